@@ -9,7 +9,7 @@ use crate::open_files;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, Hangup, Signals};
 use lunar_control::api::targets::{Lun, Target};
-use lunar_control::api_options::BoundApi;
+use lunar_control::api::bound::BoundApi;
 use lunar_control::config::model::Configuration;
 use lunar_control::daemon::{ConfigOrigin, OpenedConfig};
 use lunar_control::identity;
@@ -108,7 +108,7 @@ fn bind_api(configuration: &Configuration, is_daemon: bool) -> Result<Option<Bou
         directory.ok().filter(|directory| directory.is_dir())
     });
     let state = configuration.state.clone().or_else(|| beside.into_iter().next());
-    configuration.api.bind(is_daemon, state.as_deref())
+    BoundApi::bind(&configuration.api, is_daemon, state.as_deref())
 }
 
 fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::api::Problem;
 use crate::http::Peer;
-use crate::renewal::Slot;
+use crate::slot::Slot;
 use crate::small_file::{self, Readable};
 use axum::Extension;
 use axum::extract::{Request, State};

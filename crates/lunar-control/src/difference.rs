@@ -1,7 +1,8 @@
 //! The difference between two configurations, and the effect of each change.
 
 use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
-use crate::config::settings::{self, Setting, Value};
+use crate::config::setting::{Setting, Value};
+use crate::config::settings;
 use crate::device_url::DeviceUrl;
 use serde::{Deserialize, Serialize};
 use std::fmt;

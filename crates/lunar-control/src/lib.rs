@@ -22,7 +22,6 @@
 #![warn(missing_docs)]
 
 pub mod api;
-pub mod api_options;
 mod auth;
 pub mod client;
 pub mod config;
@@ -36,6 +35,7 @@ mod machine_memory;
 pub mod metrics;
 mod renewal;
 pub mod secrets;
+mod slot;
 mod small_file;
 pub mod time;
 mod tls;

@@ -1,31 +1,12 @@
 //! Certificate and token of the API, read from files and renewed while the API serves.
 
-use crate::api_options::ApiOptions;
 use crate::auth::Token;
-use crate::config::settings;
+use crate::config::{ApiOptions, settings};
 use crate::difference::ConfigChange;
+use crate::slot::Slot;
 use crate::tls::{self, ServerTls};
 use crate::{Failure, Readable};
-use std::sync::{Arc, PoisonError, RwLock};
-
-/// A shared value that can be replaced while it is in use.
-#[derive(Debug)]
-pub(crate) struct Slot<T>(RwLock<Option<Arc<T>>>);
-
-impl<T> Slot<T> {
-    pub(crate) fn new(value: Option<T>) -> Arc<Self> {
-        Arc::new(Self(RwLock::new(value.map(Arc::new))))
-    }
-
-    /// The current value.
-    pub(crate) fn get(&self) -> Option<Arc<T>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn put(&self, value: T) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(value));
-    }
-}
+use std::sync::Arc;
 
 /// The files of a running API.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Unit attentions and deferred errors, recorded as they arrive with the response to any command.
 
-use crate::commands::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
+use crate::opcodes::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
 use lunar_iscsi::connection::initiator::CommandResult;
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_wire::Lun;

@@ -2,27 +2,27 @@
 
 use crate::completion_barrier::BarrierToken;
 use crate::connection_end::{ConnectionEnd, ended};
-use crate::connection_handle::{CommandLoad, ConnectionState, ConnectionTask, DRAIN_TIME};
+use crate::connection_handle::{CommandLoad, ConnectionState, Executed, HandleRequest};
 use crate::numbering::{ConnectionMessage, Numbering};
 use crate::quirks::Quirks;
 use crate::session_context::SessionContext;
+use crate::target_connector::{PortalAddress, TargetConnector};
 use crate::uncertain_writes::UncertainWrite;
 use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::{
-    Cdb, CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
+    CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
     Management, Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
 use lunar_iscsi::pdu::{
-    AsyncEvent, LogoutReason, ManagementFunction, RejectReason, ServiceResponse,
+    AsyncEvent, LogoutReason, ManagementFunction, RejectReason,
 };
 use lunar_iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use lunar_net::Outbox;
-use lunar_scsi::sense::Status;
 use lunar_wire::{Lun, Time};
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -38,60 +38,12 @@ const PENDING_MAX: usize = 512;
 const TAKEN_MAX: usize = 64;
 /// Time after which the session is ended if the target does not answer an ABORT TASK.
 const ABORT_TIME: Duration = Duration::from_secs(30);
+/// Time a connection that logs out waits for its commands.
+const DRAIN_TIME: Duration = Duration::from_secs(30);
 
 /// Greatest length of the queue of deadlines: pending commands, and some that were answered
 /// meanwhile.
 const DUE_MAX: usize = 4 * PENDING_MAX;
-
-/// A request from a handle.
-pub(crate) enum HandleRequest {
-    /// Execute a command; data-in goes to `data_in`, whose length is the expected one.
-    Execute {
-        id: TaskId,
-        lun: Lun,
-        cdb: Cdb,
-        data_out: Bytes,
-        data_in: Option<Buffer>,
-        load: CommandLoad,
-        answer: oneshot::Sender<Result<Executed, Error>>,
-    },
-    /// List the targets.
-    SendTargets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
-    /// Log out and end.
-    Logout { answer: oneshot::Sender<Result<(), Error>> },
-}
-
-impl HandleRequest {
-    /// Answers that the request was not sent because of `error`.
-    pub(crate) fn refuse(self, error: &Error) {
-        // The receiver of the answer may be dropped.
-        match self {
-            Self::Execute { answer, .. } => drop(answer.send(Err(error.clone().not_sent()))),
-            Self::SendTargets { answer } => drop(answer.send(Err(error.clone()))),
-            Self::Logout { answer } => drop(answer.send(Ok(()))),
-        }
-    }
-}
-
-/// A command that the target answered.
-pub(crate) struct Executed {
-    pub(crate) result: CommandResult,
-    pub(crate) data_in: Option<Buffer>,
-}
-
-impl Executed {
-    /// True when the command completed with status GOOD.
-    pub(crate) fn is_good(&self) -> bool {
-        let done = self.result.response == ServiceResponse::COMMAND_COMPLETED;
-        done && Status(self.result.status) == Status::GOOD
-    }
-
-    /// Returns the received data.
-    pub(crate) fn data_in(&self) -> &[u8] {
-        let data = self.data_in.as_deref().unwrap_or_default();
-        data.get(..self.result.data_in_bytes as usize).unwrap_or(data)
-    }
-}
 
 enum Pending {
     Command {
@@ -145,6 +97,16 @@ struct Abort {
     by: Time,
 }
 
+/// Parts of a connection, of which it shares most with its session.
+#[derive(Debug)]
+pub(crate) struct ConnectionParts {
+    pub(crate) connector: TargetConnector,
+    pub(crate) door: PortalAddress,
+    pub(crate) numbering: Arc<Numbering>,
+    pub(crate) session_context: SessionContext,
+    pub(crate) state: Arc<ConnectionState>,
+}
+
 /// A connection's state machine, with its pending requests.
 pub(crate) struct ConnectionClient {
     machine: InitiatorConnection,
@@ -190,7 +152,7 @@ pub(crate) struct ConnectionClient {
 impl ConnectionClient {
     pub(crate) fn new(
         options: ConnectionOptions,
-        life: &ConnectionTask,
+        parts: &ConnectionParts,
         requests: mpsc::Receiver<HandleRequest>,
         login: Option<LoginAnswer>,
         now: Time,
@@ -200,8 +162,8 @@ impl ConnectionClient {
             started: false,
             parted: false,
             worked: false,
-            numbering: Arc::clone(&life.numbering),
-            link: Arc::clone(&life.state),
+            numbering: Arc::clone(&parts.numbering),
+            link: Arc::clone(&parts.state),
             mail: VecDeque::new(),
             said: Vec::new(),
             window: None,
@@ -212,7 +174,7 @@ impl ConnectionClient {
             refused: Vec::new(),
             aborts: VecDeque::new(),
             due: VecDeque::new(),
-            command_time: life.connector.command_time(),
+            command_time: parts.connector.command_time(),
             filling: Filling::Nowhere,
             segment_bytes: 0,
             deadline: None,
@@ -221,9 +183,9 @@ impl ConnectionClient {
             over: None,
             login,
             logout: None,
-            portal: life.door.portal.clone(),
-            session_context: life.session_context.clone(),
-            quirks: Arc::clone(&life.connector.quirks),
+            portal: parts.door.portal.clone(),
+            session_context: parts.session_context.clone(),
+            quirks: Arc::clone(&parts.connector.quirks),
         }
     }
 

@@ -1,5 +1,9 @@
 //! SCSI commands of an initiator, and the parsing of their responses.
 
+use crate::opcodes::{
+    INQUIRY, MODE_SENSE_6, READ_CAPACITY_10, REPORT_LUNS, SERVICE_ACTION_IN_16,
+    SYNCHRONIZE_CACHE_10,
+};
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
 use bytes::Bytes;
@@ -19,14 +23,7 @@ const TRIES_MAX: u32 = 8;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
-/// Operation codes without a constant in `lunar_scsi`.
-const INQUIRY: u8 = 0x12;
-const MODE_SENSE_6: u8 = 0x1a;
-const READ_CAPACITY_10: u8 = 0x25;
-const SERVICE_ACTION_IN_16: u8 = 0x9e;
-const REPORT_LUNS: u8 = 0xa0;
-pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
-pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+/// READ CAPACITY (16), a service action of SERVICE ACTION IN (16).
 const READ_CAPACITY_16_ACTION: u8 = 0x10;
 
 /// One LUN of a session, as the address of commands.

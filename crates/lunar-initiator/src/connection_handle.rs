@@ -1,31 +1,21 @@
-//! One connection of a session: the handle for its users, and the task that runs it.
+//! The handle of a connection, for its users.
 
-use crate::client::{ConnectionClient, HandleRequest, LoginAnswer};
-use crate::connection_end::ConnectionEnd;
-use crate::numbering::{ConnectionMessage, ConnectionMessageSender, Numbering};
-use crate::recovery::Backoff;
-use crate::session_context::SessionContext;
-use crate::target_connector::{PortalAddress, TargetConnector};
+use crate::numbering::{ConnectionMessage, ConnectionMessageSender};
 use crate::{Error, ErrorKind};
+use bytes::Bytes;
+use lunar_block::Buffer;
+use lunar_iscsi::connection::initiator::{Cdb, CommandResult};
+use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::framing::TaskId;
-use lunar_iscsi::login::initiator::Established;
+use lunar_iscsi::pdu::ServiceResponse;
+use lunar_scsi::sense::Status;
+use lunar_wire::Lun;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
-/// Greatest number of requests queued between the handles and the connection.
-const QUEUE_REQUESTS_MAX: usize = 256;
 /// Load that a command counts for besides its data, in bytes.
 const COMMAND_BYTES: u64 = 512;
-/// Greatest number of attempts in a row to re-establish a connection that never becomes usable;
-/// after them the session continues without it.
-const RETRIES_MAX: u32 = 8;
-/// Time after which a connection counts as having worked, even if it executed no command.
-const WORKED_TIME: Duration = Duration::from_secs(60);
 
 /// Handle of a connection, for sending requests. The session is logged out when the last handle is
 /// dropped.
@@ -34,7 +24,7 @@ pub(crate) struct ConnectionHandle {
     pub(crate) requests: mpsc::Sender<HandleRequest>,
     pub(crate) state: Arc<ConnectionState>,
     /// Closed when the connection has ended for good.
-    alive: watch::Receiver<()>,
+    pub(crate) alive: watch::Receiver<()>,
 }
 
 impl ConnectionHandle {
@@ -52,6 +42,56 @@ impl ConnectionHandle {
         let _ = self.state.mailbox.put(ConnectionMessage::Retire);
         let mut alive = self.alive.clone();
         while alive.changed().await.is_ok() {}
+    }
+}
+
+/// A request from a handle.
+pub(crate) enum HandleRequest {
+    /// Execute a command; data-in goes to `data_in`, whose length is the expected one.
+    Execute {
+        id: TaskId,
+        lun: Lun,
+        cdb: Cdb,
+        data_out: Bytes,
+        data_in: Option<Buffer>,
+        load: CommandLoad,
+        answer: oneshot::Sender<Result<Executed, Error>>,
+    },
+    /// List the targets.
+    SendTargets { answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>> },
+    /// Log out and end.
+    Logout { answer: oneshot::Sender<Result<(), Error>> },
+}
+
+impl HandleRequest {
+    /// Answers that the request was not sent because of `error`.
+    pub(crate) fn refuse(self, error: &Error) {
+        // The receiver of the answer may be dropped.
+        match self {
+            Self::Execute { answer, .. } => drop(answer.send(Err(error.clone().not_sent()))),
+            Self::SendTargets { answer } => drop(answer.send(Err(error.clone()))),
+            Self::Logout { answer } => drop(answer.send(Ok(()))),
+        }
+    }
+}
+
+/// A command that the target answered.
+pub(crate) struct Executed {
+    pub(crate) result: CommandResult,
+    pub(crate) data_in: Option<Buffer>,
+}
+
+impl Executed {
+    /// True when the command completed with status GOOD.
+    pub(crate) fn is_good(&self) -> bool {
+        let done = self.result.response == ServiceResponse::COMMAND_COMPLETED;
+        done && Status(self.result.status) == Status::GOOD
+    }
+
+    /// Returns the received data.
+    pub(crate) fn data_in(&self) -> &[u8] {
+        let data = self.data_in.as_deref().unwrap_or_default();
+        data.get(..self.result.data_in_bytes as usize).unwrap_or(data)
     }
 }
 
@@ -124,184 +164,7 @@ impl Drop for CommandLoad {
     }
 }
 
-/// The task of a connection: logs in, and reconnects while its session continues.
-#[derive(Clone, Debug)]
-pub(crate) struct ConnectionTask {
-    pub(crate) connector: TargetConnector,
-    pub(crate) door: PortalAddress,
-    pub(crate) numbering: Arc<Numbering>,
-    pub(crate) session_context: SessionContext,
-    pub(crate) state: Arc<ConnectionState>,
-}
-
-/// Aborts the connection's task unless its login was awaited to the end: a login that was given up
-/// must not take the place of a later one.
-struct LoginGuard(Option<AbortHandle>);
-
-impl Drop for LoginGuard {
-    fn drop(&mut self) {
-        if let Some(task) = self.0.take() {
-            task.abort();
-        }
-    }
-}
-
-impl ConnectionTask {
-    /// Logs in over `tcp`, in a task of the current tokio runtime.
-    pub(crate) async fn begin(
-        self,
-        tcp: TcpStream,
-    ) -> Result<(ConnectionHandle, Box<Established>), ConnectionEnd> {
-        let (requests, inbox) = mpsc::channel(QUEUE_REQUESTS_MAX);
-        let (life, alive) = watch::channel(());
-        let link = ConnectionHandle { requests, state: Arc::clone(&self.state), alive };
-        let (answer, logged_in) = oneshot::channel();
-        let clock = lunar_net::Clock::start();
-        let portal = self.door.portal.clone();
-        let client = self.client(inbox, Some(answer), clock)?;
-        let task = tokio::spawn(self.run(tcp, client, clock, life));
-        let mut unawaited = LoginGuard(Some(task.abort_handle()));
-        let answer = logged_in.await;
-        unawaited.0 = None;
-        match answer {
-            Ok(Ok(established)) => Ok((link, established)),
-            Ok(Err(ended)) => Err(ended),
-            Err(_) => Err(gone(&portal).into()),
-        }
-    }
-
-    /// Returns the connection's state machines, ready to log in.
-    fn client(
-        &self,
-        inbox: mpsc::Receiver<HandleRequest>,
-        login: Option<LoginAnswer>,
-        clock: lunar_net::Clock,
-    ) -> Result<ConnectionClient, Error> {
-        let session = self.numbering.parameters();
-        let Some(numbers) = self.numbering.open(self.state.cid, &self.state.mailbox) else {
-            let what = format!("the session with {} takes no connection", self.door.portal);
-            return Err(Error::new(ErrorKind::Login, what));
-        };
-        let options = self.connector.connection_options(self.state.cid, numbers, session);
-        let options = options.inspect_err(|error| {
-            let ending = lunar_iscsi::session::initiator::Ending::NotJoined;
-            self.numbering.part(self.state.cid, ending, None, error);
-        })?;
-        Ok(ConnectionClient::new(options, self, inbox, login, clock.now()))
-    }
-
-    /// Runs the connection until its session is over or continues without it.
-    async fn run(
-        self,
-        mut tcp: TcpStream,
-        mut client: ConnectionClient,
-        clock: lunar_net::Clock,
-        life: watch::Sender<()>,
-    ) {
-        let mut retries = Retries::new();
-        let (error, mut requests) = loop {
-            let begin = Instant::now();
-            lunar_net::drive(tcp, &mut client, clock).await;
-            if client.has_worked() || (client.was_up() && begin.elapsed() >= WORKED_TIME) {
-                retries = Retries::new();
-            }
-            let (ended, mut requests) = client.finish();
-            tracing::debug!(portal = %self.door.portal, "connection over: {}", ended.error);
-            match self.again(&mut requests, &mut retries, &ended.error).await {
-                Some(socket) => match self.client(requests, None, clock) {
-                    Ok(next) => (tcp, client) = (socket, next),
-                    Err(_) => return self.settle_mail(),
-                },
-                None => break (ended.error, requests),
-            }
-        };
-        self.settle_mail();
-        drop(life);
-        while let Some(request) = requests.recv().await {
-            request.refuse(&error);
-        }
-    }
-
-    /// Closes the mailbox, which has no reader any more, and keeps the uncertain writes found in
-    /// it.
-    fn settle_mail(&self) {
-        for mail in self.state.mailbox.close() {
-            if let ConnectionMessage::Abort(_, Some(uncertain)) = mail {
-                self.session_context.hold(&self.numbering, uncertain);
-            }
-        }
-    }
-
-    /// Connects another socket for a session that continues, and refuses requests meanwhile.
-    /// Returns `None` when the session is over or continues without this connection.
-    async fn again(
-        &self,
-        requests: &mut mpsc::Receiver<HandleRequest>,
-        retries: &mut Retries,
-        error: &Error,
-    ) -> Option<TcpStream> {
-        let wanted = || !self.numbering.is_over() && !self.state.is_retired();
-        while wanted() {
-            let Some(pause) = retries.next_pause() else {
-                self.give_up(error);
-                return None;
-            };
-            let pause = tokio::time::sleep(pause);
-            tokio::pin!(pause);
-            loop {
-                tokio::select! {
-                    request = requests.recv() => request?.refuse(error),
-                    () = &mut pause => break,
-                }
-            }
-            let end = Instant::now() + self.connector.options.login_time;
-            match self.door.connect(end).await {
-                Ok(tcp) if wanted() => return Some(tcp),
-                Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "connecting again"),
-            }
-        }
-        None
-    }
-
-    /// Logs that the session continues with the remaining connections.
-    fn give_up(&self, error: &Error) {
-        if self.connector.quirks.tells_of_fewer() {
-            tracing::warn!(
-                portal = %self.door.portal,
-                %error,
-                "a connection was closed or refused {RETRIES_MAX} times in a row; the session goes \
-                 on with those that work"
-            );
-        }
-    }
-}
-
-/// Counts the attempts in a row to re-establish a connection, with the pauses before them.
-struct Retries {
-    begun: u32,
-    backoff: Backoff,
-}
-
-impl Retries {
-    fn new() -> Self {
-        Self { begun: 0, backoff: Backoff::by_chance() }
-    }
-
-    /// Returns the pause before the next attempt; `None` when all attempts are used up.
-    fn next_pause(&mut self) -> Option<Duration> {
-        if self.begun == RETRIES_MAX {
-            return None;
-        }
-        self.begun += 1;
-        Some(self.backoff.next_pause())
-    }
-}
-
 /// Returns the error for a session that is over.
 pub(crate) fn gone(portal: &str) -> Error {
     Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
 }
-
-/// Time a connection that logs out waits for its commands.
-pub(crate) const DRAIN_TIME: Duration = Duration::from_secs(30);

@@ -1,7 +1,7 @@
 //! Handle of a session, usable from any thread, that outlasts the loss of connections.
 
 use crate::attentions::UnitAttentions;
-use crate::client::Executed;
+use crate::connection_handle::Executed;
 use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::session_context::SessionContext;

@@ -51,16 +51,17 @@
 #![warn(missing_docs)]
 
 mod attentions;
-pub mod blocking;
 mod client;
 mod commands;
 mod completion_barrier;
 mod connection_end;
 mod connection_handle;
+mod connection_task;
 mod error;
 mod flush_tracker;
 mod initiator;
 mod numbering;
+mod opcodes;
 mod options;
 mod paths;
 mod port_groups;
@@ -70,6 +71,7 @@ mod remote_disk;
 mod same_unit;
 mod session;
 mod session_context;
+mod session_login;
 mod session_supervisor;
 mod target_connector;
 mod uncertain_writes;

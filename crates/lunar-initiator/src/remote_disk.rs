@@ -6,6 +6,7 @@ mod sending;
 use self::layout::Layout;
 use crate::commands::{DeviceMode, Unit};
 use crate::flush_tracker::{FlushMark, FlushTracker};
+use crate::opcodes::SERVICE_ACTION_IN_16;
 use crate::paths::{DiskPath, PathKey, Paths};
 use crate::same_unit::Fingerprint;
 use crate::uncertain_writes::UncertainWrites;
@@ -23,7 +24,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 const READ_16: u8 = 0x88;
 const WRITE_16: u8 = 0x8a;
 const WRITE_SAME_16: u8 = 0x93;
-const SERVICE_ACTION_IN_16: u8 = 0x9e;
 const GET_LBA_STATUS_ACTION: u8 = 0x12;
 const FUA: u8 = 0x08;
 /// WRITE SAME: the unit may deallocate the blocks.

@@ -1,8 +1,11 @@
 //! One session, from its login to its end, over one or more connections.
 
-use crate::client::{Executed, HandleRequest};
+use crate::client::ConnectionParts;
 use crate::connection_end::ConnectionEnd;
-use crate::connection_handle::{ConnectionHandle, ConnectionState, ConnectionTask, gone};
+use crate::connection_handle::{
+    ConnectionHandle, ConnectionState, Executed, HandleRequest, gone,
+};
+use crate::connection_task::ConnectionTask;
 use crate::numbering::{ConnectionMessage, Numbering};
 use crate::session_context::SessionContext;
 use crate::target_connector::{Group, PortalAddress, TargetConnector};
@@ -82,14 +85,14 @@ impl Session {
         session_context: SessionContext,
     ) -> Result<Self, ConnectionEnd> {
         let numbering = Numbering::new(connector.isid()?);
-        let life = ConnectionTask {
+        let parts = ConnectionParts {
             connector: connector.clone(),
             door: door.clone(),
             numbering: Arc::clone(&numbering),
             session_context: session_context.clone(),
             state: ConnectionState::new(LEADING),
         };
-        let (link, established) = life.begin(tcp).await?;
+        let (link, established) = ConnectionTask(parts).begin(tcp).await?;
         let shared = Shared {
             established: Arc::from(established),
             connector: connector.clone(),
@@ -144,14 +147,14 @@ impl Session {
         let shared = &self.shared;
         let end = Instant::now() + shared.connector.options.login_time;
         let tcp = shared.door.connect(end).await?;
-        let life = ConnectionTask {
+        let parts = ConnectionParts {
             connector: shared.connector.clone(),
             door: shared.door.clone(),
             numbering: Arc::clone(&shared.numbering),
             session_context: shared.session_context.clone(),
             state: ConnectionState::new(shared.next_cid.fetch_add(1, Ordering::Relaxed)),
         };
-        Ok(life.begin(tcp).await.map_err(|ended| ended.error)?.0)
+        Ok(ConnectionTask(parts).begin(tcp).await.map_err(|ended| ended.error)?.0)
     }
 
     /// Number of connections that are logged in.

@@ -1,11 +1,8 @@
-//! Connects and logs in to the target of a session.
+//! The target of an initiator's sessions: how it is reached, and what logins offer it.
 
-use crate::connection_end::ConnectionEnd;
 use crate::options::random_isid;
 use crate::quirks::Quirks;
-use crate::session::Session;
-use crate::session_context::SessionContext;
-use crate::{Error, ErrorKind, SessionOptions, Url, parse_portal, portal_text};
+use crate::{Error, ErrorKind, SessionOptions, Url};
 use lunar_iscsi::connection::initiator::{ConnectionLimits, ConnectionOptions};
 use lunar_iscsi::login::SessionType;
 use lunar_iscsi::login::initiator::{ChapAnswer, InitiatorLoginOptions};
@@ -18,8 +15,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Greatest number of redirects that a login follows.
-const REDIRECTS_MAX: usize = 4;
 /// MaxConnections that every login proposes, so that connections can be added later.
 const CONNECTIONS_OFFERED: u16 = 8;
 
@@ -61,156 +56,6 @@ impl TargetConnector {
     pub(crate) fn command_time(&self) -> Option<Duration> {
         let seconds = self.options.command_seconds;
         (seconds > 0).then(|| Duration::from_secs(seconds.into()))
-    }
-
-    /// Logs in, in a task of the current tokio runtime, in this portal group or in any. Follows at
-    /// most four redirects. After a first session, other portals are tried as well if the portal
-    /// refuses the login.
-    pub(crate) async fn log_in(
-        &self,
-        session_context: SessionContext,
-        group: Option<Group>,
-    ) -> Result<Session, Error> {
-        let session = self.log_in_anywhere(session_context, group).await;
-        if session.is_err() {
-            // The target may be replaced by another one or a newer version when it comes back.
-            self.quirks.forget_unknown_newer_keys();
-        }
-        session
-    }
-
-    async fn log_in_anywhere(
-        &self,
-        session_context: SessionContext,
-        group: Option<Group>,
-    ) -> Result<Session, Error> {
-        let first = self.log_in_at(&self.url.host, self.url.port, &session_context, group).await;
-        let Err(error) = first else { return first };
-        if group.is_some() && error.kind != ErrorKind::Authentication {
-            for (host, port) in &self.options.portals {
-                match self.log_in_at(host, *port, &session_context, group).await {
-                    Ok(session) => return Ok(session),
-                    Err(error) => tracing::debug!(%error, "another portal"),
-                }
-            }
-        }
-        Err(error)
-    }
-
-    async fn log_in_at(
-        &self,
-        host: &str,
-        port: u16,
-        session_context: &SessionContext,
-        group: Option<Group>,
-    ) -> Result<Session, Error> {
-        let (mut host, mut port) = (host.to_owned(), port);
-        for _ in 0..=REDIRECTS_MAX {
-            match self.reach(&host, port, session_context, group).await {
-                Ok(session) => return Ok(session),
-                Err(ConnectionEnd { redirect: Some(address), error, .. }) => {
-                    // The portal group follows a comma; the login reports it anyway.
-                    let address = address.split(',').next().unwrap_or_default();
-                    (host, port) = parse_portal(address)
-                        .map_err(|wrong| Error { hint: Some(wrong.to_string()), ..error })?;
-                }
-                Err(ConnectionEnd { error, .. }) => return Err(error),
-            }
-        }
-        let what = format!("{} was sent elsewhere too often", self.url.portal());
-        Err(Error::new(ErrorKind::Login, what))
-    }
-
-    /// Logs in at the first address of the host that accepts the login in the right portal group.
-    async fn reach(
-        &self,
-        host: &str,
-        port: u16,
-        session_context: &SessionContext,
-        group: Option<Group>,
-    ) -> Result<Session, ConnectionEnd> {
-        let portal = portal_text(host, port);
-        let end = Instant::now() + self.options.login_time;
-        let mut last = None;
-        for address in addresses(host, port, end).await? {
-            let tcp = match connect(&portal, address, end).await {
-                Ok(tcp) => tcp,
-                Err(error) => {
-                    last = Some(error);
-                    continue;
-                }
-            };
-            let door = PortalAddress { address, portal: portal.clone() };
-            let session = self.open(tcp, door, session_context, end).await?;
-            match group {
-                Some(group) if session.group() != group => {
-                    last = Some(session.elsewhere(group, address));
-                }
-                _ => {
-                    // A discovery session has one connection (RFC 7143 §13.2).
-                    if self.target_name.is_some() {
-                        session.set_connections(self.options.connections).await;
-                    }
-                    return Ok(session);
-                }
-            }
-        }
-        Err(last.unwrap_or_else(|| unreachable(&portal, &io::ErrorKind::NotFound.into())).into())
-    }
-
-    /// Logs in over `tcp`. If the target closes the connection instead of answering the newer keys,
-    /// the login is repeated, since the connection may have been cut by chance. If the second
-    /// attempt ends the same way, the third leaves the keys out.
-    async fn open(
-        &self,
-        tcp: TcpStream,
-        door: PortalAddress,
-        session_context: &SessionContext,
-        end: Instant,
-    ) -> Result<Session, ConnectionEnd> {
-        let mut opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
-        if is_closed_over_newer_keys(&opened) {
-            let tcp = door.connect(end).await?;
-            opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
-        }
-        if is_closed_over_newer_keys(&opened) {
-            opened = self.open_without_newer_keys(door, session_context, end).await;
-        }
-        let session = opened?;
-        if session.established().tsih == 0 {
-            tracing::warn!(
-                portal = session.portal(),
-                "the target gave the discovery session TSIH 0, against RFC 7143 §11.13.3; the \
-                 session is used all the same"
-            );
-        }
-        Ok(session)
-    }
-
-    /// Logs in without the newer keys. On success, later logins leave them out, until one fails.
-    async fn open_without_newer_keys(
-        &self,
-        door: PortalAddress,
-        session_context: &SessionContext,
-        end: Instant,
-    ) -> Result<Session, ConnectionEnd> {
-        let tcp = door.connect(end).await?;
-        let older = self.without_newer_keys();
-        let session = Session::open(tcp, door, &older, session_context.clone()).await?;
-        tracing::warn!(
-            portal = session.portal(),
-            "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \
-             logged in without them (protocol level 1 leaves them out from the start)"
-        );
-        self.quirks.note_unknown_newer_keys();
-        Ok(session)
-    }
-
-    /// Returns a copy for a target that does not support the newer keys.
-    fn without_newer_keys(&self) -> Self {
-        let mut connector = self.clone();
-        connector.options.protocol_level = PROTOCOL_LEVEL_RFC_7143;
-        connector
     }
 
     /// Returns the login options of the connection `cid`, with these session numbers.
@@ -278,33 +123,18 @@ pub(crate) struct PortalAddress {
 impl PortalAddress {
     /// Connects to the address, by `end`.
     pub(crate) async fn connect(&self, end: Instant) -> Result<TcpStream, Error> {
-        connect(&self.portal, self.address, end).await
+        let left = end.saturating_duration_since(Instant::now());
+        let connected = lunar_net::connect(self.address, left).await;
+        connected.map_err(|error| unreachable(&self.portal, &error))
     }
-}
-
-/// True when the target closed the connection instead of answering the newer keys.
-fn is_closed_over_newer_keys(opened: &Result<Session, ConnectionEnd>) -> bool {
-    matches!(opened, Err(ended) if ended.closed_over_newer_keys)
 }
 
 pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
 }
 
-/// Resolves the addresses of a host.
-async fn addresses(host: &str, port: u16, end: Instant) -> Result<Vec<SocketAddr>, Error> {
-    let portal = portal_text(host, port);
-    let found = tokio::time::timeout_at(end, tokio::net::lookup_host((host, port))).await;
-    let found = found.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    Ok(found.map_err(|error| unreachable(&portal, &error))?.collect())
-}
-
-async fn connect(portal: &str, address: SocketAddr, end: Instant) -> Result<TcpStream, Error> {
-    let left = end.saturating_duration_since(Instant::now());
-    lunar_net::connect(address, left).await.map_err(|error| unreachable(portal, &error))
-}
-
-fn unreachable(portal: &str, error: &io::Error) -> Error {
+/// Returns the error for a portal that cannot be connected to.
+pub(crate) fn unreachable(portal: &str, error: &io::Error) -> Error {
     Error::new(ErrorKind::Connect, format!("cannot connect to {portal}: {error}"))
         .hint("check the address, and whether the server is running")
 }

@@ -3,13 +3,13 @@
 //! One thread of a server starts a round of checks every [`LOOK_INTERVAL`]. Other threads make the
 //! checks, so a file system that does not respond blocks only them. Cores take no part.
 
-use crate::server::Shared;
+use crate::lock::lock;
 use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -263,11 +263,13 @@ pub(crate) struct BackingWatcher {
 }
 
 impl BackingWatcher {
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
+    /// Checks the files that `served` returns, until that returns `None`.
+    pub(crate) fn start(
+        served: impl Fn() -> Option<Vec<Arc<BackingHealth>>> + Send + 'static,
+    ) -> io::Result<Self> {
         let (stop, stopped) = channel();
-        let shared = Arc::downgrade(shared);
         let thread = Builder::new().name("backing-watch".to_owned());
-        let thread = thread.spawn(move || watch(&shared, &stopped))?;
+        let thread = thread.spawn(move || watch(served, &stopped))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }
@@ -282,13 +284,10 @@ impl Drop for BackingWatcher {
     }
 }
 
-fn watch(shared: &Weak<Shared>, stopped: &Receiver<()>) {
+fn watch(served: impl Fn() -> Option<Vec<Arc<BackingHealth>>>, stopped: &Receiver<()>) {
     let looks = Arc::new(Looks::default());
     while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        let Some(shared) = shared.upgrade() else { return };
-        let backings = shared.units().into_iter().map(|unit| Arc::clone(unit.backing()));
-        let backings: Vec<_> = backings.collect();
-        drop(shared);
+        let Some(backings) = served() else { return };
         looks.begin_round(&backings);
     }
 }
@@ -346,10 +345,6 @@ impl Looks {
             backing.look();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,12 +5,11 @@
 //! wait.
 
 use crate::options::Limits;
-use lunar_scsi::share::Origin;
+use crate::peer_network::PeerNetwork;
 use lunar_wire::Time;
 use std::collections::HashMap;
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,34 +31,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 const LINES_FREE: u32 = 5;
 /// Time between further lines about one network.
 const LINE_INTERVAL: Duration = Duration::from_secs(60);
-/// Bits of an IPv6 address that identify one site, whose hosts share a /64 and can choose the other
-/// bits at will.
-const IPV6_NETWORK_BITS: u32 = 64;
-
-/// Network of a peer, as the unit to which delays apply.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash)]
-pub(crate) struct PeerNetwork(IpAddr);
-
-impl PeerNetwork {
-    /// An IPv4 address, also if mapped into IPv6, or the /64 of an IPv6 address.
-    pub(crate) fn of(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V6(address) => {
-                let mask = u128::MAX << (128 - IPV6_NETWORK_BITS);
-                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
-            }
-            v4 => v4,
-        })
-    }
-
-    /// The network as an opaque number.
-    pub(crate) fn origin(self) -> Origin {
-        Origin(match self.0 {
-            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-            IpAddr::V6(address) => address.to_bits(),
-        })
-    }
-}
 
 /// Initiator name of a login, as far as delays are concerned.
 #[derive(Clone, Copy, Debug)]
@@ -298,7 +269,7 @@ fn make_room(networks: &mut HashMap<PeerNetwork, Failures>, now: Time) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{IpAddr, Ipv4Addr};
     use std::task::Waker;
 
     fn backoff(login_failures_free: u32, login_backoff_seconds_max: u16) -> LoginBackoff {

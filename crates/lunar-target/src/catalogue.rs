@@ -2,13 +2,15 @@
 //! the old one or all of the new one.
 
 use crate::Error;
-use crate::access;
+use crate::access_list::Access;
 use crate::lun_index::LunIndex;
+use crate::lun_table::{LunTable, distinct};
 use crate::options::TargetOptions;
+use crate::quota::TargetQuotas;
 use crate::unit::LogicalUnit;
-use crate::view::LunTable;
+use arc_swap::ArcSwap;
 use lunar_iscsi::login::ChapDemand;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -32,6 +34,13 @@ pub(crate) struct Indexed {
     /// LUN index of each target.
     luns: Vec<LunIndex>,
     asks_for_proof: bool,
+}
+
+/// The catalogue that a server serves now, and the limiters of its targets.
+#[derive(Debug)]
+pub(crate) struct CurrentCatalogue {
+    indexed: ArcSwap<Indexed>,
+    pub(crate) quotas: TargetQuotas,
 }
 
 /// A target, and the index of which initiators see which of its LUNs.
@@ -71,7 +80,7 @@ impl Indexed {
             if by_name.insert(target.name.to_ascii_lowercase(), index).is_some() {
                 return Err(Error::Options(format!("two targets are named {}", target.name)));
             }
-            if let Some(id) = access::ambiguous_lun(target) {
+            if let Some(id) = ambiguous_lun(target) {
                 let what = format!("{}: an initiator could see two LUNs {id}", target.name);
                 return Err(Error::Options(what));
             }
@@ -110,6 +119,38 @@ impl Indexed {
     }
 }
 
+impl CurrentCatalogue {
+    /// Serves `catalogue` at first.
+    pub(crate) fn new(catalogue: Catalogue) -> Result<Self, Error> {
+        let indexed = Indexed::new(catalogue)?;
+        let quotas = TargetQuotas::default();
+        quotas.replace(&[], &indexed.catalogue.targets);
+        Ok(Self { indexed: ArcSwap::from_pointee(indexed), quotas })
+    }
+
+    /// The current catalogue.
+    pub(crate) fn load(&self) -> Arc<Indexed> {
+        self.indexed.load_full()
+    }
+
+    /// Serves `new` from now on; returns the old catalogue.
+    pub(crate) fn swap(&self, new: Arc<Indexed>) -> Arc<Indexed> {
+        let old = self.indexed.swap(Arc::clone(&new));
+        self.quotas.replace(&old.catalogue.targets, &new.catalogue.targets);
+        old
+    }
+
+    /// The target of this name, compared without case.
+    pub(crate) fn target(&self, name: &str) -> Option<Arc<TargetOptions>> {
+        self.indexed.load().target(name).map(|target| Arc::clone(target.options))
+    }
+
+    /// The units of the catalogue, each once.
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        self.load().catalogue.units()
+    }
+}
+
 impl Catalogue {
     /// The logical units of all targets, each once.
     pub fn units(&self) -> Vec<Arc<LogicalUnit>> {
@@ -117,10 +158,15 @@ impl Catalogue {
     }
 }
 
-/// Each unit once, in the order of first occurrence.
-pub(crate) fn distinct<'a>(
-    units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
-) -> Vec<Arc<LogicalUnit>> {
-    let mut known = HashSet::new();
-    units.filter(|unit| known.insert(Arc::as_ptr(unit))).cloned().collect()
+/// Returns the number of two LUNs that one initiator could both see, if there are any.
+fn ambiguous_lun(target: &TargetOptions) -> Option<u16> {
+    let mut by_id: BTreeMap<u16, Vec<&Access>> = BTreeMap::new();
+    for lun in &target.luns {
+        let others = by_id.entry(lun.id).or_default();
+        if others.iter().any(|other| target.access.may_see_both(&lun.access, other)) {
+            return Some(lun.id);
+        }
+        others.push(&lun.access);
+    }
+    None
 }

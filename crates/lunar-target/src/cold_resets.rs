@@ -5,8 +5,9 @@
 //! walks: one is under way, and those that arrive meanwhile are served by the next one. They have
 //! been answered before, so that their functions need not wait for it.
 
-use crate::server::{Shared, lock};
+use crate::lock::lock;
 use crate::session::Session;
+use crate::session_table::SessionTable;
 use crate::view::View;
 use lunar_net::OwnerId;
 use lunar_scsi::plan::NexusId;
@@ -58,7 +59,7 @@ impl ColdResets {
     /// this request as well.
     pub(crate) async fn end_sessions(
         &self,
-        shared: &Arc<Shared>,
+        sessions: &SessionTable,
         by: &Arc<Session>,
         up_to: NexusId,
     ) {
@@ -67,7 +68,7 @@ impl ColdResets {
         let Some(mut entry) = self.enter(key, by.nexus, up_to) else { return };
         let mut next = Some(EndRequests { by: by.nexus, up_to, earlier_up_to: None });
         while let Some(requests) = next {
-            walk(shared, by, &view, requests).await;
+            walk(sessions, by, &view, requests).await;
             next = entry.take_next();
         }
     }
@@ -118,7 +119,7 @@ impl EndRequests {
     }
 }
 
-async fn walk(shared: &Arc<Shared>, by: &Session, seen: &View, requests: EndRequests) {
+async fn walk(sessions: &SessionTable, by: &Session, seen: &View, requests: EndRequests) {
     let visit = |session: Arc<Session>| {
         let is_concerned = requests.concern(session.nexus)
             && session.key.target_name == by.key.target_name
@@ -127,15 +128,16 @@ async fn walk(shared: &Arc<Shared>, by: &Session, seen: &View, requests: EndRequ
             return 0;
         }
         let tasks = session.tasks();
-        session.end(shared);
+        session.end();
         tasks
     };
-    shared.visits.visit_all(by.time_owner, shared.each_session(), visit).await;
+    sessions.visits.visit_all(by.time_owner, sessions.each(), visit).await;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manage::TaskManager;
     use crate::session::tests::Rig;
     use futures_util::FutureExt;
     use std::cell::Cell;
@@ -145,40 +147,37 @@ mod tests {
     /// Number of a session that lasts.
     const OTHER: u8 = 201;
 
-    fn next_nexus(rig: &Rig) -> NexusId {
-        NexusId(rig.shared().next_id())
-    }
-
     /// Fault: each TARGET COLD RESET listed the nexuses of all sessions of the server, uncharged,
     /// and its function kept the list for all turns of its visits. A host that logged in, reset the
     /// target and logged in again left thousands of such functions.
     #[test]
     fn cold_resets_of_an_owner_leave_one_function() {
         let rig = Rig::new();
-        let shared = rig.shared();
+        let management = rig.management();
         let other = rig.log_in(OTHER);
         let is_over = Cell::new(false);
         let busy = (0..).take_while(|_| !is_over.get());
-        let mut busy = Box::pin(shared.visits.visit_all(OwnerId(9), busy, |_: u64| 0));
+        let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), busy, |_: u64| 0));
         assert!((&mut busy).now_or_never().is_none(), "it has its turn");
         let mut functions = Vec::new();
         for _ in 0..100 {
             let by = rig.log_in(1);
-            let (resets, up_to) = (Arc::clone(shared), next_nexus(&rig));
+            let (management, up_to) = (Arc::clone(management), rig.sessions().next_nexus());
             let requester = Arc::clone(&by);
             functions.push(Box::pin(async move {
-                resets.cold_resets.end_sessions(&resets, &requester, up_to).await;
+                let TaskManager { sessions, cold_resets, .. } = &*management;
+                cold_resets.end_sessions(sessions, &requester, up_to).await;
             }));
             functions.retain_mut(|function| function.now_or_never().is_none());
             rig.lose(&by);
         }
         assert_eq!(functions.len(), 1, "the others have ended");
-        assert_eq!(lock(&shared.cold_resets.walks).len(), 1);
+        assert_eq!(lock(&management.cold_resets.walks).len(), 1);
         is_over.set(true);
         rig.runtime.block_on(busy);
         rig.runtime.block_on(functions.remove(0));
         assert!(other.is_ending());
-        assert!(lock(&shared.cold_resets.walks).is_empty());
+        assert!(lock(&management.cold_resets.walks).is_empty());
         rig.lose(&other);
         rig.end();
     }
@@ -189,15 +188,15 @@ mod tests {
     #[test]
     fn a_cold_reset_ends_the_sessions_of_its_time() {
         let rig = Rig::new();
-        let shared = rig.shared();
+        let management = rig.management();
         let mut sessions: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(number)).collect();
         let is_over = Cell::new(false);
         let busy = (0..).take_while(|_| !is_over.get());
-        let mut busy = Box::pin(shared.visits.visit_all(OwnerId(9), busy, |_: u64| 0));
+        let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), busy, |_: u64| 0));
         assert!((&mut busy).now_or_never().is_none(), "it has its turn");
         let by = sessions.remove(3);
-        let up_to = next_nexus(&rig);
-        let mut first = Box::pin(shared.cold_resets.end_sessions(shared, &by, up_to));
+        let up_to = rig.sessions().next_nexus();
+        let mut first = Box::pin(management.cold_resets.end_sessions(rig.sessions(), &by, up_to));
         assert!((&mut first).now_or_never().is_none());
         for gone in sessions.drain(40..80) {
             rig.lose(&gone);
@@ -205,7 +204,8 @@ mod tests {
         let between = rig.log_in(OTHER);
         rig.lose(&sessions.remove(0));
         let again = rig.log_in_of(OTHER + 1, 3);
-        let second = shared.cold_resets.end_sessions(shared, &again, next_nexus(&rig));
+        let up_to = rig.sessions().next_nexus();
+        let second = management.cold_resets.end_sessions(rig.sessions(), &again, up_to);
         assert!(second.now_or_never().is_some(), "the next walk serves it");
         let later = rig.log_in(OTHER + 2);
         is_over.set(true);
@@ -225,11 +225,14 @@ mod tests {
     #[test]
     fn a_walk_that_is_dropped_blocks_nobody() {
         let rig = Rig::new();
-        let shared = rig.shared();
+        let management = rig.management();
         let sessions = [1, 2].map(|number| rig.log_in(number));
-        let mut busy = Box::pin(shared.visits.visit_all(OwnerId(9), 0.., |_: u64| 0));
+        let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), 0.., |_: u64| 0));
         assert!((&mut busy).now_or_never().is_none(), "it has its turn");
-        let end = || shared.cold_resets.end_sessions(shared, &sessions[0], next_nexus(&rig));
+        let end = || {
+            let up_to = rig.sessions().next_nexus();
+            management.cold_resets.end_sessions(rig.sessions(), &sessions[0], up_to)
+        };
         let mut dropped = Box::pin(end());
         assert!((&mut dropped).now_or_never().is_none());
         drop((dropped, busy));

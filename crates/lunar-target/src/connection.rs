@@ -1,17 +1,19 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
-use crate::access::{self, ConnectionPath, TargetsQuery};
-use crate::backoff::PeerNetwork;
+use crate::access::{AccessRules, TargetsQuery};
 use crate::connection_table::Phase;
-use crate::join::{self, Joiner};
-use crate::login::Login;
-use crate::memory::ConnectionMemory;
-use crate::presence::Presence;
-use crate::server::Shared;
+use crate::join::{self, Joiner, SessionLogins};
+use crate::login::{Login, LoginPolicy};
+use crate::memory::{ConnectionMemory, MemoryOwners};
+use crate::options::Limits;
+use crate::peer_network::PeerNetwork;
+use crate::portals::ConnectionPath;
+use crate::presence::{Connections, Presence};
 use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};
-use crate::statistics::Commands;
+use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
-use crate::tasks::{CommandContext, PlaceQueued, Tasks, data_in_bytes};
+use crate::task_set::PlaceQueued;
+use crate::tasks::{CommandContext, TaskServices, Tasks, data_in_bytes};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -26,7 +28,7 @@ use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{ToConnection, ToSession};
 use lunar_net::{
-    BufferLimits, BufferedBytes, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId, TURN_BYTES,
+    BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId, TURN_BYTES,
     TURN_PDUS, TapChange, TappedConnection,
 };
 use lunar_wire::{SerialNumber, Time};
@@ -60,19 +62,33 @@ const BUFFERS_OUTSIDE_SESSIONS: BufferLimits = BufferLimits {
     socket_bytes_max: Some(16 << 10),
 };
 
+/// Parts of a server that its connections use.
+#[derive(Debug)]
+pub(crate) struct ConnectionServices {
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) memory: MemoryOwners,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) rules: Arc<AccessRules>,
+    pub(crate) logins: Arc<LoginPolicy>,
+    pub(crate) session_logins: Arc<SessionLogins>,
+    pub(crate) tasks: Arc<TaskServices>,
+}
+
 /// Serves an accepted connection on one of the cores, if there is room for it.
 pub(crate) fn spawn(
-    shared: &Arc<Shared>,
+    services: &Arc<ConnectionServices>,
     cores: &Cores,
     tcp: std::net::TcpStream,
     path: ConnectionPath,
 ) {
     let (mailbox, mail) = unbounded_channel();
-    let Some((presence, abort)) = shared.enter(path.peer, &mailbox) else { return };
-    let shared = Arc::clone(shared);
-    let owner = shared.memory.time_owner_of(PeerNetwork::of(path.peer.ip()));
+    let Some((presence, abort)) = services.connections.enter(path.peer, &mailbox) else { return };
+    let services = Arc::clone(services);
+    let owner = services.memory.time_owner_of(PeerNetwork::of(path.peer.ip()));
     cores.spawn_for(owner, move || {
-        let connection = move || Connection::new(shared, presence, path, mailbox, mail);
+        let connection = move || Connection::new(services, presence, path, mailbox, mail);
         Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
     });
 }
@@ -91,13 +107,13 @@ async fn serve(
         }
     };
     let mut connection = connection();
-    let clock = connection.shared.clock;
+    let clock = connection.services.clock;
     lunar_net::drive(tcp, &mut connection, clock).await;
     connection.log_end();
 }
 
 struct Connection {
-    shared: Arc<Shared>,
+    services: Arc<ConnectionServices>,
     presence: Presence,
     path: ConnectionPath,
     machine: TargetConnection,
@@ -153,13 +169,13 @@ enum Receiving {
 
 impl Connection {
     fn new(
-        shared: Arc<Shared>,
+        services: Arc<ConnectionServices>,
         presence: Presence,
         path: ConnectionPath,
         mailbox: ConnectionEventSender,
         mail: UnboundedReceiver<ConnectionEvent>,
     ) -> Self {
-        let limits = &shared.limits;
+        let limits = &services.limits;
         let defaults = ConnectionLimits::default();
         let machine_limits = ConnectionLimits {
             retired_tasks_max: (limits.window_commands as usize)
@@ -172,11 +188,11 @@ impl Connection {
             ..defaults
         };
         let machine = TargetConnection::new(machine_limits, SerialNumber(0));
-        let memory = shared.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
-        let tasks = Tasks::new(limits, &memory);
-        let commands = Commands::new(shared.clock);
+        let memory = services.memory.accounts(PeerNetwork::of(path.peer.ip()), None);
+        let tasks = Tasks::new(Arc::clone(&services.tasks), limits, &memory);
+        let commands = Commands::new(services.clock);
         Self {
-            shared,
+            services,
             presence,
             path,
             machine,
@@ -264,7 +280,7 @@ impl Connection {
         let view = session.view_known(&mut self.view);
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
         self.commands.start(now, &task, nexus.is_some());
-        let asker = CommandContext { shared: &self.shared, session, view };
+        let asker = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Feeding the answer at once saves a turn of its own.
         if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
@@ -274,7 +290,7 @@ impl Connection {
 
     fn run(&mut self, now: Time, task: TaskId) {
         let Some((session, _)) = &self.session else { return };
-        if let Some(answer) = self.tasks.run(&self.shared, session, task) {
+        if let Some(answer) = self.tasks.run(session, task) {
             self.feed(now, answer);
         }
     }
@@ -284,7 +300,7 @@ impl Connection {
     fn follow_rare(&mut self, output: Output, out: &mut Outbox) {
         match output {
             Output::Identify(claim) => {
-                let answer = self.login.identify(&self.shared, *claim, self.path);
+                let answer = self.login.identify(&self.services.logins, *claim, self.path);
                 if answer.is_none() {
                     self.presence.wait();
                 }
@@ -296,7 +312,7 @@ impl Connection {
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
                 let (records, more) =
-                    access::visible_targets(&self.shared, name, self.path, &query);
+                    self.services.rules.visible_targets(name, self.path, &query);
                 self.answers.push_back(Input::Targets { records, more });
             }
             Output::Abort(task) => {
@@ -336,10 +352,10 @@ impl Connection {
         // Called now: the peer may take its time to close, and try again meanwhile.
         match &reason {
             CloseReason::LoginRefused { status, why } => {
-                self.login.refused(&self.shared, self.path, *status, why);
+                self.login.refused(&self.services.logins, self.path, *status, why);
             }
             CloseReason::TimedOut(_) if self.session.is_none() => {
-                self.login.timed_out(&self.shared, self.path);
+                self.login.timed_out(&self.services.logins, self.path);
             }
             _ => {}
         }
@@ -362,7 +378,7 @@ impl Connection {
             return self.feed(now, Input::Session(answer));
         }
         let closed = matches!(message, ToSession::ConnectionClosed);
-        session.hear(&self.shared, now, *cid, message, &mut self.mail, &mut self.heard);
+        session.hear(now, *cid, message, &mut self.mail, &mut self.heard);
         if closed {
             // RFC 7143 §11.14.5. If the session ended with the connection, its nexus is gone and
             // gets no unit attention.
@@ -394,32 +410,33 @@ impl Connection {
     }
 
     fn join(&mut self, join: Join) {
-        Login::succeeded(&self.shared, &join, self.path);
+        self.services.logins.succeeded(&join, self.path);
         if join.user.is_some() {
             let network = PeerNetwork::of(self.path.peer.ip());
-            self.memory = self.shared.memory.accounts(network, join.user.clone());
-            self.tasks = Tasks::new(&self.shared.limits, &self.memory);
+            self.memory = self.services.memory.accounts(network, join.user.clone());
+            let services = &self.services;
+            self.tasks = Tasks::new(Arc::clone(&services.tasks), &services.limits, &self.memory);
         }
         let key = join::session_key(&join, self.path);
-        let joins = join::joins(&self.shared, &key, join.claim.tsih);
+        let joins = self.services.session_logins.joins(&key, join.claim.tsih);
         let phase = match join.claim.session_type {
             _ if join.user.is_some() => Phase::Proven,
             SessionType::Normal => Phase::Unproven,
             SessionType::Discovery => Phase::NotLoggedIn,
         };
-        if let Err(no_room) = self.presence.log_in(phase, joins) {
+        let keeps_proven = self.services.rules.catalogue.load().asks_for_proof();
+        if let Err(no_room) = self.presence.log_in(phase, joins, keeps_proven) {
             let status = self.login.no_room(no_room);
             return self.answers.push_back(Input::Joined(Err(status)));
         }
         let cid = join.claim.cid;
-        let shared = Arc::clone(&self.shared);
         let joiner = Joiner {
             path: self.path,
             mailbox: self.mailbox.clone(),
             memory: self.memory.control.sibling(MemoryKind::Session),
             time_owner: OwnerId(self.memory.owner_id),
         };
-        let joining = join::join(shared, join, key, joiner);
+        let joining = Arc::clone(&self.services.session_logins).join(join, key, joiner);
         self.joining = Some((Box::pin(joining), cid));
     }
 
@@ -496,7 +513,7 @@ impl Connection {
         let cid = *cid;
         self.joining = None;
         self.answers.push_back(Input::Joined(joined.map(|(joined, session)| {
-            self.commands.joined(&self.shared.counters, &session);
+            self.commands.joined(&self.services.counters, &session);
             self.session = Some((session, cid));
             joined
         })));
@@ -545,11 +562,11 @@ impl Connection {
         match &self.over {
             Some(CloseReason::Violation(what)) => {
                 let why = format!("the peer broke the protocol: {what}");
-                self.shared.warn_of_connection(peer, &why);
+                self.services.connections.warn(peer, &why);
             }
             // A login that took too long was already logged as a login timeout.
             Some(CloseReason::TimedOut(what)) if self.session.is_some() => {
-                self.shared.warn_of_connection(peer, what);
+                self.services.connections.warn(peer, what);
             }
             reason => tracing::debug!(peer = %self.path.peer, ?reason, "connection closed"),
         }
@@ -561,8 +578,8 @@ impl Drop for Connection {
     /// session, which would otherwise never end, and its initiator could not log in again.
     fn drop(&mut self) {
         if let (Some((session, cid)), None) = (&self.session, &self.over) {
-            session.lose(&self.shared, *cid);
-            session.end(&self.shared);
+            session.lose(*cid);
+            session.end();
         }
     }
 }
@@ -626,7 +643,7 @@ impl ConnectionHandler for Connection {
         any |= self.poll_mail(now, context, out);
         any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
-            let started = self.tasks.start_deferred(&self.shared, session, context);
+            let started = self.tasks.start_deferred(session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
         }
@@ -708,7 +725,7 @@ impl ConnectionHandler for Connection {
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
             let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
-            self.shared.warn_of_connection(Some(self.path.peer), why);
+            self.services.connections.warn(Some(self.path.peer), why);
         }
         may
     }

@@ -5,8 +5,8 @@
 //! without proof. In that part the oldest connection of the address that has the most makes room,
 //! so one address cannot keep others out. Connections that are logged in stay.
 
-use crate::backoff::PeerNetwork;
 use crate::options::Limits;
+use crate::peer_network::PeerNetwork;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 

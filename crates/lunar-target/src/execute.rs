@@ -5,19 +5,16 @@ mod clear;
 mod copy;
 mod entry;
 mod first_bad;
-mod save;
 mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::JudgedCommand;
-pub(crate) use save::SaveQueue;
-#[cfg(test)]
-pub(crate) use save::UnsavedChange;
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
+use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
 use crate::room::HeldWriteGuard;
@@ -41,22 +38,6 @@ const COMPLAINT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// WRITE ERROR.
 const WRITE_ERROR: u16 = 0x0c00;
-
-/// Result of a plan.
-#[derive(Debug)]
-pub(crate) enum PlanResult {
-    /// GOOD, with this data-in.
-    Good(Bytes),
-    /// RESERVATION CONFLICT.
-    Conflict,
-    /// BUSY.
-    Busy,
-    /// CHECK CONDITION.
-    Check(Sense),
-    /// Aborted: the initiator expects no answer. Changes that had begun on the medium were
-    /// finished, or look finished to later commands.
-    Aborted,
-}
 
 /// Reason why a plan stopped.
 enum Stop {
@@ -585,11 +566,6 @@ fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
 /// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
 fn miscompare(offset: u64) -> Sense {
     sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
-}
-
-/// INTERNAL TARGET FAILURE.
-pub(crate) fn internal_failure() -> Sense {
-    sense(SenseKey::HARDWARE_ERROR, 0x4400, None)
 }
 
 fn read_failed(error: lunar_block::Error) -> Sense {

@@ -1,26 +1,29 @@
 //! Creation, lookup and reinstatement of sessions at the end of a login. RFC 7143 §6.3.
 
-use crate::access::{self, ConnectionPath};
-use crate::backoff::PeerNetwork;
-use crate::connection_shares::ConnectionPlace;
+use crate::access::{self, AccessRules};
+use crate::catalogue::CurrentCatalogue;
+use crate::connection_shares::{ConnectionPlace, ConnectionShares};
 use crate::connection_table::Joins;
+use crate::lun_table::LunTable;
+use crate::manage::TaskManager;
 use crate::memory::OwnerKey;
-use crate::options::TargetOptions;
+use crate::options::{Limits, TargetOptions};
+use crate::peer_network::PeerNetwork;
+use crate::portals::{self, ConnectionPath};
 use crate::quota::{InitiatorKey, InitiatorLimiters, SessionQuota};
-use crate::server::{Sessions, Shared};
 use crate::session::{
-    ConnectionEventSender, Discovery, Member, NoPlace, Session, SessionKey, SessionParts,
-    UNIT_BYTES,
+    ConnectionEventSender, Discovery, Member, NoPlace, Session, SessionHost, SessionKey,
+    SessionParts, UNIT_BYTES,
 };
-use crate::view::LunTable;
+use crate::session_table::{SessionTable, Sessions};
 use lunar_block::BufferPool;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{SessionLimits, TargetSession};
-use lunar_net::OwnerId;
+use lunar_net::{Clock, OwnerId};
 use lunar_scsi::share::{Origin, Owner};
 use lunar_scsi::unit::TargetPort;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Time for which a login waits until the session or connection that it replaces is quiet.
@@ -30,6 +33,19 @@ const REPLACE_POLL: Duration = Duration::from_millis(2);
 /// Lower bound of the connection limit of one initiator, which is otherwise half of all
 /// connections.
 const CONNECTIONS_OF_INITIATOR_MIN: usize = 64;
+
+/// Creates the sessions of logins, and finds those that further connections join.
+#[derive(Debug)]
+pub(crate) struct SessionLogins {
+    rules: Arc<AccessRules>,
+    /// The host of the sessions, with the table of all of them.
+    manager: Arc<TaskManager>,
+    shares: ConnectionShares,
+    /// Limit on the number of connections of an initiator that has proven its name.
+    connections_of_initiator_max: usize,
+    window_commands: u32,
+    clock: Clock,
+}
 
 /// The connection that a login is for.
 #[derive(Clone)]
@@ -67,63 +83,218 @@ pub(crate) fn session_key(join: &Join, path: ConnectionPath) -> SessionKey {
     }
 }
 
-/// Relation of a login to the existing sessions.
-pub(crate) fn joins(shared: &Shared, key: &SessionKey, tsih: u16) -> Joins {
-    let sessions = shared.sessions();
-    match tsih {
-        0 if sessions.find(key).is_some() => Joins::Again,
-        0 => Joins::New,
-        tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
-        _ => Joins::New,
-    }
-}
-
-/// Returns the session of the login: a new one, or an existing one that gets a further connection.
-pub(crate) async fn join(
-    shared: Arc<Shared>,
-    join: Join,
-    key: SessionKey,
-    joiner: Joiner,
-) -> Result<(Joined, Arc<Session>), LoginStatus> {
-    let session = match join.claim.tsih {
-        0 => create(&shared, &join, key, joiner).await?,
-        tsih => find(&shared, &join, &key, tsih, joiner).await?,
-    };
-    let (exp_cmd_sn, max_cmd_sn) = session.window();
-    let parameters = session.parameters();
-    Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
-}
-
-async fn create(
-    shared: &Arc<Shared>,
-    join: &Join,
-    key: SessionKey,
-    joiner: Joiner,
-) -> Result<Arc<Session>, LoginStatus> {
-    let (session, place) = loop {
-        replace_session(shared, &key).await?;
-        let admission = Admission::of(shared, join, &key, joiner.path)?;
-        let owner = Owner { name: &key.initiator_name, origin: admission.origin };
-        let place = take_place(shared, join, owner)?;
-        let mut sessions = shared.sessions();
-        // Of two simultaneous logins for the same session the later one replaces the other. The
-        // catalogue may also have changed meanwhile.
-        if sessions.find(&key).is_none() && admission.is_current(shared, &key) {
-            break (insert(shared, &mut sessions, join, key, &joiner, admission)?, place);
+impl SessionLogins {
+    pub(crate) fn new(
+        limits: &Limits,
+        rules: Arc<AccessRules>,
+        manager: Arc<TaskManager>,
+        connections_max: usize,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            rules,
+            manager,
+            shares: ConnectionShares::default(),
+            connections_of_initiator_max: (connections_max / 2).max(CONNECTIONS_OF_INITIATOR_MIN),
+            window_commands: limits.window_commands,
+            clock,
         }
-    };
-    tracing::info!(
-        initiator = session.key.initiator_name,
-        target = session.key.target_name,
-        peer = %session.path.peer,
-        tsih = session.tsih,
-        "session begins"
-    );
-    // A session is in use once it can be found; no other login can know its TSIH yet.
-    session
-        .join(shared, join.claim.cid, joiner.member(join, place))
-        .map_err(|_| LoginStatus::TARGET_ERROR)?;
-    Ok(session)
+    }
+
+    /// Relation of a login to the existing sessions.
+    pub(crate) fn joins(&self, key: &SessionKey, tsih: u16) -> Joins {
+        let sessions = self.sessions().lock();
+        match tsih {
+            0 if sessions.find(key).is_some() => Joins::Again,
+            0 => Joins::New,
+            tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
+            _ => Joins::New,
+        }
+    }
+
+    /// Returns the session of the login: a new one, or an existing one that gets a further
+    /// connection.
+    pub(crate) async fn join(
+        self: Arc<Self>,
+        join: Join,
+        key: SessionKey,
+        joiner: Joiner,
+    ) -> Result<(Joined, Arc<Session>), LoginStatus> {
+        let session = match join.claim.tsih {
+            0 => self.create(&join, key, joiner).await?,
+            tsih => self.find(&join, &key, tsih, joiner).await?,
+        };
+        let (exp_cmd_sn, max_cmd_sn) = session.window();
+        let parameters = session.parameters();
+        Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
+    }
+
+    async fn create(
+        &self,
+        join: &Join,
+        key: SessionKey,
+        joiner: Joiner,
+    ) -> Result<Arc<Session>, LoginStatus> {
+        let (session, place) = loop {
+            self.replace_session(&key).await?;
+            let admission = Admission::of(&self.rules, join, &key, joiner.path)?;
+            let owner = Owner { name: &key.initiator_name, origin: admission.origin };
+            let place = self.take_place(join, owner)?;
+            let mut sessions = self.sessions().lock();
+            // Of two simultaneous logins for the same session the later one replaces the other. The
+            // catalogue may also have changed meanwhile.
+            if sessions.find(&key).is_none() && admission.is_current(&self.rules.catalogue, &key) {
+                break (self.insert(&mut sessions, join, key, &joiner, admission)?, place);
+            }
+        };
+        tracing::info!(
+            initiator = session.key.initiator_name,
+            target = session.key.target_name,
+            peer = %session.path.peer,
+            tsih = session.tsih,
+            "session begins"
+        );
+        // A session is in use once it can be found; no other login can know its TSIH yet.
+        session
+            .join(join.claim.cid, joiner.member(join, place))
+            .map_err(|_| LoginStatus::TARGET_ERROR)?;
+        Ok(session)
+    }
+
+    fn insert(
+        &self,
+        sessions: &mut Sessions,
+        join: &Join,
+        key: SessionKey,
+        joiner: &Joiner,
+        admission: Admission,
+    ) -> Result<Arc<Session>, LoginStatus> {
+        let Admission { target, origin, luns, port, ports } = admission;
+        let units_charge =
+            joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+        let limits = SessionLimits { window_commands: self.window_commands };
+        let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+        let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
+        let max_connections = join.session.max_connections;
+        let nexus = self.sessions().next_nexus();
+        let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
+        let quota = self.quota(&key, origin, owner, joiner.memory.clone());
+        let returns_from = self.manager.target_resets.take_returning(&key);
+        let session = Session::new(SessionParts {
+            key,
+            tsih,
+            nexus,
+            target,
+            luns,
+            returns_from,
+            max_connections,
+            path: joiner.path,
+            origin,
+            time_owner: joiner.time_owner,
+            quota,
+            port,
+            ports,
+            units_charge,
+            machine,
+            host: Arc::downgrade(&self.manager) as Weak<dyn SessionHost>,
+            clock: self.clock,
+        });
+        sessions.insert(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// Takes a connection from the share of the initiator. Refuses a login with proof if the
+    /// initiator has its share of all connections. The share of those without proof is judged by
+    /// their addresses alone, see `connection_table`.
+    fn take_place(
+        &self,
+        join: &Join,
+        owner: Owner<'_>,
+    ) -> Result<ConnectionPlace, LoginStatus> {
+        if join.user.is_none() {
+            return Ok(self.shares.enter(owner));
+        }
+        let place = self.shares.try_enter(owner, self.connections_of_initiator_max);
+        place.ok_or(LoginStatus::OUT_OF_RESOURCES)
+    }
+
+    /// Quota of a session; `owner` is that of the leading connection.
+    fn quota(
+        &self,
+        key: &SessionKey,
+        origin: Option<Origin>,
+        owner: OwnerKey,
+        memory: BufferPool,
+    ) -> SessionQuota {
+        let gates = match &key.target_name {
+            Some(target) => self.rules.catalogue.quotas.of(target),
+            None => Arc::<InitiatorLimiters>::default(),
+        };
+        let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
+        SessionQuota::new(initiator, owner, &gates, memory)
+    }
+
+    /// Session reinstatement: ends the old session first, with all its tasks.
+    async fn replace_session(&self, key: &SessionKey) -> Result<(), LoginStatus> {
+        let Some(old) = self.sessions().lock().find(key) else { return Ok(()) };
+        old.end();
+        if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
+            tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
+            return Err(LoginStatus::OUT_OF_RESOURCES);
+        }
+        Ok(())
+    }
+
+    async fn find(
+        &self,
+        join: &Join,
+        key: &SessionKey,
+        tsih: u16,
+        joiner: Joiner,
+    ) -> Result<Arc<Session>, LoginStatus> {
+        let session = self.sessions().lock().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+        if session.key != *key || key.target_name.is_none() {
+            return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+        // The leading connection may have come from an address that may see more LUNs than this
+        // one.
+        let name = key.target_name.as_deref().unwrap_or_default();
+        let served = self.rules.catalogue.load();
+        let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
+        let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
+        if !session.view().shows(&luns) {
+            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+        }
+        let cid = join.claim.cid;
+        // A connection that replaces another one is not an additional one.
+        let place = match session.members().contains_key(&cid) {
+            true => self.shares.enter(session.owner()),
+            false => self.take_place(join, session.owner())?,
+        };
+        let member = joiner.member(join, place);
+        let until = Instant::now() + REPLACE_SECONDS_MAX;
+        loop {
+            if session.has_ended() {
+                return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
+            }
+            match session.join(cid, member.clone()) {
+                Ok(()) => return Ok(session),
+                Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
+                Err(NoPlace::Taken) => {}
+            }
+            // Connection reinstatement: the old connection closes first, with all its tasks.
+            session.replace_connection(cid);
+            if Instant::now() > until {
+                session.end();
+                return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
+            }
+            tokio::time::sleep(REPLACE_POLL).await;
+        }
+    }
+
+    fn sessions(&self) -> &SessionTable {
+        &self.manager.sessions
+    }
 }
 
 /// Result of the access check of a login against the catalogue.
@@ -139,7 +310,7 @@ struct Admission {
 
 impl Admission {
     fn of(
-        shared: &Shared,
+        rules: &AccessRules,
         join: &Join,
         key: &SessionKey,
         path: ConnectionPath,
@@ -148,7 +319,7 @@ impl Admission {
             let (origin, luns) = (origin(None, join, path), Arc::default());
             return Ok(Self { target: None, origin, luns, port: discovery_port(), ports: vec![] });
         };
-        let served = shared.catalogue();
+        let served = rules.catalogue.load();
         let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
         // The catalogue may have changed since the login began.
         if !served.admits(&key.initiator_name, path.peer.ip()) {
@@ -158,61 +329,21 @@ impl Admission {
         Ok(Self {
             origin: origin(Some(&target), join, path),
             luns: served.visible_luns(&key.initiator_name, path.peer.ip()),
-            port: access::target_port(&target, key.portal_group_tag),
-            ports: access::target_ports(&target, &shared.portals),
+            port: portals::target_port(&target, key.portal_group_tag),
+            ports: rules.portals.ports_of(&target),
             target: Some(target),
         })
     }
 
     /// True when the target is still served with the same options.
-    fn is_current(&self, shared: &Shared, key: &SessionKey) -> bool {
-        let now = key.target_name.as_deref().and_then(|name| shared.target(name));
+    fn is_current(&self, catalogue: &CurrentCatalogue, key: &SessionKey) -> bool {
+        let now = key.target_name.as_deref().and_then(|name| catalogue.target(name));
         match (&self.target, &now) {
             (Some(target), Some(now)) => Arc::ptr_eq(target, now),
             (None, None) => true,
             _ => false,
         }
     }
-}
-
-fn insert(
-    shared: &Arc<Shared>,
-    sessions: &mut Sessions,
-    join: &Join,
-    key: SessionKey,
-    joiner: &Joiner,
-    admission: Admission,
-) -> Result<Arc<Session>, LoginStatus> {
-    let Admission { target, origin, luns, port, ports } = admission;
-    let units_charge =
-        joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
-    let limits = SessionLimits { window_commands: shared.limits.window_commands };
-    let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
-    let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
-    let max_connections = join.session.max_connections;
-    let nexus = lunar_scsi::plan::NexusId(shared.next_id());
-    let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
-    let quota = quota(shared, &key, origin, owner, joiner.memory.clone());
-    let returns_from = shared.target_resets.take_returning(&key);
-    let session = Session::new(SessionParts {
-        key,
-        tsih,
-        nexus,
-        target,
-        luns,
-        returns_from,
-        max_connections,
-        path: joiner.path,
-        origin,
-        time_owner: joiner.time_owner,
-        quota,
-        port,
-        ports,
-        units_charge,
-        machine,
-    });
-    sessions.insert(Arc::clone(&session));
-    Ok(session)
 }
 
 /// Origin of an initiator that has not proven its name.
@@ -222,94 +353,7 @@ fn origin(target: Option<&TargetOptions>, join: &Join, path: ConnectionPath) -> 
     (!is_proven).then(|| PeerNetwork::of(path.peer.ip()).origin())
 }
 
-/// Takes a connection from the share of the initiator. Refuses a login with proof if the initiator
-/// has its share of all connections. The share of those without proof is judged by their addresses
-/// alone, see `connection_table`.
-fn take_place(
-    shared: &Shared,
-    join: &Join,
-    owner: Owner<'_>,
-) -> Result<ConnectionPlace, LoginStatus> {
-    if join.user.is_none() {
-        return Ok(shared.shares.enter(owner));
-    }
-    let half = (shared.connections_max() / 2).max(CONNECTIONS_OF_INITIATOR_MIN);
-    shared.shares.try_enter(owner, half).ok_or(LoginStatus::OUT_OF_RESOURCES)
-}
-
-/// Quota of a session; `owner` is that of the leading connection.
-fn quota(
-    shared: &Shared,
-    key: &SessionKey,
-    origin: Option<Origin>,
-    owner: OwnerKey,
-    memory: BufferPool,
-) -> SessionQuota {
-    let gates = match &key.target_name {
-        Some(target) => shared.quotas.of(target),
-        None => Arc::<InitiatorLimiters>::default(),
-    };
-    let initiator = InitiatorKey { name: key.initiator_name.clone(), origin };
-    SessionQuota::new(initiator, owner, &gates, memory)
-}
-
 /// Port of discovery sessions, which have no target and no units.
 fn discovery_port() -> TargetPort {
     TargetPort { name: String::new(), portal_group_tag: 1, relative_id: 1 }
-}
-
-/// Session reinstatement: ends the old session first, with all its tasks.
-async fn replace_session(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), LoginStatus> {
-    let Some(old) = shared.sessions().find(key) else { return Ok(()) };
-    old.end(shared);
-    if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
-        tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
-        return Err(LoginStatus::OUT_OF_RESOURCES);
-    }
-    Ok(())
-}
-
-async fn find(
-    shared: &Arc<Shared>,
-    join: &Join,
-    key: &SessionKey,
-    tsih: u16,
-    joiner: Joiner,
-) -> Result<Arc<Session>, LoginStatus> {
-    let session = shared.sessions().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
-    if session.key != *key || key.target_name.is_none() {
-        return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
-    }
-    // The leading connection may have come from an address that may see more LUNs than this one.
-    let (served, name) = (shared.catalogue(), key.target_name.as_deref().unwrap_or_default());
-    let served = served.target(name).ok_or(LoginStatus::TARGET_REMOVED)?;
-    let luns = served.visible_luns(&key.initiator_name, joiner.path.peer.ip());
-    if !session.view().shows(&luns) {
-        return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
-    }
-    let cid = join.claim.cid;
-    // A connection that replaces another one is not an additional one.
-    let place = match session.members().contains_key(&cid) {
-        true => shared.shares.enter(session.owner()),
-        false => take_place(shared, join, session.owner())?,
-    };
-    let member = joiner.member(join, place);
-    let until = Instant::now() + REPLACE_SECONDS_MAX;
-    loop {
-        if session.has_ended() {
-            return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
-        }
-        match session.join(shared, cid, member.clone()) {
-            Ok(()) => return Ok(session),
-            Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
-            Err(NoPlace::Taken) => {}
-        }
-        // Connection reinstatement: the old connection closes first, with all its tasks.
-        session.replace_connection(shared, cid);
-        if Instant::now() > until {
-            session.end(shared);
-            return Err(LoginStatus::CANT_INCLUDE_IN_SESSION);
-        }
-        tokio::time::sleep(REPLACE_POLL).await;
-    }
 }

@@ -1,24 +1,74 @@
 //! Policy part of a login: its delay, and the log line about its end.
 
-use crate::access::{self, ConnectionPath};
-use crate::backoff::{Claimant, FailedLogin, LoginDelay, PeerNetwork, WaitTicket};
+use crate::access::AccessRules;
+use crate::backoff::{Claimant, FailedLogin, LoginBackoff, LoginDelay, WaitTicket};
 use crate::connection_table::NoRoom;
+use crate::log_budget::LogBudget;
+use crate::log_text::{printable, shortened};
 use crate::login_refusal::LoginRefusal;
-use crate::server::Shared;
+use crate::options::Limits;
+use crate::peer_network::PeerNetwork;
+use crate::portals::ConnectionPath;
+use crate::statistics::Counters;
 use lunar_iscsi::login::{Claim, Identified, Join};
 use lunar_iscsi::pdu::LoginStatus;
+use lunar_net::Clock;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use tokio::sync::watch;
 use tokio::time::Sleep;
 
-/// Longest logged part of a name chosen by a peer, in characters. Names have 223 bytes at most (RFC
-/// 7143 §4.2.7.2); a peer may send a longer one.
-const LOGGED_NAME_MAX: usize = 223;
+/// Policy of a server for logins.
+#[derive(Debug)]
+pub(crate) struct LoginPolicy {
+    rules: Arc<AccessRules>,
+    backoff: LoginBackoff,
+    counters: Arc<Counters>,
+    /// Budget of log lines about failed logins.
+    lines: LogBudget,
+    clock: Clock,
+    login_seconds: u16,
+    /// True when the server stops.
+    stop: watch::Receiver<bool>,
+}
 
-/// Longest logged reason, in characters.
-const LOGGED_WHY_MAX: usize = 512;
+impl LoginPolicy {
+    pub(crate) fn new(
+        limits: &Limits,
+        rules: Arc<AccessRules>,
+        counters: Arc<Counters>,
+        clock: Clock,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            rules,
+            backoff: LoginBackoff::new(limits),
+            counters,
+            lines: LogBudget::default(),
+            clock,
+            login_seconds: limits.login_seconds,
+            stop,
+        }
+    }
+
+    fn identify(
+        &self,
+        claim: &Claim,
+        path: ConnectionPath,
+    ) -> Result<Identified, (LoginStatus, LoginRefusal)> {
+        if *self.stop.borrow() {
+            return Err((LoginStatus::SERVICE_UNAVAILABLE, LoginRefusal::Stopping));
+        }
+        self.rules.identify(claim, path)
+    }
+
+    /// Called when a login has proven everything that was required.
+    pub(crate) fn succeeded(&self, join: &Join, path: ConnectionPath) {
+        self.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
+    }
+}
 
 /// State of a login in progress.
 #[derive(Debug, Default)]
@@ -33,13 +83,13 @@ pub(crate) struct Login {
 struct Waiting {
     timer: Pin<Box<Sleep>>,
     ticket: WaitTicket,
-    shared: Arc<Shared>,
+    policy: Arc<LoginPolicy>,
     network: PeerNetwork,
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        self.shared.backoff.waited(self.network, &self.ticket);
+        self.policy.backoff.waited(self.network, &self.ticket);
     }
 }
 
@@ -48,24 +98,24 @@ impl Login {
     /// [`poll`](Self::poll) then returns the answer.
     pub(crate) fn identify(
         &mut self,
-        shared: &Arc<Shared>,
+        policy: &Arc<LoginPolicy>,
         claim: Claim,
         path: ConnectionPath,
     ) -> Option<Identified> {
         let network = PeerNetwork::of(path.peer.ip());
         let who = Claimant {
             name: &claim.initiator_name,
-            is_configured: access::has_own_credential(shared, &claim),
+            is_configured: policy.rules.has_own_credential(&claim),
         };
-        let turn = shared.backoff.turn(network, who, shared.clock.now());
+        let turn = policy.backoff.turn(network, who, policy.clock.now());
         self.claim = Some(claim);
         match turn {
-            LoginDelay::Now => Some(self.judge(shared, path)),
+            LoginDelay::Now => Some(self.judge(policy, path)),
             LoginDelay::After(wait, ticket) => {
                 tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
                 let timer = Box::pin(tokio::time::sleep(wait));
-                let shared = Arc::clone(shared);
-                self.waiting = Some(Waiting { timer, ticket, shared, network });
+                let policy = Arc::clone(policy);
+                self.waiting = Some(Waiting { timer, ticket, policy, network });
                 None
             }
         }
@@ -84,9 +134,9 @@ impl Login {
             return Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE));
         }
         let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
-        let shared = Arc::clone(&waiting.shared);
+        let policy = Arc::clone(&waiting.policy);
         self.waiting = None;
-        Some(self.judge(&shared, path))
+        Some(self.judge(&policy, path))
     }
 
     /// Called when the login is proven but there is no room for the connection.
@@ -98,11 +148,11 @@ impl Login {
         LoginStatus::OUT_OF_RESOURCES
     }
 
-    fn judge(&mut self, shared: &Shared, path: ConnectionPath) -> Identified {
+    fn judge(&mut self, policy: &LoginPolicy, path: ConnectionPath) -> Identified {
         let Some(claim) = &self.claim else {
             return Identified::Refuse(LoginStatus::TARGET_ERROR);
         };
-        match access::identify(shared, claim, path) {
+        match policy.identify(claim, path) {
             Ok(identified) => identified,
             Err((status, why)) => {
                 self.refusal = Some(why);
@@ -111,16 +161,11 @@ impl Login {
         }
     }
 
-    /// Called when the login has proven everything that was required.
-    pub(crate) fn succeeded(shared: &Shared, join: &Join, path: ConnectionPath) {
-        shared.backoff.succeeded(PeerNetwork::of(path.peer.ip()), join.user.is_some());
-    }
-
     /// Called when the login was refused. The refusal counts as a failure if the initiator may have
     /// been guessing names or secrets, and is logged unless such lines come in a flood.
     pub(crate) fn refused(
         &self,
-        shared: &Shared,
+        policy: &LoginPolicy,
         path: ConnectionPath,
         status: LoginStatus,
         why: &str,
@@ -134,30 +179,30 @@ impl Login {
             _ => FailedLogin::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
-        self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
+        self.tell(policy, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
     }
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.
-    pub(crate) fn timed_out(&self, shared: &Shared, path: ConnectionPath) {
-        let why = format!("it took longer than {} s", shared.limits.login_seconds);
-        self.tell(shared, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
+    pub(crate) fn timed_out(&self, policy: &LoginPolicy, path: ConnectionPath) {
+        let why = format!("it took longer than {} s", policy.login_seconds);
+        self.tell(policy, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
     }
 
     fn tell(
         &self,
-        shared: &Shared,
+        policy: &LoginPolicy,
         path: ConnectionPath,
         refusal: LoginRefusal,
         failure: FailedLogin,
         status: Option<LoginStatus>,
         why: &str,
     ) {
-        let now = shared.clock.now();
-        shared.counters.login_refused(refusal);
+        let now = policy.clock.now();
+        policy.counters.login_refused(refusal);
         let network = PeerNetwork::of(path.peer.ip());
-        let of_network = shared.backoff.refused(network, failure, refusal.label(), now);
+        let of_network = policy.backoff.refused(network, failure, refusal.label(), now);
         let Some(of_network) = of_network else { return };
-        let Some(of_all) = shared.login_lines.line(now) else { return };
+        let Some(of_all) = policy.lines.line(now) else { return };
         let untold = of_network.saturating_add(of_all);
         let claim = self.claim.as_ref();
         tracing::warn!(
@@ -170,18 +215,4 @@ impl Login {
             printable(why)
         );
     }
-}
-
-/// Escapes a text that may contain strings from a peer for one log line: nothing in it moves the
-/// cursor or begins another line.
-pub(crate) fn printable(text: &str) -> String {
-    let escaped = |letter: char| match letter {
-        '"' | '\'' | '\\' => letter.to_string(),
-        _ => letter.escape_debug().to_string(),
-    };
-    text.chars().take(LOGGED_WHY_MAX).map(escaped).collect()
-}
-
-fn shortened(name: &str) -> &str {
-    name.char_indices().nth(LOGGED_NAME_MAX).map_or(name, |(end, _)| &name[..end])
 }

@@ -9,8 +9,8 @@
 //! more, and its disk does the work for that owner. Resumed operations are all of one owner. A few
 //! operations of an owner work at a time (see `operation_slots`).
 
-use crate::execute::internal_failure;
 use crate::operation_slots::{OperationSlot, OperationSlots};
+use crate::plan_result::internal_failure;
 use crate::room::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use lunar_block::{BlockRange, Buffer, BufferPool, ErrorKind, IoContext, PHYSICAL_BLOCK_BYTES_MAX};

@@ -2,9 +2,9 @@
 //! lists that may apply to its initiator, and no LUN.
 
 use crate::access_list::Access;
+use crate::lock::lock;
+use crate::lun_table::{LunTable, Luns};
 use crate::options::LunOptions;
-use crate::server::lock;
-use crate::view::{LunTable, Luns};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};

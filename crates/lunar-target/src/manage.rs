@@ -1,10 +1,11 @@
 //! Task management across sessions: the effects of a function beyond the session that requested it.
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
+use crate::cold_resets::ColdResets;
 use crate::detached_writes::ABORT_GRACE;
-use crate::resets::{reset_target, reset_unit};
-use crate::server::Shared;
-use crate::session::{BegunAborts, Session};
+use crate::resets::{TargetResets, reset_target, reset_unit};
+use crate::session::{BegunAborts, Session, SessionHost};
+use crate::session_table::{ABORT_BYTES, SessionTable};
 use crate::unit::LogicalUnit;
 use futures_util::future::join_all;
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
@@ -21,51 +22,60 @@ const COMMANDS_CLEARED: u16 = 0x2f00;
 /// a reset 5,650 bytes were measured, and 2,300 for that of a PREEMPT AND ABORT.
 const FUNCTION_BYTES: usize = 8 << 10;
 
-/// Upper bound of the memory of a function for each nexus whose tasks it aborts. 235 bytes were
-/// measured, without the other session's part.
-pub(crate) const ABORT_BYTES: usize = 1 << 10;
+/// Runs the functions that sessions request, as far as they concern other sessions.
+#[derive(Debug, Default)]
+pub(crate) struct TaskManager {
+    pub(crate) sessions: Arc<SessionTable>,
+    pub(crate) target_resets: TargetResets,
+    pub(crate) cold_resets: ColdResets,
+}
 
-/// Runs the rest of a function on this core, then reports the result to the session.
-pub(crate) fn spawn(
-    shared: Arc<Shared>,
-    session: Arc<Session>,
-    id: u64,
-    function: ManagementFunction,
-    lun: Lun,
-) {
-    let mut charge = session.function_charge();
-    charge.set(FUNCTION_BYTES);
-    lunar_net::spawn_local_for(session.time_owner, async move {
-        let _charge = charge;
-        let (response, information) = match function {
-            ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
-            _ => (run(&shared, &session, function, lun).await, [0; 3]),
-        };
-        let cold = function == ManagementFunction::TARGET_COLD_RESET;
-        let up_to = cold.then(|| {
-            // Before the session ends, which it does once it has its answer: the initiator may log
-            // in again at once.
-            shared.target_resets.expect_return(&session);
-            let view = session.view();
-            view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
-            NexusId(shared.next_id())
+impl SessionHost for TaskManager {
+    fn manage(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        id: u64,
+        function: ManagementFunction,
+        lun: Lun,
+    ) {
+        let mut charge = session.function_charge();
+        charge.set(FUNCTION_BYTES);
+        lunar_net::spawn_local_for(session.time_owner, async move {
+            let _charge = charge;
+            let (response, information) = match function {
+                ManagementFunction::QUERY_ASYNCHRONOUS_EVENT => pending_event(&session, lun),
+                _ => (run(&self, &session, function, lun).await, [0; 3]),
+            };
+            let cold = function == ManagementFunction::TARGET_COLD_RESET;
+            let up_to = cold.then(|| {
+                // Before the session ends, which it does once it has its answer: the initiator may
+                // log in again at once.
+                self.target_resets.expect_return(&session);
+                let view = session.view();
+                view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
+                self.sessions.next_nexus()
+            });
+            session.managed(Input::Managed { id, response, information });
+            if let Some(up_to) = up_to {
+                self.cold_resets.end_sessions(&self.sessions, &session, up_to).await;
+            }
         });
-        session.managed(&shared, Input::Managed { id, response, information });
-        if let Some(up_to) = up_to {
-            shared.cold_resets.end_sessions(&shared, &session, up_to).await;
-        }
-    });
+    }
+
+    fn session_ended(&self, session: &Session) {
+        self.sessions.lock().remove(session.tsih);
+    }
 }
 
 async fn run(
-    shared: &Arc<Shared>,
+    manager: &TaskManager,
     session: &Arc<Session>,
     function: ManagementFunction,
     lun: Lun,
 ) -> ManagementResponse {
     match function {
         ManagementFunction::TARGET_WARM_RESET | ManagementFunction::TARGET_COLD_RESET => {
-            reset_target(shared, session).await;
+            reset_target(&manager.sessions, &manager.target_resets, session).await;
         }
         ManagementFunction::I_T_NEXUS_RESET => {
             session.lose_nexus();
@@ -81,7 +91,7 @@ async fn run(
                 // The unit exists; the session itself keeps the tasks that run on it.
                 ManagementFunction::QUERY_TASK | ManagementFunction::QUERY_TASK_SET => {}
                 ManagementFunction::LOGICAL_UNIT_RESET => {
-                    reset_unit(shared, session, &unit).await;
+                    reset_unit(&manager.sessions, session, &unit).await;
                 }
                 _ => return ManagementResponse::FUNCTION_NOT_SUPPORTED,
             }
@@ -102,25 +112,13 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     }
 }
 
-/// Aborts the tasks of a nexus on a unit on behalf of another nexus. Returns `None` if its session
-/// is over.
-pub(crate) fn abort_visited(
-    shared: &Arc<Shared>,
-    nexus: NexusId,
-    unit: &Arc<LogicalUnit>,
-) -> Option<(Arc<Session>, BegunAborts)> {
-    let session = shared.sessions().of_nexus(nexus)?;
-    let begun = session.abort_on_unit(shared, unit);
-    Some((session, begun))
-}
-
 /// Aborts the tasks of these nexuses on this unit, for PREEMPT AND ABORT. A nexus that lost some
 /// gets a unit attention, as SAM-5 §5.6 requires for commands that another nexus clears. Tasks of
 /// the requesting nexus are left alone: the command itself is one of them.
 ///
 /// The work may outlive the command. Its memory is charged from this call to its end.
 pub(crate) fn abort_tasks_of(
-    shared: Arc<Shared>,
+    sessions: Arc<SessionTable>,
     by: Arc<Session>,
     unit: Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
@@ -129,12 +127,12 @@ pub(crate) fn abort_tasks_of(
     charge.set(FUNCTION_BYTES + nexuses.len() * ABORT_BYTES);
     async move {
         let _charge = charge;
-        abort_all(&shared, &by, &unit, nexuses).await;
+        abort_all(&sessions, &by, &unit, nexuses).await;
     }
 }
 
 async fn abort_all(
-    shared: &Arc<Shared>,
+    sessions: &SessionTable,
     by: &Arc<Session>,
     unit: &Arc<LogicalUnit>,
     nexuses: Vec<NexusId>,
@@ -142,14 +140,14 @@ async fn abort_all(
     let nexuses: BTreeSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
     let mut begun = Vec::new();
     let visit = |nexus| {
-        let visited = abort_visited(shared, nexus, unit);
+        let visited = sessions.abort_tasks(nexus, unit);
         let Some((session, BegunAborts { tasks, ended })) = visited else { return 0 };
         if !ended.is_empty() {
             begun.push((session, ended));
         }
         tasks
     };
-    shared.visits.visit_all(by.time_owner, nexuses, visit).await;
+    sessions.visits.visit_all(by.time_owner, nexuses, visit).await;
     let aborts = begun.into_iter().map(async |(other, aborted)| {
         let mut tasks: u32 = 0;
         for of_number in aborted {

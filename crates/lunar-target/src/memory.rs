@@ -1,7 +1,7 @@
 //! Memory used on behalf of initiators: its owners, and the waiting of commands for it.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::backoff::PeerNetwork;
+use crate::peer_network::PeerNetwork;
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool, MemoryCharge, MemoryKind, MemoryOwner};
 use lunar_net::{BufferLimits, BufferedBytes, OwnerId};

@@ -1,8 +1,8 @@
 //! Options of a server: plain values, made from a command line or a configuration file.
 
-use crate::LogicalUnit;
 use crate::access_list::Access;
 use crate::quota::InitiatorLimit;
+use crate::unit::{LogicalUnit, TRANSFER_BYTES_MAX};
 use lunar_block::BufferPool;
 use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;
@@ -109,7 +109,7 @@ impl Default for Limits {
             data_out_seconds: 30,
             data_in_bytes: 64 << 20,
             memory_wait_seconds: 5,
-            transfer_bytes: 8 << 20,
+            transfer_bytes: TRANSFER_BYTES_MAX,
             ping_after_seconds: 30,
             ping_timeout_seconds: 15,
         }

@@ -3,6 +3,9 @@
 /// Units of work after which other work of the core has its turn: estimated at 50 us.
 const PIECE_UNITS: usize = 1024;
 
+/// Units of work that locking the SCSI state of a unit counts as.
+pub(crate) const REACHED_UNITS: usize = 4;
+
 /// Counts work in units that are visited, and yields to other work of the core in between.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {

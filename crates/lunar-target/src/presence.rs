@@ -1,18 +1,36 @@
 //! The connections of a running server: their admission, and the closing of those that make room.
 
-use crate::backoff::PeerNetwork;
-use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase};
+use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase, TableLimits};
+use crate::lock::lock;
+use crate::log_budget::LogBudget;
+use crate::log_text::printable;
 use crate::login_refusal::LoginRefusal;
-use crate::server::{Server, Shared};
+use crate::peer_network::PeerNetwork;
 use crate::session::{ConnectionEvent, ConnectionEventSender};
+use crate::statistics::Counters;
 use futures_util::future::{AbortHandle, AbortRegistration};
+use lunar_net::Clock;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, MutexGuard};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::watch;
+
+/// The connections of a server.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    table: Mutex<ConnectionTable<ConnectionControl>>,
+    last_id: AtomicU64,
+    counters: Arc<Counters>,
+    /// Budget of log lines about connections that ended with an error.
+    lines: LogBudget,
+    clock: Clock,
+    /// True when the server stops.
+    stop: watch::Receiver<bool>,
+}
 
 /// Handle to a connection from outside.
 #[derive(Debug)]
-pub(crate) struct ConnectionControl {
+struct ConnectionControl {
     mailbox: ConnectionEventSender,
     /// Drops the connection with all its state, wherever it runs.
     abort: AbortHandle,
@@ -23,12 +41,28 @@ pub(crate) struct ConnectionControl {
 /// Counts a connection while it lives.
 #[derive(Debug)]
 pub(crate) struct Presence {
-    shared: Arc<Shared>,
+    connections: Arc<Connections>,
     id: u64,
     unsent_bytes: Arc<AtomicUsize>,
 }
 
-impl Shared {
+impl Connections {
+    pub(crate) fn new(
+        limits: TableLimits,
+        counters: Arc<Counters>,
+        clock: Clock,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            table: Mutex::new(ConnectionTable::new(limits)),
+            last_id: AtomicU64::new(0),
+            counters,
+            lines: LogBudget::default(),
+            clock,
+            stop,
+        }
+    }
+
     /// Adds a connection; returns `None` if there is no room for it, or the server stops. The
     /// returned registration aborts the connection when its place is needed.
     pub(crate) fn enter(
@@ -40,48 +74,48 @@ impl Shared {
         let unsent_bytes: Arc<AtomicUsize> = Arc::default();
         let presence_bytes = Arc::clone(&unsent_bytes);
         let link = ConnectionControl { mailbox: mailbox.clone(), abort, peer, unsent_bytes };
-        let mut table = self.connections();
+        let mut table = self.table();
         // A connection that comes after the shutdown message to all would not receive it.
-        if self.is_stopping() {
+        if *self.stop.borrow() {
             return None;
         }
-        let id = self.next_id();
+        let id = self.last_id.fetch_add(1, Relaxed) + 1;
         let entered = table.enter(id, PeerNetwork::of(peer.ip()), link);
         drop(table);
         match entered {
             Ok(evicted) => self.close_evicted(evicted),
             Err(_) => {
-                self.warn_of_connection(Some(peer), "the limit `connections` is reached");
+                self.warn(Some(peer), "the limit `connections` is reached");
                 return None;
             }
         }
-        let shared = Arc::clone(self);
-        Some((Presence { shared, id, unsent_bytes: presence_bytes }, registration))
+        let connections = Arc::clone(self);
+        Some((Presence { connections, id, unsent_bytes: presence_bytes }, registration))
     }
 
     /// Closes a connection that is not logged in, if there is one, to free its open file.
     pub(crate) fn make_room(&self) {
-        let evicted = self.connections().make_room();
+        let evicted = self.table().make_room();
         self.close_evicted(evicted);
     }
 
     /// Number of connections, logged in or not.
-    pub(crate) fn connection_count(&self) -> usize {
-        self.connections().len()
+    pub(crate) fn count(&self) -> usize {
+        self.table().len()
     }
 
     /// Number of connections that were evicted and are not closed yet.
     pub(crate) fn evicted_count(&self) -> usize {
-        self.connections().evicted()
+        self.table().evicted()
     }
 
     /// Sends a message to every connection; returns their number.
     pub(crate) fn tell_all(&self, mail: impl Fn() -> ConnectionEvent) -> usize {
-        let connections = self.connections();
-        for link in connections.handles() {
+        let table = self.table();
+        for link in table.handles() {
             let _ = link.mailbox.send(mail()); // the connection may be closing
         }
-        connections.len()
+        table.len()
     }
 
     fn close_evicted(&self, evicted: Option<ConnectionControl>) {
@@ -89,35 +123,54 @@ impl Shared {
         link.abort.abort();
         self.counters.login_refused(LoginRefusal::Evicted);
         let why = "it was not logged in, or for discovery only, and made room for another one";
-        self.warn_of_connection(Some(link.peer), why);
+        self.warn(Some(link.peer), why);
     }
 
     /// Limit on the number of connections.
     pub(crate) fn connections_max(&self) -> usize {
-        self.connections().connections_max()
+        self.table().connections_max()
     }
 
-    fn connections(&self) -> MutexGuard<'_, ConnectionTable<ConnectionControl>> {
-        crate::server::lock(&self.connections)
+    /// Bytes of PDUs that wait in this process to be sent, of all connections.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        self.table().handles().map(|link| link.unsent_bytes.load(Relaxed)).sum()
+    }
+
+    /// Logs the reason why a connection was closed, unless such lines come in a flood.
+    pub(crate) fn warn(&self, peer: Option<SocketAddr>, why: &str) {
+        if let Some(untold) = self.lines.line(self.clock.now()) {
+            let untold = (untold > 0).then_some(untold);
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, untold, "connection closed: {}", printable(why));
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, ConnectionTable<ConnectionControl>> {
+        lock(&self.table)
     }
 }
 
 impl Presence {
-    /// Called when the connection is about to be logged in.
-    pub(crate) fn log_in(&self, phase: Phase, joins: Joins) -> Result<(), NoRoom> {
-        let keeps_proven = self.shared.catalogue().asks_for_proof();
-        self.shared.connections().log_in(self.id, phase, joins, keeps_proven)
+    /// Called when the connection is about to be logged in. `keeps_proven` is true if some target
+    /// requires proof of identity.
+    pub(crate) fn log_in(
+        &self,
+        phase: Phase,
+        joins: Joins,
+        keeps_proven: bool,
+    ) -> Result<(), NoRoom> {
+        self.connections.table().log_in(self.id, phase, joins, keeps_proven)
     }
 
     /// Called when the connection's login has to wait.
     pub(crate) fn wait(&self) {
-        self.shared.connections().wait(self.id);
+        self.connections.table().wait(self.id);
     }
 
     /// Called when the connection no longer belongs to a session.
     pub(crate) fn log_out(&self) {
-        let evicted = self.shared.connections().log_out(self.id);
-        self.shared.close_evicted(evicted);
+        let evicted = self.connections.table().log_out(self.id);
+        self.connections.close_evicted(evicted);
     }
 
     /// Sets the number of bytes that wait to be sent to the peer.
@@ -128,24 +181,6 @@ impl Presence {
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.shared.connections().remove(self.id);
-    }
-}
-
-impl Server {
-    /// Number of connections, logged in or not.
-    pub fn connections(&self) -> usize {
-        self.shared.connection_count()
-    }
-
-    /// Limit on the number of connections: the limit `connections`, or fewer if the system grants
-    /// the process too few open files.
-    pub fn connections_max(&self) -> usize {
-        self.shared.connections_max()
-    }
-
-    /// Bytes of PDUs that wait in this process to be sent, of all connections.
-    pub fn unsent_bytes(&self) -> usize {
-        self.shared.connections().handles().map(|link| link.unsent_bytes.load(Relaxed)).sum()
+        self.connections.table().remove(self.id);
     }
 }

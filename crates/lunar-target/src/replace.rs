@@ -1,14 +1,15 @@
 //! Replacement of the catalogue without a restart.
 
 use crate::Error;
-use crate::access;
 use crate::catalogue::{Catalogue, Indexed};
+use crate::lun_table::{LunChange, LunTable};
 use crate::options::TargetOptions;
 use crate::pieces::Pieces;
-use crate::server::{Server, Shared, begin};
+use crate::rights;
+use crate::server::Server;
 use crate::session::Session;
+use crate::session_table::SessionTable;
 use crate::unit::LogicalUnit;
-use crate::view::{self, LunChange, LunTable};
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
@@ -46,7 +47,7 @@ pub struct Replaced {
 impl Server {
     /// The current catalogue.
     pub fn catalogue(&self) -> Catalogue {
-        self.shared.catalogue().catalogue.clone()
+        self.catalogue.load().catalogue.clone()
     }
 
     /// Serves `catalogue` from now on. A unit that is in both catalogues is the same `Arc` in both.
@@ -62,17 +63,18 @@ impl Server {
     pub async fn replace(&self, catalogue: Catalogue) -> Result<Replaced, Error> {
         let new = Arc::new(Indexed::new(catalogue)?);
         let _alone = self.replacing.lock().await;
-        let before = self.shared.units();
+        let before = self.catalogue.units();
         let after = new.catalogue.units();
         let address = |unit: &Arc<LogicalUnit>| Arc::as_ptr(unit).addr();
         let [known, kept] =
             [&before, &after].map(|units| units.iter().map(address).collect::<HashSet<_>>());
         for unit in after.iter().filter(|unit| !known.contains(&address(unit))) {
-            begin(&self.shared, &self.cores, Arc::clone(unit));
+            self.begin(Arc::clone(unit));
         }
-        let old = self.shared.swap_catalogue(Arc::clone(&new));
-        let shared = Arc::clone(&self.shared);
-        let settled = self.on_core(move || async move { settle(&shared, &old, &new).await }).await;
+        let old = self.catalogue.swap(Arc::clone(&new));
+        let sessions = Arc::clone(&self.manager.sessions);
+        let settled = self.on_core(move || async move { settle(&sessions, &old, &new).await });
+        let settled = settled.await;
         let mut replaced = settled.unwrap_or_default();
         for unit in before.iter().filter(|unit| !kept.contains(&address(unit))) {
             if let Err(why) = retire(unit).await {
@@ -86,9 +88,8 @@ impl Server {
     /// Ends a session: requests its initiator to log out, and cuts it after a few seconds. Returns
     /// `false` if there is no such session.
     pub async fn log_out(&self, tsih: u16) -> bool {
-        let Some(session) = self.shared.sessions().get(tsih) else { return false };
-        let shared = Arc::clone(&self.shared);
-        self.on_core(move || async move { dismiss(&shared, &session).await }).await;
+        let Some(session) = self.manager.sessions.lock().get(tsih) else { return false };
+        self.on_core(move || async move { dismiss(&session).await }).await;
         true
     }
 
@@ -136,9 +137,9 @@ struct Change<'a> {
 }
 
 /// Applies a change to each session, in pieces. A session that is waited for delays no other.
-pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -> Replaced {
+pub(crate) async fn settle(table: &SessionTable, old: &Indexed, new: &Indexed) -> Replaced {
     // Sessions that log in after the swap already use the new catalogue.
-    let sessions = shared.sessions().all();
+    let sessions = table.lock().all();
     let mut change = Change { old, new, luns: HashMap::new(), rights: HashMap::new() };
     let (mut pieces, mut replaced) = (Pieces::default(), Replaced::default());
     let mut waits = FuturesUnordered::<Wait<'_>>::new();
@@ -153,7 +154,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -
                 replaced.sessions_changed += 1;
                 session.set_rights(target, change.changes_rights(target), &mut pieces).await;
                 pieces.count(session.view().luns().len()).await;
-                let aborted = view::begin_show(shared, session, &luns);
+                let aborted = session.begin_show(&luns);
                 waits.push(Box::pin(async move {
                     for tasks in aborted {
                         let _ = tasks.await; // the session may be over
@@ -175,23 +176,23 @@ pub(crate) async fn settle(shared: &Arc<Shared>, old: &Indexed, new: &Indexed) -
         }
         // Begins each wait at once: all of them in one piece would take long.
         while let Some(Some(next)) = waits.next().now_or_never() {
-            waits.extend(next.run(shared, &mut pieces).await);
+            waits.extend(next.run(&mut pieces).await);
         }
     }
     while let Some(next) = waits.next().await {
-        waits.extend(next.run(shared, &mut pieces).await);
+        waits.extend(next.run(&mut pieces).await);
     }
     replaced
 }
 
 impl<'a> NextStep<'a> {
-    async fn run(self, shared: &Arc<Shared>, pieces: &mut Pieces) -> Option<Wait<'a>> {
+    async fn run(self, pieces: &mut Pieces) -> Option<Wait<'a>> {
         pieces.count(SESSION_UNITS).await;
         match self {
-            Self::EndShow(session) => view::end_show(session, pieces).await,
+            Self::EndShow(session) => session.end_show(pieces).await,
             Self::Cut(session) => {
                 pieces.count(session.view().luns().len()).await;
-                session.end(shared);
+                session.end();
                 return Some(Box::pin(async move {
                     ends_in_time(session).await; // its tasks may hang in a device
                     NextStep::Nothing
@@ -242,7 +243,7 @@ impl<'a> Change<'a> {
     fn changes_rights(&mut self, target: &Arc<TargetOptions>) -> bool {
         let changes = || {
             let was = self.old.target(&target.name);
-            was.is_none_or(|was| access::may_change_rights(was.options, target))
+            was.is_none_or(|was| rights::may_change_rights(was.options, target))
         };
         *self.rights.entry(Arc::as_ptr(target).addr()).or_insert_with(changes)
     }
@@ -254,10 +255,10 @@ async fn ends_in_time(session: &Session) -> bool {
 }
 
 /// Requests the initiator to log out, and cuts the session if it does not.
-async fn dismiss(shared: &Arc<Shared>, session: &Arc<Session>) {
+async fn dismiss(session: &Arc<Session>) {
     session.ask_to_leave(LEAVE_SECONDS);
     if !ends_in_time(session).await {
-        session.end(shared);
+        session.end();
         ends_in_time(session).await; // its tasks may hang in a device
     }
 }

@@ -3,7 +3,6 @@
 
 use crate::Error;
 use crate::ranges::ClaimedBlocks;
-use crate::server::Shared;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::unit::{Resources, Threshold};
@@ -58,11 +57,14 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
     }))
 }
 
-/// Checks the room of the units that have a threshold, and the writes that wait for room, until
-/// stopped.
-pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+/// Checks the room of the units of `served` that have a threshold, and the writes that wait for
+/// room, until stopped.
+pub(crate) async fn watch(
+    served: impl Fn() -> Vec<Arc<LogicalUnit>>,
+    mut stop: watch::Receiver<bool>,
+) {
     loop {
-        let units = shared.units();
+        let units = served();
         units.iter().for_each(|unit| unit.tell_if_none_is_held());
         for unit in units {
             if unit.options().thin_threshold_percent.is_some() {
@@ -71,7 +73,7 @@ pub(crate) async fn watch(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) 
         }
         let stopped = stop.wait_for(|stop| *stop);
         if tokio::time::timeout(ROOM_INTERVAL, stopped).await.is_ok() {
-            shared.units().iter().for_each(|unit| unit.tell_at_the_end());
+            served().iter().for_each(|unit| unit.tell_at_the_end());
             return;
         }
     }

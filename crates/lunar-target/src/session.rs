@@ -4,40 +4,40 @@
 //! a connection on another core gets its answer without waking the first one up.
 
 mod attachment;
+mod luns;
 
-pub(crate) use attachment::{ItlNexus, UnitLogins};
-
-use crate::access::ConnectionPath;
 use crate::connection_shares::ConnectionPlace;
-use crate::manage;
+use crate::lock::lock;
+use crate::lun_table::LunTable;
 use crate::options::TargetOptions;
+use crate::portals::ConnectionPath;
 use crate::quota::SessionQuota;
-use crate::server::Shared;
-use crate::tasks::PlaceQueued;
+use crate::session_info::{ConnectionInfo, SessionInfo};
+use crate::task_set::PlaceQueued;
 use crate::trace::TraceSlot;
 use crate::unit::LogicalUnit;
-use crate::view::{LunTable, View};
+use crate::view::View;
 use arc_swap::{ArcSwap, Guard};
 use attachment::SessionRights;
 use lunar_block::{BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
-use lunar_iscsi::pdu::LogoutResult;
+use lunar_iscsi::pdu::{LogoutResult, ManagementFunction};
 use lunar_iscsi::session::target::{
     Arrival, Input, Output, TargetSession, ToConnection, ToSession,
 };
 use lunar_iscsi::text::ConnectionParameters;
-use lunar_net::OwnerId;
+use lunar_net::{Clock, OwnerId};
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::plan::buffers::NEXUS_BUFFER_BYTES_MAX;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::share::{Origin, Owner};
-use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};
+use lunar_scsi::unit::{Context, InitiatorPort, Logins, TargetPort};
 use lunar_wire::{Lun, LunForm, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::{oneshot, watch};
@@ -122,7 +122,7 @@ pub(crate) struct SessionKey {
 
 impl SessionKey {
     /// The normal session of an I_T nexus, whose names are in lower case.
-    fn of_nexus(nexus: &ItNexus) -> Self {
+    pub(crate) fn of_nexus(nexus: &ItNexus) -> Self {
         let (initiator, port) = (nexus.initiator(), nexus.port());
         Self {
             initiator_name: initiator.name.clone(),
@@ -141,6 +141,22 @@ pub(crate) enum Discovery {
     Unnamed(SocketAddr),
     /// The target that was named.
     Named(String),
+}
+
+/// The server of sessions, as far as they need it: for functions that concern other sessions, too.
+pub(crate) trait SessionHost: Send + Sync {
+    /// Runs the rest of a function on this core, then reports the result to
+    /// [`Session::managed`].
+    fn manage(
+        self: Arc<Self>,
+        session: Arc<Session>,
+        id: u64,
+        function: ManagementFunction,
+        lun: Lun,
+    );
+
+    /// Called when the session is over.
+    fn session_ended(&self, session: &Session);
 }
 
 /// One session of this server.
@@ -176,7 +192,11 @@ pub(crate) struct Session {
     luns_changed: AtomicBool,
     machine: Mutex<TargetSession>,
     members: Mutex<BTreeMap<u16, Member>>,
+    /// Aborts for other nexuses, by their ids.
     aborts: Mutex<HashMap<u64, oneshot::Sender<u32>>>,
+    next_abort: AtomicU64,
+    host: Weak<dyn SessionHost>,
+    clock: Clock,
     ended: watch::Sender<bool>,
     /// True when the server ends the session.
     ending: AtomicBool,
@@ -223,6 +243,8 @@ pub(crate) struct SessionParts {
     /// Charge of [`UNIT_BYTES`] for each unit.
     pub(crate) units_charge: MemoryCharge,
     pub(crate) machine: TargetSession,
+    pub(crate) host: Weak<dyn SessionHost>,
+    pub(crate) clock: Clock,
 }
 
 impl Session {
@@ -257,6 +279,9 @@ impl Session {
             machine: Mutex::new(parts.machine),
             members: Mutex::default(),
             aborts: Mutex::default(),
+            next_abort: AtomicU64::new(1),
+            host: parts.host,
+            clock: parts.clock,
             ended: watch::Sender::new(false),
             ending: AtomicBool::new(false),
             logged_out: AtomicBool::new(false),
@@ -269,7 +294,7 @@ impl Session {
     }
 
     /// Charges the state that units have of the nexus: that of `units` units from now on.
-    pub(crate) fn charge_units(&self, units: usize) {
+    fn charge_units(&self, units: usize) {
         lock(&self.units_charge).set(units * UNIT_BYTES);
     }
 
@@ -315,7 +340,7 @@ impl Session {
     }
 
     /// Replaces the view. Tasks that have begun go on with their units.
-    pub(crate) fn set_view(&self, view: View) -> Arc<View> {
+    fn set_view(&self, view: View) -> Arc<View> {
         let view = Arc::new(view);
         let mut machine = self.machine();
         machine.set_units(view.list().to_vec());
@@ -343,7 +368,7 @@ impl Session {
     pub(crate) fn context_at<'a>(
         &'a self,
         view: &'a View,
-        logins: &'a UnitLogins<'_>,
+        logins: &'a dyn Logins,
     ) -> Context<'a> {
         Context { logins, ..self.context(view) }
     }
@@ -361,7 +386,6 @@ impl Session {
     /// Adds a connection, if there is room for it and no other has its CID.
     pub(crate) fn join(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         cid: u16,
         member: Member,
     ) -> Result<(), NoPlace> {
@@ -375,7 +399,7 @@ impl Session {
             }
             members.insert(cid, member);
         }
-        self.step(shared, shared.clock.now(), Input::Join(cid), None);
+        self.step(self.clock.now(), Input::Join(cid), None);
         Ok(())
     }
 
@@ -396,7 +420,6 @@ impl Session {
     /// the answers.
     pub(crate) fn hear(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         now: Time,
         cid: u16,
         message: ToSession,
@@ -410,28 +433,28 @@ impl Session {
             self.machine().set_refuses_resets(refuses_resets);
         }
         let speaker = Speaker { cid, mail, heard };
-        self.step(shared, now, Input::Connection(cid, message), Some(speaker));
+        self.step(now, Input::Connection(cid, message), Some(speaker));
         if closed {
             self.members().remove(&cid);
         }
     }
 
     /// Removes a connection that ended without a message.
-    pub(crate) fn lose(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
+    pub(crate) fn lose(self: &Arc<Self>, cid: u16) {
         let closed = Input::Connection(cid, ToSession::ConnectionClosed);
-        self.step(shared, shared.clock.now(), closed, None);
+        self.step(self.clock.now(), closed, None);
         self.members().remove(&cid);
     }
 
     /// Ends the session: its connections close, its tasks are aborted.
-    pub(crate) fn end(self: &Arc<Self>, shared: &Arc<Shared>) {
+    pub(crate) fn end(self: &Arc<Self>) {
         self.ending.store(true, Release);
-        self.step(shared, shared.clock.now(), Input::End, None);
+        self.step(self.clock.now(), Input::End, None);
     }
 
     /// Closes one connection, to be replaced: [`join`](Self::join) or [`end`](Self::end) follows.
-    pub(crate) fn replace_connection(self: &Arc<Self>, shared: &Arc<Shared>, cid: u16) {
-        self.step(shared, shared.clock.now(), Input::Replace(cid), None);
+    pub(crate) fn replace_connection(self: &Arc<Self>, cid: u16) {
+        self.step(self.clock.now(), Input::Replace(cid), None);
     }
 
     /// True when [`end`](Self::end) was called.
@@ -453,7 +476,6 @@ impl Session {
     /// Aborts this session's tasks on `unit` for another nexus.
     pub(crate) fn abort_on_unit(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         unit: &Arc<LogicalUnit>,
     ) -> BegunAborts {
         #[cfg(test)]
@@ -476,15 +498,14 @@ impl Session {
                 }
             }
         }
-        let begin = |id| self.begin_abort(shared, Lun::new(id));
+        let begin = |id| self.begin_abort(Lun::new(id));
         BegunAborts { tasks, ended: numbers.into_iter().map(begin).collect() }
     }
 
     /// Aborts this session's tasks on the LUNs selected by `is_hit` for another nexus: returns one
     /// value for each LUN that had tasks.
-    pub(crate) fn abort_on_luns(
+    fn abort_on_luns(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         is_hit: impl Fn(u16) -> bool,
     ) -> Vec<AbortedTasks> {
         let hit = |lun: Lun| match lun.form() {
@@ -493,21 +514,21 @@ impl Session {
         };
         // Both forms of a LUN mean the same unit.
         let hit: BTreeSet<u16> = self.machine().luns_of_exposed_tasks().filter_map(hit).collect();
-        hit.into_iter().map(|id| self.begin_abort(shared, Lun::new(id))).collect()
+        hit.into_iter().map(|id| self.begin_abort(Lun::new(id))).collect()
     }
 
-    fn begin_abort(self: &Arc<Self>, shared: &Arc<Shared>, lun: Lun) -> AbortedTasks {
-        let id = shared.next_id();
+    fn begin_abort(self: &Arc<Self>, lun: Lun) -> AbortedTasks {
+        let id = self.next_abort.fetch_add(1, Relaxed);
         let (sender, receiver) = oneshot::channel();
         lock(&self.aborts).insert(id, sender);
         let input = Input::AbortedByOther { id, lun: Some(lun) };
-        self.step(shared, shared.clock.now(), input, None);
+        self.step(self.clock.now(), input, None);
         receiver
     }
 
     /// Reports the end of task management to the machine; `done` is [`Input::Managed`].
-    pub(crate) fn managed(self: &Arc<Self>, shared: &Arc<Shared>, done: Input) {
-        self.step(shared, shared.clock.now(), done, None);
+    pub(crate) fn managed(self: &Arc<Self>, done: Input) {
+        self.step(self.clock.now(), done, None);
     }
 
     fn machine(&self) -> MutexGuard<'_, TargetSession> {
@@ -517,6 +538,32 @@ impl Session {
     /// Connections by CID.
     pub(crate) fn members(&self) -> MutexGuard<'_, BTreeMap<u16, Member>> {
         lock(&self.members)
+    }
+
+    /// Current state of the session, for observers.
+    pub(crate) fn info(&self) -> SessionInfo {
+        let connections = self
+            .members()
+            .iter()
+            .map(|(cid, member)| ConnectionInfo {
+                cid: *cid,
+                peer: member.path.peer,
+                local: member.path.local,
+                parameters: member.parameters,
+            })
+            .collect();
+        SessionInfo {
+            tsih: self.tsih,
+            initiator_name: self.key.initiator_name.clone(),
+            isid: self.key.isid,
+            target_name: self.key.target_name.clone(),
+            portal_group_tag: self.key.portal_group_tag,
+            parameters: self.parameters(),
+            since: self.since,
+            commands: self.tasks(),
+            luns: self.view().ids().collect(),
+            connections,
+        }
     }
 
     /// Number of commands that have not ended.
@@ -537,7 +584,6 @@ impl Session {
     /// is taken for empties its mailbox under the lock, and gets the answers behind that mail.
     fn step(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
         now: Time,
         input: Input,
         mut speaker: Option<Speaker<'_>>,
@@ -563,7 +609,9 @@ impl Session {
                     }
                 }
                 Output::Manage { id, function, lun } => {
-                    manage::spawn(Arc::clone(shared), Arc::clone(self), id, function, lun);
+                    if let Some(host) = self.host.upgrade() {
+                        host.manage(Arc::clone(self), id, function, lun);
+                    }
                 }
                 Output::OthersAborted { id, tasks } => {
                     if let Some(waiting) = lock(&self.aborts).remove(&id) {
@@ -575,7 +623,7 @@ impl Session {
         }
         drop(machine);
         if ended {
-            self.over(shared);
+            self.over();
         }
     }
 
@@ -607,11 +655,13 @@ impl Session {
         }
     }
 
-    fn over(self: &Arc<Self>, shared: &Arc<Shared>) {
+    fn over(self: &Arc<Self>) {
         let logged_out = self.logged_out.load(Relaxed);
         self.detach_all(logged_out);
         lock(&self.aborts).clear();
-        shared.sessions().remove(self.tsih);
+        if let Some(host) = self.host.upgrade() {
+            host.session_ended(self);
+        }
         self.ended.send_replace(true);
         self.trace.session_ended();
         tracing::info!(
@@ -626,10 +676,6 @@ impl Session {
 fn milliseconds_since_1970() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Information about the current sessions.
 
-use crate::server::Server;
-use crate::session::Session;
 use lunar_iscsi::text::{ConnectionParameters, SessionParameters};
 use std::net::SocketAddr;
 use std::time::SystemTime;
@@ -43,55 +41,4 @@ pub struct ConnectionInfo {
     /// Parameters negotiated at login; the initiator may declare another MaxRecvDataSegmentLength
     /// later.
     pub parameters: ConnectionParameters,
-}
-
-impl Server {
-    /// The current sessions, ordered by TSIH. There may be thousands: a caller that needs one of
-    /// them, or one after the other, uses [`session`](Self::session) or
-    /// [`session_after`](Self::session_after).
-    pub fn sessions(&self) -> Vec<SessionInfo> {
-        self.shared.each_session().map(|session| info(&session)).collect()
-    }
-
-    /// The session with this TSIH.
-    pub fn session(&self, tsih: u16) -> Option<SessionInfo> {
-        let session = self.shared.sessions().get(tsih);
-        session.map(|session| info(&session))
-    }
-
-    /// The session with the smallest TSIH greater than `tsih`; the first one comes after 0.
-    pub fn session_after(&self, tsih: u16) -> Option<SessionInfo> {
-        let session = self.shared.sessions().after(tsih);
-        session.map(|session| info(&session))
-    }
-
-    /// Number of current sessions.
-    pub fn session_count(&self) -> usize {
-        self.shared.sessions().count()
-    }
-}
-
-pub(crate) fn info(session: &Session) -> SessionInfo {
-    let connections = session
-        .members()
-        .iter()
-        .map(|(cid, member)| ConnectionInfo {
-            cid: *cid,
-            peer: member.path.peer,
-            local: member.path.local,
-            parameters: member.parameters,
-        })
-        .collect();
-    SessionInfo {
-        tsih: session.tsih,
-        initiator_name: session.key.initiator_name.clone(),
-        isid: session.key.isid,
-        target_name: session.key.target_name.clone(),
-        portal_group_tag: session.key.portal_group_tag,
-        parameters: session.parameters(),
-        since: session.since,
-        commands: session.tasks(),
-        luns: session.view().ids().collect(),
-        connections,
-    }
 }

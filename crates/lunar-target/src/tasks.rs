@@ -3,17 +3,20 @@
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
 use crate::execute::{
-    JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
-    try_write_now,
+    JudgedCommand, PlanContext, copy, execute_paying, try_read_now, try_write_now,
 };
+use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::manage;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
+use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::QuotaCharge;
-use crate::server::Shared;
-use crate::session::{ItlNexus, Session, UnitLogins};
+use crate::registration_room::RegistrationRoom;
+use crate::session::Session;
+use crate::session_table::{SessionTable, UnitLogins};
 use crate::task_map::{self, RecentTasks, TaskMap};
+use crate::task_set::PlaceQueued;
 use crate::unit::LogicalUnit;
 use crate::view::View;
 use bytes::Bytes;
@@ -45,7 +48,6 @@ mod begun;
 mod fit;
 mod outcome;
 mod running_charge;
-mod task_set;
 mod throttle;
 
 use admission::{Admission, Admitted};
@@ -53,11 +55,18 @@ use begun::Begun;
 use fit::{end_where_announced, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 use running_charge::RunningCharge;
-pub(crate) use task_set::{PlaceQueued, TaskPlace, TaskSet};
 use throttle::{Passed, ThrottleStage, Throttled};
+
+/// Parts of a server that tasks use for commands with effects beyond their own session.
+#[derive(Debug)]
+pub(crate) struct TaskServices {
+    pub(crate) sessions: Arc<SessionTable>,
+    pub(crate) registration_room: RegistrationRoom,
+}
 
 /// All tasks of one connection.
 pub(crate) struct Tasks {
+    services: Arc<TaskServices>,
     limits: Limits,
     /// Data-out, from its first byte until the task runs.
     buffers: RecentTasks<Collected>,
@@ -186,11 +195,16 @@ struct Ran {
 }
 
 impl Tasks {
-    pub(crate) fn new(limits: &Limits, memory: &ConnectionMemory) -> Self {
+    pub(crate) fn new(
+        services: Arc<TaskServices>,
+        limits: &Limits,
+        memory: &ConnectionMemory,
+    ) -> Self {
         let wait_max = Duration::from_secs(limits.memory_wait_seconds.into());
         let (data_in, data_out) = (memory.data_in.clone(), memory.data_out.clone());
         let work = WorkMemory { buffers: data_in.clone(), wait_max };
         Self {
+            services,
             limits: limits.clone(),
             buffers: RecentTasks::default(),
             waiting: RecentTasks::default(),
@@ -375,7 +389,7 @@ impl Tasks {
         match buffer {
             // The disk was tried already.
             Some(buffer) => {
-                self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
+                self.begin(asker.session, task.id, planned, TaskData::In(buffer))
             }
             None => self.start_reading(asker, task.id, planned),
         }
@@ -458,18 +472,17 @@ impl Tasks {
                 }
             },
         };
-        self.launch(asker.shared, asker.session, task, planned, data)
+        self.launch(asker.session, task, planned, data)
     }
 
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
     /// them are done at once, the others are left for the next turn.
     pub(crate) fn start_deferred(
         &mut self,
-        shared: &Arc<Shared>,
         session: &Arc<Session>,
         context: &mut Context<'_>,
     ) -> Vec<Input> {
-        let mut done = self.start_passed(shared, session);
+        let mut done = self.start_passed(session);
         for (task, planned) in std::mem::take(&mut self.arrived) {
             done.extend(self.collect(task, planned, 0));
         }
@@ -488,7 +501,7 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    self.launch(shared, session, task, planned, TaskData::In(buffer))
+                    self.launch(session, task, planned, TaskData::In(buffer))
                 }
                 Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
             };
@@ -501,7 +514,6 @@ impl Tasks {
     /// Runs a task whose data-out is complete.
     pub(crate) fn run(
         &mut self,
-        shared: &Arc<Shared>,
         session: &Arc<Session>,
         task: TaskId,
     ) -> Option<Input> {
@@ -510,13 +522,12 @@ impl Tasks {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(shared, session, task, planned, TaskData::Out(buffer))
+        self.launch(session, task, planned, TaskData::Out(buffer))
     }
 
     /// Runs a task as far as no waiting is needed.
     fn launch(
         &mut self,
-        shared: &Arc<Shared>,
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
@@ -528,14 +539,13 @@ impl Tasks {
                 let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
                 Some(Input::Done { task, outcome })
             }
-            Err(data) => self.begin(shared, session, task, planned, data),
+            Err(data) => self.begin(session, task, planned, data),
         }
     }
 
     /// Runs a task that may have to wait.
     fn begin(
         &mut self,
-        shared: &Arc<Shared>,
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
@@ -549,7 +559,7 @@ impl Tasks {
         let goes_on_out_of_turn = goes_on_out_of_turn(&planned.plan);
         let abort = AbortSignal::new(&self.awaited);
         let by = TaskOwner {
-            shared: Arc::clone(shared),
+            services: Arc::clone(&self.services),
             session: Arc::clone(session),
             memory: self.work.clone(),
         };
@@ -704,14 +714,13 @@ fn plan(
 
 /// The session that sent a command, and its view.
 pub(crate) struct CommandContext<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) view: &'a View,
 }
 
 /// The session of a running task, and its memory.
 struct TaskOwner {
-    shared: Arc<Shared>,
+    services: Arc<TaskServices>,
     session: Arc<Session>,
     memory: WorkMemory,
 }
@@ -751,7 +760,7 @@ async fn on_unit(
     abort: AbortSignal,
     dues: QuotaCharge,
 ) -> PlanResult {
-    let TaskOwner { shared, session, memory } = by;
+    let TaskOwner { services, session, memory } = by;
     let (read_buffer, mut data) = data.split();
     let mut unsaved = None;
     // The plan contains the values of the parameters: their charge also covers the plan.
@@ -763,7 +772,7 @@ async fn on_unit(
         let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
-            let logins = UnitLogins { shared, unit };
+            let logins = UnitLogins { sessions: &services.sessions, unit };
             scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
         };
         let resumed = if reserves {
@@ -772,7 +781,7 @@ async fn on_unit(
             }
             let origin = session.owner().origin;
             let (resumed, change) =
-                unit.change_reservations(&shared.registration_room, origin, resume);
+                unit.change_reservations(&services.registration_room, origin, resume);
             unsaved = change;
             resumed
         } else {
@@ -791,8 +800,8 @@ async fn on_unit(
         // waits for this one. All tasks that it was to abort are aborted all the same: their
         // nexuses have lost their registrations already. The work stays charged to the owner, whose
         // further commands are refused while it holds too much.
-        let (shared, by, unit) = (Arc::clone(shared), Arc::clone(session), Arc::clone(unit));
-        let aborting = manage::abort_tasks_of(shared, by, unit, nexuses);
+        let (by, unit) = (Arc::clone(session), Arc::clone(unit));
+        let aborting = manage::abort_tasks_of(Arc::clone(&services.sessions), by, unit, nexuses);
         let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);
         let _ = abort.unless(aborting).await;
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };

@@ -3,9 +3,8 @@
 //! Only the full feature phase is traced: no credential passes in it. A connection detects a trace
 //! by one number, which it compares in every turn.
 
-use crate::server::Server;
-use crate::session_info::{SessionInfo, info};
-use lunar_block::{MemoryCharge, MemoryKind};
+use crate::session_info::SessionInfo;
+use lunar_block::{BufferPool, MemoryCharge, MemoryKind};
 use lunar_net::{Tap, TapReader, TappedPdu};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -78,6 +77,11 @@ impl TraceSlot {
         drop(self.take(None));
     }
 
+    /// Ends the trace; returns true if there was one.
+    pub(crate) fn end(&self) -> bool {
+        self.take(None).is_some_and(|active| active.stop.send(()).is_ok())
+    }
+
     /// Takes the trace out; if `only` is given, only the one with that number.
     fn take(&self, only: Option<u32>) -> Option<Active> {
         let mut place = self.active();
@@ -107,6 +111,32 @@ pub struct Trace {
 }
 
 impl Trace {
+    /// Copies the first `snap_bytes` of each PDU from now on, for the session with this slot. The
+    /// memory is taken from `buffers`.
+    pub(crate) fn begin(
+        slot: &Arc<TraceSlot>,
+        limit: &TraceLimit,
+        buffers: &BufferPool,
+        snap_bytes: usize,
+        session: SessionInfo,
+    ) -> Result<Self, NoTrace> {
+        let place = limit.take().ok_or(NoTrace::TooMany)?;
+        let charge = buffers.sibling(MemoryKind::Trace).charge(lunar_net::TAP_BYTES_MAX);
+        let (tap, reader) = Tap::new(snap_bytes);
+        let (stop, stopped) = oneshot::channel();
+        let number = slot.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
+        Ok(Self {
+            reader,
+            stopped,
+            is_stopped: false,
+            slot: Arc::clone(slot),
+            number,
+            session,
+            _place: place,
+            _charge: charge,
+        })
+    }
+
     /// The next PDU; `None` if the trace is over.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<TappedPdu>> {
         if !self.is_stopped
@@ -160,44 +190,5 @@ impl TraceLimit {
 impl Drop for TraceLimitGuard {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Server {
-    /// Copies the first `snap_bytes` of each PDU of a session from now on.
-    ///
-    /// # Errors
-    /// The session does not exist or is traced already, or there are too many traces.
-    pub fn trace(&self, tsih: u16, snap_bytes: usize) -> Result<Trace, NoTrace> {
-        let session = self.shared.sessions().get(tsih).ok_or(NoTrace::NoSession)?;
-        let place = self.shared.traces.take().ok_or(NoTrace::TooMany)?;
-        let buffers = self.shared.memory.buffers().sibling(MemoryKind::Trace);
-        let charge = buffers.charge(lunar_net::TAP_BYTES_MAX);
-        let (tap, reader) = Tap::new(snap_bytes);
-        let (stop, stopped) = oneshot::channel();
-        let number = session.trace.begin(Active { tap, stop }).ok_or(NoTrace::Traced)?;
-        if session.has_ended() {
-            session.trace.session_ended(); // in case it ended before the trace began
-        }
-        let slot = Arc::clone(&session.trace);
-        let session = info(&session);
-        Ok(Trace {
-            reader,
-            stopped,
-            is_stopped: false,
-            slot,
-            number,
-            session,
-            _place: place,
-            _charge: charge,
-        })
-    }
-
-    /// Ends the trace of a session; returns true if there was one.
-    pub fn end_trace(&self, tsih: u16) -> bool {
-        let session = self.shared.sessions().get(tsih);
-        session
-            .and_then(|session| session.trace.take(None))
-            .is_some_and(|active| active.stop.send(()).is_ok())
     }
 }

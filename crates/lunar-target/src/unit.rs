@@ -4,15 +4,15 @@ use crate::Error;
 use crate::backing::{BackingFault, BackingHealth};
 use crate::clear_limit::ClearLimit;
 use crate::detached_writes::DetachedWrites;
-use crate::execute::SaveQueue;
 use crate::log_budget::ErrorLines;
 use crate::long_operation::Operating;
 use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
 use crate::registration_room::CountedRegistrations;
-use crate::resets::ResetQueue;
+use crate::request_queue::ResetQueue;
 use crate::room::{self, HeldWrites, OutOfSpace};
+use crate::save_queue::SaveQueue;
 use crate::state_file::StateFile;
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
@@ -22,6 +22,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+
+/// Default limit of one transfer.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 8 << 20;
 
 /// PRODUCT IDENTIFICATION of every block unit.
 const PRODUCT: &str = "VIRTUAL-DISK";
@@ -81,7 +84,7 @@ impl LogicalUnitOptions {
             maintenance_bytes_per_second: None,
             read_only: false,
             removable: false,
-            transfer_bytes: crate::options::Limits::default().transfer_bytes,
+            transfer_bytes: TRANSFER_BYTES_MAX,
             state: None,
             buffers: BufferPool::default(),
         }
@@ -460,8 +463,9 @@ fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
 mod tests {
     use super::*;
     use crate::abort::AbortSignal;
-    use crate::execute::{PlanResult, UnsavedChange};
+    use crate::plan_result::PlanResult;
     use crate::registration_room::RegistrationRoom;
+    use crate::save_queue::UnsavedChange;
     use lunar_block::MemoryDevice;
     use lunar_scsi::plan::{NexusId, Plan, Refusal};
     use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};

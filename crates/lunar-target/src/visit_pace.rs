@@ -7,7 +7,7 @@
 //!
 //! A function that several owners wait for has turns of each of them ([`Visitor`]).
 
-use crate::server::lock;
+use crate::lock::lock;
 use futures_util::task::AtomicWaker;
 use lunar_net::OwnerId;
 use std::collections::{BTreeMap, HashMap, HashSet};

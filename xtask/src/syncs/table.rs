@@ -188,13 +188,13 @@ pub const CALLS: &[Call] = &[
     ),
     removed(STATE, "directory.save(NAME, state)", "Ok(drop(directory))", RESERVED),
     removed(
-        "crates/lunar-target/src/execute/save.rs",
+        "crates/lunar-target/src/save_queue.rs",
         "let saved = «unit.save_state().await»;",
         "Ok::<(), crate::Error>(())",
         RESERVED,
     ),
     removed(
-        "crates/lunar-target/src/execute/save.rs",
+        "crates/lunar-target/src/save_queue.rs",
         "let _ = «unit.save_state().await»;",
         "Ok::<(), crate::Error>(())",
         "a_refused_registration",
@@ -210,7 +210,7 @@ pub const CALLS: &[Call] = &[
     removed(
         "crates/lunar-target/src/tasks.rs",
         "change.saved(&abort).await",
-        "Ending::Good(Bytes::new())",
+        "PlanResult::Good(Bytes::new())",
         RESERVED,
     ),
     removed(LONG, "if «unit.save().await» {", "true", ERASED),
@@ -309,7 +309,7 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         "crates/lunar-target/src/server.rs",
-        "final_sync::sync_all(self.shared.units(), progress)",
+        "final_sync::sync_all(self.catalogue.units(), progress)",
         "Vec::new()",
         "an_orderly_end_syncs",
     ),

@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use lunar_control::TlsFiles;
-use lunar_control::api_options::{ApiListen, ApiOptions};
+use lunar_control::config::{ApiListen, ApiOptions};
 use std::path::PathBuf;
 
 /// Options for the API that `lunar ctl` uses.

@@ -1,6 +1,7 @@
 //! The HTTP API: one file for each resource, and one OpenAPI document that describes them all.
 
 mod backing;
+pub mod bound;
 pub mod changes;
 pub mod configuration;
 mod documents;
@@ -19,7 +20,7 @@ pub mod traces;
 use crate::auth::{Guard, Token, guard};
 use crate::daemon::Daemon;
 use crate::http::charged;
-use crate::renewal::Slot;
+use crate::slot::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
 use documents::Documents;

@@ -1,6 +1,8 @@
 //! The configuration: read from a file or a command line, checked, then opened.
 
+mod api_options;
 pub mod conflict;
+mod defaults;
 pub mod file;
 pub mod limit_settings;
 pub mod lun;
@@ -12,17 +14,17 @@ mod resolve_api;
 mod resolve_chap;
 pub mod resolve_limits;
 pub mod rules;
+pub mod setting;
 pub mod settings;
 
 use crate::small_file::{self, Readable};
 use crate::{Failure, Parts};
-pub use file::ConfigProblem;
-use lunar_iscsi::text::Offer;
-use lunar_target::Portal;
 use model::Configuration;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+pub use api_options::{ApiListen, ApiOptions};
+pub use defaults::{default_offer, default_portal};
+pub use file::ConfigProblem;
 pub use resolve_chap::check_user;
 
 /// Reads and checks the configuration in `path`.
@@ -102,15 +104,4 @@ pub fn failure(path: &Path, problems: &[ConfigProblem]) -> Failure {
     let what = format!("{file}: {count} {}", if count == 1 { "problem" } else { "problems" });
     let parts = Parts { lines, list: ("problems", list) };
     Failure { parts: Some(Box::new(parts)), ..Failure::new(what) }
-}
-
-/// The default portal.
-pub fn default_portal() -> Portal {
-    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, lunar_initiator::PORT_DEFAULT));
-    Portal::new(listen)
-}
-
-/// The default parameters that targets negotiate.
-pub fn default_offer() -> Offer {
-    Offer::target()
 }

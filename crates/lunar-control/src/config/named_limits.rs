@@ -1,7 +1,6 @@
 //! The table of named limits: the keys of `[limits]`.
 
-use super::file::{Problems, TableReader};
-use super::settings::{Setting, Value};
+use super::setting::{Setting, Value};
 use crate::memory_bytes_max_default;
 use lunar_target::Limits;
 use std::ops::RangeInclusive;
@@ -24,15 +23,15 @@ impl Default for NamedLimits {
 /// One named limit.
 pub(super) struct NamedLimit {
     pub(super) key: &'static str,
-    unit: Unit,
-    range: RangeInclusive<u64>,
+    pub(super) unit: Unit,
+    pub(super) range: RangeInclusive<u64>,
     get: fn(&NamedLimits) -> u64,
-    set: fn(&mut NamedLimits, u64),
+    pub(super) set: fn(&mut NamedLimits, u64),
 }
 
 /// The unit of a limit.
 #[derive(Clone, Copy)]
-enum Unit {
+pub(super) enum Unit {
     Count,
     Bytes,
 }
@@ -98,26 +97,8 @@ pub fn limit_keys() -> impl Iterator<Item = &'static str> {
 }
 
 impl NamedLimits {
-    /// Reads `[limits]`.
-    pub(super) fn read(table: &mut TableReader<'_, '_>, to: &mut Problems<'_>) -> Self {
-        let mut limits = Self::default();
-        for limit in NAMED_LIMITS {
-            let value = match limit.unit {
-                Unit::Count => table.integer(limit.key, limit.range.clone(), to),
-                Unit::Bytes => table.size(limit.key, limit.range.clone(), to),
-            };
-            let Some(value) = value else { continue };
-            (limit.set)(&mut limits, value.value);
-            if let Some((what, hint)) = limits.conflict(limit.key) {
-                to.add(&value.span, what, Some(hint));
-            }
-        }
-        table.finish(&[], to);
-        limits
-    }
-
     /// Checks a limit that was just set against those set before. Returns the error and its remedy.
-    fn conflict(&self, key: &str) -> Option<(String, String)> {
+    pub(super) fn conflict(&self, key: &str) -> Option<(String, String)> {
         let limits = &self.server;
         let half = limits.login_seconds / 2;
         match key {

@@ -1,6 +1,8 @@
 //! Converts TOML text to a [`Configuration`]: checks keys, types, and the rules that types cannot
 //! express.
 
+use super::api_options::ApiOptions;
+use super::defaults::{default_offer, default_portal};
 use super::conflict::Disks;
 use super::file::{self, ConfigProblem, Located, Problems, TOP, TableReader, TextSpan};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
@@ -9,7 +11,6 @@ use super::resolve_api::api;
 use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
 use super::rules;
 use crate::Readable;
-use crate::api_options::ApiOptions;
 use crate::device_url::{DeviceUrl, LocalOptions, missing_hint};
 use crate::units::parse_rate;
 use lunar_iscsi::login::Secret;
@@ -188,7 +189,7 @@ impl Resolver<'_> {
                 self.problems.add(&listen.span, "[listen] has no `portals`", Some(hint));
             }
         } else if !top.has("listen") {
-            portals.push(Located { value: super::default_portal(), span: 0..0 });
+            portals.push(Located { value: default_portal(), span: 0..0 });
         }
         portals
     }
@@ -271,7 +272,7 @@ impl Resolver<'_> {
     }
 
     fn offer(&mut self, table: &mut TableReader<'_, '_>) -> Offer {
-        let mut offer = super::default_offer();
+        let mut offer = default_offer();
         if let Some(connections) = table.integer("max_connections", 1..=64, &mut self.problems) {
             offer.max_connections = connections.value as u16;
         }

@@ -1,8 +1,8 @@
 //! Reads `[api]`: address, TLS files and token file of the API.
 
+use super::api_options::{ApiListen, ApiOptions};
 use super::file::TableReader;
 use super::resolve::Resolver;
-use crate::api_options::{ApiListen, ApiOptions};
 use crate::http::Address;
 use crate::tls::TlsFiles;
 

@@ -1,7 +1,8 @@
-//! Reads limits: `limit` of a LUN and of a target, `initiator_limit` of a LUN.
+//! Reads limits: `[limits]`, `limit` of a LUN and of a target, `initiator_limit` of a LUN.
 
-use super::file::{TableReader, mismatch};
+use super::file::{Problems, TableReader, mismatch};
 use super::model::LunConfig;
+use super::named_limits::{NAMED_LIMITS, NamedLimits, Unit};
 use super::resolve::Resolver;
 use crate::units::parse_rate;
 use lunar_target::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit, LogicalUnit};
@@ -21,6 +22,26 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
         return Err(format!("at least {least}Mbit: below, initiators give commands up that wait"));
     }
     Ok(rate)
+}
+
+impl NamedLimits {
+    /// Reads `[limits]`.
+    pub(super) fn read(table: &mut TableReader<'_, '_>, to: &mut Problems<'_>) -> Self {
+        let mut limits = Self::default();
+        for limit in NAMED_LIMITS {
+            let value = match limit.unit {
+                Unit::Count => table.integer(limit.key, limit.range.clone(), to),
+                Unit::Bytes => table.size(limit.key, limit.range.clone(), to),
+            };
+            let Some(value) = value else { continue };
+            (limit.set)(&mut limits, value.value);
+            if let Some((what, hint)) = limits.conflict(limit.key) {
+                to.add(&value.span, what, Some(hint));
+            }
+        }
+        table.finish(&[], to);
+        limits
+    }
 }
 
 impl LunConfig {

@@ -1,151 +1,14 @@
 //! A configuration as keys and values, the basis of differences, drift and the lines to paste.
 
+use super::api_options::{ApiListen, ApiOptions};
+use super::defaults::{default_offer, default_portal};
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
-use crate::api_options::{ApiListen, ApiOptions};
-use crate::device_url::{DeviceUrl, LocalOptions};
+use super::setting::{Setting, Value};
+use crate::device_url::LocalOptions;
 use crate::secrets;
-use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::Digest;
 use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
-use std::path::{Path, PathBuf};
-
-/// The value of a key.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Value {
-    /// true or false.
-    Flag(bool),
-    /// A plain number.
-    Number(u64),
-    /// A size in bytes.
-    Size(u64),
-    /// A rate in bytes per second.
-    Rate(u64),
-    /// A text.
-    Text(String),
-    /// A list.
-    List(Vec<Value>),
-    /// A table.
-    Table(Vec<(&'static str, Value)>),
-}
-
-impl Value {
-    fn text(text: impl Into<String>) -> Self {
-        Self::Text(text.into())
-    }
-
-    /// Converts a path to an absolute one, as its reader may be in another directory.
-    fn path(path: &Path) -> Self {
-        let whole = std::path::absolute(path);
-        Self::Text(whole.as_deref().unwrap_or(path).display().to_string())
-    }
-
-    fn device(device: &DeviceUrl) -> Self {
-        let whole = device.path().and_then(|path| std::path::absolute(path).ok());
-        Self::Text(whole.map_or_else(|| device.clone(), DeviceUrl::File).to_string())
-    }
-
-    /// The value as TOML.
-    pub fn toml(&self) -> String {
-        match self {
-            Self::Flag(is) => is.to_string(),
-            Self::Number(number) => number.to_string(),
-            Self::Size(bytes) => match crate::units::size_text(*bytes) {
-                Some(text) => format!("\"{text}\""),
-                None => bytes.to_string(),
-            },
-            Self::Rate(bytes) => format!("\"{}\"", crate::units::rate_text(*bytes)),
-            Self::Text(text) => quoted(text),
-            Self::List(items) => {
-                format!("[{}]", items.iter().map(Self::toml).collect::<Vec<_>>().join(", "))
-            }
-            Self::Table(entries) => {
-                let entries =
-                    entries.iter().map(|(key, value)| format!("{key} = {}", value.toml()));
-                format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
-            }
-        }
-    }
-
-    /// The value as JSON: sizes in bytes, rates in bits per second.
-    pub fn json(&self) -> serde_json::Value {
-        match self {
-            Self::Flag(is) => (*is).into(),
-            Self::Number(number) | Self::Size(number) => (*number).into(),
-            Self::Rate(bytes) => bytes.saturating_mul(8).into(),
-            Self::Text(text) => text.as_str().into(),
-            Self::List(items) => items.iter().map(Self::json).collect(),
-            Self::Table(entries) => {
-                let entries = entries.iter().map(|(key, value)| ((*key).to_owned(), value.json()));
-                serde_json::Value::Object(entries.collect())
-            }
-        }
-    }
-}
-
-/// A basic string of TOML, always on one line.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for letter in text.chars() {
-        match letter {
-            '"' => quoted.push_str("\\\""),
-            '\\' => quoted.push_str("\\\\"),
-            letter if letter.is_control() => {
-                quoted.push_str(&format!("\\u{:04X}", u32::from(letter)));
-            }
-            letter => quoted.push(letter),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// A key of a table with its value.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The key.
-    pub key: &'static str,
-    /// The value; `None`: not set.
-    pub value: Option<Value>,
-    /// Whether a file without the key has the same effect.
-    pub default: bool,
-    /// Contents of the secret files that the value names.
-    secrets: Vec<Secret>,
-}
-
-impl Setting {
-    fn new(key: &'static str, value: Option<Value>, default: bool) -> Self {
-        Self { key, value, default, secrets: Vec::new() }
-    }
-
-    fn optional(key: &'static str, value: Option<Value>) -> Self {
-        let default = value.is_none();
-        Self::new(key, value, default)
-    }
-
-    fn list(key: &'static str, items: Vec<Value>) -> Self {
-        Self::optional(key, (!items.is_empty()).then_some(Value::List(items)))
-    }
-
-    pub(super) fn or<T: PartialEq>(
-        key: &'static str,
-        is: T,
-        default: T,
-        value: fn(T) -> Value,
-    ) -> Self {
-        let same = is == default;
-        Self::new(key, Some(value(is)), same)
-    }
-
-    /// Whether both are the same; a file whose secret has changed is not.
-    pub fn same(&self, other: &Self) -> bool {
-        self.value == other.value && self.secrets == other.secrets
-    }
-
-    /// Whether only secrets differ, which must not be shown.
-    pub fn differs_unseen(&self, other: &Self) -> bool {
-        self.value == other.value && self.secrets != other.secrets
-    }
-}
+use std::path::PathBuf;
 
 fn chap_value(chap: &ChapConfig) -> Value {
     let mut table = Vec::new();
@@ -268,7 +131,7 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
 
 /// The keys of `[[target]]`, without its LUNs.
 pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
-    let usual = super::default_offer();
+    let usual = default_offer();
     let digests = |list: Vec<Digest>| {
         let names = list.iter().map(|digest| match digest {
             Digest::None => Value::text("none"),
@@ -315,7 +178,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
     let listen = Setting::new(
         "portals",
         Some(Value::List(portals.iter().map(portal_value).collect())),
-        *portals == [super::default_portal()],
+        *portals == [default_portal()],
     );
     let discovery = configuration.discovery_chap.iter().collect::<Vec<_>>();
     let cores = configuration.cores as u64;
@@ -391,6 +254,7 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunar_iscsi::login::Secret;
 
     /// Goal: values written as TOML are read back unchanged.
     #[test]

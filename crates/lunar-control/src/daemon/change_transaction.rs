@@ -2,7 +2,8 @@
 
 use super::plan::{Layout, Plan, Wanted};
 use super::units::{Created, Entry, Opening, say_size, set_size};
-use super::{block_on, catalogue};
+use super::blocking::block_on;
+use super::catalogue::catalogue;
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use lunar_block::{FileIdentity, file_identity};

@@ -1,5 +1,7 @@
 //! A running server and its configuration, and changes from one configuration to the next.
 
+mod blocking;
+mod catalogue;
 mod change_transaction;
 mod limits;
 mod plan;
@@ -8,15 +10,16 @@ mod toml;
 mod trace;
 mod units;
 
-use crate::api_options::ApiOptions;
 use crate::config::lun::LunSettings;
-use crate::config::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, Shown};
 use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, config};
+use blocking::block_on;
+use catalogue::catalogue;
 use change_transaction::ChangeTransaction;
-use lunar_target::{Catalogue, LogicalUnit, LunOptions, Server, ServerOptions, TargetOptions};
+use lunar_target::{LogicalUnit, Server, ServerOptions};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -36,7 +39,7 @@ pub enum ConfigOrigin {
         /// Path of the file.
         path: PathBuf,
         /// API options of the command line, which override those of the file.
-        api: Option<ApiOptions>,
+        api: Option<config::ApiOptions>,
     },
     /// The arguments of a command.
     Arguments,
@@ -149,7 +152,8 @@ impl OpenedConfig {
         origin: ConfigOrigin,
         opener: Arc<dyn Opener>,
     ) -> Result<Self, Failure> {
-        let opening = Opening::new(&configuration, &origin, opener);
+        let grow = matches!(origin, ConfigOrigin::File { .. });
+        let opening = Opening::new(&configuration, grow, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
         let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
         let mut entries: Vec<Entry> = Vec::new();
@@ -514,46 +518,6 @@ impl Daemon {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Waits for a future of the server, on a thread that may block.
-fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|error| Failure::new(format!("no runtime: {error}")))?;
-    Ok(runtime.block_on(work))
-}
-
-/// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
-/// left out.
-fn catalogue(
-    configuration: &Configuration,
-    layout: &Layout,
-    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
-) -> Catalogue {
-    let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
-        let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
-            let unit = unit((*shown)?)?;
-            let (access, administer) = (lun.access.clone(), lun.administer.clone());
-            Some(LunOptions { id: lun.id, unit, access, administer })
-        });
-        Arc::new(TargetOptions {
-            name: target.name.clone(),
-            alias: target.alias.clone(),
-            portal_group: target.portal_group,
-            access: target.access.clone(),
-            administer: target.administer.clone(),
-            chap: target.chap.iter().map(ChapConfig::entry).collect(),
-            offer: target.offer.clone(),
-            redirect: target.redirect.clone(),
-            initiator_limits: target.initiator_limits.clone(),
-            luns: luns.collect(),
-        })
-    };
-    let discovery_chap = configuration.discovery_chap.as_ref();
-    Catalogue {
-        targets: configuration.targets.iter().zip(&layout.0).map(target).collect(),
-        discovery_chap: discovery_chap.map(|chap| chap.demand.clone()),
-    }
 }
 
 /// Writes the actual size of each unit into the configuration, where a size was given.

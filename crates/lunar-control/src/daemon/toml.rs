@@ -1,7 +1,8 @@
 //! The running configuration as TOML.
 
 use crate::config::model::{Configuration, LunConfig, TargetConfig};
-use crate::config::settings::{self, Setting, Value};
+use crate::config::setting::{Setting, Value};
+use crate::config::settings;
 use crate::difference::pair_luns;
 
 /// The whole configuration.

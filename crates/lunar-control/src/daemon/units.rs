@@ -1,6 +1,6 @@
 //! Open units, and opening further ones.
 
-use super::{ConfigOrigin, block_on};
+use super::blocking::block_on;
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{DeviceUrl, LocalOptions, Opener};
 use crate::{Failure, identity};
@@ -72,7 +72,7 @@ impl Created {
 impl Opening {
     pub(super) fn new(
         configuration: &Configuration,
-        origin: &ConfigOrigin,
+        grow: bool,
         opener: Arc<dyn Opener>,
     ) -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Opening {
             buffers: BufferPool::with_budget(&MemoryBudget::new(
                 configuration.limits.memory_bytes_max,
             )),
-            grow: matches!(origin, ConfigOrigin::File { .. }),
+            grow,
         }
     }
 

@@ -3,7 +3,7 @@
 use super::connection_slots::{AnswerGuard, ConnectionSlot, ConnectionSlots};
 use super::stall::StallLimit;
 use super::{HttpLimits, Listener, SocketFile, socket_file};
-use crate::renewal::Slot;
+use crate::slot::Slot;
 use crate::tls::ServerTls;
 use axum::{Extension, Router};
 use hyper::body::{Body, Frame, SizeHint};

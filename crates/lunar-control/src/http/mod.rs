@@ -9,7 +9,7 @@ mod directory_lock;
 mod socket_file;
 mod stall;
 
-use crate::renewal::Slot;
+use crate::slot::Slot;
 use crate::tls::{self, ServerTls, TlsFiles};
 use crate::{Failure, Readable};
 use connection::Acceptor;

@@ -2,7 +2,8 @@
 
 use crate::common::{PATIENCE, Scratch, TARGET, lun};
 use lunar_block::{BlockDevice, MemoryDevice};
-use lunar_control::api_options::{ApiListen, ApiOptions};
+use lunar_control::api::bound::BoundApi;
+use lunar_control::config::{ApiListen, ApiOptions};
 use lunar_control::client::{ApiClient, ApiPath};
 use lunar_control::daemon::{
     Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
@@ -71,7 +72,7 @@ impl Rig {
             tls: Some(TlsFiles { certificate, key }),
             token_file: Some(token),
         };
-        let bound = options.bind(true, None).unwrap().unwrap();
+        let bound = BoundApi::bind(&options, true, None).unwrap().unwrap();
         let api = bound.serve(Arc::clone(&daemon)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         (Self { scratch, daemon, api, runtime }, trusted)

@@ -2,10 +2,11 @@
 
 use super::RemoteDisk;
 use crate::attentions::CacheLossCounts;
-use crate::client::Executed;
-use crate::commands::{Attempt, RetryDecision, SYNCHRONIZE_CACHE_10, is_illegal};
+use crate::commands::{Attempt, RetryDecision, is_illegal};
+use crate::connection_handle::Executed;
 use crate::flush_tracker::{CacheLost, FlushMark};
 use crate::initiator::REFUSED_PAUSE;
+use crate::opcodes::SYNCHRONIZE_CACHE_10;
 use crate::paths::DiskPath;
 use crate::port_groups::{TRANSITIONING, state_met};
 use crate::recovery::RetryDeadline;

@@ -20,11 +20,11 @@ struct Client {
 impl Client {
     /// Logs in over a new connection as initiator 9.
     fn log_in(rig: &Rig) -> Self {
-        let shared = rig.shared();
+        let services = rig.services();
         let path = rig.path();
         let (mailbox, mail) = unbounded_channel();
-        let (presence, _abort) = shared.enter(path.peer, &mailbox).unwrap();
-        let connection = Connection::new(Arc::clone(shared), presence, path, mailbox.clone(), mail);
+        let (presence, _abort) = services.connections.enter(path.peer, &mailbox).unwrap();
+        let connection = Connection::new(Arc::clone(services), presence, path, mailbox.clone(), mail);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0"
@@ -150,18 +150,17 @@ impl Client {
 #[test]
 fn tasks_are_aborted_out_of_turn() {
     let rig = Rig::new();
-    let shared = rig.shared();
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention
     let (session, _) = client.connection.session.clone().unwrap();
     let other = rig.log_in(2);
     client.verify();
-    let reset = crate::resets::reset_unit(shared, &other, &rig.units[0]);
+    let reset = crate::resets::reset_unit(rig.sessions(), &other, &rig.units[0]);
     rig.runtime.block_on(client.has_no_turn(reset));
     client.command(&[0; 6]); // the unit attention of the reset
     client.verify();
     let (by, unit) = (Arc::clone(&other), Arc::clone(&rig.units[0]));
-    let preempt = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, vec![session.nexus]);
+    let preempt = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, vec![session.nexus]);
     rig.runtime.block_on(client.has_no_turn(preempt));
     assert!(client.connection.tasks.are_quiet());
     assert_eq!(session.tasks(), 0);

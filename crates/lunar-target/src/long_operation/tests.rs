@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{PlanResult, execute};
+use crate::execute::execute;
+use crate::plan_result::PlanResult;
 use crate::operation_slots::OPERATIONS_MAX;
 use crate::unit::LogicalUnitOptions;
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 use super::limit::Cost;
 use crate::abort::{AbortSignal, Aborted};
 use crate::session::Session;
-use crate::tasks::TaskPlace;
+use crate::task_set::TaskPlace;
 use crate::unit::LogicalUnit;
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -3,6 +3,7 @@
 use super::fair_queue::{OwnerNumber, QueuePosition};
 use super::fair_scheduler::{FairScheduler, SchedulerAnswer};
 use super::limit::{Cost, InitiatorLimit, Limit, limit_for};
+use crate::lock::lock;
 use crate::memory::OwnerKey;
 use lunar_net::Clock;
 use lunar_scsi::share::Origin;
@@ -10,7 +11,7 @@ use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 use std::task::{Context, Poll};
 use tokio::time::Sleep;
 
@@ -223,10 +224,6 @@ impl InitiatorLimiters {
         self.limited.store(!limits.is_empty(), Ordering::Release);
         state.limits = limits;
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -5,58 +5,24 @@
 //! unit attentions that it would have reported if the nexus had been attached since the login.
 
 use super::Session;
-use crate::access::{self, UnitRights};
+use crate::itl_nexus::ItlNexus;
 use crate::options::TargetOptions;
-use crate::pieces::Pieces;
-use crate::server::Shared;
+use crate::pieces::{Pieces, REACHED_UNITS};
+use crate::rights::{self, UnitRights};
 use crate::session::SessionKey;
-use crate::tasks::TaskSet;
 use crate::unit::{LogicalUnit, ScsiGuard};
-use crate::view::REACHED_UNITS;
 use lunar_scsi::attention::LogicalTime;
-use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
-use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
+use lunar_scsi::unit::{BlockUnit, NexusOptions};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
-
-/// A unit as used by one session: SAM-5's I_T_L nexus, with a task set of its own as TST 001b of
-/// the control mode page announces (decision 087). It is the same under all numbers that the unit
-/// has in the session, and in all of its views.
-#[derive(Debug)]
-pub(crate) struct ItlNexus {
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) task_set: TaskSet,
-    seen_since: LogicalTime,
-    /// Changes under the lock of the unit's SCSI state.
-    state: AtomicU8,
-}
 
 /// Units of work that attaching a nexus counts as.
 const ATTACHED_UNITS: usize = 16;
 
 /// REPORTED LUNS DATA HAS CHANGED.
 const LUNS_CHANGED: u16 = 0x3f0e;
-
-/// The nexus is not attached to the unit yet.
-const UNKNOWN: u8 = 0;
-const ATTACHED: u8 = 1;
-/// The session is over, or no longer sees the unit.
-const DETACHED: u8 = 2;
-
-impl ItlNexus {
-    pub(crate) fn new(unit: Arc<LogicalUnit>, seen_since: LogicalTime) -> Self {
-        let state = AtomicU8::new(UNKNOWN);
-        Self { unit, task_set: TaskSet::default(), seen_since, state }
-    }
-
-    /// Creates a nexus that cannot be attached any more.
-    pub(crate) fn of_ended_session(unit: Arc<LogicalUnit>) -> Self {
-        let state = AtomicU8::new(DETACHED);
-        Self { unit, task_set: TaskSet::default(), seen_since: LogicalTime::default(), state }
-    }
-}
 
 /// The rights of a session's initiator, by the configuration of the target.
 pub(super) struct SessionRights {
@@ -73,7 +39,7 @@ impl SessionRights {
     /// True when the initiator administers the target.
     pub(super) fn administers(&self, key: &SessionKey) -> bool {
         let list = self.target.as_ref().and_then(|target| target.administer.as_ref());
-        access::may_administer(list, &key.initiator_name)
+        rights::may_administer(list, &key.initiator_name)
     }
 
     fn of(&self, session: &Session, unit: &Arc<LogicalUnit>) -> Rights {
@@ -94,9 +60,7 @@ impl Session {
     /// over.
     pub(crate) fn scsi_of<'a>(&self, unit: &'a Arc<LogicalUnit>) -> ScsiGuard<'a> {
         let mut scsi = unit.scsi();
-        if let Some(nexus) = self.view.load().nexus_of(unit) {
-            self.attach(nexus, &mut scsi);
-        }
+        self.attach_to(unit, &mut scsi);
         scsi
     }
 
@@ -104,41 +68,48 @@ impl Session {
     #[inline]
     pub(crate) fn scsi_at<'a>(&self, nexus: &'a ItlNexus) -> ScsiGuard<'a> {
         let mut scsi = nexus.unit.scsi();
-        if nexus.state.load(Relaxed) != ATTACHED {
+        if !nexus.is_attached() {
             self.attach(nexus, &mut scsi);
         }
         scsi
     }
 
+    /// Attaches the nexus to `unit`, whose state is `scsi`, if the session sees the unit.
+    pub(crate) fn attach_to(&self, unit: &Arc<LogicalUnit>, scsi: &mut BlockUnit) {
+        if let Some(nexus) = self.view.load().nexus_of(unit) {
+            self.attach(nexus, scsi);
+        }
+    }
+
     /// Attaches `nexus` for a command that waits there before it is judged.
     pub(crate) fn make_known(&self, nexus: &ItlNexus) {
-        if nexus.state.load(Relaxed) == UNKNOWN {
+        if nexus.is_unknown() {
             drop(self.scsi_at(nexus));
         }
     }
 
     /// Attaches the nexus. `scsi` is the state of the unit of `nexus`.
     fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
-        if nexus.state.load(Relaxed) != UNKNOWN {
+        if !nexus.is_unknown() {
             return;
         }
         let options = NexusOptions {
             ports: Arc::clone(&self.it_nexus),
             rights: self.rights.load().of(self, &nexus.unit),
-            logged_in: nexus.seen_since,
+            logged_in: nexus.seen_since(),
             returns_from: self.returns_from,
         };
         scsi.attach_with(self.nexus, options);
-        nexus.state.store(ATTACHED, Relaxed);
-        if self.luns_changed.load(SeqCst) && nexus.seen_since < self.view.load().since() {
+        nexus.set_attached();
+        if self.luns_changed.load(SeqCst) && nexus.seen_since() < self.view.load().since() {
             scsi.raise_for(LUNS_CHANGED, self.nexus);
         }
     }
 
     /// Detaches `nexus` when the session no longer sees its unit.
-    pub(crate) fn detach(&self, nexus: &ItlNexus) {
+    pub(super) fn detach(&self, nexus: &ItlNexus) {
         let mut scsi = nexus.unit.scsi();
-        if nexus.state.swap(DETACHED, Relaxed) == ATTACHED {
+        if nexus.set_detached() {
             scsi.detach(self.nexus);
         }
     }
@@ -147,7 +118,7 @@ impl Session {
     pub(super) fn detach_all(&self, logged_out: bool) {
         for nexus in self.view().nexuses().end() {
             let mut scsi = nexus.unit.scsi();
-            if nexus.state.swap(DETACHED, Relaxed) != ATTACHED {
+            if !nexus.set_detached() {
                 continue;
             }
             if !logged_out {
@@ -173,17 +144,17 @@ impl Session {
 
     /// Marks that the view shows other LUNs than the one before: units of both views that attach
     /// the nexus from now on report it to the initiator.
-    pub(crate) fn set_luns_changed(&self) {
+    pub(super) fn set_luns_changed(&self) {
         self.luns_changed.store(true, SeqCst);
     }
 
     /// Raises the unit attention for changed LUNs at a unit, if the nexus is attached there and the
     /// unit was in the view before `since`.
-    pub(crate) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
-        if nexus.seen_since < since {
+    pub(super) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
+        if nexus.seen_since() < since {
             // An unknown nexus is also attached under the lock of the unit.
             let mut scsi = nexus.unit.scsi();
-            if nexus.state.load(Relaxed) == ATTACHED {
+            if nexus.is_attached() {
                 scsi.raise_for(LUNS_CHANGED, self.nexus);
             }
         }
@@ -230,24 +201,6 @@ impl Session {
         for nexus in view.nexuses().all() {
             nexus.unit.scsi().set_rights(self.nexus, new.of(self, &nexus.unit));
             pieces.count(REACHED_UNITS).await;
-        }
-    }
-}
-
-/// The sessions that see one unit, for the unit itself.
-#[derive(Debug)]
-pub(crate) struct UnitLogins<'a> {
-    pub(crate) shared: &'a Shared,
-    pub(crate) unit: &'a Arc<LogicalUnit>,
-}
-
-impl Logins for UnitLogins<'_> {
-    /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
-        let session = self.shared.sessions().find(&SessionKey::of_nexus(ports));
-        let Some(session) = session else { return };
-        if let Some(nexus) = session.view.load().nexus_of(self.unit) {
-            session.attach(nexus, scsi);
         }
     }
 }

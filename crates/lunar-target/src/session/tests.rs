@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::catalogue::Indexed;
-use crate::join::{Joiner, join, session_key};
+use crate::connection::ConnectionServices;
+use crate::join::{Joiner, session_key};
+use crate::manage::TaskManager;
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
 use crate::replace::settle;
 use crate::server::Server;
+use crate::session_table::SessionTable;
 use crate::unit::LogicalUnitOptions;
 use crate::{Access, Limits};
 use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
@@ -76,8 +79,20 @@ impl Rig {
         Self { server, units, runtime }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.server.shared
+    pub(crate) fn services(&self) -> &Arc<ConnectionServices> {
+        &self.server.services
+    }
+
+    pub(crate) fn management(&self) -> &Arc<TaskManager> {
+        &self.server.manager
+    }
+
+    pub(crate) fn sessions(&self) -> &Arc<SessionTable> {
+        &self.server.manager.sessions
+    }
+
+    fn buffers(&self) -> &BufferPool {
+        self.server.buffers()
     }
 
     /// Path of a connection.
@@ -93,7 +108,7 @@ impl Rig {
 
     /// Logs in a session of the initiator with this number, which belongs to `owner`.
     pub(crate) fn log_in_of(&self, number: u8, owner: u8) -> Arc<Session> {
-        let (shared, path) = (self.shared(), self.path());
+        let path = self.path();
         let claim = Claim {
             initiator_name: format!("iqn.2026-11.org.lunarsan.test:initiator-{number}"),
             initiator_alias: None,
@@ -112,17 +127,18 @@ impl Rig {
             cmd_sn: lunar_wire::SerialNumber(1),
         };
         let (mailbox, _) = tokio::sync::mpsc::unbounded_channel();
-        let memory = shared.memory.buffers().clone();
+        let memory = self.buffers().clone();
         let joiner = Joiner { path, mailbox, memory, time_owner: OwnerId(owner.into()) };
         let key = session_key(&asked, path);
-        let joined = self.runtime.block_on(join(Arc::clone(shared), asked, key, joiner));
+        let logins = Arc::clone(&self.services().session_logins);
+        let joined = self.runtime.block_on(logins.join(asked, key, joiner));
         joined.unwrap().1
     }
 
     /// Ends a session whose connection is lost.
     pub(crate) fn lose(&self, session: &Arc<Session>) {
-        session.lose(&self.server.shared, 1);
-        session.end(&self.server.shared);
+        session.lose(1);
+        session.end();
         assert!(session.has_ended());
     }
 
@@ -317,14 +333,13 @@ fn a_change_that_leaves_the_administrators_touches_no_unit() {
 fn a_change_is_settled_in_pieces() {
     let rig = Rig::new();
     let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
-    let shared = &Arc::clone(&rig.server.shared);
     let mut catalogue = rig.server.catalogue();
     let mut target = (*catalogue.targets[0]).clone();
     target.luns.truncate(200);
     catalogue.targets = vec![Arc::new(target)];
     let new = Arc::new(Indexed::new(catalogue).unwrap());
-    let old = shared.swap_catalogue(Arc::clone(&new));
-    let mut settled = pin!(settle(shared, &old, &new));
+    let old = rig.server.catalogue.swap(Arc::clone(&new));
+    let mut settled = pin!(settle(rig.sessions(), &old, &new));
     let mut context = TaskContext::from_waker(Waker::noop());
     let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
     // Each session has a view of 256 units that is replaced; 1,024 units are a piece.
@@ -340,14 +355,14 @@ fn a_change_is_settled_in_pieces() {
 #[test]
 fn a_reset_comes_before_the_first_command() {
     let rig = Rig::new();
-    let shared = &rig.server.shared;
+    let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let [by, other] = [1, 2].map(|number| rig.log_in(number));
     let lost = rig.log_in(3);
     assert_eq!(Rig::told(&lost, 9), [POWER_ON]);
     rig.lose(&lost);
     let lost = rig.log_in(3);
     assert_eq!(Rig::told(&other, 8), [POWER_ON]);
-    rig.runtime.block_on(crate::resets::reset_target(shared, &by));
+    rig.runtime.block_on(crate::resets::reset_target(table, target_resets, &by));
     assert_eq!(Rig::told(&by, 8), [POWER_ON]);
     assert_eq!(Rig::told(&other, 8), [RESET_BY_FUNCTION]);
     assert_eq!(Rig::told(&other, 9), [POWER_ON]);
@@ -364,10 +379,10 @@ fn a_reset_comes_before_the_first_command() {
 #[test]
 fn who_asked_for_a_cold_reset_returns() {
     let rig = Rig::new();
-    let shared = &rig.server.shared;
+    let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let session = rig.log_in(1);
-    rig.runtime.block_on(crate::resets::reset_target(shared, &session));
-    shared.target_resets.expect_return(&session);
+    rig.runtime.block_on(crate::resets::reset_target(table, target_resets, &session));
+    target_resets.expect_return(&session);
     rig.units.iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
     rig.lose(&session);
     let other = rig.log_in(2);
@@ -390,18 +405,17 @@ fn visits(sessions: &[Arc<Session>]) -> Vec<u64> {
 #[test]
 fn functions_visit_the_sessions_that_they_concern() {
     let rig = Rig::new();
-    let shared = rig.shared();
     let sessions: Vec<_> = (0..20).map(|number| rig.log_in(number)).collect();
     for session in &sessions[2..5] {
         assert_eq!(Rig::told(session, 7), [POWER_ON]);
     }
-    rig.runtime.block_on(crate::resets::reset_unit(shared, &sessions[2], &rig.units[7]));
+    rig.runtime.block_on(crate::resets::reset_unit(rig.sessions(), &sessions[2], &rig.units[7]));
     let of_reset = visits(&sessions);
     assert_eq!(of_reset[..6], [0, 0, 0, 1, 1, 0]);
     assert_eq!(of_reset.iter().sum::<u64>(), 2);
     let (by, unit) = (Arc::clone(&sessions[2]), Arc::clone(&rig.units[7]));
     let nexuses = vec![by.nexus, sessions[4].nexus, NexusId(u64::MAX)];
-    let preempt = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, nexuses);
+    let preempt = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
     rig.runtime.block_on(preempt);
     assert_eq!(visits(&sessions)[..6], [0, 0, 0, 1, 2, 0]);
     assert_eq!(visits(&sessions).iter().sum::<u64>(), 3);
@@ -424,10 +438,10 @@ fn many_resets_leave_others_their_turns() {
     let most_at_once = local.block_on(&rig.runtime, async {
         let resets: Vec<_> = (0..usize::from(USED))
             .map(|at| {
-                let (shared, unit) = (Arc::clone(rig.shared()), Arc::clone(&rig.units[at]));
+                let (table, unit) = (Arc::clone(rig.sessions()), Arc::clone(&rig.units[at]));
                 let by = Arc::clone(&sessions[at % sessions.len()]);
                 tokio::task::spawn_local(async move {
-                    crate::resets::reset_unit(&shared, &by, &unit).await;
+                    crate::resets::reset_unit(&table, &by, &unit).await;
                 })
             })
             .collect();
@@ -459,9 +473,9 @@ fn a_reset_waits_for_few_visits_of_another_owner() {
         (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
     }
     let reset = |by: &Arc<Session>, at: usize| {
-        let (shared, by, unit) = (Arc::clone(rig.shared()), Arc::clone(by), &rig.units[at]);
+        let (table, by, unit) = (Arc::clone(rig.sessions()), Arc::clone(by), &rig.units[at]);
         let unit = Arc::clone(unit);
-        async move { crate::resets::reset_unit(&shared, &by, &unit).await }
+        async move { crate::resets::reset_unit(&table, &by, &unit).await }
     };
     let local = tokio::task::LocalSet::new();
     let others_visits = local.block_on(&rig.runtime, async {
@@ -494,11 +508,11 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
         (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
     }
     let reset_again = |at: usize| {
-        let (shared, by) = (Arc::clone(rig.shared()), Arc::clone(&sessions[0]));
+        let (table, by) = (Arc::clone(rig.sessions()), Arc::clone(&sessions[0]));
         let unit = Arc::clone(&rig.units[at]);
         tokio::task::spawn_local(async move {
             loop {
-                crate::resets::reset_unit(&shared, &by, &unit).await;
+                crate::resets::reset_unit(&table, &by, &unit).await;
             }
         })
     };
@@ -510,7 +524,7 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
             tokio::task::yield_now().await;
         }
         let before = visits(&sessions).iter().sum::<u64>();
-        crate::resets::reset_unit(rig.shared(), &sessions[1], &rig.units[0]).await;
+        crate::resets::reset_unit(rig.sessions(), &sessions[1], &rig.units[0]).await;
         let after = visits(&sessions).iter().sum::<u64>();
         busy.iter().for_each(tokio::task::JoinHandle::abort);
         after - before
@@ -528,30 +542,28 @@ fn functions_are_charged_until_they_end() {
     const FUNCTIONS: usize = 100;
     const LEAST_BYTES: usize = 4 << 10;
     let rig = Rig::new();
-    let shared = rig.shared();
     let sessions: Vec<_> = (0..2).map(|number| rig.log_in(number)).collect();
     sessions.iter().for_each(|session| assert_eq!(Rig::told(session, 0), [POWER_ON]));
-    let used = || shared.memory.buffers().budget().usage().used_bytes;
+    let used = || rig.buffers().budget().usage().used_bytes;
     let before = used();
     let mut context = TaskContext::from_waker(Waker::noop());
     let is_over = std::cell::Cell::new(false);
     let busy = (0..).take_while(|_| !is_over.get());
-    let mut busy = Box::pin(shared.visits.visit_all(OwnerId(9), busy, |_: u64| 0));
+    let mut busy = Box::pin(rig.sessions().visits.visit_all(OwnerId(9), busy, |_: u64| 0));
     assert!(busy.as_mut().poll(&mut context).is_pending(), "it has its turn");
     let local = tokio::task::LocalSet::new();
     local.block_on(&rig.runtime, async {
         for _ in 0..FUNCTIONS {
             let (by, unit) = (Arc::clone(&sessions[0]), Arc::clone(&rig.units[0]));
             let nexuses = vec![sessions[1].nexus];
-            let aborts = crate::manage::abort_tasks_of(Arc::clone(shared), by, unit, nexuses);
+            let aborts = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
             drop(tokio::task::spawn_local(aborts));
         }
         let preempts = used() - before;
         assert!(preempts >= FUNCTIONS * LEAST_BYTES, "{preempts} bytes");
         let reset = ManagementFunction::LOGICAL_UNIT_RESET;
         for id in 0..FUNCTIONS as u64 {
-            let (shared, by) = (Arc::clone(shared), Arc::clone(&sessions[0]));
-            manage::spawn(shared, by, id, reset, Lun::new(0));
+            Arc::clone(rig.management()).manage(Arc::clone(&sessions[0]), id, reset, Lun::new(0));
         }
         let resets = used() - before - preempts;
         assert!(resets >= FUNCTIONS * LEAST_BYTES, "{resets} bytes");
@@ -569,7 +581,7 @@ fn functions_are_charged_until_they_end() {
 #[test]
 fn resets_are_refused_when_their_owner_must_give_memory_back() {
     let rig = Rig::with_buffers(BufferPool::with_budget(&MemoryBudget::new(64 << 20)));
-    let (shared, session) = (rig.shared(), rig.log_in(1));
+    let session = rig.log_in(1);
     let (_sender, mut mail) = tokio::sync::mpsc::unbounded_channel();
     let mut response_at_once = |function| {
         let request = Arrival::Management {
@@ -582,7 +594,7 @@ fn resets_are_refused_when_their_owner_must_give_memory_back() {
         let cmd_sn = lunar_wire::SerialNumber(1);
         let arrived = ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request };
         let mut heard = VecDeque::new();
-        session.hear(shared, shared.clock.now(), 1, arrived, &mut mail, &mut heard);
+        session.hear(session.clock.now(), 1, arrived, &mut mail, &mut heard);
         heard.into_iter().find_map(|event| match event {
             ConnectionEvent::Session(ToConnection::ManagementDone { response, .. }) => {
                 Some(response)
@@ -592,8 +604,8 @@ fn resets_are_refused_when_their_owner_must_give_memory_back() {
     };
     let local = tokio::task::LocalSet::new();
     local.block_on(&rig.runtime, async {
-        let held = shared.memory.buffers().charge(60 << 20);
-        let used = || shared.memory.buffers().budget().usage().used_bytes;
+        let held = rig.buffers().charge(60 << 20);
+        let used = || rig.buffers().budget().usage().used_bytes;
         let before = used();
         for function in [
             ManagementFunction::LOGICAL_UNIT_RESET,

@@ -1,8 +1,8 @@
 //! Counting of one connection's commands, at the inputs and outputs of its machine.
 
-use super::counters::{ErrorKind, LunCounters, Moved};
+use super::counters::{ErrorKind, LunCounters, Moved, add};
 use super::operation::OperationClass;
-use super::{Counters, TargetCounters, add};
+use super::target_counters::{Counters, TargetCounters};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};
 use lunar_iscsi::connection::target::{Outcome, Task};

@@ -3,7 +3,7 @@
 
 use super::operation::OperationClass;
 use super::report::{CommandErrors, OperationStatistics};
-use super::{add, lock};
+use crate::lock::lock;
 use lunar_block::{Durations, thread_number};
 use lunar_scsi::sense::Status;
 use std::collections::BTreeMap;
@@ -143,6 +143,11 @@ fn read_sense(sense: &[u8]) -> Option<(u8, u16)> {
         _ => return None,
     };
     Some((byte(key)? & 0x0f, u16::from_be_bytes([byte(code)?, byte(code + 1)?])))
+}
+
+/// Adds without ordering: the sums are only read.
+pub(super) fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Relaxed);
 }
 
 #[cfg(test)]

@@ -1,23 +1,10 @@
-//! The counters as plain values, added up and combined with values that are not counted: sessions,
-//! units.
+//! The statistics as plain values.
 
 use super::operation::OperationClass;
-use super::{TargetCounters, lock};
-use crate::login_refusal::LoginRefusal;
-use crate::options::LunOptions;
-use crate::server::Shared;
 use crate::unit::CacheMode;
-use lunar_block::{BufferPool, DurationCounts, MemoryUsage, SyncCounts};
+use lunar_block::{DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
-use std::sync::Weak;
-use std::sync::atomic::Ordering::Relaxed;
 use uuid::Uuid;
-
-/// Reads the statistics of a server, also while it stops, without keeping it alive.
-#[derive(Clone, Debug)]
-pub struct Observer {
-    pub(crate) shared: Weak<Shared>,
-}
 
 /// Statistics of a server since its start, with its current state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -122,7 +109,7 @@ pub struct CommandErrors {
 impl LunStatistics {
     /// Combines two LUNs with one number, each for other initiators: their commands are counted
     /// together; of their units the first is described, and no fault is hidden.
-    fn join(&mut self, other: &Self) {
+    pub(super) fn join(&mut self, other: &Self) {
         if self.uuid == other.uuid {
             return;
         }
@@ -138,85 +125,5 @@ impl LunStatistics {
             (mine @ None, Some(other)) => *mine = Some(*other),
             (_, None) => {}
         }
-    }
-}
-
-impl Observer {
-    /// Reads the statistics; `None` if the server is gone. The values are not of one instant:
-    /// commands go on meanwhile.
-    pub fn statistics(&self) -> Option<Statistics> {
-        self.shared.upgrade().map(|shared| of_server(&shared))
-    }
-
-    /// The memory of the server; `None` if the server is gone.
-    pub fn buffers(&self) -> Option<BufferPool> {
-        self.shared.upgrade().map(|shared| shared.memory.buffers().clone())
-    }
-}
-
-fn of_server(shared: &Shared) -> Statistics {
-    let mut targets: BTreeMap<String, TargetStatistics> = BTreeMap::new();
-    shared.counters.retain(|name| shared.target(name).is_some());
-    for target in &shared.catalogue().catalogue.targets {
-        let counters = shared.counters.target(&target.name);
-        let mut statistics = of_target(&target.luns, &counters);
-        statistics.name.clone_from(&target.name);
-        targets.insert(target.name.to_ascii_lowercase(), statistics);
-    }
-    let mut discovery_sessions = 0;
-    for session in shared.each_session() {
-        match session.key.target_name.as_ref().map(|name| targets.get_mut(name)) {
-            None => discovery_sessions += 1,
-            Some(None) => {} // its target is gone; it will end
-            Some(Some(target)) => {
-                target.sessions += 1;
-                target.connections += session.members().len() as u64;
-            }
-        }
-    }
-    let mut login_failures: BTreeMap<_, _> = LoginRefusal::LABELS.map(|why| (why, 0)).into();
-    login_failures.append(&mut lock(&shared.counters.login_failures).clone());
-    Statistics {
-        targets: targets.into_values().collect(),
-        connections: shared.connection_count() as u64,
-        discovery_sessions,
-        memory: shared.memory.buffers().budget().usage(),
-        login_failures,
-    }
-}
-
-fn of_target(luns: &[LunOptions], counters: &TargetCounters) -> TargetStatistics {
-    let mut by_id: BTreeMap<u16, LunStatistics> = BTreeMap::new();
-    for lun in luns {
-        let read = of_lun(lun, counters);
-        by_id.entry(lun.id).and_modify(|other| other.join(&read)).or_insert(read);
-    }
-    counters.retain(|id| by_id.contains_key(&id));
-    let absent = counters.lun(None);
-    TargetStatistics {
-        logins: counters.logins.load(Relaxed),
-        header_digest_errors: counters.header_digest_errors.load(Relaxed),
-        data_digest_errors: counters.data_digest_errors.load(Relaxed),
-        luns: by_id.into_values().collect(),
-        absent_luns: absent.read(),
-        absent_lun_errors: absent.errors(),
-        ..TargetStatistics::default()
-    }
-}
-
-fn of_lun(lun: &LunOptions, counters: &TargetCounters) -> LunStatistics {
-    let options = lun.unit.options();
-    let counters = counters.lun(Some(lun.id));
-    LunStatistics {
-        id: lun.id,
-        uuid: options.uuid,
-        cache: options.cache,
-        io_tier: options.device.io_tier(),
-        size_bytes: options.device.geometry().size_bytes(),
-        held_writes: lun.unit.held_writes() as u64,
-        backing_fault: !lun.unit.backing_faults().is_empty(),
-        syncs: options.device.sync_counts(),
-        operations: counters.read(),
-        errors: counters.errors(),
     }
 }

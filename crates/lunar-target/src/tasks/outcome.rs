@@ -2,7 +2,7 @@
 
 use super::admission::Shortage;
 use super::{Planned, Ran};
-use crate::execute::PlanResult;
+use crate::plan_result::PlanResult;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use lunar_iscsi::connection::target::{Input, Outcome};

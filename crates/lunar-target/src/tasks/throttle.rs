@@ -2,10 +2,10 @@
 
 use super::{Begun, Collected, CommandContext, Ended, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
+use crate::itl_nexus::ItlNexus;
 use crate::options::Limits;
 use crate::quota::{Cost, QueuedCommand, cost};
-use crate::server::Shared;
-use crate::session::{ItlNexus, Session};
+use crate::session::Session;
 use crate::task_map::{self, TaskMap};
 use crate::unit::LogicalUnit;
 use futures_util::FutureExt;
@@ -220,16 +220,12 @@ impl Tasks {
     }
 
     /// Starts the tasks whose turn has come, as if they had just arrived.
-    pub(super) fn start_passed(
-        &mut self,
-        shared: &Arc<Shared>,
-        session: &Arc<Session>,
-    ) -> Vec<Input> {
+    pub(super) fn start_passed(&mut self, session: &Arc<Session>) -> Vec<Input> {
         let mut done = Vec::new();
         while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
             let view = session.view();
-            let asker = CommandContext { shared, session, view: &view };
+            let asker = CommandContext { session, view: &view };
             let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
             done.extend(self.judge(&asker, nexus, task, None, turn));
         }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{PlanResult, QuotaCharge, execute};
+use crate::execute::{QuotaCharge, execute};
+use crate::plan_result::PlanResult;
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};

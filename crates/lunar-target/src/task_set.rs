@@ -72,7 +72,7 @@ impl TaskSet {
 
     /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
     #[inline]
-    pub(super) fn place_at_hand(
+    pub(crate) fn place_at_hand(
         &self,
         attribute: TaskAttribute,
     ) -> Option<RangeShare<&RangeLocks>> {
@@ -85,7 +85,7 @@ impl TaskSet {
 
 impl PlaceQueued {
     /// True when no command goes before this one.
-    pub(super) fn is_granted(&self) -> bool {
+    pub(crate) fn is_granted(&self) -> bool {
         match &self.queued {
             Queued::Share(_) => true,
             Queued::Queue(queued) => queued.is_granted(),
@@ -93,7 +93,7 @@ impl PlaceQueued {
     }
 
     /// Waits for the commands that go before this one.
-    pub(super) async fn granted(self) -> TaskPlace {
+    pub(crate) async fn granted(self) -> TaskPlace {
         let task_set = TaskSet { locks: Arc::clone(self.queued.locks()) };
         let held = Mutex::new(Some(self.queued.granted().await));
         TaskPlace { task_set, attribute: self.attribute, held }

@@ -1,13 +1,8 @@
-//! Options of a server's API: its address, TLS and token.
+//! Settings of a server's API: its address, TLS and token.
 
-use crate::auth::Token;
-use crate::daemon::Daemon;
-use crate::http::{Address, BoundServer, HttpLimits, HttpOptions, HttpServer, default_sockets};
-use crate::renewal::{ApiFiles, Slot};
+use crate::http::Address;
 use crate::tls::TlsFiles;
-use crate::{Failure, api};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 /// The address of the API.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -67,68 +62,6 @@ impl ApiOptions {
             _ => Ok(()),
         }
     }
-}
-
-/// An API that is bound to its address.
-pub struct BoundApi {
-    bound: BoundServer,
-    files: ApiFiles,
-}
-
-impl ApiOptions {
-    /// Binds the API to its address; `None`: no API. A default address that cannot be bound is only
-    /// logged: the disks are served anyway. `is_daemon`: this server is the daemon of its machine
-    /// rather than one of many. `state`: the directory to fall back to.
-    ///
-    /// # Errors
-    /// Fails if an explicitly configured address, certificate or token cannot be used.
-    pub fn bind(&self, is_daemon: bool, state: Option<&Path>) -> Result<Option<BoundApi>, Failure> {
-        let address = match &self.listen {
-            ApiListen::Nowhere => return Ok(None),
-            ApiListen::At(address) => address.clone(),
-            ApiListen::Default => return Ok(bind_default(is_daemon, state)),
-        };
-        self.check().map_err(|(what, hint)| Failure::usage(what).hint(hint))?;
-        let token = self.token_file.as_deref().map(Token::read).transpose()?;
-        let http = HttpOptions { address, tls: self.tls.clone(), limits: HttpLimits::default() };
-        Ok(Some(BoundApi::new(BoundServer::bind(http)?, self.clone(), token)))
-    }
-}
-
-impl BoundApi {
-    fn new(bound: BoundServer, options: ApiOptions, token: Option<Token>) -> Self {
-        let files = ApiFiles { options, tls: bound.tls(), token: Slot::new(token) };
-        Self { bound, files }
-    }
-
-    /// The address it is bound to, with the actual port.
-    pub fn address(&self) -> &Address {
-        self.bound.address()
-    }
-
-    /// Serves the API over `daemon`, which has just started.
-    ///
-    /// # Errors
-    /// Fails if the system cannot create a thread.
-    pub fn serve(self, daemon: Arc<Daemon>) -> Result<HttpServer, Failure> {
-        let router = api::router_with(Arc::clone(&daemon), Arc::clone(&self.files.token));
-        daemon.renew_with(self.files);
-        self.bound.serve(router)
-    }
-}
-
-fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
-    let mut why = "neither a runtime directory nor a state directory is there".to_owned();
-    for path in default_sockets(is_daemon, state) {
-        let address = Address::Unix(path);
-        let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
-        match BoundServer::bind(http) {
-            Ok(bound) => return Some(BoundApi::new(bound, ApiOptions::default(), None)),
-            Err(failure) => why = failure.to_string(),
-        }
-    }
-    tracing::info!("no API for `lunar ctl`: {why}");
-    None
 }
 
 #[cfg(test)]

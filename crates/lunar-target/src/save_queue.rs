@@ -5,8 +5,8 @@
 //! aborted command ends while the save goes on: a disk that hangs under the state may hang for any
 //! time.
 
-use super::{PlanResult, internal_failure};
 use crate::abort::{AbortSignal, Aborted};
+use crate::plan_result::{PlanResult, internal_failure};
 use crate::registration_room::{CountedRegistrations, RegistrationRoom};
 use crate::unit::LogicalUnit;
 use bytes::Bytes;

@@ -1,0 +1,39 @@
+//! The catalogue of a server, from its configuration.
+
+use super::plan::Layout;
+use crate::config::model::{ChapConfig, Configuration, TargetConfig};
+use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
+use std::sync::Arc;
+
+/// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
+/// left out.
+pub(super) fn catalogue(
+    configuration: &Configuration,
+    layout: &Layout,
+    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+) -> Catalogue {
+    let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
+        let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
+            let unit = unit((*shown)?)?;
+            let (access, administer) = (lun.access.clone(), lun.administer.clone());
+            Some(LunOptions { id: lun.id, unit, access, administer })
+        });
+        Arc::new(TargetOptions {
+            name: target.name.clone(),
+            alias: target.alias.clone(),
+            portal_group: target.portal_group,
+            access: target.access.clone(),
+            administer: target.administer.clone(),
+            chap: target.chap.iter().map(ChapConfig::entry).collect(),
+            offer: target.offer.clone(),
+            redirect: target.redirect.clone(),
+            initiator_limits: target.initiator_limits.clone(),
+            luns: luns.collect(),
+        })
+    };
+    let discovery_chap = configuration.discovery_chap.as_ref();
+    Catalogue {
+        targets: configuration.targets.iter().zip(&layout.0).map(target).collect(),
+        discovery_chap: discovery_chap.map(|chap| chap.demand.clone()),
+    }
+}
