@@ -5,11 +5,10 @@
 
 mod commands;
 mod counters;
-mod operation;
 mod report;
 
 pub(crate) use commands::Commands;
-pub use operation::OperationClass;
+pub use lunar_scsi::commands::OperationClass;
 pub use report::{
     CommandErrors, LunStatistics, Observer, OperationStatistics, Statistics, TargetStatistics,
 };

@@ -23,6 +23,7 @@ use lunar_block::{Buffer, BufferPool};
 use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
+use lunar_scsi::commands::{self, ListKind};
 use lunar_scsi::plan::{Compare, LbaRange, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::unit::BlockUnit;
@@ -36,9 +37,6 @@ use std::time::Duration;
 /// Bytes beyond the transfer limit: COMPARE AND WRITE sends its few blocks twice, up to 255 of 4096
 /// bytes.
 const TRANSFER_SLACK: usize = 2 << 20;
-
-/// Operation code of REPORT LUNS.
-const REPORT_LUNS: u8 = 0xa0;
 
 mod admission;
 mod begun;
@@ -113,7 +111,7 @@ struct Planned {
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
-    /// True if no later response may pass its response: PREEMPT AND ABORT.
+    /// True if no later response may pass its response.
     fenced: bool,
 }
 
@@ -350,7 +348,8 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
+        let fenced = commands::row(&task.cdb).is_some_and(|command| command.fenced);
+        let unit = unit.cloned();
         let planned = Planned {
             unit,
             judged: JudgedCommand::new(generation, task.cdb.in_header()),
@@ -681,7 +680,7 @@ fn plan(
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
     }?;
-    if task.cdb.first() == Some(&REPORT_LUNS) {
+    if commands::row(&task.cdb).is_some_and(|command| command.reports_luns) {
         session.luns_were_reported();
     }
     Ok(plan)
@@ -742,16 +741,16 @@ async fn on_unit(
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
-        if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
+        let kind = parked.kind();
+        if kind == ListKind::NexusBuffer && !session.charge_buffers(unit, &memory.buffers) {
             return PlanResult::Busy;
         }
-        let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
             let logins = UnitLogins { shared, unit };
             scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
         };
-        let resumed = if reserves {
+        let resumed = if kind == ListKind::Reservations {
             if abort.check().is_err() {
                 return PlanResult::Aborted;
             }
@@ -791,9 +790,4 @@ async fn on_unit(
     let memory = memory.clone();
     let work = PlanContext { session, judged, data, read_buffer, abort, dues, memory };
     execute_paying(Arc::clone(unit), plan, work).await
-}
-
-/// True for PERSISTENT RESERVE OUT with this service action. SPC-4 §6.16.
-fn is_preempt_and_abort(cdb: &[u8]) -> bool {
-    matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
 }

@@ -2,10 +2,8 @@
 
 use super::limit::Cost;
 use crate::unit::LogicalUnit;
+use lunar_scsi::commands::ListKind;
 use lunar_scsi::plan::{LbaRange, Plan};
-
-/// UNMAP, whose extent is only in its parameter list.
-const UNMAP: u8 = 0x42;
 
 /// Cost to be charged before `plan` begins; `None` if it is not limited.
 ///
@@ -28,7 +26,7 @@ pub(crate) fn cost(plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
         | Plan::OrWrite { range, .. } => of(range).saturating_mul(2),
         Plan::Prefetch { range } => of(range).min(prefetch_bytes_max(unit)),
         Plan::WriteSame { .. } | Plan::Unmap { .. } => 0,
-        Plan::Parameters { parked, .. } if parked.cdb.first() == Some(&UNMAP) => 0,
+        Plan::Parameters { parked, .. } if parked.kind() == ListKind::Blocks => 0,
         _ => return None,
     };
     Some(Cost { commands: 1, bytes })

@@ -1,7 +1,7 @@
 //! The counters as plain values, added up and combined with values that are not counted: sessions,
 //! units.
 
-use super::operation::OperationClass;
+use super::OperationClass;
 use super::{TargetCounters, lock};
 use crate::login_refusal::LoginRefusal;
 use crate::options::LunOptions;

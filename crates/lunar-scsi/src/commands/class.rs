@@ -1,5 +1,7 @@
 //! Kinds of commands that are counted separately.
 
+use super::rows_of;
+
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 #[repr(usize)]
@@ -40,18 +42,10 @@ impl OperationClass {
 
     /// Kind by operation code, so that refused commands are counted by the operation they
     /// requested.
-    pub(crate) fn of(cdb: &[u8]) -> Self {
-        match cdb.first().copied().unwrap_or(0) {
-            0x08 | 0x28 | 0x88 | 0xa8 => Self::Read,
-            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x8b | 0x9c => Self::Write,
-            0x35 | 0x91 => Self::Flush,
-            0x42 => Self::Unmap,
-            0x41 | 0x93 => Self::WriteSame,
-            0x89 => Self::CompareAndWrite,
-            0x2f | 0x8f | 0xaf => Self::Verify,
-            0x83 => Self::Copy,
-            _ => Self::Other,
-        }
+    #[inline]
+    pub fn of(cdb: &[u8]) -> Self {
+        let row = cdb.first().and_then(|opcode| rows_of(*opcode).first());
+        row.map_or(Self::Other, |row| row.class)
     }
 
     /// Name in metrics: `read`, `compare_and_write`.
@@ -77,7 +71,7 @@ mod tests {
     /// Goal: each command of the table has the kind of its name.
     #[test]
     fn names_and_kinds_agree() {
-        for command in lunar_scsi::commands::COMMANDS {
+        for command in crate::commands::COMMANDS {
             let name = command.name;
             let expected = [
                 ("READ (", OperationClass::Read),
@@ -95,6 +89,9 @@ mod tests {
             let expected = expected.iter().find(|(start, _)| name.starts_with(start));
             let expected = expected.map_or(OperationClass::Other, |(_, operation)| *operation);
             assert_eq!(OperationClass::of(&[command.opcode]), expected, "{name}");
+        }
+        for unknown in [&[][..], &[0x01], &[0xff, 0]] {
+            assert_eq!(OperationClass::of(unknown), OperationClass::Other);
         }
         assert!(OperationClass::ALL.iter().enumerate().all(|(at, each)| *each as usize == at));
     }
