@@ -7,6 +7,7 @@ use lunar_iscsi::connection::initiator::Cdb;
 use lunar_iscsi::pdu::ServiceResponse;
 use lunar_scsi::cdb::sbc::{Blocks10, Capacity16, ReadCapacity10, ServiceActionIn16};
 use lunar_scsi::cdb::spc::{Inquiry, ReportLuns};
+use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
@@ -19,15 +20,14 @@ const TRIES_MAX: u32 = 8;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
-/// Operation codes without a constant in `lunar_scsi`.
-const INQUIRY: u8 = 0x12;
-const MODE_SENSE_6: u8 = 0x1a;
-const READ_CAPACITY_10: u8 = 0x25;
-const SERVICE_ACTION_IN_16: u8 = 0x9e;
-const REPORT_LUNS: u8 = 0xa0;
-pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
-pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
-const READ_CAPACITY_16_ACTION: u8 = 0x10;
+
+const INQUIRY: u8 = opcode("INQUIRY");
+const MODE_SENSE_6: u8 = opcode("MODE SENSE (6)");
+const READ_CAPACITY_10: u8 = opcode("READ CAPACITY (10)");
+const READ_CAPACITY_16: u8 = opcode("READ CAPACITY (16)");
+const READ_CAPACITY_16_ACTION: u8 = service_action("READ CAPACITY (16)");
+const REPORT_LUNS: u8 = opcode("REPORT LUNS");
+pub(crate) const SYNCHRONIZE_CACHE_10: u8 = opcode("SYNCHRONIZE CACHE (10)");
 
 /// One LUN of a session, as the address of commands.
 #[derive(Clone, Debug)]
@@ -233,7 +233,7 @@ impl Unit {
     pub async fn capacity(&self) -> Result<Capacity, Error> {
         const BYTES: usize = 32;
         let cdb = ServiceActionIn16 {
-            opcode: SERVICE_ACTION_IN_16,
+            opcode: READ_CAPACITY_16,
             service_action: READ_CAPACITY_16_ACTION,
             lba: 0,
             allocation_bytes: BYTES as u32,
@@ -340,8 +340,9 @@ impl Unit {
     /// # Errors
     /// The errors of [`command`](Self::command).
     pub async fn reservation(&self) -> Result<Option<Reservation>, Error> {
-        const PERSISTENT_RESERVE_IN: u8 = 0x5e;
-        const READ_RESERVATION: u8 = 1;
+        const NAME: &str = "PERSISTENT RESERVE IN: READ RESERVATION";
+        const PERSISTENT_RESERVE_IN: u8 = opcode(NAME);
+        const READ_RESERVATION: u8 = service_action(NAME);
         const BYTES: u8 = 24;
         let cdb = vec![PERSISTENT_RESERVE_IN, READ_RESERVATION, 0, 0, 0, 0, 0, 0, BYTES, 0];
         match self.command(cdb, Bytes::new(), BYTES.into()).await {
