@@ -3,8 +3,8 @@
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
 use crate::execute::{
-    JudgedCommand, PlanContext, PlanResult, copy, execute_paying, internal_failure, try_read_now,
-    try_write_now,
+    JudgedCommand, PlanContext, PlanData, PlanResult, copy, execute_paying, internal_failure,
+    try_now,
 };
 use crate::long_operation::Generation;
 use crate::manage;
@@ -24,7 +24,7 @@ use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
 use lunar_scsi::commands::{self, ListKind};
-use lunar_scsi::plan::{Compare, LbaRange, Plan, Refusal};
+use lunar_scsi::plan::{Compare, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::unit::BlockUnit;
 use std::collections::VecDeque;
@@ -115,49 +115,11 @@ struct Planned {
     fenced: bool,
 }
 
-/// The data of a task that is about to run.
-enum TaskData {
-    None,
-    /// Buffer for its data-in.
-    In(Buffer),
-    /// Buffer with all its data-out.
-    Out(Buffer),
-}
-
-impl TaskData {
-    /// The buffer for data-in, and the data-out.
-    fn split(self) -> (Option<Buffer>, Bytes) {
-        match self {
-            Self::None => (None, Bytes::new()),
-            Self::In(buffer) => (Some(buffer), Bytes::new()),
-            Self::Out(buffer) => (None, buffer.freeze()),
-        }
-    }
-}
-
 impl Planned {
     /// Runs the task if no waiting is needed: most cached writes end here, and deferred reads.
-    /// Otherwise returns the data.
-    fn try_run_now(&self, mut data: TaskData) -> Result<Bytes, TaskData> {
-        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return Err(data) };
-        if !order.is_granted() {
-            return Err(data);
-        }
-        let generation = self.judged.generation;
-        let done = match (&self.plan, &mut data) {
-            (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
-                try_read_now(unit, generation, *range, buffer)
-            }
-            (Plan::Write { range, durable }, TaskData::Out(data)) => {
-                try_write_now(unit, generation, *range, data, *durable).is_some()
-            }
-            _ => false,
-        };
-        match (done, data) {
-            (true, TaskData::In(buffer)) => Ok(buffer.freeze()),
-            (true, _) => Ok(Bytes::new()),
-            (false, data) => Err(data),
-        }
+    fn try_now(&self, data: &mut PlanData) -> bool {
+        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return false };
+        order.is_granted() && try_now(unit, self.judged.generation, &self.plan, data)
     }
 }
 
@@ -335,12 +297,14 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let mut buffer = None;
-        if let (Plan::Read { range, from_medium: false }, Some(nexus)) = (&plan, nexus) {
-            let place = place.as_ref();
-            match self.read_now(nexus, generation, *range, &task, place, data_in_bytes) {
-                ControlFlow::Break(done) => return Some(done),
-                ControlFlow::Continue(taken) => buffer = taken,
+        let mut tried = None;
+        if let Some(nexus) = nexus {
+            match self.read_now(nexus, generation, &plan, &task, place.as_ref()) {
+                ControlFlow::Break(data_in) => {
+                    let outcome = Outcome { data_in_bytes, ..good(data_in, 0, false) };
+                    return Some(Input::Done { task: task.id, outcome });
+                }
+                ControlFlow::Continue(data) => tried = data,
             }
         }
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
@@ -364,27 +328,24 @@ impl Tasks {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
-        match buffer {
-            // The disk was tried already.
-            Some(buffer) => {
-                self.begin(asker.shared, asker.session, task.id, planned, TaskData::In(buffer))
-            }
+        match tried {
+            Some(data) => self.begin(asker.shared, asker.session, task.id, planned, data),
             None => self.start_reading(asker, task.id, planned),
         }
     }
 
-    /// Reads at once, if neither other tasks nor the disk have to be waited for: most reads end
-    /// here. Otherwise returns the buffer, if the disk was tried.
+    /// Runs a read before the task is recorded, if neither other tasks nor the disk have to be
+    /// waited for: most reads end here. Otherwise returns the buffer, if the read was tried.
     fn read_now(
         &mut self,
         nexus: &ItlNexus,
         generation: Generation,
-        range: LbaRange,
+        plan: &Plan,
         task: &Task,
         place: Option<&PlaceQueued>,
-        data_in_bytes: u32,
-    ) -> ControlFlow<Input, Option<Buffer>> {
+    ) -> ControlFlow<Bytes, Option<PlanData>> {
         let ItlNexus { unit, task_set, .. } = nexus;
+        let Some(bytes) = read_bytes(plan, unit) else { return ControlFlow::Continue(None) };
         let share = match place {
             Some(_) => None,
             None => task_set.place_at_hand(task.attribute),
@@ -392,15 +353,15 @@ impl Tasks {
         if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
             return ControlFlow::Continue(None);
         }
-        let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
+        let Some(buffer) = self.data_in.try_take(bytes) else {
             return ControlFlow::Continue(None);
         };
-        if !try_read_now(unit, generation, range, &mut buffer) {
-            return ControlFlow::Continue(Some(buffer));
+        let mut data = PlanData::In(buffer);
+        if !try_now(unit, generation, plan, &mut data) {
+            return ControlFlow::Continue(Some(data));
         }
         drop(self.take_buffer(task.id));
-        let outcome = Outcome { data_in_bytes, ..good(buffer.freeze(), 0, false) };
-        ControlFlow::Break(Input::Done { task: task.id, outcome })
+        ControlFlow::Break(data.into_reply())
     }
 
     /// Requests the data-out of a task as soon as there is room for it.
@@ -431,10 +392,11 @@ impl Tasks {
         task: TaskId,
         planned: Planned,
     ) -> Option<Input> {
-        let data = match read_bytes(&planned) {
-            None => TaskData::None,
+        let bytes = planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
+        let data = match bytes {
+            None => PlanData::None,
             Some(bytes) => match self.data_in.try_take(bytes) {
-                Some(buffer) => TaskData::In(buffer),
+                Some(buffer) => PlanData::In(buffer),
                 None => {
                     self.data_in.wait(task, planned, bytes);
                     self.unpolled = true;
@@ -472,7 +434,7 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    self.launch(shared, session, task, planned, TaskData::In(buffer))
+                    self.launch(shared, session, task, planned, PlanData::In(buffer))
                 }
                 Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
             };
@@ -494,7 +456,7 @@ impl Tasks {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(shared, session, task, planned, TaskData::Out(buffer))
+        self.launch(shared, session, task, planned, PlanData::Out(buffer))
     }
 
     /// Runs a task as far as no waiting is needed.
@@ -504,16 +466,14 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: TaskData,
+        mut data: PlanData,
     ) -> Option<Input> {
-        match planned.try_run_now(data) {
-            Ok(data_in) => {
-                let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
-                let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
-                Some(Input::Done { task, outcome })
-            }
-            Err(data) => self.begin(shared, session, task, planned, data),
+        if !planned.try_now(&mut data) {
+            return self.begin(shared, session, task, planned, data);
         }
+        let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
+        let outcome = Outcome { data_in_bytes, ..good(data.into_reply(), wants_bytes, fenced) };
+        Some(Input::Done { task, outcome })
     }
 
     /// Runs a task that may have to wait.
@@ -523,7 +483,7 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: TaskData,
+        data: PlanData,
     ) -> Option<Input> {
         lunar_net::mark_costly();
         let unit = planned.unit.clone();
@@ -656,16 +616,11 @@ fn goes_on_out_of_turn(plan: &Plan) -> bool {
 }
 
 /// Number of data bytes that a read holds in memory until they are sent.
-fn read_bytes(planned: &Planned) -> Option<usize> {
-    match (&planned.plan, &planned.unit) {
-        (Plan::Read { range, .. }, Some(unit)) => Some(bytes_of(unit, *range)),
-        _ => None,
-    }
-}
-
-fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
+#[inline]
+fn read_bytes(plan: &Plan, unit: &LogicalUnit) -> Option<usize> {
+    let Plan::Read { range, .. } = plan else { return None };
     let bytes = range.count * u64::from(unit.block_bytes());
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    Some(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Judges a task of the unit of `nexus`, or of a LUN without a unit.
@@ -705,7 +660,7 @@ async fn perform(
     abort: AbortSignal,
     task: TaskId,
     planned: Planned,
-    data: TaskData,
+    data: PlanData,
 ) -> Ran {
     let Planned { unit, judged, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
     let in_order = match order {
@@ -731,7 +686,7 @@ async fn on_unit(
     unit: &Arc<LogicalUnit>,
     judged: &JudgedCommand,
     mut plan: Plan,
-    data: TaskData,
+    data: PlanData,
     abort: AbortSignal,
     dues: QuotaCharge,
 ) -> PlanResult {
