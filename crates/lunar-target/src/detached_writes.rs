@@ -173,14 +173,14 @@ impl LogicalUnit {
 }
 
 /// Counts one detached write while it lives.
-struct DetachedWriteGuard {
+pub(crate) struct DetachedWriteGuard {
     unit: Arc<LogicalUnit>,
     owner: Arc<MemoryOwner>,
     reported: bool,
 }
 
 impl DetachedWriteGuard {
-    fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
+    pub(crate) fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
         unit.detached_writes.add(owner);
         Self { unit, owner: Arc::clone(owner), reported: false }
     }

@@ -44,6 +44,8 @@ mod fit;
 mod outcome;
 mod running_charge;
 mod task_set;
+#[cfg(test)]
+mod tests;
 mod throttle;
 
 use admission::{Admission, Admitted};
@@ -348,7 +350,7 @@ impl Tasks {
         let Some(bytes) = read_bytes(plan, unit) else { return ControlFlow::Continue(None) };
         let share = match place {
             Some(_) => None,
-            None => task_set.place_at_hand(task.attribute),
+            None => task_set.try_share(task.attribute),
         };
         if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
             return ControlFlow::Continue(None);

@@ -42,14 +42,23 @@ impl Rig {
         Self::with_buffers(BufferPool::default())
     }
 
+    /// A server whose target has so many units.
+    pub(crate) fn of_units(units: u16) -> Self {
+        Self::with(BufferPool::default(), units)
+    }
+
     fn with_buffers(buffers: BufferPool) -> Self {
+        Self::with(buffers, UNITS)
+    }
+
+    fn with(buffers: BufferPool, units: u16) -> Self {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
             LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
         };
-        let units: Vec<_> = (0..UNITS).map(unit).collect();
-        let luns = (0..UNITS).zip(&units);
+        let units: Vec<_> = (0..units).map(unit).collect();
+        let luns = (0..).zip(&units);
         let target = TargetOptions {
             name: TARGET.to_owned(),
             alias: None,

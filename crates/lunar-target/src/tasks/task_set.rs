@@ -72,7 +72,7 @@ impl TaskSet {
 
     /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
     #[inline]
-    pub(super) fn place_at_hand(
+    pub(super) fn try_share(
         &self,
         attribute: TaskAttribute,
     ) -> Option<RangeShare<&RangeLocks>> {
