@@ -307,7 +307,7 @@ impl<'a> Lane<'a> {
             Change::Reserve => self.send_other(&[0x16, 0, 0, 0, 0, 0], &[]),
             Change::ReleaseReservation => self.send_other(&[0x17, 0, 0, 0, 0, 0], &[]),
             Change::Protect(protect) => {
-                let mut page = [0x0a, 0x0a, 0x22, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+                let mut page = [0x0a, 0x0a, 0x22, 0x10, 0, 0, 0, 0, 0, 0, 0, 0];
                 page[4] = u8::from(protect) << 3;
                 let list = [&[0; 4][..], &page].concat();
                 self.send_other(&[0x15, 0x10, 0, 0, list.len() as u8, 0], &list);
@@ -360,7 +360,8 @@ impl<'a> Lane<'a> {
             }
         };
         if let Ok(Plan::Parameters { parked, .. }) = plan {
-            let _ = scsi.resume(OTHER, &context, parked, list); // may be refused, as any command
+            let done = scsi.resume(OTHER, &context, parked, list);
+            assert_eq!(done, Ok(Plan::Reply(Vec::new())));
         }
     }
 
@@ -448,7 +449,7 @@ fn changes() -> impl Strategy<Value = Change> {
 }
 
 fn transfers() -> impl Strategy<Value = Transfer> {
-    let blocks = (0..BLOCKS as u8 + 1, 0..4_u8, prop_oneof![4 => Just(0), 1 => -1..2_i8]);
+    let blocks = (0..BLOCKS as u8 + 1, 0..4_u8, prop_oneof![4 => Just(0_i8), 1 => -1..2_i8]);
     let attributes = vec![
         TaskAttribute::SIMPLE,
         TaskAttribute::SIMPLE,
