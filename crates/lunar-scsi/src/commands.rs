@@ -4,8 +4,10 @@
 //! operation codes.
 
 mod class;
+mod fields;
 
-pub use class::OperationClass;
+pub use class::{OperationClass, QuotaClass};
+pub use fields::{ListKind, Medium, Offered, ReservationConflict};
 
 use crate::long_operation::DuringOperation;
 use crate::plan::atomic;
@@ -26,120 +28,6 @@ use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-
-/// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ReservationConflict {
-    /// Fixed by the command, whatever its fields.
-    Fixed(ReservationAccess),
-    /// `Always` when PREVENT is 0, else like a write.
-    Prevent,
-    /// Allowed under persistent reservations if it starts the unit and sets no power condition,
-    /// else like a write.
-    StartStop,
-    /// The command checks reservations itself.
-    Own,
-}
-
-impl ReservationConflict {
-    /// The access of a specific CDB; `None` if the command checks reservations itself.
-    pub(crate) fn access(self, cdb: &[u8]) -> Option<ReservationAccess> {
-        const PREVENT: u8 = 0x03;
-        const POWER_CONDITION_AND_START: u8 = 0xf1;
-        let fourth = cdb.get(4).copied().unwrap_or(0);
-        match self {
-            Self::Fixed(access) => Some(access),
-            Self::Prevent if fourth & PREVENT == 0 => Some(ReservationAccess::Always),
-            Self::StartStop if fourth & POWER_CONDITION_AND_START == 1 => {
-                Some(ReservationAccess::Persistent)
-            }
-            Self::Prevent | Self::StartStop => Some(ReservationAccess::Write),
-            Self::Own => None,
-        }
-    }
-}
-
-impl core::fmt::Display for ReservationConflict {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Fixed(ReservationAccess::Always) => "never conflicts",
-            Self::Fixed(ReservationAccess::Persistent) => "conflicts with RESERVE (6)",
-            Self::Fixed(ReservationAccess::Read) => "as a read",
-            Self::Fixed(ReservationAccess::Write) => "as a write",
-            Self::Prevent => "as a write if PREVENT is set",
-            Self::StartStop => "as a write unless it only starts",
-            Self::Own => "judges itself",
-        })
-    }
-}
-
-/// Requirements of a command on the medium.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Medium {
-    /// Works without a medium.
-    Unneeded,
-    /// The medium must be present and the unit ready.
-    Ready,
-    /// The command writes: the medium must be present and not write protected.
-    Writable,
-}
-
-/// The units that support a command or a page.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Offered {
-    /// All units.
-    Always,
-    /// Thin provisioned units.
-    Thin,
-    /// Units with a removable medium.
-    Removable,
-    /// Units whose device writes several blocks atomically.
-    Atomic,
-    /// Units with a threshold of free space.
-    Threshold,
-}
-
-impl Offered {
-    /// True if a unit with these options is included.
-    pub fn includes(self, options: &UnitOptions) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Thin => options.unmap_granularity_blocks.is_some(),
-            Self::Removable => options.removable,
-            Self::Atomic => options.atomic.is_some(),
-            Self::Threshold => options.threshold.is_some(),
-        }
-    }
-}
-
-impl core::fmt::Display for Offered {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Self::Always => "all",
-            Self::Thin => "thin",
-            Self::Removable => "removable",
-            Self::Atomic => "atomic",
-            Self::Threshold => "with a threshold of room",
-        })
-    }
-}
-
-/// Particularities of a command's parameter list.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum ListKind {
-    /// None, or the command has no list.
-    Plain,
-    /// The list itself, not the CDB, contains its length: the executor collects the announced
-    /// data-out, up to the plan's maximum.
-    OpenEnded,
-    /// The list is written into a buffer of the nexus.
-    NexusBuffer,
-    /// The list may change the reservations.
-    Reservations,
-    /// The list contains the blocks to change: before it has arrived, the command is charged as one
-    /// that moves no data.
-    Blocks,
-}
 
 /// One command of the table.
 #[derive(Clone, Copy, Debug)]
@@ -168,6 +56,8 @@ pub struct CommandRow {
     pub despite_attention: bool,
     /// Kind by which it is counted; the same for all commands of an operation code.
     pub class: OperationClass,
+    /// Its cost where commands or their data are limited.
+    pub quota_class: QuotaClass,
     /// Particularities of its parameter list.
     pub list_kind: ListKind,
     /// True if no later response may pass its response.
@@ -293,6 +183,10 @@ impl CommandRow {
         Self { class, ..self }
     }
 
+    const fn charged(self, quota_class: QuotaClass) -> Self {
+        Self { quota_class, ..self }
+    }
+
     /// A parameter list, and its planner.
     const fn with_list(self, list_kind: ListKind, list: ListPlanner) -> Self {
         Self { list_kind, list: Some(list), ..self }
@@ -377,11 +271,12 @@ const HOURS: u32 = 12 * 3600;
 pub static COMMANDS: &[CommandRow] = {
     use Administration::{Always, UnlessStarts, WhenChanges};
     use DuringOperation::{Formats, Processed, Sanitizes};
-    use ListKind::{Blocks, NexusBuffer, OpenEnded, Plain, Reservations};
+    use ListKind::{NexusBuffer, OpenEnded, Plain, Reservations};
     use Medium::{Ready, Unneeded, Writable};
     use Offered::{Always as All, Atomic, Removable, Thin};
     use OperationClass as Class;
     use PortAccess::{EchoBuffer, Standby, Unavailable};
+    use QuotaClass::{Command, Once, Twice};
     use ReservationConflict::{Own, Prevent, StartStop};
     const NO: Option<u8> = None;
     const ALWAYS: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Always);
@@ -407,9 +302,9 @@ pub static COMMANDS: &[CommandRow] = {
         WRITE, (FORMAT_6, HOURS), format::format_unit).administered(Always).during(Formats)
         .with_list(OpenEnded, format::format_unit_list),
     command(0x08, NO, "READ (6)", "SBC-3 §5.10",
-        READ, (BLOCKS_6, 30), read_write::read).counted_as(Class::Read),
+        READ, (BLOCKS_6, 30), read_write::read).counted_as(Class::Read).charged(Once),
     command(0x0a, NO, "WRITE (6)", "SBC-3 §5.32",
-        WRITE, (BLOCKS_6, 30), read_write::write).counted_as(Class::Write),
+        WRITE, (BLOCKS_6, 30), read_write::write).counted_as(Class::Write).charged(Once),
     command(0x12, NO, "INQUIRY", "SPC-4 §6.6",
         TELL, (PAGE_6, 10), inform::inquiry).always().without_unit(inform::inquiry_without_unit),
     command(0x15, NO, "MODE SELECT (6)", "SPC-4 §6.11",
@@ -431,15 +326,18 @@ pub static COMMANDS: &[CommandRow] = {
     command(0x25, NO, "READ CAPACITY (10)", "SBC-3 §5.16",
         (FREE, Ready, All), (CAPACITY_10, 10), capacity::read_10),
     command(0x28, NO, "READ (10)", "SBC-3 §5.11",
-        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read),
+        READ, (&blocks_10(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
     command(0x2a, NO, "WRITE (10)", "SBC-3 §5.33",
-        WRITE, (&blocks_10(DPO_FUA), 30), read_write::write).counted_as(Class::Write),
+        WRITE, (&blocks_10(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
+        .charged(Once),
     command(0x2e, NO, "WRITE AND VERIFY (10)", "SBC-3 §5.37",
-        WRITE, (&blocks_10(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write),
+        WRITE, (&blocks_10(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
+        .charged(Twice),
     command(0x2f, NO, "VERIFY (10)", "SBC-3 §5.29",
-        READ, (&blocks_10(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify),
+        READ, (&blocks_10(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
+        .charged(Once),
     command(0x34, NO, "PRE-FETCH (10)", "SBC-3 §5.8",
-        READ, (&blocks_10(0), 30), cache::prefetch),
+        READ, (&blocks_10(0), 30), cache::prefetch).charged(Once),
     command(0x35, NO, "SYNCHRONIZE CACHE (10)", "SBC-3 §5.26",
         (AS_WRITE, Ready, All), (&blocks_10(IMMED), 60), cache::synchronize)
         .counted_as(Class::Flush),
@@ -451,10 +349,11 @@ pub static COMMANDS: &[CommandRow] = {
     command(0x3c, NO, "READ BUFFER", "SPC-4 §6.18",
         SHOWS, (BUFFER_10, 10), buffers::read).on_ports(EchoBuffer),
     command(0x41, NO, "WRITE SAME (10)", "SBC-3 §5.44",
-        WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same_10).counted_as(Class::WriteSame),
+        WRITE, (&blocks_10(UNMAP), 120), provisioning::write_same_10).counted_as(Class::WriteSame)
+        .charged(Command),
     command(0x42, NO, "UNMAP", "SBC-3 §5.28",
         WRITE_THIN, (UNMAP_10, 60), provisioning::unmap).counted_as(Class::Unmap)
-        .with_list(Blocks, provisioning::unmap_list),
+        .with_list(Plain, provisioning::unmap_list).charged(Command),
     command(0x48, Some(0x01), "SANITIZE: OVERWRITE", "SBC-3 §5.24",
         WRITE, (SANITIZE_10, HOURS), sanitize::overwrite).administered(Always).during(Sanitizes)
         .with_list(Plain, sanitize::overwrite_list),
@@ -514,28 +413,33 @@ pub static COMMANDS: &[CommandRow] = {
     command(0x84, Some(4), "RECEIVE COPY RESULTS: FAILED SEGMENT DETAILS", "SPC-3 §6.17.5",
         SHOWS, (RESULTS_16, 10), copy::failure).third_party_copy(),
     command(0x88, NO, "READ (16)", "SBC-3 §5.13",
-        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read),
+        READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
     command(0x89, NO, "COMPARE AND WRITE", "SBC-3 §5.2",
-        WRITE, (COMPARE_16, 30), exclusive::compare_and_write).counted_as(Class::CompareAndWrite),
+        WRITE, (COMPARE_16, 30), exclusive::compare_and_write).counted_as(Class::CompareAndWrite)
+        .charged(Twice),
     command(0x8a, NO, "WRITE (16)", "SBC-3 §5.35",
-        WRITE, (&blocks_16(DPO_FUA), 30), read_write::write).counted_as(Class::Write),
+        WRITE, (&blocks_16(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
+        .charged(Once),
     command(0x8b, NO, "ORWRITE (16)", "SBC-3 §5.7",
-        WRITE, (&blocks_16(DPO_FUA), 30), exclusive::or_write).counted_as(Class::Write),
+        WRITE, (&blocks_16(DPO_FUA), 30), exclusive::or_write).counted_as(Class::Write)
+        .charged(Twice),
     command(0x8e, NO, "WRITE AND VERIFY (16)", "SBC-3 §5.39",
-        WRITE, (&blocks_16(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write),
+        WRITE, (&blocks_16(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
+        .charged(Twice),
     command(0x8f, NO, "VERIFY (16)", "SBC-3 §5.31",
-        READ, (&blocks_16(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify),
+        READ, (&blocks_16(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
+        .charged(Once),
     command(0x90, NO, "PRE-FETCH (16)", "SBC-3 §5.9",
-        READ, (&blocks_16(0), 30), cache::prefetch),
+        READ, (&blocks_16(0), 30), cache::prefetch).charged(Once),
     command(0x91, NO, "SYNCHRONIZE CACHE (16)", "SBC-3 §5.27",
         (AS_WRITE, Ready, All), (&blocks_16(IMMED), 60), cache::synchronize)
         .counted_as(Class::Flush),
     command(0x93, NO, "WRITE SAME (16)", "SBC-3 §5.45",
         WRITE, (&blocks_16(UNMAP_NDOB), 120), provisioning::write_same_16)
-        .counted_as(Class::WriteSame),
+        .counted_as(Class::WriteSame).charged(Command),
     command(0x9c, NO, "WRITE ATOMIC (16)", "SBC-4",
         (AS_WRITE, Writable, Atomic), (ATOMIC_16, 30), atomic::write_atomic)
-        .counted_as(Class::Write),
+        .counted_as(Class::Write).charged(Once),
     command(0x9e, Some(0x10), "READ CAPACITY (16)", "SBC-3 §5.17",
         (FREE, Ready, All), (CAPACITY_16, 10), capacity::read_16),
     command(0x9e, Some(0x12), "GET LBA STATUS", "SBC-3 §5.4",
@@ -557,13 +461,16 @@ pub static COMMANDS: &[CommandRow] = {
         SETS, (GROUPS_OUT_12, 10), ports::set_groups).administered(Always).on_ports(Unavailable)
         .with_list(Plain, ports::set_groups_list),
     command(0xa8, NO, "READ (12)", "SBC-3 §5.12",
-        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read),
+        READ, (&blocks_12(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
     command(0xaa, NO, "WRITE (12)", "SBC-3 §5.34",
-        WRITE, (&blocks_12(DPO_FUA), 30), read_write::write).counted_as(Class::Write),
+        WRITE, (&blocks_12(DPO_FUA), 30), read_write::write).counted_as(Class::Write)
+        .charged(Once),
     command(0xae, NO, "WRITE AND VERIFY (12)", "SBC-3 §5.38",
-        WRITE, (&blocks_12(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write),
+        WRITE, (&blocks_12(DPO_BYTCHK), 60), verify::write_and_verify).counted_as(Class::Write)
+        .charged(Twice),
     command(0xaf, NO, "VERIFY (12)", "SBC-3 §5.30",
-        READ, (&blocks_12(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify),
+        READ, (&blocks_12(DPO_BYTCHK), 60), verify::verify).counted_as(Class::Verify)
+        .charged(Once),
     command(0xb7, NO, "READ DEFECT DATA (12)", "SBC-3 §5.19",
         READ, (DEFECTS_12, 10), defects::read_12),
     ]
@@ -593,6 +500,7 @@ const fn command(
         during_operation: DuringOperation::Refused,
         despite_attention: false,
         class: OperationClass::Other,
+        quota_class: QuotaClass::Free,
         list_kind: ListKind::Plain,
         fenced: false,
         reports_luns: false,

@@ -1,4 +1,4 @@
-//! Kinds of commands that are counted separately.
+//! Classes of commands: by which they are counted, and by which limits charge them.
 
 use super::rows_of;
 
@@ -64,14 +64,50 @@ impl OperationClass {
     }
 }
 
+/// Cost of a command where the commands of an initiator, or their data, are limited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum QuotaClass {
+    /// Free: it moves no data of the medium, or is charged by other means.
+    Free,
+    /// A command that moves no data in advance.
+    Command,
+    /// A command, and the bytes of its blocks.
+    Once,
+    /// A command, and twice the bytes of its blocks: it reads and writes them.
+    Twice,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::COMMANDS;
+
+    /// Goal: each command of the table is charged for the data that it moves.
+    #[test]
+    fn names_and_costs_agree() {
+        for command in COMMANDS {
+            let expected = [
+                ("READ (", QuotaClass::Once),
+                ("WRITE (", QuotaClass::Once),
+                ("WRITE ATOMIC", QuotaClass::Once),
+                ("VERIFY", QuotaClass::Once),
+                ("PRE-FETCH", QuotaClass::Once),
+                ("WRITE AND", QuotaClass::Twice),
+                ("COMPARE AND", QuotaClass::Twice),
+                ("ORWRITE", QuotaClass::Twice),
+                ("WRITE SAME", QuotaClass::Command),
+                ("UNMAP", QuotaClass::Command),
+            ];
+            let expected = expected.iter().find(|(start, _)| command.name.starts_with(start));
+            let expected = expected.map_or(QuotaClass::Free, |(_, class)| *class);
+            assert_eq!(command.quota_class, expected, "{}", command.name);
+        }
+    }
 
     /// Goal: each command of the table has the kind of its name.
     #[test]
     fn names_and_kinds_agree() {
-        for command in crate::commands::COMMANDS {
+        for command in COMMANDS {
             let name = command.name;
             let expected = [
                 ("READ (", OperationClass::Read),
