@@ -83,7 +83,7 @@ const CLEAR_JOB_RANGES: usize = 64;
 
 /// Maximum length of a read that is tried inline first. A longer read is often cached only in part,
 /// and that part would be read twice.
-const AT_HAND_BYTES_MAX: usize = 64 << 10;
+const IMMEDIATE_BYTES_MAX: usize = 64 << 10;
 
 /// A local file or block device.
 ///
@@ -423,14 +423,11 @@ impl BlockDevice for FileDevice {
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        let Some(bytes) = self.disk.geometry().byte_range(range) else { return false };
+        let bytes = self.disk.geometry().checked(self.name(), range, into.len(), false);
+        let Ok(bytes) = bytes else { return false };
         let len = (bytes.end - bytes.start) as usize;
-        match into.get_mut(..len) {
-            Some(into) if len <= AT_HAND_BYTES_MAX => {
-                self.disk.read_cached(&bytes, into).is_ok_and(|done| done == len)
-            }
-            _ => false,
-        }
+        let read = |into| self.disk.read_cached(&bytes, into).is_ok_and(|done| done == len);
+        len <= IMMEDIATE_BYTES_MAX && read(&mut into[..len])
     }
 
     fn write(

@@ -1,7 +1,7 @@
 //! Unit attentions and deferred errors, recorded as they arrive with the response to any command.
 
-use crate::opcodes::{SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16};
 use lunar_iscsi::connection::initiator::CommandResult;
+use lunar_scsi::commands::OperationClass;
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_wire::Lun;
 use std::collections::HashMap;
@@ -17,9 +17,7 @@ const MEDIUM_MAY_HAVE_CHANGED: u16 = 0x2800;
 /// I_T NEXUS LOSS OCCURRED: only the session was lost; the unit kept its cache.
 const NEXUS_LOSS: u16 = 0x2907;
 
-/// Commands whose own error concerns writes that were acknowledged before; `FAILURES` are the sense
-/// keys of such an error.
-const FLUSHES: [u8; 2] = [SYNCHRONIZE_CACHE_10, SYNCHRONIZE_CACHE_16];
+/// Sense keys with which a flush fails. Its own error concerns writes acknowledged before.
 const FAILURES: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
 
 /// Number of times a unit reported a loss from its volatile cache.
@@ -77,7 +75,8 @@ impl Attentions {
         // SPC-4 §4.5.7: error of an earlier command. A recovered error is no loss.
         let deferred = Sense::is_deferred(&result.sense) && !is_key(SenseKey::RECOVERED_ERROR);
         // A target may report such an error only once, so concurrent flushes may end with GOOD.
-        let flush_failed = FLUSHES.contains(&opcode) && FAILURES.into_iter().any(is_key);
+        let is_flush = OperationClass::of(&[opcode]) == OperationClass::Flush;
+        let flush_failed = is_flush && FAILURES.into_iter().any(is_key);
         let failed = deferred || flush_failed;
         let attention = is_key(SenseKey::UNIT_ATTENTION);
         if !failed && !attention {
@@ -252,10 +251,10 @@ mod tests {
             attentions.see(Lun::ZERO, 1, opcode, &ended(sense));
             unit.told().failures
         };
-        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::WRITE_ERROR), 1);
-        assert_eq!(see(SYNCHRONIZE_CACHE_16, Sense::new(SenseKey::HARDWARE_ERROR, 0x4400)), 2);
-        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::INVALID_OPERATION_CODE), 2);
-        assert_eq!(see(SYNCHRONIZE_CACHE_10, Sense::new(SenseKey::ABORTED_COMMAND, 0)), 2);
+        assert_eq!(see(0x35, Sense::WRITE_ERROR), 1);
+        assert_eq!(see(0x91, Sense::new(SenseKey::HARDWARE_ERROR, 0x4400)), 2);
+        assert_eq!(see(0x35, Sense::INVALID_OPERATION_CODE), 2);
+        assert_eq!(see(0x35, Sense::new(SenseKey::ABORTED_COMMAND, 0)), 2);
         assert_eq!(see(READ, Sense::WRITE_ERROR), 2);
     }
 }

@@ -1,8 +1,8 @@
 //! SCSI commands of an initiator, and the parsing of their responses.
 
 use crate::opcodes::{
-    INQUIRY, MODE_SENSE_6, READ_CAPACITY_10, REPORT_LUNS, SERVICE_ACTION_IN_16,
-    SYNCHRONIZE_CACHE_10,
+    INQUIRY, MODE_SENSE_6, READ_CAPACITY_10, READ_CAPACITY_16, READ_CAPACITY_16_ACTION,
+    REPORT_LUNS, SYNCHRONIZE_CACHE_10,
 };
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
@@ -11,6 +11,7 @@ use lunar_iscsi::connection::initiator::Cdb;
 use lunar_iscsi::pdu::ServiceResponse;
 use lunar_scsi::cdb::sbc::{Blocks10, Capacity16, ReadCapacity10, ServiceActionIn16};
 use lunar_scsi::cdb::spc::{Inquiry, ReportLuns};
+use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
@@ -23,8 +24,6 @@ const TRIES_MAX: u32 = 8;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
-/// READ CAPACITY (16), a service action of SERVICE ACTION IN (16).
-const READ_CAPACITY_16_ACTION: u8 = 0x10;
 
 /// One LUN of a session, as the address of commands.
 #[derive(Clone, Debug)]
@@ -230,7 +229,7 @@ impl Unit {
     pub async fn capacity(&self) -> Result<Capacity, Error> {
         const BYTES: usize = 32;
         let cdb = ServiceActionIn16 {
-            opcode: SERVICE_ACTION_IN_16,
+            opcode: READ_CAPACITY_16,
             service_action: READ_CAPACITY_16_ACTION,
             lba: 0,
             allocation_bytes: BYTES as u32,
@@ -337,8 +336,9 @@ impl Unit {
     /// # Errors
     /// The errors of [`command`](Self::command).
     pub async fn reservation(&self) -> Result<Option<Reservation>, Error> {
-        const PERSISTENT_RESERVE_IN: u8 = 0x5e;
-        const READ_RESERVATION: u8 = 1;
+        const NAME: &str = "PERSISTENT RESERVE IN: READ RESERVATION";
+        const PERSISTENT_RESERVE_IN: u8 = opcode(NAME);
+        const READ_RESERVATION: u8 = service_action(NAME);
         const BYTES: u8 = 24;
         let cdb = vec![PERSISTENT_RESERVE_IN, READ_RESERVATION, 0, 0, 0, 0, 0, 0, BYTES, 0];
         match self.command(cdb, Bytes::new(), BYTES.into()).await {

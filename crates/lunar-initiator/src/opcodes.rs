@@ -1,9 +1,11 @@
-//! Operation codes without a constant in `lunar_scsi`.
+//! Operation codes and service actions of the commands that the initiator sends.
 
-pub(crate) const INQUIRY: u8 = 0x12;
-pub(crate) const MODE_SENSE_6: u8 = 0x1a;
-pub(crate) const READ_CAPACITY_10: u8 = 0x25;
-pub(crate) const SERVICE_ACTION_IN_16: u8 = 0x9e;
-pub(crate) const REPORT_LUNS: u8 = 0xa0;
-pub(crate) const SYNCHRONIZE_CACHE_10: u8 = 0x35;
-pub(crate) const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+use lunar_scsi::commands::{opcode, service_action};
+
+pub(crate) const INQUIRY: u8 = opcode("INQUIRY");
+pub(crate) const MODE_SENSE_6: u8 = opcode("MODE SENSE (6)");
+pub(crate) const READ_CAPACITY_10: u8 = opcode("READ CAPACITY (10)");
+pub(crate) const READ_CAPACITY_16: u8 = opcode("READ CAPACITY (16)");
+pub(crate) const READ_CAPACITY_16_ACTION: u8 = service_action("READ CAPACITY (16)");
+pub(crate) const REPORT_LUNS: u8 = opcode("REPORT LUNS");
+pub(crate) const SYNCHRONIZE_CACHE_10: u8 = opcode("SYNCHRONIZE CACHE (10)");

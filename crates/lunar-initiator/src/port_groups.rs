@@ -4,13 +4,14 @@ use crate::commands::{Unit, is_illegal};
 use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_scsi::cdb::spc::ReportTargetPortGroups;
+use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::ports::AccessState;
 use lunar_scsi::sense::SenseKey;
 use lunar_wire::Field;
 use std::collections::BTreeMap;
 
-const MAINTENANCE_IN: u8 = 0xa3;
-const REPORT_TARGET_PORT_GROUPS_ACTION: u8 = 0x0a;
+const REPORT_TARGET_PORT_GROUPS: u8 = opcode("REPORT TARGET PORT GROUPS");
+const REPORT_TARGET_PORT_GROUPS_ACTION: u8 = service_action("REPORT TARGET PORT GROUPS");
 /// Allocation length for 256 groups of several ports each.
 const ANSWER_BYTES: u32 = 8 << 10;
 /// Bytes before the first descriptor: the length of the data that follows.
@@ -49,7 +50,7 @@ impl Unit {
     /// The errors of [`command`](Self::command).
     pub(crate) async fn port_groups(&self) -> Result<TargetPortGroups, Error> {
         let cdb = ReportTargetPortGroups {
-            opcode: MAINTENANCE_IN,
+            opcode: REPORT_TARGET_PORT_GROUPS,
             format: REPORT_TARGET_PORT_GROUPS_ACTION,
             allocation_bytes: ANSWER_BYTES,
             control: 0,

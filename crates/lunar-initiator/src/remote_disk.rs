@@ -6,7 +6,6 @@ mod sending;
 use self::layout::Layout;
 use crate::commands::{DeviceMode, Unit};
 use crate::flush_tracker::{FlushMark, FlushTracker};
-use crate::opcodes::SERVICE_ACTION_IN_16;
 use crate::paths::{DiskPath, PathKey, Paths};
 use crate::same_unit::Fingerprint;
 use crate::uncertain_writes::UncertainWrites;
@@ -18,13 +17,15 @@ use lunar_block::{
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
+use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::SenseKey;
 use std::sync::{Arc, Mutex, PoisonError};
 
-const READ_16: u8 = 0x88;
-const WRITE_16: u8 = 0x8a;
-const WRITE_SAME_16: u8 = 0x93;
-const GET_LBA_STATUS_ACTION: u8 = 0x12;
+const READ_16: u8 = opcode("READ (16)");
+const WRITE_16: u8 = opcode("WRITE (16)");
+const WRITE_SAME_16: u8 = opcode("WRITE SAME (16)");
+const GET_LBA_STATUS: u8 = opcode("GET LBA STATUS");
+const GET_LBA_STATUS_ACTION: u8 = service_action("GET LBA STATUS");
 const FUA: u8 = 0x08;
 /// WRITE SAME: the unit may deallocate the blocks.
 const MAY_UNMAP: u8 = 0x08;
@@ -361,7 +362,7 @@ impl RemoteDisk {
         }
         let bytes = 8 + 16 * extents_max as u32;
         let cdb = ServiceActionIn16 {
-            opcode: SERVICE_ACTION_IN_16,
+            opcode: GET_LBA_STATUS,
             service_action: GET_LBA_STATUS_ACTION,
             lba: range.lba,
             allocation_bytes: bytes,

@@ -86,8 +86,8 @@ impl Conditions {
                 return Err(Refusal::ReservationConflict);
             }
         }
-        self.port_groups.check(port_group, cdb)?;
-        self.operations.check(cdb, command.medium != Medium::Unneeded)?;
+        self.port_groups.check(port_group, command.ports, cdb)?;
+        self.operations.check(command.during_operation, command.medium != Medium::Unneeded)?;
         if command.medium != Medium::Unneeded {
             self.medium.check()?;
         }

@@ -118,25 +118,38 @@ impl OperationFailure {
     }
 }
 
+/// Processing of a command while a long operation runs, and after one has failed. SBC-3 §4.11,
+/// §5.3.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DuringOperation {
+    /// Refused; but after a failed FORMAT UNIT processed, if it needs no medium.
+    Refused,
+    /// Like `Refused`, but processed after a failed FORMAT UNIT: it formats again.
+    Formats,
+    /// Like `Refused`, but processed after any failure: SANITIZE.
+    Sanitizes,
+    /// Processed: it reports about the unit.
+    Processed,
+}
+
 impl Operations {
     /// Checks whether a command may be processed. `medium`: it requires the medium.
-    pub(crate) fn check(&self, cdb: &[u8], medium: bool) -> Result<(), Sense> {
-        const FORMAT_UNIT: u8 = 0x04;
-        const SANITIZE: u8 = 0x48;
-        if matches!(self.phase, Phase::Idle) || tells(cdb) {
+    #[inline]
+    pub(crate) fn check(&self, command: DuringOperation, medium: bool) -> Result<(), Sense> {
+        if matches!(self.phase, Phase::Idle) {
             return Ok(()); // the common case
         }
-        let starts_another = matches!(cdb.first(), Some(&SANITIZE | &FORMAT_UNIT));
-        match &self.phase {
-            Phase::Idle => Ok(()),
+        let after_format = matches!(
+            self.phase,
             Phase::Failed(OperationFailure { kind: OperationKind::FORMAT, .. })
-                if starts_another || !medium =>
-            {
-                Ok(())
-            }
-            Phase::Failed(_) if cdb.first() == Some(&SANITIZE) => Ok(()),
-            Phase::Running { .. } | Phase::Failed(_) => self.sense().map_or(Ok(()), Err),
-        }
+        );
+        let is_processed = match command {
+            DuringOperation::Processed => true,
+            DuringOperation::Sanitizes => self.failure().is_some(),
+            DuringOperation::Formats => after_format,
+            DuringOperation::Refused => after_format && !medium,
+        };
+        if is_processed { Ok(()) } else { self.sense().map_or(Ok(()), Err) }
     }
 
     /// Sense for REQUEST SENSE: progress, or failure.
@@ -309,20 +322,6 @@ impl Operations {
         let operation = LongOperation { kind, unrestricted_exit, work };
         let phase = Phase::Running { operation, progress: 0, begun: None, before: None };
         Ok(Self { phase, ..Self::default() })
-    }
-}
-
-/// True for commands that report about the unit and are always processed.
-fn tells(cdb: &[u8]) -> bool {
-    const LOG_SENSE: u8 = 0x4d;
-    let action = cdb.get(1).map_or(0, |byte| byte & 0x1f);
-    match cdb.first() {
-        // REQUEST SENSE, INQUIRY, REPORT LUNS.
-        Some(0x03 | 0x12 | 0xa0 | &LOG_SENSE) => true,
-        // REPORT TARGET PORT GROUPS, SUPPORTED OPERATION CODES, SUPPORTED TASK MANAGEMENT
-        // FUNCTIONS, TIMESTAMP.
-        Some(0xa3) => matches!(action, 0x0a | 0x0c | 0x0d | 0x0f),
-        _ => false,
     }
 }
 

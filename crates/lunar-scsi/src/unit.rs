@@ -14,11 +14,11 @@ use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
 use crate::nexuses::Nexuses;
-use crate::plan::buffers;
+use crate::plan::inform::AbsentUnit;
 use crate::plan::medium::MediumState;
+use crate::plan::provisioning;
 use crate::plan::read_write::within;
 use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
-use crate::plan::{copy, format, inform, parameters, ports, provisioning, reserve, sanitize};
 use crate::ports::PortGroups;
 use crate::reservations::{ItNexus, RegistrationsVersion, ReservationAccess, Reservations};
 use crate::rights::Rights;
@@ -347,12 +347,13 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
-        if !tells_despite_attention(cdb)
+        let found = commands::find(self.options(), cdb);
+        if !matches!(found, Found::Command(command) if command.despite_attention)
             && let Some(attention) = self.take_attention(nexus)
         {
             return Err(attention.sense().into());
         }
-        let command = match commands::find(self.options(), cdb) {
+        let command = match found {
             Found::Command(command) => command,
             Found::NoServiceAction => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
             Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
@@ -407,19 +408,10 @@ impl BlockUnit {
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         self.check_again(nexus, context, &parked.cdb, &[])?;
-        match parked.cdb.first() {
-            Some(0x04) => format::format_unit_list(self, nexus, &parked.cdb, data),
-            Some(0x48) => sanitize::overwrite_list(self, nexus, &parked.cdb, data),
-            Some(0x3b) => buffers::write_list(self, nexus, &parked.cdb, data),
-            Some(0x42) => provisioning::unmap_list(self, data),
-            Some(0x15 | 0x55) => parameters::mode_select_list(self, nexus, &parked.cdb, data),
-            Some(0xa4) if parked.cdb.get(1).is_some_and(|action| action & 0x1f == 0x0a) => {
-                ports::set_groups_list(self, nexus, context, data)
-            }
-            Some(0x5f) => reserve::persistent_out_list(self, nexus, context, &parked.cdb, data),
-            Some(0x83) => copy::extended_copy_list(data),
-            _ => Err(Sense::INVALID_OPERATION_CODE.into()),
-        }
+        let Found::Command(command) = commands::find(self.options(), &parked.cdb) else {
+            return Err(Sense::INVALID_OPERATION_CODE.into());
+        };
+        command.plan_list(self, &Request { nexus, context, cdb: &parked.cdb }, data)
     }
 
     /// Encodes sense for the initiator: fixed or descriptor format, depending on D_SENSE.
@@ -679,12 +671,6 @@ impl BlockUnit {
     }
 }
 
-/// True for INQUIRY, REPORT LUNS and REQUEST SENSE, which run whatever unit attention is pending.
-/// SAM-5 §5.14.
-fn tells_despite_attention(cdb: &[u8]) -> bool {
-    matches!(cdb.first(), Some(0x03 | 0x12 | 0xa0))
-}
-
 /// Checks that the CDB is long enough, and that its CONTROL byte does not request auto contingent
 /// allegiance (NORMACA is 0). SAM-5 §5.2.
 fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
@@ -707,33 +693,12 @@ fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
 /// All other commands: LOGICAL UNIT NOT SUPPORTED; of the well known unit, INVALID COMMAND
 /// OPERATION CODE.
 pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
-    const WELL_KNOWN: u8 = 0x1e;
-    let is_well_known = lun == Lun::REPORT_LUNS;
-    let refusal = if is_well_known {
-        Sense::INVALID_OPERATION_CODE
-    } else {
-        Sense::LOGICAL_UNIT_NOT_SUPPORTED
-    };
+    let unit = if lun == Lun::REPORT_LUNS { AbsentUnit::WellKnown } else { AbsentUnit::Missing };
     if let Some(bytes) = cdb.first().and_then(|opcode| crate::cdb::length(*opcode)) {
         check_control(cdb, bytes)?;
     }
-    let reply = match cdb.first() {
-        Some(0x00) if is_well_known => Vec::new(),
-        Some(0x03) if is_well_known => inform::sense_data(&Sense::NO_ADDITIONAL_SENSE, cdb),
-        Some(0x03) => inform::sense_data(&refusal, cdb),
-        Some(0x12) => {
-            let mut reply = inform::inquiry_of_no_unit(context, cdb)?;
-            if let Some(byte) = reply.first_mut()
-                && is_well_known
-            {
-                *byte = WELL_KNOWN;
-            }
-            reply
-        }
-        Some(0xa0) => inform::luns_reply(context, cdb)?,
-        _ => return Err(refusal.into()),
-    };
-    Ok(Plan::Reply(reply))
+    let command = commands::row(cdb).ok_or_else(|| unit.refusal())?;
+    Ok(Plan::Reply(command.answer_without_unit(unit, context, cdb)?))
 }
 
 /// Builds the answer to GET LBA STATUS for these extents, truncated to the allocation length.

@@ -57,23 +57,22 @@ impl DetachedWrites {
         self.count.load(SeqCst)
     }
 
-    /// True if some owner may have reached its limit: a caller without an owner must then ask again
-    /// with one ([`Self::are_too_many`]).
+    /// True if some owner may have reached its limit: [`Self::are_too_many`] is then to be asked
+    /// with the owner.
     pub(crate) fn may_be_too_many(&self) -> bool {
         self.count() >= OWNER_LEFTOVERS_MAX
     }
 
     /// True if this owner may begin no further writes.
     pub(crate) fn are_too_many(&self, owner: &Arc<MemoryOwner>) -> bool {
-        let count = self.count();
-        if count < OWNER_LEFTOVERS_MAX {
+        if !self.may_be_too_many() {
             return false;
         }
         let of_owner = |owners: &[OwnerDetachedWrites]| {
             let mut owners = owners.iter();
             owners.find(|other| Arc::ptr_eq(&other.owner, owner)).map_or(0, |other| other.count)
         };
-        count >= LEFTOVERS_MAX || of_owner(&self.owners()) >= OWNER_LEFTOVERS_MAX
+        self.count() >= LEFTOVERS_MAX || of_owner(&self.owners()) >= OWNER_LEFTOVERS_MAX
     }
 
     fn add(&self, owner: &Arc<MemoryOwner>) {
@@ -178,14 +177,14 @@ impl LogicalUnit {
 }
 
 /// Counts one detached write while it lives.
-struct DetachedWriteGuard {
+pub(crate) struct DetachedWriteGuard {
     unit: Arc<LogicalUnit>,
     owner: Arc<MemoryOwner>,
     reported: bool,
 }
 
 impl DetachedWriteGuard {
-    fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
+    pub(crate) fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
         unit.detached_writes.add(owner);
         Self { unit, owner: Arc::clone(owner), reported: false }
     }

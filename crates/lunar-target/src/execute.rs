@@ -5,10 +5,12 @@ mod clear;
 mod copy;
 mod entry;
 mod first_bad;
+mod immediate;
 mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::JudgedCommand;
+pub(crate) use immediate::{PlanData, try_now};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
@@ -16,7 +18,7 @@ use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
-use crate::ranges::{ClaimedBlocks, RangeGuard, RangeLocks, TooManyWaiting};
+use crate::ranges::{ClaimedBlocks, RangeGuard, TooManyWaiting};
 use crate::room::HeldWriteGuard;
 use crate::session::Session;
 use crate::unit::LogicalUnit;
@@ -27,7 +29,6 @@ use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState
 use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::lba_status_reply;
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -124,48 +125,6 @@ pub(crate) async fn execute_paying(
     let (nexus, held) = (session.nexus, Mutex::default());
     let run = Run { unit: &unit, generation, block_bytes, nexus, abort, dues, memory, entry, held };
     run.ending(&plan, data, read_buffer).await
-}
-
-/// Reads immediately if no waiting is needed. Returns `false` if the read must wait, or has to
-/// return an error; the command then goes on in [`execute_paying`].
-pub(crate) fn try_read_now(
-    unit: &LogicalUnit,
-    generation: Generation,
-    range: LbaRange,
-    buffer: &mut Buffer,
-) -> bool {
-    if !unit.ranges.are_shown() {
-        return false;
-    }
-    let read = unit.device().try_read_now(block_range(range), buffer);
-    if read {
-        lunar_net::count_copied(buffer.len());
-    }
-    // Neither unfinished states of a long operation nor blocks reserved since may be read.
-    read && unit.revision() == generation.revision
-}
-
-/// Writes immediately if no waiting is needed. Returns `None` as [`try_read_now`] returns `false`.
-pub(crate) fn try_write_now(
-    unit: &LogicalUnit,
-    generation: Generation,
-    range: LbaRange,
-    data: &[u8],
-    durable: bool,
-) -> Option<()> {
-    let share = RangeLocks::try_share(&*unit.ranges);
-    let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
-    // Checked under the lock: an operation that begins later waits for it.
-    let same = unit.revision() == generation.revision;
-    if !same || unit.detached_writes.may_be_too_many() || unit.holds_writes() {
-        return None;
-    }
-    let written = unit.device().try_write_now(block_range(range), data, durable);
-    if written {
-        lunar_net::count_copied(data.len());
-    }
-    let recovered = unit.recoveries.load(SeqCst) != generation.recoveries;
-    (written && !recovered).then_some(())
 }
 
 /// [`execute_paying`] without quota accounting.
@@ -379,13 +338,12 @@ impl Run<'_> {
         Err(self.unit.scsi().overtaken_by_operation().into())
     }
 
-    /// Checks that the disk has not been recovered since the command was judged. Earlier writes may
-    /// have been lost by then, even if a later sync succeeds, so GOOD would be wrong.
+    /// Checks that the disk has not been recovered since the command was judged.
     fn check_recoveries(&self) -> Step<()> {
-        if self.unit.generation().recoveries == self.generation.recoveries {
-            return Ok(());
+        if self.unit.was_recovered_since(self.generation) {
+            return Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into());
         }
-        Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into())
+        Ok(())
     }
 
     async fn read(
@@ -394,7 +352,7 @@ impl Run<'_> {
         from_medium: bool,
         buffer: Option<Buffer>,
     ) -> Step<PlanResult> {
-        if from_medium && self.unit.scsi().write_cache_enabled() {
+        if self.unit.flushes_before_read(from_medium) {
             self.flush(false).await?;
         }
         let data = match buffer {

@@ -5,13 +5,10 @@
 
 mod commands;
 mod counters;
-mod operation;
 mod report;
 mod target_counters;
 
 pub(crate) use commands::Commands;
-pub use operation::OperationClass;
-pub use report::{
-    CommandErrors, LunStatistics, OperationStatistics, Statistics, TargetStatistics,
-};
+pub use lunar_scsi::commands::OperationClass;
+pub use report::{CommandErrors, LunStatistics, OperationStatistics, Statistics, TargetStatistics};
 pub(crate) use target_counters::Counters;

@@ -72,10 +72,7 @@ impl TaskSet {
 
     /// The place of a SIMPLE task that is done at once, unless there are tasks of other attributes.
     #[inline]
-    pub(crate) fn place_at_hand(
-        &self,
-        attribute: TaskAttribute,
-    ) -> Option<RangeShare<&RangeLocks>> {
+    pub(crate) fn try_share(&self, attribute: TaskAttribute) -> Option<RangeShare<&RangeLocks>> {
         match attribute {
             TaskAttribute::HEAD_OF_QUEUE | TaskAttribute::ORDERED => None,
             _ => RangeLocks::try_share(&*self.locks),

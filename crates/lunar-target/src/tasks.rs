@@ -2,9 +2,7 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
-use crate::execute::{
-    JudgedCommand, PlanContext, copy, execute_paying, try_read_now, try_write_now,
-};
+use crate::execute::{JudgedCommand, PlanContext, PlanData, copy, execute_paying, try_now};
 use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::manage;
@@ -26,7 +24,8 @@ use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
-use lunar_scsi::plan::{Compare, LbaRange, Plan, Refusal};
+use lunar_scsi::commands::{self, ListKind};
+use lunar_scsi::plan::{Compare, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::unit::BlockUnit;
 use std::collections::VecDeque;
@@ -40,14 +39,13 @@ use std::time::Duration;
 /// bytes.
 const TRANSFER_SLACK: usize = 2 << 20;
 
-/// Operation code of REPORT LUNS.
-const REPORT_LUNS: u8 = 0xa0;
-
 mod admission;
 mod begun;
 mod fit;
 mod outcome;
 mod running_charge;
+#[cfg(test)]
+mod tests;
 mod throttle;
 
 use admission::{Admission, Admitted};
@@ -122,55 +120,17 @@ struct Planned {
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
-    /// True if no later response may pass its response: PREEMPT AND ABORT.
+    /// True if no later response may pass its response.
     fenced: bool,
     /// Charge for an answer of the plan, which may wait for long.
     _reply_charge: Option<MemoryCharge>,
 }
 
-/// The data of a task that is about to run.
-enum TaskData {
-    None,
-    /// Buffer for its data-in.
-    In(Buffer),
-    /// Buffer with all its data-out.
-    Out(Buffer),
-}
-
-impl TaskData {
-    /// The buffer for data-in, and the data-out.
-    fn split(self) -> (Option<Buffer>, Bytes) {
-        match self {
-            Self::None => (None, Bytes::new()),
-            Self::In(buffer) => (Some(buffer), Bytes::new()),
-            Self::Out(buffer) => (None, buffer.freeze()),
-        }
-    }
-}
-
 impl Planned {
     /// Runs the task if no waiting is needed: most cached writes end here, and deferred reads.
-    /// Otherwise returns the data.
-    fn try_run_now(&self, mut data: TaskData) -> Result<Bytes, TaskData> {
-        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return Err(data) };
-        if !order.is_granted() {
-            return Err(data);
-        }
-        let generation = self.judged.generation;
-        let done = match (&self.plan, &mut data) {
-            (Plan::Read { range, from_medium: false }, TaskData::In(buffer)) => {
-                try_read_now(unit, generation, *range, buffer)
-            }
-            (Plan::Write { range, durable }, TaskData::Out(data)) => {
-                try_write_now(unit, generation, *range, data, *durable).is_some()
-            }
-            _ => false,
-        };
-        match (done, data) {
-            (true, TaskData::In(buffer)) => Ok(buffer.freeze()),
-            (true, _) => Ok(Bytes::new()),
-            (false, data) => Err(data),
-        }
+    fn try_now(&self, data: &mut PlanData) -> bool {
+        let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return false };
+        order.is_granted() && try_now(unit, self.judged.generation, &self.plan, data)
     }
 }
 
@@ -357,12 +317,14 @@ impl Tasks {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
         };
-        let mut buffer = None;
-        if let (Plan::Read { range, from_medium: false }, Some(nexus)) = (&plan, nexus) {
-            let place = place.as_ref();
-            match self.read_now(nexus, generation, *range, &task, place, data_in_bytes) {
-                ControlFlow::Break(done) => return Some(done),
-                ControlFlow::Continue(taken) => buffer = taken,
+        let mut tried = None;
+        if let Some(nexus) = nexus {
+            match self.read_now(nexus, generation, &plan, &task, place.as_ref()) {
+                ControlFlow::Break(data_in) => {
+                    let outcome = Outcome { data_in_bytes, ..good(data_in, 0, false) };
+                    return Some(Input::Done { task: task.id, outcome });
+                }
+                ControlFlow::Continue(data) => tried = data,
             }
         }
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
@@ -370,7 +332,8 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let (unit, fenced) = (unit.cloned(), is_preempt_and_abort(&task.cdb));
+        let fenced = commands::row(&task.cdb).is_some_and(|command| command.fenced);
+        let unit = unit.cloned();
         let planned = Planned {
             unit,
             judged: JudgedCommand::new(generation, task.cdb.in_header()),
@@ -386,11 +349,8 @@ impl Tasks {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
-        match buffer {
-            // The disk was tried already.
-            Some(buffer) => {
-                self.begin(asker.session, task.id, planned, TaskData::In(buffer))
-            }
+        match tried {
+            Some(data) => self.begin(asker.session, task.id, planned, data),
             None => self.start_reading(asker, task.id, planned),
         }
     }
@@ -403,34 +363,34 @@ impl Tasks {
         }
     }
 
-    /// Reads at once, if neither other tasks nor the disk have to be waited for: most reads end
-    /// here. Otherwise returns the buffer, if the disk was tried.
+    /// Runs a read before the task is recorded, if neither other tasks nor the disk have to be
+    /// waited for: most reads end here. Otherwise returns the buffer, if the read was tried.
     fn read_now(
         &mut self,
         nexus: &ItlNexus,
         generation: Generation,
-        range: LbaRange,
+        plan: &Plan,
         task: &Task,
         place: Option<&PlaceQueued>,
-        data_in_bytes: u32,
-    ) -> ControlFlow<Input, Option<Buffer>> {
+    ) -> ControlFlow<Bytes, Option<PlanData>> {
         let ItlNexus { unit, task_set, .. } = nexus;
+        let Some(bytes) = read_bytes(plan, unit) else { return ControlFlow::Continue(None) };
         let share = match place {
             Some(_) => None,
-            None => task_set.place_at_hand(task.attribute),
+            None => task_set.try_share(task.attribute),
         };
         if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
             return ControlFlow::Continue(None);
         }
-        let Some(mut buffer) = self.data_in.try_take(bytes_of(unit, range)) else {
+        let Some(buffer) = self.data_in.try_take(bytes) else {
             return ControlFlow::Continue(None);
         };
-        if !try_read_now(unit, generation, range, &mut buffer) {
-            return ControlFlow::Continue(Some(buffer));
+        let mut data = PlanData::In(buffer);
+        if !try_now(unit, generation, plan, &mut data) {
+            return ControlFlow::Continue(Some(data));
         }
         drop(self.take_buffer(task.id));
-        let outcome = Outcome { data_in_bytes, ..good(buffer.freeze(), 0, false) };
-        ControlFlow::Break(Input::Done { task: task.id, outcome })
+        ControlFlow::Break(data.into_reply())
     }
 
     /// Requests the data-out of a task as soon as there is room for it.
@@ -461,10 +421,11 @@ impl Tasks {
         task: TaskId,
         planned: Planned,
     ) -> Option<Input> {
-        let data = match read_bytes(&planned) {
-            None => TaskData::None,
+        let bytes = planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
+        let data = match bytes {
+            None => PlanData::None,
             Some(bytes) => match self.data_in.try_take(bytes) {
-                Some(buffer) => TaskData::In(buffer),
+                Some(buffer) => PlanData::In(buffer),
                 None => {
                     self.data_in.wait(task, planned, bytes);
                     self.unpolled = true;
@@ -501,7 +462,7 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    self.launch(session, task, planned, TaskData::In(buffer))
+                    self.launch(session, task, planned, PlanData::In(buffer))
                 }
                 Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
             };
@@ -512,17 +473,13 @@ impl Tasks {
     }
 
     /// Runs a task whose data-out is complete.
-    pub(crate) fn run(
-        &mut self,
-        session: &Arc<Session>,
-        task: TaskId,
-    ) -> Option<Input> {
+    pub(crate) fn run(&mut self, session: &Arc<Session>, task: TaskId) -> Option<Input> {
         let planned = self.waiting.remove(task)?;
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(session, task, planned, TaskData::Out(buffer))
+        self.launch(session, task, planned, PlanData::Out(buffer))
     }
 
     /// Runs a task as far as no waiting is needed.
@@ -531,16 +488,14 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: TaskData,
+        mut data: PlanData,
     ) -> Option<Input> {
-        match planned.try_run_now(data) {
-            Ok(data_in) => {
-                let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
-                let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
-                Some(Input::Done { task, outcome })
-            }
-            Err(data) => self.begin(session, task, planned, data),
+        if !planned.try_now(&mut data) {
+            return self.begin(session, task, planned, data);
         }
+        let Planned { wants_bytes, data_in_bytes, fenced, .. } = planned;
+        let outcome = Outcome { data_in_bytes, ..good(data.into_reply(), wants_bytes, fenced) };
+        Some(Input::Done { task, outcome })
     }
 
     /// Runs a task that may have to wait.
@@ -549,7 +504,7 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: TaskData,
+        data: PlanData,
     ) -> Option<Input> {
         lunar_net::mark_costly();
         let unit = planned.unit.clone();
@@ -682,16 +637,11 @@ fn goes_on_out_of_turn(plan: &Plan) -> bool {
 }
 
 /// Number of data bytes that a read holds in memory until they are sent.
-fn read_bytes(planned: &Planned) -> Option<usize> {
-    match (&planned.plan, &planned.unit) {
-        (Plan::Read { range, .. }, Some(unit)) => Some(bytes_of(unit, *range)),
-        _ => None,
-    }
-}
-
-fn bytes_of(unit: &LogicalUnit, range: LbaRange) -> usize {
+#[inline]
+fn read_bytes(plan: &Plan, unit: &LogicalUnit) -> Option<usize> {
+    let Plan::Read { range, .. } = plan else { return None };
     let bytes = range.count * u64::from(unit.block_bytes());
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+    Some(usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
 /// Judges a task of the unit of `nexus`, or of a LUN without a unit.
@@ -706,7 +656,7 @@ fn plan(
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
     }?;
-    if task.cdb.first() == Some(&REPORT_LUNS) {
+    if commands::row(&task.cdb).is_some_and(|command| command.reports_luns) {
         session.luns_were_reported();
     }
     Ok(plan)
@@ -730,7 +680,7 @@ async fn perform(
     abort: AbortSignal,
     task: TaskId,
     planned: Planned,
-    data: TaskData,
+    data: PlanData,
 ) -> Ran {
     let Planned { unit, judged, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
     let in_order = match order {
@@ -756,7 +706,7 @@ async fn on_unit(
     unit: &Arc<LogicalUnit>,
     judged: &JudgedCommand,
     mut plan: Plan,
-    data: TaskData,
+    data: PlanData,
     abort: AbortSignal,
     dues: QuotaCharge,
 ) -> PlanResult {
@@ -766,16 +716,16 @@ async fn on_unit(
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { parked, .. } = plan {
-        if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
+        let kind = parked.kind();
+        if kind == ListKind::NexusBuffer && !session.charge_buffers(unit, &memory.buffers) {
             return PlanResult::Busy;
         }
-        let reserves = parked.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
             let logins = UnitLogins { sessions: &services.sessions, unit };
             scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
         };
-        let resumed = if reserves {
+        let resumed = if kind == ListKind::Reservations {
             if abort.check().is_err() {
                 return PlanResult::Aborted;
             }
@@ -815,9 +765,4 @@ async fn on_unit(
     let memory = memory.clone();
     let work = PlanContext { session, judged, data, read_buffer, abort, dues, memory };
     execute_paying(Arc::clone(unit), plan, work).await
-}
-
-/// True for PERSISTENT RESERVE OUT with this service action. SPC-4 §6.16.
-fn is_preempt_and_abort(cdb: &[u8]) -> bool {
-    matches!(cdb, [0x5f, action, ..] if action & 0x1f == 0x05)
 }

@@ -247,7 +247,7 @@ pub const CALLS: &[Call] = &[
     removed(EXECUTE, "«self.flush(immediate).await?»;", "()", BACK),
     removed(
         EXECUTE,
-        "if from_medium && self.unit.scsi().write_cache_enabled() {
+        "if self.unit.flushes_before_read(from_medium) {
             «self.flush(false).await?»;",
         "()",
         BACK,

@@ -3,6 +3,7 @@
 //! Each finding names the file and the line, the problem, and the remedy.
 
 mod arrows;
+mod codes;
 mod java;
 mod leftovers;
 mod lengths;
@@ -72,6 +73,7 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
         problems.extend(sections::check(source, &lists));
         if source.is_rust() {
             problems.extend(lengths::check(source));
+            problems.extend(codes::check(source));
         }
         if source.is_java() {
             problems.extend(lengths::check_lines(source));

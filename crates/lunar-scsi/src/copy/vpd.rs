@@ -85,12 +85,14 @@ fn descriptor(kind: u16, body: &[u8]) -> Vec<u8> {
 /// Builds the list of supported commands from the table: its length, then the service actions of
 /// each operation code.
 fn supported_commands() -> Vec<u8> {
-    const OPERATIONS: [u8; 2] = [0x83, 0x84];
     let mut list = vec![0];
-    for operation in OPERATIONS {
-        let commands = COMMANDS.iter().filter(|command| command.opcode == operation);
-        let actions: Vec<u8> = commands.filter_map(|command| command.service_action).collect();
-        list.push(operation);
+    for commands in COMMANDS.chunk_by(|one, next| one.opcode == next.opcode) {
+        let copies = commands.iter().filter(|command| command.third_party_copy);
+        let actions: Vec<u8> = copies.filter_map(|command| command.service_action).collect();
+        if actions.is_empty() {
+            continue;
+        }
+        list.push(commands[0].opcode);
         list.push(actions.len() as u8);
         list.extend_from_slice(&actions);
     }

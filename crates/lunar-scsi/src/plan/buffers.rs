@@ -122,12 +122,11 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
 /// WRITE BUFFER with its data.
 pub(crate) fn write_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    cdb: &[u8],
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let raw = WriteBuffer::decode(&first(cdb));
-    let buffers = unit.buffers_to_write(nexus)?;
+    let raw = WriteBuffer::decode(&first(request.cdb));
+    let buffers = unit.buffers_to_write(request.nexus)?;
     if BufferMode(raw.mode & MODE) == BufferMode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;
         let fits = list.len().min(BUFFER_BYTES_MAX);

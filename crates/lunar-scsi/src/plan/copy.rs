@@ -24,25 +24,37 @@ pub(crate) fn extended_copy(_: &mut BlockUnit, request: &Request<'_>) -> Result<
 }
 
 /// EXTENDED COPY with its parameter list.
-pub(crate) fn extended_copy_list(list: &[u8]) -> Result<Plan, Refusal> {
+pub(crate) fn extended_copy_list(
+    _: &mut BlockUnit,
+    _: &Request<'_>,
+    list: &[u8],
+) -> Result<Plan, Refusal> {
     Ok(Plan::Copy { list: CopyList::decode(list)? })
 }
 
-/// RECEIVE COPY RESULTS: COPY STATUS, OPERATING PARAMETERS, FAILED SEGMENT DETAILS. SPC-3 §6.17.
-pub(crate) fn receive_results(
-    unit: &mut BlockUnit,
+/// RECEIVE COPY RESULTS: COPY STATUS. SPC-3 §6.17.2.
+pub(crate) fn status(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    results(request, |list_identifier| unit.copies().status(request.nexus, list_identifier))
+}
+
+/// RECEIVE COPY RESULTS: OPERATING PARAMETERS. SPC-3 §6.17.4.
+pub(crate) fn operating_parameters(
+    _: &mut BlockUnit,
     request: &Request<'_>,
 ) -> Result<Plan, Refusal> {
-    const COPY_STATUS: u8 = 0x00;
-    const FAILED_SEGMENT_DETAILS: u8 = 0x04;
+    results(request, |_| Some(crate::copy::operating_parameters()))
+}
+
+/// RECEIVE COPY RESULTS: FAILED SEGMENT DETAILS. SPC-3 §6.17.5.
+pub(crate) fn failure(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    results(request, |list_identifier| unit.copies().failure(request.nexus, list_identifier))
+}
+
+/// Builds the plan from the data that `of` returns for a list identifier; `None` if the identifier
+/// is not known.
+fn results(request: &Request<'_>, of: impl FnOnce(u8) -> Option<Vec<u8>>) -> Result<Plan, Refusal> {
     let raw = ReceiveCopyResults::decode(&first(request.cdb));
-    let results = unit.copies();
-    let reply = match raw.service_action & 0x1f {
-        COPY_STATUS => results.status(request.nexus, raw.list_identifier),
-        FAILED_SEGMENT_DETAILS => results.failure(request.nexus, raw.list_identifier),
-        _ => Some(crate::copy::operating_parameters()),
-    };
     // "If the list identifier … is not known": SPC-3 §6.17.2, §6.17.5.
-    let reply = reply.ok_or(Sense::invalid_field_in_cdb(2, None))?;
+    let reply = of(raw.list_identifier).ok_or(Sense::invalid_field_in_cdb(2, None))?;
     Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
 }

@@ -34,14 +34,13 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
 /// FORMAT UNIT with its parameter list.
 pub(crate) fn format_unit_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    cdb: &[u8],
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     const LONGLIST: u8 = 0x20;
     const IMMED: u8 = 0x02;
     const IP: u8 = 0x08;
-    let raw = FormatUnit::decode(&first(cdb));
+    let raw = FormatUnit::decode(&first(request.cdb));
     let (options, rest) = if raw.flags & LONGLIST == 0 {
         let (header, rest) = list.split_first_chunk().ok_or(Sense::PARAMETER_LIST_LENGTH_ERROR)?;
         let FormatHeader { protection, options, defects_bytes } = FormatHeader::decode(header);
@@ -62,7 +61,7 @@ pub(crate) fn format_unit_list(
         0 => None,
         _ => pattern(unit, rest, header_bytes)?,
     };
-    Ok(begin(unit, nexus, pattern.map(<[u8]>::to_vec), options & IMMED != 0))
+    Ok(begin(unit, request.nexus, pattern.map(<[u8]>::to_vec), options & IMMED != 0))
 }
 
 fn begin(

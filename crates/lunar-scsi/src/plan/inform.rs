@@ -7,7 +7,7 @@ use crate::cdb::first;
 use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
 use crate::inquiry;
-use crate::ports::AccessState;
+use crate::ports::{AccessState, PortAccess};
 use crate::sense::{Sense, SenseFormat};
 use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
@@ -24,15 +24,45 @@ pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal>
     Ok(Plan::Reply(Vec::new()))
 }
 
+/// A LUN without a block unit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum AbsentUnit {
+    /// There is no unit.
+    Missing,
+    /// The REPORT LUNS well known unit.
+    WellKnown,
+}
+
+impl AbsentUnit {
+    /// Refusal of all commands that it does not process.
+    pub(crate) fn refusal(self) -> Sense {
+        match self {
+            Self::Missing => Sense::LOGICAL_UNIT_NOT_SUPPORTED,
+            Self::WellKnown => Sense::INVALID_OPERATION_CODE,
+        }
+    }
+}
+
+/// TEST UNIT READY, which only the well known unit processes.
+pub(crate) fn ready_without_unit(
+    unit: AbsentUnit,
+    _: &Context<'_>,
+    _: &[u8],
+) -> Result<Vec<u8>, Sense> {
+    match unit {
+        AbsentUnit::Missing => Err(unit.refusal()),
+        AbsentUnit::WellKnown => Ok(Vec::new()),
+    }
+}
+
 /// REQUEST SENSE. SPC-4 §6.39: reports and clears a pending unit attention, or reports why the unit
 /// is not ready, on this port or at all.
 pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let sense = match unit.take_attention(request.nexus) {
         Some(attention) => attention.sense(),
         None => {
-            const TEST_UNIT_READY: &[u8] = &[0; 6];
             let group = request.context.port.portal_group_tag;
-            let port = unit.port_groups().check(group, TEST_UNIT_READY);
+            let port = unit.port_groups().check(group, PortAccess::Active, request.cdb);
             port.and_then(|()| unit.operations().sense().map_or(Ok(()), Err))
                 .and_then(|()| unit.medium().check())
                 .err()
@@ -42,8 +72,21 @@ pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
     Ok(Plan::Reply(sense_data(&sense, request.cdb)))
 }
 
+/// REQUEST SENSE: without a unit it reports that.
+pub(crate) fn sense_without_unit(
+    unit: AbsentUnit,
+    _: &Context<'_>,
+    cdb: &[u8],
+) -> Result<Vec<u8>, Sense> {
+    let sense = match unit {
+        AbsentUnit::Missing => unit.refusal(),
+        AbsentUnit::WellKnown => Sense::NO_ADDITIONAL_SENSE,
+    };
+    Ok(sense_data(&sense, cdb))
+}
+
 /// Encodes sense as parameter data, in the format of the DESC bit.
-pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
+fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     const DESC: u8 = 0x01;
     let raw = RequestSense::decode(&first(cdb));
     let format = if raw.flags & DESC != 0 { SenseFormat::Descriptor } else { SenseFormat::Fixed };
@@ -71,12 +114,20 @@ pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 }
 
 /// INQUIRY for a LUN without a unit: the standard data report this, and there are no pages.
-pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+pub(crate) fn inquiry_without_unit(
+    unit: AbsentUnit,
+    context: &Context<'_>,
+    cdb: &[u8],
+) -> Result<Vec<u8>, Sense> {
+    const WELL_KNOWN: u8 = 0x1e;
     let asked = inquiry_request(cdb);
     if asked.vital || asked.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
-    let reply = inquiry::standard_of_no_unit(context.protocol_level);
+    let mut reply = inquiry::standard_of_no_unit(context.protocol_level);
+    if let (AbsentUnit::WellKnown, Some(peripheral)) = (unit, reply.first_mut()) {
+        *peripheral = WELL_KNOWN;
+    }
     Ok(cut(reply, asked.allocation_bytes.into()))
 }
 
@@ -97,8 +148,17 @@ pub(crate) fn luns(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     Ok(Plan::Reply(reply))
 }
 
+/// REPORT LUNS for a LUN without a unit.
+pub(crate) fn luns_without_unit(
+    _: AbsentUnit,
+    context: &Context<'_>,
+    cdb: &[u8],
+) -> Result<Vec<u8>, Sense> {
+    luns_reply(context, cdb)
+}
+
 /// Returns the answer to REPORT LUNS, which is the same for every unit.
-pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
+fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
     const HEADER_BYTES: usize = 8;
     const ALLOCATION_BYTES_MIN: u32 = 16;
     let raw = ReportLuns::decode(&first(cdb));

@@ -25,6 +25,7 @@ pub(crate) mod sanitize;
 pub(crate) mod timestamp;
 pub(crate) mod verify;
 
+use crate::commands::{self, ListKind};
 use crate::copy::CopyList;
 use crate::long_operation::LongOperation;
 use crate::sense::Sense;
@@ -226,23 +227,9 @@ pub struct AwaitingParameterList {
 }
 
 impl AwaitingParameterList {
-    /// True if the parameter list itself, not the CDB, contains its length: the executor collects
-    /// the announced data-out, up to the plan's maximum.
-    pub fn is_open_ended(&self) -> bool {
-        const FORMAT_UNIT: u8 = 0x04;
-        self.cdb.first() == Some(&FORMAT_UNIT)
-    }
-
-    /// True if the command writes into a buffer of its nexus.
-    pub fn writes_buffer(&self) -> bool {
-        const WRITE_BUFFER: u8 = 0x3b;
-        self.cdb.first() == Some(&WRITE_BUFFER)
-    }
-
-    /// True if the command may change the reservations.
-    pub fn may_reserve(&self) -> bool {
-        const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
-        self.cdb.first() == Some(&PERSISTENT_RESERVE_OUT)
+    /// Particularities of the awaited list.
+    pub fn kind(&self) -> ListKind {
+        commands::row(&self.cdb).map_or(ListKind::Plain, |command| command.list_kind)
     }
 }
 

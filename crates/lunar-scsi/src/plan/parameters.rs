@@ -10,8 +10,6 @@ use crate::mode::{SelectRequest, SenseRequest};
 use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
-const MODE_SELECT_10: u8 = 0x55;
-
 /// MODE SENSE (6). SPC-4 §6.13.
 pub(crate) fn mode_sense_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let raw = ModeSense6::decode(&first(request.cdb));
@@ -46,9 +44,20 @@ fn sense(
     Ok(Plan::Reply(cut(reply, allocation_bytes)))
 }
 
-/// MODE SELECT (6, 10). SPC-4 §6.11, §6.12. An empty list changes nothing.
-pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let (asked, bytes) = select_request(request.cdb);
+/// MODE SELECT (6). SPC-4 §6.11.
+pub(crate) fn mode_select_6(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ModeSelect6::decode(&first(request.cdb));
+    select(request, select_request(false, raw.flags), raw.parameter_bytes.into())
+}
+
+/// MODE SELECT (10). SPC-4 §6.12.
+pub(crate) fn mode_select_10(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    let raw = ModeSelect10::decode(&first(request.cdb));
+    select(request, select_request(true, raw.flags), raw.parameter_bytes.into())
+}
+
+/// Plans a MODE SELECT with a list of `bytes`. An empty list changes nothing.
+fn select(request: &Request<'_>, asked: SelectRequest, bytes: u32) -> Result<Plan, Refusal> {
     asked.check()?;
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
@@ -56,31 +65,41 @@ pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pl
     Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
-/// MODE SELECT with its parameter list; the other nexuses are informed of a change.
-pub(crate) fn mode_select_list(
+/// MODE SELECT (6) with its parameter list.
+pub(crate) fn mode_select_6_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    cdb: &[u8],
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let (asked, _) = select_request(cdb);
+    let raw = ModeSelect6::decode(&first(request.cdb));
+    select_list(unit, request.nexus, select_request(false, raw.flags), list)
+}
+
+/// MODE SELECT (10) with its parameter list.
+pub(crate) fn mode_select_10_list(
+    unit: &mut BlockUnit,
+    request: &Request<'_>,
+    list: &[u8],
+) -> Result<Plan, Refusal> {
+    let raw = ModeSelect10::decode(&first(request.cdb));
+    select_list(unit, request.nexus, select_request(true, raw.flags), list)
+}
+
+/// Selects the mode parameters of `list`; the other nexuses are informed of a change.
+fn select_list(
+    unit: &mut BlockUnit,
+    nexus: NexusId,
+    asked: SelectRequest,
+    list: &[u8],
+) -> Result<Plan, Refusal> {
     if unit.select_modes(nexus, asked, list)? {
         unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
     }
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// Returns the fields of the CDB, and the length of its parameter list.
-fn select_request(cdb: &[u8]) -> (SelectRequest, u32) {
+fn select_request(ten: bool, flags: u8) -> SelectRequest {
     const PF: u8 = 0x10;
     const SP: u8 = 0x01;
-    let ten = cdb.first() == Some(&MODE_SELECT_10);
-    let (flags, bytes) = if ten {
-        let raw = ModeSelect10::decode(&first(cdb));
-        (raw.flags, raw.parameter_bytes.into())
-    } else {
-        let raw = ModeSelect6::decode(&first(cdb));
-        (raw.flags, raw.parameter_bytes.into())
-    };
-    (SelectRequest { ten, page_format: flags & PF != 0, save: flags & SP != 0 }, bytes)
+    SelectRequest { ten, page_format: flags & PF != 0, save: flags & SP != 0 }
 }

@@ -1,14 +1,14 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS.
 
 use super::inform::cut;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{AwaitingParameterList, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ReportTargetPortGroups, SetTargetPortGroups};
 use crate::commands::Request;
 use crate::ports::{AccessState, PortGroups, StatusCode};
 use crate::sense::Sense;
-use crate::unit::{BlockUnit, Context, TargetPort};
+use crate::unit::{BlockUnit, TargetPort};
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
@@ -83,10 +83,10 @@ pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 /// other nexus on every port is informed of a change (SPC-4 §5.15.2.8).
 pub(crate) fn set_groups_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    context: &Context<'_>,
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
+    let context = request.context;
     let groups = changed(unit.port_groups(), context.ports, list)?;
     if groups != *unit.port_groups() {
         let differs = context.ports.iter().any(|port| {
@@ -95,7 +95,7 @@ pub(crate) fn set_groups_list(
         });
         unit.set_port_groups(groups);
         if differs {
-            unit.raise(Attention::ASYMMETRIC_ACCESS_STATE_CHANGED.0, Some(nexus));
+            unit.raise(Attention::ASYMMETRIC_ACCESS_STATE_CHANGED.0, Some(request.nexus));
         }
     }
     Ok(Plan::Reply(Vec::new()))

@@ -32,7 +32,11 @@ pub(crate) fn unmap(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
 
 /// UNMAP with its list. An incomplete descriptor is ignored, as SBC-3 §5.28.2 requires; one with a
 /// count of 0 is no error.
-pub(crate) fn unmap_list(unit: &BlockUnit, data: &[u8]) -> Result<Plan, Refusal> {
+pub(crate) fn unmap_list(
+    unit: &mut BlockUnit,
+    _: &Request<'_>,
+    data: &[u8],
+) -> Result<Plan, Refusal> {
     let Some((header, rest)) = data.split_first_chunk() else {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     };
@@ -59,8 +63,21 @@ pub(crate) fn unmap_list(unit: &BlockUnit, data: &[u8]) -> Result<Plan, Refusal>
     Ok(Plan::Unmap { ranges, durable: unit.is_durable(false) })
 }
 
-/// WRITE SAME (10, 16). SBC-3 §5.44, §5.45; NDOB as in SBC-4.
-pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+/// WRITE SAME (10). SBC-3 §5.44.
+pub(crate) fn write_same_10(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    write_same(unit, request, false)
+}
+
+/// WRITE SAME (16). SBC-3 §5.45; NDOB as in SBC-4.
+pub(crate) fn write_same_16(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    write_same(unit, request, true)
+}
+
+fn write_same(
+    unit: &BlockUnit,
+    request: &Request<'_>,
+    may_lack_data: bool,
+) -> Result<Plan, Refusal> {
     const ANCHOR: u8 = 0x10;
     const UNMAP: u8 = 0x08;
     const PHYSICAL_OR_LOGICAL_DATA: u8 = 0x06;
@@ -78,8 +95,7 @@ pub(crate) fn write_same(unit: &mut BlockUnit, request: &Request<'_>) -> Result<
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
     let no_data_out = blocks.flags & NO_DATA_OUT != 0;
-    let is_16 = request.cdb.first() == Some(&0x93);
-    if no_data_out && !is_16 {
+    if no_data_out && !may_lack_data {
         return Err(Sense::invalid_field_in_cdb(1, Some(0)).into());
     }
     let range = write_same_range(unit, blocks)?;

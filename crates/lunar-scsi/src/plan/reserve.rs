@@ -1,13 +1,13 @@
 //! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
 
 use super::inform::cut;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{AwaitingParameterList, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
 use crate::commands::Request;
 use crate::reservations::OutRequest;
 use crate::sense::Sense;
-use crate::unit::{BlockUnit, Context};
+use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
 /// RESERVE (6). SPC-2 §7.21. BUSY while changes of the persistent reservations are being saved:
@@ -63,15 +63,13 @@ pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result
 /// PERSISTENT RESERVE OUT with its parameter list.
 pub(crate) fn persistent_out_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    context: &Context<'_>,
-    cdb: &[u8],
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let room = unit.registration_room;
-    let (reservations, ports) = unit.reservations_mut(nexus)?;
+    let (context, room) = (request.context, unit.registration_room);
+    let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     let before = reservations.clone();
-    let outcome = reservations.out(ports, context.ports, out_request(cdb), list)?;
+    let outcome = reservations.out(ports, context.ports, out_request(request.cdb), list)?;
     if reservations.registered() > before.registered().saturating_add(room) {
         *reservations = before;
         return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());

@@ -28,14 +28,13 @@ pub(crate) fn overwrite(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
 /// SANITIZE OVERWRITE with its list.
 pub(crate) fn overwrite_list(
     unit: &mut BlockUnit,
-    nexus: NexusId,
-    cdb: &[u8],
+    request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
     const INVERT: u8 = 0x80;
     const TEST: u8 = 0x60;
     const COUNT: u8 = 0x1f;
-    let raw = checked(unit, cdb)?;
+    let raw = checked(unit, request.cdb)?;
     let Some((header, pattern)) = list.split_first_chunk() else {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     };
@@ -55,7 +54,7 @@ pub(crate) fn overwrite_list(
         passes: header.method & COUNT,
         invert: header.method & INVERT != 0,
     };
-    Ok(begin(nexus, raw, work))
+    Ok(begin(request.nexus, raw, work))
 }
 
 /// SANITIZE BLOCK ERASE. SBC-3 §5.24: afterwards every block is deallocated.

@@ -55,7 +55,7 @@ impl Run<'_> {
     /// Marks the command as begun, unless it has begun already or may not run any more.
     pub(super) fn enter(&self) -> Step<()> {
         let Some(entry) = &self.entry else { return Ok(()) };
-        if entry.has_begun.swap(true, Relaxed) || self.unit.revision() == self.generation.revision {
+        if entry.has_begun.swap(true, Relaxed) || self.unit.is_as_judged(self.generation) {
             return Ok(());
         }
         let Entry { session, cdb, plan, .. } = entry;

@@ -60,24 +60,32 @@ fn what_is_written_is_read() {
     assert!(content(&unit, BLOCKS, 0).is_empty());
 }
 
-/// Goal: `try_read_now` and `try_write_now` have the usual effect, and none if the command must
-/// wait or end with an error.
+/// Writes this data if no waiting is needed.
+fn write_now(unit: &LogicalUnit, generation: Generation, range: LbaRange, data: &[u8]) -> bool {
+    let mut buffer = BufferPool::default().take(data.len());
+    buffer.copy_from_slice(data);
+    let plan = Plan::Write { range, durable: true };
+    try_now(unit, generation, &plan, &mut PlanData::Out(buffer))
+}
+
+/// Goal: `try_now` has the usual effect, and none if the command must wait or end with an error.
 #[test]
-fn at_hand_is_what_needs_no_waiting() {
+fn only_what_needs_no_waiting_is_done_now() {
     let unit = unit();
     let before = unit.generation();
-    let write = |lba, byte| try_write_now(&unit, before, range(lba, 2), &[byte; 1024], true);
+    let write = |lba, byte| write_now(&unit, before, range(lba, 2), &[byte; 1024]);
     let read_of = |generation, lba| {
-        let mut buffer = BufferPool::default().take(1024);
-        try_read_now(&unit, generation, range(lba, 2), &mut buffer).then(|| buffer.freeze())
+        let mut data = PlanData::In(BufferPool::default().take(1024));
+        let plan = Plan::Read { range: range(lba, 2), from_medium: false };
+        try_now(&unit, generation, &plan, &mut data).then(|| data.into_reply())
     };
     let read = |lba| read_of(before, lba);
-    assert_eq!(write(4, 7), Some(()));
+    assert!(write(4, 7));
     assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
     assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice());
-    assert_eq!((read(BLOCKS - 1), write(BLOCKS - 1, 7)), (None, None), "past the end");
+    assert_eq!((read(BLOCKS - 1), write(BLOCKS - 1, 7)), (None, false), "past the end");
     let guard = unit.ranges.lock(range(5, 1), true).now_or_never().unwrap();
-    assert_eq!(write(4, 8), None, "somebody has a block of it alone");
+    assert!(!write(4, 8), "somebody has a block of it alone");
     assert!(read(4).is_some(), "readers do not lock");
     guard.block_readers();
     assert_eq!(read(4), None, "its blocks are not shown");
@@ -85,10 +93,10 @@ fn at_hand_is_what_needs_no_waiting() {
     assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
     let begun = Generation { revision: before.revision + 1, ..before };
     assert_eq!(read_of(begun, 4), None);
-    assert_eq!(try_write_now(&unit, begun, range(4, 2), &[8; 1024], true), None);
+    assert!(!write_now(&unit, begun, range(4, 2), &[8; 1024]));
     assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");
     unit.recoveries.fetch_add(1, SeqCst);
-    assert_eq!(write(4, 9), None, "what was written may have been lost");
+    assert!(!write(4, 9), "what was written may have been lost");
 }
 
 /// The memory of one owner.
@@ -558,7 +566,8 @@ fn long_reads_and_writes_count_in_full() {
     let unit = LogicalUnit::open(options).unwrap();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let data: &'static [u8] = vec![0; BLOCKS as usize * 512].leak();
-    let mut buffer = memory.buffers.take(data.len());
+    let mut data_in = PlanData::In(memory.buffers.take(data.len()));
+    let mut data_out = PlanData::Out(memory.buffers.take(data.len()));
     let all = range(0, BLOCKS);
     let (read, write) =
         (Plan::Read { range: all, from_medium: false }, Plan::Write { range: all, durable: false });
@@ -568,8 +577,8 @@ fn long_reads_and_writes_count_in_full() {
         for transfer in 0..6 {
             turns_before.push(turns.replace(Some(0)).unwrap());
             match transfer {
-                0 | 1 => assert!(try_read_now(&unit, generation, all, &mut buffer)),
-                2 => assert!(try_write_now(&unit, generation, all, data, false).is_some()),
+                0 | 1 => assert!(try_now(&unit, generation, &read, &mut data_in)),
+                2 => assert!(try_now(&unit, generation, &write, &mut data_out)),
                 3 => drop(run_as(&unit, &memory, &read, &[], &abort).await),
                 4 => drop(run_as(&unit, &memory, &write, data, &abort).await),
                 _ => turns.set(None),

@@ -2,12 +2,11 @@
 
 use super::limit::Cost;
 use crate::unit::LogicalUnit;
-use lunar_scsi::plan::{LbaRange, Plan};
+use lunar_scsi::commands::{self, QuotaClass};
+use lunar_scsi::plan::Plan;
 
-/// UNMAP, whose extent is only in its parameter list.
-const UNMAP: u8 = 0x42;
-
-/// Cost to be charged before `plan` begins; `None` if it is not limited.
+/// Cost to be charged before a command begins, by its CDB and its plan; `None` if it is not
+/// limited.
 ///
 /// Reads and writes cost the bytes that they move; commands that read and then write, or write and
 /// read back, cost both. Commands that may be longer than any transfer are charged piece by piece:
@@ -15,23 +14,20 @@ const UNMAP: u8 = 0x42;
 /// WRITE SAME of zeroes on a sparse disk move nothing, and cost a command. All others are free:
 /// INQUIRY, TEST UNIT READY, reservations; SYNCHRONIZE CACHE, whose bytes were charged when they
 /// were written; SANITIZE and FORMAT UNIT, which have a rate of their own.
-pub(crate) fn cost(plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
-    let block_bytes = u64::from(unit.block_bytes());
-    let of = |range: &LbaRange| range.count.saturating_mul(block_bytes);
-    let bytes = match plan {
-        Plan::Read { range, .. }
-        | Plan::Write { range, .. }
-        | Plan::WriteAtomic { range, .. }
-        | Plan::Verify { range, .. } => of(range),
-        Plan::WriteAndVerify { range, .. }
-        | Plan::CompareAndWrite { range, .. }
-        | Plan::OrWrite { range, .. } => of(range).saturating_mul(2),
-        Plan::Prefetch { range } => of(range).min(prefetch_bytes_max(unit)),
-        Plan::WriteSame { .. } | Plan::Unmap { .. } => 0,
-        Plan::Parameters { parked, .. } if parked.cdb.first() == Some(&UNMAP) => 0,
-        _ => return None,
+pub(crate) fn cost(cdb: &[u8], plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
+    let times = match commands::row(cdb)?.quota_class {
+        QuotaClass::Free => return None,
+        QuotaClass::Command => 0,
+        QuotaClass::Once => 1,
+        QuotaClass::Twice => 2,
     };
-    Some(Cost { commands: 1, bytes })
+    let blocks = plan.ranges().iter().map(|range| range.count).fold(0, u64::saturating_add);
+    let bytes = blocks.saturating_mul(unit.block_bytes().into());
+    let bytes = match plan {
+        Plan::Prefetch { .. } => bytes.min(prefetch_bytes_max(unit)),
+        _ => bytes,
+    };
+    Some(Cost { commands: 1, bytes: bytes.saturating_mul(times) })
 }
 
 /// Bytes to which a PRE-FETCH at a limited unit is cut: it is a hint, and all its bytes are

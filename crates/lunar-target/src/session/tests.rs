@@ -45,14 +45,23 @@ impl Rig {
         Self::with_buffers(BufferPool::default())
     }
 
+    /// A server whose target has so many units.
+    pub(crate) fn of_units(units: u16) -> Self {
+        Self::with(BufferPool::default(), units)
+    }
+
     fn with_buffers(buffers: BufferPool) -> Self {
+        Self::with(buffers, UNITS)
+    }
+
+    fn with(buffers: BufferPool, units: u16) -> Self {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
             LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
         };
-        let units: Vec<_> = (0..UNITS).map(unit).collect();
-        let luns = (0..UNITS).zip(&units);
+        let units: Vec<_> = (0..units).map(unit).collect();
+        let luns = (0..).zip(&units);
         let target = TargetOptions {
             name: TARGET.to_owned(),
             alias: None,
@@ -339,7 +348,8 @@ fn a_change_is_settled_in_pieces() {
     catalogue.targets = vec![Arc::new(target)];
     let new = Arc::new(Indexed::new(catalogue).unwrap());
     let old = rig.server.catalogue.swap(Arc::clone(&new));
-    let mut settled = pin!(settle(rig.sessions(), &old, &new));
+    let table = Arc::clone(rig.sessions());
+    let mut settled = pin!(settle(&table, &old, &new));
     let mut context = TaskContext::from_waker(Waker::noop());
     let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
     // Each session has a view of 256 units that is replaced; 1,024 units are a piece.
@@ -556,7 +566,8 @@ fn functions_are_charged_until_they_end() {
         for _ in 0..FUNCTIONS {
             let (by, unit) = (Arc::clone(&sessions[0]), Arc::clone(&rig.units[0]));
             let nexuses = vec![sessions[1].nexus];
-            let aborts = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
+            let aborts =
+                crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
             drop(tokio::task::spawn_local(aborts));
         }
         let preempts = used() - before;

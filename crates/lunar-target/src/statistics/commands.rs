@@ -1,7 +1,7 @@
 //! Counting of one connection's commands, at the inputs and outputs of its machine.
 
+use super::OperationClass;
 use super::counters::{ErrorKind, LunCounters, Moved, add};
-use super::operation::OperationClass;
 use super::target_counters::{Counters, TargetCounters};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};

@@ -1,7 +1,7 @@
 //! The counters of one LUN: a set for each counting thread, so that cores do not compete for cache
 //! lines.
 
-use super::operation::OperationClass;
+use super::OperationClass;
 use super::report::{CommandErrors, OperationStatistics};
 use crate::lock::lock;
 use lunar_block::{Durations, thread_number};

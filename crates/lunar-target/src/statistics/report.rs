@@ -1,6 +1,6 @@
 //! The statistics as plain values.
 
-use super::operation::OperationClass;
+use super::OperationClass;
 use crate::unit::CacheMode;
 use lunar_block::{DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;

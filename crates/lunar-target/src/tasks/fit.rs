@@ -1,13 +1,14 @@
 //! Adaptation of a plan to the data that the initiator announced: how much it sends and has room
 //! for.
 
+use lunar_scsi::commands::ListKind;
 use lunar_scsi::plan::{Compare, Pattern, Plan};
 use lunar_scsi::sense::Sense;
 
 /// Cuts open-ended parameter lists, which contain their own length, to the announced length.
 pub(super) fn end_where_announced(plan: &mut Plan, expected: u64) {
     if let Plan::Parameters { bytes, parked } = plan
-        && parked.is_open_ended()
+        && parked.kind() == ListKind::OpenEnded
     {
         *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
     }

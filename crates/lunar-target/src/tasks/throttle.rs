@@ -143,7 +143,7 @@ impl Tasks {
         if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(&unit.quota) {
             return GO; // the usual case: no limits
         }
-        let Some(cost) = cost(plan, unit) else { return GO };
+        let Some(cost) = cost(&task.cdb, plan, unit) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
             ThrottleStage::Paid(in_line) => {
                 *turn = ThrottleStage::Paid(in_line);

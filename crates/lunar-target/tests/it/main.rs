@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
 mod administer;
-mod at_hand;
 mod attentions;
 mod bookkeeping;
 mod catalogue;
@@ -15,6 +14,7 @@ mod exclusive;
 mod failed_logins;
 mod fairness;
 mod hang;
+mod immediate;
 mod joining;
 mod judged_again;
 mod level_two;

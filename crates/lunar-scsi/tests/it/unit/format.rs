@@ -2,6 +2,7 @@
 
 use crate::unit::sanitize::begin;
 use crate::unit::support::{A, Bench, blocks, options};
+use lunar_scsi::commands::ListKind;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::sense::Sense;
@@ -21,7 +22,7 @@ fn plan(work: OperationWork, immediate: bool) -> Result<Plan, Refusal> {
 fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
     match bench.plan(&[0x04, flags, 0, 0, 0, 0]) {
         Plan::Parameters { bytes, parked } => {
-            assert!(bytes as usize >= list.len() && parked.is_open_ended());
+            assert!(bytes as usize >= list.len() && parked.kind() == ListKind::OpenEnded);
             let port = crate::unit::support::port();
             bench.unit.resume(A, &Context::new(&[], &port), parked, list)
         }

@@ -7,13 +7,13 @@ use lunar_target::LunOptions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-/// A disk in memory that counts its operations; `has_at_hand` selects whether it completes them
+/// A disk in memory that counts its operations; `is_immediate` selects whether it completes them
 /// without waiting.
 #[derive(Debug)]
 struct Asked {
     memory: MemoryDevice,
-    has_at_hand: AtomicBool,
-    at_hand: AtomicUsize,
+    is_immediate: AtomicBool,
+    immediate: AtomicUsize,
     waiting: AtomicUsize,
 }
 
@@ -29,16 +29,16 @@ impl BlockDevice for Asked {
         self.memory.read(range, into)
     }
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.at_hand.fetch_add(1, SeqCst);
-        self.has_at_hand.load(SeqCst) && self.memory.try_read_now(range, into)
+        self.immediate.fetch_add(1, SeqCst);
+        self.is_immediate.load(SeqCst) && self.memory.try_read_now(range, into)
     }
     fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
         self.waiting.fetch_add(1, SeqCst);
         self.memory.write(at, from, fua)
     }
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        self.at_hand.fetch_add(1, SeqCst);
-        self.has_at_hand.load(SeqCst) && self.memory.try_write_now(range, from, durable)
+        self.immediate.fetch_add(1, SeqCst);
+        self.is_immediate.load(SeqCst) && self.memory.try_write_now(range, from, durable)
     }
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         self.memory.flush()
@@ -48,14 +48,14 @@ impl BlockDevice for Asked {
     }
 }
 
-/// Goal: a read or write tries the way without waiting once, and then waits only if that failed. A
+/// Goal: a read or write is tried without waiting once, and then waits only if that failed. A
 /// disk may need a system call for each try.
 #[test]
-fn a_disk_is_asked_at_hand_once() {
+fn a_disk_is_asked_for_an_immediate_transfer_once() {
     let device = Arc::new(Asked {
         memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap(),
-        has_at_hand: AtomicBool::new(true),
-        at_hand: AtomicUsize::new(0),
+        is_immediate: AtomicBool::new(true),
+        immediate: AtomicUsize::new(0),
         waiting: AtomicUsize::new(0),
     });
     let disk = Arc::<Asked>::clone(&device);
@@ -65,9 +65,9 @@ fn a_disk_is_asked_at_hand_once() {
         options.targets[0].luns = vec![LunOptions::new(0, unit)];
     });
     let mut raw = rig.log_in(1);
-    for (has_at_hand, waiting) in [(true, 0), (false, 1)] {
-        device.has_at_hand.store(has_at_hand, SeqCst);
-        let asked = || (device.at_hand.swap(0, SeqCst), device.waiting.swap(0, SeqCst));
+    for (is_immediate, waiting) in [(true, 0), (false, 1)] {
+        device.is_immediate.store(is_immediate, SeqCst);
+        let asked = || (device.immediate.swap(0, SeqCst), device.waiting.swap(0, SeqCst));
         raw.write_blocks(9, &[0x5a; 512]).unwrap();
         assert_eq!(asked(), (1, waiting), "a write");
         assert_eq!(raw.read_block(9).unwrap(), [0x5a; 512]);

@@ -1,4 +1,6 @@
-//! Kinds of commands that are counted separately.
+//! Classes of commands: by which they are counted, and by which limits charge them.
+
+use super::rows_of;
 
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -40,18 +42,10 @@ impl OperationClass {
 
     /// Kind by operation code, so that refused commands are counted by the operation they
     /// requested.
-    pub(crate) fn of(cdb: &[u8]) -> Self {
-        match cdb.first().copied().unwrap_or(0) {
-            0x08 | 0x28 | 0x88 | 0xa8 => Self::Read,
-            0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae | 0x8b | 0x9c => Self::Write,
-            0x35 | 0x91 => Self::Flush,
-            0x42 => Self::Unmap,
-            0x41 | 0x93 => Self::WriteSame,
-            0x89 => Self::CompareAndWrite,
-            0x2f | 0x8f | 0xaf => Self::Verify,
-            0x83 => Self::Copy,
-            _ => Self::Other,
-        }
+    #[inline]
+    pub fn of(cdb: &[u8]) -> Self {
+        let row = cdb.first().and_then(|opcode| rows_of(*opcode).first());
+        row.map_or(Self::Other, |row| row.class)
     }
 
     /// Name in metrics: `read`, `compare_and_write`.
@@ -70,14 +64,50 @@ impl OperationClass {
     }
 }
 
+/// Cost of a command where the commands of an initiator, or their data, are limited.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum QuotaClass {
+    /// Free: it moves no data of the medium, or is charged by other means.
+    Free,
+    /// A command that moves no data in advance.
+    Command,
+    /// A command, and the bytes of its blocks.
+    Once,
+    /// A command, and twice the bytes of its blocks: it reads and writes them.
+    Twice,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::COMMANDS;
+
+    /// Goal: each command of the table is charged for the data that it moves.
+    #[test]
+    fn names_and_costs_agree() {
+        for command in COMMANDS {
+            let expected = [
+                ("READ (", QuotaClass::Once),
+                ("WRITE (", QuotaClass::Once),
+                ("WRITE ATOMIC", QuotaClass::Once),
+                ("VERIFY", QuotaClass::Once),
+                ("PRE-FETCH", QuotaClass::Once),
+                ("WRITE AND", QuotaClass::Twice),
+                ("COMPARE AND", QuotaClass::Twice),
+                ("ORWRITE", QuotaClass::Twice),
+                ("WRITE SAME", QuotaClass::Command),
+                ("UNMAP", QuotaClass::Command),
+            ];
+            let expected = expected.iter().find(|(start, _)| command.name.starts_with(start));
+            let expected = expected.map_or(QuotaClass::Free, |(_, class)| *class);
+            assert_eq!(command.quota_class, expected, "{}", command.name);
+        }
+    }
 
     /// Goal: each command of the table has the kind of its name.
     #[test]
     fn names_and_kinds_agree() {
-        for command in lunar_scsi::commands::COMMANDS {
+        for command in COMMANDS {
             let name = command.name;
             let expected = [
                 ("READ (", OperationClass::Read),
@@ -95,6 +125,9 @@ mod tests {
             let expected = expected.iter().find(|(start, _)| name.starts_with(start));
             let expected = expected.map_or(OperationClass::Other, |(_, operation)| *operation);
             assert_eq!(OperationClass::of(&[command.opcode]), expected, "{name}");
+        }
+        for unknown in [&[][..], &[0x01], &[0xff, 0]] {
+            assert_eq!(OperationClass::of(unknown), OperationClass::Other);
         }
         assert!(OperationClass::ALL.iter().enumerate().all(|(at, each)| *each as usize == at));
     }
