@@ -1,7 +1,8 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
 use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
-use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Round, Sample};
+use super::results::{BenchRun, CellResult, Round, Sample};
+use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use lunar_load::Spread;
 
 /// One goal.

@@ -2,10 +2,11 @@
 
 use super::cells::NULL;
 use super::reasons;
-use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Profile};
+use super::results::{BenchRun, CellResult, Profile};
 use super::rivals::{self, CLOSE, RivalLead};
 use super::tables;
-use crate::markdown::table;
+use crate::bench::goal::{GoalOutcome, GoalVerdict};
+use crate::report::markdown::table;
 use lunar_load::report::{Column, Table, TableCell, size_text};
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
@@ -222,7 +223,7 @@ mod tests {
              50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange moved by 0 % (1 \
              rounds); a spinning thread had 98 % of its core.",
             "| lane | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | client \
-             busy |\n| --- | --: | --: | --: | --: | --: | --: | --: | --: |\n| lunar | 105000 \
+             busy |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n| lunar | 105000 \
              (105000 to 105000) | 430.1 | 10 | 40 | 80 | 0.952 | 100 | 50 |",
         ] {
             assert!(told.contains(line), "no {line:?} in\n{told}");
@@ -260,7 +261,7 @@ mod tests {
         for line in [
             "### rand-read-4Ki-32-tmpfs, lunar\n\nMissed: IOPS, 4 KiB random reads, depth 32, file \
              in tmpfs; 1.05 (1.05 to 1.05), wanted at least 4. ",
-            "Sampled for 2 s at 104000 IOPS.\n\n| where | samples | share |\n| --- | --: | --: |\n\
+            "Sampled for 2 s at 104000 IOPS.\n\n| where | samples | share |\n|---|--:|--:|\n\
              | kernel: files, reading | 600 | 60.0 % |\n| Lunar: a\\|b | 400 | 40.0 % |\n\
              | all | 1000 | 100.0 % |\n| busy: the target, of one core |  | 98.5 % |\n\
              | busy: the client (not sampled), of one core |  | - |\n\n[![Flame graph of \

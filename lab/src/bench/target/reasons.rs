@@ -2,7 +2,8 @@
 
 use super::cells::{LUNAR, NULL};
 use super::goals::{CPU_BY_NULL, FOUR_BY_ONE};
-use super::results::{BenchRun, CellResult, GoalVerdict, Profile, Sample};
+use super::results::{BenchRun, CellResult, Profile, Sample};
+use crate::bench::goal::GoalVerdict;
 
 /// Part of a profile that a null target does not have.
 const READING: &str = "kernel: files, reading";

@@ -1,9 +1,10 @@
 //! Renders a run for a terminal.
 
 use super::goals;
-use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, OUTCOMES, Profile, Share};
+use super::results::{BenchRun, CellResult, Profile, Share};
 use super::servers::Programs;
-use crate::bench::files;
+use crate::bench::goal::{GoalOutcome, GoalVerdict, OUTCOMES};
+use crate::system::files;
 use anyhow::Result;
 use lunar_load::report::{Column, Table, TableCell};
 use std::path::Path;

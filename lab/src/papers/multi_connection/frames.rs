@@ -7,7 +7,7 @@
 //! switched on.
 
 use super::{MultiConnection, end_with_this, own_url};
-use crate::lunar::release_binary;
+use crate::peers::lunar::release_binary;
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::report::{

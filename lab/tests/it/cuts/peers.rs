@@ -4,10 +4,10 @@ use crate::cuts::recorder::Recorder;
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::Url;
 use lunar_iscsi::text::{Digest, Offer};
-use lunar_lab::cutter::PduKind;
-use lunar_lab::istgt::{Istgt, IstgtOptions};
-use lunar_lab::scratch::Scratch;
-use lunar_lab::tgt::Tgt;
+use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
+use lunar_lab::peers::tgt::Tgt;
+use lunar_lab::system::scratch::Scratch;
+use lunar_lab::wire::cutter::PduKind;
 use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,

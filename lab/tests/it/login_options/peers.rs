@@ -6,9 +6,9 @@ use lunar_block::MemoryDevice;
 use lunar_initiator::Url;
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand};
 use lunar_iscsi::text::Offer;
-use lunar_lab::istgt::{Istgt, IstgtOptions};
-use lunar_lab::scratch::Scratch;
-use lunar_lab::tgt::Tgt;
+use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
+use lunar_lab::peers::tgt::Tgt;
+use lunar_lab::system::scratch::Scratch;
 use lunar_target::{
     Access, ChapEntry, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
     ServerOptions, TargetOptions,

@@ -4,7 +4,7 @@
 use crate::power_cut::rig::{LOST, after_the_cut, kill, log_in, read_all, seeds};
 use crate::power_cut::states::{BLOCKS, REGISTER, keys, must_out, out, ready, serve};
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::{CallKind, PowerCutDisk};
 use lunar_testkit::raw::RawClient;
 use rustix::io::Errno;

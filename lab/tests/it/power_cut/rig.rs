@@ -1,9 +1,11 @@
 //! A server on a disk that loses its power.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::extended_copy::naa_designation;
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::PowerCutDisk;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
+use lunar_lab::wire::extended_copy::naa_designation;
 use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -51,6 +53,38 @@ impl Mode {
         let options = ["--cache", self.cache, "--io", self.io, "--block-size", &block];
         let whats = [path.as_str(), "--size", &size, "--name", TARGET];
         Lunar::serve(&[&whats[..], &options].concat())
+    }
+}
+
+/// A disk, and beside it a configuration and the socket of the API.
+pub struct Machine {
+    pub disk: PowerCutDisk,
+    beside: Scratch,
+}
+
+impl Machine {
+    pub fn new(name: &str) -> Result<Self> {
+        Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
+    }
+
+    /// Writes a configuration of one target with these lines for its LUNs; returns its path.
+    pub fn configuration(&self, luns: &str) -> Result<String> {
+        let api = self.api();
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
+             [[target]]\nname = \"{TARGET}\"\n{luns}"
+        );
+        self.beside.secret("lunar.toml", &text)
+    }
+
+    /// Runs `lunar ARGUMENTS` on the server's API, which must report success.
+    pub fn tell(&self, arguments: &[&str]) -> Result<String> {
+        let api = self.api();
+        must(&binary()?, &[arguments, &["--api", &api]].concat(), END_MAX)
+    }
+
+    fn api(&self) -> String {
+        format!("unix:{}", self.beside.path("api.sock"))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, read_all, seeds};
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
 //! Our initiator in this process, made of the parts of `lunar bench`.
 
 use super::Turn;
-use crate::bench::cores::{self, CLIENT_CORE};
+use crate::bench::INITIATOR;
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
 use crate::bench::target::rounds::on_a_thread;
+use crate::system::cores::{self, CLIENT_CORE};
 use anyhow::Result;
 use lunar_block::BlockDevice;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
@@ -31,7 +32,7 @@ pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
 
 async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     let url: Url = turn.portal.url.parse()?;
-    let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+    let mut options = SessionOptions::new(INITIATOR);
     options.connections = turn.lane.connections;
     // A lost connection is an error here, not a delay.
     options.recovery_seconds = 0;

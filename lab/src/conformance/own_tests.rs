@@ -1,7 +1,8 @@
 //! Table of our tests for features that libiscsi 1.19 does not test: the part `own` of
 //! CONFORMANCE.md.
 
-use std::fmt::Write;
+use crate::report::markdown::table;
+use lunar_load::report::{Column, Table, TableCell};
 
 /// Feature, section of the standard, and test: `crate::module::test`.
 pub const OWN_TESTS: &[(&str, &str, &str)] = &[
@@ -74,17 +75,19 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
 
 /// Returns the table in Markdown.
 pub fn markdown() -> String {
-    let mut text = String::from("| What | Standard | Test |\n|---|---|---|\n");
+    let columns = [("what", "What"), ("standard", "Standard"), ("test", "Test")];
+    let mut all = Table::new(columns.map(|(key, label)| Column::text(key, label)));
     for (what, standard, test) in OWN_TESTS {
-        writeln!(text, "| {what} | {standard} | `{test}` |").ok();
+        let test = format!("`{test}`");
+        all.row([TableCell::text(*what), TableCell::text(*standard), TableCell::text(test)]);
     }
-    text
+    table(&all)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rfc_requirements::tests::judge;
+    use crate::conformance::rfc_requirements::tests::judge;
     use anyhow::Result;
 
     /// Goal: every test that CONFORMANCE.md names exists.

@@ -16,7 +16,7 @@ mod connection;
 mod login;
 
 use self::connection::NullConnection;
-use crate::process::{ServerProcess, on_core};
+use crate::system::process::{ServerProcess, on_core};
 use anyhow::{Context, Result};
 use lunar_control::units::parse_size;
 use rustix::event::{PollFd, PollFlags, poll};

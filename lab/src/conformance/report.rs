@@ -1,12 +1,13 @@
 //! The libiscsi part of CONFORMANCE.md: written from a run of all profiles, and compared with one.
 
-use crate::faults::excuse;
-use crate::profiles::{ProfileRun, Suites};
-use crate::suite::{TestOutcome, TestResult};
+use super::faults::excuse;
+use super::profiles::{ProfileRun, Suites};
+use super::suite::{TestOutcome, TestResult};
+use crate::report::markdown;
 use anyhow::{Context, Result};
+use lunar_load::report::{Column, Table, TableCell};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 /// A test: its suite and its name.
 type Test = (String, String);
@@ -58,24 +59,29 @@ pub fn report(runs: &[ProfileRun]) -> String {
 }
 
 fn union_table(runs: &[ProfileRun]) -> String {
-    let mut text = String::from(
-        "| suite | tests | covered | by which profile | not covered, and the tool's line |\n\
-         |---|--:|--:|---|---|\n",
-    );
+    let mut all = Table::new([
+        Column::text("suite", "suite"),
+        Column::number("tests", "tests"),
+        Column::number("covered", "covered"),
+        Column::text("profiles", "by which profile"),
+        Column::text("lacking", "not covered, and the tool's line"),
+    ]);
     let union = union(runs);
     let mut left = &union[..];
     while let Some(((name, _), _)) = left.first() {
         let end = left.iter().position(|((suite, _), _)| suite != name).unwrap_or(left.len());
         let (suite, rest) = left.split_at(end);
-        union_row(&mut text, name, suite, runs);
+        all.row(union_row(name, suite, runs));
         left = rest;
     }
     let covered = union.iter().filter(|(_, by)| by.is_some()).count();
-    writeln!(text, "| **all** | {} | {covered} | | |", union.len()).ok();
-    text
+    let counts = [union.len(), covered].map(|count| TableCell::count(count as u64));
+    let [tests, covered] = counts;
+    all.row([TableCell::text("**all**"), tests, covered, TableCell::text(""), TableCell::text("")]);
+    markdown::table(&all)
 }
 
-fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs: &[ProfileRun]) {
+fn union_row(name: &str, tests: &[(Test, Option<&str>)], runs: &[ProfileRun]) -> [TableCell; 5] {
     let mut by: Vec<(&str, usize)> = Vec::new();
     for profile in tests.iter().filter_map(|(_, by)| *by) {
         match by.iter_mut().find(|(name, _)| *name == profile) {
@@ -88,14 +94,13 @@ fn union_row(text: &mut String, name: &str, tests: &[(Test, Option<&str>)], runs
     let lacking = tests.iter().filter(|(_, by)| by.is_none());
     let lacking: Vec<String> =
         lacking.map(|(test, _)| format!("{}: {}", test.1, best_line(test, runs))).collect();
-    writeln!(
-        text,
-        "| {name} | {} | {covered} | {} | {} |",
-        tests.len(),
-        by.join(", "),
-        lacking.join("<br>")
-    )
-    .ok();
+    [
+        TableCell::text(name),
+        TableCell::count(tests.len() as u64),
+        TableCell::count(covered as u64),
+        TableCell::text(by.join(", ")),
+        TableCell::text(lacking.join("<br>")),
+    ]
 }
 
 /// Returns the tool's line from the profile with the best result: one that ran the test, rather
@@ -115,25 +120,24 @@ fn one_cell(note: &str) -> String {
 }
 
 fn profile_table(runs: &[ProfileRun]) -> String {
-    let mut text = String::from("| profile | `lunar` | tool | suites |");
-    for (_, name) in TestOutcome::NAMES {
-        write!(text, " {name} |").ok();
-    }
-    write!(text, "\n|---|---|---|---|{}\n", "--:|".repeat(TestOutcome::NAMES.len())).ok();
+    let columns = [("profile", "profile"), ("line", "`lunar`"), ("tool", "tool")];
+    let columns = columns.into_iter().chain([("suites", "suites")]);
+    let outcomes = TestOutcome::NAMES.map(|(_, name)| Column::number(name, name));
+    let columns = columns.map(|(key, label)| Column::text(key, label)).chain(outcomes);
+    let mut all = Table::new(columns);
     for ProfileRun { profile, results } in runs {
         let suites = match profile.suites {
             Suites::All => "all".into(),
             Suites::Only(names) => names.join(", "),
         };
-        let (name, line, tool) = (profile.name, profile.command_line(), profile.tool.join(" "));
-        write!(text, "| {name} | `{line}` | {tool} | {suites} |").ok();
+        let line = format!("`{}`", profile.command_line());
+        let texts = [profile.name.to_owned(), line, profile.tool.join(" "), suites];
         let totals = totals(results);
-        for (outcome, _) in TestOutcome::NAMES {
-            write!(text, " {} |", totals.get(&outcome).copied().unwrap_or_default()).ok();
-        }
-        text.push('\n');
+        let count = |outcome| totals.get(&outcome).copied().unwrap_or_default() as u64;
+        let counts = TestOutcome::NAMES.map(|(outcome, _)| TableCell::count(count(outcome)));
+        all.row(texts.map(TableCell::text).into_iter().chain(counts));
     }
-    text
+    markdown::table(&all)
 }
 
 /// Counts the tests of each outcome.
@@ -146,9 +150,9 @@ pub fn totals(results: &[TestResult]) -> BTreeMap<TestOutcome, usize> {
 }
 
 fn exceptions_table(runs: &[ProfileRun]) -> String {
-    let mut text = String::from(
-        "| profile | suite | outcome | tests | the tool's line |\n|---|---|---|---|---|\n",
-    );
+    let columns = ["profile", "suite", "outcome", "tests"].map(|name| (name, name));
+    let columns = columns.into_iter().chain([("line", "the tool's line")]);
+    let mut all = Table::new(columns.map(|(key, label)| Column::text(key, label)));
     for ProfileRun { profile, results } in runs {
         let mut groups: Vec<(&TestResult, Vec<&str>)> = Vec::new();
         for result in results.iter().filter(|result| result.outcome != TestOutcome::Passed) {
@@ -161,11 +165,12 @@ fn exceptions_table(runs: &[ProfileRun]) -> String {
             }
         }
         for (TestResult { suite, outcome, note, .. }, tests) in groups {
-            let (name, tests, note) = (profile.name, tests.join(", "), one_cell(note));
-            writeln!(text, "| {name} | {suite} | {outcome} | {tests} | {note} |").ok();
+            let (name, outcome) = (profile.name.to_owned(), outcome.to_string());
+            let cells = [name, suite.clone(), outcome, tests.join(", "), one_cell(note)];
+            all.row(cells.map(TableCell::text));
         }
     }
-    text
+    markdown::table(&all)
 }
 
 /// Results in a committed report.

@@ -1,7 +1,7 @@
 //! Tests with reports of made-up runs.
 
 use super::*;
-use crate::profiles::PROFILES;
+use crate::conformance::profiles::PROFILES;
 
 fn result(suite: &str, test: &str, outcome: TestOutcome, note: &str) -> TestResult {
     let (suite, test, note) = (suite.into(), test.into(), note.into());

@@ -1,6 +1,6 @@
 //! Outcomes that are caused by the tool itself, each with its reason.
 
-use crate::suite::{TestOutcome, TestResult};
+use super::suite::{TestOutcome, TestResult};
 use std::fmt::Write;
 
 /// One excused outcome.

@@ -1,9 +1,9 @@
 //! Debian's istgt as a peer: a target for our initiator. Used for plain login and I/O only;
 //! SendTargets sends it into an endless loop, and a command past its end blocks the session.
 
-use crate::ports::free_port;
-use crate::process::ServerProcess;
-use crate::scratch::Scratch;
+use crate::system::ports::free_port;
+use crate::system::process::ServerProcess;
+use crate::system::scratch::Scratch;
 use anyhow::Result;
 use std::time::Duration;
 

@@ -142,7 +142,7 @@ pub fn pinned(core: Option<u16>, program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Starts a program in a process group of its own; the kernel kills it when this process ends.
-pub(crate) fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
+fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
     Command::new("setpriv")
         .args(["--pdeathsig", "KILL", "--", program])
         .args(arguments)
@@ -164,7 +164,7 @@ fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 }
 
 /// Waits for `child`; kills its whole group when `limit` is over.
-pub(crate) fn wait(child: &mut Child, limit: Duration) -> Result<End> {
+fn wait(child: &mut Child, limit: Duration) -> Result<End> {
     let until = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -283,11 +283,7 @@ impl ServerProcess {
     /// # Errors
     /// The process has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(&path).context(path)?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kilobytes = line.and_then(|line| line.split_whitespace().next());
-        Ok(kilobytes.context("no VmRSS")?.parse::<u64>()? * 1024)
+        status_bytes(self.id(), "VmRSS:")
     }
 
     /// Returns the number of bytes that its threads of this name wrote by write(2), pwrite(2) and
@@ -334,6 +330,20 @@ impl ServerProcess {
     pub fn open_files(&self) -> Result<usize> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
     }
+}
+
+/// Returns a size of a process' memory: `VmRSS:`, the resident part, or `VmHWM:`, its peak.
+/// proc_pid_status(5).
+///
+/// # Errors
+/// The process has ended.
+pub fn status_bytes(pid: u32, field: &str) -> Result<u64> {
+    let path = format!("/proc/{pid}/status");
+    let status = std::fs::read_to_string(&path).context(path)?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next());
+    let kilobytes = kilobytes.with_context(|| format!("no {field} it has ended"))?;
+    Ok(kilobytes.parse::<u64>()? * 1024)
 }
 
 impl Drop for ServerProcess {

@@ -1,9 +1,11 @@
-//! The guest that runs LIO: its start, console and end.
+//! LIO, the target of the Linux kernel, in a QEMU guest (lab/kernel): its start, console and end.
 
-use super::kernel_log::{KernelReport, reports};
-use crate::ports::free_port;
-use crate::process::{End, ServerProcess};
-use crate::scratch::Scratch;
+pub mod kernel_log;
+
+use self::kernel_log::{KernelReport, reports};
+use crate::system::ports::free_port;
+use crate::system::process::{End, ServerProcess};
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs::File;
 use std::net::TcpStream;

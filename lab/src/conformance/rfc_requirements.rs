@@ -7,7 +7,8 @@ mod service;
 mod text;
 mod transfer;
 
-use std::fmt::Write;
+use crate::report::markdown;
+use lunar_load::report::{Column, Table, TableCell};
 
 /// Party that a rule binds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,8 +49,13 @@ pub fn all() -> Vec<&'static Must> {
 
 /// Returns the table in Markdown.
 pub fn markdown() -> String {
-    let mut text = String::from("| Rule | RFC 7143 | Binds | What it says | Shown by |\n");
-    text += "|--:|---|---|---|---|\n";
+    let mut table = Table::new([
+        Column::number("rule", "Rule"),
+        Column::text("rfc", "RFC 7143"),
+        Column::text("role", "Binds"),
+        Column::text("says", "What it says"),
+        Column::text("tests", "Shown by"),
+    ]);
     for Must { number, sections, role, rule, tests } in all() {
         let role = match role {
             RequiredRole::Target => "target",
@@ -57,10 +63,15 @@ pub fn markdown() -> String {
             RequiredRole::Both => "both",
         };
         let tests: Vec<String> = tests.iter().map(|test| format!("`{test}`")).collect();
-        let tests = tests.join("<br>");
-        writeln!(text, "| {number} | {sections} | {role} | {rule} | {tests} |").ok();
+        table.row([
+            TableCell::count((*number).into()),
+            TableCell::text(*sections),
+            TableCell::text(role),
+            TableCell::text(*rule),
+            TableCell::text(tests.join("<br>")),
+        ]);
     }
-    text
+    markdown::table(&table)
 }
 
 #[cfg(test)]

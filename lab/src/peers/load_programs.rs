@@ -1,7 +1,7 @@
-//! The two clients, each a process of its own.
+//! Load generators as processes of their own: `lunar bench`, and one on libiscsi (lab/libiscsi).
 
-use crate::lunar::release_binary;
-use crate::process::pinned;
+use crate::peers::lunar::release_binary;
+use crate::system::process::pinned;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -137,18 +137,29 @@ fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
 
 /// Builds the generator beside this program.
 fn build() -> Result<PathBuf> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
     let own = std::env::current_exe()?;
     let into = own.parent().context("a folder for builds")?.join("libiscsi-load");
+    build_generator(&into, &["-O2", "-Wall", "-Wextra"])?;
+    Ok(into)
+}
+
+/// Builds the generator on libiscsi with these options of `cc`.
+///
+/// # Errors
+/// The compiler or the library is missing, or the source does not compile.
+pub fn build_generator(into: &Path, options: &[&str]) -> Result<()> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
     let output = Command::new("cc")
-        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-o"])
-        .arg(&into)
+        .arg("-std=c11")
+        .args(options)
+        .arg("-o")
+        .arg(into)
         .args([source, "-liscsi"])
         .output()
         .context("running cc: apt-get install gcc libc6-dev libiscsi-dev")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "cc {source} (apt-get install libiscsi-dev):\n{said}");
-    Ok(into)
+    Ok(())
 }
 
 #[cfg(test)]

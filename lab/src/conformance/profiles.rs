@@ -1,9 +1,9 @@
 //! Disks that the libiscsi suite runs against, each for the tests that another kind of disk skips.
 //! They differ only in public options of `lunar` and of the tool.
 
-use crate::lunar::Lunar;
-use crate::scratch::Scratch;
-use crate::suite::{Suite, TestOutcome, TestResult, run_suite, suites};
+use super::suite::{Suite, TestOutcome, TestResult, run_suite, suites};
+use crate::peers::lunar::Lunar;
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,7 +4,7 @@
 //! tool counts a skipped test as passed, and a test may print `[FAILED]` and still count as passed:
 //! this module detects both.
 
-use crate::process::{End, Finished, must, run};
+use crate::system::process::{End, Finished, must, run};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::Duration;

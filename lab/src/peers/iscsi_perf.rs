@@ -1,12 +1,9 @@
-//! Debian's iscsi-perf: reads only, prints rates.
+//! Debian's `iscsi-perf` (of libiscsi): a load generator that only reads and prints rates.
 
-use super::Turn;
-use crate::bench::cores::CLIENT_CORE;
-use crate::bench::target::results::Sample;
-use crate::process::pinned;
+use crate::system::process::pinned;
 use anyhow::{Context, Result, ensure};
-use lunar_load::{AccessPattern, ListeningProcess};
-use std::process::{Child, Command, Stdio};
+use lunar_load::ListeningProcess;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 /// Block size that iscsi-perf counts in: all contestants serve blocks of this size.
@@ -16,47 +13,45 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Time that it may take beyond its measured time.
 const OVERTIME: Duration = Duration::from_secs(30);
 
-/// Runs one turn: iscsi-perf has no warm-up and runs for whole seconds, so the second value is 1.
+/// Work of iscsi-perf, which has no warm-up.
+pub struct PerfRequest<'a> {
+    pub url: &'a str,
+    pub is_random: bool,
+    pub io_bytes: u32,
+    pub depth: u16,
+    pub seconds: u32,
+}
+
+/// Measurements of iscsi-perf.
+pub struct PerfResult {
+    pub iops: f64,
+    /// Share of a core that it used; `None`: it ended too soon.
+    pub busy: Option<f64>,
+}
+
+/// Runs iscsi-perf, on one processor core if one is named.
 ///
 /// # Errors
 /// The program fails, or prints text that cannot be parsed.
-pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
-    let seconds = turn.times.measured.as_secs_f64().ceil().max(1.0);
-    let core = (!turn.cell.is_shared).then_some(CLIENT_CORE);
-    let mut command = in_lines(pinned(core, "iscsi-perf"));
-    command.args(["-t", &seconds.to_string()]);
-    command.args(["-m", &turn.cell.depth.to_string()]);
-    command.args(["-b", &(turn.cell.io_bytes / BLOCK_BYTES).to_string()]);
-    if turn.cell.pattern == AccessPattern::RandomRead {
+pub fn run(core: Option<u16>, request: &PerfRequest<'_>) -> Result<PerfResult> {
+    let mut command = pinned(core, "iscsi-perf");
+    command.args(["-t", &request.seconds.to_string()]);
+    command.args(["-m", &request.depth.to_string()]);
+    command.args(["-b", &(request.io_bytes / BLOCK_BYTES).to_string()]);
+    if request.is_random {
         command.arg("-r");
     }
-    let child = command
-        .arg(&turn.portal.url)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("starting iscsi-perf: apt-get install libiscsi-bin")?;
-    let (child, busy) = watch(child, Duration::from_secs_f64(seconds) + OVERTIME)?;
+    // Without a terminal, so that it cannot prompt.
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.arg(request.url).spawn();
+    let child = child.context("starting iscsi-perf: apt-get install libiscsi-bin")?;
+    let (child, busy) = watch(child, Duration::from_secs(request.seconds.into()) + OVERTIME)?;
     let output = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "iscsi-perf: {}: {said}", output.status);
-    let iops = average(&String::from_utf8_lossy(&output.stdout)).with_context(|| {
-        format!("iscsi-perf told no average: {}", String::from_utf8_lossy(&output.stdout))
-    })?;
-    let sample = Sample {
-        iops,
-        bytes_per_second: iops * f64::from(turn.cell.io_bytes),
-        client_busy: busy,
-        ..Sample::default()
-    };
-    // The processor time of the target covers whole seconds.
-    Ok((sample, seconds / turn.times.measured.as_secs_f64()))
-}
-
-/// Runs the program in its own process group and without a terminal, so that it cannot prompt.
-fn in_lines(mut command: Command) -> Command {
-    command.stdin(Stdio::null());
-    command
+    let told = String::from_utf8_lossy(&output.stdout);
+    let iops = average(&told).with_context(|| format!("iscsi-perf told no average: {told}"))?;
+    Ok(PerfResult { iops, busy })
 }
 
 /// Waits until the program has ended; returns its processor use.

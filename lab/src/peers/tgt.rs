@@ -1,9 +1,9 @@
 //! Debian's tgt as a peer: a target for our initiator, a yardstick for the runner, and a rival in
 //! measurements.
 
-use crate::ports::free_port;
-use crate::process::{self, ServerProcess, on_core};
-use crate::scratch::Scratch;
+use crate::system::ports::free_port;
+use crate::system::process::{self, ServerProcess, on_core};
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result};
 use std::time::{Duration, Instant};
 

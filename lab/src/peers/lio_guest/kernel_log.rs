@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     /// Console of a guest whose LIO closed a session on a wrong data digest: both known warnings.
-    const KNOWN: &str = include_str!("../../../testdata/lio-known-faults.log");
+    const KNOWN: &str = include_str!("../../../../testdata/lio-known-faults.log");
 
     fn names(console: &str) -> Vec<Option<&'static str>> {
         reports(console).iter().map(|report| report.known).collect()

@@ -1,6 +1,6 @@
 //! Our own binary, built by cargo, as a server on a free port.
 
-use crate::process::{End, ServerProcess, must, on_core};
+use crate::system::process::{End, ServerProcess, must, on_core};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};

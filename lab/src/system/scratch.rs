@@ -1,5 +1,6 @@
 //! A folder for one test, removed when the test ends.
 
+use crate::random::pattern;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -81,34 +82,4 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         drop(std::fs::remove_dir_all(&self.folder));
     }
-}
-
-/// Pseudo-random numbers (splitmix64), the same for the same seed.
-pub struct Random(pub u64);
-
-impl Random {
-    /// Returns the next number.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// Returns a number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next_u64() % end
-    }
-}
-
-/// Returns `bytes` bytes that `seed` determines.
-pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let mut random = Random(seed);
-    let mut data = Vec::with_capacity(bytes + 8);
-    while data.len() < bytes {
-        data.extend_from_slice(&random.next_u64().to_be_bytes());
-    }
-    data.truncate(bytes);
-    data
 }

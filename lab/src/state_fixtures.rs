@@ -1,8 +1,8 @@
 //! State of a unit on disk, made by the real binary: fixtures of released versions, and those of
 //! this build to compare them with. docs/formats.md describes every byte.
 
-use crate::lunar::Lunar;
-use crate::scratch::Scratch;
+use crate::peers::lunar::Lunar;
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;

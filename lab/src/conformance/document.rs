@@ -1,6 +1,7 @@
 //! CONFORMANCE.md: its prose is `conformance.template.md`, everything else comes from the code
 //! or, for the libiscsi suite, from a run.
 
+use crate::report::sections::marked;
 use anyhow::{Context, Result, ensure};
 
 /// Name of the part that a run of the suite writes.
@@ -14,15 +15,15 @@ pub const FROM_CODE: &[(&str, Writer)] = &[
     ("commands", lunar_scsi::commands::markdown),
     ("vpd", lunar_scsi::vpd::markdown),
     ("mode", lunar_scsi::mode::markdown),
-    ("faults", crate::faults::markdown),
-    ("own", crate::own_tests::markdown),
+    ("faults", super::faults::markdown),
+    ("own", super::own_tests::markdown),
     ("management", lunar_iscsi::pdu::management_markdown),
     ("keys", lunar_iscsi::text::markdown),
-    ("musts", crate::rfc_requirements::markdown),
+    ("musts", super::rfc_requirements::markdown),
     ("log", lunar_scsi::log::markdown),
 ];
 
-const TEMPLATE: &str = include_str!("../conformance.template.md");
+const TEMPLATE: &str = include_str!("../../conformance.template.md");
 
 /// Path of the document.
 pub const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../CONFORMANCE.md");
@@ -56,41 +57,13 @@ pub fn render(suite: &str) -> Result<String> {
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
     let place = format!("<!-- part: {part} -->\n");
     ensure!(document.matches(&place).count() == 1, "the template needs one line {place}");
-    let (begin, end) = marks(part);
-    Ok(document.replace(&place, &format!("{begin}\n{}\n{end}\n", text.trim())))
-}
-
-fn marks(part: &str) -> (String, String) {
-    (format!("<!-- {part}: begin -->"), format!("<!-- {part}: end -->"))
-}
-
-/// Returns a part of the document, without its marks.
-///
-/// # Errors
-/// The marks are missing.
-pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
-    let (begin, end) = marks(part);
-    let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
-    let to = document.find(&end).with_context(|| format!("no line {end}"))?;
-    Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
-}
-
-/// Replaces a part of a document, whose marks stay.
-///
-/// # Errors
-/// The marks are missing.
-pub fn replaced(document: &str, part: &str, text: &str) -> Result<String> {
-    let old = section(document, part)?;
-    let (begin, end) = marks(part);
-    let marked = |inner: &str| format!("{begin}\n{inner}\n{end}");
-    let old = marked(old);
-    ensure!(document.matches(&old).count() == 1, "the marks of {part} enclose more than that");
-    Ok(document.replace(&old, &marked(text.trim())))
+    Ok(document.replace(&place, &format!("{}\n", marked(part, text))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::sections::section;
 
     /// Goal: CONFORMANCE.md matches template and code; `make conformance-tables` writes it.
     /// Method: generates it again with the committed results of the suite, which take minutes to

@@ -4,8 +4,6 @@
 //! The client, qemu's `nfs://`, uses version 3 and finds the server by the port mapper at port 111,
 //! which nfs-ganesha also requires; in the namespace that port is free.
 
-use super::files::{Disk, Room, make_folder};
-use super::qemu::Qemu;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -48,17 +46,19 @@ EXPORT {
 }
 ";
 
-/// A server with one file, killed when dropped.
+/// A server of one folder, killed when dropped.
 #[derive(Debug)]
-pub(super) struct NfsServer {
+pub struct NfsServer {
     child: Child,
     pid: u32,
-    pub(super) disk: Disk,
 }
 
 impl NfsServer {
-    /// Starts the server with a new file.
-    pub(super) async fn start(room: &Room) -> Result<Self> {
+    /// Checks that a server can be started here.
+    ///
+    /// # Errors
+    /// This process is not root, or a program is missing.
+    pub fn check() -> Result<()> {
         ensure!(
             rustix::process::geteuid().is_root(),
             "nfs-ganesha is started by root only (run this as root, or name a directory of a \
@@ -68,16 +68,22 @@ impl NfsServer {
             let is_there = is_installed(program);
             ensure!(is_there, "{program} is not installed (apt-get install {package})");
         }
-        let folder = room.folder.join("nfs");
+        Ok(())
+    }
+
+    /// Exports `folder`, which also holds the server's own files.
+    ///
+    /// # Errors
+    /// See [`check`](Self::check); or the server does not start.
+    pub async fn start(folder: &Path) -> Result<Self> {
+        Self::check()?;
         let failed = || format!("cannot write to {}", folder.display());
-        make_folder(&folder).with_context(failed)?;
         std::fs::write(folder.join("ganesha.conf"), CONFIGURATION).with_context(failed)?;
-        let disk = room.disk_in(&folder, "nfs.img")?;
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .args(["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--"])
             .args(["sh", "-c", SCRIPT, "sh"])
-            .arg(&folder)
+            .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -85,19 +91,23 @@ impl NfsServer {
             .spawn()
             .context("cannot start nfs-ganesha")?;
         let pid = child.id().context("nfs-ganesha ended at once")?;
-        let mut server = Self { child, pid, disk };
+        let mut server = Self { child, pid };
         server.wait_until_ready(&folder.join("ganesha.log")).await?;
         Ok(server)
     }
 
-    /// A `nfs://` client of qemu for the file.
-    pub(super) fn client(&self) -> Qemu {
-        let name = self.disk.path.file_name().unwrap_or_default().to_string_lossy();
-        Qemu::in_network_of(self.pid, format!("nfs://127.0.0.1/run/export/{name}"))
+    /// Returns the URL of a file in the folder, for clients in the server's network namespace.
+    pub fn url(&self, name: &str) -> String {
+        format!("nfs://127.0.0.1/run/export/{name}")
+    }
+
+    /// Returns the number of a process in the server's network namespace.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Stops the server, after its clients have ended.
-    pub(super) async fn stop(mut self) {
+    pub async fn stop(mut self) {
         drop(self.child.kill().await);
     }
 

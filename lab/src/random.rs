@@ -1,0 +1,40 @@
+//! Pseudo-random numbers, the same for the same seed.
+
+use lunar_load::split_mix_64;
+
+/// A sequence of numbers that its seed determines (SplitMix64).
+pub struct Random {
+    seed: u64,
+    /// Number of values returned so far.
+    count: u64,
+}
+
+impl Random {
+    /// Creates the sequence of a seed.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, count: 0 }
+    }
+
+    /// Returns the next number.
+    pub fn next_u64(&mut self) -> u64 {
+        let number = split_mix_64(self.seed, self.count);
+        self.count += 1;
+        number
+    }
+
+    /// Returns a number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next_u64() % end
+    }
+}
+
+/// Returns `bytes` bytes that `seed` determines.
+pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        data.extend_from_slice(&random.next_u64().to_be_bytes());
+    }
+    data.truncate(bytes);
+    data
+}
