@@ -1,9 +1,10 @@
 //! One scene: a load through the relay on one target, and cuts at every kind of PDU.
 
 use crate::cuts::load::{DISK_BLOCKS, Deeds, Hand, Load, verify};
-use crate::cuts::peers::{Keys, Peer, Who};
+use crate::cuts::peers::{Keys, Peer};
 use crate::cuts::recorder::Account;
 use crate::cuts::sampler::Sampler;
+use crate::targets::Who;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
 use lunar_iscsi::text::Digest;

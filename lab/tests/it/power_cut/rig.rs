@@ -17,12 +17,9 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// for.
 pub const LOST: &str = "NOT KEPT";
 
-/// Returns the seeds: a few, or `LUNAR_SEEDS` of them.
+/// Returns the seeds: a few, or one for each 20 of `LUNAR_SEEDS`.
 pub fn seeds(few: u64) -> std::ops::Range<u64> {
-    let asked = std::env::var("LUNAR_SEEDS").ok().and_then(|count| count.parse().ok());
-    // A seed starts servers here, while in other tests it only runs a state machine.
-    const OF_ASKED: u64 = 20;
-    0..asked.map_or(few, |asked: u64| (asked / OF_ASKED).max(few))
+    lunar_lab::random::seeds(few, 20)
 }
 
 /// Options of a served disk.
