@@ -5,10 +5,10 @@ use crate::bench::goal::Bound::{self, AtLeast, AtMost};
 use crate::bench::goal::GoalVerdict;
 use crate::peers::lunar::{Lunar, release_binary};
 use crate::system::files::{self, TemporaryFolder};
+use crate::system::process::raise_open_files;
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use lunar_load::Spread;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,6 +22,8 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:scale";
 const AT_ONCE: usize = 32;
 /// Time that sessions rest before the server's memory is read.
 const REST: Duration = Duration::from_secs(1);
+/// Open files besides those of the sessions.
+const OPEN_FILES_RESERVED: usize = 1024;
 /// Goals.
 const SESSION_BYTES_MAX: f64 = 32.0 * 1024.0;
 const LOGINS_MIN: f64 = 1000.0;
@@ -71,7 +73,8 @@ impl ScaleBench {
     pub fn run(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let program = release_binary()?;
-        raise_open_files(self.sessions.into())?;
+        let wanted = self.sessions as usize + OPEN_FILES_RESERVED;
+        ensure!(raise_open_files() >= wanted, "{wanted} open files are needed (ulimit -n)");
         let mut goals = Vec::new();
         for measure in [Self::starts, Self::luns, Self::logins, Self::sessions] {
             for goal in measure(self, &runtime, &program)? {
@@ -167,18 +170,6 @@ fn serve(program: &Path, config: &Config) -> Result<Lunar> {
     let (program, config) = (program.to_str(), config.path());
     let (program, config) = program.zip(config.to_str()).context("paths in UTF-8")?;
     Lunar::start_by(&[], program, &["target", "--config", config])
-}
-
-/// Raises the number of files that this process, and those it starts, may open by this many.
-fn raise_open_files(more: u64) -> Result<()> {
-    const OTHERS: u64 = 1024;
-    let wanted = more + OTHERS;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_some_and(|current| current < wanted) {
-        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })
-            .with_context(|| format!("{wanted} open files (ulimit -n)"))?;
-    }
-    Ok(())
 }
 
 async fn log_in(url: &Url) -> Result<Initiator> {

@@ -1,5 +1,6 @@
 //! Files used by benchmarks, and the file systems below them.
 
+use super::process;
 use anyhow::{Context, Result};
 use lunar_block::output_file;
 use std::fs::{DirBuilder, File};
@@ -65,9 +66,8 @@ fn remove_left(directory: &Path) {
         let name = entry.file_name();
         let rest = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
         let owner = rest.and_then(|rest| rest.split_once('-')).map(|(owner, _)| owner);
-        let is_left = owner.is_some_and(|owner| {
-            owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists()
-        });
+        let owner = owner.and_then(|owner| owner.parse().ok());
+        let is_left = owner.is_some_and(|owner| !process::exists(owner));
         if is_left {
             remove(&entry.path());
             // State beside a file may exist after the file is gone.

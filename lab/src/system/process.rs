@@ -1,7 +1,9 @@
 //! Programs under a time limit, and servers that end with their test.
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
+};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -139,6 +141,21 @@ pub fn pinned(core: Option<u16>, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(first);
     command.args(rest).arg(program);
     command
+}
+
+/// True while there is a process with this number.
+pub fn exists(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Raises the number of files that this process, and those it starts, may have open to its maximum;
+/// returns the number.
+pub fn raise_open_files() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    // The limit stays unchanged if the system refuses.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit).unwrap_or(usize::MAX)
 }
 
 /// Starts a program in a process group of its own; the kernel kills it when this process ends.

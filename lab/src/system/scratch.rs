@@ -1,5 +1,6 @@
 //! A folder for one test, removed when the test ends.
 
+use super::process;
 use crate::random::pattern;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -35,14 +36,12 @@ impl Scratch {
     /// True if this is the scratch folder of a process that has ended.
     pub fn is_left_over(folder: &Path) -> bool {
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let mut parts = name.rsplit('-');
-        let (number, process) = (parts.next(), parts.next().unwrap_or_default());
-        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let mut parts = name.rsplit('-').map(|part| part.parse::<u32>().ok());
+        let (number, process) = (parts.next().flatten(), parts.next().flatten());
         folder.parent() == Some(&std::env::temp_dir())
             && name.starts_with("lunar-")
-            && number.is_some_and(is_number)
-            && is_number(process)
-            && !Path::new("/proc").join(process).exists()
+            && number.is_some()
+            && process.is_some_and(|process| !process::exists(process))
     }
 
     /// Returns its path.

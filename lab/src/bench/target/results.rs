@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Ground};
 use crate::bench::goal::GoalVerdict;
-use lunar_load::Spread;
+use lunar_load::{Latency, Spread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -25,6 +25,21 @@ pub struct Sample {
     pub target_busy: Option<f64>,
     /// Processor time of the client for each second; `None`: not known.
     pub client_busy: Option<f64>,
+}
+
+impl Sample {
+    /// Creates a sample from the times of all requests.
+    pub fn of(latency: &Latency, iops: f64, bytes_per_second: f64) -> Self {
+        let percentile = |part| Some(latency.percentile(part).as_nanos() as f64 / 1e3);
+        Self {
+            iops,
+            bytes_per_second,
+            p50_us: percentile(50.0),
+            p99_us: percentile(99.0),
+            p99_9_us: percentile(99.9),
+            ..Self::default()
+        }
+    }
 }
 
 /// Measurements of raw TCP in one round.

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Alignment of addresses that `O_DIRECT` requires, on any disk of today.
 const ALIGNMENT: usize = 4096;
@@ -88,18 +88,9 @@ impl<'a> Reader<'a> {
         measured.and(drained)?;
         let spent = lunar_load::processor_time().saturating_sub(spent).as_secs_f64();
         let iops = latency.count() as f64 / turn.times.measured.as_secs_f64();
-        let percentile = |part| {
-            let time: Duration = latency.percentile(part);
-            Some(time.as_nanos() as f64 / 1e3)
-        };
         Ok(Sample {
-            iops,
-            bytes_per_second: iops * f64::from(self.io_bytes),
-            p50_us: percentile(50.0),
-            p99_us: percentile(99.0),
-            p99_9_us: percentile(99.9),
             client_busy: Some(spent / begin.elapsed().as_secs_f64()),
-            ..Sample::default()
+            ..Sample::of(&latency, iops, iops * f64::from(self.io_bytes))
         })
     }
 
@@ -175,6 +166,7 @@ mod tests {
     use crate::bench::target::clients::Times;
     use crate::bench::target::servers::LanePortal;
     use crate::system::files::ScratchFile;
+    use std::time::Duration;
 
     /// Goal: the ring reads a file, or reports that it is not permitted; any other error fails.
     /// Method: repeats until a read ends in time, on a machine that may be busy.
