@@ -5,10 +5,9 @@ use crate::peers::lunar::{Lunar, release_binary};
 use crate::random::Random;
 use crate::system::files::{self, ScratchFile};
 use anyhow::{Result, ensure};
-use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange};
+use lunar_block::BlockDevice;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
-use lunar_load::Spread;
+use lunar_load::{AccessPattern, Pace, Spread, Workload};
 use lunar_load::report::{Column, Table, TableCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,7 +20,6 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:group-commit";
 const FILE_BYTES: u64 = 256 << 20;
 /// Size of one write.
 const WRITE_BYTES: u64 = 4096;
-const BLOCK_BYTES: u64 = 512;
 
 /// Durable writes of 4 KiB at random places of a file that is allocated already: over iSCSI to
 /// `lunar serve --cache write-through`, and by a local loop of as many `pwrite` calls and one
@@ -111,30 +109,18 @@ impl GroupCommitBench {
         Ok(writes as f64 / begin.elapsed().as_secs_f64())
     }
 
-    async fn by_iscsi(&self, disk: &Arc<RemoteDisk>, seed: u64) -> Result<f64> {
-        let data = Bytes::from(vec![seed as u8; WRITE_BYTES as usize]);
-        let begin = Instant::now();
-        let end = begin + Duration::from_secs(self.seconds);
-        let mut writers = tokio::task::JoinSet::new();
-        for writer in 0..self.depth {
-            let (disk, data) = (Arc::clone(disk), data.clone());
-            let mut places = Random::new((seed << 32) | writer);
-            writers.spawn(async move {
-                let mut writes = 0_u64;
-                while Instant::now() < end {
-                    let lba = offset(&mut places) / BLOCK_BYTES;
-                    let range = BlockRange::new(lba, WRITE_BYTES / BLOCK_BYTES);
-                    disk.write(range, data.clone(), false).await?;
-                    writes += 1;
-                }
-                Ok::<u64, lunar_block::Error>(writes)
-            });
-        }
-        let mut writes = 0;
-        while let Some(done) = writers.join_next().await {
-            writes += done??;
-        }
-        Ok(writes as f64 / begin.elapsed().as_secs_f64())
+    async fn by_iscsi(&self, disk: &Arc<dyn BlockDevice>, seed: u64) -> Result<f64> {
+        let work = Workload {
+            pattern: AccessPattern::RandomWrite,
+            io_bytes: WRITE_BYTES as u32,
+            range_bytes: Some(FILE_BYTES),
+            depth: self.depth as usize,
+            pace: Pace::Closed,
+            warm_up: Duration::ZERO,
+            time: Duration::from_secs(self.seconds),
+            seed,
+        };
+        Ok(lunar_load::run(disk, work).await?.requests_per_second())
     }
 
     /// Describes the machine and the file system.
@@ -145,7 +131,7 @@ impl GroupCommitBench {
     }
 }
 
-async fn connect(server: &Lunar) -> Result<Arc<RemoteDisk>> {
+async fn connect(server: &Lunar) -> Result<Arc<dyn BlockDevice>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new(INITIATOR);
     let disk = RemoteDisk::connect(&url, &options).await?;
