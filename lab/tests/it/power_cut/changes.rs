@@ -1,7 +1,7 @@
 //! Changes of the served units while a server runs, with a power cut after the change was reported
 //! done.
 
-use crate::power_cut::rig::{LOST, Machine, after_the_cut, kill, log_in, seeds};
+use crate::power_cut::rig::{LOST, Machine, after_each_cut, after_the_cut, kill, log_in, seeds};
 use anyhow::{Result, ensure};
 use lunar_lab::peers::lunar::Lunar;
 
@@ -72,21 +72,16 @@ fn a_resize_that_was_told_done_is_kept() -> Result<()> {
         let synced = log_in(&lunar, 1)?.execute(&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0)?;
         ensure!(synced.0 == 0, "SYNCHRONIZE CACHE");
         machine.tell(&["ctl", "resize", "0", size, "--shrink"])?;
-        let moment = machine.disk.volume();
-        machine.disk.freeze();
-        kill(lunar)?;
-        for seed in seeds(3) {
-            machine.disk.cut_from(moment.clone(), seed);
-            let start = Lunar::start(&["target", "--config", &configuration(&machine, &luns)?]);
-            let lunar = after_the_cut(start, seed)?;
-            let mut raw = log_in(&lunar, 1)?;
+        let start = || Lunar::start(&["target", "--config", &configuration(&machine, &luns)?]);
+        after_each_cut(&machine.disk, lunar, 3, start, |lunar, seed| {
+            let mut raw = log_in(lunar, 1)?;
             let capacity = raw.execute(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8)?.1;
             let last = (bytes as u32 / 512 - 1).to_be_bytes();
             ensure!(capacity[..4] == last, "{LOST}: the size {size}, seed {seed}: {capacity:02x?}");
             let found = after_the_cut(raw.read_block(7), seed)?;
             ensure!(found == [0x77; 512], "{LOST}: a block, resized to {size}, seed {seed}");
-            kill(lunar)?;
-        }
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -123,6 +123,27 @@ pub fn read_all(raw: &mut RawClient, blocks: u64, block_bytes: usize) -> Result<
     Ok(all)
 }
 
+/// Cuts the power now, kills the server, and for each of a few seeds starts the next one on what is
+/// left of the disk and checks it.
+pub fn after_each_cut(
+    disk: &PowerCutDisk,
+    lunar: Lunar,
+    few_seeds: u64,
+    start: impl Fn() -> Result<Lunar>,
+    check: impl Fn(&Lunar, u64) -> Result<()>,
+) -> Result<()> {
+    let moment = disk.volume();
+    disk.freeze();
+    kill(lunar)?;
+    for seed in seeds(few_seeds) {
+        disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(start(), seed)?;
+        check(&lunar, seed)?;
+        kill(lunar)?;
+    }
+    Ok(())
+}
+
 /// Marks an error as a loss: the server must be able to do this after a cut.
 pub fn after_the_cut<T>(what: Result<T>, seed: u64) -> Result<T> {
     what.with_context(|| format!("{LOST}: after a power cut with seed {seed}"))
