@@ -75,8 +75,7 @@ fn union_table(runs: &[ProfileRun]) -> String {
         left = rest;
     }
     let covered = union.iter().filter(|(_, by)| by.is_some()).count();
-    let counts = [union.len(), covered].map(|count| TableCell::count(count as u64));
-    let [tests, covered] = counts;
+    let [tests, covered] = [union.len(), covered].map(|count| TableCell::count(count as u64));
     all.row([TableCell::text("**all**"), tests, covered, TableCell::text(""), TableCell::text("")]);
     markdown::table(&all)
 }
@@ -120,11 +119,9 @@ fn one_cell(note: &str) -> String {
 }
 
 fn profile_table(runs: &[ProfileRun]) -> String {
-    let columns = [("profile", "profile"), ("line", "`lunar`"), ("tool", "tool")];
-    let columns = columns.into_iter().chain([("suites", "suites")]);
+    let texts = ["profile", "`lunar`", "tool", "suites"].map(|name| Column::text(name, name));
     let outcomes = TestOutcome::NAMES.map(|(_, name)| Column::number(name, name));
-    let columns = columns.map(|(key, label)| Column::text(key, label)).chain(outcomes);
-    let mut all = Table::new(columns);
+    let mut all = Table::new(texts.into_iter().chain(outcomes));
     for ProfileRun { profile, results } in runs {
         let suites = match profile.suites {
             Suites::All => "all".into(),
@@ -150,9 +147,8 @@ pub fn totals(results: &[TestResult]) -> BTreeMap<TestOutcome, usize> {
 }
 
 fn exceptions_table(runs: &[ProfileRun]) -> String {
-    let columns = ["profile", "suite", "outcome", "tests"].map(|name| (name, name));
-    let columns = columns.into_iter().chain([("line", "the tool's line")]);
-    let mut all = Table::new(columns.map(|(key, label)| Column::text(key, label)));
+    let columns = ["profile", "suite", "outcome", "tests", "the tool's line"];
+    let mut all = Table::new(columns.map(|name| Column::text(name, name)));
     for ProfileRun { profile, results } in runs {
         let mut groups: Vec<(&TestResult, Vec<&str>)> = Vec::new();
         for result in results.iter().filter(|result| result.outcome != TestOutcome::Passed) {

@@ -15,15 +15,21 @@ const OVERTIME: Duration = Duration::from_secs(30);
 
 /// Work of iscsi-perf, which has no warm-up.
 pub struct PerfRequest<'a> {
+    /// URL of the LUN.
     pub url: &'a str,
+    /// True for random offsets.
     pub is_random: bool,
+    /// Bytes of a request, a multiple of 512.
     pub io_bytes: u32,
+    /// Requests in flight at once.
     pub depth: u16,
+    /// Time of the measurement.
     pub seconds: u32,
 }
 
 /// Measurements of iscsi-perf.
 pub struct PerfResult {
+    /// Requests a second.
     pub iops: f64,
     /// Share of a core that it used; `None`: it ended too soon.
     pub busy: Option<f64>,

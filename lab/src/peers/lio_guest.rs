@@ -28,9 +28,13 @@ const USUAL_LINES: &[&str] =
 
 /// Length of each of its disks in bytes.
 pub const DISK_BYTES: usize = 16 << 20;
+/// CHAP user of the initiator.
 pub const USER: &str = "kernel";
+/// Its secret.
 pub const SECRET: &str = "first-kernel-secret";
+/// CHAP user of the target.
 pub const MUTUAL_USER: &str = "lio";
+/// Its secret.
 pub const MUTUAL_SECRET: &str = "second-kernel-secret";
 /// Line with which the guest's script simulates a fault of the kernel.
 pub const PRETENDED_FAULT: &str = "refcount_t: a report to be seen";

@@ -12,13 +12,21 @@ const OVERTIME_SECONDS: f64 = 100.0;
 
 /// Work of a client in one round.
 pub struct LoadRequest<'a> {
+    /// URL of the LUN.
     pub url: &'a str,
+    /// `rand-read`, `rand-write`, `read` or `write`.
     pub pattern: &'a str,
+    /// Bytes of a request.
     pub io_bytes: u64,
+    /// Requests in flight at once.
     pub depth: u16,
+    /// Bytes from the beginning of the disk that are used.
     pub range_bytes: u64,
+    /// Time of the measurement.
     pub seconds: f64,
+    /// Time before it.
     pub warm_up: f64,
+    /// Seed of random offsets.
     pub seed: u64,
 }
 

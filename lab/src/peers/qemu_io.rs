@@ -35,7 +35,7 @@ impl QemuIo {
     /// qemu-io is not installed, or cannot open the disk.
     pub async fn open(url: &str, cache: &str, network_of: Option<u32>) -> Result<Self> {
         let network = network_of.map(|pid| format!("--net=/proc/{pid}/ns/net"));
-        let by = network.iter().flat_map(|network| ["nsenter", network, "--"]);
+        let by = network.iter().flat_map(|network| ["nsenter", network.as_str(), "--"]);
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "--"])

@@ -39,7 +39,7 @@ fn what_is_covered() {
     for line in [
         format!("| SCSI.A | 3 | 2 | {first} 1, {second} 1 | Three-X: soft on {second} — why |"),
         format!("| SCSI.B | 1 | 0 |  | Four: fail on {first} — x: y |"),
-        "| **all** | 4 | 2 | | |".to_owned(),
+        "| **all** | 4 | 2 |  |  |".to_owned(),
         format!("| {first} | SCSI.A | skip | Two, Three-X | a / b — c |"),
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");

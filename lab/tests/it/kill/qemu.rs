@@ -98,8 +98,9 @@ impl Session {
 
     fn ask(&mut self, command: &str) -> Result<()> {
         let asked = Instant::now();
-        let answered = async { timeout(self.limit, self.program.ask(command)).await };
-        let answer = self.runtime.block_on(answered).with_context(|| command.to_owned())?;
+        let Self { runtime, program, limit, .. } = self;
+        let answered = async { timeout(*limit, program.ask(command)).await };
+        let answer = runtime.block_on(answered).with_context(|| command.to_owned())?;
         let answer = answer.with_context(|| command.to_owned())?;
         self.done.longest = self.done.longest.max(asked.elapsed());
         self.done.commands += 1;
