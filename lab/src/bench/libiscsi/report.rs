@@ -157,6 +157,7 @@ pub fn table(rows: &[Row]) -> Table {
         Column::number("p99_us", "p99 us"),
         Column::number("libiscsi_p99_us", "of libiscsi"),
     ]);
+    table.title = "Medians, and ratios of the rounds: median (least to most)".to_owned();
     rows.iter().for_each(|row| table.row(row.cells()));
     table
 }

@@ -2,10 +2,11 @@
 
 use super::cells::{COMPARED, Cell};
 use super::clients::Times;
+use super::report::tables;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::servers::Programs;
-use super::{EXTRA, measure_cells, tables};
+use super::{EXTRA, measure_cells};
 use crate::bench::parse_seconds;
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;

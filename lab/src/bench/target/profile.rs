@@ -4,9 +4,9 @@ mod perf;
 
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
 use super::clients::{Clients, Times};
+use super::report::tables;
 use super::results::{Profile, Share};
 use super::servers::{Programs, Servers};
-use super::tables;
 use crate::bench::{files, flame};
 use crate::peers::lunar::release_binary;
 use crate::system::cores::CLIENT_CORE;

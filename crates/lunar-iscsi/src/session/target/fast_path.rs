@@ -12,7 +12,7 @@ impl TargetSession {
     /// Handles a message of connection `cid` if it has a single answer and affects no other
     /// connection. `None`: nothing was done, and the caller must use [`handle`](Self::handle).
     pub fn reply(&mut self, cid: u16, message: &ToSession) -> Option<ToConnection> {
-        if !self.is_plain() {
+        if !self.is_uncontended() {
             return None;
         }
         let link = self.connections.get_mut(cid).filter(|link| !link.leaving)?;
@@ -42,7 +42,7 @@ impl TargetSession {
     }
 
     /// True with one connection and no request that arrived early, waits or is managed.
-    fn is_plain(&self) -> bool {
+    fn is_uncontended(&self) -> bool {
         self.state == State::Open
             && self.connections.len() == 1
             && !self.window.has_gap()

@@ -1,7 +1,7 @@
 //! Renders a run as a report with plots.
 
-use super::results::{BenchRun, CellResult, Sample};
 use super::tables;
+use crate::bench::target::results::{BenchRun, CellResult, Sample};
 use lunar_load::report::{Axis, AxisScale, AxisUnit, Plot, Report, Section, Series};
 
 /// A plotted figure: title, unit, and the figure of a sample.

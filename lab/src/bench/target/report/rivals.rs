@@ -1,6 +1,6 @@
 //! Finds the figures in which rivals equal or beat Lunar.
 
-use super::results::{BenchRun, CellResult, Sample};
+use crate::bench::target::results::{BenchRun, CellResult, Sample};
 use lunar_load::Spread;
 
 /// Ratio up to which a rival is close.
@@ -94,8 +94,8 @@ fn better(ours: f64, theirs: f64, more: bool) -> Option<f64> {
 
 #[cfg(test)]
 pub mod tests {
-    use super::super::results::{Ceiling, Round};
     use super::*;
+    use crate::bench::target::results::{Ceiling, Round};
 
     /// Creates a run of two cells: in one tgt is close in IOPS and ahead in p99, in the other
     /// libiscsi leads as a client.

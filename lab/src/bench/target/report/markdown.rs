@@ -1,20 +1,20 @@
 //! Writes a run as docs/performance.md.
 
-use super::cells::NULL;
 use super::reasons;
-use super::results::{BenchRun, CellResult, Profile};
 use super::rivals::{self, CLOSE, RivalLead};
 use super::tables;
 use crate::bench::goal::{GoalOutcome, GoalVerdict};
+use crate::bench::target::cells::NULL;
+use crate::bench::target::results::{BenchRun, CellResult, Profile};
 use crate::report::markdown::table;
 use lunar_load::report::{Column, Table, TableCell, size_text};
 use std::fmt::Write;
 use std::path::{Component, Path, PathBuf};
 
 /// Text that does not come from a run.
-const TEMPLATE: &str = include_str!("../../../performance.template.md");
+const TEMPLATE: &str = include_str!("../../../../performance.template.md");
 /// Explanation of profiles, if there are any.
-const PROFILES: &str = include_str!("../../../profiles.template.md");
+const PROFILES: &str = include_str!("../../../../profiles.template.md");
 
 /// Returns the chapter.
 ///
@@ -190,10 +190,10 @@ fn figures_of(cell: &CellResult) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::goals;
-    use super::super::results::{Durability, Sample, Share};
     use super::super::rivals::tests::run;
     use super::*;
+    use crate::bench::target::goals;
+    use crate::bench::target::results::{Durability, Sample, Share};
 
     /// Goal: the chapter has the machine, the goals with their outcome, rivals, durability and the
     /// figures of the run.

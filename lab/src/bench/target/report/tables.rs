@@ -1,9 +1,9 @@
 //! Renders a run for a terminal.
 
-use super::goals;
-use super::results::{BenchRun, CellResult, Profile, Share};
-use super::servers::Programs;
 use crate::bench::goal::{GoalOutcome, GoalVerdict, OUTCOMES};
+use crate::bench::target::goals;
+use crate::bench::target::results::{BenchRun, CellResult, Profile, Share};
+use crate::bench::target::servers::Programs;
 use crate::system::files;
 use anyhow::Result;
 use lunar_load::report::{Column, Table, TableCell};
@@ -59,7 +59,7 @@ pub fn cell_text(cell: &CellResult) -> String {
 
 /// Describes raw TCP in the rounds that count, as a sentence.
 pub fn raw_tcp(cell: &CellResult) -> String {
-    let tcp = |of: fn(&super::results::Ceiling) -> f64| {
+    let tcp = |of: fn(&crate::bench::target::results::Ceiling) -> f64| {
         cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default().median
     };
     let (ping, exchange) = (tcp(|tcp| tcp.ping_us), tcp(|tcp| tcp.exchanges_per_second));
@@ -100,7 +100,9 @@ pub fn lanes(cell: &CellResult) -> Table {
         Column::number("client_busy", "client busy"),
     ]);
     for lane in &cell.lanes {
-        let figure = |of: fn(&super::results::Sample) -> Option<f64>, unit: f64, decimals| {
+        let figure = |of: fn(&crate::bench::target::results::Sample) -> Option<f64>,
+                      unit: f64,
+                      decimals| {
             let spread = cell.lane(lane, of);
             spread.map_or_else(TableCell::none, |spread| TableCell::median(spread, unit, decimals))
         };

@@ -1,9 +1,9 @@
 //! Reasons why a goal is missed: the best result that the figures of the run allow.
 
-use super::cells::{LUNAR, NULL};
-use super::goals::{CPU_BY_NULL, FOUR_BY_ONE};
-use super::results::{BenchRun, CellResult, Profile, Sample};
 use crate::bench::goal::GoalVerdict;
+use crate::bench::target::cells::{LUNAR, NULL};
+use crate::bench::target::goals::{CPU_BY_NULL, FOUR_BY_ONE};
+use crate::bench::target::results::{BenchRun, CellResult, Profile, Sample};
 
 /// Part of a profile that a null target does not have.
 const READING: &str = "kernel: files, reading";
@@ -93,9 +93,9 @@ fn is_ours(profile: &Profile) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::goals;
-    use super::super::results::{Round, Share};
     use super::*;
+    use crate::bench::target::goals;
+    use crate::bench::target::results::{Round, Share};
 
     fn cell(key: &str, lanes: &[(&str, f64)]) -> CellResult {
         let sample = |cpu| Sample {
