@@ -29,11 +29,9 @@
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 
+#include "../libiscsi/common.h"
+
 #define INITIATOR "iqn.2026-11.org.lunarsan.bench:libiscsi"
-/* libiscsi would try for ever. */
-#define REQUEST_SECONDS_MAX 30
-#define POLL_MILLISECONDS 1000
-#define NANOS 1000000000ull
 #define DISKS_MAX 8
 #define MEMBERS_MAX 2
 #define NAME_BYTES_MAX 32
@@ -78,8 +76,6 @@ struct part {
 static struct disk *disks[DISKS_MAX];
 static uint8_t *data;
 
-static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
 static void fail(const char *format, ...)
 {
 	va_list arguments;
@@ -92,24 +88,6 @@ static void fail(const char *format, ...)
 	va_end(arguments);
 	/* Not exit(): libiscsi has nothing that must be told, and may not answer any more. */
 	_exit(1);
-}
-
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * NANOS + (uint64_t)time.tv_nsec;
-}
-
-/* The number'th output of SplitMix64 (Steele, Lea, Flood 2014). */
-static uint64_t mixed(uint64_t seed, uint64_t number)
-{
-	uint64_t z = seed + (number + 1) * 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
 }
 
 static void fill(uint64_t bytes, uint64_t seed)
@@ -136,28 +114,6 @@ static uint64_t hash(uint64_t bytes)
 		sum ^= sum >> 29;
 	}
 	return sum;
-}
-
-static void connect_to(struct member *member, const char *text)
-{
-	struct iscsi_context *iscsi = iscsi_create_context(INITIATOR);
-	struct iscsi_url *url;
-
-	if (iscsi == NULL)
-		fail("no memory for a session");
-	url = iscsi_parse_full_url(iscsi, text);
-	if (url == NULL)
-		fail("%s: %s", text, iscsi_get_error(iscsi));
-	member->iscsi = iscsi;
-	member->lun = url->lun;
-	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
-	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE);
-	iscsi_set_targetname(iscsi, url->target);
-	iscsi_set_timeout(iscsi, REQUEST_SECONDS_MAX);
-	if (iscsi_full_connect_sync(iscsi, url->portal, url->lun) != 0)
-		fail("cannot log in to %s: %s", text, iscsi_get_error(iscsi));
-	iscsi_set_noautoreconnect(iscsi, 1);
-	iscsi_destroy_url(url);
 }
 
 static void look_at_capacity(struct member *member)
@@ -363,7 +319,8 @@ static void open_disk(const char *name, const char *shape, uint64_t stripe_bytes
 	if ((disk->shape == SINGLE) != (disk->members == 1))
 		fail("%s: one URL for single, two for raid0 and raid1", shape);
 	for (at = 0; at < disk->members; at++) {
-		connect_to(&disk->member[at], at == 0 ? first : second);
+		disk->member[at].iscsi =
+			log_in(INITIATOR, at == 0 ? first : second, &disk->member[at].lun);
 		look_at_capacity(&disk->member[at]);
 		look_at_limits(&disk->member[at]);
 	}

@@ -26,17 +26,14 @@
 #include <iscsi/iscsi.h>
 #include <iscsi/scsi-lowlevel.h>
 
+#include "common.h"
 #include "histogram.h"
 
-/* A request, the login and the logout take at most so many seconds each. */
-#define REQUEST_SECONDS_MAX 30
 /* Of the whole program, beyond what was asked to be measured. */
 #define OVERTIME_SECONDS_MAX 90
-#define POLL_MILLISECONDS 1000
 #define DEPTH_MAX 1024
 #define IO_BYTES_MAX (16u << 20)
 #define SECONDS_MAX 86400.0
-#define NANOS 1000000000ull
 
 struct options {
 	const char *url;
@@ -71,8 +68,6 @@ struct load {
 	uint8_t *written;
 };
 
-static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
 static void fail(const char *format, ...)
 {
 	va_list arguments;
@@ -95,24 +90,6 @@ static void too_long(int signal)
 	if (write(STDERR_FILENO, text, sizeof text - 1) < 0)
 		_exit(3);
 	_exit(2);
-}
-
-static uint64_t now(void)
-{
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * NANOS + (uint64_t)time.tv_nsec;
-}
-
-/* The number'th output of SplitMix64 (Steele, Lea, Flood 2014), as in crates/lunar-load. */
-static uint64_t mixed(uint64_t seed, uint64_t number)
-{
-	uint64_t z = seed + (number + 1) * 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
 }
 
 /* What a place holds once it was written: no two are alike, nor two seeds. */
@@ -200,30 +177,6 @@ static void turn(struct load *load)
 		fail("the session is lost: %s", iscsi_get_error(load->iscsi));
 	if (!iscsi_is_logged_in(load->iscsi))
 		fail("the target has closed the session: %s", iscsi_get_error(load->iscsi));
-}
-
-static void connect_to(struct load *load)
-{
-	struct iscsi_context *iscsi = iscsi_create_context("iqn.2026-11.org.lunarsan:libiscsi-load");
-	struct iscsi_url *url;
-
-	if (iscsi == NULL)
-		fail("no memory for a session");
-	url = iscsi_parse_full_url(iscsi, load->asked.url);
-	if (url == NULL)
-		fail("%s: %s", load->asked.url, iscsi_get_error(iscsi));
-	load->iscsi = iscsi;
-	load->lun = url->lun;
-	iscsi_set_session_type(iscsi, ISCSI_SESSION_NORMAL);
-	iscsi_set_header_digest(iscsi, ISCSI_HEADER_DIGEST_NONE);
-	iscsi_set_targetname(iscsi, url->target);
-	iscsi_set_timeout(iscsi, REQUEST_SECONDS_MAX);
-	if (iscsi_full_connect_sync(iscsi, url->portal, url->lun) != 0)
-		fail("cannot log in to %s; does a target listen there? %s", load->asked.url,
-		     iscsi_get_error(iscsi));
-	/* From here on: before, it would hide why nobody answers. */
-	iscsi_set_noautoreconnect(iscsi, 1);
-	iscsi_destroy_url(url);
 }
 
 /* Which places there are. */
@@ -454,7 +407,7 @@ int main(int count, char **arguments)
 	parse(&load.asked, count, arguments);
 	signal(SIGALRM, too_long);
 	alarm((unsigned)(load.asked.seconds + load.asked.warm_up) + OVERTIME_SECONDS_MAX);
-	connect_to(&load);
+	load.iscsi = log_in("iqn.2026-11.org.lunarsan:libiscsi-load", load.asked.url, &load.lun);
 	look_at_disk(&load);
 	make_slots(&load);
 	run(&load);

@@ -15,7 +15,7 @@
 //! The ledger drops a version when it stops being admissible. `tests.rs` compares the rule with a
 //! search through all orders of the operations.
 
-use crate::scratch::Random;
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -59,7 +59,7 @@ impl Content {
 
 /// Builds a sector: the number of its write, its position, and bytes that are derived from both.
 fn sector(stamp: u64, lba: u64, part: u64) -> Vec<u8> {
-    let key = Random(stamp ^ lba.rotate_left(24) ^ part.rotate_left(48)).next_u64();
+    let key = Random::new(stamp ^ lba.rotate_left(24) ^ part.rotate_left(48)).next_u64();
     let mut sector = Vec::with_capacity(SECTOR_BYTES);
     for word in [stamp, lba] {
         sector.extend_from_slice(&word.to_be_bytes());

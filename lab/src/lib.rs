@@ -1,6 +1,20 @@
-//! Real peers: drives libiscsi, QEMU, tgt and istgt against the `lunar` binary, and our tools
-//! against them. The modules that parse the wire here (`lunar_testkit::raw`, `cutter`) are written
-//! from RFC 7143 alone and share no code with the crates that they test.
+//! The laboratory: drives foreign initiators and targets against the `lunar` binary and our tools
+//! against them, attacks the target, and measures it.
+//!
+//! | room | contents |
+//! |---|---|
+//! | [`peers`] | starters, one for each program that a test or a measurement runs against |
+//! | [`bench`](mod@bench), [`papers`] | measuring commands |
+//! | [`conformance`] | the libiscsi suite, the RFC's rules, CONFORMANCE.md |
+//! | [`adversary`] | attacks on a running server |
+//! | [`powercut`], [`ledger`] | a disk that loses power; admissible contents of its blocks |
+//! | [`lio`] | our initiators against the kernel's target |
+//! | [`wire`] | PDUs as bytes: a relay that cuts connections, command queues, EXTENDED COPY |
+//! | [`report`] | Markdown tables, and parts of documents that runs write |
+//! | [`system`] | processes, ports, files and cores of this machine |
+//!
+//! The code that parses the wire here (`lunar_testkit::raw`, [`wire`]) is written from RFC 7143
+//! alone and shares no code with the crates that it tests.
 //!
 //! Tests of the initiator as a library (`cuts`, `login_options`, `kill` in `tests/it`) use its
 //! public API as any program would. The first two also run our target in their own process: over a
@@ -12,26 +26,14 @@
 pub mod adversary;
 pub mod bench;
 pub mod conformance;
-pub mod cutter;
-pub mod dialogue;
-pub mod document;
-pub mod extended_copy;
-pub mod faults;
-pub mod istgt;
 pub mod ledger;
 pub mod lio;
-pub mod lunar;
-pub mod markdown;
-pub mod own_tests;
 pub mod papers;
-pub mod ports;
+pub mod peers;
 pub mod powercut;
-pub mod process;
-pub mod profiles;
-pub mod raw_queue;
+pub mod random;
 pub mod readme;
-pub mod rfc_requirements;
-pub mod scratch;
-pub mod state;
-pub mod suite;
-pub mod tgt;
+pub mod report;
+pub mod state_fixtures;
+pub mod system;
+pub mod wire;

@@ -4,11 +4,12 @@ use anyhow::Result;
 use clap::Parser;
 use lunar_lab::adversary::command_line::Adversary;
 use lunar_lab::bench::Bench;
-use lunar_lab::conformance::{report, totals, unclean};
-use lunar_lab::document::{PATH, SUITE, committed, render, section};
+use lunar_lab::conformance::document::{PATH, SUITE, committed, render};
+use lunar_lab::conformance::profiles::run_all;
+use lunar_lab::conformance::report::{report, totals, unclean};
+use lunar_lab::conformance::suite::{TestOutcome, run_suite, suites};
 use lunar_lab::papers::Paper;
-use lunar_lab::profiles::run_all;
-use lunar_lab::suite::{TestOutcome, run_suite, suites};
+use lunar_lab::report::sections::section;
 
 /// The laboratory of Lunar: foreign peers, attacks, conformance, measured comparisons
 #[derive(Debug, Parser)]
@@ -64,7 +65,7 @@ fn main() -> Result<()> {
         }
         Command::Lio { folder, words } => exit_with(lunar_lab::lio::main(&folder, &words)?),
         Command::Papers(paper) => paper.run(),
-        Command::StateFixture => lunar_lab::state::write_fixtures(),
+        Command::StateFixture => lunar_lab::state_fixtures::write_fixtures(),
         Command::Suite { urls } => run_foreign_suite(&urls),
     }
 }

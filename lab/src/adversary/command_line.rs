@@ -149,7 +149,9 @@ fn attacks_of(part: Part) -> Vec<Attack> {
 
 /// Returns the commit that the server is built from.
 fn commit() -> Result<String> {
-    let git = |arguments: &[&str]| crate::process::must("git", arguments, Duration::from_secs(10));
+    let git = |arguments: &[&str]| {
+        crate::system::process::must("git", arguments, Duration::from_secs(10))
+    };
     let commit = git(&["rev-parse", "--short", "HEAD"])?;
     let status = ["status", "--porcelain", "--untracked-files=no", "--", "crates", "apps"];
     let is_changed = !git(&status)?.trim().is_empty();

@@ -10,7 +10,7 @@ use super::login::LoginParameters;
 use super::server::{LUN_SHARED, SHARED_LBA, TARGET_SHARED};
 use super::session::{RawSession, flags};
 use crate::ledger::{Content, Entry, Ledger};
-use crate::scratch::Random;
+use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_testkit::raw::{RawOutcome, RawPdu, opcode};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -129,7 +129,7 @@ impl<'a> GoodClient<'a> {
             server,
             stop,
             completed,
-            random: Random(seed),
+            random: Random::new(seed),
             session: Some(session),
             login_at: Instant::now(),
             slots: Vec::new(),

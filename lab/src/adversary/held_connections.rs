@@ -2,8 +2,8 @@
 
 use super::attacker::{AttackCounters, Attacker};
 use super::connection::TcpConnection;
+use crate::system::process::raise_open_files;
 use anyhow::Result;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Duration;
 
 /// Descriptors that the adversary reserves for everything else.
@@ -65,7 +65,7 @@ impl HeldConnections {
         attacker: &Attacker,
         mut begin: impl FnMut(usize, &mut TcpConnection) -> Result<()>,
     ) -> Result<()> {
-        let size = self.connections.min(descriptors().saturating_sub(DESCRIPTORS_RESERVED));
+        let size = self.connections.min(raise_open_files().saturating_sub(DESCRIPTORS_RESERVED));
         let mut held: Vec<TcpConnection> = Vec::new();
         let mut number = 0;
         while !attacker.is_over() {
@@ -94,13 +94,4 @@ impl HeldConnections {
         }
         Ok(())
     }
-}
-
-/// Raises the number of files that this process may have open to its maximum; returns the number.
-fn descriptors() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    // The limit stays unchanged if the system refuses.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit).unwrap_or(usize::MAX)
 }

@@ -150,8 +150,8 @@ fn field(text: &str, name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::run;
-    use crate::scratch::Scratch;
+    use crate::system::process::run;
+    use crate::system::scratch::Scratch;
 
     /// Goal: if a group can be made, a program that exceeds its limit is killed and counted, and
     /// nothing remains of the group.

@@ -2,7 +2,7 @@
 
 use super::memory_group::MemoryGroup;
 use super::server::MEMORY_BYTES_MAX;
-use anyhow::{Context, Result};
+use crate::system::process::status_bytes;
 use rustix::process::{Pid, Signal, kill_process};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -45,7 +45,7 @@ impl MemorySampler {
             self.pause_ms.fetch_max(pause, Ordering::Relaxed);
             last = Instant::now();
             // The kernel keeps the peak of the process itself; the remaining memory is sampled.
-            let Ok(resident) = peak_resident_bytes(pid) else { return };
+            let Ok(resident) = status_bytes(pid, "VmHWM:") else { return };
             let used = group.as_ref().and_then(|group| group.used_bytes().ok()).unwrap_or(0);
             self.peak_bytes.fetch_max(resident.max(used), Ordering::Relaxed);
             if group.is_none() && resident > MEMORY_BYTES_MAX {
@@ -59,18 +59,10 @@ impl MemorySampler {
     }
 }
 
-/// Reads VmHWM, the peak of a process's resident memory. proc_pid_status(5).
-fn peak_resident_bytes(pid: u32) -> Result<u64> {
-    let path = format!("/proc/{pid}/status");
-    let status = std::fs::read_to_string(&path).context(path)?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    Ok(kilobytes.context("no VmHWM: it has ended")?.parse::<u64>()? * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::Result;
 
     /// Goal: without a control group a process that passes the limit is killed, and the reported
     /// peak is its real one.

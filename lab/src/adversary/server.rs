@@ -4,10 +4,10 @@
 use super::attack::{Attack, SlowExt4};
 use super::login::ChapCredential;
 use super::memory_group::MemoryGroup;
-use crate::lunar::Lunar;
+use crate::peers::lunar::Lunar;
 use crate::powercut::{CallKind, Ext4, LoopDevice, PowerCutDisk, make_ext4};
-use crate::process::ServerProcess;
-use crate::scratch::Scratch;
+use crate::system::process::ServerProcess;
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use std::fmt::Write as _;
@@ -177,7 +177,8 @@ impl AttackedServer {
         let log = server.log();
         let panic = log.lines().find(|line| line.contains("panicked"));
         ensure!(panic.is_none(), "{}", panic.unwrap_or_default());
-        let stopped = matches!(end, crate::process::End::Exited(status) if status.success());
+        let stopped =
+            matches!(end, crate::system::process::End::Exited(status) if status.success());
         ensure!(stopped, "SIGTERM ended in {end:?}");
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::cdb::CdbBytes;
 use super::connection::TcpConnection;
 use super::login::LoginResult;
-use crate::scratch::Random;
+use crate::random::Random;
 use anyhow::{Context, Result, bail};
 use lunar_testkit::raw::{RawOutcome, RawPdu, opcode};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl RawSession {
             exp_stat_sn: negotiated.exp_stat_sn,
             max_cmd_sn: negotiated.max_cmd_sn,
             negotiated,
-            random: Random(seed),
+            random: Random::new(seed),
             next_tag: 1,
             sent_pdus: 0,
             r2ts: VecDeque::new(),

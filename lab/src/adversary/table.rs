@@ -3,8 +3,10 @@
 use super::attack::Attack;
 use super::measurement::{MeasuredLoad, Measurement};
 use super::verdict::breaches;
-use crate::document::{replaced, section};
+use crate::report::markdown;
+use crate::report::sections::{replaced, section};
 use anyhow::{Context, Result};
+use lunar_load::report::Column;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
@@ -37,30 +39,23 @@ pub fn verdict(measured: &Measurement) -> String {
 
 /// Returns the head of a table. The second table is of a server of one commit, which the text
 /// names.
-fn head(part: Part) -> &'static str {
-    match part {
-        Part::Now => {
-            "| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share \
-             | verdict | commit |
-|---|---|--:|--:|--:|--:|---|---|
-"
-        }
-        Part::Before => {
-            "\
-| attack | what it does | fault | peak memory MiB | worst latency ms | IOPS share | verdict |
-|---|---|--:|--:|--:|--:|---|
-"
-        }
-    }
+fn head(part: Part) -> String {
+    let columns = [
+        Column::text("attack", "attack"),
+        Column::text("summary", "what it does"),
+        Column::number("fault", "fault"),
+        Column::number("memory", "peak memory MiB"),
+        Column::number("latency", "worst latency ms"),
+        Column::number("iops", "IOPS share"),
+        Column::text("verdict", "verdict"),
+        Column::text("commit", "commit"),
+    ];
+    let shown = if part == Part::Now { columns.len() } else { columns.len() - 1 };
+    markdown::head(&columns[..shown])
 }
 
 /// Returns the row of an attack, with the commit of the server if the table has a column for it.
 pub fn row(measured: &Measurement, commit: Option<&str>) -> String {
-    let commit = commit.map(|commit| format!(" {commit} |")).unwrap_or_default();
-    format!("{}{commit}\n", cells(measured))
-}
-
-fn cells(measured: &Measurement) -> String {
     let attack = &measured.attack;
     let fault = if attack.fault == 0 { String::new() } else { attack.fault.to_string() };
     let worst = measured.worst.max(measured.worst_new_session).as_millis();
@@ -68,14 +63,17 @@ fn cells(measured: &Measurement) -> String {
         Some(_) => ("–".to_owned(), "–".to_owned()),
         None => (worst.to_string(), share(measured)),
     };
-    format!(
-        "| `{}` | {} | {fault} | {} | {worst} | {share} | {} |",
-        attack.name,
-        attack.summary,
-        measured.peak_bytes >> 20,
-        // A message of the server may contain characters that end a cell.
-        verdict(measured).replace('|', "/").replace('\n', " ")
-    )
+    let cells = [
+        format!("`{}`", attack.name),
+        attack.summary.to_owned(),
+        fault,
+        (measured.peak_bytes >> 20).to_string(),
+        worst,
+        share,
+        // A message of the server may contain characters that end a cell; rows are split again.
+        verdict(measured).replace('|', "/"),
+    ];
+    markdown::row(cells.into_iter().chain(commit.map(str::to_owned)))
 }
 
 /// Returns the requests a second as a share of those before the attack; in brackets, if it was

@@ -1,12 +1,14 @@
 //! Ratio of durable writes through iSCSI to those of a local loop that syncs in groups.
 
-use crate::bench::files::{self, ScratchFile};
-use crate::lunar::{Lunar, release_binary};
+use super::INITIATOR;
+use crate::peers::lunar::{Lunar, release_binary};
+use crate::random::Random;
+use crate::system::files::{self, ScratchFile};
 use anyhow::{Result, ensure};
-use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange};
+use lunar_block::BlockDevice;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
-use lunar_load::Spread;
+use lunar_load::report::{Column, Table, TableCell};
+use lunar_load::{AccessPattern, Pace, Spread, Workload};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,6 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:group-commit";
 const FILE_BYTES: u64 = 256 << 20;
 /// Size of one write.
 const WRITE_BYTES: u64 = 4096;
-const BLOCK_BYTES: u64 = 512;
 
 /// Durable writes of 4 KiB at random places of a file that is allocated already: over iSCSI to
 /// `lunar serve --cache write-through`, and by a local loop of as many `pwrite` calls and one
@@ -45,16 +46,9 @@ pub struct GroupCommitBench {
     at_least: Option<f64>,
 }
 
-/// Random offsets of writes (splitmix64).
-struct Places(u64);
-
-impl Places {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % (FILE_BYTES / WRITE_BYTES)) * WRITE_BYTES
-    }
+/// Returns the next random offset of a write.
+fn offset(random: &mut Random) -> u64 {
+    random.below(FILE_BYTES / WRITE_BYTES) * WRITE_BYTES
 }
 
 impl GroupCommitBench {
@@ -75,19 +69,24 @@ impl GroupCommitBench {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let disk = runtime.block_on(connect(&server))?;
         let (mut by_loop, mut by_iscsi) = (Vec::new(), Vec::new());
-        println!("round   local loop      iSCSI   writes a second, depth {}", self.depth);
+        let mut table = Table::new([
+            Column::text("round", "round"),
+            Column::number("by_loop", "local loop, writes a second"),
+            Column::number("by_iscsi", "iSCSI, writes a second"),
+        ]);
         for round in 0..self.rounds {
-            by_loop.push(self.by_loop(local.path(), round)?);
-            by_iscsi.push(runtime.block_on(self.by_iscsi(&disk, round))?);
-            let at = round as usize;
-            println!("{round:>5} {:>12.0} {:>10.0}", by_loop[at], by_iscsi[at]);
+            let one = self.by_loop(local.path(), round)?;
+            let other = runtime.block_on(self.by_iscsi(&disk, round))?;
+            by_loop.push(one);
+            by_iscsi.push(other);
+            let [one, other] = [one, other].map(|rate| TableCell::number(rate, 0));
+            table.row([TableCell::text(round.to_string()), one, other]);
         }
         let [by_loop, by_iscsi] = [by_loop, by_iscsi].map(Spread::of);
+        let [one, other] = [by_loop, by_iscsi].map(|of| TableCell::spread(of, 1.0, 0));
+        table.row([TableCell::text("median"), one, other]);
+        print!("depth {}\n{}", self.depth, table.text());
         let ratio = by_iscsi.median / by_loop.median;
-        for (name, of) in [("local loop", by_loop), ("iSCSI", by_iscsi)] {
-            let Spread { median, least, most } = of;
-            println!("{name}: median {median:.0} ({least:.0} to {most:.0})");
-        }
         println!("ratio of the medians: {ratio:.2} ({})", self.surroundings()?);
         if let Some(least) = self.at_least {
             ensure!(ratio >= least, "the ratio is {ratio:.2}, and not {least}");
@@ -98,11 +97,11 @@ impl GroupCommitBench {
     fn by_loop(&self, path: &Path, seed: u64) -> Result<f64> {
         let file = File::options().write(true).open(path)?;
         let piece = vec![seed as u8; WRITE_BYTES as usize];
-        let mut places = Places(seed);
+        let mut places = Random::new(seed);
         let (begin, mut writes) = (Instant::now(), 0);
         while begin.elapsed() < Duration::from_secs(self.seconds) {
             for _ in 0..self.depth {
-                file.write_all_at(&piece, places.next())?;
+                file.write_all_at(&piece, offset(&mut places))?;
             }
             file.sync_data()?;
             writes += self.depth;
@@ -110,30 +109,18 @@ impl GroupCommitBench {
         Ok(writes as f64 / begin.elapsed().as_secs_f64())
     }
 
-    async fn by_iscsi(&self, disk: &Arc<RemoteDisk>, seed: u64) -> Result<f64> {
-        let data = Bytes::from(vec![seed as u8; WRITE_BYTES as usize]);
-        let begin = Instant::now();
-        let end = begin + Duration::from_secs(self.seconds);
-        let mut writers = tokio::task::JoinSet::new();
-        for writer in 0..self.depth {
-            let (disk, data) = (Arc::clone(disk), data.clone());
-            let mut places = Places((seed << 32) | writer);
-            writers.spawn(async move {
-                let mut writes = 0_u64;
-                while Instant::now() < end {
-                    let lba = places.next() / BLOCK_BYTES;
-                    let range = BlockRange::new(lba, WRITE_BYTES / BLOCK_BYTES);
-                    disk.write(range, data.clone(), false).await?;
-                    writes += 1;
-                }
-                Ok::<u64, lunar_block::Error>(writes)
-            });
-        }
-        let mut writes = 0;
-        while let Some(done) = writers.join_next().await {
-            writes += done??;
-        }
-        Ok(writes as f64 / begin.elapsed().as_secs_f64())
+    async fn by_iscsi(&self, disk: &Arc<dyn BlockDevice>, seed: u64) -> Result<f64> {
+        let work = Workload {
+            pattern: AccessPattern::RandomWrite,
+            io_bytes: WRITE_BYTES as u32,
+            range_bytes: Some(FILE_BYTES),
+            depth: self.depth as usize,
+            pace: Pace::Closed,
+            warm_up: Duration::ZERO,
+            time: Duration::from_secs(self.seconds),
+            seed,
+        };
+        Ok(lunar_load::run(disk, work).await?.requests_per_second())
     }
 
     /// Describes the machine and the file system.
@@ -144,9 +131,9 @@ impl GroupCommitBench {
     }
 }
 
-async fn connect(server: &Lunar) -> Result<Arc<RemoteDisk>> {
+async fn connect(server: &Lunar) -> Result<Arc<dyn BlockDevice>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
-    let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+    let options = SessionOptions::new(INITIATOR);
     let disk = RemoteDisk::connect(&url, &options).await?;
     ensure!(!disk.has_write_cache(), "write-through was asked for");
     Ok(Arc::new(disk))

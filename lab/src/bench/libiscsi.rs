@@ -1,13 +1,15 @@
 //! Our initiator against libiscsi: both send requests to the same target, in turns.
 
-pub mod clients;
 mod report;
 
-use self::clients::{LoadPrograms, LoadRequest, Sample};
 use self::report::Row;
-use crate::bench::files::{self, ScratchFile};
-use crate::lunar::{Lunar, release_binary};
-use crate::tgt::Tgt;
+use super::goal::GoalVerdict;
+use super::{INITIATOR, parse_seconds};
+use crate::peers::load_programs::{LoadPrograms, LoadRequest, Sample};
+use crate::peers::lunar::{Lunar, release_binary};
+use crate::peers::tgt::Tgt;
+use crate::system::cores::{CLIENT_CORE, TARGET_CORE};
+use crate::system::files::{self, ScratchFile};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
@@ -18,9 +20,6 @@ use std::path::{Path, PathBuf};
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:libiscsi";
 /// Size of the disk, all of which is used.
 const DISK_BYTES: u64 = 256 << 20;
-/// Cores that `--pin` uses.
-const TARGET_CORE: u16 = 0;
-const CLIENT_CORE: u16 = 1;
 
 /// Random reads and writes by two clients of the same LUN: `lunar bench`, and a generator of load
 /// on libiscsi (lab/libiscsi), which cc builds. They take turns, and each round gives a ratio.
@@ -95,7 +94,6 @@ impl Libiscsi {
         let clients = LoadPrograms::new(client_core, self.threads)?;
         if !self.json {
             println!("{}", self.surroundings()?);
-            println!("{}", report::head());
         }
         let mut rows = Vec::new();
         for disk in &self.disk {
@@ -115,9 +113,12 @@ impl Libiscsi {
         let goals: Vec<_> = rows.iter().flat_map(Row::goals).collect();
         match self.json {
             true => println!("{:#}", report::document(self, &self.surroundings()?, &rows, &goals)),
-            false => goals.iter().for_each(|goal| println!("{}", goal.line())),
+            false => {
+                print!("\n{}", report::table(&rows).text());
+                goals.iter().for_each(|goal| println!("{}", goal.line()));
+            }
         }
-        ensure!(!self.strict || goals.iter().all(|goal| goal.met), "a goal is missed");
+        ensure!(!self.strict || goals.iter().all(GoalVerdict::is_met), "a goal is missed");
         Ok(())
     }
 
@@ -219,7 +220,7 @@ fn fill(url: &str) -> Result<()> {
     let url: Url = url.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+        let options = SessionOptions::new(INITIATOR);
         let disk = RemoteDisk::connect(&url, &options).await?;
         let piece = Bytes::from(vec![0x5a; PIECE_BYTES as usize]);
         let blocks = PIECE_BYTES / u64::from(disk.geometry().block_bytes);
@@ -239,10 +240,4 @@ fn parse_case(text: &str) -> Result<(u64, u16)> {
     let depth = depth.parse()?;
     ensure!((1..=1024).contains(&depth), "the depth is 1 to 1024");
     Ok((size, depth))
-}
-
-fn parse_seconds(text: &str) -> Result<f64> {
-    let seconds: f64 = text.parse()?;
-    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
-    Ok(seconds)
 }

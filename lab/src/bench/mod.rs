@@ -1,13 +1,18 @@
 //! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
-mod cores;
-pub(crate) mod files;
 mod flame;
+mod goal;
 mod group_commit;
 mod libiscsi;
-mod null_target;
 mod scale;
 mod target;
+
+use crate::peers::null_target::NullTarget;
+use crate::system::files;
+use anyhow::{Result, ensure};
+
+/// Name that our initiator logs in with in measurements.
+pub(crate) const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 
 /// Measured comparisons of Lunar with rivals and with ceilings
 #[derive(Debug, clap::Subcommand)]
@@ -25,7 +30,7 @@ pub enum Bench {
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: a ceiling for targets
-    NullTarget(null_target::NullTarget),
+    NullTarget(NullTarget),
 }
 
 impl Bench {
@@ -33,7 +38,7 @@ impl Bench {
     ///
     /// # Errors
     /// A peer is missing or fails, or a figure cannot be measured.
-    pub fn run(self) -> anyhow::Result<()> {
+    pub fn run(self) -> Result<()> {
         files::remove_when_told_to_end()?;
         match self {
             Self::GroupCommit(command) => command.run(),
@@ -45,4 +50,11 @@ impl Bench {
             Self::NullTarget(command) => command.run(),
         }
     }
+}
+
+/// Parses a number of seconds, at most an hour.
+fn parse_seconds(text: &str) -> Result<f64> {
+    let seconds: f64 = text.parse()?;
+    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    Ok(seconds)
 }

@@ -1,12 +1,14 @@
 //! Capacity and start of a server: sessions, LUNs, logins, time until it listens.
 
-use crate::bench::files::{self, TemporaryFolder};
-use crate::bench::target::results::{GoalOutcome, GoalVerdict};
-use crate::lunar::{Lunar, release_binary};
+use super::INITIATOR;
+use crate::bench::goal::Bound::{self, AtLeast, AtMost};
+use crate::bench::goal::GoalVerdict;
+use crate::peers::lunar::{Lunar, release_binary};
+use crate::system::files::{self, TemporaryFolder};
+use crate::system::process::raise_open_files;
 use anyhow::{Context, Result, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use lunar_load::Spread;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +18,12 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:scale";
-const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 /// Number of logins under way at once.
 const AT_ONCE: usize = 32;
 /// Time that sessions rest before the server's memory is read.
 const REST: Duration = Duration::from_secs(1);
+/// Open files besides those of the sessions.
+const OPEN_FILES_RESERVED: usize = 1024;
 /// Goals.
 const SESSION_BYTES_MAX: f64 = 32.0 * 1024.0;
 const LOGINS_MIN: f64 = 1000.0;
@@ -53,33 +56,9 @@ pub struct ScaleBench {
     strict: bool,
 }
 
-/// Goal of a figure.
-enum Wish {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-use Wish::{AtLeast, AtMost};
-
-fn goal(what: &str, from: String, got: Spread, unit: &str, wish: Wish) -> GoalVerdict {
-    let (wanted, is_at_least) = match wish {
-        AtLeast(wanted) => (wanted, true),
-        AtMost(wanted) => (wanted, false),
-    };
-    let is_met = if is_at_least { got.median >= wanted } else { got.median <= wanted };
-    GoalVerdict {
-        part: "scale".to_owned(),
-        what: what.to_owned(),
-        from,
-        wanted,
-        is_at_least,
-        got: Some(got.median),
-        least: Some(got.least),
-        most: Some(got.most),
-        unit: unit.to_owned(),
-        outcome: if is_met { GoalOutcome::Pass } else { GoalOutcome::Miss },
-        note: None,
-    }
+/// Judges a goal of this part.
+fn goal(what: &str, from: String, got: Spread, unit: &str, bound: Bound) -> GoalVerdict {
+    GoalVerdict::judge("scale", what, from, got, unit, bound)
 }
 
 fn once(figure: f64) -> Spread {
@@ -94,19 +73,19 @@ impl ScaleBench {
     pub fn run(&self) -> Result<()> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let program = release_binary()?;
-        raise_open_files(self.sessions.into())?;
+        let wanted = self.sessions as usize + OPEN_FILES_RESERVED;
+        ensure!(raise_open_files() >= wanted, "{wanted} open files are needed (ulimit -n)");
         let mut goals = Vec::new();
         for measure in [Self::starts, Self::luns, Self::logins, Self::sessions] {
             for goal in measure(self, &runtime, &program)? {
-                println!("{}", line(&goal));
+                println!("{}", goal.line());
                 goals.push(goal);
             }
         }
         if let Some(path) = &self.json {
             files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
-        let is_met = |goal: &GoalVerdict| goal.outcome == GoalOutcome::Pass;
-        ensure!(!self.strict || goals.iter().all(is_met), "a goal is missed");
+        ensure!(!self.strict || goals.iter().all(GoalVerdict::is_met), "a goal is missed");
         Ok(())
     }
 
@@ -124,8 +103,8 @@ impl ScaleBench {
             let times: Result<Vec<_>> = (0..self.rounds).map(|_| timed()).collect();
             let what = format!("start of the server until it listens, LUNs: {luns}");
             let from = format!("lunar target, {} starts", self.rounds);
-            let wish = AtMost(START_MILLISECONDS_MAX);
-            goals.push(goal(&what, from, Spread::of(times?), "ms", wish));
+            let bound = AtMost(START_MILLISECONDS_MAX);
+            goals.push(goal(&what, from, Spread::of(times?), "ms", bound));
         }
         Ok(goals)
     }
@@ -177,10 +156,10 @@ impl ScaleBench {
         let alive = held.iter().filter(|session| session.connections() == 1).count();
         let each = after.saturating_sub(before) as f64 / alive.max(1) as f64;
         let from = "VmRSS of the server with them, and without".to_owned();
-        let wish = AtLeast(self.sessions.into());
+        let bound = AtLeast(self.sessions.into());
         let was_there = format!("logged in and idle for {} s", REST.as_secs());
         Ok(vec![
-            goal("idle sessions", was_there, once(alive as f64), "sessions", wish),
+            goal("idle sessions", was_there, once(alive as f64), "sessions", bound),
             goal("memory of an idle session", from, once(each), "B", AtMost(SESSION_BYTES_MAX)),
         ])
     }
@@ -191,26 +170,6 @@ fn serve(program: &Path, config: &Config) -> Result<Lunar> {
     let (program, config) = (program.to_str(), config.path());
     let (program, config) = program.zip(config.to_str()).context("paths in UTF-8")?;
     Lunar::start_by(&[], program, &["target", "--config", config])
-}
-
-/// Raises the number of files that this process, and those it starts, may open by this many.
-fn raise_open_files(more: u64) -> Result<()> {
-    const OTHERS: u64 = 1024;
-    let wanted = more + OTHERS;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_some_and(|current| current < wanted) {
-        setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })
-            .with_context(|| format!("{wanted} open files (ulimit -n)"))?;
-    }
-    Ok(())
-}
-
-fn line(goal: &GoalVerdict) -> String {
-    let got = goal.got.unwrap_or_default();
-    let bound = if goal.is_at_least { "at least" } else { "at most" };
-    let GoalVerdict { what, unit, wanted, from, .. } = goal;
-    let outcome = goal.outcome.text();
-    format!("{outcome:<5} {what}: {got:.0} {unit}, {bound} {wanted:.0} ({from})")
 }
 
 async fn log_in(url: &Url) -> Result<Initiator> {
@@ -291,17 +250,6 @@ mod tests {
     #![allow(clippy::unwrap_used)] // a test may unwrap
 
     use super::*;
-
-    /// Goal: a figure beyond its limit is a miss, for both kinds of limit; a figure equal to it is
-    /// not.
-    #[test]
-    fn wishes_are_judged() {
-        let outcome = |got, wish| goal("x", String::new(), once(got), "", wish).outcome;
-        assert_eq!(outcome(1000.0, AtLeast(1000.0)), GoalOutcome::Pass);
-        assert_eq!(outcome(999.0, AtLeast(1000.0)), GoalOutcome::Miss);
-        assert_eq!(outcome(100.0, AtMost(100.0)), GoalOutcome::Pass);
-        assert_eq!(outcome(101.0, AtMost(100.0)), GoalOutcome::Miss);
-    }
 
     /// Goal: the generated configuration is accepted.
     #[test]

@@ -5,23 +5,22 @@ mod clients;
 pub mod compare;
 mod durability;
 mod goals;
-mod markdown;
-mod page;
 pub mod profile;
-mod reasons;
+mod report;
 pub mod results;
-mod rivals;
 mod rounds;
 mod servers;
-mod tables;
 
 use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
 use self::clients::{Clients, Times};
-use self::results::{BenchRun, CellResult, Durability, GoalVerdict};
+use self::report::{markdown, page, tables};
+use self::results::{BenchRun, CellResult, Durability};
 use self::rounds::{Count, Ground};
 use self::servers::{Programs, Servers};
-use crate::bench::files;
-use crate::lunar::release_binary;
+use super::parse_seconds;
+use crate::bench::goal::GoalVerdict;
+use crate::peers::lunar::release_binary;
+use crate::system::files;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -255,10 +254,4 @@ fn goals_of(path: &Path) -> Result<Vec<GoalVerdict>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
     let part: Part = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
     Ok(part.goals)
-}
-
-fn parse_seconds(text: &str) -> Result<f64> {
-    let seconds: f64 = text.parse()?;
-    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
-    Ok(seconds)
 }

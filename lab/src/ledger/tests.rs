@@ -231,7 +231,7 @@ fn the_rule_agrees_with_a_search_through_all_orders() {
     let mut overwritten = 0;
     for seed in 0..2_000 {
         let mut ledger = Ledger::new(1, 512);
-        let mut ops = play(&mut Random(seed), &mut ledger);
+        let mut ops = play(&mut Random::new(seed), &mut ledger);
         let writes: Vec<Op> = ops.iter().copied().filter(Op::is_write).collect();
         ops.retain(|op| match op.kind {
             Kind::Write { .. } => true,

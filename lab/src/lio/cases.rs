@@ -1,8 +1,8 @@
 //! The table of cases.
 
-use super::guest::Authentication;
-use crate::cutter::{Cut, CutPosition, Flip, Manner, PduKind};
-use crate::scratch::Random;
+use crate::peers::lio_guest::Authentication;
+use crate::random::Random;
+use crate::wire::cutter::{Cut, CutPosition, Flip, Manner, PduKind};
 use std::fmt;
 use std::time::Duration;
 

@@ -2,10 +2,11 @@
 
 use super::cases::{Case, DISK, InitiatorProgram, NetworkFault, cases};
 use super::clients::{ClientPrograms, Proof, succeeded, url};
-use super::guest::{Authentication, DISK_BYTES, Guest, PRETENDED_FAULT};
-use super::kernel_log::{KernelReport, known_faults};
-use crate::cutter::{Cut, Cutter, PduKind};
-use crate::scratch::{Random, Scratch, pattern};
+use crate::peers::lio_guest::kernel_log::{KernelReport, known_faults};
+use crate::peers::lio_guest::{Authentication, DISK_BYTES, Guest, PRETENDED_FAULT};
+use crate::random::{Random, pattern};
+use crate::system::scratch::Scratch;
+use crate::wire::cutter::{Cut, Cutter, PduKind};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::fmt;
@@ -166,7 +167,7 @@ impl Stage {
     fn play(&self, case: &Case, seed: u64) -> Result<String> {
         let cutter = Cutter::to(&self.guest.address())?;
         let url = url(case, &cutter.address().to_string());
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut play = || {
             self.write(case, &url, &cutter, &mut random)?;
             self.read(case, &url, &cutter, &mut random)?;

@@ -1,10 +1,10 @@
 //! The command lines of our initiators.
 
 use super::cases::{Case, InitiatorProgram};
-use super::guest::{Authentication, MUTUAL_SECRET, MUTUAL_USER, SECRET, USER};
-use crate::lunar::binary;
-use crate::process::{End, Finished, must, run};
-use crate::scratch::Scratch;
+use crate::peers::lio_guest::{Authentication, MUTUAL_SECRET, MUTUAL_USER, SECRET, USER};
+use crate::peers::lunar::binary;
+use crate::system::process::{End, Finished, must, run};
+use crate::system::scratch::Scratch;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 

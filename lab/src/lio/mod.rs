@@ -1,10 +1,8 @@
-//! LIO, the target of the Linux kernel, as a peer: a Debian kernel in a QEMU guest
-//! (lab/kernel), which our initiators on this machine use.
+//! Our initiators against LIO, the target of the Linux kernel, in a guest
+//! ([`lio_guest`](crate::peers::lio_guest)).
 
 mod cases;
 mod check;
 mod clients;
-mod guest;
-mod kernel_log;
 
 pub use check::main;

@@ -6,7 +6,7 @@ mod storage_over_ip;
 
 use self::multi_connection::MultiConnection;
 use self::storage_over_ip::StorageOverIp;
-use crate::bench::files;
+use crate::system::files;
 use anyhow::{Context, Result, anyhow, ensure};
 use lunar_control::units::parse_size;
 use lunar_load::probe::Probe;

@@ -6,7 +6,8 @@ mod paper;
 
 use self::paper::Findings;
 use super::{PaperArgs, PaperRun, parse_seconds, probe};
-use crate::lunar::{Lunar, release_binary};
+use crate::bench::INITIATOR;
+use crate::peers::lunar::{Lunar, release_binary};
 use anyhow::{Context, Result, anyhow};
 use lunar_control::units::rate_text;
 use lunar_initiator::{SessionOptions, Url};
@@ -20,8 +21,6 @@ use lunar_load::report::{
 use lunar_load::{AccessPattern, Measured, Pace, Workload, in_rounds};
 use std::time::Duration;
 
-/// Name that this program logs in with.
-const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 /// Delay of the remote network in each direction.
 const DELAY: Duration = Duration::from_millis(2);
 /// Limit of unacknowledged bytes on each connection there.

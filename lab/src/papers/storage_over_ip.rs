@@ -3,18 +3,18 @@
 
 mod files;
 mod lane;
-mod nfs;
 mod paper;
 mod qemu;
 mod tables;
 
-use self::files::{Disk, Room};
+use self::files::{Disk, Room, make_folder};
 use self::lane::{Client, Lane, Way};
-use self::nfs::NfsServer;
 use self::qemu::Qemu;
 use self::tables::{Group, Told};
 use super::{PaperArgs, PaperRun, probe};
-use crate::lunar::{Lunar, release_binary};
+use crate::bench::INITIATOR;
+use crate::peers::lunar::{Lunar, release_binary};
+use crate::peers::nfs::NfsServer;
 use anyhow::{Context, Result, ensure};
 use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems};
 use lunar_control::process_memory_bytes;
@@ -33,8 +33,6 @@ const TCP_REQUEST_BYTES: u32 = 16 << 10;
 const TCP_ROUND: Duration = Duration::from_secs(2);
 /// Name of the target.
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:storage-over-ip";
-/// Name that this program logs in with.
-const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 
 /// Storage over IP: repeats the measurements of CESNET technical report 5/2002
 #[derive(Debug, clap::Args)]
@@ -131,11 +129,12 @@ impl StorageOverIp {
         let mut lanes = vec![(Way::Local, Qemu::here(local.path_text()?), local.path.clone())];
         lanes.push((Way::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
         if self.nfs_directory.is_none() {
-            match NfsServer::start(room).await {
-                Ok(server) => {
-                    let (qemu, path) = (server.client(), server.disk.path.clone());
-                    group.nfs = Some(server);
-                    lanes.push((Way::Nfs, qemu, path));
+            match serve_nfs(room).await {
+                Ok((server, disk)) => {
+                    let name = disk.path.file_name().unwrap_or_default().to_string_lossy();
+                    let qemu = Qemu::in_network_of(server.pid(), server.url(&name));
+                    lanes.push((Way::Nfs, qemu, disk.path.clone()));
+                    (group.nfs, group.nfs_file) = (Some(server), Some(disk));
                 }
                 Err(why) => group.warnings.push(format!("no figures of NFS: {why:#}")),
             }
@@ -194,6 +193,15 @@ fn serve(disk: &Disk, io: &str) -> Result<Lunar> {
     let path = disk.path_text()?;
     let options = ["--name", TARGET, "--cache", "write-back", "--io", io];
     Lunar::serve_measured(None, &release_binary()?, &[&[path.as_str()], &options[..]].concat())
+}
+
+/// Starts an NFS server with a new file.
+async fn serve_nfs(room: &Room) -> Result<(NfsServer, Disk)> {
+    NfsServer::check()?;
+    let folder = room.folder.join("nfs");
+    make_folder(&folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    let disk = room.disk_in(&folder, "nfs.img")?;
+    Ok((NfsServer::start(&folder).await?, disk))
 }
 
 /// Measures raw TCP like the paper's netperf; returns bytes per second.

@@ -4,7 +4,8 @@ use super::faults::{CallKind, Faults, Refusal};
 use super::fuse::Glue;
 use super::loop_device::{self, mounts_of, unmount_lazily};
 use super::volume::Volume;
-use crate::scratch::{Random, Scratch};
+use crate::random::Random;
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use fuser::{BackgroundSession, Config, MountOption};
 use rustix::io::Errno;
@@ -116,7 +117,7 @@ impl PowerCutDisk {
             volume: Volume::new(ROOM_BYTES),
             faults: Faults::default(),
             epoch: 0,
-            random: Random(0),
+            random: Random::new(0),
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();

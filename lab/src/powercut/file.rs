@@ -1,7 +1,7 @@
 //! A file: its durable content, its current content, and the changes between them.
 
 use super::image::{Change, Image};
-use crate::scratch::Random;
+use crate::random::Random;
 use std::ops::Range;
 
 /// A file whose writes reach the disk when it is synced, and possibly at a power cut.
@@ -41,7 +41,7 @@ impl Chance {
             1 => Some(Fate::Kept),
             _ => None,
         };
-        Self { random: Random(seed), fixed }
+        Self { random: Random::new(seed), fixed }
     }
 
     /// Decides for one more file, or for the names.

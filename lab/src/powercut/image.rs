@@ -198,20 +198,20 @@ fn sectors_around(bytes: Range<u64>) -> Range<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Random;
+    use crate::random::Random;
 
     /// Goal: the image behaves as a file.
     /// Method: the same random calls on the image and on plain bytes.
     #[test]
     fn it_is_like_plain_bytes() {
         for seed in 0..50 {
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let (mut image, mut plain) = (Image::default(), Vec::new());
             for _ in 0..60 {
                 let (offset, len) = (random.below(5_000), random.below(3_000));
                 let changes = match random.below(4) {
                     0 | 1 => {
-                        let data = crate::scratch::pattern(random.next_u64(), len as usize);
+                        let data = crate::random::pattern(random.next_u64(), len as usize);
                         let end = (offset + len) as usize;
                         if len > 0 {
                             plain.resize(end.max(plain.len()), 0);

@@ -3,8 +3,8 @@
 //! The kernel's page cache and io_uring work on a loop device as on any disk; on a FUSE file they
 //! do not. A loop device passes flushes on as fsync of its backing file.
 
-use crate::process::{must, run};
-use crate::scratch::Scratch;
+use crate::system::process::{must, run};
+use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::Advice;
 use std::fs::File;

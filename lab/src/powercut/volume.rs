@@ -3,7 +3,7 @@
 use super::file::{Chance, File};
 use super::image::SECTOR_BYTES;
 use super::names::Names;
-use crate::scratch::Random;
+use crate::random::Random;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;

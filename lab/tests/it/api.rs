@@ -2,8 +2,8 @@
 //! and undocumented requests.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::scratch::Scratch;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Server reports about backing files on hanging file systems, and about block devices.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
+use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::{CallKind, LoopDevice, PowerCutDisk};
-use lunar_lab::process::must;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
 use rustix::process::Signal;
 use std::fs::File;
 use std::time::{Duration, Instant};

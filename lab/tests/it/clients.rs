@@ -1,9 +1,9 @@
 //! Common clients against `lunar serve`: the tools of libiscsi and QEMU.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::process::{Finished, must, run};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::{Lunar, binary};
+use lunar_lab::system::process::{Finished, must, run};
+use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
 const TOOL_MAX: Duration = Duration::from_secs(60);
@@ -287,7 +287,7 @@ fn a_file_that_qemu_uses_is_not_served() -> Result<()> {
     let socket = scratch.path("nbd.sock");
     let server = format!("addr.type=unix,addr.path={socket}");
     let export = "type=nbd,id=one,node-name=disk,writable=on";
-    let mut qemu = lunar_lab::process::ServerProcess::start(
+    let mut qemu = lunar_lab::system::process::ServerProcess::start(
         "qemu-storage-daemon",
         &["--blockdev", &hold, "--nbd-server", &server, "--export", export],
     )?;

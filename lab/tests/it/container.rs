@@ -1,8 +1,8 @@
 //! The container image: built by buildah from the Containerfile, run by runc without privileges.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar;
-use lunar_lab::process::{End, run};
+use lunar_lab::peers::lunar;
+use lunar_lab::system::process::{End, run};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);

@@ -2,10 +2,10 @@
 //! other disks continue, and the exit status and log report the failure.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
+use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::{CallKind, PowerCutDisk};
-use lunar_lab::process::{End, must};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::process::{End, must};
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawOutcome, RawPdu, opcode};
 use rustix::io::Errno;
 use rustix::process::Signal;

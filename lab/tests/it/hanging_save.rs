@@ -1,19 +1,16 @@
 //! A unit's state that cannot be saved for now, since its file system hangs. The server runs in
 //! this process, so that the test can observe its end meanwhile.
 
+use crate::targets::{OWN, own_options};
 use anyhow::{Context, Result, ensure};
 use lunar_block::MemoryDevice;
 use lunar_lab::powercut::{CallKind, HangGuard, PowerCutDisk};
-use lunar_target::{
-    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
-    TargetOptions,
-};
+use lunar_target::{LogicalUnit, LogicalUnitOptions, Server};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const TARGET: &str = "iqn.2026-11.org.lunarsan.test:hanging-save";
 /// Time limit longer than any step, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(3);
@@ -27,31 +24,11 @@ fn serve(state: &PowerCutDisk) -> Result<Server> {
     let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), memory);
     let unit = LogicalUnitOptions { state: Some(state.path("disk.lunar").into()), ..unit };
     let unit = LogicalUnit::open(unit)?;
-    let target = TargetOptions {
-        name: TARGET.to_owned(),
-        alias: None,
-        portal_group: 1,
-        access: Access::default(),
-        chap: Vec::new(),
-        offer: lunar_iscsi::text::Offer::default(),
-        redirect: None,
-        initiator_limits: Vec::new(),
-        administer: None,
-        luns: vec![LunOptions { id: 0, unit, access: Access::default(), administer: None }],
-    };
-    Ok(Server::start(ServerOptions {
-        portals: vec![Portal::new("127.0.0.1:0".parse().context("an address")?)],
-        targets: vec![target],
-        discovery_chap: None,
-        cores: 2,
-        latency_mode: false,
-        limits: Limits::default(),
-        buffers: lunar_block::BufferPool::default(),
-    })?)
+    Ok(Server::start(own_options(unit)?)?)
 }
 
 fn log_in(server: &Server, number: u32) -> Result<RawClient> {
-    let mut raw = RawClient::log_in_as(&server.addresses()[0].to_string(), TARGET, number)?;
+    let mut raw = RawClient::log_in_as(&server.addresses()[0].to_string(), OWN, number)?;
     raw.execute(&[0; 6], 0)?;
     Ok(raw)
 }

@@ -2,8 +2,9 @@
 //! in bounded memory, and free the resources of bad connections.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::{Random, Scratch};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::Random;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
@@ -191,7 +192,7 @@ fn a_login_in_pieces_works() -> Result<()> {
 fn garbage() -> Result<()> {
     let victim = Victim::new("garbage")?;
     for seed in 0..40_u64 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let bytes: Vec<u8> = match seed {
             0 => b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(8),
             1 => vec![0; 4096],
@@ -216,7 +217,7 @@ fn garbage() -> Result<()> {
 fn random_requests_in_full_feature_phase() -> Result<()> {
     let victim = Victim::new("random-requests")?;
     for seed in 0..60_u64 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut raw = RawClient::log_in_as(victim.lunar.address(), TARGET, 2)?;
         for _ in 0..20 {
             let opcodes = [0x00, 0x01, 0x02, 0x04, 0x05, 0x10, 0x41, 0x42, 0x40, 0x44];

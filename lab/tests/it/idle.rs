@@ -1,10 +1,11 @@
 //! Memory of an idle server.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::process::must;
-use lunar_lab::scratch::Scratch;
-use lunar_lab::{lunar, scratch};
+use lunar_lab::peers::lunar;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::pattern;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
 use std::time::{Duration, Instant};
 
 /// Maximum resident memory of an idle server, in bytes.
@@ -33,13 +34,13 @@ fn idle_servers_are_small() -> Result<()> {
     let mut lunar = Lunar::serve(&[&scratch.path("disk.img"), "--size", "1G"])?;
     small(&mut lunar, "started")?;
     let url = lunar.url("iqn.2026-11.org.lunarsan:disk", 0);
-    let data = scratch::pattern(1, 64 << 20);
+    let data = pattern(1, 64 << 20);
     let binary = lunar::binary()?;
     let written =
-        lunar_lab::process::run_with_input(&binary, &["write", &url], data.clone(), LIMIT)?;
+        lunar_lab::system::process::run_with_input(&binary, &["write", &url], data.clone(), LIMIT)?;
     ensure!(written.succeeded(), "{}", written.outputs());
     let length = data.len().to_string();
-    let (_, read, said, _) = lunar_lab::process::run_for_bytes(
+    let (_, read, said, _) = lunar_lab::system::process::run_for_bytes(
         &binary,
         &["read", &url, "--length", &length],
         Vec::new(),

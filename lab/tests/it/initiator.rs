@@ -2,10 +2,11 @@
 //! against our own target.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::process::{End, must, run, run_for_bytes};
-use lunar_lab::scratch::{Scratch, pattern};
-use lunar_lab::tgt::Tgt;
+use lunar_lab::peers::lunar::{Lunar, binary};
+use lunar_lab::peers::tgt::Tgt;
+use lunar_lab::random::pattern;
+use lunar_lab::system::process::{End, must, run, run_for_bytes};
+use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
 const COMMAND_MAX: Duration = Duration::from_secs(60);

@@ -8,10 +8,11 @@ mod qemu;
 
 use anyhow::{Context, Result, ensure};
 use load::{Load, Totals};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::ports::free_port;
-use lunar_lab::process::End;
-use lunar_lab::scratch::{Random, Scratch};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::Random;
+use lunar_lab::system::ports::free_port;
+use lunar_lab::system::process::End;
+use lunar_lab::system::scratch::Scratch;
 use qemu::Qemu;
 use rustix::process::Signal;
 use std::thread;
@@ -40,7 +41,7 @@ fn number(variable: &str) -> Result<Option<u64>> {
 /// Runs one kill under load.
 fn round(scratch: &Scratch, number: u64, seed: u64, totals: &mut Totals) -> Result<()> {
     let profile = PROFILES[(number % PROFILES.len() as u64) as usize];
-    let mut random = Random(seed ^ number);
+    let mut random = Random::new(seed ^ number);
     let (disk, other) = (scratch.path("disk.img"), scratch.path("qemu.img"));
     let head = [disk.as_str(), other.as_str(), "--size", "64M", "--name", TARGET];
     let arguments = [&head[..], profile].concat();

@@ -2,10 +2,13 @@
 //! lunar-lab -- libiscsi`: its report matches its work.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::{self, Lunar};
-use lunar_lab::process;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::load_programs::build_generator;
+use lunar_lab::peers::lunar::{self, Lunar};
+use lunar_lab::system::process;
+use lunar_lab::system::scratch::Scratch;
+use lunar_load::split_mix_64;
 use serde_json::Value;
+use std::path::Path;
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:load";
@@ -16,11 +19,9 @@ const PLACES: usize = 64;
 
 /// Builds the generator.
 fn generator(scratch: &Scratch) -> Result<String> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
     let path = scratch.path("libiscsi-load");
-    let options = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
-    let all = [&options[..], &["-o", &path, source, "-liscsi"]].concat();
-    process::must("cc", &all, LIMIT)?;
+    let options = ["-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror"];
+    build_generator(Path::new(&path), &options)?;
     Ok(path)
 }
 
@@ -42,17 +43,9 @@ fn run(generator: &str, arguments: &[&str]) -> Result<Value> {
     Ok(document)
 }
 
-/// Returns output `number` of SplitMix64 from `seed`, as the generator uses it.
-fn mixed(seed: u64, number: u64) -> u64 {
-    let mut z = seed.wrapping_add((number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 /// Returns the content that `--verify` makes it write to an offset.
 fn content(seed: u64, place: usize) -> Vec<u8> {
-    let key = mixed(seed, place as u64);
+    let key = split_mix_64(seed, place as u64);
     let words = (0..IO_BYTES as u64).step_by(8).map(|at| key.wrapping_add(at));
     words.flat_map(u64::to_le_bytes).collect()
 }

@@ -1,8 +1,8 @@
 //! One log line for each refused login: initiator, target, address, and reason.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

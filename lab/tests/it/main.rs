@@ -30,5 +30,6 @@ mod standard_scsi;
 mod state_fixtures;
 mod stopping;
 mod suite;
+mod targets;
 mod trace;
 mod two_initiators;

@@ -2,9 +2,9 @@
 //! the manual describes.
 
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::process::run;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::process::run;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 

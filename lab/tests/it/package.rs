@@ -2,9 +2,9 @@
 //! there.
 
 use anyhow::Result;
-use lunar_lab::lunar;
-use lunar_lab::process::{End, Finished, must, run};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar;
+use lunar_lab::system::process::{End, Finished, must, run};
+use lunar_lab::system::scratch::Scratch;
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;

@@ -1,9 +1,10 @@
 //! The README's chapters, run as written, in namespaces where their ports and addresses are free.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::process::run;
-use lunar_lab::scratch::Scratch;
-use lunar_lab::{lunar, readme};
+use lunar_lab::peers::lunar;
+use lunar_lab::readme;
+use lunar_lab::system::process::run;
+use lunar_lab::system::scratch::Scratch;
 use std::path::Path;
 use std::time::Duration;
 

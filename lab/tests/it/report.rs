@@ -1,9 +1,9 @@
 //! The HTML report of `lunar bench`, in a headless browser.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::process::{must, run};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::{Lunar, binary};
+use lunar_lab::system::process::{must, run};
+use lunar_lab::system::scratch::Scratch;
 use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.example:disk";

@@ -1,8 +1,9 @@
 //! Persistent reservations over faults of the server's process and its state file.
 
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::{Random, Scratch};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::Random;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use rustix::process::Signal;
 use std::time::Duration;
@@ -122,7 +123,7 @@ fn a_reservation_outlives_sigkill() -> Result<()> {
 #[test]
 fn killed_in_the_midst_of_changes() -> Result<()> {
     let scratch = Scratch::new("reserve-storm")?;
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let mut key = 1;
     let mut lunar = serve(&scratch)?;
     reserve(&lunar, key)?;

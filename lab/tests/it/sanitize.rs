@@ -1,8 +1,8 @@
 //! SANITIZE and a server that is killed in the middle of it.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::time::{Duration, Instant};

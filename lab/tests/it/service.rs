@@ -1,7 +1,7 @@
 //! The unit for systemd, checked by systemd's own tools.
 
-use lunar_lab::process::{must, run};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::process::{must, run};
+use lunar_lab::system::scratch::Scratch;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;

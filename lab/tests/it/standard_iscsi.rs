@@ -2,9 +2,10 @@
 //! sessions.
 
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::process::{must, run};
-use lunar_lab::scratch::{Scratch, pattern};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::pattern;
+use lunar_lab::system::process::{must, run};
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{ANSWER_MAX, RawAnswer, RawClient, RawPdu, opcode};
 use std::time::{Duration, Instant};
 
@@ -221,7 +222,7 @@ fn chap_names_that_begin_like_numbers() -> Result<()> {
         }
         let plain = format!("iscsi://{address}/{TARGET}/0");
         let client = [&["info", &plain][..], &chap, &proof].concat();
-        must(&lunar_lab::lunar::binary()?, &client, TOOL_MAX)?;
+        must(&lunar_lab::peers::lunar::binary()?, &client, TOOL_MAX)?;
     }
     Ok(())
 }

@@ -2,9 +2,10 @@
 //! sessions.
 
 use anyhow::{Result, ensure};
-use lunar_lab::extended_copy::{command, cscd, naa_designation, segment};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::{Scratch, pattern};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::pattern;
+use lunar_lab::system::scratch::Scratch;
+use lunar_lab::wire::extended_copy::{command, cscd, naa_designation, segment};
 use lunar_testkit::raw::{RawClient, RawOutcome};
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:standard";

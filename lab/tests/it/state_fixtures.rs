@@ -2,12 +2,12 @@
 //! build writes the same bytes as the newest of those versions.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::binary;
-use lunar_lab::process::run;
-use lunar_lab::state::{
+use lunar_lab::peers::lunar::binary;
+use lunar_lab::state_fixtures::{
     Files, KEYS, PASSES, PATTERN, RESERVATION_TYPE, StoredUnit, TARGET, UUID, Version, fixtures,
     make,
 };
+use lunar_lab::system::process::run;
 use lunar_testkit::raw::RawClient;
 use lunar_wire::crc32c;
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ fn refused(unit: &StoredUnit, files: &Files, words: &str) -> Result<()> {
     let disk = unit.disk();
     let arguments = ["serve", &disk, "--name", TARGET, "--listen", "127.0.0.1:0"];
     let finished = run(&binary()?, &arguments, PATIENCE)?;
-    let lunar_lab::process::End::Exited(status) = finished.end else {
+    let lunar_lab::system::process::End::Exited(status) = finished.end else {
         anyhow::bail!("it serves: {}", finished.outputs());
     };
     ensure!(status.code() == Some(1), "{}", finished.outputs());

@@ -2,9 +2,9 @@
 //! five seconds, no data is lost.
 
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::process::ServerProcess;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::process::ServerProcess;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawAnswer, RawClient, opcode};
 use std::time::Duration;
 
@@ -93,11 +93,11 @@ fn a_restart_keeps_the_data() -> Result<()> {
     let image = scratch.pattern("image.raw", 5, 256 << 20)?;
     let url = lunar.url(TARGET, 0);
     let convert = ["convert", "-n", "-f", "raw", "-O", "raw", &image, &url];
-    lunar_lab::process::must("qemu-img", &convert, limit)?;
+    lunar_lab::system::process::must("qemu-img", &convert, limit)?;
     lunar.stop(WAIT_MAX)?;
     let lunar = serve(&scratch)?;
     let url = lunar.url(TARGET, 0);
     let compare = ["compare", "-f", "raw", "-F", "raw", &image, &url];
-    lunar_lab::process::must("qemu-img", &compare, limit)?;
+    lunar_lab::system::process::must("qemu-img", &compare, limit)?;
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! The libiscsi suite against `lunar serve`, compared with the tables in CONFORMANCE.md.
 
 use anyhow::{Result, ensure};
-use lunar_lab::conformance::{report, unclean, union, worse_than};
-use lunar_lab::document::{SUITE, committed, section};
-use lunar_lab::profiles::run_all;
+use lunar_lab::conformance::document::{SUITE, committed};
+use lunar_lab::conformance::profiles::run_all;
+use lunar_lab::conformance::report::{report, unclean, union, worse_than};
+use lunar_lab::report::sections::section;
 
 /// Minimum number of the 230 tests that must be covered by some profile.
 const COVERED_MIN: usize = 225;

@@ -1,9 +1,9 @@
 //! A trace of a session, read by tshark, a decoder independent of this project.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::process::must;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::{Lunar, binary};
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -229,7 +229,7 @@ fn tshark_finds_digests_right() -> Result<()> {
             .spawn()?;
         let mut stdin = writer.stdin.take().context("no stdin")?;
         let running = traced.trace(&[])?;
-        stdin.write_all(&lunar_lab::scratch::pattern(1, 5_000_001))?;
+        stdin.write_all(&lunar_lab::random::pattern(1, 5_000_001))?;
         drop(stdin);
         ensure!(writer.wait()?.success(), "lunar write");
         let trace = running.end()?;

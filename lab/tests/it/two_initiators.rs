@@ -2,9 +2,10 @@
 //! data.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::process::must;
-use lunar_lab::scratch::{Random, Scratch};
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::Random;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -90,7 +91,7 @@ fn value_of(block: &[u8]) -> Result<u64> {
 /// Runs one initiator: random reads and writes of a few blocks each.
 fn work(address: &str, number: u32, seed: u64, steps: u64, model: &Model) -> Result<()> {
     let mut raw = RawClient::log_in_as(address, TARGET, number)?;
-    let mut random = Random(seed ^ u64::from(number) << 32);
+    let mut random = Random::new(seed ^ u64::from(number) << 32);
     for step in 0..steps {
         let count = 1 + random.below(WRITE_BLOCKS_MAX);
         let first = random.below(BLOCKS - count + 1);

@@ -5,7 +5,7 @@ use crate::adversary::attacker::{Attacker, Destination};
 use crate::adversary::cdb::{CdbBytes, cdb};
 use crate::adversary::flood::Flood;
 use crate::adversary::session::{RawSession, flags};
-use crate::extended_copy::{cscd, naa_designator, segment};
+use crate::wire::extended_copy::{cscd, naa_designator, segment};
 use anyhow::{Context, Result};
 use std::time::Duration;
 

@@ -112,7 +112,7 @@ fn connect_and_reset(attacker: &Attacker) -> Result<()> {
 }
 
 fn garbage(attacker: &Attacker) -> Result<()> {
-    let mut random = crate::scratch::Random(attacker.seed);
+    let mut random = crate::random::Random::new(attacker.seed);
     let mut open: Vec<TcpConnection> = Vec::new();
     while !attacker.is_over() {
         let Ok(mut connection) = attacker.connect() else { continue };
@@ -121,10 +121,10 @@ fn garbage(attacker: &Attacker) -> Result<()> {
             1 => connection.queue_bytes(&[0; 4096]),
             2 => {
                 let mut bytes = vec![0x40 | opcode::LOGIN; 48];
-                bytes.extend(crate::scratch::pattern(random.next_u64(), 8192));
+                bytes.extend(crate::random::pattern(random.next_u64(), 8192));
                 connection.queue_bytes(&bytes);
             }
-            _ => connection.queue_bytes(&crate::scratch::pattern(random.next_u64(), 4096)),
+            _ => connection.queue_bytes(&crate::random::pattern(random.next_u64(), 4096)),
         }
         connection.send();
         AttackCounters::add(&attacker.sent.bytes, connection.take_sent_bytes());

@@ -81,7 +81,7 @@ fn compare_and_write(session: &mut RawSession) {
     cdb[13] = BLOCKS;
     let bytes = 1024 * u32::from(BLOCKS);
     let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
-    let data = crate::scratch::pattern(session.random.next_u64(), bytes as usize);
+    let data = crate::random::pattern(session.random.next_u64(), bytes as usize);
     session.queue(&command.with_data(data));
 }
 

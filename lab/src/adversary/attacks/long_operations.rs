@@ -234,7 +234,7 @@ fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
             let mut cdb = cdb::sixteen(0x89, 0, 8 * session.random.below(8), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
-            let data = crate::scratch::pattern(session.random.next_u64(), 1024);
+            let data = crate::random::pattern(session.random.next_u64(), 1024);
             session.queue(&command.with_data(data));
         },
         |_, _| {},
@@ -250,7 +250,7 @@ fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
             let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
-            let data = crate::scratch::pattern(session.random.next_u64(), 1024);
+            let data = crate::random::pattern(session.random.next_u64(), 1024);
             session.queue(&command.with_data(data));
         },
         |_, _| {},

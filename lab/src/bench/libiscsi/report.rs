@@ -1,9 +1,10 @@
 //! Report of both clients, as text and as JSON.
 
-use super::{DISK_BYTES, Libiscsi, Sample};
-use lunar_control::units::size_text;
+use super::{DISK_BYTES, Libiscsi};
+use crate::bench::goal::{Bound, GoalVerdict};
+use crate::peers::load_programs::Sample;
 use lunar_load::Spread;
-use lunar_load::report::spread_json;
+use lunar_load::report::{Column, Table, TableCell, size_text, spread_json};
 use serde_json::{Value, json};
 
 /// Least ratio to the IOPS of libiscsi at 4 KiB and depth 32.
@@ -30,14 +31,6 @@ pub struct Row {
     /// Ratio of our IOPS to theirs, in each round.
     iops_ratio: Spread,
     cpu_ratio: Spread,
-}
-
-/// A goal and its result.
-pub struct Goal {
-    what: String,
-    wanted: f64,
-    got: f64,
-    pub met: bool,
 }
 
 impl Figures {
@@ -85,38 +78,50 @@ impl Row {
         }
     }
 
-    /// Returns one line of the table.
+    /// Describes the case, as `mem, rand-read, 4Ki, depth 32`.
+    fn case(&self) -> String {
+        let size = size_text(self.io_bytes);
+        format!("{}, {}, {size}, depth {}", self.disk, self.pattern, self.depth)
+    }
+
+    /// Returns one line that reports the case during a run.
     pub fn line(&self) -> String {
-        let size = size_text(self.io_bytes).unwrap_or_else(|| self.io_bytes.to_string());
-        let both = |of: fn(&Figures) -> f64, digits: usize| {
-            let (ours, theirs) = (of(&self.lunar), of(&self.libiscsi));
-            format!("{ours:.digits$} / {theirs:.digits$}")
-        };
-        format!(
-            "{:<5} {:<10} {:>6} {:>5}  {:>15} {:<19}  {:>13} {:<19}  {:>13} {:>13}",
-            self.disk,
-            self.pattern,
-            size,
-            self.depth,
-            both(|of| of.iops.median, 0),
-            self.iops_ratio.text(2),
-            both(|of| of.cpu_micros.median, 1),
-            self.cpu_ratio.text(2),
-            both(|of| of.latency_micros[0].median, 0),
-            both(|of| of.latency_micros[1].median, 0),
-        )
+        format!("{}: IOPS of lunar by libiscsi {}", self.case(), self.iops_ratio.text(2))
     }
 
     /// Returns the goals that this case decides.
-    pub fn goals(&self) -> Vec<Goal> {
+    pub fn goals(&self) -> Vec<GoalVerdict> {
         if (self.io_bytes, self.depth) != GOAL_CASE || !self.pattern.starts_with("rand-") {
             return Vec::new();
         }
-        let (iops, cpu) = (self.iops_ratio.median, self.cpu_ratio.median);
-        let of = |what: &str| format!("{what}, {}, {}, 4 KiB, depth 32", self.disk, self.pattern);
+        let goal = |what, ratio, bound| {
+            GoalVerdict::judge("libiscsi", what, self.case(), ratio, "", bound)
+        };
         vec![
-            Goal { what: of("IOPS"), wanted: IOPS_GOAL, got: iops, met: iops >= IOPS_GOAL },
-            Goal { what: of("CPU"), wanted: CPU_GOAL, got: cpu, met: cpu <= CPU_GOAL },
+            goal("IOPS of lunar by libiscsi", self.iops_ratio, Bound::AtLeast(IOPS_GOAL)),
+            goal("CPU of lunar by libiscsi", self.cpu_ratio, Bound::AtMost(CPU_GOAL)),
+        ]
+    }
+
+    fn cells(&self) -> [TableCell; 14] {
+        let Figures { iops, cpu_micros, latency_micros: [p50, p99, _] } = &self.lunar;
+        let theirs = &self.libiscsi;
+        let median = |of: Spread, decimals| TableCell::median(of, 1.0, decimals);
+        [
+            TableCell::text(self.disk.clone()),
+            TableCell::text(self.pattern.clone()),
+            TableCell::size(self.io_bytes),
+            TableCell::count(self.depth.into()),
+            median(*iops, 0),
+            median(theirs.iops, 0),
+            TableCell::spread(self.iops_ratio, 1.0, 2),
+            median(*cpu_micros, 1),
+            median(theirs.cpu_micros, 1),
+            TableCell::spread(self.cpu_ratio, 1.0, 2),
+            median(*p50, 0),
+            median(theirs.latency_micros[0], 0),
+            median(*p99, 0),
+            median(theirs.latency_micros[1], 0),
         ]
     }
 
@@ -134,38 +139,36 @@ impl Row {
     }
 }
 
-impl Goal {
-    /// Returns one line of text.
-    pub fn line(&self) -> String {
-        let met = if self.met { "met" } else { "missed" };
-        let bound = if self.what.starts_with("IOPS") { "at least" } else { "at most" };
-        format!("{met}: {}: {:.2}, wanted {bound} {:.2}", self.what, self.got, self.wanted)
-    }
-}
-
-/// Returns the head of the table.
-pub fn head() -> String {
-    format!(
-        "Each pair: lunar / libiscsi, medians. Ratios: median of the rounds (least to most).\n\
-         {:<5} {:<10} {:>6} {:>5}  {:>15} {:<19}  {:>13} {:<19}  {:>13} {:>13}",
-        "disk",
-        "pattern",
-        "size",
-        "depth",
-        "IOPS",
-        "ratio",
-        "CPU us/req",
-        "ratio",
-        "p50 us",
-        "p99 us"
-    )
+/// Returns the table: medians of each client, and ratios of the rounds.
+pub fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new([
+        Column::text("disk", "disk"),
+        Column::text("pattern", "pattern"),
+        Column::number("io_bytes", "size"),
+        Column::number("depth", "depth"),
+        Column::number("iops", "IOPS"),
+        Column::number("libiscsi_iops", "of libiscsi"),
+        Column::number("iops_ratio", "ratio"),
+        Column::number("cpu_us", "CPU us/request"),
+        Column::number("libiscsi_cpu_us", "of libiscsi"),
+        Column::number("cpu_ratio", "ratio"),
+        Column::number("p50_us", "p50 us"),
+        Column::number("libiscsi_p50_us", "of libiscsi"),
+        Column::number("p99_us", "p99 us"),
+        Column::number("libiscsi_p99_us", "of libiscsi"),
+    ]);
+    table.title = "Medians, and ratios of the rounds: median (least to most)".to_owned();
+    rows.iter().for_each(|row| table.row(row.cells()));
+    table
 }
 
 /// Returns everything as JSON.
-pub fn document(asked: &Libiscsi, surroundings: &str, rows: &[Row], goals: &[Goal]) -> Value {
-    let goals = goals.iter().map(|goal| {
-        json!({ "what": goal.what, "wanted": goal.wanted, "got": goal.got, "met": goal.met })
-    });
+pub fn document(
+    asked: &Libiscsi,
+    surroundings: &str,
+    rows: &[Row],
+    goals: &[GoalVerdict],
+) -> Value {
     json!({
         "target": asked.target,
         "surroundings": surroundings,
@@ -176,7 +179,7 @@ pub fn document(asked: &Libiscsi, surroundings: &str, rows: &[Row], goals: &[Goa
         "warm_up_seconds": asked.warm_up,
         "range_bytes": DISK_BYTES,
         "results": rows.iter().map(Row::document).collect::<Vec<_>>(),
-        "goals": goals.collect::<Vec<_>>(),
+        "goals": goals,
     })
 }
 
@@ -200,8 +203,11 @@ mod tests {
         let row = Row::new("mem", "rand-read", 4096, 32, &rounds);
         assert_eq!(row.iops_ratio, Spread { median: 1.5, least: 1.2, most: 3.0 });
         assert_eq!(row.cpu_ratio, Spread { median: 0.8, least: 0.7, most: 0.9 });
-        let met: Vec<_> = row.goals().iter().map(|goal| goal.met).collect();
+        let met: Vec<_> = row.goals().iter().map(GoalVerdict::is_met).collect();
         assert_eq!(met, [true, false]);
+        let text = table(&[row]).text();
+        let figures = ["mem", "rand-read", "4Ki", "32", "150", "100", "1.50", "8.0", "10.0"];
+        assert!(figures.iter().all(|figure| text.contains(figure)), "{text}");
         assert!(Row::new("mem", "rand-read", 4096, 8, &rounds).goals().is_empty());
         assert!(Row::new("mem", "read", 4096, 32, &rounds).goals().is_empty());
     }

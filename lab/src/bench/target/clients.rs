@@ -2,16 +2,16 @@
 //! ends is measured.
 
 pub mod initiator;
-mod iscsi_perf;
 mod unsafe_ring;
 
 use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient};
 use super::results::Sample;
 use super::servers::{LanePortal, Servers};
-use crate::bench::cores::CLIENT_CORE;
-use crate::bench::libiscsi::clients::{self, LoadPrograms, LoadRequest};
+use crate::peers::iscsi_perf::{self, PerfRequest, PerfResult};
+use crate::peers::load_programs::{self, LoadPrograms, LoadRequest};
+use crate::system::cores::CLIENT_CORE;
 use anyhow::{Context, Result};
-use lunar_load::ListeningProcess;
+use lunar_load::{AccessPattern, ListeningProcess};
 use std::time::Duration;
 
 /// Duration of a turn.
@@ -74,7 +74,7 @@ impl Clients {
             LoadClient::Ours => (initiator::turn(&turn)?, self.times.whole()),
             LoadClient::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
             LoadClient::Own => (turn.own()?, self.times.whole()),
-            LoadClient::Perf => iscsi_perf::turn(&turn)?,
+            LoadClient::Perf => turn.perf()?,
         };
         let spent = before.zip(owner.processor_time());
         if let Some(spent) = spent.map(|(from, to)| to.saturating_sub(from).as_secs_f64()) {
@@ -102,6 +102,27 @@ impl Turn<'_> {
         Ok(self.sample(&client.lunar(&self.request())?))
     }
 
+    /// Runs iscsi-perf for whole seconds; the second value is their ratio to the measured time.
+    fn perf(&self) -> Result<(Sample, f64)> {
+        let measured = self.times.measured.as_secs_f64();
+        let seconds = measured.ceil().max(1.0);
+        let request = PerfRequest {
+            url: &self.portal.url,
+            is_random: self.cell.pattern == AccessPattern::RandomRead,
+            io_bytes: self.cell.io_bytes,
+            depth: self.cell.depth,
+            seconds: seconds as u32,
+        };
+        let PerfResult { iops, busy } = iscsi_perf::run(self.core(), &request)?;
+        let sample = Sample {
+            iops,
+            bytes_per_second: iops * f64::from(self.cell.io_bytes),
+            client_busy: busy,
+            ..Sample::default()
+        };
+        Ok((sample, seconds / measured))
+    }
+
     /// Returns the core of a client that is a program of its own.
     fn core(&self) -> Option<u16> {
         (!self.cell.is_shared).then_some(CLIENT_CORE)
@@ -121,7 +142,7 @@ impl Turn<'_> {
     }
 
     /// Converts the sample of a client that is a program of its own.
-    fn sample(&self, told: &clients::Sample) -> Sample {
+    fn sample(&self, told: &load_programs::Sample) -> Sample {
         let [p50, p99, p99_9] = told.latency_micros.map(Some);
         Sample {
             iops: told.iops,

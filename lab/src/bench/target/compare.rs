@@ -2,10 +2,12 @@
 
 use super::cells::{COMPARED, Cell};
 use super::clients::Times;
+use super::report::tables;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::servers::Programs;
-use super::{EXTRA, measure_cells, parse_seconds, tables};
+use super::{EXTRA, measure_cells};
+use crate::bench::parse_seconds;
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;
 use lunar_load::report::{Column, Table, TableCell as Field};
@@ -74,7 +76,7 @@ impl BenchCompare {
         let keys: Vec<String> = COMPARED.iter().map(Cell::key).collect();
         ensure!(!cells.is_empty(), "no cell has such a key; there are {}", keys.join(", "));
         let programs = Programs {
-            lunar: crate::lunar::release_binary()?,
+            lunar: crate::peers::lunar::release_binary()?,
             directory: PathBuf::from("."),
             base: Some(base),
         };

@@ -4,7 +4,8 @@ use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
 use super::clients::{Times, Turn, initiator};
 use super::results::Durability;
 use super::servers::{LanePortal, Servers};
-use crate::bench::files::TemporaryFolder;
+use crate::bench::INITIATOR;
+use crate::system::files::TemporaryFolder;
 use anyhow::{Context, Result};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use rustix::fs::OFlags;
@@ -49,7 +50,7 @@ fn has_write_cache(portal: &LanePortal) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let url: Url = portal.url.parse()?;
-        let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+        let options = SessionOptions::new(INITIATOR);
         let disk = RemoteDisk::connect(&url, &options).await?;
         let told = disk.has_write_cache();
         disk.unit().initiator().log_out().await?;
@@ -156,7 +157,7 @@ fn flags_text(flags: OFlags) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::files::ScratchFile;
+    use crate::system::files::ScratchFile;
 
     /// Goal: the flags of open files are read: of this process, and of a file of its own.
     #[test]

@@ -1,7 +1,8 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
 use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
-use super::results::{BenchRun, CellResult, GoalOutcome, GoalVerdict, Round, Sample};
+use super::results::{BenchRun, CellResult, Round, Sample};
+use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use lunar_load::Spread;
 
 /// One goal.
@@ -71,7 +72,7 @@ const CONNECTIONS: &str = "rand-read-4Ki-32-tmpfs-connections";
 const WRITE_CONNECTIONS: &str = "rand-write-4Ki-32-tmpfs-connections";
 const TWO_CORES: &str = "rand-read-4Ki-32-tmpfs-two-cores";
 
-/// Goals for which a run gives additional reasons ([`super::reasons`]).
+/// Goals for which a run gives additional reasons (`report/reasons.rs`).
 pub const CPU_BY_NULL: &str = "CPU for a 4 KiB read, of the null target's";
 pub const FOUR_BY_ONE: &str = "IOPS of four connections by one's, two cores";
 

@@ -4,12 +4,12 @@ mod perf;
 
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
 use super::clients::{Clients, Times};
+use super::report::tables;
 use super::results::{Profile, Share};
 use super::servers::{Programs, Servers};
-use super::tables;
-use crate::bench::cores::CLIENT_CORE;
 use crate::bench::{files, flame};
-use crate::lunar::release_binary;
+use crate::peers::lunar::release_binary;
+use crate::system::cores::CLIENT_CORE;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,7 +1,8 @@
 //! Results of a run. `--json` writes them, and all other outputs are made from them.
 
 use super::cells::{Cell, Ground};
-use lunar_load::Spread;
+use crate::bench::goal::GoalVerdict;
+use lunar_load::{Latency, Spread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,6 +25,21 @@ pub struct Sample {
     pub target_busy: Option<f64>,
     /// Processor time of the client for each second; `None`: not known.
     pub client_busy: Option<f64>,
+}
+
+impl Sample {
+    /// Creates a sample from the times of all requests.
+    pub fn of(latency: &Latency, iops: f64, bytes_per_second: f64) -> Self {
+        let percentile = |part| Some(latency.percentile(part).as_nanos() as f64 / 1e3);
+        Self {
+            iops,
+            bytes_per_second,
+            p50_us: percentile(50.0),
+            p99_us: percentile(99.0),
+            p99_9_us: percentile(99.9),
+            ..Self::default()
+        }
+    }
 }
 
 /// Measurements of raw TCP in one round.
@@ -78,80 +94,6 @@ pub struct Durability {
     pub store: String,
     pub contestant: String,
     pub text: String,
-}
-
-/// One goal and its result. Rows of other parts have the same form.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct GoalVerdict {
-    /// Column of the goal: `tgt`, `ceilings`, `scale`.
-    pub part: String,
-    pub what: String,
-    /// Cell that the goal is taken from, or the method of measurement.
-    pub from: String,
-    pub wanted: f64,
-    /// True when `wanted` is a minimum; otherwise it is a maximum.
-    pub is_at_least: bool,
-    /// The median of the rounds; `None`: not measured.
-    pub got: Option<f64>,
-    pub least: Option<f64>,
-    pub most: Option<f64>,
-    /// Unit of the three figures above; empty: a ratio.
-    #[serde(default)]
-    pub unit: String,
-    pub outcome: GoalOutcome,
-    /// Reason for the result, if it is not obvious.
-    #[serde(default)]
-    pub note: Option<String>,
-}
-
-/// Result of a goal.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum GoalOutcome {
-    Pass,
-    Miss,
-    /// The machine was not quiet.
-    Void,
-    NotMeasured,
-}
-
-impl GoalOutcome {
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Pass => "pass",
-            Self::Miss => "miss",
-            Self::Void => "void",
-            Self::NotMeasured => "not measured",
-        }
-    }
-}
-
-/// All outcomes.
-pub const OUTCOMES: [GoalOutcome; 4] =
-    [GoalOutcome::Pass, GoalOutcome::Miss, GoalOutcome::Void, GoalOutcome::NotMeasured];
-
-impl GoalVerdict {
-    /// Returns the result with its unit: `4.20 (3.90 to 4.50)`.
-    pub fn got_text(&self) -> String {
-        let unit = self.unit_text();
-        match (self.got, self.least, self.most) {
-            (Some(got), Some(least), Some(most)) => {
-                format!("{got:.2} ({least:.2} to {most:.2}){unit}")
-            }
-            (Some(got), ..) => format!("{got:.2}{unit}"),
-            _ => "-".to_owned(),
-        }
-    }
-
-    /// Returns the bound: `at least 4`.
-    pub fn wanted_text(&self) -> String {
-        let bound = if self.is_at_least { "at least" } else { "at most" };
-        format!("{bound} {}{}", self.wanted, self.unit_text())
-    }
-
-    fn unit_text(&self) -> String {
-        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
-    }
 }
 
 /// One run.

@@ -2,7 +2,7 @@
 
 use super::cells::{Cell, Lane};
 use super::results::{Ceiling, CellResult, Round, Sample};
-use crate::bench::cores::{self, CLIENT_CORE, TARGET_CORE};
+use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::probe::{Probe, ProbeShape, Probed, QUIET};

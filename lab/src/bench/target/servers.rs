@@ -1,11 +1,11 @@
 //! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
 use super::cells::{Contestant, DISK_BYTES, StorageMedium, Store};
-use crate::bench::cores::TARGET_CORE;
-use crate::bench::files::ScratchFile;
-use crate::bench::null_target::NullServer;
-use crate::lunar::Lunar;
-use crate::tgt::{Tgt, TgtBacking};
+use crate::peers::lunar::Lunar;
+use crate::peers::null_target::NullServer;
+use crate::peers::tgt::{Tgt, TgtBacking};
+use crate::system::cores::TARGET_CORE;
+use crate::system::files::ScratchFile;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 

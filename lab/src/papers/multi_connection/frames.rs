@@ -7,7 +7,8 @@
 //! switched on.
 
 use super::{MultiConnection, end_with_this, own_url};
-use crate::lunar::release_binary;
+use crate::peers::lunar::release_binary;
+use crate::system::process;
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::report::{
@@ -250,7 +251,7 @@ impl Drop for Cables {
 fn clear_up() -> Option<String> {
     let all = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let names = all.filter_map(|entry| entry.file_name().into_string().ok());
-    let left = names.filter(|name| maker(name).is_some_and(|pid| !is_process(pid)));
+    let left = names.filter(|name| maker(name).is_some_and(|pid| !process::exists(pid)));
     let (mut removed, mut kept) = (Vec::new(), Vec::new());
     for name in left {
         match ip(&["netns", "delete", &name]) {
@@ -270,10 +271,6 @@ fn clear_up() -> Option<String> {
 fn maker(name: &str) -> Option<u32> {
     let (pid, side) = name.strip_prefix(NAME)?.split_once('-')?;
     matches!(side, "target" | "client").then(|| pid.parse().ok())?
-}
-
-fn is_process(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 fn cable(number: usize) -> String {
@@ -313,6 +310,6 @@ mod tests {
         for name in ["lunar-bench-17", "lunar-bench-x-target", "lunar-bench-17-other", "other"] {
             assert_eq!(maker(name), None, "{name}");
         }
-        assert!(is_process(std::process::id()) && !is_process(u32::MAX));
+        assert!(process::exists(std::process::id()) && !process::exists(u32::MAX));
     }
 }

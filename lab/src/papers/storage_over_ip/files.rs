@@ -1,6 +1,6 @@
 //! The measured files, in their own folder.
 
-use crate::bench::files::file_system;
+use crate::system::files::file_system;
 use anyhow::{Context, Result, ensure};
 use lunar_load::report::size_text;
 use rustix::fs::statvfs;

@@ -1,25 +1,17 @@
-//! `qemu-io` as a client: the same program for a file, `iscsi://` and `nfs://`.
+//! Measurements by `qemu-io`: the same program for a file, `iscsi://` and `nfs://`.
 
 use super::lane::{Pass, Task};
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use std::process::Stdio;
+use crate::peers::qemu_io::QemuIo;
+use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Maximum time of one pass over a file.
 const PASS_MAX: Duration = Duration::from_secs(1800);
 /// Maximum time of a trial.
 const TRIAL_MAX: Duration = Duration::from_secs(20);
-/// Maximum size of the answer to one command.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Maximum time until an idle qemu-io ends.
-const END_MAX: Duration = Duration::from_secs(10);
-/// Prompt of qemu-io; a blank follows.
-const PROMPT: &[u8] = b"qemu-io>";
-const PROMPT_LAST: u8 = b'>';
-const INSTALL: &str = "apt-get install qemu-utils qemu-block-extra";
+/// Cache mode of the local file.
+const CACHE: &str = "writeback";
 
 /// URL for qemu-io, and the network namespace to run it in.
 #[derive(Clone, Debug)]
@@ -27,15 +19,6 @@ pub(super) struct Qemu {
     url: String,
     /// Process whose network namespace is used, if it is another one.
     network_of: Option<u32>,
-}
-
-/// A running qemu-io, killed when dropped.
-#[derive(Debug)]
-struct Running {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-    name: String,
 }
 
 impl Qemu {
@@ -65,94 +48,21 @@ impl Qemu {
     }
 
     async fn run(&self, task: &Task) -> Result<Pass> {
-        let mut running = self.start()?;
+        let mut running = QemuIo::open(&self.url, CACHE, self.network_of).await?;
         let mut pass = Pass::default();
-        // Output before the first prompt.
-        running.answer().await?;
         for place in &task.places {
             let said = running.ask(&command(task, *place)).await?;
             let took = parse(&said, task.record_bytes);
-            pass.add(took.with_context(|| format!("{}: {said}", running.name))?);
+            pass.add(took.with_context(|| format!("{}: {said}", running.name()))?);
         }
         if task.writes {
             let begun = Instant::now();
             let said = running.ask("flush").await?;
             pass.time += begun.elapsed();
-            ensure!(said.is_empty(), "{}: flush: {said}", running.name);
+            ensure!(said.is_empty(), "{}: flush: {said}", running.name());
         }
         running.end().await?;
         Ok(pass)
-    }
-
-    fn start(&self) -> Result<Running> {
-        let mut command = match self.network_of {
-            None => Command::new("qemu-io"),
-            Some(pid) => {
-                let mut command = Command::new("nsenter");
-                command.arg(format!("--net=/proc/{pid}/ns/net")).args(["--", "qemu-io"]);
-                command
-            }
-        };
-        command
-            .args(["-f", "raw", "-t", "writeback", &self.url])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let child = command.spawn();
-        let mut child = child.with_context(|| format!("cannot start qemu-io ({INSTALL})"))?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
-            bail!("qemu-io has no pipes");
-        };
-        let name = format!("qemu-io on {}", self.url);
-        Ok(Running { child, stdin, stdout: BufReader::new(stdout), name })
-    }
-}
-
-impl Running {
-    /// Sends a command and returns the answer. Commands are sent one at a time: qemu-io reads all
-    /// available lines, and then waits for more input before it executes the second one.
-    async fn ask(&mut self, command: &str) -> Result<String> {
-        // If qemu-io has ended, reading the answer fails as well.
-        let _ = self.stdin.write_all(format!("{command}\n").as_bytes()).await;
-        self.answer().await
-    }
-
-    /// Reads the output up to the prompt.
-    async fn answer(&mut self) -> Result<String> {
-        let mut said = Vec::new();
-        while !said.ends_with(PROMPT) {
-            let read = self.stdout.read_until(PROMPT_LAST, &mut said).await;
-            if !matches!(read, Ok(1..)) || said.len() > ANSWER_BYTES_MAX {
-                return Err(self.failed().await);
-            }
-        }
-        said.truncate(said.len() - PROMPT.len());
-        Ok(String::from_utf8_lossy(&said).trim().to_owned())
-    }
-
-    async fn end(mut self) -> Result<()> {
-        drop(self.stdin);
-        match timeout(END_MAX, self.child.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            _ => bail!("{} failed at its end", self.name),
-        }
-    }
-
-    /// The reason why qemu-io ended.
-    async fn failed(&mut self) -> anyhow::Error {
-        let mut text = String::new();
-        if let Some(stderr) = self.child.stderr.take() {
-            let mut stderr = stderr.take(ANSWER_BYTES_MAX as u64);
-            let _ = timeout(END_MAX, stderr.read_to_string(&mut text)).await;
-        }
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let name = &self.name;
-        match text.contains("Unknown protocol") {
-            true => anyhow!("{name}: {text} ({INSTALL})"),
-            false => anyhow!("{name}: {text}"),
-        }
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::files::Disk;
 use super::lane::{Lane, Pass, Task, Way};
-use super::nfs::NfsServer;
 use super::paper::{RECORDS, Record};
+use crate::peers::nfs::NfsServer;
 use anyhow::{Context, Result};
 use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,

@@ -1,5 +1,5 @@
 use super::*;
-use crate::scratch::pattern;
+use crate::random::pattern;
 use std::ffi::OsStr;
 
 const SEEDS: u64 = 300;
@@ -41,7 +41,7 @@ fn for_seeds(volume: &Volume, so: impl Fn(&Volume) -> bool) -> &'static str {
 #[test]
 fn each_sector_is_of_some_moment_since_its_sync() {
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let (mut volume, file) = with_file();
         volume.set_len(file, 16 * 512).unwrap();
         let mut moments = vec![volume.read(file, 0..16 * 512).unwrap()];
@@ -194,11 +194,11 @@ fn a_failed_sync_is_not_mended_by_another() {
     // Finds a seed by which the one sector is not written.
     let lost = (0..).find(|seed| {
         let mut tried = volume.clone();
-        tried.fail_sync(begun, &mut Random(*seed));
+        tried.fail_sync(begun, &mut Random::new(*seed));
         sync(&mut tried, file);
         after_cut(&tried, 0).read(file, 0..512).unwrap() != [3; 512]
     });
-    volume.fail_sync(begun, &mut Random(lost.unwrap()));
+    volume.fail_sync(begun, &mut Random::new(lost.unwrap()));
     sync(&mut volume, file);
     assert_eq!(volume.read(file, 0..512).unwrap(), [3; 512]);
     let is_there = |after: &Volume| after.read(file, 0..512).unwrap() == [3; 512];

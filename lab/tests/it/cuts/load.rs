@@ -4,8 +4,8 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{ErrorKind, Initiator, RemoteDisk};
-use lunar_lab::cutter::Cutter;
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
+use lunar_lab::wire::cutter::Cutter;
 use lunar_wire::Lun;
 use std::ops::Range;
 use std::sync::Arc;
@@ -183,7 +183,7 @@ impl Load {
                 hand: hand.clone(),
                 ledger: Arc::clone(&ledger),
                 number,
-                random: Random(seed << 8 | number),
+                random: Random::new(seed << 8 | number),
                 counter: 0,
                 may_lose_cache,
                 deeds: Deeds::default(),
@@ -191,7 +191,7 @@ impl Load {
             workers.spawn(worker.run(gate.subscribe()));
         }
         if let Hand::Disk(disk) = hand {
-            let random = Random(!seed);
+            let random = Random::new(!seed);
             let gates = (gate.subscribe(), giving_up.subscribe());
             workers.spawn(give_up(Arc::clone(disk), seed, random, gates));
         }

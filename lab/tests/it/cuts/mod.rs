@@ -12,20 +12,14 @@ mod recorder;
 mod sampler;
 mod scene;
 
+use crate::targets::Who;
 use anyhow::{Result, ensure};
-use peers::{Keys, Who};
+use peers::Keys;
 use scene::{Outcome, Plot, Scene};
 
-/// Returns the seeds: a few, or `LUNAR_SEEDS` of them.
+/// Returns the seeds: a few, or one for each 50 of `LUNAR_SEEDS`.
 fn seeds(few: u64) -> std::ops::Range<u64> {
-    let one = std::env::var("LUNAR_SEED").ok().and_then(|seed| seed.parse().ok());
-    if let Some(seed) = one {
-        return seed..seed + 1;
-    }
-    let asked = std::env::var("LUNAR_SEEDS").ok().and_then(|count| count.parse().ok());
-    // A seed takes seconds here, while in other tests it only runs a state machine.
-    const OF_ASKED: u64 = 50;
-    0..asked.map_or(few, |asked: u64| (asked / OF_ASKED).max(few))
+    lunar_lab::random::seeds(few, 50)
 }
 
 /// Runs scenes with cuts everywhere, with this many connections in a session.

@@ -2,7 +2,8 @@
 //! stands.
 
 use crate::cuts::load::DISK_BLOCKS;
-use crate::cuts::peers::{Keys, Peer, Who};
+use crate::cuts::peers::{Keys, Peer};
+use crate::targets::Who;
 use anyhow::{Result, ensure};
 use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::time::Duration;

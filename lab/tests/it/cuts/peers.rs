@@ -1,23 +1,18 @@
 //! The targets and their configuration.
 
 use crate::cuts::recorder::Recorder;
-use anyhow::{Context, Result, ensure};
+use crate::targets::{RunningTarget, Who, own_options};
+use anyhow::{Result, ensure};
 use lunar_initiator::Url;
 use lunar_iscsi::text::{Digest, Offer};
-use lunar_lab::cutter::PduKind;
-use lunar_lab::istgt::{Istgt, IstgtOptions};
-use lunar_lab::scratch::Scratch;
-use lunar_lab::tgt::Tgt;
-use lunar_target::{
-    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
-    TargetOptions,
-};
+use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
+use lunar_lab::peers::tgt::Tgt;
+use lunar_lab::system::scratch::Scratch;
+use lunar_lab::wire::cutter::PduKind;
+use lunar_target::{Limits, LogicalUnit, LogicalUnitOptions, Server};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Name of our own target.
-pub const OWN: &str = "iqn.2026-11.org.lunarsan.test:cuts";
 
 /// Number of lines of a peer's log in a message.
 const LOG_LINES: usize = 30;
@@ -50,28 +45,15 @@ impl Keys {
     }
 }
 
-/// Kind of target.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Who {
-    Own,
-    Tgt,
-    Istgt,
-}
-
 /// A running target with one disk of zeroes.
 pub struct Peer {
     who: Who,
+    running: RunningTarget,
+    /// Recorder of our own target's disk.
+    recorder: Option<Arc<Recorder>>,
     address: String,
-    target: &'static str,
     pub lun: u16,
-    process: Process,
     _scratch: Scratch,
-}
-
-enum Process {
-    Own(Box<Server>, Arc<Recorder>),
-    Tgt(Tgt),
-    Istgt(Istgt),
 }
 
 impl Peer {
@@ -79,29 +61,22 @@ impl Peer {
     pub fn start(who: Who, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
         let scratch = Scratch::new("cuts")?;
         let file = scratch.path("disk.img");
+        let mut recorder = None;
         if who != Who::Own {
             File::create(&file)?.set_len(blocks * 512)?;
         }
-        let (address, target, lun, process) = match who {
-            Who::Own => {
-                let recorder = Arc::new(Recorder::new(blocks, seed)?);
-                let server = own(keys, &recorder)?;
-                let address = server.addresses()[0].to_string();
-                (address, OWN, 0, Process::Own(Box::new(server), recorder))
-            }
-            Who::Tgt => {
-                let tgt = tgt(keys, &file)?;
-                (tgt.address(), Tgt::TARGET, 1, Process::Tgt(tgt))
-            }
+        let running = match who {
+            Who::Own => own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?,
+            Who::Tgt => RunningTarget::Tgt(tgt(keys, &file)?),
             Who::Istgt => {
                 let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();
                 let keys = vec![("ImmediateData", yes_no(keys.immediate_data))];
                 let options = IstgtOptions { keys, ..IstgtOptions::default() };
-                let istgt = Istgt::start(&scratch, &file, &options)?;
-                (istgt.address(), Istgt::TARGET, 0, Process::Istgt(istgt))
+                RunningTarget::Istgt(Istgt::start(&scratch, &file, &options)?)
             }
         };
-        Ok(Self { who, address, target, lun, process, _scratch: scratch })
+        let (address, lun) = (running.address(), running.lun());
+        Ok(Self { who, running, recorder, address, lun, _scratch: scratch })
     }
 
     pub fn address(&self) -> &str {
@@ -109,37 +84,27 @@ impl Peer {
     }
 
     pub fn target(&self) -> &'static str {
-        self.target
+        self.running.name()
     }
 
     /// Returns the URL of its disk, at this address.
     pub fn url(&self, address: &str) -> Result<Url> {
-        Ok(format!("iscsi://{address}/{}/{}", self.target, self.lun).parse()?)
+        self.running.url(address)
     }
 
     /// Returns the recorder of our own target's disk.
     pub fn recorder(&self) -> Option<&Recorder> {
-        match &self.process {
-            Process::Own(_, recorder) => Some(recorder),
-            _ => None,
-        }
+        self.recorder.as_deref()
     }
 
     /// Returns our own target.
     pub fn server(&self) -> Option<&Server> {
-        match &self.process {
-            Process::Own(server, _) => Some(server),
-            _ => None,
-        }
+        self.running.server()
     }
 
     /// Returns the last lines of its output.
     pub fn log(&self) -> String {
-        let log = match &self.process {
-            Process::Own(..) => String::new(),
-            Process::Tgt(tgt) => tgt.log(),
-            Process::Istgt(istgt) => istgt.log(),
-        };
+        let log = self.running.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
@@ -183,7 +148,7 @@ impl Peer {
 
     /// Checks that no state of the sessions remains, if the target shows it.
     pub fn ends_well(self) -> Result<()> {
-        if let Process::Own(server, _) = self.process {
+        if let RunningTarget::Own(server) = self.running {
             let report = server.shutdown(Duration::from_secs(30), &mut |_| {});
             ensure!(report.failed_syncs.is_empty(), "{report:?}");
             ensure!(report.connections_cut == 0, "{report:?}");
@@ -192,11 +157,11 @@ impl Peer {
     }
 }
 
-fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
+fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<RunningTarget> {
     let device: Arc<dyn lunar_block::BlockDevice> = Arc::<Recorder>::clone(recorder);
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(76), device);
-    let unit = LogicalUnit::open(options)?;
-    let offer = Offer {
+    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(76), device);
+    let mut options = own_options(LogicalUnit::open(unit)?)?;
+    options.targets[0].offer = Offer {
         max_connections: 4,
         immediate_data: keys.immediate_data,
         initial_r2t: keys.initial_r2t,
@@ -207,30 +172,9 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<Server> {
         time_to_wait_seconds: 0,
         ..Offer::default()
     };
-    let limits = Limits { ping_after_seconds: 1, ping_timeout_seconds: 10, ..Limits::default() };
-    let target = TargetOptions {
-        name: OWN.to_owned(),
-        alias: None,
-        portal_group: 1,
-        access: Access::default(),
-        administer: None,
-        chap: Vec::new(),
-        offer,
-        redirect: None,
-        initiator_limits: Vec::new(),
-        luns: vec![LunOptions::new(0, unit)],
-    };
-    let listen = "127.0.0.1:0".parse().context("an address")?;
-    let options = ServerOptions {
-        portals: vec![Portal::new(listen)],
-        targets: vec![target],
-        discovery_chap: None,
-        cores: 2,
-        latency_mode: false,
-        limits,
-        buffers: lunar_block::BufferPool::default(),
-    };
-    Ok(Server::start(options)?)
+    options.limits =
+        Limits { ping_after_seconds: 1, ping_timeout_seconds: 10, ..Limits::default() };
+    RunningTarget::own(options)
 }
 
 fn tgt(keys: Keys, file: &str) -> Result<Tgt> {

@@ -4,7 +4,7 @@ use crate::cuts::load::{BLOCK, Write, counter_of};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry};
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Recorder {
     async fn dawdle(&self) {
         let pause = {
             let mut state = self.state();
-            let mut random = Random(state.random);
+            let mut random = Random::new(state.random);
             let pause = random.below(4 * DELAY_MICROSECONDS_MAX);
             state.random = random.0;
             pause

@@ -4,7 +4,7 @@
 use crate::cuts::load::{BLOCK, Ledger, MODEL_BLOCKS, content, counter_of};
 use crate::cuts::peers::Peer;
 use anyhow::{Context, Result, anyhow, ensure};
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
 use lunar_testkit::raw::RawClient;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Sampler {
 }
 
 fn sample(raw: &mut RawClient, ledger: &Ledger, over: &AtomicBool) -> Result<u64> {
-    let mut random = Random(ledger.seed ^ 0x5a);
+    let mut random = Random::new(ledger.seed ^ 0x5a);
     let mut seen: HashMap<u64, u64> = HashMap::new();
     let mut samples = 0;
     while !over.load(Ordering::Relaxed) {

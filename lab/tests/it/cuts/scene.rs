@@ -1,14 +1,15 @@
 //! One scene: a load through the relay on one target, and cuts at every kind of PDU.
 
 use crate::cuts::load::{DISK_BLOCKS, Deeds, Hand, Load, verify};
-use crate::cuts::peers::{Keys, Peer, Who};
+use crate::cuts::peers::{Keys, Peer};
 use crate::cuts::recorder::Account;
 use crate::cuts::sampler::Sampler;
+use crate::targets::Who;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
 use lunar_iscsi::text::Digest;
-use lunar_lab::cutter::{Cut, CutCounts, CutPosition, Cutter, Flip, Manner, PduKind};
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
+use lunar_lab::wire::cutter::{Cut, CutCounts, CutPosition, Cutter, Flip, Manner, PduKind};
 use lunar_wire::Lun;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,7 +216,7 @@ impl Scene {
         load.give_up(self.gives_up());
         let sampler = Sampler::start(&peer, &load.ledger)?;
         drop(hand);
-        let random = Random(self.seed ^ 0xc075);
+        let random = Random::new(self.seed ^ 0xc075);
         let mut stage = Stage { scene: self, peer, cutter, options, initiator, load, random };
         match self.plot {
             Plot::Quiet => stage.use_it().await?,

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -91,7 +91,7 @@ fn lock(part: &Mutex<Part>) -> MutexGuard<'_, Part> {
 
 /// Returns the content of a block of this version: address and version, repeated.
 fn content(seed: u64, lba: u64, version: u64) -> [u8; BLOCK] {
-    let mut random = Random(seed ^ (lba << 32) ^ version);
+    let mut random = Random::new(seed ^ (lba << 32) ^ version);
     let mut block = [0; BLOCK];
     block[..8].copy_from_slice(&lba.to_be_bytes());
     block[8..16].copy_from_slice(&version.to_be_bytes());
@@ -119,7 +119,7 @@ impl Load {
                 disk.write(BlockRange::new(0, WRITERS * PART_BLOCKS), zeroes, true).await?;
                 let mut writers = tokio::task::JoinSet::new();
                 for part in all {
-                    let random = Random(seed ^ lock(&part).first_lba);
+                    let random = Random::new(seed ^ lock(&part).first_lba);
                     let writer =
                         Writer { disk: Arc::clone(&disk), random, part, seed, may_lose_cache };
                     writers.spawn(writer.run(Arc::clone(&until)));

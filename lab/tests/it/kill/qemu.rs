@@ -1,13 +1,16 @@
 //! QEMU's initiator at work: one program that stays connected from before the kill till after it.
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use lunar_lab::dialogue::Dialogue;
+use anyhow::{Context, Result, anyhow, ensure};
+use lunar_lab::peers::qemu_io::QemuIo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
-const PROMPT: &str = "qemu-io> ";
+/// Parts of texts in which qemu-io reports an error.
+const ERRORS: [&str; 3] = ["failed", "Failed", "rror"];
 /// Writes in flight at once.
 const DEPTH: u64 = 8;
 /// Number of turns whose areas on the disk do not overlap.
@@ -61,17 +64,19 @@ impl Qemu {
 
 /// The program, which receives one command after the other.
 struct Session {
-    program: Dialogue,
+    runtime: Runtime,
+    program: QemuIo,
     limit: Duration,
     done: Done,
 }
 
 impl Session {
     fn open(url: &str, limit: Duration) -> Result<Self> {
-        let program = Dialogue::start("qemu-io", &["-f", "raw", "-t", "none", url])?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let opened = async { timeout(limit, QemuIo::open(url, "none", None)).await };
+        let program = runtime.block_on(opened).context("QEMU opening the disk")??;
         let done = Done { commands: 0, longest: Duration::ZERO };
-        let mut session = Self { program, limit, done };
-        session.program.wait_for(PROMPT, limit).context("QEMU opening the disk")?;
+        let mut session = Self { runtime, program, limit, done };
         session.ask("read 0 4k")?;
         Ok(session)
     }
@@ -93,21 +98,25 @@ impl Session {
 
     fn ask(&mut self, command: &str) -> Result<()> {
         let asked = Instant::now();
-        self.program.say(command)?;
-        let answer =
-            self.program.wait_for(PROMPT, self.limit).with_context(|| command.to_owned())?;
+        let Self { runtime, program, limit, .. } = self;
+        let answered = async { timeout(*limit, program.ask(command)).await };
+        let answer = runtime.block_on(answered).with_context(|| command.to_owned())?;
+        let answer = answer.with_context(|| command.to_owned())?;
         self.done.longest = self.done.longest.max(asked.elapsed());
         self.done.commands += 1;
-        if ["failed", "Failed", "rror"].iter().any(|word| answer.contains(word)) {
-            bail!("{command}: QEMU met an error: {answer}");
-        }
-        Ok(())
+        check(command, &answer)
     }
 
-    fn end(mut self) -> Result<Done> {
-        self.program.say("quit")?;
-        let finished = self.program.finish(self.limit)?;
-        ensure!(finished.succeeded(), "QEMU ended badly: {}", finished.outputs());
+    fn end(self) -> Result<Done> {
+        let said = self.runtime.block_on(self.program.end())?;
+        check("its error output", &said)?;
         Ok(self.done)
     }
+}
+
+/// Fails if a text of qemu-io reports an error.
+fn check(command: &str, answer: &str) -> Result<()> {
+    let is_error = ERRORS.iter().any(|word| answer.contains(word));
+    ensure!(!is_error, "{command}: QEMU met an error: {answer}");
+    Ok(())
 }

@@ -5,14 +5,15 @@
 mod peers;
 mod rows;
 
+use crate::targets::Who;
 use anyhow::{Context, Result, ensure};
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{Chap, Error, ErrorKind, RemoteDisk, SessionOptions, Url, discover};
 use lunar_iscsi::login::{ChapAlgorithm, Credential, Secret};
 use lunar_iscsi::text::Digest;
-use lunar_lab::cutter::Cutter;
-use lunar_lab::scratch::pattern;
-use peers::{Peer, Setup, Who};
+use lunar_lab::random::pattern;
+use lunar_lab::wire::cutter::Cutter;
+use peers::{Peer, Setup, algorithms};
 use rows::{ROWS, Row};
 use std::time::Duration;
 
@@ -47,7 +48,7 @@ fn options(row: &Row, who: Who) -> SessionOptions {
     let mut options = SessionOptions::new(INITIATOR);
     options.header_digest = row.header_digest.to_vec();
     options.data_digest = row.data_digest.to_vec();
-    options.chap = row.chap.map(|mutual| chap(who.algorithms(), mutual));
+    options.chap = row.chap.map(|mutual| chap(algorithms(who), mutual));
     options
 }
 
@@ -152,7 +153,7 @@ fn proofs() -> Result<()> {
         let setup = Setup { chap: true, mutual: true, ..Setup::default() };
         let peer = Peer::start(who, &setup)?;
         let played = block_on(async {
-            let all = who.algorithms();
+            let all = algorithms(who);
             let mut wrong = chap(all, false);
             wrong.initiator = credential(USER, "not-that-secret");
             let mut impostor = chap(all, true);
@@ -199,7 +200,7 @@ fn discoveries() -> Result<()> {
                     let unproven = discover(&portal, &options).await;
                     let error = unproven.err().context("it was let in without a proof")?;
                     ensure!(error.kind == ErrorKind::Authentication, "{error:?}");
-                    options.chap = Some(chap(who.algorithms(), mutual));
+                    options.chap = Some(chap(algorithms(who), mutual));
                 }
                 let found = discover(&portal, &options).await?;
                 let target = peer.target();

@@ -1,39 +1,25 @@
 //! The targets, configured by a row of the table.
 
 use crate::login_options::{DISK_BLOCKS, PROOF, PROOF_USER, SECRET, USER, credential};
-use anyhow::{Context, Result, bail};
+use crate::targets::{RunningTarget, Who, own_options};
+use anyhow::{Result, bail};
 use lunar_block::MemoryDevice;
 use lunar_initiator::Url;
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand};
 use lunar_iscsi::text::Offer;
-use lunar_lab::istgt::{Istgt, IstgtOptions};
-use lunar_lab::scratch::Scratch;
-use lunar_lab::tgt::Tgt;
-use lunar_target::{
-    Access, ChapEntry, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
-    ServerOptions, TargetOptions,
-};
+use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
+use lunar_lab::peers::tgt::Tgt;
+use lunar_lab::system::scratch::Scratch;
+use lunar_target::{ChapEntry, LogicalUnit, LogicalUnitOptions};
 use std::fs::File;
 use std::sync::Arc;
 
-const OWN: &str = "iqn.2026-11.org.lunarsan.test:login-options";
-
-/// Kind of target.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Who {
-    Own,
-    Tgt,
-    Istgt,
-}
-
-impl Who {
-    /// Returns the CHAP algorithms that it supports. tgt 1.0.85 takes number 7 for SHA-1; IANA
-    /// assigned it to SHA-256.
-    pub fn algorithms(self) -> &'static [ChapAlgorithm] {
-        match self {
-            Self::Own => &ChapAlgorithm::ALL,
-            Self::Tgt | Self::Istgt => &[ChapAlgorithm::Md5],
-        }
+/// Returns the CHAP algorithms that a target supports. tgt 1.0.85 takes number 7 for SHA-1; IANA
+/// assigned it to SHA-256.
+pub fn algorithms(who: Who) -> &'static [ChapAlgorithm] {
+    match who {
+        Who::Own => &ChapAlgorithm::ALL,
+        Who::Tgt | Who::Istgt => &[ChapAlgorithm::Md5],
     }
 }
 
@@ -50,15 +36,9 @@ pub struct Setup {
 /// A running target.
 pub struct Peer {
     pub who: Who,
+    running: RunningTarget,
     address: String,
-    process: Process,
     _scratch: Scratch,
-}
-
-enum Process {
-    Own(Box<Server>),
-    Tgt(Tgt),
-    Istgt(Istgt),
 }
 
 impl Peer {
@@ -66,15 +46,9 @@ impl Peer {
         let scratch = Scratch::new("login-options")?;
         let file = scratch.path("disk.img");
         File::create(&file)?.set_len(DISK_BLOCKS * 512)?;
-        let (address, process) = match who {
-            Who::Own => {
-                let server = own(setup)?;
-                (server.addresses()[0].to_string(), Process::Own(Box::new(server)))
-            }
-            Who::Tgt => {
-                let tgt = tgt(setup, &file)?;
-                (tgt.address(), Process::Tgt(tgt))
-            }
+        let running = match who {
+            Who::Own => own(setup)?,
+            Who::Tgt => RunningTarget::Tgt(tgt(setup, &file)?),
             Who::Istgt => {
                 let keys = setup.keys.iter().map(|(key, value)| (*key, (*value).to_owned()));
                 let options = IstgtOptions {
@@ -83,11 +57,11 @@ impl Peer {
                     mutual: setup.mutual.then_some((PROOF_USER, PROOF)),
                     ..IstgtOptions::default()
                 };
-                let istgt = Istgt::start(&scratch, &file, &options)?;
-                (istgt.address(), Process::Istgt(istgt))
+                RunningTarget::Istgt(Istgt::start(&scratch, &file, &options)?)
             }
         };
-        Ok(Self { who, address, process, _scratch: scratch })
+        let address = running.address();
+        Ok(Self { who, running, address, _scratch: scratch })
     }
 
     pub fn address(&self) -> &str {
@@ -95,11 +69,7 @@ impl Peer {
     }
 
     pub fn target(&self) -> &'static str {
-        match self.who {
-            Who::Own => OWN,
-            Who::Tgt => Tgt::TARGET,
-            Who::Istgt => Istgt::TARGET,
-        }
+        self.running.name()
     }
 
     pub fn url(&self) -> Result<Url> {
@@ -107,17 +77,11 @@ impl Peer {
     }
 
     pub fn url_at(&self, address: &str) -> Result<Url> {
-        let lun = if self.who == Who::Tgt { 1 } else { 0 };
-        Ok(format!("iscsi://{address}/{}/{lun}", self.target()).parse()?)
+        self.running.url(address)
     }
 
-    /// Returns its output so far.
     pub fn log(&self) -> String {
-        match &self.process {
-            Process::Own(server) => format!("{} sessions", server.sessions().len()),
-            Process::Tgt(tgt) => tgt.log(),
-            Process::Istgt(istgt) => istgt.log(),
-        }
+        self.running.log()
     }
 }
 
@@ -138,7 +102,7 @@ fn offer(keys: &[(&str, &str)]) -> Result<Offer> {
     Ok(offer)
 }
 
-fn own(setup: &Setup) -> Result<Server> {
+fn own(setup: &Setup) -> Result<RunningTarget> {
     let device = Arc::new(MemoryDevice::new(DISK_BLOCKS * 512, 512, 4096)?);
     let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(80), device))?;
     let demand = ChapDemand {
@@ -147,27 +111,12 @@ fn own(setup: &Setup) -> Result<Server> {
         target: setup.mutual.then(|| credential(PROOF_USER, PROOF)),
     };
     let entry = ChapEntry { initiator: None, demand: demand.clone() };
-    let target = TargetOptions {
-        name: OWN.to_owned(),
-        alias: None,
-        portal_group: 1,
-        access: Access::default(),
-        administer: None,
-        chap: setup.chap.then_some(entry).into_iter().collect(),
-        offer: offer(&setup.keys)?,
-        redirect: None,
-        initiator_limits: Vec::new(),
-        luns: vec![LunOptions::new(0, unit)],
-    };
-    Ok(Server::start(ServerOptions {
-        portals: vec![Portal::new("127.0.0.1:0".parse().context("an address")?)],
-        targets: vec![target],
-        discovery_chap: setup.discovery_chap.then_some(demand),
-        cores: 1,
-        latency_mode: false,
-        limits: Limits::default(),
-        buffers: lunar_block::BufferPool::default(),
-    })?)
+    let mut options = own_options(unit)?;
+    options.targets[0].chap.extend(setup.chap.then_some(entry));
+    options.targets[0].offer = offer(&setup.keys)?;
+    options.discovery_chap = setup.discovery_chap.then_some(demand);
+    options.cores = 1;
+    RunningTarget::own(options)
 }
 
 fn tgt(setup: &Setup, file: &str) -> Result<Tgt> {

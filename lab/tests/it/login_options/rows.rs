@@ -1,7 +1,8 @@
 //! The table: configurations of the targets, our offers, and the expected results.
 
-use crate::login_options::peers::{Setup, Who};
+use crate::login_options::peers::Setup;
 use crate::login_options::{NO, RATHER, RATHER_NOT, YES};
+use crate::targets::Who;
 use lunar_iscsi::text::Digest;
 
 /// Configuration of both sides.

@@ -4,9 +4,9 @@ mod multi_connection;
 mod storage_over_ip;
 
 use anyhow::Result;
-use lunar_lab::lunar;
-use lunar_lab::process::{self, Finished};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar;
+use lunar_lab::system::process::{self, Finished};
+use lunar_lab::system::scratch::Scratch;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::Duration;

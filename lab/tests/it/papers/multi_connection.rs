@@ -2,8 +2,8 @@
 
 use super::{PAPER_MAX, paper, report, run, section};
 use anyhow::Result;
-use lunar_lab::lunar::Lunar;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::system::scratch::Scratch;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};

@@ -2,7 +2,7 @@
 
 use super::{report, run, section};
 use anyhow::{Result, ensure};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::scratch::Scratch;
 use serde_json::Value;
 
 const RECORDS: &[u64] = &[256 << 10, 16 << 20];

@@ -3,12 +3,12 @@
 use crate::power_cut::deeds::{Author, CHANGES, Deed, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, log_in};
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::extended_copy::naa_designation;
 use lunar_lab::ledger::Ledger;
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::raw_queue::Queue;
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
+use lunar_lab::wire::command_queue::Queue;
+use lunar_lab::wire::extended_copy::naa_designation;
 use std::time::{Duration, Instant};
 
 const BLOCKS: usize = 160;
@@ -35,7 +35,7 @@ impl Scene {
         let mut raw = log_in(&lunar, 1)?;
         let designation = naa_designation(&mut raw)?;
         let ledger = Ledger::new(BLOCKS, mode.block_bytes);
-        let (random, queue) = (Random(17), Queue::over(raw));
+        let (random, queue) = (Random::new(17), Queue::over(raw));
         Ok(Self { mode, _lunar: lunar, disk, ledger, random, designation, queue })
     }
 

@@ -2,9 +2,9 @@
 
 use crate::power_cut::rig::{LOST, Mode};
 use anyhow::{Context, Result, ensure};
-use lunar_lab::extended_copy;
 use lunar_lab::ledger::{Content, Entry, Ledger, ReadRecord, Sync};
-use lunar_lab::scratch::Random;
+use lunar_lab::random::Random;
+use lunar_lab::wire::extended_copy;
 use lunar_testkit::raw::RawOutcome;
 use std::ops::Range;
 

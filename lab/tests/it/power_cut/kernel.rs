@@ -7,9 +7,9 @@ use crate::power_cut::rounds::{Play, Played};
 use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use crate::power_cut::states::{EXCLUSIVE_ACCESS, REGISTER, RESERVE, is_reserved, keys, must_out};
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::lunar::binary;
+use lunar_lab::peers::lunar::binary;
 use lunar_lab::powercut::CallKind;
-use lunar_lab::process::must;
+use lunar_lab::system::process::must;
 use rustix::io::Errno;
 use std::time::Duration;
 

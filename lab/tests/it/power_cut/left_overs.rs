@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::process::{ServerProcess, must};
+use lunar_lab::system::process::{ServerProcess, must};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

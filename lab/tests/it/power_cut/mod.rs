@@ -1,5 +1,7 @@
 //! Acknowledged data is there after a power cut: the real binary on a disk that keeps unsynced data
-//! in memory only (`lunar_lab::powercut`). `LUNAR_SEEDS` is the number of seeds.
+//! in memory only (`lunar_lab::powercut`).
+//!
+//! `LUNAR_SEEDS` is the number of seeds; `LUNAR_SEED` selects a single one.
 
 mod blocks;
 mod changes;

@@ -1,11 +1,9 @@
 //! A disk that accepts no writes after a failed sync, before and after the end of its server.
 
-use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, seeds};
+use crate::power_cut::rig::{LOST, Machine, after_the_cut, kill, log_in, seeds};
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::{Lunar, binary};
-use lunar_lab::powercut::{CallKind, PowerCutDisk};
-use lunar_lab::process::must;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::powercut::CallKind;
 use lunar_testkit::raw::RawClient;
 use rustix::io::Errno;
 use std::time::Duration;
@@ -14,52 +12,28 @@ const TOOL_MAX: Duration = Duration::from_secs(20);
 pub const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 pub const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
 
-/// A write-back disk, a configuration, and the socket of the API.
-struct Machine {
-    disk: PowerCutDisk,
-    beside: Scratch,
+/// Writes a configuration of a write-back disk, with more lines for its LUN; returns its path.
+fn configuration(machine: &Machine, more: &str) -> Result<String> {
+    let path = machine.disk.path("disk.img");
+    machine.configuration(&format!(
+        "[[target.lun]]\nid = 0\ndevice = \"{path}\"\nsize = \"1MiB\"\n\
+         cache = \"write-back\"\n{more}"
+    ))
 }
 
-impl Machine {
-    fn new(name: &str) -> Result<Self> {
-        Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
-    }
+fn start(machine: &Machine) -> Result<Lunar> {
+    Lunar::start(&["target", "--config", &configuration(machine, "")?])
+}
 
-    fn api(&self) -> String {
-        format!("unix:{}", self.beside.path("api.sock"))
-    }
-
-    /// Writes the configuration; returns its path.
-    fn configuration(&self, more: &str) -> Result<String> {
-        let (api, path) = (self.api(), self.disk.path("disk.img"));
-        let text = format!(
-            "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
-             [[target]]\nname = \"{TARGET}\"\n[[target.lun]]\nid = 0\n\
-             device = \"{path}\"\nsize = \"1MiB\"\ncache = \"write-back\"\n{more}"
-        );
-        self.beside.secret("lunar.toml", &text)
-    }
-
-    fn start(&self) -> Result<Lunar> {
-        Lunar::start(&["target", "--config", &self.configuration("")?])
-    }
-
-    /// Starts a server, whose disk stopped accepting writes because a sync failed once.
-    fn poisoned(&self) -> Result<Lunar> {
-        let lunar = self.start()?;
-        let mut raw = log_in(&lunar, 1)?;
-        raw.write_blocks(7, &[0x77; 512])?;
-        self.disk.fail_once(CallKind::Sync, Errno::IO);
-        let failed = raw.run(&SYNCHRONIZE_CACHE, 0)?;
-        ensure!(failed.sense_codes() == MEDIUM_ERROR, "the sync fails: {failed:02x?}");
-        Ok(lunar)
-    }
-
-    /// Runs `lunar ARGUMENTS`, which must report success.
-    fn tell(&self, arguments: &[&str]) -> Result<String> {
-        let api = self.api();
-        must(&binary()?, &[arguments, &["--api", &api]].concat(), TOOL_MAX)
-    }
+/// Starts a server, whose disk stopped accepting writes because a sync failed once.
+fn poisoned(machine: &Machine) -> Result<Lunar> {
+    let lunar = start(machine)?;
+    let mut raw = log_in(&lunar, 1)?;
+    raw.write_blocks(7, &[0x77; 512])?;
+    machine.disk.fail_once(CallKind::Sync, Errno::IO);
+    let failed = raw.run(&SYNCHRONIZE_CACHE, 0)?;
+    ensure!(failed.sense_codes() == MEDIUM_ERROR, "the sync fails: {failed:02x?}");
+    Ok(lunar)
 }
 
 pub fn takes_no_writes(raw: &mut RawClient, block_bytes: usize) -> Result<()> {
@@ -83,13 +57,13 @@ pub fn takes_writes(raw: &mut RawClient, block_bytes: usize) -> Result<()> {
 #[test]
 fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
     let machine = Machine::new("power-poison")?;
-    let lunar = machine.poisoned()?;
+    let lunar = poisoned(&machine)?;
     let moment = machine.disk.volume();
     machine.disk.freeze();
     kill(lunar)?;
     for seed in seeds(3) {
         machine.disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(machine.start(), seed)?;
+        let lunar = after_the_cut(start(&machine), seed)?;
         let mut raw = log_in(&lunar, 1)?;
         takes_no_writes(&mut raw, 512).with_context(|| format!("seed {seed}"))?;
         let told = machine.tell(&["ctl", "status"])?;
@@ -100,7 +74,7 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
         machine.disk.freeze();
         kill(lunar)?;
         machine.disk.cut_from(recovered, 0);
-        let lunar = after_the_cut(machine.start(), 0)?;
+        let lunar = after_the_cut(start(&machine), 0)?;
         let written =
             log_in(&lunar, 1)?.execute_with(&[0x2a, 0, 0, 0, 0, 8, 0, 0, 1, 0], &[4; 512])?;
         ensure!(written.status == 0, "{LOST}: that it was recovered: {written:02x?}");
@@ -114,11 +88,11 @@ fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
 #[test]
 fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
     let machine = Machine::new("power-poison-start")?;
-    let lunar = machine.start()?;
+    let lunar = start(&machine)?;
     log_in(&lunar, 1)?.write_blocks(7, &[0x77; 512])?;
     kill(lunar)?;
     machine.disk.fail_once(CallKind::Sync, Errno::IO);
-    let lunar = machine.start()?;
+    let lunar = start(&machine)?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
     takes_writes(&mut log_in(&lunar, 1)?, 512)?;
@@ -131,8 +105,8 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
 #[test]
 fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {
     let machine = Machine::new("power-poison-apply")?;
-    let lunar = machine.poisoned()?;
-    let file = machine.configuration("removable = true\n")?;
+    let lunar = poisoned(&machine)?;
+    let file = configuration(&machine, "removable = true\n")?;
     machine.tell(&["apply", &file])?;
     takes_no_writes(&mut log_in(&lunar, 1)?, 512)?;
     machine.tell(&["ctl", "remove-lun", "0"])?;

@@ -1,10 +1,10 @@
 //! Changes that were answered with an error because they could not be saved are not made by the
 //! next start.
 
-use crate::power_cut::rig::{LOST, after_the_cut, kill, log_in, read_all, seeds};
+use crate::power_cut::rig::{LOST, after_each_cut, log_in, read_all};
 use crate::power_cut::states::{BLOCKS, REGISTER, keys, must_out, out, ready, serve};
 use anyhow::{Result, ensure};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::{CallKind, PowerCutDisk};
 use lunar_testkit::raw::RawClient;
 use rustix::io::Errno;
@@ -24,16 +24,7 @@ fn refused(
     disk.fail_once(CallKind::SyncDirectory, Errno::IO);
     let status = command(&mut raw)?;
     ensure!(status == 2, "the sync of a directory failed, and the status is {status:#x}");
-    let moment = disk.volume();
-    disk.freeze();
-    kill(lunar)?;
-    for seed in seeds(4) {
-        disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(serve(&disk, &[]), seed)?;
-        check(&lunar, seed)?;
-        kill(lunar)?;
-    }
-    Ok(())
+    after_each_cut(&disk, lunar, 4, || serve(&disk, &[]), check)
 }
 
 /// Goal: reservations are those that were acknowledged last.

@@ -1,9 +1,11 @@
 //! A server on a disk that loses its power.
 
 use anyhow::{Context, Result, ensure};
-use lunar_lab::extended_copy::naa_designation;
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::{Lunar, binary};
 use lunar_lab::powercut::PowerCutDisk;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
+use lunar_lab::wire::extended_copy::naa_designation;
 use lunar_testkit::raw::RawClient;
 use rustix::process::Signal;
 use std::time::Duration;
@@ -15,12 +17,9 @@ const END_MAX: Duration = Duration::from_secs(20);
 /// for.
 pub const LOST: &str = "NOT KEPT";
 
-/// Returns the seeds: a few, or `LUNAR_SEEDS` of them.
+/// Returns the seeds: a few, or one for each 20 of `LUNAR_SEEDS`.
 pub fn seeds(few: u64) -> std::ops::Range<u64> {
-    let asked = std::env::var("LUNAR_SEEDS").ok().and_then(|count| count.parse().ok());
-    // A seed starts servers here, while in other tests it only runs a state machine.
-    const OF_ASKED: u64 = 20;
-    0..asked.map_or(few, |asked: u64| (asked / OF_ASKED).max(few))
+    lunar_lab::random::seeds(few, 20)
 }
 
 /// Options of a served disk.
@@ -51,6 +50,38 @@ impl Mode {
         let options = ["--cache", self.cache, "--io", self.io, "--block-size", &block];
         let whats = [path.as_str(), "--size", &size, "--name", TARGET];
         Lunar::serve(&[&whats[..], &options].concat())
+    }
+}
+
+/// A disk, and beside it a configuration and the socket of the API.
+pub struct Machine {
+    pub disk: PowerCutDisk,
+    beside: Scratch,
+}
+
+impl Machine {
+    pub fn new(name: &str) -> Result<Self> {
+        Ok(Self { disk: PowerCutDisk::mount(name)?, beside: Scratch::new(name)? })
+    }
+
+    /// Writes a configuration of one target with these lines for its LUNs; returns its path.
+    pub fn configuration(&self, luns: &str) -> Result<String> {
+        let api = self.api();
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
+             [[target]]\nname = \"{TARGET}\"\n{luns}"
+        );
+        self.beside.secret("lunar.toml", &text)
+    }
+
+    /// Runs `lunar ARGUMENTS` on the server's API, which must report success.
+    pub fn tell(&self, arguments: &[&str]) -> Result<String> {
+        let api = self.api();
+        must(&binary()?, &[arguments, &["--api", &api]].concat(), END_MAX)
+    }
+
+    fn api(&self) -> String {
+        format!("unix:{}", self.beside.path("api.sock"))
     }
 }
 
@@ -90,6 +121,27 @@ pub fn read_all(raw: &mut RawClient, blocks: u64, block_bytes: usize) -> Result<
         all.extend(data);
     }
     Ok(all)
+}
+
+/// Cuts the power now, kills the server, and for each of a few seeds starts the next one on what is
+/// left of the disk and checks it.
+pub fn after_each_cut(
+    disk: &PowerCutDisk,
+    lunar: Lunar,
+    few_seeds: u64,
+    start: impl Fn() -> Result<Lunar>,
+    check: impl Fn(&Lunar, u64) -> Result<()>,
+) -> Result<()> {
+    let moment = disk.volume();
+    disk.freeze();
+    kill(lunar)?;
+    for seed in seeds(few_seeds) {
+        disk.cut_from(moment.clone(), seed);
+        let lunar = after_the_cut(start(), seed)?;
+        check(&lunar, seed)?;
+        kill(lunar)?;
+    }
+    Ok(())
 }
 
 /// Marks an error as a loss: the server must be able to do this after a cut.

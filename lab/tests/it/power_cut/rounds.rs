@@ -4,11 +4,11 @@ use crate::power_cut::deeds::{Author, CHANGES, Deed, Means, OVERWRITES, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
 use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::extended_copy::naa_designation;
 use lunar_lab::ledger::{Content, Ledger};
-use lunar_lab::lunar::Lunar;
-use lunar_lab::raw_queue::Queue;
-use lunar_lab::scratch::Random;
+use lunar_lab::peers::lunar::Lunar;
+use lunar_lab::random::Random;
+use lunar_lab::wire::command_queue::Queue;
+use lunar_lab::wire::extended_copy::naa_designation;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BLOCKS: usize = 1024;
@@ -149,7 +149,7 @@ impl Play {
     }
 
     fn rounds(&self, seed: u64) -> Result<Played> {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut disk = ServedDisk::new(self.backing, self.mode, BLOCKS)?;
         let mut ledger = Ledger::new(BLOCKS, self.mode.block_bytes);
         let mut lunar = disk.serve()?;
@@ -191,7 +191,7 @@ impl Play {
         let load = Load { play: self, lunar, disk, ledger: Mutex::new(ledger) };
         std::thread::scope(|scope| {
             let initiators = (1..=self.initiators).map(|number| {
-                let (load, random) = (&load, Random(random.next_u64()));
+                let (load, random) = (&load, Random::new(random.next_u64()));
                 scope.spawn(move || load.run(number, random))
             });
             let initiators: Vec<_> = initiators.collect();

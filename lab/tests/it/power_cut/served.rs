@@ -2,10 +2,10 @@
 
 use crate::power_cut::rig::{Mode, TARGET, after_the_cut, kill};
 use anyhow::{Context, Result};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::volume::Volume;
 use lunar_lab::powercut::{Ext4, LoopDevice, PowerCutDisk, make_ext4, write_back};
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::scratch::Scratch;
 use std::fs::File;
 use std::ops::Range;
 

@@ -2,10 +2,10 @@
 
 use crate::power_cut::rig::{LOST, TARGET, after_the_cut, identity, kill, log_in, seeds};
 use anyhow::{Context, Result, bail, ensure};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::process::must;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::process::must;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::fs::File;
 use std::time::Duration;
@@ -179,7 +179,7 @@ fn an_orderly_end_syncs() -> Result<()> {
 fn lunar_write_syncs() -> Result<()> {
     let disk = PowerCutDisk::mount("power-tool")?;
     let lunar = written_back(&disk)?;
-    let binary = lunar_lab::lunar::binary()?;
+    let binary = lunar_lab::peers::lunar::binary()?;
     let url = lunar.url(TARGET, 0);
     for (device, name) in [(url, "disk.img"), (disk.path("plain.img"), "plain.img")] {
         if name == "plain.img" {
@@ -187,7 +187,8 @@ fn lunar_write_syncs() -> Result<()> {
         }
         let input = vec![0x3c; 4096];
         let arguments = ["write", &device, "--offset", "64K"];
-        let done = lunar_lab::process::run_with_input(&binary, &arguments, input, TOOL_MAX)?;
+        let done =
+            lunar_lab::system::process::run_with_input(&binary, &arguments, input, TOOL_MAX)?;
         ensure!(done.succeeded(), "{}", done.outputs());
         for seed in 0..3 {
             let found = after_the_cut(disk.after_cut(seed, name), seed)?;
@@ -207,7 +208,7 @@ fn lunar_copy_syncs() -> Result<()> {
     let disk = PowerCutDisk::mount("power-copy")?;
     let scratch = Scratch::new("power-copy-source")?;
     let lunar = written_back(&disk)?;
-    let binary = lunar_lab::lunar::binary()?;
+    let binary = lunar_lab::peers::lunar::binary()?;
     let mut all = vec![0; SOURCE_BYTES];
     all[300_000..700_000].fill(0x5c);
     let source = scratch.path("source.img");

@@ -1,10 +1,12 @@
 //! Reservations, SANITIZE and FORMAT UNIT across a power cut.
 
-use crate::power_cut::rig::{LOST, TARGET, after_the_cut, kill, log_in, read_all, seeds};
+use crate::power_cut::rig::{
+    LOST, TARGET, after_each_cut, after_the_cut, kill, log_in, read_all, seeds,
+};
 use anyhow::{Context, Result, ensure};
-use lunar_lab::lunar::Lunar;
+use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::PowerCutDisk;
-use lunar_lab::scratch::Scratch;
+use lunar_lab::system::scratch::Scratch;
 use lunar_testkit::raw::RawClient;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -198,16 +200,13 @@ fn a_failure_that_was_left_stays_left() -> Result<()> {
     disk.set_room(64 << 20);
     let left = raw.execute(&[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0], 0)?.0;
     ensure!(left == 0 && raw.read_block(5).is_ok(), "EXIT FAILURE MODE: status {left:#x}");
-    let moment = disk.volume();
-    disk.freeze();
-    kill(lunar)?;
-    for seed in seeds(3) {
-        disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(serve(&disk, &[]), seed)?;
-        after_the_cut(log_in(&lunar, 1)?.read_block(5), seed)?;
-        kill(lunar)?;
-    }
-    Ok(())
+    after_each_cut(
+        &disk,
+        lunar,
+        3,
+        || serve(&disk, &[]),
+        |lunar, seed| after_the_cut(log_in(lunar, 1)?.read_block(5), seed).map(drop),
+    )
 }
 
 /// Goal: a unit whose UUID is in a configuration, so that none is saved for it, also keeps its
@@ -227,17 +226,11 @@ fn a_unit_with_a_uuid_keeps_its_state() -> Result<()> {
     let start = || Lunar::start(&["target", "--config", &path]);
     let lunar = start()?;
     must_out(&mut log_in(&lunar, 1)?, REGISTER, 0, [0, 0xa1])?;
-    let moment = disk.volume();
-    disk.freeze();
-    kill(lunar)?;
-    for seed in seeds(3) {
-        disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(start(), seed)?;
-        let found = keys(&mut log_in(&lunar, 1)?)?;
+    after_each_cut(&disk, lunar, 3, start, |lunar, seed| {
+        let found = keys(&mut log_in(lunar, 1)?)?;
         ensure!(found == [0xa1], "{LOST}: {found:x?}, seed {seed}");
-        kill(lunar)?;
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// Returns the commands that erase a disk: the CDB, its list, and the content of every block after.
@@ -289,17 +282,17 @@ fn what_is_written_after_an_erasure_stays() -> Result<()> {
     let outcome = raw.execute_with(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[])?;
     ensure!(outcome.status == 0, "BLOCK ERASE: {outcome:02x?}");
     raw.write_blocks(7, &[0x77; 512])?;
-    let moment = disk.volume();
-    disk.freeze();
-    kill(lunar)?;
-    for seed in seeds(3) {
-        disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(serve(&disk, &[]), seed)?;
-        let found = after_the_cut(ready(&lunar)?.read_block(7), seed)?;
-        ensure!(found == [0x77; 512], "{LOST}: a block is erased once more, seed {seed}");
-        kill(lunar)?;
-    }
-    Ok(())
+    after_each_cut(
+        &disk,
+        lunar,
+        3,
+        || serve(&disk, &[]),
+        |lunar, seed| {
+            let found = after_the_cut(ready(lunar)?.read_block(7), seed)?;
+            ensure!(found == [0x77; 512], "{LOST}: a block is erased once more, seed {seed}");
+            Ok(())
+        },
+    )
 }
 
 fn erase(cdb: &[u8], list: &[u8], byte: u8) -> Result<()> {
@@ -313,17 +306,17 @@ fn erase(cdb: &[u8], list: &[u8], byte: u8) -> Result<()> {
     ensure!(synced.0 == 0, "SYNCHRONIZE CACHE");
     let outcome = raw.execute_with(cdb, list)?;
     ensure!(outcome.status == 0, "{outcome:02x?}");
-    let moment = disk.volume();
-    disk.freeze();
-    kill(lunar)?;
-    for seed in seeds(3) {
-        disk.cut_from(moment.clone(), seed);
-        let lunar = after_the_cut(serve(&disk, &[]), seed)?;
-        let mut raw = ready(&lunar)?;
-        let found = read_all(&mut raw, BLOCKS, 512)?;
-        let left = found.iter().position(|found| *found != byte);
-        ensure!(left.is_none(), "{LOST}: byte {left:?} is not erased, seed {seed}");
-        kill(lunar)?;
-    }
-    Ok(())
+    after_each_cut(
+        &disk,
+        lunar,
+        3,
+        || serve(&disk, &[]),
+        |lunar, seed| {
+            let mut raw = ready(lunar)?;
+            let found = read_all(&mut raw, BLOCKS, 512)?;
+            let left = found.iter().position(|found| *found != byte);
+            ensure!(left.is_none(), "{LOST}: byte {left:?} is not erased, seed {seed}");
+            Ok(())
+        },
+    )
 }

@@ -1,17 +1,18 @@
 //! Our initiator in this process, made of the parts of `lunar bench`.
 
 use super::Turn;
-use crate::bench::cores::{self, CLIENT_CORE};
+use crate::bench::INITIATOR;
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
 use crate::bench::target::rounds::on_a_thread;
+use crate::system::cores::{self, CLIENT_CORE};
 use anyhow::Result;
 use lunar_block::BlockDevice;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::text::Digest;
 use lunar_load::{Latency, LoadResult, Pace, Workload};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Runs one turn with one thread for all sessions and connections, on the client's core, or where
 /// the scheduler puts it if the cores are shared. With a second thread the client would be
@@ -31,7 +32,7 @@ pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
 
 async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     let url: Url = turn.portal.url.parse()?;
-    let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
+    let mut options = SessionOptions::new(INITIATOR);
     options.connections = turn.lane.connections;
     // A lost connection is an error here, not a delay.
     options.recovery_seconds = 0;
@@ -79,17 +80,6 @@ fn work(turn: &Turn<'_>, session: u64) -> Workload {
 fn together(outcomes: &[LoadResult]) -> Sample {
     let mut latency = Latency::default();
     outcomes.iter().for_each(|outcome| latency.add(&outcome.latency));
-    let [p50, p99, p99_9] = [50.0, 99.0, 99.9].map(|part| Some(micros(latency.percentile(part))));
-    Sample {
-        iops: outcomes.iter().map(LoadResult::requests_per_second).sum(),
-        bytes_per_second: outcomes.iter().map(LoadResult::bytes_per_second).sum(),
-        p50_us: p50,
-        p99_us: p99,
-        p99_9_us: p99_9,
-        ..Sample::default()
-    }
-}
-
-fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1e3
+    let iops = outcomes.iter().map(LoadResult::requests_per_second).sum();
+    Sample::of(&latency, iops, outcomes.iter().map(LoadResult::bytes_per_second).sum())
 }

@@ -3,10 +3,11 @@
 //! `unsafe`: the kernel writes to buffers that are passed by address.
 
 use super::Turn;
-use crate::bench::cores::{self, CLIENT_CORE};
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
 use crate::bench::target::rounds::on_a_thread;
+use crate::random::Random;
+use crate::system::cores::{self, CLIENT_CORE};
 use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, types};
 use lunar_load::{AccessPattern, Latency};
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Alignment of addresses that `O_DIRECT` requires, on any disk of today.
 const ALIGNMENT: usize = 4096;
@@ -46,20 +47,8 @@ struct Reader<'a> {
     aligned: *mut u8,
     io_bytes: u32,
     begun: Vec<Instant>,
-    places: Places,
+    places: Random,
     under_way: usize,
-}
-
-/// Random offsets of reads (SplitMix64; Steele, Lea, Flood 2014), as in crates/lunar-load.
-struct Places(u64);
-
-impl Places {
-    fn next(&mut self, count: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % count
-    }
 }
 
 impl<'a> Reader<'a> {
@@ -78,7 +67,7 @@ impl<'a> Reader<'a> {
             aligned,
             io_bytes,
             begun: vec![Instant::now(); depth],
-            places: Places(turn.seed),
+            places: Random::new(turn.seed),
             under_way: 0,
         })
     }
@@ -99,18 +88,9 @@ impl<'a> Reader<'a> {
         measured.and(drained)?;
         let spent = lunar_load::processor_time().saturating_sub(spent).as_secs_f64();
         let iops = latency.count() as f64 / turn.times.measured.as_secs_f64();
-        let percentile = |part| {
-            let time: Duration = latency.percentile(part);
-            Some(time.as_nanos() as f64 / 1e3)
-        };
         Ok(Sample {
-            iops,
-            bytes_per_second: iops * f64::from(self.io_bytes),
-            p50_us: percentile(50.0),
-            p99_us: percentile(99.0),
-            p99_9_us: percentile(99.9),
             client_busy: Some(spent / begin.elapsed().as_secs_f64()),
-            ..Sample::default()
+            ..Sample::of(&latency, iops, iops * f64::from(self.io_bytes))
         })
     }
 
@@ -161,7 +141,7 @@ impl<'a> Reader<'a> {
 
     fn begin(&mut self, slot: usize) -> Result<()> {
         let io = u64::from(self.io_bytes);
-        let offset = self.places.next(DISK_BYTES / io) * io;
+        let offset = self.places.below(DISK_BYTES / io) * io;
         let into = self.aligned.wrapping_add(slot * self.io_bytes as usize);
         let read = opcode::Read::new(types::Fd(self.file.as_raw_fd()), into, self.io_bytes)
             .offset(offset)
@@ -182,10 +162,11 @@ impl<'a> Reader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::files::ScratchFile;
     use crate::bench::target::cells::{CELLS, RING};
     use crate::bench::target::clients::Times;
     use crate::bench::target::servers::LanePortal;
+    use crate::system::files::ScratchFile;
+    use std::time::Duration;
 
     /// Goal: the ring reads a file, or reports that it is not permitted; any other error fails.
     /// Method: repeats until a read ends in time, on a machine that may be busy.

@@ -1,8 +1,8 @@
 //! Runs perf, which samples a process and prints the stacks.
 
-use crate::bench::files::TemporaryFolder;
 use crate::bench::flame;
-use crate::process::pinned;
+use crate::system::files::TemporaryFolder;
+use crate::system::process::pinned;
 use anyhow::{Context, Result, bail, ensure};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -1,0 +1,279 @@
+//! Disks that the libiscsi suite runs against, each for the tests that another kind of disk skips.
+//! They differ only in public options of `lunar` and of the tool.
+
+use super::suite::{Suite, TestOutcome, TestResult, run_suite, suites};
+use crate::peers::lunar::Lunar;
+use crate::system::scratch::Scratch;
+use anyhow::{Context, Result, ensure};
+use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Number of profiles that run at a time.
+const WORKERS: usize = 2;
+const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
+
+/// Kind of disk.
+#[derive(Clone, Copy, Debug)]
+pub enum Device {
+    /// A file that the server creates; its size is among the options.
+    File,
+    /// A sparse file of this many bytes that exists before.
+    Existing(u64),
+    /// `mem:SIZE`.
+    Memory(&'static str),
+}
+
+/// Suites of the tool that a profile runs.
+#[derive(Clone, Copy, Debug)]
+pub enum Suites {
+    /// Every suite.
+    All,
+    /// The suites that need this profile.
+    Only(&'static [&'static str]),
+}
+
+/// One kind of disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Profile {
+    /// Its name in CONFORMANCE.md.
+    pub name: &'static str,
+    /// Disk that it serves.
+    pub device: Device,
+    /// Options of `lunar serve`.
+    pub serve: &'static [&'static str],
+    /// Lines before the target's and for its LUN, if it is served by `lunar target --config`
+    /// instead.
+    pub config: Option<[&'static [&'static str]; 2]>,
+    /// Number of portals that it listens on; the tool gets a URL for each.
+    pub portals: usize,
+    /// Options of the tool.
+    pub tool: &'static [&'static str],
+    /// Suites that it runs.
+    pub suites: Suites,
+}
+
+const BASE: Profile = Profile {
+    name: "",
+    device: Device::File,
+    serve: &[],
+    config: None,
+    portals: 1,
+    tool: &[],
+    suites: Suites::All,
+};
+
+/// Every profile. A test counts for the first one that covers it.
+pub const PROFILES: &[Profile] = &[
+    Profile { name: "thin-512e", serve: &["--size", "1G"], ..BASE },
+    Profile { name: "thin-4096", serve: &["--size", "1G", "--block-size", "4096"], ..BASE },
+    Profile {
+        name: "thin-512",
+        serve: &["--size", "1G", "--physical-block-size", "512"],
+        suites: Suites::Only(&[
+            "SCSI.CompareAndWrite",
+            "SCSI.GetLBAStatus",
+            "SCSI.Inquiry",
+            "SCSI.ReadCapacity16",
+            "SCSI.Unmap",
+        ]),
+        ..BASE
+    },
+    Profile {
+        name: "thick",
+        serve: &["--size", "64M", "--no-thin"],
+        suites: Suites::Only(&[
+            "SCSI.Inquiry",
+            "SCSI.ReadCapacity16",
+            "SCSI.ReportSupportedOpcodes",
+        ]),
+        ..BASE
+    },
+    Profile {
+        name: "small",
+        serve: &["--size", "8M"],
+        suites: Suites::Only(&["SCSI.WriteSame10", "SCSI.WriteSame16"]),
+        ..BASE
+    },
+    Profile {
+        name: "removable",
+        serve: &["--size", "64M", "--removable"],
+        suites: Suites::Only(&["SCSI.NoMedia", "SCSI.PreventAllow", "SCSI.StartStopUnit"]),
+        ..BASE
+    },
+    Profile {
+        name: "read-only",
+        device: Device::Existing(64 << 20),
+        serve: &["--read-only"],
+        suites: Suites::Only(&["SCSI.ReadOnly"]),
+        ..BASE
+    },
+    Profile {
+        name: "memory",
+        device: Device::Memory("mem:64M"),
+        suites: Suites::Only(&["SCSI.WriteAtomic16"]),
+        ..BASE
+    },
+    Profile {
+        name: "two-paths",
+        serve: &["--size", "64M"],
+        portals: 2,
+        suites: Suites::Only(&["SCSI.MultipathIO", "SCSI.ProutReserve"]),
+        ..BASE
+    },
+    // Its reset test needs an operation that takes longer than a few seconds, and then sleeps for a
+    // minute without answering NOP-Ins.
+    Profile {
+        name: "sanitize",
+        config: Some([
+            &["[limits]", "ping_after_seconds = 300"],
+            &["size = \"64MiB\"", "maintenance_rate = \"100Mbit\""],
+        ]),
+        tool: &["--allow-sanitize"],
+        suites: Suites::Only(&["SCSI.Sanitize"]),
+        ..BASE
+    },
+];
+
+/// Results of the tool on one profile.
+#[derive(Clone, Debug)]
+pub struct ProfileRun {
+    /// The profile.
+    pub profile: &'static Profile,
+    /// Results of every test of its suites.
+    pub results: Vec<TestResult>,
+}
+
+impl Profile {
+    fn runs(&self, suite: &str) -> bool {
+        match self.suites {
+            Suites::All => true,
+            Suites::Only(names) => names.contains(&suite),
+        }
+    }
+
+    /// Returns the command line of `lunar`, without the path of the disk.
+    pub fn command_line(&self) -> String {
+        if let Some(lines) = self.config {
+            return format!("target --config: {}", lines.concat().join(", "));
+        }
+        let device = match self.device {
+            Device::File | Device::Existing(_) => "FILE",
+            Device::Memory(url) => url,
+        };
+        let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
+        [&["serve", device], self.serve, &listen[..]].concat().join(" ")
+    }
+
+    /// Runs its suites; after a suite with a failure the next gets a fresh disk and server.
+    ///
+    /// # Errors
+    /// The server does not start, or the output of the tool cannot be parsed.
+    pub fn run(&'static self, all: &[Suite]) -> Result<ProfileRun> {
+        let mut subject = Subject::start(self)?;
+        let mut results = Vec::new();
+        for suite in all.iter().filter(|suite| self.runs(&suite.name)) {
+            let mut of_suite = run_suite(suite, &subject.urls, self.tool)?;
+            // A reservation left behind by a failed suite would make the later ones fail.
+            if of_suite.iter().any(|result| result.outcome >= TestOutcome::Soft) {
+                subject.reset()?;
+            }
+            results.append(&mut of_suite);
+        }
+        ensure!(subject.lunar.server().is_running()?, "{}: the server died", self.name);
+        Ok(ProfileRun { profile: self, results })
+    }
+}
+
+/// A server with its disk.
+struct Subject {
+    profile: &'static Profile,
+    scratch: Scratch,
+    disks: u32,
+    lunar: Lunar,
+    urls: Vec<String>,
+}
+
+impl Subject {
+    fn start(profile: &'static Profile) -> Result<Self> {
+        let scratch = Scratch::new(&format!("suite-{}", profile.name))?;
+        let (lunar, urls) = serve(profile, &scratch, 0)?;
+        Ok(Self { profile, scratch, disks: 1, lunar, urls })
+    }
+
+    /// Resets disk and server: no reservation, session or data remains.
+    fn reset(&mut self) -> Result<()> {
+        (self.lunar, self.urls) = serve(self.profile, &self.scratch, self.disks)?;
+        self.disks += 1;
+        Ok(())
+    }
+}
+
+fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Vec<String>)> {
+    let file = scratch.path(&format!("disk-{number}.img"));
+    let device = match profile.device {
+        Device::File => file.as_str(),
+        Device::Existing(bytes) => {
+            File::create(&file).and_then(|made| made.set_len(bytes)).context("a sparse file")?;
+            file.as_str()
+        }
+        Device::Memory(url) => url,
+    };
+    let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
+    let configuration = scratch.path("lunar.toml");
+    let arguments = match profile.config {
+        Some(lines) => {
+            let text = configured(lines, device);
+            std::fs::write(&configuration, text).context("a configuration")?;
+            vec!["target", "--config", &configuration]
+        }
+        None => [&["serve", device, "--name", TARGET], profile.serve, &listen[..]].concat(),
+    };
+    let lunar = Lunar::start(&arguments)?;
+    let addresses = lunar.addresses(profile.portals)?;
+    let urls = addresses.iter().map(|address| format!("iscsi://{address}/{TARGET}/0")).collect();
+    Ok((lunar, urls))
+}
+
+/// Returns a configuration of one target with one LUN.
+fn configured([before, of_lun]: [&[&str]; 2], device: &str) -> String {
+    format!(
+        "{}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n\
+         [[target.lun]]\nid = 0\ndevice = \"{device}\"\n{}\n",
+        before.join("\n"),
+        of_lun.join("\n")
+    )
+}
+
+/// Runs every profile, several at a time.
+///
+/// # Errors
+/// See [`Profile::run`].
+pub fn run_all() -> Result<Vec<ProfileRun>> {
+    let suites = suites()?;
+    for name in PROFILES.iter().flat_map(|profile| match profile.suites {
+        Suites::All => &[],
+        Suites::Only(names) => names,
+    }) {
+        ensure!(suites.iter().any(|suite| suite.name == *name), "the tool has no suite {name}");
+    }
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        // The last profile starts first: it sleeps most of its time.
+        let left = || PROFILES.len().checked_sub(next.fetch_add(1, Ordering::Relaxed) + 1);
+        while let Some(profile) = left().map(|index| &PROFILES[index]) {
+            done.push(profile.run(&suites));
+        }
+        done
+    };
+    let done: Vec<Result<ProfileRun>> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join());
+        ended.flatten().flatten().collect()
+    });
+    let mut runs = done.into_iter().collect::<Result<Vec<_>>>()?;
+    ensure!(runs.len() == PROFILES.len(), "{} of {} profiles ran", runs.len(), PROFILES.len());
+    runs.sort_by_key(|run| PROFILES.iter().position(|profile| profile.name == run.profile.name));
+    Ok(runs)
+}

@@ -1,0 +1,15 @@
+//! Starters of peers: one module for each program that a test or a measurement runs against.
+//!
+//! Targets: our own binary ([`lunar`]), Debian's [`tgt`] and [`istgt`], the kernel's LIO in a guest
+//! ([`lio_guest`]), the [`null_target`], and an [`nfs`] server to compare with. Initiators: QEMU's
+//! ([`qemu_io`]), libiscsi's ([`iscsi_perf`], [`load_programs`]).
+
+pub mod iscsi_perf;
+pub mod istgt;
+pub mod lio_guest;
+pub mod load_programs;
+pub mod lunar;
+pub mod nfs;
+pub mod null_target;
+pub mod qemu_io;
+pub mod tgt;
