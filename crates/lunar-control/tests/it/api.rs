@@ -5,7 +5,7 @@ use lunar_control::api;
 use lunar_control::client::{ApiClient, ApiPath};
 use lunar_control::http::{Address, HttpLimits};
 use lunar_control::{TlsFiles, Token};
-use lunar_testkit::contract::{ApiContract, METHODS, validator_works};
+use lunar_testkit::contract::{ApiContract, METHODS, assert_rejects_wrong_types};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ fn the_document_is_true() {
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let server = serve(&socket, None, None, HttpLimits::default());
     let contract = contract();
-    validator_works(&contract);
+    assert_rejects_wrong_types(&contract);
     let (status, served) = ask(server.address(), "GET", "/api/v1/openapi.json", "");
     assert_eq!((status, &served), (200, &contract.0));
     let operations = contract.operations();

@@ -71,7 +71,7 @@ fn connect_small(source: &str, to: &str) -> RawClient {
         socket.connect(to).await.unwrap().into_std().unwrap()
     });
     tcp.set_nonblocking(false).unwrap();
-    RawClient::over(tcp).unwrap()
+    RawClient::from_tcp(tcp).unwrap()
 }
 
 /// Logs in under the initiator name of this number and uses the disk.
