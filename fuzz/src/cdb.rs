@@ -38,10 +38,10 @@ pub fn run(input: &[u8]) {
         check_reply(&absent_unit_plan(luns[1], &context, cdb));
         let mut plan = unit.plan(nexus, &context, cdb);
         check_plan(&unit, &plan);
-        if let Ok(Plan::Parameters { bytes, parked }) = plan {
+        if let Ok(Plan::Parameters { bytes, awaiting }) = plan {
             assert!(bytes as usize <= LIST_BYTES_MAX, "a parameter list of {bytes} bytes");
             let list = &list[..list.len().min(bytes as usize)];
-            plan = unit.resume(nexus, &context, parked, list);
+            plan = unit.resume(nexus, &context, awaiting, list);
             check_plan(&unit, &plan);
             assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a list asks for a list");
         }

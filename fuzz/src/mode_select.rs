@@ -88,10 +88,10 @@ impl Bench {
         let six = [0x15, flags, 0, 0, bytes, 0];
         let long = [0x55, flags, 0, 0, 0, 0, 0, 0, bytes, 0];
         match self.plan(ASKS, if ten { &long } else { &six })? {
-            Plan::Parameters { bytes, parked } => {
+            Plan::Parameters { bytes, awaiting } => {
                 assert_eq!(bytes as usize, list.len());
                 let context = Context::new(&[], &self.port);
-                self.unit.resume(ASKS, &context, parked, list)
+                self.unit.resume(ASKS, &context, awaiting, list)
             }
             plan => Ok(plan),
         }

@@ -39,9 +39,9 @@ fn unmap(blocks: u64, list: &[u8]) -> Result<Plan, Refusal> {
     assert!(unit.plan(nexus, &context, &[0; 6]).is_err(), "the unit attention of the power-on");
     let [high, low] = (list.len() as u16).to_be_bytes();
     match unit.plan(nexus, &context, &[0x42, 0, 0, 0, 0, 0, 0, high, low, 0])? {
-        Plan::Parameters { bytes, parked } => {
+        Plan::Parameters { bytes, awaiting } => {
             assert_eq!(bytes as usize, list.len());
-            unit.resume(nexus, &context, parked, list)
+            unit.resume(nexus, &context, awaiting, list)
         }
         plan => Ok(plan),
     }

@@ -37,19 +37,19 @@ impl AccessState {
 /// them, and again after a restart.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortGroups {
-    /// States that were set; the keys are configured tags, so they are few.
-    set: BTreeMap<u16, AccessState>,
+    /// States set by SET TARGET PORT GROUPS, by portal group tag: at most one for each port.
+    states: BTreeMap<u16, AccessState>,
 }
 
 impl PortGroups {
     /// The access state of the group with this tag.
     pub fn state(&self, group: u16) -> AccessState {
-        self.set.get(&group).copied().unwrap_or(AccessState::ACTIVE_OPTIMIZED)
+        self.states.get(&group).copied().unwrap_or(AccessState::ACTIVE_OPTIMIZED)
     }
 
-    /// The cause of this state.
+    /// The cause of the last state change of this group.
     pub fn status_code(&self, group: u16) -> StatusCode {
-        if self.set.contains_key(&group) {
+        if self.states.contains_key(&group) {
             StatusCode::SET_TARGET_PORT_GROUPS
         } else {
             StatusCode::NONE
@@ -63,7 +63,7 @@ impl PortGroups {
 
     /// Sets a group's state.
     pub fn set(&mut self, group: u16, state: AccessState) {
-        self.set.insert(group, state);
+        self.states.insert(group, state);
     }
 
     /// Checks whether a command may be received on a port of this group. SPC-4 §5.15.2.4 lists the
@@ -90,14 +90,14 @@ const PORT_GROUPS: u8 = 0x0a;
 /// True for INQUIRY, REPORT LUNS, REPORT and SET TARGET PORT GROUPS, REQUEST SENSE, and the echo
 /// buffer modes of READ and WRITE BUFFER.
 fn is_for_unavailable(cdb: &[u8]) -> bool {
-    let (opcode, low) = match cdb {
+    let (opcode, action) = match cdb {
         [opcode, second, ..] => (*opcode, second & 0x1f),
         _ => return false,
     };
     match opcode {
         0x03 | 0x12 | 0xa0 => true,
-        0xa3 | 0xa4 => low == PORT_GROUPS,
-        0x3b | 0x3c => low == ECHO_BUFFER,
+        0xa3 | 0xa4 => action == PORT_GROUPS,
+        0x3b | 0x3c => action == ECHO_BUFFER,
         _ => false,
     }
 }
@@ -105,8 +105,8 @@ fn is_for_unavailable(cdb: &[u8]) -> bool {
 /// True for the commands allowed in the state unavailable, and LOG SELECT, LOG SENSE, MODE SELECT,
 /// MODE SENSE, RECEIVE DIAGNOSTIC RESULTS, SEND DIAGNOSTIC, PERSISTENT RESERVE IN and OUT.
 fn is_for_standby(cdb: &[u8]) -> bool {
-    const MORE: [u8; 10] = [0x15, 0x1a, 0x1c, 0x1d, 0x4c, 0x4d, 0x55, 0x5a, 0x5e, 0x5f];
-    is_for_unavailable(cdb) || cdb.first().is_some_and(|opcode| MORE.contains(opcode))
+    const STANDBY_ONLY: [u8; 10] = [0x15, 0x1a, 0x1c, 0x1d, 0x4c, 0x4d, 0x55, 0x5a, 0x5e, 0x5f];
+    is_for_unavailable(cdb) || cdb.first().is_some_and(|opcode| STANDBY_ONLY.contains(opcode))
 }
 
 #[cfg(test)]
@@ -133,24 +133,24 @@ mod tests {
     /// Goal: exactly the listed commands pass. Method: every operation code with every service
     /// action or mode, in each state.
     #[test]
-    fn what_passes_in_which_state() {
+    fn each_state_allows_exactly_the_listed_commands() {
         let always = [0x03, 0x12, 0xa0];
         let standby = [0x15, 0x55, 0x1a, 0x5a, 0x4c, 0x4d, 0x1c, 0x1d, 0x5e, 0x5f];
         for state in [0, 1, 2, 3].map(AccessState) {
             let mut groups = PortGroups::default();
             groups.set(1, state);
             for opcode in 0..=255 {
-                for low in 0..32 {
-                    let exact = matches!((opcode, low), (0xa3 | 0xa4 | 0x3b | 0x3c, 0x0a));
+                for action in 0..32 {
+                    let is_listed = matches!((opcode, action), (0xa3 | 0xa4 | 0x3b | 0x3c, 0x0a));
                     let passes = match state {
                         AccessState::STANDBY => {
-                            exact || always.contains(&opcode) || standby.contains(&opcode)
+                            is_listed || always.contains(&opcode) || standby.contains(&opcode)
                         }
-                        AccessState::UNAVAILABLE => exact || always.contains(&opcode),
+                        AccessState::UNAVAILABLE => is_listed || always.contains(&opcode),
                         _ => true,
                     };
-                    let checked = groups.check(1, &[opcode, low | 0x20, 0, 0, 0, 0]);
-                    assert_eq!(checked.is_ok(), passes, "{state:?} {opcode:02x}/{low:02x}");
+                    let checked = groups.check(1, &[opcode, action | 0x20, 0, 0, 0, 0]);
+                    assert_eq!(checked.is_ok(), passes, "{state:?} {opcode:02x}/{action:02x}");
                 }
             }
             assert_eq!(groups.check(2, &[0x28, 0]), Ok(()), "another group");

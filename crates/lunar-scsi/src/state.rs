@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_come_back() {
+    fn sections_round_trip() {
         let state = example();
         let sections: [(SectionKind, &[u8]); 2] =
             [(SectionKind(9), &[1, 2, 3]), (SectionKind::RESERVATIONS, &[])];
@@ -90,7 +90,7 @@ mod tests {
 
     /// Goal: all damage is detected. Method: flip each bit, cut at each byte.
     #[test]
-    fn damage_is_noticed() {
+    fn damaged_state_is_detected() {
         let whole = example();
         for at in 0..whole.len() {
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_says_so() {
+    fn a_later_version_is_reported_as_such() {
         let mut body = example();
         body.truncate(body.len() - CRC_BYTES);
         body[9] = 2;

@@ -86,7 +86,7 @@ async fn look(unit: &Arc<LogicalUnit>) {
     let Ok(Ok(Some(room))) = room.await else { return };
     let resources =
         Resources { used_bytes: room.used_bytes, available_bytes: room.available_bytes };
-    if unit.scsi().observe_room(resources) {
+    if unit.scsi().observe_free_space(resources) {
         let device = unit.device().name();
         let available_bytes = room.available_bytes;
         tracing::warn!(device, available_bytes, "little room is left: initiators are told");

@@ -741,15 +741,15 @@ async fn on_unit(
     let mut unsaved = None;
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
-    if let Plan::Parameters { parked, .. } = plan {
-        if parked.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
+    if let Plan::Parameters { awaiting, .. } = plan {
+        if awaiting.writes_buffer() && !session.charge_buffers(unit, &memory.buffers) {
             return PlanResult::Busy;
         }
-        let reserves = parked.may_reserve();
+        let reserves = awaiting.may_reserve();
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
             let logins = UnitLogins { shared, unit };
-            scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
+            scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, &data)
         };
         let resumed = if reserves {
             if abort.check().is_err() {

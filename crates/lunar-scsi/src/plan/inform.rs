@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use lunar_wire::Lun;
 
 /// Truncates data-in to the allocation length.
-pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
+pub(crate) fn truncated(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
     reply.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
     reply
 }
@@ -47,7 +47,7 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     const DESC: u8 = 0x01;
     let raw = RequestSense::decode(&first(cdb));
     let format = if raw.flags & DESC != 0 { SenseFormat::Descriptor } else { SenseFormat::Fixed };
-    cut(sense.encode(format), raw.allocation_bytes.into())
+    truncated(sense.encode(format), raw.allocation_bytes.into())
 }
 
 /// INQUIRY. SPC-4 §6.6. On a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the unit
@@ -56,13 +56,13 @@ pub(crate) fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
     const EXPLICIT_TPGS: u8 = 0x20;
-    let asked = inquiry_request(request.cdb);
-    let mut reply = inquiry::reply(unit.options(), request.context, asked)?;
+    let parameters = inquiry_request(request.cdb);
+    let mut reply = inquiry::reply(unit.options(), request.context, parameters)?;
     let state = unit.port_groups().state(request.context.port.portal_group_tag);
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
     }
-    if let (false, Some(groups)) = (asked.vital, reply.get_mut(5))
+    if let (false, Some(groups)) = (parameters.vital, reply.get_mut(5))
         && !unit.rights(request.nexus).administers_unit
     {
         *groups &= !EXPLICIT_TPGS;
@@ -72,12 +72,12 @@ pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 
 /// INQUIRY for a LUN without a unit: the standard data report this, and there are no pages.
 pub(crate) fn inquiry_of_no_unit(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
-    let asked = inquiry_request(cdb);
-    if asked.vital || asked.page != 0 {
+    let parameters = inquiry_request(cdb);
+    if parameters.vital || parameters.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
     let reply = inquiry::standard_of_no_unit(context.protocol_level);
-    Ok(cut(reply, asked.allocation_bytes.into()))
+    Ok(truncated(reply, parameters.allocation_bytes.into()))
 }
 
 fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
@@ -123,5 +123,5 @@ pub(crate) fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, S
     for lun in units.iter().chain(well_known).take(wanted) {
         reply.extend_from_slice(&lun.0);
     }
-    Ok(cut(reply, raw.allocation_bytes))
+    Ok(truncated(reply, raw.allocation_bytes))
 }

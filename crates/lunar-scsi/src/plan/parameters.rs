@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT (6, 10).
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
@@ -34,7 +34,7 @@ fn sense(
 ) -> Result<Plan, Refusal> {
     const LLBAA: u8 = 0x10;
     const DBD: u8 = 0x08;
-    let asked = SenseRequest {
+    let page_request = SenseRequest {
         ten,
         no_block_descriptor: flags & DBD != 0,
         long_lba: ten && flags & LLBAA != 0,
@@ -42,18 +42,18 @@ fn sense(
         page: page & 0x3f,
         subpage,
     };
-    let reply = unit.modes().sense(unit.options(), asked)?;
-    Ok(Plan::Reply(cut(reply, allocation_bytes)))
+    let reply = unit.modes().sense(unit.options(), page_request)?;
+    Ok(Plan::Reply(truncated(reply, allocation_bytes)))
 }
 
 /// MODE SELECT (6, 10). SPC-4 §6.11, §6.12. An empty list changes nothing.
 pub(crate) fn mode_select(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let (asked, bytes) = select_request(request.cdb);
-    asked.check()?;
+    let (page_request, bytes) = select_request(request.cdb);
+    page_request.check()?;
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// MODE SELECT with its parameter list; the other nexuses are informed of a change.
@@ -63,8 +63,8 @@ pub(crate) fn mode_select_list(
     cdb: &[u8],
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let (asked, _) = select_request(cdb);
-    if unit.select_modes(nexus, asked, list)? {
+    let (page_request, _) = select_request(cdb);
+    if unit.select_modes(nexus, page_request, list)? {
         unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
     }
     Ok(Plan::Reply(Vec::new()))

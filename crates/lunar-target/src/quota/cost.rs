@@ -28,7 +28,7 @@ pub(crate) fn cost(plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
         | Plan::OrWrite { range, .. } => of(range).saturating_mul(2),
         Plan::Prefetch { range } => of(range).min(prefetch_bytes_max(unit)),
         Plan::WriteSame { .. } | Plan::Unmap { .. } => 0,
-        Plan::Parameters { parked, .. } if parked.cdb.first() == Some(&UNMAP) => 0,
+        Plan::Parameters { awaiting, .. } if awaiting.cdb.first() == Some(&UNMAP) => 0,
         _ => return None,
     };
     Some(Cost { commands: 1, bytes })
