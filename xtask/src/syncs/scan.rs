@@ -32,7 +32,7 @@ const SIGNS: &[&str] = &[
     "if save {",
     "retire(",
     "make_durable(",
-    ".sync_in_order(",
+    ".sync_locked(",
     "send_flush(",
     "flush_all(",
     "is_durable(",

@@ -105,13 +105,13 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         COMMIT,
-        "self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))",
+        "self.sync_locked().map_err(|error| SyncError::Failed(Arc::new(error)))",
         "Ok(())",
         BACK,
     ),
     kept(
         COMMIT,
-        "self.sync_in_order()?;",
+        "self.sync_locked()?;",
         "after a failed sync: lets out no disk whose syncs still fail; block's own test of recover",
     ),
     // The device: its size and its name.

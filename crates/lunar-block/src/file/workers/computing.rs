@@ -7,7 +7,7 @@
 //! starts the next job. A future may have to wait for the turn of its owner, and would keep all
 //! other jobs waiting.
 
-use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -46,7 +46,7 @@ struct Watch {
 struct Granted {
     id: u64,
     since: Instant,
-    place: Option<RunningPlace>,
+    place: Option<RunningJob>,
 }
 
 /// A permit for one CPU-bound job, to be kept until the job has ended.
@@ -176,7 +176,7 @@ impl State {
         self.granted.iter().filter(computes).count()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.granted.push(Granted { id, since: now, place });
@@ -249,7 +249,7 @@ mod tests {
 
     /// Goal: no job gets a permit at once while other jobs wait for one.
     #[test]
-    fn who_waits_comes_first() {
+    fn waiting_jobs_precede_new_ones() {
         let limit = ComputingLimit::new(1);
         let held = limit.try_permit().unwrap();
         let (begin, begins) = mpsc::channel();
@@ -263,7 +263,7 @@ mod tests {
 
     /// Goal: jobs that wait for a disk that hangs do not block other jobs.
     #[test]
-    fn a_job_that_hangs_is_not_counted() {
+    fn a_hanging_job_does_not_count() {
         let limit = ComputingLimit::new(1);
         let (begin, begins) = mpsc::channel();
         queue(&limit, &None, 0, &begin);
@@ -284,7 +284,7 @@ mod tests {
     /// Fault: on a disk that hung in part, four reads kept a fifth one, of blocks in memory, from
     /// its permit forever, because no job arrived or ended that would have led to a check.
     #[tokio::test(start_paused = true)]
-    async fn a_job_that_hangs_is_noticed_though_nothing_else_happens() {
+    async fn a_hanging_job_is_detected_without_other_events() {
         let limit = ComputingLimit::new(1);
         let (begin, mut begins) = tokio::sync::mpsc::unbounded_channel();
         let queue = |job: usize| {

@@ -1,26 +1,26 @@
 //! A limit on CPU-bound jobs of all devices together.
 //!
 //! The limits of each device ([`ComputingLimit`](super::ComputingLimit)) do not bound many devices
-//! together: 256 files would have 256 threads for one thread of a core. A slot belongs to a job:
-//! the job goes to its pool when it gets the slot, and returns the slot when it ends. A job that
-//! waits for its disk takes nothing from the cores and does not count; the state of its thread
+//! together: with 256 files, 256 threads would compete with the threads of the cores. A slot
+//! belongs to a job: the job goes to its pool when it gets the slot, and returns the slot when it
+//! ends. A job that waits for its disk uses no CPU time and does not count; the state of its thread
 //! shows that. A job that has a slot never waits for a permit of a device, so a permit is always
 //! taken first.
 //!
-//! Clears may be long, and can stop after each piece: they leave the slot when their time slice is
-//! over and another job waits, and queue the rest as a new job. No thread waits for a slot
-//! meanwhile, and a clear that no job waits for goes on without a change of threads.
+//! Clears may be long, and can stop after each piece: they return the slot when their time slice is
+//! over and another job waits, and queue the rest as a new job. No thread blocks while a job waits
+//! for a slot, and a clear continues on its thread if no other job waits.
 
-use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
 use rustix::thread::Pid;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Time after which a job that computes is checked again.
+/// Interval of the checks of a job that uses the CPU.
 const COMPUTING_CHECK: Duration = Duration::from_millis(1);
 
-/// Time after which a job that waits for its disk is checked again.
+/// Interval of the checks of a job that waits for its disk.
 const WAITING_CHECK: Duration = Duration::from_millis(10);
 
 /// Time after which a job that no thread has begun is assumed to wait for a thread, because all
@@ -40,7 +40,7 @@ const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
 /// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
 
-/// The times of jobs that have slots; see the constants. Tests set others.
+/// Time limits of jobs that have slots; the constants are the defaults, tests use others.
 #[derive(Clone, Copy)]
 pub(in crate::file) struct SlotTimes {
     pub(in crate::file) computing_check: Duration,
@@ -69,7 +69,7 @@ pub(in crate::file) struct ComputingSlots(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    waits: Condvar,
+    job_waits: Condvar,
 }
 
 struct State {
@@ -77,15 +77,15 @@ struct State {
     times: SlotTimes,
     waiting: JobQueue<Start>,
     next_id: u64,
-    taken: Vec<Taken>,
+    in_use: Vec<SlotInUse>,
     /// True while a thread watches the jobs, which it does as long as some wait for a slot.
     is_watched: bool,
 }
 
 /// A slot that is in use.
-struct Taken {
+struct SlotInUse {
     id: u64,
-    place: Option<RunningPlace>,
+    place: Option<RunningJob>,
     /// The thread that has begun the job.
     thread: Option<Pid>,
     since: Instant,
@@ -113,8 +113,8 @@ impl ComputingSlots {
     pub(in crate::file) fn with_times(jobs_max: usize, times: SlotTimes) -> Self {
         let waiting = JobQueue::new(UNLIMITED);
         let state =
-            State { jobs_max, times, waiting, next_id: 0, taken: Vec::new(), is_watched: false };
-        Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
+            State { jobs_max, times, waiting, next_id: 0, in_use: Vec::new(), is_watched: false };
+        Self(Arc::new(Shared { state: Mutex::new(state), job_waits: Condvar::new() }))
     }
 
     /// Creates one slot for every two processors: with one for each, cores and jobs would each get
@@ -186,24 +186,25 @@ impl ComputingSlots {
     /// job begins to wait for its disk.
     fn watch(&self, state: &mut State) {
         if state.is_watched {
-            self.0.waits.notify_one();
+            self.0.job_waits.notify_one();
             return;
         }
         let slots = self.clone();
         let thread = std::thread::Builder::new().name("lunar-slots".into());
-        match thread.spawn(move || slots.keep_granting()) {
+        match thread.spawn(move || slots.run_watcher()) {
             Ok(_) => state.is_watched = true,
             // The next job tries again.
             Err(error) => tracing::warn!(%error, "no new thread to look at jobs that compute"),
         }
     }
 
-    /// Runs the watching thread.
-    fn keep_granting(&self) {
+    /// Starts waiting jobs at intervals until none has waited for a while; the watching thread runs
+    /// this.
+    fn run_watcher(&self) {
         loop {
             let state = self.state();
             let is_idle = |state: &mut State| state.waiting.runnable() == 0;
-            let waited = self.0.waits.wait_timeout_while(state, WATCHER_IDLE_LIFE, is_idle);
+            let waited = self.0.job_waits.wait_timeout_while(state, WATCHER_IDLE_LIFE, is_idle);
             let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
                 state.is_watched = false;
@@ -226,20 +227,20 @@ impl State {
     /// Returns the number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
         let times = self.times;
-        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, times))).sum()
+        self.in_use.iter_mut().map(|in_use| usize::from(in_use.computes(now, times))).sum()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let check_at = now + self.times.computing_check;
-        let taken = Taken { id, place, thread: None, since: now, computes: true, check_at };
-        self.taken.push(taken);
+        let in_use = SlotInUse { id, place, thread: None, since: now, computes: true, check_at };
+        self.in_use.push(in_use);
         id
     }
 }
 
-impl Taken {
+impl SlotInUse {
     fn computes(&mut self, now: Instant, times: SlotTimes) -> bool {
         if now >= self.check_at {
             let age = now.duration_since(self.since);
@@ -268,11 +269,11 @@ impl ComputingSlot {
     pub(super) fn begin(&self) {
         let mut state = self.slots.state();
         let check = state.times.computing_check;
-        if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {
-            taken.thread = Some(rustix::thread::gettid());
-            taken.since = Instant::now();
-            taken.computes = true;
-            taken.check_at = taken.since + check;
+        if let Some(in_use) = state.in_use.iter_mut().find(|in_use| in_use.id == self.id) {
+            in_use.thread = Some(rustix::thread::gettid());
+            in_use.since = Instant::now();
+            in_use.computes = true;
+            in_use.check_at = in_use.since + check;
         }
     }
 }
@@ -287,8 +288,8 @@ impl TimeSlice {
 impl Drop for ComputingSlot {
     fn drop(&mut self) {
         let mut state = self.slots.state();
-        if let Some(at) = state.taken.iter().position(|taken| taken.id == self.id)
-            && let Some(place) = state.taken.swap_remove(at).place
+        if let Some(at) = state.in_use.iter().position(|in_use| in_use.id == self.id)
+            && let Some(place) = state.in_use.swap_remove(at).place
         {
             state.waiting.end(&place);
         }
