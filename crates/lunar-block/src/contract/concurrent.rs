@@ -37,8 +37,8 @@ impl Subject {
                     subject.device.write(range, data.clone(), durable).await.unwrap();
                     model.write(inside, &data);
                 } else {
-                    let geometry = subject.read(range).await;
-                    assert!(geometry == model.bytes(inside), "task {task}: {range:?} differs");
+                    let actual = subject.read(range).await;
+                    assert!(actual == model.bytes(inside), "task {task}: {range:?} differs");
                 }
             }
             model.compare(&subject.read(mine).await, "a part of its own");

@@ -188,8 +188,8 @@ impl Disk {
         Ok(synced?)
     }
 
-    /// Updates the limit of unsynced bytes from the free space of the file system if writes allocate
-    /// space.
+    /// Updates the limit of unsynced bytes from the free space of the file system, if writes
+    /// allocate space.
     pub(super) fn update_free_space_limit(&self) {
         if self.thin
             && self.inline_write
