@@ -714,7 +714,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         self.handle(now, Input::HeaderDigestError, out);
     }
 
-    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.filling {
             Filling::Nowhere => &mut [],
             Filling::Control { buffer, filled } => buffer.get_mut(*filled..).unwrap_or_default(),

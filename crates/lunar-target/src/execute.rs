@@ -494,7 +494,7 @@ impl Run<'_> {
             let data = pattern.slice(..count as usize * block);
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
-            self.abort.may_move().await?;
+            self.abort.wait_to_move().await?;
             // Each piece is a write of its own, and waits for its turn before it locks its range.
             drop(self.put(part, data, false).await?);
             lunar_net::count_moved(self.bytes(part));

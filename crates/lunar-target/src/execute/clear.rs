@@ -89,7 +89,7 @@ impl Run<'_> {
     /// Waits after a piece, without any lock, until the command may do the next one.
     pub(super) async fn pause(&self) -> Step<()> {
         self.abort.yield_now().await?;
-        Ok(self.abort.may_move().await?)
+        Ok(self.abort.wait_to_move().await?)
     }
 
     /// Locks `blocks` as [`lock`](Self::lock) does, to deallocate or zero them while the permit is

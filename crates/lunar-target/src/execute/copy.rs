@@ -250,7 +250,7 @@ impl Copy<'_> {
         let mut uncleared = Uncleared::new(range);
         loop {
             // In another turn than the read of the next piece, if that was read at once.
-            self.abort.may_move().await?;
+            self.abort.wait_to_move().await?;
             let done = self.put_now(job, &piece, range, &uncleared).await?;
             if to.is_to_be_held(&done) {
                 lunar_net::count_moved(piece.bytes as usize);
@@ -396,7 +396,7 @@ impl Reader<'_, '_> {
         let from = self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
         from.pay(1, range).await?;
-        from.abort.may_move().await?;
+        from.abort.wait_to_move().await?;
         let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
         lunar_net::count_moved(data.len());

@@ -65,7 +65,7 @@ impl Copy<'_> {
         number: u16,
         named: &mut NamedUnits,
     ) -> Step<()> {
-        self.abort.may_move().await?;
+        self.abort.wait_to_move().await?;
         lunar_net::count_moved(SEGMENT_COST_BYTES);
         self.abort.check()?;
         let unreachable = || unreachable_unit(number);
@@ -93,7 +93,7 @@ impl Copy<'_> {
     async fn name_unit(&self, list: &CopyList, cscd: u16, named: &mut NamedUnits) -> Option<()> {
         let slot = named.0.get_mut(usize::from(cscd))?;
         if slot.is_none() {
-            self.abort.may_move().await.ok()?;
+            self.abort.wait_to_move().await.ok()?;
             let unit = self.resolve(list, cscd)?;
             (self.attach)(&unit);
             let generation = unit.generation();
