@@ -357,8 +357,8 @@ pub const CALLS: &[Call] = &[
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
-    kept("crates/lunar-load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
-    kept("crates/lunar-load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
+    kept("crates/lunar-load/src/probe/server.rs", "to.flush()?", NO_DISK),
+    kept("crates/lunar-load/src/probe/server.rs", "return to.flush()", NO_DISK),
     // Not part of the product.
     kept(
         "crates/lunar-block/src/device.rs",

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{AccessPattern, DEPTH_MAX, UNDER_WAY_BYTES_MAX};
+use crate::{AccessPattern, DEPTH_MAX, IN_FLIGHT_BYTES_MAX};
 use lunar_block::{BoxFuture, Geometry, MemoryDevice};
 use std::sync::Mutex;
 
@@ -193,15 +193,15 @@ fn nonsense_is_refused() {
         Workload { pace: Pace::PerSecond(0.0), ..work() },
         Workload { pace: Pace::PerSecond(f64::NAN), ..work() },
     ] {
-        assert!(wrong.places(&shape).is_err(), "{wrong:?}");
+        assert!(wrong.offset_count(&shape).is_err(), "{wrong:?}");
     }
-    assert_eq!(work().places(&shape), Ok(256));
+    assert_eq!(work().offset_count(&shape), Ok(256));
     // Buffers for all requests in flight would not fit into memory.
     let large = MemoryDevice::new(1 << 30, 4096, 4096).unwrap().geometry();
     let fits = Workload { io_bytes: 16 << 20, depth: 64, ..work() };
-    assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, UNDER_WAY_BYTES_MAX);
-    assert_eq!(fits.places(&large), Ok(64));
-    let wrong = Workload { depth: 65, ..fits }.places(&large).unwrap_err();
+    assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, IN_FLIGHT_BYTES_MAX);
+    assert_eq!(fits.offset_count(&large), Ok(64));
+    let wrong = Workload { depth: 65, ..fits }.offset_count(&large).unwrap_err();
     assert!(wrong.0.contains("choose a smaller depth"), "{wrong}");
-    assert_eq!(Workload { range_bytes: Some(10_000), ..work() }.places(&shape), Ok(2));
+    assert_eq!(Workload { range_bytes: Some(10_000), ..work() }.offset_count(&shape), Ok(2));
 }

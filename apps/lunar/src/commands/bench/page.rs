@@ -67,7 +67,7 @@ fn figures(all: &[Measurement]) -> Table {
                 Figure::micros(one.client_cpu_micros),
                 Figure::micros(one.target_cpu_micros),
             ];
-            if one.nothing().is_some() {
+            if one.no_figures_reason().is_some() {
                 // The other figures are not known.
                 figures.truncate(5);
             }
@@ -88,7 +88,7 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
         let (depth, connections) = (cell.depth, cell.connections);
         let name = format!("{name}, depth {depth}, connections {connections}");
         table.row(probe_row(&name, probed));
-        section.warnings.extend(probed.unrest().map(|unrest| format!("{name}: {unrest}")));
+        section.warnings.extend(probed.variation_warning().map(|why| format!("{name}: {why}")));
     }
     let some = !table.is_empty();
     section.tables.push(table);
