@@ -249,17 +249,17 @@ fn facts(args: &BenchCommand) -> Vec<(String, String)> {
 /// Checks that the page can be written, before any measurement.
 fn check_page(args: &BenchCommand) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    output_file::check(path).map_err(|error| no_page(path, &error))
+    output_file::check(path).map_err(|error| cannot_write_page(path, &error))
 }
 
 /// Writes the page of `--html`.
 fn write_page(args: &BenchCommand, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = lunar_load::report::page(report);
-    output_file::write(path, page.as_bytes()).map_err(|error| no_page(path, &error))
+    output_file::write(path, page.as_bytes()).map_err(|error| cannot_write_page(path, &error))
 }
 
-fn no_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
+fn cannot_write_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot write {}: {error}", path.display()))
         .hint("--html names a file in a folder that exists and may be written to")
 }
@@ -286,7 +286,7 @@ mod tests {
     /// Goal: one connection is served by one thread; workloads that can use more cores get all of
     /// them.
     #[test]
-    fn threads_are_as_many_as_can_be_used() {
+    fn default_threads_depend_on_connections() {
         let cores = std::thread::available_parallelism().unwrap().get();
         let url = "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0";
         for (line, threads) in [

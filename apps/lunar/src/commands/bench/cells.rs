@@ -196,8 +196,8 @@ pub(super) async fn measure(
         depth: cell.depth,
         connections: cell.connections,
     };
-    let told = measure_in_rounds(lanes, args.rounds, probe, shape).await;
-    let (measured, probed) = told.map_err(|failed| disks.as_named(failure(failed)))?;
+    let result = measure_in_rounds(lanes, args.rounds, probe, shape).await;
+    let (measured, probed) = result.map_err(|failed| disks.as_named(failure(failed)))?;
     let mut rows = Vec::new();
     for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
         let now = disks.get(&args.session, args.want(&url, cell)).await?.session();
