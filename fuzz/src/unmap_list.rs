@@ -8,8 +8,8 @@ use lunar_scsi::vpd::{UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX};
 /// Runs an input. The first byte selects the unit's size, two more the length in the CDB (missing
 /// bytes are zeroes, as from an initiator with longer data); the rest is the list.
 pub fn run(input: &[u8]) {
-    let Some(([choice, high, low], list)) = input.split_first_chunk() else { return };
-    let blocks = match choice % 4 {
+    let Some(([selector, high, low], list)) = input.split_first_chunk() else { return };
+    let blocks = match selector % 4 {
         0 => 1,
         1 => 1 << 20,
         2 => (1 << 21) + 7,

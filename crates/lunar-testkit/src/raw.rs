@@ -314,15 +314,15 @@ impl RawClient {
     pub fn answer(&mut self, limit: Duration) -> Result<RawAnswer> {
         let mut header = vec![0; 48];
         match self.fill(&mut header, limit)? {
-            ReadOutcome::Complete => {}
-            ReadOutcome::Closed => return Ok(RawAnswer::Closed),
-            ReadOutcome::TimedOut => return Ok(RawAnswer::TimedOut),
+            FillResult::Complete => {}
+            FillResult::Closed => return Ok(RawAnswer::Closed),
+            FillResult::TimedOut => return Ok(RawAnswer::TimedOut),
         }
         let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut segments = vec![0; usize::from(header[4]) * 4];
         let mut data = vec![0; length.next_multiple_of(4)];
         for part in [&mut segments, &mut data] {
-            if !matches!(self.fill(part, ANSWER_MAX)?, ReadOutcome::Complete) {
+            if !matches!(self.fill(part, ANSWER_MAX)?, FillResult::Complete) {
                 return Ok(RawAnswer::Closed);
             }
         }
@@ -481,28 +481,28 @@ impl RawClient {
         }
     }
 
-    fn fill(&mut self, into: &mut [u8], limit: Duration) -> Result<ReadOutcome> {
+    fn fill(&mut self, into: &mut [u8], limit: Duration) -> Result<FillResult> {
         let until = Instant::now() + limit;
         let mut filled = 0;
         while filled < into.len() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(ReadOutcome::TimedOut);
+                return Ok(FillResult::TimedOut);
             }
             self.tcp.set_read_timeout(Some(left))?;
             match self.tcp.read(&mut into[filled..]) {
-                Ok(0) => return Ok(ReadOutcome::Closed),
+                Ok(0) => return Ok(FillResult::Closed),
                 Ok(count) => filled += count,
                 Err(error) => match error.kind() {
                     ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        return Ok(ReadOutcome::Closed);
+                        return Ok(FillResult::Closed);
                     }
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
                     _ => return Err(error.into()),
                 },
             }
         }
-        Ok(ReadOutcome::Complete)
+        Ok(FillResult::Complete)
     }
 }
 
@@ -515,7 +515,7 @@ fn cdb_10(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
 }
 
 /// The result of reading a number of bytes.
-enum ReadOutcome {
+enum FillResult {
     Complete,
     Closed,
     TimedOut,

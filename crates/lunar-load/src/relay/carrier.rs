@@ -46,11 +46,11 @@ struct Connection {
     client: TcpStream,
     target: TcpStream,
     connecting: bool,
-    directions: [Direction; 2],
+    directions: [RelayDirection; 2],
 }
 
 /// One direction of a connection.
-struct Direction {
+struct RelayDirection {
     pipe: Pipe,
     ring: Ring,
     /// True when the sender has no more bytes, or the receiver is gone.
@@ -189,7 +189,7 @@ impl Connection {
             Err(error) if error.raw_os_error() == in_progress => true,
             Err(error) => return Err(error),
         };
-        let direction = || Direction {
+        let direction = || RelayDirection {
             pipe: Pipe::new(model),
             ring: Ring::default(),
             ended: false,
@@ -267,7 +267,7 @@ impl Connection {
     }
 }
 
-impl Direction {
+impl RelayDirection {
     /// Passes bytes that have arrived to the receiver.
     fn deliver(&mut self, receiver: &TcpStream, begin: Instant) -> io::Result<()> {
         let mut now = begin.elapsed();
