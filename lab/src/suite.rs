@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::Duration;
 
-/// Longest time of one suite; the slowest good one takes about 10 s.
+/// Maximum time of one suite; the slowest good one takes about 10 s.
 const SUITE_MAX: Duration = Duration::from_secs(600);
 const LIST_MAX: Duration = Duration::from_secs(60);
 

@@ -412,7 +412,7 @@ pub struct AtomicLimits {
     /// Alignment of the start and of the length of a write; a power-of-two multiple of the logical
     /// block length.
     pub unit_bytes: u32,
-    /// Greatest length of a write; a multiple of `unit_bytes`.
+    /// Maximum length of a write; a multiple of `unit_bytes`.
     pub bytes_max: u32,
 }
 

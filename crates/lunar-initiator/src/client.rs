@@ -32,14 +32,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Greatest number of requests taken from the handles and not yet answered.
+/// Maximum number of requests taken from the handles and not yet answered.
 const PENDING_MAX: usize = 512;
-/// Greatest number of requests taken from the handles at once; their buffer is kept.
+/// Maximum number of requests taken from the handles at once; their buffer is kept.
 const TAKEN_MAX: usize = 64;
 /// Time after which the session is ended if the target does not answer an ABORT TASK.
 const ABORT_TIME: Duration = Duration::from_secs(30);
 
-/// Greatest length of the queue of deadlines: pending commands, and some that were answered
+/// Maximum length of the queue of deadlines: pending commands, and some that were answered
 /// meanwhile.
 const DUE_MAX: usize = 4 * PENDING_MAX;
 

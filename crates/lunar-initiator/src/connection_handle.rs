@@ -17,11 +17,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Greatest number of requests queued between the handles and the connection.
+/// Maximum number of requests queued between the handles and the connection.
 const QUEUE_REQUESTS_MAX: usize = 256;
 /// Load that a command counts for besides its data, in bytes.
 const COMMAND_BYTES: u64 = 512;
-/// Greatest number of attempts in a row to re-establish a connection that never becomes usable;
+/// Maximum number of attempts in a row to re-establish a connection that never becomes usable;
 /// after them the session continues without it.
 const RETRIES_MAX: u32 = 8;
 /// Time after which a connection counts as having worked, even if it executed no command.

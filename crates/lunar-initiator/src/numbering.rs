@@ -18,7 +18,7 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of a session's requests that wait for its command window to open.
+/// Maximum number of a session's requests that wait for its command window to open.
 const QUEUE_REQUESTS_MAX: u32 = 8192;
 
 /// Messages to a connection, besides its socket and requests.

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of paths of a disk.
+/// Maximum number of paths of a disk.
 pub(crate) const PATHS_MAX: usize = 32;
 /// Time for which an unusable path is avoided.
 const REST: Duration = Duration::from_millis(100);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Greatest number of redirects that a login follows.
+/// Maximum number of redirects that a login follows.
 const REDIRECTS_MAX: usize = 4;
 /// MaxConnections that every login proposes, so that connections can be added later.
 const CONNECTIONS_OFFERED: u16 = 8;

@@ -3,7 +3,7 @@
 use lunar_block::Geometry;
 use std::time::Duration;
 
-/// Greatest number of requests in flight at once.
+/// Maximum number of requests in flight at once.
 pub const DEPTH_MAX: usize = 4096;
 /// Maximum number of bytes of all requests in flight at once: each has its own buffer.
 pub const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
@@ -65,7 +65,7 @@ pub struct Workload {
     /// Length of the range from the beginning of the disk to which requests are sent; `None`: the
     /// whole disk.
     pub range_bytes: Option<u64>,
-    /// Greatest number of requests in flight at once.
+    /// Maximum number of requests in flight at once.
     pub depth: usize,
     /// Times at which they begin.
     pub pace: Pace,

@@ -31,12 +31,12 @@ const HELD_CHECK_TURNS: u32 = 32;
 /// Bytes given to the socket after which `may_hold` is called earlier. They count as held by the
 /// socket until the kernel is queried.
 const HELD_CHECK_BYTES: usize = 256 << 10;
-/// Least charge for bytes given to the socket, which are rounded up to a power of two so that the
+/// Minimum charge for bytes given to the socket, which are rounded up to a power of two so that the
 /// charge changes rarely.
 const SENT_BYTES_MIN: usize = 4 << 10;
 /// Number of checks of a connection that ends, one each [`HELD_CHECK_INTERVAL`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
-/// Greatest number of bytes that a connection that ends reads and discards.
+/// Maximum number of bytes that a connection that ends reads and discards.
 const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
 /// A protocol state machine and its surroundings, as the loop uses them.

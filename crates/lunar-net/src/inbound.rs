@@ -70,9 +70,9 @@ pub(crate) struct Inbound {
     /// bytes.
     stalled: bool,
     digests: Digests,
-    /// Greatest number of bytes received at once.
+    /// Maximum number of bytes received at once.
     pub(crate) receive_bytes_max: usize,
-    /// Greatest number of bytes received at once so that a turn can handle them all; the rest would
+    /// Maximum number of bytes received at once so that a turn can handle them all; the rest would
     /// be copied.
     turn_bytes: usize,
     pub(crate) tap: InboundTap,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Greatest number of pieces handed to one system call: twice as many slices.
+/// Maximum number of pieces handed to one system call: twice as many slices.
 const PIECES_MAX: usize = 64;
 
 /// Maximum number of bytes handed to one system call. The call locks the socket, and

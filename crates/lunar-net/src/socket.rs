@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Greatest number of connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// Silence after which the kernel checks whether the peer is still alive.
 const KEEPALIVE: Duration = Duration::from_secs(60);

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Greatest number of PDUs of a trace that wait to be read.
+/// Maximum number of PDUs of a trace that wait to be read.
 pub const TAP_PDUS_MAX: usize = 4096;
-/// Greatest number of bytes of a trace that wait to be read or are being copied.
+/// Maximum number of bytes of a trace that wait to be read or are being copied.
 pub const TAP_BYTES_MAX: usize = 8 << 20;
 
 /// Unit to which a PDU's data segment is padded.

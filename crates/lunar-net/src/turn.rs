@@ -151,7 +151,7 @@ pub async fn wait_to_move() {
 pub(crate) struct PollBudget {
     pdus: usize,
     burst_pdus: usize,
-    /// Greatest number of PDUs in a burst.
+    /// Maximum number of PDUs in a burst.
     burst_pdus_max: usize,
     time_max: Duration,
     /// Bytes sent in earlier bursts.

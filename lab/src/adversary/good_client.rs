@@ -34,7 +34,7 @@ pub const BLOCKS: u64 = SHARED_LBA as u64 / BLOCK_SECTORS;
 /// Content of the last block.
 pub const LAST_CONTENT: Content = Content::Stamp(u64::MAX);
 
-/// Longest time that one attempt to log in may take.
+/// Maximum time that one attempt to log in may take.
 const LOGIN_MAX: Duration = Duration::from_secs(3);
 /// Pause before the client tries again, after a refusal and after BUSY.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);

@@ -5,7 +5,7 @@ use super::server::MEMORY_BYTES_MAX;
 use std::fmt;
 use std::time::Duration;
 
-/// Longest time that a request, or a new session, of the well-behaved client may take.
+/// Maximum time that a request, or a new session, of the well-behaved client may take.
 pub const STOP_MAX: Duration = Duration::from_secs(2);
 /// Share of its requests a second that the well-behaved client must keep.
 pub const IOPS_SHARE_MIN: f64 = 0.5;

@@ -23,7 +23,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of checks of a unit that reports another change during each.
+/// Maximum number of checks of a unit that reports another change during each.
 const CHECKS_MAX: u32 = 16;
 /// Interval between two checks of a unit that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_millis(100);

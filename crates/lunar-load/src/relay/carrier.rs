@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 /// Time within which all due bytes are handled together.
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);
-/// Greatest number of bytes of one read.
+/// Maximum number of bytes of one read.
 const READ_MAX: u64 = 256 << 10;
-/// Greatest number of reads of one connection before the others have their turn.
+/// Maximum number of reads of one connection before the others have their turn.
 const READS_MAX: usize = 4;
-/// Greatest number of connections of one relay. More are closed at once.
+/// Maximum number of connections of one relay. More are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// Bounds of the socket buffers if there is a window; the least is the size of loopback's frames,
 /// 64 KiB.

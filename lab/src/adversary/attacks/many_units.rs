@@ -35,7 +35,7 @@ const REGISTER_AND_IGNORE: u8 = 6;
 const PREEMPT_AND_ABORT: u8 = 5;
 /// Write exclusive, registrants only. SPC-4 §6.13.3.4.
 const REGISTRANTS_ONLY: u8 = 5;
-/// Longest time of a command while the attack is prepared.
+/// Maximum time of a command while the attack is prepared.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// The attacks of this file.
