@@ -176,12 +176,12 @@ fn tcp_and_tls_want_the_token() {
         assert_exit(&run(&["ctl", "--api", &api, "status"]), 1);
         let (stopped, _) = server.stop();
         assert_exit(&stopped, 0);
-        let message = said(&stopped);
-        assert!(!message.contains(TOKEN));
+        let told = said(&stopped);
+        assert!(!told.contains(TOKEN));
         // Attempts with wrong tokens are logged.
         let refused = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1:");
-        let refused = message.lines().filter(refused).filter(|line| line.contains("the token is"));
-        assert!(refused.count() >= 2, "{message}");
+        let refused = told.lines().filter(refused).filter(|line| line.contains("the token is"));
+        assert!(refused.count() >= 2, "{told}");
     }
 }
 
@@ -308,7 +308,7 @@ fn certificate_and_token_are_read_anew() {
     assert!(!opens(&trusted, token) && !opens(new, TOKEN));
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let message = said(&stopped);
-    assert!(message.contains("~ api.tls: read anew from"), "{message}");
-    assert!(!message.contains(token), "{message}");
+    let told = said(&stopped);
+    assert!(told.contains("~ api.tls: read anew from"), "{told}");
+    assert!(!told.contains(token), "{told}");
 }

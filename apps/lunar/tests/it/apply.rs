@@ -240,16 +240,16 @@ fn who_administers_changes_while_sessions_run() {
     let shown = daemon.ctl(&["targets"])["targets"][0].clone();
     assert_eq!(shown["administer"], serde_json::json!(["iqn.2026-11.org.example:other"]));
     assert_eq!(shown["luns"][0]["administer"], Value::Null);
-    let message = daemon.lunar(&["ctl", "targets"]);
-    let message = String::from_utf8(message.stdout).unwrap();
-    assert!(message.contains("administered by iqn.2026-11.org.example:other"), "{message}");
+    let told = daemon.lunar(&["ctl", "targets"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by iqn.2026-11.org.example:other"), "{told}");
 
     let nobody = target(ONE, &format!("{}administer = []\n", lun(0, "mem:1M")));
     assert_eq!(daemon.apply(&nobody).len(), 2);
     assert!(runtime.block_on(protect(&session)).is_some());
-    let message = daemon.lunar(&["ctl", "luns"]);
-    let message = String::from_utf8(message.stdout).unwrap();
-    assert!(message.contains("administered by nobody"), "{message}");
+    let told = daemon.lunar(&["ctl", "luns"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("administered by nobody"), "{told}");
     let whole = daemon.lunar(&["ctl", "targets", "--print-toml"]);
     let pasted = daemon.scratch.file("pasted.toml", &whole.stdout);
     let same = daemon.lunar(&["apply", &pasted, "--dry-run", "--json"]);
@@ -294,12 +294,12 @@ fn a_dry_run_changes_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
     let daemon = Daemon::start("dry", |_| (), &one);
     let wanted = daemon.other(&target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M"))));
-    let message = daemon.lunar(&["apply", &wanted, "--dry-run"]);
-    assert_exit(&message, 0);
-    let message = String::from_utf8(message.stdout).unwrap();
+    let told = daemon.lunar(&["apply", &wanted, "--dry-run"]);
+    assert_exit(&told, 0);
+    let told = String::from_utf8(told.stdout).unwrap();
     let expected =
         format!("+ {ONE} LUN 1: device = \"mem:1MiB\"\nnothing was changed: --dry-run\n");
-    assert_eq!(message, expected);
+    assert_eq!(told, expected);
     assert_exit(&run(&["info", &daemon.url(ONE, 1)]), 1);
     assert!(daemon.drift().is_empty());
 }
@@ -315,17 +315,17 @@ fn all_or_nothing() {
     let new = format!("{}size = \"1MiB\"\n", lun(1, "new.img"));
     let broken = format!("{}size = \"1MiB\"\n", lun(2, "no/such/dir.img"));
     let written_back = format!("{}cache = \"write-back\"\n", lun(0, "disk.img"));
-    let message = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
-    assert!(message.contains("no/such"), "{message}");
+    let told = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
+    assert!(told.contains("no/such"), "{told}");
     session.goes_on();
     assert!(!daemon.scratch.path().join("new.img").exists());
     assert!(!daemon.scratch.path().join("new.img.lunar").exists());
     assert!(daemon.drift().is_empty());
 
-    let message = daemon.refused("[[target]]\nname = \"x\"\ncahce = 1\n");
+    let told = daemon.refused("[[target]]\nname = \"x\"\ncahce = 1\n");
     let other = daemon.scratch.path().join("other.toml").display().to_string();
-    assert!(message.contains(&format!("{other}:4:8: the name of a target")), "{message}");
-    assert!(message.contains(&format!("{other}:5:1: unknown key `cahce`")), "{message}");
+    assert!(told.contains(&format!("{other}:4:8: the name of a target")), "{told}");
+    assert!(told.contains(&format!("{other}:5:1: unknown key `cahce`")), "{told}");
     session.goes_on();
     assert_eq!(session.end(), Vec::<String>::new());
     assert_exit(&daemon.server.stop().0, 0);
@@ -374,8 +374,8 @@ fn drift_is_shown_and_undone() {
     assert_eq!(undone.len(), 2, "{undone:?}");
     assert!(daemon.drift().is_empty());
 
-    let message = daemon.ctl(&["resize", "0", "2M"]);
-    assert!(text(&message["toml"]).contains("size = \"2MiB\""), "{message}");
+    let told = daemon.ctl(&["resize", "0", "2M"]);
+    assert!(text(&told["toml"]).contains("size = \"2MiB\""), "{told}");
     let drift = daemon.drift();
     assert_eq!(drift.len(), 1, "{drift:?}");
     let line = "LUN 0 size: \"1MiB\" -> \"2MiB\" (until `lunar apply --shrink`)";
@@ -385,8 +385,8 @@ fn drift_is_shown_and_undone() {
     let dry = |more: &[&str]| {
         daemon.lunar(&[&["apply", &daemon.other(&one), "--dry-run"], more].concat())
     };
-    let message = said(&dry(&[]));
-    assert!(message.contains("warning: without --shrink it is refused: a disk would"), "{message}");
+    let told = said(&dry(&[]));
+    assert!(told.contains("warning: without --shrink it is refused: a disk would"), "{told}");
     assert_eq!(json(&dry(&["--json"]))["warnings"].as_array().unwrap().len(), 1);
     assert!(!said(&dry(&["--shrink"])).contains("warning"));
     let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
@@ -412,8 +412,8 @@ fn what_needs_a_restart_is_said() {
         target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M")))
     );
     let changed = daemon.apply(&wanted);
-    let message = "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned();
-    assert_eq!(changed, [message, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
+    let told = "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned();
+    assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
     assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (until a restart)"]);
 }
 
@@ -438,11 +438,11 @@ fn sighup_applies_the_file() {
     assert_eq!(std::fs::read(&file).unwrap(), text, "the daemon never writes it");
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let message = said(&stopped);
-    assert!(message.contains("lunar.toml applied, changes: 1"), "{message}");
-    let audit = message.lines().find(|line| line.contains("audit")).unwrap_or_default();
+    let told = said(&stopped);
+    assert!(told.contains("lunar.toml applied, changes: 1"), "{told}");
+    let audit = told.lines().find(|line| line.contains("audit")).unwrap_or_default();
     for part in ["added", "by=signal", ONE, "lun=1"] {
-        assert!(audit.contains(part), "{part} in {message}");
+        assert!(audit.contains(part), "{part} in {told}");
     }
 }
 
@@ -463,8 +463,8 @@ fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
     crate::common::signal(daemon.server.pid(), "HUP");
     let secret = pipe("secret");
     let chap = format!("chap = {{ user = \"u\", secret_file = {secret:?} }}\n");
-    let message = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
-    assert!(message.contains("it is a pipe, not a regular file"), "{message}");
+    let told = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
+    assert!(told.contains("it is a pipe, not a regular file"), "{told}");
     for command in [&["check", &own][..], &["apply", &own, "--dry-run"]] {
         let output = daemon.lunar(command);
         assert_exit(&output, 1);
@@ -473,9 +473,9 @@ fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
     daemon.ctl(&["resize", "0", "2M"]);
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let message = said(&stopped);
+    let told = said(&stopped);
     let refused = format!("not applied: cannot read {own}: it is a pipe, not a regular file");
-    assert!(message.contains(&refused), "{message}");
+    assert!(told.contains(&refused), "{told}");
 }
 
 /// Goal: a configuration that a shell passes through a pipe (`| … /dev/stdin`) is read as before.
@@ -522,23 +522,23 @@ fn a_file_that_says_what_runs_differs_in_nothing() {
     let server = Server::start_command(here(&["target", "--config", "lunar.toml"]));
     let whole = scratch.path().join("lunar.toml").display().to_string();
     for file in ["lunar.toml", "./lunar.toml", &whole] {
-        let message = finish(here(&["apply", file, "--dry-run"]), b"");
-        assert_exit(&message, 0);
-        assert!(said(&message).starts_with("nothing differs"), "{}", said(&message));
+        let told = finish(here(&["apply", file, "--dry-run"]), b"");
+        assert_exit(&told, 0);
+        assert!(said(&told).starts_with("nothing differs"), "{}", said(&told));
     }
     let status = || json(&finish(here(&["ctl", "status", "--json"]), b""));
     for (text, lines) in
         [(format!("{same}[metrics]\nlisten = \"127.0.0.1:0\"\n"), 1), (same.clone(), 0)]
     {
         scratch.file("lunar.toml", text.as_bytes());
-        let message = finish(here(&["apply", "lunar.toml", "--json"]), b"");
-        assert_exit(&message, 0);
+        let told = finish(here(&["apply", "lunar.toml", "--json"]), b"");
+        assert_exit(&told, 0);
         let drift: Vec<_> = status()["drift"].as_array().unwrap().iter().map(self::text).collect();
         assert_eq!(drift.len(), lines, "{drift:?}");
-        let changes = self::lines(&json(&message));
-        let message = "metrics.listen: none -> \"127.0.0.1:0\" (needs a restart)";
+        let changes = self::lines(&json(&told));
+        let told = "metrics.listen: none -> \"127.0.0.1:0\" (needs a restart)";
         assert_eq!(
-            changes.iter().filter(|line| line.ends_with(message)).count(),
+            changes.iter().filter(|line| line.ends_with(told)).count(),
             lines,
             "{changes:?}"
         );

@@ -6,21 +6,21 @@ use crate::common::{Scratch, assert_exit, json, run, said};
 /// hint.
 struct Case {
     text: &'static str,
-    problems: &'static [(u64, u64, &'static str, &'static str)],
+    told: &'static [(u64, u64, &'static str, &'static str)],
 }
 
 const CASES: &[Case] = &[
-    Case { text: "", problems: &[(1, 1, "no target", "[[target]]")] },
-    Case { text: "[[target]\nname = 1\n", problems: &[(1, 10, "expected `]`", "not valid TOML")] },
+    Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
+    Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "not valid TOML")] },
     Case {
         text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
                aliass = \"x\"\n",
-        problems: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
+        told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
     },
     Case {
         text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (1, 1, "unknown key `portals`", "belongs into [listen]"),
             (4, 1, "unknown key `cache`", "belongs into [[target.lun]]"),
             (5, 1, "unknown key `user`", "belongs into chap"),
@@ -28,13 +28,13 @@ const CASES: &[Case] = &[
     },
     Case {
         text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        problems: &[(1, 1, "unknown key `colour`", "known here:")],
+        told: &[(1, 1, "unknown key `colour`", "known here:")],
     },
     Case {
         text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (1, 2, "unknown key `pool`", "not in this version"),
             (4, 10, "an address to listen on: \"x\"", "write ADDRESS:PORT"),
             (6, 16, "`latency_mode` ", "true or false"),
@@ -43,7 +43,7 @@ const CASES: &[Case] = &[
     Case {
         text: "[api]\nlisten = \"0.0.0.0:9000\"\ntls = { certificate_file = \"c\" }\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (1, 1, "can be reached from other machines", "TLS"),
             (3, 7, "has no `key_file`", "add a line key_file"),
         ],
@@ -51,7 +51,7 @@ const CASES: &[Case] = &[
     Case {
         text: "[api]\nlisten = \"/run/api.sock\"\ntoken_file = \"t\"\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (1, 1, "TLS and a token are for an API over TCP", "leave them out"),
             (2, 10, "[api] listen", "unix:/run/api.sock"),
         ],
@@ -60,7 +60,7 @@ const CASES: &[Case] = &[
         text: "[[target]]\nname = \"disk\"\nerror_recovery_level = 2\nmax_connections = \"8\"\n\
                header_digest = [\"md5\"]\nportal_group = 0\n  [[target.lun]]\n  id = 0\n\
                \x20 device = \"mem:1M\"\n  cahce = \"write-back\"\n  io = \"fast\"\n",
-        problems: &[
+        told: &[
             (2, 8, "the name of a target", "begins with `iqn.`"),
             (3, 24, "`error_recovery_level` is 2", "only 0"),
             (4, 19, "`max_connections` is a string", "whole number"),
@@ -75,7 +75,7 @@ const CASES: &[Case] = &[
                device = \"mem:1M\"\n[[target.lun]]\nid = 0\ndevice = \"mem:2M\"\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
                device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
-        problems: &[
+        told: &[
             (6, 1, "a LUN 0 already", "another id"),
             (9, 1, "there is a target", "another name"),
             (12, 6, "`id` is 16384", "0 to 16383"),
@@ -92,7 +92,7 @@ const CASES: &[Case] = &[
                initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\n\
                networks = [\"10.0.0.0/40\"]\n\
                redirect = \"h\"\n",
-        problems: &[
+        told: &[
             (2, 66, "advertise: \"x\"", "HOST:PORT"),
             (3, 3, "an address to listen on", "127.0.0.1:3260"),
             (4, 1, "open to everybody who reaches 0.0.0.0:3260", "chap or networks"),
@@ -107,7 +107,7 @@ const CASES: &[Case] = &[
                { listen = \"127.0.0.1:3\", advertise = \"h:1\", portal_group = 2 },\n\
                { listen = \"127.0.0.1:4\", advertise = \"h:1\", portal_grup = 2 }]\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (3, 42, "`portal_group` is 0", "1 to 65535"),
             (4, 42, "`portal_group` is 65536", "1 to 65535"),
             (6, 1, "h:1 is advertised for 127.0.0.1:3 already", "same portal group"),
@@ -119,7 +119,7 @@ const CASES: &[Case] = &[
         text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
                device = \"mem:1M\"\ninitiators = []\nnetworks = [ ]\n",
-        problems: &[
+        told: &[
             (2, 11, "`portals` is empty", "name at least one"),
             (5, 14, "`initiators` is empty", "leave the key out"),
             (6, 12, "`networks` is empty", "leave the key out"),
@@ -136,7 +136,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nthin_threshold = \"90%\"\n\
                [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
                thin_threshold = \"90%\"\n",
-        problems: &[
+        told: &[
             (2, 27, "0.0.0.0:7 and 127.0.0.1:7 cannot both be", ""),
             (3, 3, "127.0.0.1:8 and 0.0.0.0:8 cannot both be", ""),
             (10, 18, "`thin_threshold` of memory", "sparse file"),
@@ -151,7 +151,7 @@ const CASES: &[Case] = &[
                networks = [\"10.0.0.0/8\", \"10.2.0.0/16\", \"here\", 1]\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
-        problems: &[
+        told: &[
             (8, 48, "example:eve sees this LUN but may not log in", "`initiators` of the target"),
             (9, 27, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
             (9, 42, "a network: \"here\"", "not an IP address"),
@@ -170,7 +170,7 @@ const CASES: &[Case] = &[
                administer = [\"iqn.2026-11.org.example:alice\",\"iqn.2026-11.org.example:bob\",1]\n\
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
                [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
-        problems: &[
+        told: &[
             (4, 48, "example:eve administers what it may not log in to", "`initiators` too"),
             (9, 47, "example:bob administers what it may not log in to or see", "take it off"),
             (9, 77, "`administer` is a whole number", "string"),
@@ -181,7 +181,7 @@ const CASES: &[Case] = &[
         text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
                data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                redirect = \"h:1\"\n",
-        problems: &[
+        told: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
             (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
             (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
@@ -194,7 +194,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"missing.img\"\n[[target.lun]]\nid = 1\n\
                device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\n\
                physical_block_size = 512\n",
-        problems: &[
+        told: &[
             (2, 15, "`connections` is 0", "1 to"),
             (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
             (4, 18, "uneven", "64KiB"),
@@ -212,7 +212,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nlimit = {}\n\
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n\
                limit = { bandwidth = \"9Mbit\", io = 1 }\ninitiator_limit = []\n",
-        problems: &[
+        told: &[
             (3, 19, "`iops` is 9", "10 to"),
             (3, 38, "the name of an initiator", "iqn."),
             (3, 56, "a limit for each initiator already", ""),
@@ -236,8 +236,8 @@ fn mistakes_are_told_at_their_place() {
         assert_exit(&output, 1);
         let document = json(&output);
         let problems = document["problems"].as_array().unwrap();
-        assert_eq!(problems.len(), case.problems.len(), "{}\n{document:#}", case.text);
-        for (problem, (line, column, error, hint)) in problems.iter().zip(case.problems) {
+        assert_eq!(problems.len(), case.told.len(), "{}\n{document:#}", case.text);
+        for (problem, (line, column, error, hint)) in problems.iter().zip(case.told) {
             let place = (problem["line"].as_u64(), problem["column"].as_u64());
             assert_eq!(place, (Some(*line), Some(*column)), "{problem} of {document:#}");
             assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
@@ -250,8 +250,8 @@ fn mistakes_are_told_at_their_place() {
         let human = run(&["check", &file]);
         assert_exit(&human, 1);
         let stderr = String::from_utf8(human.stderr).unwrap();
-        assert_eq!(stderr.lines().count(), case.problems.len());
-        for (line, (row, column, ..)) in stderr.lines().zip(case.problems) {
+        assert_eq!(stderr.lines().count(), case.told.len());
+        for (line, (row, column, ..)) in stderr.lines().zip(case.told) {
             assert!(line.starts_with(&format!("{file}:{row}:{column}: ")), "{line}");
         }
     }
@@ -382,15 +382,15 @@ chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_fil
     let file = scratch.file("lunar.toml", text.as_bytes());
     let output = run(&["check", &file]);
     assert_exit(&output, 1);
-    let message = said(&output);
-    assert!(!message.contains("hunter2"), "{message}");
+    let told = said(&output);
+    assert!(!told.contains("hunter2"), "{told}");
     for part in [
         ":4:84: the mutual CHAP secret is the same",
         ":8:37: the CHAP secret is shorter",
         "a second credential for the same initiator",
         ":12:85: the mutual CHAP secret is the same",
     ] {
-        assert!(message.contains(part), "{part} in {message}");
+        assert!(told.contains(part), "{part} in {told}");
     }
 }
 
@@ -445,8 +445,8 @@ fn names_alone_open_nothing() {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file]);
         assert_exit(&checked, i32::from(!opened));
-        let message = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
-        assert_eq!(message, !opened, "{text}{}", said(&checked));
+        let told = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
+        assert_eq!(told, !opened, "{text}{}", said(&checked));
     }
 }
 

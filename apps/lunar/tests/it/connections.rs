@@ -155,7 +155,7 @@ fn run(test: impl Future<Output = ()>) {
 fn work_is_shared() {
     const TRIES: usize = 8;
     run(async {
-        let mut output = Vec::new();
+        let mut told = Vec::new();
         for _ in 0..TRIES {
             let rig = Rig::new(4).await;
             assert_eq!(rig.connections(), 4);
@@ -167,9 +167,9 @@ fn work_is_shared() {
             if least * 2 > most && least > 512 << 10 {
                 return;
             }
-            output.push(carried);
+            told.push(carried);
         }
-        panic!("uneven each time: {output:?}");
+        panic!("uneven each time: {told:?}");
     });
 }
 

@@ -133,9 +133,9 @@ fn sessions_are_seen_and_logged_out() {
     let longest = connection["initiator_max_recv_data_segment_bytes"].as_u64().unwrap();
     assert!(longest >= 512, "{connection}");
     assert_eq!(session["negotiated"]["protocol_level"], 2);
-    let message = machine.ctl_text(&["sessions"]);
+    let told = machine.ctl_text(&["sessions"]);
     for words in [ALICE, "HeaderDigest=CRC32C DataDigest=None"] {
-        assert!(message.contains(words), "{message}");
+        assert!(told.contains(words), "{told}");
     }
     let tsih = session["tsih"].to_string();
     assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
@@ -285,11 +285,11 @@ fn limits_are_set_and_lifted() {
          name = \"iqn.2026-11.org.example:a\"\n\
          [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\nlimit = { iops = 5000 }\n",
     );
-    let message = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
-    assert!(message.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{message}");
-    let message = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let told = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
+    assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
+    let told = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
     let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
-    assert!(message.contains(whole), "one takes the place of the other: {message}");
+    assert!(told.contains(whole), "one takes the place of the other: {told}");
     let began = Instant::now();
     // The read takes 1.6 seconds, less at most a mebibyte and a burst that pass without delay.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
@@ -333,8 +333,8 @@ fn limits_in_force_are_told() {
          initiator_limit = [{ bandwidth = \"100Mbit\" }]\n",
     );
     machine.ctl_text(&["limit", "0", "--initiator", ALICE, "--iops", "300"]);
-    let message = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
-    assert!(message.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{message}");
+    let told = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
+    assert!(told.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{told}");
     let began = Instant::now();
     // The read takes 1.6 seconds for an initiator without a limit of its own.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
@@ -409,11 +409,11 @@ fn a_socket_of_somebody_else_is_told() {
         command.env("XDG_RUNTIME_DIR", machine.0.path());
         let refused = finish(command, b"");
         assert_exit(&refused, 1);
-        let message = said(&refused);
+        let told = said(&refused);
         for words in ["cannot reach a server at", "Permission denied", "its owner's alone"] {
-            assert!(message.contains(words), "{message}");
+            assert!(told.contains(words), "{told}");
         }
-        assert_eq!(refused.stdout.is_empty(), !json, "{message}");
+        assert_eq!(refused.stdout.is_empty(), !json, "{told}");
     }
     assert_exit(&server.stop().0, 0);
 }
@@ -445,7 +445,7 @@ fn a_server_that_ends_takes_no_changes() {
             assert_exit(output, if stopping { 1 } else { 2 });
             stopping
         });
-        let message = until(&["status", "--json"], |output| {
+        let told = until(&["status", "--json"], |output| {
             assert_exit(output, 0);
             json(output)["stopping"] == true
         });
@@ -457,7 +457,7 @@ fn a_server_that_ends_takes_no_changes() {
             asks.recv_timeout(PATIENCE).expect("an answer");
         }
         let stopped = all.spawn(|| server.stop());
-        [refused, message, shown].into_iter().for_each(|asked| asked.join().unwrap());
+        [refused, told, shown].into_iter().for_each(|asked| asked.join().unwrap());
         drop(stays);
         assert_exit(&stopped.join().unwrap().0, 0);
     });

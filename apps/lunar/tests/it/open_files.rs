@@ -50,10 +50,10 @@ fn a_server_takes_the_files_there_are() {
     assert!((1000..2000).contains(&most) && configured == 16_384, "{most} {configured}");
     let (output, _) = server.stop();
     assert_exit(&output, 0);
-    let message = said(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(message.contains("the limit is raised from 64 to 2000"), "{message}");
+    let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(told.contains("the limit is raised from 64 to 2000"), "{told}");
     let words = format!("too few open files for 16384 connections: at most {most} are served");
-    assert!(message.contains(&words), "{message}");
+    assert!(told.contains(&words), "{told}");
 
     let server = limited(&scratch, 64, None);
     let taken = soft_limit(&server);
@@ -61,8 +61,8 @@ fn a_server_takes_the_files_there_are() {
     let (output, _) = server.stop();
     assert_exit(&output, 0);
     // If the system grants too few files for that, the server reports it.
-    let message = said(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(most == 16_384 || message.contains("too few open files"), "{taken}: {message}");
+    let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(most == 16_384 || told.contains("too few open files"), "{taken}: {told}");
 }
 
 /// Goal: more idle connections than open files do not prevent logins. Fault: 1,100 connections

@@ -203,8 +203,8 @@ fn a_report_is_not_written_through_a_link() {
     let refused = |words: &str| {
         let output = bench(&html);
         assert_exit(&output, 1);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(message.contains(words), "`{words}` is not in {message}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains(words), "`{words}` is not in {told}");
         assert!(output.stdout.is_empty(), "nothing is measured: {}", said(&output));
         shared.is_untouched();
     };

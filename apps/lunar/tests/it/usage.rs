@@ -48,7 +48,7 @@ fn later_options_do_not_exist() {
 }
 
 /// The document about a failure: `read` prints it to stderr, and nothing to stdout.
-fn report_document(arguments: &[&str], output: &Output) -> Value {
+fn told(arguments: &[&str], output: &Output) -> Value {
     if arguments[0] != "read" {
         return json(output);
     }
@@ -95,10 +95,9 @@ fn a_full_stdout_is_told_on_stderr() {
         command.stdout(File::options().write(true).open("/dev/full").unwrap());
         let output = crate::common::finish(command, b"");
         assert_exit(&output, 1);
-        let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        let message: Value =
-            serde_json::from_str(message.lines().last().unwrap_or_default()).unwrap();
-        assert!(message["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {message}");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let told: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap();
+        assert!(told["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {told}");
     }
     assert_exit(&server.stop().0, 0);
 }
@@ -142,7 +141,7 @@ fn wrong_usage_exits_2() {
         assert!(human.stdout.is_empty() && !human.stderr.is_empty(), "{arguments:?}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 2);
-        let document = report_document(arguments, &machine);
+        let document = told(arguments, &machine);
         assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
         assert!(document.get("hint").is_some(), "{arguments:?}");
     }
@@ -232,7 +231,7 @@ fn failures_exit_1_with_one_line() {
         assert!(!stderr.contains("eleven") && !stderr.contains("twelve bytes and"), "{stderr}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 1);
-        assert!(report_document(arguments, &machine)["error"].is_string(), "{arguments:?}");
+        assert!(told(arguments, &machine)["error"].is_string(), "{arguments:?}");
     }
     assert!(!std::path::Path::new(missing).exists(), "nothing was created");
 }
@@ -317,11 +316,11 @@ fn a_device_that_does_not_exist_is_an_error() {
         let was_made = std::fs::remove_file(&device).is_ok();
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
-        let message = said(&output);
-        assert!(!was_made, "{options:?}: it was made: {message}");
+        let told = said(&output);
+        assert!(!was_made, "{options:?}: it was made: {told}");
         assert_exit(&output, 1);
         let words = ["does not exist", "no file is made", "lsblk"];
-        assert!(words.iter().all(|word| message.contains(word)), "{options:?}: {message}");
+        assert!(words.iter().all(|word| told.contains(word)), "{options:?}: {told}");
     }
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {

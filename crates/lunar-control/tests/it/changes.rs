@@ -66,8 +66,8 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
-    let output = rig.differs(&renumbered).join("\n");
-    assert!(output.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{output}");
+    let told = rig.differs(&renumbered).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
@@ -78,8 +78,8 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
 
     let moved = sized(1, "a.img", 3);
-    let output = rig.differs(&moved).join("\n");
-    assert!(output.contains("\"2MiB\" -> \"3MiB\" (initiators are told)"), "{output}");
+    let told = rig.differs(&moved).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are told)"), "{told}");
     rig.apply(&moved, ApplyOptions::default()).unwrap();
     rig.apply(&renumbered, SHRINK).unwrap();
     assert_eq!(rig.size(0), MIB);
@@ -92,17 +92,17 @@ fn disks_that_change_places_keep_their_sizes() {
     let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
-    let output = rig.differs(&taken).join("\n");
-    assert!(output.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{output}");
+    let told = rig.differs(&taken).join("\n");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
     let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
 
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
-    let output = rig.differs(&exchanged);
-    assert!(output.len() == 2 && output.iter().all(|line| line.contains("device: ")), "{output:?}");
-    assert!(output.iter().all(|line| line.contains("(it is another disk: ")), "{output:?}");
-    assert!(output.iter().all(|line| !line.contains("lost")), "{output:?}");
+    let told = rig.differs(&exchanged);
+    assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
+    assert!(told.iter().all(|line| line.contains("(it is another disk: ")), "{told:?}");
+    assert!(told.iter().all(|line| !line.contains("lost")), "{told:?}");
     let uuids = rig.uuids();
     rig.apply(&exchanged, ApplyOptions::default()).unwrap();
     assert_eq!(rig.uuids(), [uuids[1], uuids[0]]);
@@ -142,8 +142,8 @@ fn a_size_that_is_not_synced_is_one_size() {
         assert!(failed.what.contains("no sync today"), "{failed}");
         assert!(failed.what.contains(&format!("new size, {} bytes", mib * MIB)), "{failed}");
         *rig.opener.on_resize.lock().unwrap() = None;
-        let output = rig.daemon.toml();
-        assert!(output.contains(&format!("size = \"{mib}MiB\"")), "{output}");
+        let told = rig.daemon.toml();
+        assert!(told.contains(&format!("size = \"{mib}MiB\"")), "{told}");
         rig.daemon.limit(&at, &limit(iops), &"a test").unwrap();
         assert_eq!((rig.size(0), told_size(&rig)), (mib * MIB, mib * MIB));
     }
@@ -156,10 +156,10 @@ fn resized_memory_is_told_once() {
     let at = LunAt { target: NAME, id: 0, device: None };
     for mib in [3, 2] {
         rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap();
-        let output = rig.daemon.toml();
-        parse(&output, Path::new("/x.toml")).unwrap();
-        assert!(output.contains(&format!("device = \"mem:{mib}MiB\"")), "{output}");
-        assert!(!output.contains("size = "), "{output}");
+        let told = rig.daemon.toml();
+        parse(&told, Path::new("/x.toml")).unwrap();
+        assert!(told.contains(&format!("device = \"mem:{mib}MiB\"")), "{told}");
+        assert!(!told.contains("size = "), "{told}");
     }
 }
 
@@ -199,9 +199,9 @@ fn a_target_stays_locked_while_its_portal_is_open() {
 fn a_file_is_read_when_it_is_its_turn() {
     let rig = Rig::new("turn", &sized(0, "a.img", 1));
     let (reached, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (output, goes) = (Arc::clone(&reached), Arc::clone(&go));
+    let (told, goes) = (Arc::clone(&reached), Arc::clone(&go));
     *rig.opener.on_resize.lock().unwrap() = Some(Box::new(move |_| {
-        output.wait();
+        told.wait();
         goes.wait();
         Ok(())
     }));
@@ -225,8 +225,8 @@ fn a_file_is_read_when_it_is_its_turn() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         alias("new");
         go.wait();
-        let output = waits.join().unwrap();
-        assert!(output.contains("\"new\""), "{output}");
+        let told = waits.join().unwrap();
+        assert!(told.contains("\"new\""), "{told}");
     });
 }
 
@@ -266,8 +266,8 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     std::fs::rename(path("new.img"), path("a.img")).unwrap();
     rig.daemon.redirect(NAME, None, &"a test").unwrap();
     assert_eq!(rig.read("a.img", 0), 7);
-    let output = rig.differs(&one);
-    assert!(output.len() == 1 && output[0].contains("is another file now"), "{output:?}");
+    let told = rig.differs(&one);
+    assert!(told.len() == 1 && told[0].contains("is another file now"), "{told:?}");
     let uuids = rig.uuids();
     rig.apply(&one, ApplyOptions::default()).unwrap();
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
