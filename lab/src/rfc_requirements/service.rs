@@ -64,8 +64,8 @@ pub(super) const MUSTS: &[Must] = &[
                tells of a command that has not come",
         tests: &[
             "iscsi::connection::target::tests::management::functions_that_are_refused",
-            "iscsi::connection::target::tests::management::abort_task_of_nobody",
-            "iscsi::connection::target::tests::management::abort_task_before_its_turn",
+            "iscsi::connection::target::tests::management::abort_task_of_unknown_tasks",
+            "iscsi::connection::target::tests::management::abort_task_before_delivery",
         ],
     },
     Must {
