@@ -134,7 +134,7 @@ impl Login {
             _ => FailedLogin::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
-        self.tell(shared, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
+        self.tell(shared, path, refusal, failure, Some(status), refusal.log_text().unwrap_or(why));
     }
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.

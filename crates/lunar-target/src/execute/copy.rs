@@ -158,7 +158,7 @@ impl Copy<'_> {
         let mut named = NamedUnits::new(list);
         let mut moves = Vec::with_capacity(list.segments.len());
         for (number, segment) in (0..).zip(&list.segments) {
-            self.name_units(list, number, &mut named).await?;
+            self.look_up_segment(list, number, &mut named).await?;
             moves.push(judge(list, number, segment, &named)?);
         }
         let runs = named.runs(self);
@@ -252,7 +252,7 @@ impl Copy<'_> {
             // In another turn than the read of the next piece, if that was read at once.
             self.abort.wait_to_move().await?;
             let done = self.put_now(job, &piece, range, &uncleared).await?;
-            if to.is_to_be_held(&done) {
+            if to.must_hold(&done) {
                 lunar_net::count_moved(piece.bytes as usize);
                 self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
                 continue;
@@ -303,7 +303,7 @@ impl Copy<'_> {
             }
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;
-        if to.is_to_be_held(&done) {
+        if to.must_hold(&done) {
             to.begin_hold(range.into()).map_err(overtaken(Party::Destination))?;
         }
         match (done, &piece.data) {
