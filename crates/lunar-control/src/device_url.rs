@@ -74,7 +74,7 @@ impl DeviceUrl {
     /// # Errors
     /// Returns what is wrong and what is valid; never repeats a secret in the text.
     pub fn parse(text: &str) -> Result<Self, Failure> {
-        if Url::is_one(text) {
+        if Url::has_scheme(text) {
             let url: Url = text
                 .parse()
                 .map_err(|e: lunar_initiator::UrlError| Failure::usage(e.what).hint(e.hint))?;

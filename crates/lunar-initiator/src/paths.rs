@@ -366,7 +366,7 @@ impl Paths {
         for path in self.all() {
             let Some(session) = path.unit.initiator().session_now() else { continue };
             let unit = path.unit.in_session(&session);
-            if unit.test_ready().await.is_ok() && session.hear_out(unit.lun()).await {
+            if unit.test_ready().await.is_ok() && session.wait_for_commands(unit.lun()).await {
                 return true;
             }
         }

@@ -1,6 +1,6 @@
 //! Deviations of a target from RFC 7143 found in its sessions, kept for later sessions.
 
-use crate::numbering::JoinedEnd;
+use crate::numbering::MultiConnectionEnd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -91,12 +91,17 @@ impl Quirks {
     /// Records the end of a session of several connections. A target that ends session after
     /// session soon after a further connection joins does not support one. Logs a warning when the
     /// limit is reached.
-    pub(crate) fn note_joined_end(&self, end: JoinedEnd, portal: &str, now: Instant) {
+    pub(crate) fn note_multi_connection_end(
+        &self,
+        end: MultiConnectionEnd,
+        portal: &str,
+        now: Instant,
+    ) {
         if end.after >= JOIN_LOSS_TIME {
             return self.join_losses.clear();
         }
         // Counted as an order loss, unless commands were in order.
-        let counts_as_order = end.spared && !self.wants_order();
+        let counts_as_order = end.others_open && !self.wants_order();
         if counts_as_order
             || self.join_losses.add(now) < JOIN_LOSSES_MAX
             || self.bears_one.swap(true, Ordering::Relaxed)
@@ -175,14 +180,14 @@ mod tests {
     #[test]
     fn ends_after_joins_tell_of_one_connection() {
         let (quirks, now) = (Quirks::default(), Instant::now());
-        let soon = JoinedEnd { after: JOIN_LOSS_TIME / 2, spared: false };
-        let late = JoinedEnd { after: JOIN_LOSS_TIME, spared: false };
-        let after = |end: JoinedEnd| {
-            quirks.note_joined_end(end, "host", now);
+        let soon = MultiConnectionEnd { after: JOIN_LOSS_TIME / 2, others_open: false };
+        let late = MultiConnectionEnd { after: JOIN_LOSS_TIME, others_open: false };
+        let after = |end: MultiConnectionEnd| {
+            quirks.note_multi_connection_end(end, "host", now);
             quirks.bears_one()
         };
-        let in_a_row = |end: JoinedEnd| (0..JOIN_LOSSES_MAX).any(|_| after(end));
-        assert!(!in_a_row(late) && !in_a_row(JoinedEnd { spared: true, ..soon }));
+        let in_a_row = |end: MultiConnectionEnd| (0..JOIN_LOSSES_MAX).any(|_| after(end));
+        assert!(!in_a_row(late) && !in_a_row(MultiConnectionEnd { others_open: true, ..soon }));
         for _ in 0..2 * JOIN_LOSSES_MAX {
             assert!(!after(soon) && !after(late));
             assert!(!after(soon));
@@ -192,6 +197,9 @@ mod tests {
         quirks.forget_order();
         assert!(!quirks.bears_one());
         (0..ORDER_LOSSES_MAX).for_each(|_| quirks.note_order_loss("host", now));
-        assert!(in_a_row(JoinedEnd { spared: true, ..soon }), "commands were in order");
+        assert!(
+            in_a_row(MultiConnectionEnd { others_open: true, ..soon }),
+            "commands were in order"
+        );
     }
 }

@@ -294,11 +294,11 @@ impl Session {
     ///
     /// An aborted command delivered nothing and consumed no report: a unit attention remains until
     /// it is reported (SAM-5 §5.14).
-    pub(crate) async fn hear_out(&self, lun: Lun) -> bool {
+    pub(crate) async fn wait_for_commands(&self, lun: Lun) -> bool {
         let numbering = &self.shared.numbering;
-        let Some(hearing) = numbering.listen(lun) else { return true };
-        hearing.end().await;
-        !numbering.is_unheard()
+        let Some(barrier) = numbering.command_barrier(lun) else { return true };
+        barrier.end().await;
+        !numbering.has_lost_responses()
     }
 
     /// Lists the targets. RFC 7143 Appendix C.

@@ -141,7 +141,7 @@ pub fn run(args: &BenchCommand, format: Format) -> Result<(), Failure> {
 async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     let mut disks = Disks::default();
     let mut all = Vec::new();
-    let is_remote = args.urls.iter().any(|url| Url::is_one(url));
+    let is_remote = args.urls.iter().any(|url| Url::has_scheme(url));
     if args.network.model().is_some() && !is_remote {
         return Err(Failure::usage("--delay, --rate and --window without an iscsi:// URL")
             .hint("they are of a network, and none of these disks is behind one"));
@@ -215,7 +215,7 @@ impl BenchCommand {
     /// request costs half as much processor time again.
     fn threads_by_default(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let remote = self.urls.iter().all(|url| Url::is_one(url));
+        let remote = self.urls.iter().all(|url| Url::has_scheme(url));
         match self.connections.iter().max() {
             Some(most) if remote && !self.session.names_portals() => {
                 cores.min(usize::from(*most).max(1))
