@@ -77,13 +77,13 @@ fn every_rule_is_shown() {
 /// Goal: a missing test is detected, in each way it may be missing.
 #[test]
 fn an_absent_test_is_found_out() {
-    assert!(judge("wire::serial::tests::order_survives_the_wrap").is_ok());
+    assert!(judge("wire::serial::tests::order_holds_across_the_wrap").is_ok());
     for absent in [
         "wire::serial::tests::order_survives_everything",
-        "wire::nothing::tests::order_survives_the_wrap",
-        "nothing::serial::tests::order_survives_the_wrap",
+        "wire::nothing::tests::order_holds_across_the_wrap",
+        "nothing::serial::tests::order_holds_across_the_wrap",
         "wire::serial::tests::before",
-        "order_survives_the_wrap",
+        "order_holds_across_the_wrap",
     ] {
         assert!(judge(absent).is_err(), "{absent}");
     }

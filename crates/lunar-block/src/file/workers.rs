@@ -216,7 +216,7 @@ impl PriorityJobs {
 
 impl fmt::Debug for PriorityJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FirstJobs").field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("PriorityJobs").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 

@@ -5,7 +5,7 @@ use super::clients::Times;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::servers::Programs;
-use super::{EXTRA, measure_cells, parse_seconds, tables};
+use super::{EXTRA_ROUNDS_FACTOR, measure_cells, parse_seconds, tables};
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;
 use lunar_load::report::{Column, Table, TableCell as Field};
@@ -79,7 +79,7 @@ impl BenchCompare {
             base: Some(base),
         };
         let rounds = usize::from(self.rounds);
-        let count = Count { wanted: rounds, extra: rounds * EXTRA };
+        let count = Count { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
