@@ -266,7 +266,7 @@ impl ConnectionTask {
 
     /// Logs that the session continues with the remaining connections.
     fn give_up(&self, error: &Error) {
-        if self.connector.quirks.tells_of_fewer() {
+        if self.connector.quirks.report_fewer_once() {
             tracing::warn!(
                 portal = %self.door.portal,
                 %error,

@@ -108,7 +108,7 @@ impl Session {
     /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
-        let most = match self.shared.connector.quirks.bears_one() {
+        let most = match self.shared.connector.quirks.one_connection_only() {
             true => 1,
             false => self.shared.established.session.max_connections.max(1),
         };
@@ -131,7 +131,7 @@ impl Session {
         }
         if let Some(error) = refused
             && !self.is_over()
-            && self.shared.connector.quirks.tells_of_fewer()
+            && self.shared.connector.quirks.report_fewer_once()
         {
             let (portal, there) = (self.portal(), links.len());
             tracing::warn!(portal, %error, "the session has {there} of {wanted} connections");

@@ -174,7 +174,11 @@ mod tests {
         assert_eq!(data[..8], [0x7f, 0, 6, 0x12, 91, 0, 0, 2]);
         assert_eq!(data[64..66], [0x09, 0x60]);
         assert_eq!(standard_of_no_unit(31)[64..66], [0x09, 0x7f]);
-        assert_eq!(standard_of_no_unit(255)[64..66], [0x09, 0x7f], "others' numbers follow");
+        assert_eq!(
+            standard_of_no_unit(255)[64..66],
+            [0x09, 0x7f],
+            "the next numbers belong to other standards"
+        );
     }
 
     /// Goal: every allocation length truncates, and none changes the length fields inside.

@@ -187,7 +187,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
             "iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
-            "iscsi::connection::initiator::tests::manage::tasks_ended_from_elsewhere",
+            "iscsi::connection::initiator::tests::manage::another_connections_function_ends_tasks",
             "iscsi::sim::tests::manage::functions_during_io",
         ],
     },

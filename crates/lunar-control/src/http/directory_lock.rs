@@ -66,8 +66,8 @@ impl Drop for DirectoryLock<'_> {
 
 /// Checks that no other user can open the file by any name.
 fn check(name: &str, file: &Metadata) -> Result<(), Error> {
-    let is_ours = file.uid() == rustix::process::geteuid().as_raw();
-    if file.is_file() && is_ours && file.mode() & OPEN_TO_OTHERS == 0 && file.nlink() <= 1 {
+    let is_own = file.uid() == rustix::process::geteuid().as_raw();
+    if file.is_file() && is_own && file.mode() & OPEN_TO_OTHERS == 0 && file.nlink() <= 1 {
         return Ok(());
     }
     Err(not_ours(name))

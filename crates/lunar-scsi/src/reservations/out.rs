@@ -106,7 +106,7 @@ impl Reservations {
     /// # Errors
     /// The errors of [`OutRequest::check`]; RESERVATION CONFLICT if the sender is not registered,
     /// sent another key, or if RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
-    /// SPEC_I_PT, which is not supported (decision 041), and for APTPL without a place for the
+    /// SPEC_I_PT, which is not supported (decision 041), and for APTPL if the unit cannot save its
     /// state; INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES if the
     /// maximum number of registrations exists, of all or of this initiator.
     pub fn out(
@@ -380,16 +380,16 @@ impl Reservations {
             .ok_or(Refusal::ReservationConflict)
     }
 
-    /// Adds a unit attention for every registered nexus whose index is `concerned`.
+    /// Adds a unit attention for every registered nexus whose index satisfies `is_affected`.
     fn add_attentions(
         &self,
         outcome: &mut ReserveOutcome,
         attention: Attention,
-        concerned: impl Fn(usize) -> bool,
+        is_affected: impl Fn(usize) -> bool,
     ) {
         let others = self.registrations.iter().enumerate();
         let attentions = others
-            .filter(|(index, _)| concerned(*index))
+            .filter(|(index, _)| is_affected(*index))
             .map(|(_, entry)| (ItNexus::clone(&entry.nexus), attention));
         outcome.attentions.extend(attentions);
     }

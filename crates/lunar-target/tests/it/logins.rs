@@ -143,7 +143,7 @@ fn idle_connections_of_many_addresses_make_room() {
 
 /// Goal: a discovery session without proof makes room like a login does, and leaves nothing behind.
 #[test]
-fn discovery_makes_room() {
+fn an_unproven_discovery_session_may_be_evicted() {
     let rig = Rig::with(|options| {
         options.limits.connections = 256;
         options.limits.logins_per_address = 4;

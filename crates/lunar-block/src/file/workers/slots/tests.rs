@@ -152,7 +152,7 @@ fn owners_take_turns_and_nothing_is_lost() {
 /// PRE-FETCH of 256 files another host kept 20 % of its requests, with that of one file 35 %.
 /// Method: prefetches of 64 pools arrive while a job computes.
 #[test]
-fn prefetches_need_slots_and_are_one_of_a_file() {
+fn prefetches_take_slots_and_run_once_per_file() {
     let slots = patient_slots(1);
     let pools: Vec<_> = (0..64).map(|_| test_workers_within(8, 8, &slots)).collect();
     let first = test_workers_within(1, 0, &slots);

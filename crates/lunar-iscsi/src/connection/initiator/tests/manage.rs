@@ -214,7 +214,7 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
 /// Goal: a function on another connection ends tasks here as well; while data of a task arrives,
 /// its buffer is kept until the segment is complete, and late PDUs are no violation.
 #[test]
-fn tasks_ended_from_elsewhere() {
+fn another_connections_function_ends_tasks() {
     use crate::session::initiator::ToConnection;
     let mut bench = Bench::new();
     bench.execute(1, &[], 512);
