@@ -18,8 +18,8 @@ const LIST_BYTES_MAX: usize = 1 << 17;
 /// Runs an input. The first byte selects the unit. Commands follow: a byte whose low bit selects
 /// the sender, sixteen bytes of CDB, a length byte, and a parameter list of this length.
 pub fn run(input: &[u8]) {
-    let Some((choice, mut rest)) = input.split_first() else { return };
-    let mut unit = unit(*choice);
+    let Some((selector, mut rest)) = input.split_first() else { return };
+    let mut unit = unit(*selector);
     let port =
         TargetPort { name: "iqn.2026-01.example:t".into(), portal_group_tag: 1, relative_id: 1 };
     for number in [0, 1] {
@@ -38,10 +38,10 @@ pub fn run(input: &[u8]) {
         check_reply(&absent_unit_plan(luns[1], &context, cdb));
         let mut plan = unit.plan(nexus, &context, cdb);
         check_plan(&unit, &plan);
-        if let Ok(Plan::Parameters { bytes, parked }) = plan {
+        if let Ok(Plan::Parameters { bytes, awaiting }) = plan {
             assert!(bytes as usize <= LIST_BYTES_MAX, "a parameter list of {bytes} bytes");
             let list = &list[..list.len().min(bytes as usize)];
-            plan = unit.resume(nexus, &context, parked, list);
+            plan = unit.resume(nexus, &context, awaiting, list);
             check_plan(&unit, &plan);
             assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a list asks for a list");
         }
@@ -76,8 +76,8 @@ fn long_operation(unit: &mut BlockUnit, operation: LongOperation, by: NexusId, e
     }
 }
 
-fn unit(choice: u8) -> BlockUnit {
-    let bit = |number: u8| choice & (1 << number) != 0;
+fn unit(selector: u8) -> BlockUnit {
+    let bit = |number: u8| selector & (1 << number) != 0;
     let mut unit = BlockUnit::new(UnitOptions {
         uuid: [0x5a; 16],
         block_bytes: BLOCK_BYTES,
@@ -108,7 +108,7 @@ fn check_reply(plan: &Result<Plan, Refusal>) {
 /// Checks that a plan lies within the unit and its limits, and that a refusal can be encoded.
 fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
     let blocks = unit.options().block_count;
-    let inside = |range: &LbaRange| {
+    let assert_inside = |range: &LbaRange| {
         let end = range.lba.checked_add(range.count);
         assert!(end.is_some_and(|end| end <= blocks), "{range:?} of {blocks} blocks");
     };
@@ -116,11 +116,11 @@ fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
     match plan {
         Ok(plan) => {
             let data_out = plan.data_out_bytes(BLOCK_BYTES);
-            let most = u64::from(TRANSFER_BLOCKS_MAX) * u64::from(BLOCK_BYTES);
-            assert!(data_out <= most.max(LIST_BYTES_MAX as u64), "{data_out} bytes: {plan:?}");
+            let bytes_max = u64::from(TRANSFER_BLOCKS_MAX) * u64::from(BLOCK_BYTES);
+            assert!(data_out <= bytes_max.max(LIST_BYTES_MAX as u64), "{data_out} bytes: {plan:?}");
             match plan {
                 Plan::Read { range, .. } => {
-                    inside(range);
+                    assert_inside(range);
                     assert!(range.count <= u64::from(TRANSFER_BLOCKS_MAX));
                 }
                 Plan::Write { range, .. }
@@ -131,9 +131,9 @@ fn check_plan(unit: &BlockUnit, plan: &Result<Plan, Refusal>) {
                 | Plan::OrWrite { range, .. }
                 | Plan::WriteSame { range, .. }
                 | Plan::Prefetch { range }
-                | Plan::MapStatus { range, .. } => inside(range),
-                Plan::SelfTest { reads } => reads.iter().for_each(inside),
-                Plan::Unmap { ranges, .. } => ranges.iter().for_each(inside),
+                | Plan::MapStatus { range, .. } => assert_inside(range),
+                Plan::SelfTest { reads } => reads.iter().for_each(assert_inside),
+                Plan::Unmap { ranges, .. } => ranges.iter().for_each(assert_inside),
                 _ => {}
             }
         }

@@ -78,9 +78,9 @@ impl Bench {
         loop {
             match unit.plan(nexus, &context, cdb) {
                 Err(Refusal::Check(sense)) if sense.key.0 == UNIT_ATTENTION => {}
-                Ok(Plan::Parameters { bytes, parked }) => {
+                Ok(Plan::Parameters { bytes, awaiting }) => {
                     assert_eq!(bytes as usize, list.len());
-                    return unit.resume(nexus, &context, parked, list);
+                    return unit.resume(nexus, &context, awaiting, list);
                 }
                 other => return other,
             }

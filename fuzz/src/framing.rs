@@ -6,36 +6,36 @@ use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX};
 
 /// PDUs found by the framing: headers, payload bytes, ends of payloads.
 #[derive(Debug, Default, Eq, PartialEq)]
-struct Found {
+struct DeframedStream {
     headers: Vec<Vec<u8>>,
     payload: Vec<u8>,
     ends: Vec<bool>,
-    lost: bool,
+    has_header_digest_error: bool,
 }
 
 /// Runs an input. The first byte selects digests and the length of the pieces; the rest is the
 /// stream.
 pub fn run(input: &[u8]) {
-    let Some((choice, stream)) = input.split_first() else { return };
-    let digests = Digests { header: choice & 1 != 0, data: choice & 2 != 0 };
+    let Some((selector, stream)) = input.split_first() else { return };
+    let digests = Digests { header: selector & 1 != 0, data: selector & 2 != 0 };
     let whole = deframe(digests, stream, stream.len().max(1), false);
-    let piece = usize::from(choice >> 2) + 1;
+    let piece = usize::from(selector >> 2) + 1;
     assert_eq!(deframe(digests, stream, piece, false), whole, "pieces of {piece}");
-    assert_eq!(deframe(digests, stream, piece, true), whole, "payload received past it");
+    assert_eq!(deframe(digests, stream, piece, true), whole, "payload received directly");
     read_segments(stream);
 }
 
-/// Splits a stream. With `past`, payload is received directly into its destination, as from a
-/// socket.
-fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, past: bool) -> Found {
+/// Splits a stream into PDUs. With `is_direct`, payload bypasses the deframer, as it does when a
+/// socket receives it into its destination.
+fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, is_direct: bool) -> DeframedStream {
     let mut deframer = Deframer::new();
     deframer.set_digests(digests);
-    let mut found = Found::default();
+    let mut found = DeframedStream::default();
     for piece in stream.chunks(piece_bytes) {
         let mut rest = piece;
         loop {
             let missing = deframer.payload_missing().min(rest.len());
-            if past && missing > 0 {
+            if is_direct && missing > 0 {
                 deframer.received(&rest[..missing]);
                 found.payload.extend_from_slice(&rest[..missing]);
                 rest = &rest[missing..];
@@ -58,7 +58,7 @@ fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, past: bool) -> F
                     found.payload.extend_from_slice(&rest[..bytes]);
                 }
                 Some(Event::PayloadEnd { digest_ok }) => found.ends.push(digest_ok),
-                Some(Event::HeaderDigestError) => found.lost = true,
+                Some(Event::HeaderDigestError) => found.has_header_digest_error = true,
                 None => {}
             }
             rest = &rest[consumed..];

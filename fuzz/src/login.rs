@@ -24,11 +24,11 @@ fn credential(user: &str, secret: &str) -> Credential {
 
 /// Builds a PDU of an opcode, with one header byte changed.
 fn pdu(opcode: u8, piece: &[u8]) -> Pdu {
-    let [at, to, flags, text @ ..] = piece else { return Pdu::new([opcode; 48]) };
+    let [at, value, flags, text @ ..] = piece else { return Pdu::new([opcode; 48]) };
     let mut bhs = [0; 48];
     (bhs[0], bhs[1], bhs[19]) = (opcode, *flags, 1);
     if let Some(byte) = bhs.get_mut(usize::from(*at)) {
-        *byte = *to;
+        *byte = *value;
     }
     Pdu::with_data(bhs, text.to_vec().into())
 }

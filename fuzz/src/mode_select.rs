@@ -4,8 +4,8 @@ use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, Threshold, UnitOptions};
 
-const ASKS: NexusId = NexusId(1);
-const LISTENS: NexusId = NexusId(2);
+const SENDER: NexusId = NexusId(1);
+const OTHER: NexusId = NexusId(2);
 const CURRENT: u8 = 0;
 const CHANGEABLE: u8 = 1;
 const DEFAULT: u8 = 2;
@@ -15,18 +15,18 @@ const HEADER_BYTES: usize = 8;
 /// Runs an input. The first byte selects the unit. Lists follow: a byte for the CDB, a length byte,
 /// the list.
 pub fn run(input: &[u8]) {
-    let Some((choice, mut rest)) = input.split_first() else { return };
-    let mut bench = Bench::new(*choice);
+    let Some((options, mut rest)) = input.split_first() else { return };
+    let mut bench = Bench::new(*options);
     let defaults = bench.all_pages(DEFAULT);
-    bench.sends_back_what_it_got();
+    bench.check_round_trip();
     while let [cdb, bytes, after @ ..] = rest {
         let (list, after) = after.split_at(usize::from(*bytes).min(after.len()));
-        bench.one_list(*cdb, list);
+        bench.check_list(*cdb, list);
         let unchanged = bench.all_pages(DEFAULT)[HEADER_BYTES..] == defaults[HEADER_BYTES..];
         assert!(unchanged, "the defaults have changed");
         rest = after;
     }
-    bench.sends_back_what_it_got();
+    bench.check_round_trip();
 }
 
 struct Bench {
@@ -35,8 +35,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(choice: u8) -> Self {
-        let bit = |number: u8| choice & (1 << number) != 0;
+    fn new(options: u8) -> Self {
+        let bit = |number: u8| options & (1 << number) != 0;
         let port = TargetPort {
             name: "iqn.2026-01.example:t".into(),
             portal_group_tag: 1,
@@ -53,11 +53,11 @@ impl Bench {
             ..UnitOptions::default()
         });
         let mut bench = Self { unit, port };
-        for nexus in [ASKS, LISTENS] {
+        for nexus in [SENDER, OTHER] {
             let isid = [0x80, 0, 0, 0, 0, nexus.0 as u8];
             let initiator = InitiatorPort { name: "iqn.2026-01.example:i".into(), isid };
             bench.unit.attach(nexus, initiator, bench.port.clone());
-            assert_eq!(bench.heard(nexus), Some(Sense::POWER_ON_RESET));
+            assert_eq!(bench.take_attention(nexus), Some(Sense::POWER_ON_RESET));
         }
         bench
     }
@@ -67,7 +67,7 @@ impl Bench {
     }
 
     /// Takes the pending unit attention of a nexus.
-    fn heard(&mut self, nexus: NexusId) -> Option<Sense> {
+    fn take_attention(&mut self, nexus: NexusId) -> Option<Sense> {
         match self.plan(nexus, &[0; 6]) {
             Err(Refusal::Check(sense)) => Some(sense),
             _ => None,
@@ -77,21 +77,21 @@ impl Bench {
     /// MODE SENSE (10) of all pages and subpages.
     fn all_pages(&mut self, page_control: u8) -> Vec<u8> {
         let cdb = [0x5a, 0x08, page_control << 6 | 0x3f, 0xff, 0, 0, 0, 0xff, 0xff, 0];
-        match self.plan(ASKS, &cdb) {
+        match self.plan(SENDER, &cdb) {
             Ok(Plan::Reply(data)) => data,
             other => panic!("MODE SENSE gave {other:x?}"),
         }
     }
 
-    fn select(&mut self, ten: bool, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
+    fn select(&mut self, is_ten: bool, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
         let bytes = list.len() as u8;
-        let six = [0x15, flags, 0, 0, bytes, 0];
-        let long = [0x55, flags, 0, 0, 0, 0, 0, 0, bytes, 0];
-        match self.plan(ASKS, if ten { &long } else { &six })? {
-            Plan::Parameters { bytes, parked } => {
+        let cdb_6 = [0x15, flags, 0, 0, bytes, 0];
+        let cdb_10 = [0x55, flags, 0, 0, 0, 0, 0, 0, bytes, 0];
+        match self.plan(SENDER, if is_ten { &cdb_10 } else { &cdb_6 })? {
+            Plan::Parameters { bytes, awaiting } => {
                 assert_eq!(bytes as usize, list.len());
                 let context = Context::new(&[], &self.port);
-                self.unit.resume(ASKS, &context, parked, list)
+                self.unit.resume(SENDER, &context, awaiting, list)
             }
             plan => Ok(plan),
         }
@@ -99,7 +99,7 @@ impl Bench {
 
     /// Checks one list: if refused, it changes nothing; if accepted, it changes only changeable
     /// bits, and the other nexus is informed exactly if something has changed.
-    fn one_list(&mut self, cdb: u8, list: &[u8]) {
+    fn check_list(&mut self, cdb: u8, list: &[u8]) {
         let (ten, flags) = (cdb & 0x80 != 0, if cdb & 0x40 != 0 { cdb & 0x1f } else { 0x10 });
         let before = self.all_pages(CURRENT);
         let changeable = self.all_pages(CHANGEABLE);
@@ -115,18 +115,18 @@ impl Bench {
         for (at, ((old, new), mask)) in pages.enumerate() {
             assert_eq!((old ^ new) & !mask, 0, "bits of byte {at} may not change");
         }
-        let heard = self.heard(LISTENS);
+        let attention = self.take_attention(OTHER);
         let expected = (before[HEADER_BYTES..] != after[HEADER_BYTES..])
             .then_some(Sense::MODE_PARAMETERS_CHANGED);
-        assert_eq!(heard, expected);
-        assert_eq!(self.heard(ASKS), None, "who asked knows");
+        assert_eq!(attention, expected);
+        assert_eq!(self.take_attention(SENDER), None, "the sender gets no unit attention");
     }
 
     /// Checks that MODE SELECT accepts the output of MODE SENSE, which changes nothing.
-    fn sends_back_what_it_got(&mut self) {
+    fn check_round_trip(&mut self) {
         let data = self.all_pages(CURRENT);
         assert_eq!(self.select(true, 0x10, &data), Ok(Plan::Reply(Vec::new())));
         assert_eq!(self.all_pages(CURRENT), data);
-        assert_eq!(self.heard(LISTENS), None);
+        assert_eq!(self.take_attention(OTHER), None);
     }
 }

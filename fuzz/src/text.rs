@@ -12,13 +12,13 @@ use lunar_wire::{Lun, SerialNumber, U24};
 /// Runs an input. The first byte selects the session type and the position of the split; the rest
 /// is the text.
 pub fn run(input: &[u8]) {
-    let Some((choice, text)) = input.split_first() else { return };
-    let session_type = if choice & 1 == 0 { SessionType::Normal } else { SessionType::Discovery };
+    let Some((selector, text)) = input.split_first() else { return };
+    let session_type = if selector & 1 == 0 { SessionType::Normal } else { SessionType::Discovery };
     read(text);
     for role in [Role::Initiator, Role::Target] {
         negotiate(role, session_type, text);
     }
-    exchange(session_type, usize::from(choice >> 1), text);
+    exchange(session_type, usize::from(selector >> 1), text);
 }
 
 fn read(text: &[u8]) {
@@ -52,10 +52,10 @@ fn negotiate(role: Role, session_type: SessionType, text: &[u8]) {
 }
 
 /// Sends the text in two requests, the first with the C bit.
-fn exchange(session_type: SessionType, cut: usize, text: &[u8]) {
+fn exchange(session_type: SessionType, split_at_byte: usize, text: &[u8]) {
     let own = Some("iqn.2026-01.example:t".into());
     let mut target = TargetExchange::new(session_type, own, TEXT_BYTES_MAX);
-    let (head, tail) = text.split_at(cut.min(text.len()));
+    let (head, tail) = text.split_at(split_at_byte.min(text.len()));
     let mut target_transfer_tag = TAG_RESERVED;
     for (flags, data) in [(TextFlags::CONTINUE, head), (TextFlags::FINAL, tail)] {
         let request = TextRequest {

@@ -8,8 +8,8 @@ use lunar_scsi::vpd::{UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX};
 /// Runs an input. The first byte selects the unit's size, two more the length in the CDB (missing
 /// bytes are zeroes, as from an initiator with longer data); the rest is the list.
 pub fn run(input: &[u8]) {
-    let Some(([choice, high, low], list)) = input.split_first_chunk() else { return };
-    let blocks = match choice % 4 {
+    let Some(([selector, high, low], list)) = input.split_first_chunk() else { return };
+    let blocks = match selector % 4 {
         0 => 1,
         1 => 1 << 20,
         2 => (1 << 21) + 7,
@@ -39,9 +39,9 @@ fn unmap(blocks: u64, list: &[u8]) -> Result<Plan, Refusal> {
     assert!(unit.plan(nexus, &context, &[0; 6]).is_err(), "the unit attention of the power-on");
     let [high, low] = (list.len() as u16).to_be_bytes();
     match unit.plan(nexus, &context, &[0x42, 0, 0, 0, 0, 0, 0, high, low, 0])? {
-        Plan::Parameters { bytes, parked } => {
+        Plan::Parameters { bytes, awaiting } => {
             assert_eq!(bytes as usize, list.len());
-            unit.resume(nexus, &context, parked, list)
+            unit.resume(nexus, &context, awaiting, list)
         }
         plan => Ok(plan),
     }

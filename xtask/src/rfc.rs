@@ -96,16 +96,16 @@ pub fn citations(text: &str) -> Vec<Citation> {
     found
 }
 
-/// Document to which the next `§` would belong.
+/// The document named last on a line, to which a following `§` belongs.
 #[derive(Clone, Copy)]
-enum Named {
-    Nothing,
+enum CitedDocument {
+    None,
     Rfc(u32),
-    Another,
+    OtherStandard,
 }
 
 fn citations_in_line(line: &str, number: usize, found: &mut Vec<Citation>) {
-    let mut named = Named::Nothing;
+    let mut document = CitedDocument::None;
     let mut words = line.split_whitespace().peekable();
     while let Some(word) = words.next() {
         let word = word.trim_start_matches(['(', '[', '`', '"', '/', '*']);
@@ -114,27 +114,27 @@ fn citations_in_line(line: &str, number: usize, found: &mut Vec<Citation>) {
             let digits = leading(next, |byte| byte.is_ascii_digit());
             if let Ok(rfc) = digits.parse() {
                 words.next();
-                named = Named::Rfc(rfc);
+                document = CitedDocument::Rfc(rfc);
                 let after = words.peek().copied().unwrap_or_default();
                 if !next[digits.len()..].is_empty() || !starts_section(after) {
                     found.push(Citation { line: number, rfc: Some(rfc), section: None });
                 }
             }
         } else if let Some(section) = section_of(word, next) {
-            match named {
-                Named::Another => {}
-                Named::Rfc(rfc) => found.push(cited(number, Some(rfc), section)),
-                Named::Nothing => found.push(cited(number, None, section)),
+            match document {
+                CitedDocument::OtherStandard => {}
+                CitedDocument::Rfc(rfc) => found.push(cited(number, Some(rfc), section)),
+                CitedDocument::None => found.push(cited(number, None, section)),
             }
         } else if is_standard(word) {
-            named = Named::Another;
+            document = CitedDocument::OtherStandard;
         } else if !matches!(word, "and" | "or" | "to" | "–" | "-" | "with") {
             // The sentence continues: later sections belong to the document until the sentence
             // ends.
-            named = match named {
-                Named::Another => Named::Another,
-                Named::Rfc(rfc) if !word.ends_with('.') => Named::Rfc(rfc),
-                _ => Named::Nothing,
+            document = match document {
+                CitedDocument::OtherStandard => CitedDocument::OtherStandard,
+                CitedDocument::Rfc(rfc) if !word.ends_with('.') => CitedDocument::Rfc(rfc),
+                _ => CitedDocument::None,
             };
         }
     }

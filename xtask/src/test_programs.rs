@@ -1,8 +1,8 @@
 //! Runs the test programs of the workspace side by side.
 //!
 //! `cargo test` runs one program after the other, and `cargo test -p` selects other features of
-//! dependencies than `--workspace` does, so that all is built twice. Here everything is built once;
-//! most tests wait more than they compute, so several programs run at once.
+//! dependencies than `--workspace` does, so that all crates are built twice. This runner builds
+//! once, and runs several programs at once, because most tests wait more than they compute.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -13,8 +13,8 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Programs that run at once.
-const AT_ONCE: usize = 4;
+/// Number of programs that run at once.
+const PROGRAMS_AT_ONCE: usize = 4;
 
 /// A test program that cargo has built.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,7 +48,7 @@ pub fn run(root: &Path) -> Result<bool> {
                 }
             }
         };
-        (0..AT_ONCE).for_each(|_| drop(scope.spawn(work)));
+        (0..PROGRAMS_AT_ONCE).for_each(|_| drop(scope.spawn(work)));
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("test programs that failed: {}", failed.len());
@@ -74,8 +74,8 @@ fn build(root: &Path) -> Result<Vec<Program>> {
     Ok(programs)
 }
 
-/// Removes the variables that cargo has set for this program: builds of crates that look at them
-/// would begin anew.
+/// Removes the variables that cargo has set for this program: crates whose build depends on them
+/// would be built again.
 fn remove_own_variables(command: &mut Command) {
     const PREFIXES: &[&str] =
         &["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
@@ -105,7 +105,7 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
     Ok(found)
 }
 
-/// Runs a program; an error has the end of its output.
+/// Runs a program; the error of one that fails contains its output.
 fn run_one(program: &Program, output: &Path) -> Result<()> {
     let path = output.join(format!("{}.log", program.name.replace('/', "-")));
     let file = File::create(&path).with_context(|| path.display().to_string())?;
@@ -156,7 +156,7 @@ mod tests {
 
     /// Goal: a program that fails is an error with its output, one that succeeds is not.
     #[test]
-    fn failures_are_told() {
+    fn failures_are_reported() {
         let output = std::env::temp_dir().join(format!("lunar-xtask-{}", std::process::id()));
         std::fs::create_dir(&output).unwrap();
         let program = |executable: &str| Program {

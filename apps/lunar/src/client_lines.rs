@@ -78,8 +78,8 @@ mod tests {
     #[test]
     fn without_credentials() {
         let lines = ClientCredentials::default().lines("iscsi://p:1", "iqn.x", Some(3));
-        let told = ["iscsi-ls -s iscsi://p:1", "qemu-img info 'iscsi://p:1/iqn.x/3'"];
-        assert_eq!(lines[..2], told);
+        let expected = ["iscsi-ls -s iscsi://p:1", "qemu-img info 'iscsi://p:1/iqn.x/3'"];
+        assert_eq!(lines[..2], expected);
         assert_eq!(lines[2..], ["lunar info 'iscsi://p:1/iqn.x/3'"]);
     }
 

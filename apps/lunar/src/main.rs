@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    let stdout = if matches!(cli.command, Command::Read(_)) { Stdout::Data } else { Stdout::Told };
+    let stdout = if matches!(cli.command, Command::Read(_)) { Stdout::Data } else { Stdout::Text };
     match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => output::report(format, stdout, &failure),
@@ -111,7 +111,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         // The command's name is the first word that is no option.
         let command = std::env::args_os().skip(1).find(|arg| arg != "--json");
         let reads = command.is_some_and(|command| command == "read");
-        let stdout = if reads { Stdout::Data } else { Stdout::Told };
+        let stdout = if reads { Stdout::Data } else { Stdout::Text };
         return output::report(Format::Json, stdout, &failure);
     }
     // If the output is closed, the error cannot be reported.

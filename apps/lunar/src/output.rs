@@ -23,9 +23,9 @@ pub enum Format {
 /// Contents of stdout while a command runs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Stdout {
-    /// Output of the command: text or a document.
-    Told,
-    /// Bytes of a disk: a document with an error would be taken for some of them.
+    /// The command's results, as text or a document.
+    Text,
+    /// Bytes of a disk. A document with an error would be mistaken for them.
     Data,
 }
 

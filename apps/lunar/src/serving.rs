@@ -87,11 +87,11 @@ pub fn serve(
     let metrics = metrics.map(|address| lunar_control::metrics::serve(address, server.observer()));
     let metrics = metrics.transpose()?;
     report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));
-    let told = match format {
+    let result = match format {
         Format::Json => output::print_json(&report),
         Format::Human => output::print_text(&human(&report)),
     };
-    if let Err(failure) = told {
+    if let Err(failure) = result {
         // Serving does not depend on a reader of stdout.
         tracing::warn!("{failure}");
     }
@@ -140,7 +140,7 @@ fn human_access(initiators: &[String], networks: &[String]) -> String {
 
 /// The administrators as text; empty if no list restricts them.
 fn human_administer(names: Option<&Vec<String>>) -> String {
-    administrators::note(names).map_or_else(String::new, |told| format!(", {told}"))
+    administrators::note(names).map_or_else(String::new, |note| format!(", {note}"))
 }
 
 /// A summary in one line for the service manager.
@@ -235,11 +235,14 @@ mod tests {
 
     /// Goal: a server without an API reports that, and names the options that enable one.
     #[test]
-    fn a_server_without_an_api_says_so() {
+    fn a_server_without_an_api_reports_the_reason() {
         let catalogue = Catalogue { targets: Vec::new(), discovery_chap: None };
         let mut report = describe(&catalogue, &[]);
-        let told = human(&report);
-        assert!(told.starts_with("api     none: ") && told.contains("--api unix:PATH"), "{told}");
+        let message = human(&report);
+        assert!(
+            message.starts_with("api     none: ") && message.contains("--api unix:PATH"),
+            "{message}"
+        );
         assert!(serde_json::to_value(&report).unwrap()["api"].is_null());
         report.api = Some("unix:/a".to_owned());
         assert_eq!(human(&report), "api     unix:/a\n");

@@ -140,7 +140,7 @@ pub async fn serve_until_signal(
         .name("shutdown".to_owned())
         .spawn(move || {
             // The API stays up: it refuses changes, and reports the progress of the shutdown.
-            let report = daemon.shutdown(GRACE, &mut |progress| told(progress));
+            let report = daemon.shutdown(GRACE, &mut |progress| log_progress(progress));
             drop(api);
             // After a second signal, the receiver of the report is gone.
             let _ = done.send(report);
@@ -179,16 +179,16 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
         match (applied, daemon.origin()) {
             (Ok(applied), ConfigOrigin::File { path: file, .. }) => {
                 let changes = applied.difference.changes.len();
-                let told = format!("{} applied, changes: {changes}", file.display());
-                notify::ready(&told);
-                say(&told);
+                let message = format!("{} applied, changes: {changes}", file.display());
+                notify::ready(&message);
+                say(&message);
                 say_lines(applied.difference.changes.iter().map(|change| change.line.as_str()));
             }
             (Ok(_), ConfigOrigin::Arguments) => notify::ready(""),
             (Err(failure), _) => {
-                let told = format!("not applied: {failure}");
-                notify::ready(&told);
-                say(&told);
+                let message = format!("not applied: {failure}");
+                notify::ready(&message);
+                say(&message);
                 let parts = failure.parts.iter();
                 say_lines(parts.flat_map(|parts| &parts.lines).map(String::as_str));
             }
@@ -213,7 +213,7 @@ async fn extend() -> Infallible {
 }
 
 /// Reports progress to people and to the service manager.
-fn told(progress: &str) {
+fn log_progress(progress: &str) {
     notify::status(progress);
     say(progress);
 }

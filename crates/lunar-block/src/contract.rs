@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time after which a test counts as hanging.
-const TEST_LIFE: Duration = Duration::from_secs(120);
+const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// Number of random operations per geometry.
 const OPERATIONS: u32 = 300;
@@ -48,7 +48,7 @@ pub struct Contract<'a> {
     size_unit_bytes: u32,
 }
 
-/// A disk under test, with the resources that the tests need.
+/// A disk under test, with the buffers and the seed of its tests.
 struct Subject {
     device: Arc<dyn BlockDevice>,
     pool: BufferPool,
@@ -73,8 +73,8 @@ impl<'a> Contract<'a> {
         self
     }
 
-    /// Limits the sizes of test disks to multiples of `bytes`.
-    pub fn sizes_in(mut self, bytes: u32) -> Self {
+    /// Restricts the sizes of test disks to multiples of `bytes`.
+    pub fn size_multiple_of(mut self, bytes: u32) -> Self {
         self.size_unit_bytes = bytes;
         self
     }
@@ -106,7 +106,7 @@ impl<'a> Contract<'a> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         runtime.enable_all().build().unwrap().block_on(crate::with_ring(async {
             let suite = self.suite(shape, seed);
-            tokio::time::timeout(TEST_LIFE, suite).await.expect("the disk does not hang");
+            tokio::time::timeout(TEST_TIME_MAX, suite).await.expect("the disk does not hang");
         }));
     }
 
@@ -117,7 +117,7 @@ impl<'a> Contract<'a> {
         let mut model = subject.model().await;
         subject.read_back(&mut model).await;
         subject.refusals(&model).await;
-        subject.nothing().await;
+        subject.empty_ranges().await;
         subject.random_operations(&mut model).await;
         if let Some(reopen) = self.reopen {
             subject.device.flush().await.unwrap();
@@ -129,7 +129,7 @@ impl<'a> Contract<'a> {
         subject.same_blocks().await;
         subject.atomic_writes().await;
         subject.another_size().await;
-        subject.nothing_left().await;
+        subject.all_buffers_returned().await;
     }
 }
 
@@ -182,7 +182,7 @@ impl Subject {
         Model::new(self.read_all().await, self.block_bytes())
     }
 
-    fn filled(&self, len: usize, seed: u64) -> Bytes {
+    fn random_data(&self, len: usize, seed: u64) -> Bytes {
         let mut buffer = self.pool.take(len);
         let mut random = seed;
         for chunk in buffer.chunks_mut(8) {
@@ -193,7 +193,7 @@ impl Subject {
     }
 
     async fn write(&self, model: &mut Model, range: BlockRange, durable: bool, seed: u64) {
-        let data = self.filled(range.count as usize * self.block_bytes(), seed);
+        let data = self.random_data(range.count as usize * self.block_bytes(), seed);
         let written_now = seed & 1 == 0 && self.device.try_write_now(range, &data, durable);
         if !written_now {
             self.device.write(range, data.clone(), durable).await.unwrap();
@@ -218,7 +218,7 @@ impl Subject {
         let longer = self.device.read(last, longer).await.unwrap();
         assert_eq!(longer.len(), self.block_bytes() + 100);
         assert_eq!(&longer[..self.block_bytes()], model.bytes(last));
-        let odd = self.filled(self.block_bytes() + 1, self.seed).slice(1..);
+        let odd = self.random_data(self.block_bytes() + 1, self.seed).slice(1..);
         self.device.write(last, odd.clone(), false).await.unwrap();
         model.write(last, &odd);
         model.compare(&self.read_all().await, "after all ranges");
@@ -236,7 +236,7 @@ impl Subject {
             let read = self.device.read(range, self.pool.take(len)).await.map(drop);
             expect(read, ErrorKind::OutOfRange, range);
             assert!(!self.device.try_read_now(range, &mut self.pool.take(len)), "{range:?}");
-            let data = self.filled(len, self.seed);
+            let data = self.random_data(len, self.seed);
             assert!(!self.device.try_write_now(range, &data, false), "{range:?}");
             expect(self.device.write(range, data, true).await, ErrorKind::OutOfRange, range);
             if let Some(sparse) = self.device.sparse() {
@@ -254,7 +254,7 @@ impl Subject {
             assert!(!self.device.try_read_now(range, &mut self.pool.take(len)), "{len} bytes");
         }
         for len in [0, 1, block - 1, block + 1, 2 * block] {
-            let data = self.filled(len, self.seed);
+            let data = self.random_data(len, self.seed);
             assert!(!self.device.try_write_now(range, &data, false), "{len} bytes");
             let written = self.device.write(range, data, false).await;
             expect(written, ErrorKind::Unaligned, range);
@@ -262,8 +262,8 @@ impl Subject {
         model.compare(&self.read_all().await, "after refusals");
     }
 
-    /// Checks that operations on zero blocks succeed, up to the very end of the disk.
-    async fn nothing(&self) {
+    /// Checks that operations on zero blocks succeed, also at the end of the disk.
+    async fn empty_ranges(&self) {
         for lba in [0, self.blocks() - 1, self.blocks()] {
             let range = BlockRange::new(lba, 0);
             let buffer = self.device.read(range, self.pool.take(0)).await.unwrap();
@@ -285,7 +285,7 @@ impl Subject {
 
     /// Checks that every buffer was returned. A device may hold one a moment longer than the
     /// operation.
-    async fn nothing_left(&self) {
+    async fn all_buffers_returned(&self) {
         let begin = Instant::now();
         while self.pool.in_use_bytes() > 0 && begin.elapsed() < Duration::from_secs(5) {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -161,7 +161,7 @@ impl BlockRange {
 pub enum ExtentState {
     /// The blocks hold data, or their state is unknown.
     Mapped,
-    /// The blocks are deallocated: they read as zeroes and take no room.
+    /// The blocks are deallocated: they read as zeroes and use no space.
     Unmapped,
 }
 
@@ -307,7 +307,7 @@ pub enum Clear {
     },
 }
 
-/// Operations of a disk that allocates room on demand.
+/// Operations of a disk that allocates space on demand.
 pub trait Sparse: Send + Sync {
     /// Deallocates `range`, which then reads as zeroes. Parts smaller than the granularity are
     /// zeroed.
@@ -327,7 +327,7 @@ pub trait Sparse: Send + Sync {
         })
     }
 
-    /// Makes `range` read as zeroes. With `may_unmap` the room may be deallocated; otherwise it is
+    /// Makes `range` read as zeroes. With `may_unmap` the space may be deallocated; otherwise it is
     /// kept.
     fn write_zeroes(
         &self,
@@ -364,12 +364,12 @@ pub trait Sparse: Send + Sync {
     /// Returns the granularity: deallocation works on aligned runs of this many bytes.
     fn granularity_bytes(&self) -> u32;
 
-    /// Returns the room that is left for writes, if it is known. The call queries the system and
-    /// may block.
+    /// Returns the space that the disk uses and has available, if known. The call queries the
+    /// system and may block.
     ///
     /// # Errors
     /// `Medium` when the system reports an error.
-    fn room(&self) -> Result<Option<Room>, Error> {
+    fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
         Ok(None)
     }
 }
@@ -394,15 +394,15 @@ pub(crate) async fn clear_all<S: Sparse + ?Sized>(
     Ok(end)
 }
 
-/// Room that a sparse disk takes and has available; other files may share the available room.
+/// Space that a sparse disk uses and has available; other files may share the available space.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Room {
-    /// Bytes that this disk takes.
+pub struct SpaceUsage {
+    /// Bytes allocated by this disk.
     pub used_bytes: u64,
     /// Bytes that are still available.
     pub available_bytes: u64,
-    /// Bytes that are taken, by any file, or available: the room that this disk would have if it
-    /// were the only file.
+    /// Bytes allocated by any file, or available: the space that this disk would have if it were
+    /// the only file.
     pub total_bytes: u64,
 }
 
@@ -412,7 +412,7 @@ pub struct AtomicLimits {
     /// Alignment of the start and of the length of a write; a power-of-two multiple of the logical
     /// block length.
     pub unit_bytes: u32,
-    /// Greatest length of a write; a multiple of `unit_bytes`.
+    /// Maximum length of a write; a multiple of `unit_bytes`.
     pub bytes_max: u32,
 }
 

@@ -13,13 +13,13 @@ pub enum ErrorKind {
     Unaligned,
     /// The device is read-only.
     ReadOnly,
-    /// There is no room for the write.
+    /// The device has no free space for the write.
     NoSpace,
     /// The device failed.
     Medium,
     /// A sync failed before: data written since the last good sync may be lost.
     Poisoned,
-    /// The device cannot be opened: missing, in use, no permission, an impossible shape.
+    /// The device cannot be opened: missing, in use, no permission, or an invalid geometry.
     Open,
     /// The connection to a remote device is lost.
     Disconnected,

@@ -4,7 +4,7 @@ use crate::device::clear_all;
 use crate::{
     AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
     BufferPool, Clear, CreatedFile, Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize,
-    Room, Sparse, SyncCounts,
+    SpaceUsage, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -131,7 +131,7 @@ pub struct FaultDevice {
 struct State {
     random: u64,
     faults: Vec<Fault>,
-    room: Option<Room>,
+    space_usage: Option<SpaceUsage>,
     seen: HashMap<FaultOperation, u64>,
     fired: u64,
 }
@@ -140,7 +140,7 @@ impl FaultDevice {
     /// Wraps `inner`, without faults yet. `seed` determines the random faults.
     pub fn new(inner: Arc<dyn BlockDevice>, seed: u64) -> Arc<Self> {
         let (faults, seen) = (Vec::new(), HashMap::new());
-        let state = State { random: seed, faults, room: None, seen, fired: 0 };
+        let state = State { random: seed, faults, space_usage: None, seen, fired: 0 };
         Arc::new(Self {
             inner,
             state: Mutex::new(state),
@@ -162,10 +162,10 @@ impl FaultDevice {
         self.poisoned.store(false, SeqCst);
     }
 
-    /// Reports `room` instead of the real room. Writes still succeed beyond it unless a fault is
+    /// Reports `space_usage` instead of the real one. Writes beyond it succeed unless a fault is
     /// injected.
-    pub fn pretend_room(&self, room: Room) {
-        self.state().room = Some(room);
+    pub fn override_space_usage(&self, space_usage: SpaceUsage) {
+        self.state().space_usage = Some(space_usage);
     }
 
     /// Releases all operations that hang now or are about to.
@@ -482,10 +482,10 @@ impl Sparse for FaultDevice {
         self.inner.sparse().map_or(self.geometry().block_bytes, Sparse::granularity_bytes)
     }
 
-    fn room(&self) -> Result<Option<Room>, Error> {
-        match self.state().room {
-            Some(room) => Ok(Some(room)),
-            None => self.inner_sparse()?.room(),
+    fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
+        match self.state().space_usage {
+            Some(space_usage) => Ok(Some(space_usage)),
+            None => self.inner_sparse()?.space_usage(),
         }
     }
 }
@@ -620,7 +620,7 @@ mod tests {
 
     /// Goal: random faults follow the seed: the same in every run, at about the configured rate.
     #[test]
-    fn by_chance() {
+    fn random_faults_follow_the_seed() {
         let run = |seed| {
             let device = device(seed);
             device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).per_million(100_000));

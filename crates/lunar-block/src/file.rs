@@ -19,13 +19,14 @@ mod workers;
 
 use crate::{
     BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Clear, CreatedFile,
-    Error, ErrorKind, Extent, Geometry, IoContext, PoisonWatcher, Resize, Room, Sparse, SyncCounts,
+    Error, ErrorKind, Extent, Geometry, IoContext, PoisonWatcher, Resize, SpaceUsage, Sparse,
+    SyncCounts,
 };
 use bytes::Bytes;
 use commit::{Era, GroupCommit, SyncError};
 use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use inline_writes::Syncer;
-use ring::{Flights, Memory, ReadAnswer, Transfer};
+use ring::{Memory, ReadAnswer, Transfer, TransfersInFlight};
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -113,7 +114,7 @@ pub struct FileDevice {
     writes: ComputingLimit,
     long_reads: ComputingLimit,
     /// Transfers that are with rings.
-    flights: Arc<Flights>,
+    in_flight: Arc<TransfersInFlight>,
     /// The file, if it was created for this device.
     created: Mutex<Option<CreatedFile>>,
 }
@@ -171,7 +172,7 @@ impl FileDevice {
         let workers = Workers::new("lunar-file", THREADS, &ALL_THREADS, slots);
         let writes = Arc::clone(&disk.writes);
         Arc::new(Self {
-            syncer: Syncer::new(writes, Arc::clone(&commit), workers.first_jobs()),
+            syncer: Syncer::new(writes, Arc::clone(&commit), workers.priority_jobs()),
             disk,
             commit,
             workers,
@@ -179,7 +180,7 @@ impl FileDevice {
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
             long_reads: ComputingLimit::new(long_reads_max),
-            flights: Arc::default(),
+            in_flight: Arc::default(),
             created: Mutex::default(),
         })
     }
@@ -239,11 +240,11 @@ impl FileDevice {
             // The ring copies data from the page cache on this thread.
             None => end - from <= INLINE_BYTES_MAX,
         };
-        let Some(place) = self.place(fits) else { return Err(into) };
+        let Some(free_slot) = self.free_slot(fits) else { return Err(into) };
         let Some(hold) = self.disk.try_hold(bytes, false) else { return Err(into) };
         let (answer, answered) = oneshot::channel();
         let memory = Memory::Read { buffer: into, from, answer };
-        place.put(Transfer::new(hold, bytes, memory, &self.flights));
+        free_slot.put(Transfer::new(hold, bytes, memory, &self.in_flight));
         Ok(answered)
     }
 
@@ -255,19 +256,19 @@ impl FileDevice {
         from: &Bytes,
     ) -> Option<oneshot::Receiver<io::Result<()>>> {
         let fits = self.disk.direct.is_some_and(|alignment| alignment.takes(bytes, from));
-        let place = self.place(fits)?;
+        let free_slot = self.free_slot(fits)?;
         let hold = self.disk.try_hold(bytes, true)?;
         // A worker reports the error.
         self.disk.still_there(bytes).ok()?;
         let (answer, answered) = oneshot::channel();
         let memory = Memory::Write { bytes: from.clone(), answer };
-        place.put(Transfer::new(hold, bytes, memory, &self.flights));
+        free_slot.put(Transfer::new(hold, bytes, memory, &self.in_flight));
         Some(answered)
     }
 
-    fn place(&self, fits: bool) -> Option<ring::Place> {
+    fn free_slot(&self, fits: bool) -> Option<ring::FreeSlot> {
         let by_ring = self.disk.by_ring && !self.disk.ring_would_wait();
-        if fits && by_ring { ring::place() } else { None }
+        if fits && by_ring { ring::free_slot() } else { None }
     }
 
     /// Makes the checks of every change; returns the era in which the change is to be committed.
@@ -397,7 +398,7 @@ impl FileDevice {
 impl Drop for FileDevice {
     /// Waits for transfers with rings, as for transfers with workers.
     fn drop(&mut self) {
-        self.flights.settle(CLOSING_WAIT_MAX);
+        self.in_flight.drain(CLOSING_WAIT_MAX);
         self.syncer.close(CLOSING_WAIT_MAX);
     }
 }
@@ -600,8 +601,8 @@ impl Sparse for FileDevice {
         self.disk.granularity_bytes
     }
 
-    fn room(&self) -> Result<Option<Room>, Error> {
-        self.disk.room().map_err(|error| {
+    fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
+        self.disk.space_usage().map_err(|error| {
             let what = "the room of its file system cannot be told";
             Error::new(ErrorKind::Medium, self.name(), what).because(error)
         })

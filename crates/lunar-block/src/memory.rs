@@ -131,7 +131,7 @@ impl MemoryDevice {
         let mut piece = Piece::default();
         let mut at = self.next_existing(bytes.start..bytes.end, &mut piece);
         while at < bytes.end {
-            piece.may_go_on().await?;
+            piece.yield_after_piece().await?;
             let chunk = at..bytes.end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             at = chunk.end;
             piece.count(self.clear_chunk(chunk));
@@ -191,15 +191,20 @@ impl MemoryDevice {
         let mut piece = Piece::default();
         let mut at = bytes.start;
         while at < bytes.end && !extents.full {
-            piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
-            at = self.look_at_chunk(at..bytes.end, &mut extents, &mut piece);
+            piece.yield_after_piece().await.map_err(|e| self.cancelled(e))?;
+            at = self.push_chunk_extents(at..bytes.end, &mut extents, &mut piece);
         }
         Ok(extents.done)
     }
 
     /// Adds the state of the first chunk of `bytes`, or of the gap up to the next chunk; returns
     /// the end of that part.
-    fn look_at_chunk(&self, bytes: Range<u64>, extents: &mut Extents, piece: &mut Piece) -> u64 {
+    fn push_chunk_extents(
+        &self,
+        bytes: Range<u64>,
+        extents: &mut Extents,
+        piece: &mut Piece,
+    ) -> u64 {
         let index = bytes.start / CHUNK_BYTES;
         piece.count(CHUNK_COST);
         if let Some(chunk) = self.shard(index).get(index) {
@@ -291,14 +296,14 @@ impl BlockDevice for MemoryDevice {
 
     fn read(&self, range: BlockRange, mut into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
-            let _passing = self.pass_range(range);
+            let _fence = self.share_fence_over(range);
             self.read_now(range, &mut into)?;
             Ok(into)
         })
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.try_pass(range).is_some_and(|_passing| self.read_now(range, into).is_ok())
+        self.try_share_fence_over(range).is_some_and(|_fence| self.read_now(range, into).is_ok())
     }
 
     fn write(
@@ -308,13 +313,13 @@ impl BlockDevice for MemoryDevice {
         _durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let _passing = self.pass_range(range);
+            let _fence = self.share_fence_over(range);
             self.write_now(range, &from)
         })
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], _durable: bool) -> bool {
-        self.try_pass(range).is_some_and(|_passing| self.write_now(range, from).is_ok())
+        self.try_share_fence_over(range).is_some_and(|_fence| self.write_now(range, from).is_ok())
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {

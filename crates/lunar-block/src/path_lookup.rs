@@ -2,7 +2,7 @@
 //! above it. See docs/decisions/091-state-folders-are-opened-by-descriptor.md.
 
 use crate::FileIdentity;
-use crate::trusted::{SharedFolder, UntrustedFile, check_folder, is_in_proc, is_ours, look_at};
+use crate::trusted::{SharedFolder, UntrustedFile, check_folder, is_in_proc, is_ours, open_o_path};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::fs::{mkdirat, openat, readlinkat, unlinkat};
 use rustix::io::Errno;
@@ -54,10 +54,10 @@ impl PathEntry {
                     continue;
                 }
                 let name = OsString::from(".");
-                let found = look_at(&lookup.folder, &name)?;
+                let found = open_o_path(&lookup.folder, &name)?;
                 return lookup.end(name, found, by_link);
             }
-            let Some(found) = look_at(&lookup.folder, &name)? else {
+            let Some(found) = open_o_path(&lookup.folder, &name)? else {
                 return lookup.end(name, None, by_link);
             };
             let metadata = found.metadata()?;
@@ -166,7 +166,7 @@ impl FolderEntry {
     /// The folder is not empty, or cannot be removed.
     pub(crate) fn remove(&self) -> io::Result<()> {
         let of = |file: &File| file.metadata().map(|metadata| FileIdentity::of(&metadata));
-        match look_at(&self.parent, &self.name)? {
+        match open_o_path(&self.parent, &self.name)? {
             Some(found) if of(&found)? == of(&self.folder)? => {
                 Ok(unlinkat(&self.parent, &self.name, AtFlags::REMOVEDIR)?)
             }
@@ -193,7 +193,7 @@ impl CreatedFile {
     /// # Errors
     /// The file cannot be removed.
     pub fn remove(self) -> io::Result<()> {
-        match look_at(&self.folder, &self.name)? {
+        match open_o_path(&self.folder, &self.name)? {
             Some(found) if FileIdentity::of(&found.metadata()?) == self.identity => {
                 Ok(unlinkat(&self.folder, &self.name, AtFlags::empty())?)
             }
@@ -265,7 +265,7 @@ impl Lookup {
             Ok(folder) => self.folder = folder,
             // A symbolic link is not a folder either.
             Err(Errno::NOTDIR | Errno::LOOP) => {
-                let link = look_at(&self.folder, name)?.ok_or(Errno::NOENT)?;
+                let link = open_o_path(&self.folder, name)?.ok_or(Errno::NOENT)?;
                 let metadata = link.metadata()?;
                 if !metadata.is_symlink() {
                     return Err(Errno::NOTDIR.into());
@@ -303,7 +303,7 @@ impl Lookup {
     /// Returns the error for a `name` that is not entered: `error`, or a refusal if `name` is not a
     /// folder.
     fn no_folder(&self, name: &OsStr, error: io::Error) -> io::Error {
-        let look = || look_at(&self.folder, name).ok()??.metadata().ok();
+        let look = || open_o_path(&self.folder, name).ok()??.metadata().ok();
         match look().filter(|_| Errno::from_io_error(&error) == Some(Errno::NOTDIR)) {
             Some(found) => {
                 let checked = check_folder(&self.path.join(name), &found, SharedFolder::Refused);

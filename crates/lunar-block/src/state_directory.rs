@@ -2,7 +2,7 @@
 
 use crate::durable;
 use crate::path_lookup::FolderEntry;
-use crate::trusted::{self, SharedFolder, check_file, look_at};
+use crate::trusted::{self, SharedFolder, check_file, open_o_path};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::fs::{linkat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
@@ -206,7 +206,7 @@ impl StateDirectory {
 
     fn look(&self, name: &str) -> io::Result<Option<Metadata>> {
         plain(name)?;
-        look_at(&self.folder, name)?.map(|found| found.metadata()).transpose()
+        open_o_path(&self.folder, name)?.map(|found| found.metadata()).transpose()
     }
 
     /// Removes further names of the file `inode`, which a killed [`save_first`](Self::save_first)

@@ -17,12 +17,12 @@ const BUCKETS: usize = DURATION_BOUNDS + 1;
 pub fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static MINE: Cell<Option<usize>> = const { Cell::new(None) };
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
     }
-    MINE.with(|mine| {
-        mine.get().unwrap_or_else(|| {
+    NUMBER.with(|assigned| {
+        assigned.get().unwrap_or_else(|| {
             let number = NEXT.fetch_add(1, Relaxed);
-            mine.set(Some(number));
+            assigned.set(Some(number));
             number
         })
     })

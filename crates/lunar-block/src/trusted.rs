@@ -52,20 +52,20 @@ impl From<UntrustedFile> for io::Error {
     }
 }
 
-/// Policy for folders in which all users may create names.
+/// Policy for folders in which all users may create files.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SharedFolder {
     /// The folder is refused.
     Refused,
-    /// The folder is accepted if it is sticky, like /tmp: no other user can remove or rename our
-    /// files.
+    /// The folder is accepted if it has the sticky bit, like /tmp: other users cannot remove or
+    /// rename files of this user.
     AllowedIfSticky,
 }
 
 /// Opens a folder that only this user and root can change; `None` if it does not exist.
 ///
-/// Symbolic links on the way and at the end are followed if this user or root made them. The
-/// descriptor stays with the folder that was checked, even if its path changes.
+/// Symbolic links in the path are followed if this user or root owns them. The descriptor refers to
+/// the folder that was checked, even if its path changes.
 ///
 /// # Errors
 /// [`UntrustedFile`] if the file is not a folder, if another user owns the folder or a link on the
@@ -91,8 +91,9 @@ pub(crate) fn open_entry(entry: &FolderEntry, shared: SharedFolder) -> io::Resul
     Ok(openat(&entry.folder, ".", flags, Mode::empty())?.into())
 }
 
-/// Opens a name with `O_PATH`, without following it; `None` if the name does not exist.
-pub(crate) fn look_at(folder: impl AsFd, name: impl Arg) -> io::Result<Option<File>> {
+/// Opens a name with `O_PATH`, without following a symbolic link; `None` if the name does not
+/// exist.
+pub(crate) fn open_o_path(folder: impl AsFd, name: impl Arg) -> io::Result<Option<File>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match openat(folder, name, flags, Mode::empty()) {
         Ok(found) => Ok(Some(found.into())),
@@ -142,9 +143,8 @@ pub(crate) fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder)
     ))
 }
 
-/// Checks that a file in a trusted folder is a regular file of this user or root, with one name.
-///
-/// The folder may have belonged to another user before, whose files are still in it.
+/// Checks that a file in a trusted folder is a regular file of this user or root, with one hard
+/// link. Files of an earlier owner of the folder may still be in it.
 ///
 /// # Errors
 /// [`UntrustedFile`].
@@ -210,8 +210,8 @@ pub(crate) fn create_next(folder: &File, name: &OsStr, mode: u32) -> io::Result<
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => return Ok((next, created?)),
     }
-    if let Some(left) = look_at(folder, &next)? {
-        check_file(&next, &left.metadata()?)?;
+    if let Some(leftover) = open_o_path(folder, &next)? {
+        check_file(&next, &leftover.metadata()?)?;
         unlinkat(folder, &next, AtFlags::empty())?;
     }
     let created = create(folder, &next, mode)?;

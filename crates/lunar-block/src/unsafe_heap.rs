@@ -1,7 +1,7 @@
 //! Control of the allocator (`malloc_trim(3)`, `mallopt(3)`), for which none of our dependencies
 //! has a safe wrapper.
 
-/// Least size of allocations that are mappings of their own.
+/// Minimum size of allocations that are mappings of their own.
 #[cfg(target_env = "gnu")]
 const MAPPED_BYTES_MIN: libc::c_int = 1 << 20;
 

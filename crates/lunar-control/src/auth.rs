@@ -245,7 +245,7 @@ mod tests {
 
     /// Goal: changes over TCP require the token; if there is a token, reading requires it too.
     #[test]
-    fn tcp_wants_the_token() {
+    fn tcp_requires_the_token() {
         const HOST: (&str, &str) = ("host", "127.0.0.1:9");
         let address = ([127, 0, 0, 1], 9).into();
         let right = [HOST, ("authorization", "bearer 0123456789abcdef")];
@@ -294,7 +294,7 @@ mod tests {
     /// Goal: guessing many tokens does not fill the disk with log lines: a burst is logged, then a
     /// count.
     #[test]
-    fn refused_tokens_are_told_within_limits() {
+    fn log_lines_about_refused_tokens_are_limited() {
         let guard = Guard::new(Slot::new(Some(Token(SECRET.to_vec()))));
         let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls: true };
         for _ in 0..10_000 {

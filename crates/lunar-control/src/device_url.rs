@@ -74,7 +74,7 @@ impl DeviceUrl {
     /// # Errors
     /// Returns what is wrong and what is valid; never repeats a secret in the text.
     pub fn parse(text: &str) -> Result<Self, Failure> {
-        if Url::is_one(text) {
+        if Url::has_scheme(text) {
             let url: Url = text
                 .parse()
                 .map_err(|e: lunar_initiator::UrlError| Failure::usage(e.what).hint(e.hint))?;
@@ -171,7 +171,7 @@ mod tests {
 
     /// Goal: an absolute path from a client names the disk that the server has by a relative path.
     #[test]
-    fn a_relative_path_is_named_by_the_whole_one() {
+    fn relative_and_absolute_paths_are_one_device() {
         let whole = std::path::absolute("disk.img").unwrap();
         let device = DeviceUrl::parse("disk.img").unwrap();
         for (text, named) in [

@@ -95,30 +95,30 @@ impl ChangeEffect {
     }
 }
 
-/// The known facts about the disk that a LUN will show.
+/// The known facts about the unit that a LUN will show.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Shown {
-    /// Whether the same LUN shows it already, under any name.
+pub struct ShownUnit {
+    /// Whether the same LUN shows the unit already, under any name of its file.
     pub same: bool,
-    /// The current size, if some LUN shows it already.
+    /// The current size, if some LUN shows the unit already.
     pub size_bytes: Option<u64>,
-    /// Whether it is closed and opened again.
+    /// Whether the unit is closed and opened again.
     pub reopens: bool,
 }
 
 /// Looks up the facts for an old LUN and the new LUN that replaces it.
-type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> Shown + 'k;
+type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> ShownUnit + 'k;
 
 /// Context for describing differences.
-struct Ways<'k> {
+struct DescriptionContext<'k> {
     known: &'k Known<'k>,
     /// The new configuration.
     new: &'k Configuration,
 }
 
-impl Ways<'_> {
-    /// Whether the contents of the unit are lost when its LUN no longer shows it: memory is lost,
-    /// unless another LUN shows the memory of that UUID.
+impl DescriptionContext<'_> {
+    /// Whether the contents of the unit are lost when its LUN no longer shows it. The contents of
+    /// memory are, unless another LUN shows the memory with that UUID.
     fn forgets(&self, old: &UnitConfig) -> bool {
         let memory = |unit: &UnitConfig| matches!(unit.device, DeviceUrl::Memory { .. });
         let mut luns = self.new.targets.iter().flat_map(|target| &target.luns);
@@ -131,7 +131,7 @@ impl ConfigChange {
     /// The change of a server key whose files have new contents.
     pub(crate) fn of_file(section: &str, setting: &Setting) -> Self {
         let (key, value) = (format!("{section}.{}", setting.key), setting.value.as_ref());
-        let told = value.map_or_else(String::new, Value::toml);
+        let output = value.map_or_else(String::new, Value::toml);
         Self {
             change: ChangeKind::Change,
             target: None,
@@ -139,7 +139,7 @@ impl ConfigChange {
             from: value.map(Value::json),
             to: value.map(Value::json),
             effect: ChangeEffect::AtOnce,
-            line: format!("~ {key}: read anew from {told}"),
+            line: format!("~ {key}: read anew from {output}"),
             key: Some(key),
         }
     }
@@ -167,20 +167,20 @@ impl Difference {
     /// The changes from `old` to `new`.
     pub fn between(old: &Configuration, new: &Configuration, known: &Known<'_>) -> Self {
         let mut difference = Self::default();
-        let ways = &Ways { known, new };
+        let context = &DescriptionContext { known, new };
         difference.server(old, new);
         let find = |list: &[TargetConfig], name: &str| {
             list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
         };
         for target in &new.targets {
             match find(&old.targets, &target.name) {
-                Some(index) => difference.target(&old.targets[index], target, ways),
-                None => difference.whole_target(ChangeKind::Add, target, ways),
+                Some(index) => difference.target(&old.targets[index], target, context),
+                None => difference.whole_target(ChangeKind::Add, target, context),
             }
         }
         for target in &old.targets {
             if find(&new.targets, &target.name).is_none() {
-                difference.whole_target(ChangeKind::Remove, target, ways);
+                difference.whole_target(ChangeKind::Remove, target, context);
             }
         }
         difference
@@ -205,7 +205,7 @@ impl Difference {
         }
     }
 
-    fn target(&mut self, old: &TargetConfig, new: &TargetConfig, ways: &Ways<'_>) {
+    fn target(&mut self, old: &TargetConfig, new: &TargetConfig, context: &DescriptionContext<'_>) {
         let place = Place::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
@@ -219,10 +219,10 @@ impl Difference {
         for (was, is) in pair_luns(&old.luns, &new.luns) {
             match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
                 (Some(was), Some(is)) => {
-                    let shown = (ways.known)(Some(was), is);
+                    let shown = (context.known)(Some(was), is);
                     let forgets = match shown.same {
                         true => matches!(was.unit.device, DeviceUrl::Memory { .. }),
-                        false => ways.forgets(&was.unit),
+                        false => context.forgets(&was.unit),
                     };
                     let place = Place { forgets, ..place.lun(is, &new.luns) };
                     self.lun(&place, was, is, shown);
@@ -230,10 +230,10 @@ impl Difference {
                 (None, Some(is)) => {
                     let place = place.lun(is, &new.luns);
                     self.whole_lun(ChangeKind::Add, &place, is);
-                    self.moved(&place, is, (ways.known)(None, is));
+                    self.moved(&place, is, (context.known)(None, is));
                 }
                 (Some(was), None) => {
-                    let forgets = ways.forgets(&was.unit);
+                    let forgets = context.forgets(&was.unit);
                     let place = Place { forgets, ..place.lun(was, &old.luns) };
                     self.whole_lun(ChangeKind::Remove, &place, was);
                 }
@@ -242,7 +242,7 @@ impl Difference {
         }
     }
 
-    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, shown: Shown) {
+    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
         let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
@@ -277,7 +277,7 @@ impl Difference {
     }
 
     /// Describes a disk that another LUN has shown so far.
-    fn moved(&mut self, place: &Place, lun: &LunConfig, shown: Shown) {
+    fn moved(&mut self, place: &Place, lun: &LunConfig, shown: ShownUnit) {
         let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
             self.reopened(place, lun, "gets other settings");
@@ -344,15 +344,20 @@ impl Difference {
         });
     }
 
-    fn whole_target(&mut self, change: ChangeKind, target: &TargetConfig, ways: &Ways<'_>) {
+    fn whole_target(
+        &mut self,
+        change: ChangeKind,
+        target: &TargetConfig,
+        context: &DescriptionContext<'_>,
+    ) {
         let place = Place::of(target);
         self.whole(change, &place, &settings::of_target(target), "name", ChangeEffect::SessionsEnd);
         for lun in &target.luns {
-            let forgets = change == ChangeKind::Remove && ways.forgets(&lun.unit);
+            let forgets = change == ChangeKind::Remove && context.forgets(&lun.unit);
             let place = Place { forgets, ..place.lun(lun, &target.luns) };
             self.whole_lun(change, &place, lun);
             if change == ChangeKind::Add {
-                self.moved(&place, lun, (ways.known)(None, lun));
+                self.moved(&place, lun, (context.known)(None, lun));
             }
         }
     }
@@ -370,11 +375,13 @@ impl Difference {
         unsaid: &str,
         removed: ChangeEffect,
     ) {
-        let told = || all.iter().filter(|setting| !setting.default && setting.key != unsaid);
+        let shown_settings =
+            || all.iter().filter(|setting| !setting.default && setting.key != unsaid);
         let value = |(key, value): (&str, &Value)| (key.to_owned(), value.json());
         let values = all.iter().filter_map(|s| s.value.as_ref().map(|v| value((s.key, v))));
         let object = serde_json::Value::Object(values.collect());
-        let keys = told().filter_map(|s| Some(format!("{} = {}", s.key, s.value.as_ref()?.toml())));
+        let keys = shown_settings()
+            .filter_map(|s| Some(format!("{} = {}", s.key, s.value.as_ref()?.toml())));
         let keys = keys.collect::<Vec<_>>().join(", ");
         let colon = if keys.is_empty() { "" } else { ": " };
         let (mark, from, to, effect) = match change {
@@ -498,7 +505,7 @@ mod tests {
             let memory = |lun: &LunConfig| matches!(lun.unit.device, DeviceUrl::Memory { .. });
             let same =
                 |was: &LunConfig| memory(was) && memory(is) || was.unit.device == is.unit.device;
-            Shown { same: was.is_some_and(same), ..Shown::default() }
+            ShownUnit { same: was.is_some_and(same), ..ShownUnit::default() }
         };
         let difference = Difference::between(&read(old), &read(new), &same);
         let text = serde_json::to_string(&difference).unwrap();
@@ -510,20 +517,20 @@ mod tests {
 
     /// Goal: changes of administrators are effective at once; an empty list differs from no list.
     #[test]
-    fn who_administers_is_told() {
-        let told = |new: String| lines(&target(LUN), &new).pop().unwrap();
+    fn changes_of_administrators_are_reported() {
+        let last_line = |new: String| lines(&target(LUN), &new).pop().unwrap();
         let (line, effect) =
-            told(target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")));
+            last_line(target(&format!("administer = [\"iqn.2026-11.org.example:B\"]\n{LUN}")));
         assert!(line.ends_with(":a administer: none -> [\"iqn.2026-11.org.example:b\"]"), "{line}");
         assert_eq!(effect, ChangeEffect::AtOnce);
-        let (line, effect) = told(target(&format!("{LUN}administer = []\n")));
+        let (line, effect) = last_line(target(&format!("{LUN}administer = []\n")));
         assert!(line.ends_with(":a LUN 0 administer: none -> []"), "{line}");
         assert_eq!(effect, ChangeEffect::AtOnce);
     }
 
     /// Goal: each kind of difference has its line and its effect; equal settings have none.
     #[test]
-    fn what_differs_is_told() {
+    fn differences_are_reported() {
         let base = target(LUN);
         assert_eq!(lines(&base, &base), []);
         let a = "~ iqn.2026-11.org.example:a";
@@ -591,7 +598,7 @@ mod tests {
     /// Goal: whole targets and LUNs that are added or removed are described in full, and LUNs with
     /// the same number are distinguished.
     #[test]
-    fn what_comes_and_goes_is_told() {
+    fn additions_and_removals_are_reported() {
         let base = target(LUN);
         let second = format!("{base}[[target.lun]]\nid = 1\ndevice = \"mem:2M\"\nthin = false\n");
         let added = "iqn.2026-11.org.example:a LUN 1: device = \"mem:2MiB\", thin = false";
@@ -628,10 +635,10 @@ mod tests {
             target(&(lun(first, "10.0.0.0/8") + &lun(second, "127.0.0.0/8")))
         };
         let gone = lines(&apart("mem:1M", "mem:2M"), &apart("mem:2M", "mem:3M"));
-        let told: Vec<_> = gone.iter().map(|(line, _)| line.as_str()).collect();
+        let output: Vec<_> = gone.iter().map(|(line, _)| line.as_str()).collect();
         let a = "~ iqn.2026-11.org.example:a LUN 7 of";
         assert_eq!(
-            told,
+            output,
             [
                 format!("{a} mem:2MiB networks: [\"127.0.0.0/8\"] -> [\"10.0.0.0/8\"]"),
                 format!("{a} mem:3MiB device: \"mem:1MiB\" -> \"mem:3MiB\" (initiators are told)"),
@@ -643,7 +650,7 @@ mod tests {
     /// Goal: a LUN that will show another disk is reported with the data that is lost; memory that
     /// another LUN shows from then on is not lost.
     #[test]
-    fn another_disk_is_told() {
+    fn another_disk_is_reported() {
         const OTHER: &str =
             "it is another disk: initiators that have the LUN open go on with other data";
         const UUID: &str = "uuid = \"6b1f1c1e-0000-4000-8000-000000000001\"\n";
@@ -674,7 +681,7 @@ mod tests {
 
     /// Goal: another secret in the same file is a difference, and the secret is not shown.
     #[test]
-    fn secrets_differ_unseen() {
+    fn changed_secrets_are_reported_without_their_text() {
         let file = std::env::temp_dir().join(format!("lunar-secret-{}", std::process::id()));
         let text = target(&format!(
             "chap = {{ user = \"u\", secret_file = {:?} }}\n{LUN}",
@@ -683,9 +690,9 @@ mod tests {
         std::fs::write(&file, "hunter2hunter2").unwrap();
         let old = read(&text);
         std::fs::write(&file, "hunter3hunter3").unwrap();
-        let difference = Difference::between(&old, &read(&text), &|_, _| Shown {
+        let difference = Difference::between(&old, &read(&text), &|_, _| ShownUnit {
             same: true,
-            ..Shown::default()
+            ..ShownUnit::default()
         });
         let [change] = &difference.changes[..] else { panic!("{difference}") };
         assert!(change.line.contains("chap: a secret in { user = \"u\""), "{difference}");

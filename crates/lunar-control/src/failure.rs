@@ -152,9 +152,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn a_cause_is_printed_once() {
         let source = std::io::Error::from_raw_os_error(98);
-        let told = lunar_target::Error::Listen { address: "127.0.0.1:1".parse().unwrap(), source };
-        assert_eq!(chain(&told).matches("in use").count(), 1);
+        let error = lunar_target::Error::Listen { address: "127.0.0.1:1".parse().unwrap(), source };
+        assert_eq!(chain(&error).matches("in use").count(), 1);
     }
 }

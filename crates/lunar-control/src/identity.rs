@@ -173,7 +173,7 @@ mod tests {
 
     /// Goal: a unit keeps its identity, and its directory holds only the uuid file.
     #[test]
-    fn made_once_and_kept() {
+    fn an_identity_is_created_once_and_kept() {
         let base = scratch("kept");
         let unit = base.join("a/b");
         let first = load(&unit).unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     /// Goal: processes that start at once agree on one identity.
     #[test]
-    fn racers_agree() {
+    fn concurrent_processes_load_one_identity() {
         let base = scratch("race");
         let uuids: Vec<Uuid> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..16).map(|_| scope.spawn(|| load(&base).unwrap())).collect();
@@ -231,7 +231,7 @@ mod tests {
     /// has put in its place, and the error names a remedy; a directory that is this user's own link
     /// is used.
     #[test]
-    fn what_others_planted_is_no_identity() {
+    fn identities_planted_by_others_are_refused() {
         use std::os::unix::fs::{PermissionsExt, chown, symlink};
         let base = scratch("planted");
         let (unit, victim) = (base.join("disk.img.lunar"), base.join("victim"));

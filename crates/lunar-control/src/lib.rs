@@ -44,6 +44,8 @@ pub mod units;
 
 pub use auth::{Caller, Token};
 pub use failure::{Failure, FailureKind, Parts, chain};
-pub use machine_memory::{MEMORY_BYTES_MAX_LEAST, memory_bytes_max_default, process_memory_bytes};
+pub use machine_memory::{
+    MEMORY_BYTES_MAX_DEFAULT_MIN, memory_bytes_max_default, process_memory_bytes,
+};
 pub use small_file::Readable;
 pub use tls::TlsFiles;

@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Minimum of the default limit for peers, however small the machine.
-pub const MEMORY_BYTES_MAX_LEAST: usize = 256 << 20;
+/// Minimum of the default of `[limits] memory_bytes_max`, for small machines.
+pub const MEMORY_BYTES_MAX_DEFAULT_MIN: usize = 256 << 20;
 
-/// Divisor for the default limit for peers: a quarter of the memory.
-const MEMORY_PART: u64 = 4;
+/// Divisor of the memory for that default.
+const MEMORY_DIVISOR: u64 = 4;
 
 /// The default of `[limits] memory_bytes_max`: a quarter of the machine's memory, or of the lowest
 /// limit of a control group of this process (version 1 and 2), and at least 256 MiB.
 pub fn memory_bytes_max_default() -> usize {
-    let bytes = process_memory_bytes() / MEMORY_PART;
-    usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_LEAST)
+    let bytes = process_memory_bytes() / MEMORY_DIVISOR;
+    usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MAX_DEFAULT_MIN)
 }
 
 /// The memory of the machine, or the lowest limit of a control group of this process.
@@ -122,7 +122,7 @@ mod tests {
     /// Goal: the lowest limit up to the root counts, in both versions; without limits the machine's
     /// memory does.
     #[test]
-    fn the_least_limit_counts() {
+    fn the_lowest_limit_counts() {
         let none = machine("none", "0::/\n", MOUNTS_2, &[]);
         assert_eq!(none, MACHINE);
         let files = [
@@ -143,14 +143,14 @@ mod tests {
     /// Goal: in a container, whose mount shows only its own part of the hierarchy, the limit is
     /// found.
     #[test]
-    fn a_container_sees_its_own_part() {
+    fn the_limit_of_a_container_is_found() {
         let mounts = "9 8 0:28 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n";
         let files = [("sys/fs/cgroup/memory/memory.limit_in_bytes", "805306368\n")];
         assert_eq!(machine("part", "4:memory:/docker/x\n", mounts, &files), 768 << 20);
     }
 
     #[test]
-    fn this_machine_has_some() {
-        assert!(memory_bytes_max_default() >= MEMORY_BYTES_MAX_LEAST);
+    fn the_default_is_at_least_the_minimum() {
+        assert!(memory_bytes_max_default() >= MEMORY_BYTES_MAX_DEFAULT_MIN);
     }
 }

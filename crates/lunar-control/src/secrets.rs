@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused() {
+    fn invalid_secrets_are_refused() {
         for (name, content) in [("empty", &b"\n"[..]), ("long", &[b'x'; 2000][..])] {
             let path = file(name, content);
             assert!(read_file(&path).is_err(), "{name}");

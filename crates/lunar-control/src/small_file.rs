@@ -78,7 +78,7 @@ mod tests {
     /// Goal: a pipe without a writer blocks neither a command nor a server; a server reads no
     /// pipes, devices or directories, and the error names the kind of file.
     #[test]
-    fn nobody_waits_for_a_pipe_without_a_writer() {
+    fn a_pipe_without_a_writer_does_not_block() {
         let path = pipe("silent");
         let silent = read(&path, 10, Readable::Any).unwrap_err();
         assert!(silent.to_string().contains("nobody writes"), "{silent}");

@@ -49,7 +49,7 @@ mod tests {
     /// Goal: days around ends of months, leap years and centuries match the calendar (values of
     /// `date`).
     #[test]
-    fn days_are_those_of_the_calendar() {
+    fn days_follow_the_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (951_782_399, "2000-02-28T23:59:59Z"),

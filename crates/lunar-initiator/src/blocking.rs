@@ -33,7 +33,7 @@ use std::sync::{Arc, mpsc};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Greatest size of one read: a wrong count is an error and does not exhaust memory.
+/// Maximum size of one read: a wrong count is an error and does not exhaust memory.
 pub const READ_BYTES_MAX: u64 = 1 << 30;
 
 /// A thread that drives sessions. It ends when the connector and all disks opened with it are

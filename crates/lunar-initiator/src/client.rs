@@ -30,16 +30,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Greatest number of requests taken from the handles and not yet answered.
+/// Maximum number of requests taken from the handles and not yet answered.
 const PENDING_MAX: usize = 512;
-/// Greatest number of requests taken from the handles at once; their buffer is kept.
+/// Maximum number of requests taken from the handles at once; their buffer is kept.
 const TAKEN_MAX: usize = 64;
 /// Time after which the session is ended if the target does not answer an ABORT TASK.
 const ABORT_TIME: Duration = Duration::from_secs(30);
 /// Time a connection that logs out waits for its commands.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
-/// Greatest length of the queue of deadlines: pending commands, and some that were answered
+/// Maximum length of the queue of deadlines: pending commands, and some that were answered
 /// meanwhile.
 const DUE_MAX: usize = 4 * PENDING_MAX;
 
@@ -55,7 +55,7 @@ enum Pending {
         /// Set while the command is being aborted and may have written data.
         uncertain: Option<UncertainWrite>,
         /// Barriers that wait until the command is over.
-        listeners: Vec<BarrierToken>,
+        barrier_tokens: Vec<BarrierToken>,
     },
     Targets {
         answer: oneshot::Sender<Result<Vec<TargetRecord>, Error>>,
@@ -227,7 +227,7 @@ impl ConnectionClient {
     fn speak(&mut self) {
         self.said.extend(self.window.take());
         if !self.said.is_empty() {
-            self.numbering.hear(self.link.cid, &mut self.said, &mut self.mail);
+            self.numbering.handle_messages(self.link.cid, &mut self.said, &mut self.mail);
         }
     }
 
@@ -261,7 +261,7 @@ impl ConnectionClient {
                     self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
                 }
                 ConnectionMessage::Retire => {}
-                ConnectionMessage::Listen(lun, listener) => self.listen(lun, &listener),
+                ConnectionMessage::Barrier(lun, token) => self.add_barrier_token(lun, &token),
             }
         }
         self.mail = mail;
@@ -286,11 +286,11 @@ impl ConnectionClient {
         self.machine.handle(now, Input::Manage(management));
     }
 
-    fn listen(&mut self, unit: Lun, listener: &BarrierToken) {
+    fn add_barrier_token(&mut self, unit: Lun, token: &BarrierToken) {
         for pending in self.pending.values_mut() {
             match pending {
-                Pending::Command { lun, listeners, .. } if *lun == unit => {
-                    listeners.push(listener.clone());
+                Pending::Command { lun, barrier_tokens, .. } if *lun == unit => {
+                    barrier_tokens.push(token.clone());
                 }
                 _ => {}
             }
@@ -372,7 +372,7 @@ impl ConnectionClient {
         }
         let command = self.pending.remove(&id);
         // The barrier tokens are held until the result is recorded.
-        let Some(Pending::Command { lun, opcode, data_in, answer, listeners: _heard, .. }) =
+        let Some(Pending::Command { lun, opcode, data_in, answer, barrier_tokens: _heard, .. }) =
             command
         else {
             return;
@@ -456,7 +456,7 @@ impl ConnectionClient {
             HandleRequest::Execute { answer, .. } if answer.is_closed() => {}
             HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
-                let (unsent, uncertain, listeners) = (false, None, Vec::new());
+                let (unsent, uncertain, barrier_tokens) = (false, None, Vec::new());
                 let pending = Pending::Command {
                     lun,
                     opcode: cdb.first().copied().unwrap_or_default(),
@@ -465,7 +465,7 @@ impl ConnectionClient {
                     answer,
                     unsent,
                     uncertain,
-                    listeners,
+                    barrier_tokens,
                 };
                 self.pending.insert(id, pending);
                 if let Some(time) = self.command_time {
@@ -530,7 +530,7 @@ impl ConnectionClient {
         self.link.set_up(false);
         if self.leaving != Leaving::LogsOut {
             self.leaving = Leaving::LogsOut;
-            if self.numbering.leave() {
+            if self.numbering.begin_logout() {
                 let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
                 self.handle(now, logout, out);
             }
@@ -580,7 +580,7 @@ impl ConnectionClient {
         self.said.clear();
         let ending = self.ending.take().unwrap_or(Ending::Lost);
         let cause = self.cause().error;
-        let left_behind = self.tell_unheard(ending);
+        let left_behind = self.record_lost_responses(ending);
         let closed = self.over == Some(CloseReason::PeerClosed);
         if closed {
             self.numbering.note_closed_by_target();
@@ -589,24 +589,24 @@ impl ConnectionClient {
             self.numbering.note_closed();
         }
         let dropped = self.logged_in && self.over == Some(CloseReason::Dropped);
-        if dropped && self.numbering.note_spared() {
+        if dropped && self.numbering.note_others_open() {
             self.quirks.note_order_loss(&self.portal, Instant::now());
         }
         let last = self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
         if ending == Ending::Lost && left_behind {
             self.numbering.end(&cause);
         }
-        self.link.mailbox.drop_listeners();
+        self.link.mailbox.drop_barrier_tokens();
         if closed && self.logged_in && !self.numbering.is_over() {
             self.numbering.forget_closed();
         }
-        if last && let Some(end) = self.numbering.joined_end() {
-            self.quirks.note_joined_end(end, &self.portal, Instant::now());
+        if last && let Some(end) = self.numbering.multi_connection_end() {
+            self.quirks.note_multi_connection_end(end, &self.portal, Instant::now());
         }
     }
 
     /// Records lost responses before the session removes the connection; true if there were any.
-    fn tell_unheard(&self, ending: Ending) -> bool {
+    fn record_lost_responses(&self, ending: Ending) -> bool {
         let left_behind = self.pending.values().filter_map(|pending| match pending {
             Pending::Command { lun, unsent: false, .. } => Some(*lun),
             _ => None,
@@ -616,7 +616,7 @@ impl ConnectionClient {
             any = true;
             match ending {
                 Ending::ConnectionLogout => self.session_context.attentions.unheard(lun),
-                _ => self.numbering.leave_unheard(),
+                _ => self.numbering.record_lost_responses(),
             }
         }
         any
@@ -674,7 +674,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         self.handle(now, Input::HeaderDigestError, out);
     }
 
-    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.filling {
             Filling::Nowhere => &mut [],
             Filling::Control { buffer, filled } => buffer.get_mut(*filled..).unwrap_or_default(),

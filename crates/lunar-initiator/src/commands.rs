@@ -17,7 +17,7 @@ use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
 use std::time::Duration;
 
-/// Greatest number of times a command is sent that meets unit attentions, damaged data or a busy
+/// Maximum number of times a command is sent that meets unit attentions, damaged data or a busy
 /// status.
 const TRIES_MAX: u32 = 8;
 /// Half the first pause after a busy status; pauses double each time.

@@ -1,4 +1,5 @@
-//! Waits for the end of all commands in flight, without a message from them.
+//! A barrier that waits for the end of all commands in flight: each holds a token, and drops it
+//! when it ends.
 
 use std::convert::Infallible;
 use tokio::sync::mpsc;
@@ -12,19 +13,19 @@ pub(crate) struct BarrierToken {
 /// Waits until all its tokens are dropped.
 #[derive(Debug)]
 pub(crate) struct CompletionBarrier {
-    listeners: mpsc::Receiver<Infallible>,
+    tokens: mpsc::Receiver<Infallible>,
 }
 
 impl CompletionBarrier {
     /// Returns a token and its barrier.
     pub(crate) fn new() -> (BarrierToken, Self) {
-        let (end, listeners) = mpsc::channel(1);
-        (BarrierToken { _end: end }, Self { listeners })
+        let (end, tokens) = mpsc::channel(1);
+        (BarrierToken { _end: end }, Self { tokens })
     }
 
-    /// Returns when the last token is dropped. The holders of tokens limit the time.
+    /// Returns when the last token is dropped. There is no time limit here: each command has one.
     pub(crate) async fn end(mut self) {
-        let None = self.listeners.recv().await;
+        let None = self.tokens.recv().await;
     }
 }
 
@@ -35,11 +36,11 @@ mod tests {
 
     /// Goal: the wait lasts as long as any token, and no longer.
     #[test]
-    fn the_last_listener_ends_the_wait() {
-        let (listener, hearing) = CompletionBarrier::new();
-        let mut wait = Box::pin(hearing.end());
-        let other = listener.clone();
-        drop(listener);
+    fn dropping_the_last_token_ends_the_wait() {
+        let (token, barrier) = CompletionBarrier::new();
+        let mut wait = Box::pin(barrier.end());
+        let other = token.clone();
+        drop(token);
         assert!(wait.as_mut().now_or_never().is_none());
         drop(other);
         assert!(wait.as_mut().now_or_never().is_some());

@@ -158,7 +158,7 @@ impl ConnectionTask {
 
     /// Logs that the session continues with the remaining connections.
     fn give_up(&self, error: &Error) {
-        if self.0.connector.quirks.tells_of_fewer() {
+        if self.0.connector.quirks.report_fewer_once() {
             tracing::warn!(
                 portal = %self.0.door.portal,
                 %error,

@@ -374,8 +374,11 @@ impl LastSession {
 /// The errors of [`Initiator::connect`].
 pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetRecord>, Error> {
     let connector = TargetConnector::new(url, None, options)?;
-    let session_context =
-        SessionContext { number: 0, attentions: Arc::default(), held: Arc::default() };
+    let session_context = SessionContext {
+        number: 0,
+        attentions: Arc::default(),
+        lost_session_writes: Arc::default(),
+    };
     let session = connector.log_in(session_context, None).await?;
     let targets = session.send_targets().await?;
     // The targets have been received; a failed logout does not matter.

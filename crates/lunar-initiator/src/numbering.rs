@@ -18,7 +18,7 @@ use std::task::Context;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of a session's requests that wait for its command window to open.
+/// Maximum number of a session's requests that wait for its command window to open.
 const QUEUE_REQUESTS_MAX: u32 = 8192;
 
 /// Messages to a connection, besides its socket and requests.
@@ -30,12 +30,13 @@ pub(crate) enum ConnectionMessage {
     Abort(TaskId, Option<UncertainWrite>),
     /// The session continues without this connection.
     Retire,
-    /// A caller waits for the end of all commands sent to this unit.
-    Listen(Lun, BarrierToken),
+    /// A caller waits for the end of all commands sent to this unit; each of them is to hold a
+    /// clone of the token.
+    Barrier(Lun, BarrierToken),
 }
 
 /// Mailbox of one connection. A session sends a connection a few messages for each of its requests,
-/// so the limit of requests also limits the mail.
+/// so the limit of requests also limits the number of messages.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionMessageSender {
     queue: Mutex<Queue>,
@@ -45,22 +46,22 @@ pub(crate) struct ConnectionMessageSender {
 
 #[derive(Debug, Default)]
 struct Queue {
-    mail: VecDeque<ConnectionMessage>,
+    messages: VecDeque<ConnectionMessage>,
     /// True when the mailbox has no reader any more.
     closed: bool,
 }
 
 impl ConnectionMessageSender {
-    /// Adds `mail` and wakes the connection.
+    /// Adds `message` and wakes the connection.
     ///
     /// # Errors
-    /// Returns the mail if the mailbox has no reader any more.
-    pub(crate) fn put(&self, mail: ConnectionMessage) -> Result<(), ConnectionMessage> {
+    /// Returns the message if the mailbox has no reader any more.
+    pub(crate) fn put(&self, message: ConnectionMessage) -> Result<(), ConnectionMessage> {
         let mut queue = self.queue();
         if queue.closed {
-            return Err(mail);
+            return Err(message);
         }
-        queue.mail.push_back(mail);
+        queue.messages.push_back(message);
         self.filled.store(true, Ordering::Release);
         drop(queue);
         self.waker.wake();
@@ -68,18 +69,18 @@ impl ConnectionMessageSender {
     }
 
     /// Drops the waiting barrier tokens: the commands sent to the unit are over.
-    pub(crate) fn drop_listeners(&self) {
-        self.queue().mail.retain(|mail| !matches!(mail, ConnectionMessage::Listen(..)));
+    pub(crate) fn drop_barrier_tokens(&self) {
+        self.queue().messages.retain(|message| !matches!(message, ConnectionMessage::Barrier(..)));
     }
 
-    /// Closes the mailbox; returns unread mail.
+    /// Closes the mailbox; returns the unread messages.
     pub(crate) fn close(&self) -> VecDeque<ConnectionMessage> {
         let mut queue = self.queue();
         queue.closed = true;
-        std::mem::take(&mut queue.mail)
+        std::mem::take(&mut queue.messages)
     }
 
-    /// True when there is mail; otherwise registers the waker.
+    /// True when the mailbox has messages; otherwise registers the waker.
     pub(crate) fn poll(&self, context: &Context<'_>) -> bool {
         if self.filled.load(Ordering::Acquire) {
             return true;
@@ -88,12 +89,12 @@ impl ConnectionMessageSender {
         self.filled.load(Ordering::Acquire)
     }
 
-    /// Appends all mail to `into`.
+    /// Moves all messages to the end of `into`.
     pub(crate) fn take(&self, into: &mut VecDeque<ConnectionMessage>) {
         if self.filled.load(Ordering::Acquire) {
             let mut queue = self.queue();
             self.filled.store(false, Ordering::Release);
-            into.append(&mut queue.mail);
+            into.append(&mut queue.messages);
         }
     }
 
@@ -102,23 +103,23 @@ impl ConnectionMessageSender {
     }
 }
 
-/// Numbers, window and tags of a session, and how it ended.
+/// The CmdSNs, command window and task tags of a session, and the reason of its end.
 #[derive(Debug)]
 pub(crate) struct Numbering {
     state: Mutex<State>,
     over: AtomicBool,
     cause: OnceLock<Error>,
-    /// Set when a connection logs the session out.
-    left: AtomicBool,
-    /// Set when the session has or had several connections at once.
-    several: AtomicBool,
-    /// Set when a connection was lost with unanswered commands, and the session with it.
-    unheard: AtomicBool,
-    /// Set when the target closed a connection and the session ends with it.
-    closed: AtomicBool,
-    /// Set when the session ended with a connection that the target closed, and other connections
-    /// were dropped that the target had left open.
-    spared: AtomicBool,
+    /// True once a connection logs the session out.
+    logging_out: AtomicBool,
+    /// True once the session has had several connections at the same time.
+    had_several_connections: AtomicBool,
+    /// True once the session ended with a connection that had unanswered commands.
+    responses_lost: AtomicBool,
+    /// True while a connection that the target closed may end the session.
+    closed_by_target: AtomicBool,
+    /// True if the session ended with a connection that the target closed, and connections were
+    /// dropped that the target had left open.
+    others_open: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -133,11 +134,11 @@ struct State {
 
 /// The end of a session of several connections, of which the target had closed at least one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct JoinedEnd {
+pub(crate) struct MultiConnectionEnd {
     /// Time from the login of the connection that joined last to the first that was closed.
     pub(crate) after: Duration,
     /// True when the target had left other connections open.
-    pub(crate) spared: bool,
+    pub(crate) others_open: bool,
 }
 
 impl Numbering {
@@ -157,11 +158,11 @@ impl Numbering {
             }),
             over: AtomicBool::new(false),
             cause: OnceLock::new(),
-            left: AtomicBool::new(false),
-            several: AtomicBool::new(false),
-            unheard: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            spared: AtomicBool::new(false),
+            logging_out: AtomicBool::new(false),
+            had_several_connections: AtomicBool::new(false),
+            responses_lost: AtomicBool::new(false),
+            closed_by_target: AtomicBool::new(false),
+            others_open: AtomicBool::new(false),
         })
     }
 
@@ -175,7 +176,7 @@ impl Numbering {
         let numbers = state.machine.open(cid)?;
         state.mailboxes.insert(cid, Arc::clone(mailbox));
         if state.mailboxes.len() > 1 {
-            self.several.store(true, Ordering::Release);
+            self.had_several_connections.store(true, Ordering::Release);
             (state.joined_at, state.closed_at) = (Some(Instant::now()), None);
         }
         Some(numbers)
@@ -183,27 +184,27 @@ impl Numbering {
 
     /// Returns a barrier for the commands in flight at the unit `lun`; `None` if the session never
     /// had several connections, so that responses arrive in the order of the target.
-    pub(crate) fn listen(&self, lun: Lun) -> Option<CompletionBarrier> {
-        if !self.several.load(Ordering::Acquire) {
+    pub(crate) fn command_barrier(&self, lun: Lun) -> Option<CompletionBarrier> {
+        if !self.had_several_connections.load(Ordering::Acquire) {
             return None;
         }
-        let (listener, hearing) = CompletionBarrier::new();
+        let (token, barrier) = CompletionBarrier::new();
         for mailbox in self.state().mailboxes.values() {
             // A closed mailbox has no commands in flight.
-            let _ = mailbox.put(ConnectionMessage::Listen(lun, listener.clone()));
+            let _ = mailbox.put(ConnectionMessage::Barrier(lun, token.clone()));
         }
-        Some(hearing)
+        Some(barrier)
     }
 
     /// Records that responses are lost because the session ends with one of its connections. To be
     /// called before the connection is removed.
-    pub(crate) fn leave_unheard(&self) {
-        self.unheard.store(true, Ordering::Release);
+    pub(crate) fn record_lost_responses(&self) {
+        self.responses_lost.store(true, Ordering::Release);
     }
 
-    /// True when responses to some commands are lost.
-    pub(crate) fn is_unheard(&self) -> bool {
-        self.unheard.load(Ordering::Acquire)
+    /// True when responses of the session are lost.
+    pub(crate) fn has_lost_responses(&self) -> bool {
+        self.responses_lost.load(Ordering::Acquire)
     }
 
     /// Parameters negotiated in the leading login; `None` before it.
@@ -211,27 +212,27 @@ impl Numbering {
         self.state().machine.parameters()
     }
 
-    /// Passes messages of a connection to the session, and returns its mail: waiting mail and the
-    /// replies.
-    pub(crate) fn hear(
+    /// Passes the messages of a connection to the session, and appends those to the connection to
+    /// `messages`: the waiting ones and the replies.
+    pub(crate) fn handle_messages(
         &self,
         cid: u16,
-        said: &mut Vec<ToSession>,
-        mail: &mut VecDeque<ConnectionMessage>,
+        from_connection: &mut Vec<ToSession>,
+        messages: &mut VecDeque<ConnectionMessage>,
     ) {
         let mut state = self.state();
         if let Some(mailbox) = state.mailboxes.get(&cid) {
-            mailbox.take(mail);
+            mailbox.take(messages);
         }
-        for said in said.drain(..) {
-            let own = Some((cid, &mut *mail));
-            self.step(&mut state, Input::Connection(cid, said), own, None);
+        for message in from_connection.drain(..) {
+            let own = Some((cid, &mut *messages));
+            self.step(&mut state, Input::Connection(cid, message), own, None);
         }
     }
 
-    /// Removes a connection that ended for this reason; `window` is its last window update. The
-    /// session may end with it, and does if this was the last connection, in which case returns
-    /// true.
+    /// Removes a connection that ended because of `cause`; `window` is its last window update.
+    /// Returns true if it was the last connection, which ends the session. The session may also end
+    /// with an earlier one.
     pub(crate) fn part(
         &self,
         cid: u16,
@@ -244,8 +245,8 @@ impl Numbering {
         // The window may show that the target has received all commands, and lets other connections
         // continue. A tag granted to this connection now would never be used.
         let last = [Some(ToSession::WithdrawAll), window, Some(ToSession::Closed { ending })];
-        for said in last.into_iter().flatten() {
-            self.step(&mut state, Input::Connection(cid, said), None, Some(cause));
+        for message in last.into_iter().flatten() {
+            self.step(&mut state, Input::Connection(cid, message), None, Some(cause));
         }
         state.mailboxes.is_empty()
     }
@@ -255,34 +256,35 @@ impl Numbering {
         self.state().closed_at.get_or_insert_with(Instant::now);
     }
 
-    /// Returns the end of the session, once all its connections are gone. `None` if it was logged
+    /// Returns how the session ended, once all its connections are gone. `None` if it was logged
     /// out, had one connection, or the target closed none.
-    pub(crate) fn joined_end(&self) -> Option<JoinedEnd> {
+    pub(crate) fn multi_connection_end(&self) -> Option<MultiConnectionEnd> {
         let state = self.state();
         let (joined, closed) = (state.joined_at?, state.closed_at?);
-        let spared = self.spared.load(Ordering::Acquire);
-        let end = JoinedEnd { after: closed.saturating_duration_since(joined), spared };
-        (!self.left.load(Ordering::Acquire)).then_some(end)
+        let others_open = self.others_open.load(Ordering::Acquire);
+        let end =
+            MultiConnectionEnd { after: closed.saturating_duration_since(joined), others_open };
+        (!self.logging_out.load(Ordering::Acquire)).then_some(end)
     }
 
-    /// Records that the target has closed a connection; it is open whether the session ends with
-    /// it.
+    /// Records that the target has closed a connection, unless the session is over. Whether the
+    /// session ends with the connection is not known yet.
     pub(crate) fn note_closed(&self) {
         if !self.is_over() {
-            self.closed.store(true, Ordering::Release);
+            self.closed_by_target.store(true, Ordering::Release);
         }
     }
 
     /// Forgets that the target has closed a connection; true if it had.
     pub(crate) fn forget_closed(&self) -> bool {
-        self.closed.swap(false, Ordering::AcqRel)
+        self.closed_by_target.swap(false, Ordering::AcqRel)
     }
 
     /// Records that a connection which the target had left open is dropped, because the session
     /// ends with one that the target closed; `true` for the first.
-    pub(crate) fn note_spared(&self) -> bool {
+    pub(crate) fn note_others_open(&self) -> bool {
         let first = self.forget_closed();
-        self.spared.fetch_or(first, Ordering::AcqRel);
+        self.others_open.fetch_or(first, Ordering::AcqRel);
         first
     }
 
@@ -301,12 +303,13 @@ impl Numbering {
         self.cause.get()
     }
 
-    /// Returns `true` for the first connection that would log the session out.
-    pub(crate) fn leave(&self) -> bool {
-        !self.left.swap(true, Ordering::AcqRel)
+    /// Begins the logout of the session; returns `true` for the first connection that does.
+    pub(crate) fn begin_logout(&self) -> bool {
+        !self.logging_out.swap(true, Ordering::AcqRel)
     }
 
-    /// Runs one step of the session. `own` is the calling connection, with its mail in hand.
+    /// Runs one step of the session. `own` is the calling connection, with the list that receives
+    /// its messages.
     fn step(
         &self,
         state: &mut State,
@@ -317,27 +320,27 @@ impl Numbering {
         state.machine.handle(input);
         while let Some(output) = state.machine.poll() {
             match output {
-                Output::ToConnection(cid, said) => {
-                    if said == ToConnection::Close {
-                        self.ends(cause);
+                Output::ToConnection(cid, message) => {
+                    if message == ToConnection::Close {
+                        self.set_ended(cause);
                     }
-                    let mail = ConnectionMessage::Session(said);
+                    let message = ConnectionMessage::Session(message);
                     match &mut own {
-                        Some((own, in_hand)) if *own == cid => in_hand.push_back(mail),
+                        Some((own, own_messages)) if *own == cid => own_messages.push_back(message),
                         _ => {
                             // A connection that has ended needs no message.
-                            let _ = state.mailboxes.get(&cid).map(|mailbox| mailbox.put(mail));
+                            let _ = state.mailboxes.get(&cid).map(|mailbox| mailbox.put(message));
                         }
                     }
                 }
-                Output::Ended(_) => self.ends(cause),
+                Output::Ended(_) => self.set_ended(cause),
                 Output::Established { .. } => {}
             }
         }
     }
 
     /// Sets the cause before `over`, so that a reader of `over` finds the cause.
-    fn ends(&self, cause: Option<&Error>) {
+    fn set_ended(&self, cause: Option<&Error>) {
         if let Some(cause) = cause {
             let _ = self.cause.set(cause.clone()); // the first counts
         }

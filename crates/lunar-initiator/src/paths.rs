@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of paths of a disk.
+/// Maximum number of paths of a disk.
 pub(crate) const PATHS_MAX: usize = 32;
 /// Time for which an unusable path is avoided.
 const REST: Duration = Duration::from_millis(100);
@@ -366,7 +366,7 @@ impl Paths {
         for path in self.all() {
             let Some(session) = path.unit.initiator().session_now() else { continue };
             let unit = path.unit.in_session(&session);
-            if unit.test_ready().await.is_ok() && session.hear_out(unit.lun()).await {
+            if unit.test_ready().await.is_ok() && session.wait_for_commands(unit.lun()).await {
                 return true;
             }
         }

@@ -1,6 +1,6 @@
 //! Deviations of a target from RFC 7143 found in its sessions, kept for later sessions.
 
-use crate::numbering::JoinedEnd;
+use crate::numbering::MultiConnectionEnd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,10 +27,10 @@ pub(crate) struct Quirks {
     wants_order: AtomicBool,
     /// Losses of sessions of which the target closed some connections and not all.
     order_losses: Losses,
-    bears_one: AtomicBool,
+    one_connection_only: AtomicBool,
     /// Losses of sessions soon after a further connection began to log in.
     join_losses: Losses,
-    told_of_fewer: AtomicBool,
+    fewer_reported: AtomicBool,
 }
 
 /// Times at which sessions were lost.
@@ -91,15 +91,20 @@ impl Quirks {
     /// Records the end of a session of several connections. A target that ends session after
     /// session soon after a further connection joins does not support one. Logs a warning when the
     /// limit is reached.
-    pub(crate) fn note_joined_end(&self, end: JoinedEnd, portal: &str, now: Instant) {
+    pub(crate) fn note_multi_connection_end(
+        &self,
+        end: MultiConnectionEnd,
+        portal: &str,
+        now: Instant,
+    ) {
         if end.after >= JOIN_LOSS_TIME {
             return self.join_losses.clear();
         }
         // Counted as an order loss, unless commands were in order.
-        let counts_as_order = end.spared && !self.wants_order();
+        let counts_as_order = end.others_open && !self.wants_order();
         if counts_as_order
             || self.join_losses.add(now) < JOIN_LOSSES_MAX
-            || self.bears_one.swap(true, Ordering::Relaxed)
+            || self.one_connection_only.swap(true, Ordering::Relaxed)
         {
             return;
         }
@@ -122,21 +127,21 @@ impl Quirks {
     }
 
     /// True when sessions have one connection, because the target ends sessions with more.
-    pub(crate) fn bears_one(&self) -> bool {
-        self.bears_one.load(Ordering::Relaxed)
+    pub(crate) fn one_connection_only(&self) -> bool {
+        self.one_connection_only.load(Ordering::Relaxed)
     }
 
     /// Forgets the limits on connections, when the caller sets their number again.
     pub(crate) fn forget_order(&self) {
         self.forget_losses();
-        self.bears_one.store(false, Ordering::Relaxed);
+        self.one_connection_only.store(false, Ordering::Relaxed);
         self.wants_order.store(false, Ordering::Relaxed);
-        self.told_of_fewer.store(false, Ordering::Relaxed);
+        self.fewer_reported.store(false, Ordering::Relaxed);
     }
 
     /// True the first time that a session has fewer connections than it should.
-    pub(crate) fn tells_of_fewer(&self) -> bool {
-        !self.told_of_fewer.swap(true, Ordering::Relaxed)
+    pub(crate) fn report_fewer_once(&self) -> bool {
+        !self.fewer_reported.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -153,7 +158,7 @@ mod tests {
     /// Goal: order is required after that many losses in that time; losses long ago, or of a target
     /// that was down, do not count.
     #[test]
-    fn losses_in_a_row_tell_of_order() {
+    fn repeated_losses_restrict_commands_to_one_connection() {
         let begin = Instant::now();
         let (quirks, second) = (Quirks::default(), Duration::from_secs(1));
         for at in 0..10 {
@@ -173,16 +178,16 @@ mod tests {
     /// joined. A longer session, or a target that was down, restarts the count. An end that is
     /// counted for the order of commands is not counted twice.
     #[test]
-    fn ends_after_joins_tell_of_one_connection() {
+    fn repeated_ends_after_joins_restrict_sessions_to_one_connection() {
         let (quirks, now) = (Quirks::default(), Instant::now());
-        let soon = JoinedEnd { after: JOIN_LOSS_TIME / 2, spared: false };
-        let late = JoinedEnd { after: JOIN_LOSS_TIME, spared: false };
-        let after = |end: JoinedEnd| {
-            quirks.note_joined_end(end, "host", now);
-            quirks.bears_one()
+        let soon = MultiConnectionEnd { after: JOIN_LOSS_TIME / 2, others_open: false };
+        let late = MultiConnectionEnd { after: JOIN_LOSS_TIME, others_open: false };
+        let after = |end: MultiConnectionEnd| {
+            quirks.note_multi_connection_end(end, "host", now);
+            quirks.one_connection_only()
         };
-        let in_a_row = |end: JoinedEnd| (0..JOIN_LOSSES_MAX).any(|_| after(end));
-        assert!(!in_a_row(late) && !in_a_row(JoinedEnd { spared: true, ..soon }));
+        let in_a_row = |end: MultiConnectionEnd| (0..JOIN_LOSSES_MAX).any(|_| after(end));
+        assert!(!in_a_row(late) && !in_a_row(MultiConnectionEnd { others_open: true, ..soon }));
         for _ in 0..2 * JOIN_LOSSES_MAX {
             assert!(!after(soon) && !after(late));
             assert!(!after(soon));
@@ -190,8 +195,11 @@ mod tests {
         }
         assert!(in_a_row(soon));
         quirks.forget_order();
-        assert!(!quirks.bears_one());
+        assert!(!quirks.one_connection_only());
         (0..ORDER_LOSSES_MAX).for_each(|_| quirks.note_order_loss("host", now));
-        assert!(in_a_row(JoinedEnd { spared: true, ..soon }), "commands were in order");
+        assert!(
+            in_a_row(MultiConnectionEnd { others_open: true, ..soon }),
+            "commands were in order"
+        );
     }
 }

@@ -35,7 +35,7 @@ const TRANSFER_BYTES_MAX: u64 = 8 << 20;
 const WRITE_SAME_BYTES_MAX: u64 = 32 << 20;
 /// Optimal transfer length if the target reports none.
 const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
-/// Greatest number of extents requested with one GET LBA STATUS.
+/// Maximum number of extents requested with one GET LBA STATUS.
 const EXTENTS_MAX: usize = 1024;
 
 /// A disk behind a session. Reads and writes are split at the longest transfer of the target; a
@@ -59,9 +59,9 @@ pub struct RemoteDisk {
     unit: Unit,
     name: Arc<str>,
     geometry: Geometry,
-    /// Greatest number of blocks of one READ or WRITE.
+    /// Maximum number of blocks of one READ or WRITE.
     transfer_blocks: u64,
-    /// Greatest number of blocks of one WRITE SAME.
+    /// Maximum number of blocks of one WRITE SAME.
     write_same_blocks: u64,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
     unmaps: bool,

@@ -109,7 +109,7 @@ impl Session {
     /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
         let _turn = self.shared.adjusting.lock().await;
-        let most = match self.shared.connector.quirks.bears_one() {
+        let most = match self.shared.connector.quirks.one_connection_only() {
             true => 1,
             false => self.shared.established.session.max_connections.max(1),
         };
@@ -132,7 +132,7 @@ impl Session {
         }
         if let Some(error) = refused
             && !self.is_over()
-            && self.shared.connector.quirks.tells_of_fewer()
+            && self.shared.connector.quirks.report_fewer_once()
         {
             let (portal, there) = (self.portal(), links.len());
             tracing::warn!(portal, %error, "the session has {there} of {wanted} connections");
@@ -295,11 +295,11 @@ impl Session {
     ///
     /// An aborted command delivered nothing and consumed no report: a unit attention remains until
     /// it is reported (SAM-5 §5.14).
-    pub(crate) async fn hear_out(&self, lun: Lun) -> bool {
+    pub(crate) async fn wait_for_commands(&self, lun: Lun) -> bool {
         let numbering = &self.shared.numbering;
-        let Some(hearing) = numbering.listen(lun) else { return true };
-        hearing.end().await;
-        !numbering.is_unheard()
+        let Some(barrier) = numbering.command_barrier(lun) else { return true };
+        barrier.end().await;
+        !numbering.has_lost_responses()
     }
 
     /// Lists the targets. RFC 7143 Appendix C.

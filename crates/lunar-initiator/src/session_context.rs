@@ -13,15 +13,16 @@ pub(crate) struct SessionContext {
     /// Unit attentions of the target's units.
     pub(crate) attentions: Arc<Attentions>,
     /// Writes of lost sessions whose outcome is unknown.
-    pub(crate) held: Arc<LostSessionWrites>,
+    pub(crate) lost_session_writes: Arc<LostSessionWrites>,
 }
 
 impl SessionContext {
-    /// Keeps a write that was not answered. If the session is over, its outcome is unknown until
-    /// another session replaces it; otherwise the target has ended the write with its connection.
+    /// Keeps an unanswered write if the session is over: the outcome is unknown until another
+    /// session replaces it. If the session continues, the target has ended the write with its
+    /// connection, and `uncertain` is dropped.
     pub(crate) fn hold(&self, numbering: &Numbering, uncertain: UncertainWrite) {
         if numbering.is_over() {
-            self.held.hold(self.number, uncertain);
+            self.lost_session_writes.hold(self.number, uncertain);
         }
     }
 }

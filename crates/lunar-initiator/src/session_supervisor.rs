@@ -32,7 +32,7 @@ pub(crate) struct SessionSupervisor {
     /// Portal group that every session must reach.
     group: Group,
     attentions: Arc<Attentions>,
-    held: Arc<LostSessionWrites>,
+    lost_session_writes: Arc<LostSessionWrites>,
     /// Runtime of all sessions: that of the first.
     runtime: Handle,
     line: watch::Sender<SessionState>,
@@ -63,12 +63,12 @@ struct Task {
 impl SessionSupervisor {
     /// Establishes the first session, in a task of the current tokio runtime.
     pub(crate) async fn connect(connector: TargetConnector) -> Result<(Arc<Self>, Session), Error> {
-        let (attentions, held) =
+        let (attentions, lost_session_writes) =
             (Arc::<Attentions>::default(), Arc::<LostSessionWrites>::default());
         let session_context = SessionContext {
             number: 1,
             attentions: Arc::clone(&attentions),
-            held: Arc::clone(&held),
+            lost_session_writes: Arc::clone(&lost_session_writes),
         };
         let session = connector.log_in(session_context, None).await?;
         let supervisor = Self {
@@ -76,7 +76,7 @@ impl SessionSupervisor {
             connector,
             group: session.group(),
             attentions,
-            held,
+            lost_session_writes,
             runtime: Handle::current(),
             line: watch::Sender::new(SessionState::Up(session.clone())),
             work: Mutex::new(Work { number: 1, ..Work::default() }),
@@ -163,12 +163,12 @@ impl SessionSupervisor {
 
     /// Releases all uncertain writes: the target has ended all commands of its sessions.
     pub(crate) fn settled(&self) {
-        self.held.replaced(u64::MAX);
+        self.lost_session_writes.replaced(u64::MAX);
     }
 
     /// True when commands of lost sessions may still be executed.
     pub(crate) fn has_uncertain_writes(&self) -> bool {
-        self.held.is_any()
+        self.lost_session_writes.has_any()
     }
 
     /// Sets the number of connections of later sessions.
@@ -227,13 +227,14 @@ impl Task {
         }
         work.number += 1;
         work.waits = None;
-        let (attentions, held) = (Arc::clone(&supervisor.attentions), Arc::clone(&supervisor.held));
+        let (attentions, lost_session_writes) =
+            (Arc::clone(&supervisor.attentions), Arc::clone(&supervisor.lost_session_writes));
         let mut connector = supervisor.connector.clone();
         connector.options.connections = supervisor.connections.load(Ordering::Relaxed);
         Some((
             connector,
             supervisor.group,
-            SessionContext { number: work.number, attentions, held },
+            SessionContext { number: work.number, attentions, lost_session_writes },
         ))
     }
 
@@ -259,7 +260,7 @@ impl Task {
             match &line {
                 SessionState::Up(session) => {
                     tracing::warn!(portal = session.portal(), "logged in again");
-                    supervisor.held.replaced(session.number());
+                    supervisor.lost_session_writes.replaced(session.number());
                 }
                 SessionState::Refused(error) => tracing::warn!(%error, "not let in again"),
                 SessionState::Closed => {}

@@ -1,9 +1,9 @@
 //! Writes of unknown outcome, and later writes that wait for them.
 //!
-//! A write that was given up, or whose session was lost, may still be executed until the target has
-//! confirmed its end: by the response to ABORT TASK, or to the login that replaces the lost session
-//! (RFC 7143 §6.3.5). It could overwrite a later write to the same blocks over another path, so the
-//! later write waits until then.
+//! A write whose caller is gone, or whose session was lost, may still be executed until the target
+//! has confirmed its end: by the response to ABORT TASK, or to the login that replaces the lost
+//! session (RFC 7143 §6.3.5). It could overwrite a later write to the same blocks over another path,
+//! so the later write waits until then.
 
 use lunar_block::BlockRange;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +15,9 @@ use tokio::sync::Notify;
 pub(crate) struct UncertainWrites {
     /// Number of ranges; nearly always 0, which is checked without the lock.
     count: AtomicUsize,
-    /// Ranges of the uncertain writes, at most as many as connections accept commands.
+    /// Number and range of each uncertain write. There are at most as many as commands in flight.
     ranges: Mutex<Vec<(u64, BlockRange)>>,
+    /// Notified when an uncertain write ends.
     settled: Notify,
 }
 
@@ -42,19 +43,19 @@ impl UncertainWrites {
 
     /// Waits until no uncertain write overlaps `range`.
     pub(crate) async fn settled(&self, range: BlockRange) {
-        while self.concerns(range) {
+        while self.overlaps(range) {
             let settled = self.settled.notified();
             tokio::pin!(settled);
             // From here on no notification is missed; check again for one sent before.
             settled.as_mut().enable();
-            if self.concerns(range) {
+            if self.overlaps(range) {
                 settled.await;
             }
         }
     }
 
     /// True when an uncertain write overlaps `range`.
-    pub(crate) fn concerns(&self, range: BlockRange) -> bool {
+    pub(crate) fn overlaps(&self, range: BlockRange) -> bool {
         self.count.load(Ordering::Acquire) > 0
             && self.ranges().iter().any(|(_, other)| overlap(range, *other))
     }
@@ -100,7 +101,7 @@ pub(crate) struct LostSessionWrites {
 
 #[derive(Debug, Default)]
 struct LostSessionState {
-    /// Sessions with smaller numbers have ended at the target too.
+    /// Smallest number of a session that may still be alive at the target.
     first: u64,
     uncertain_writes: Vec<(u64, UncertainWrite)>,
 }
@@ -125,7 +126,7 @@ impl LostSessionWrites {
     }
 
     /// True when any write is kept.
-    pub(crate) fn is_any(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         !self.state().uncertain_writes.is_empty()
     }
 
@@ -150,7 +151,7 @@ mod tests {
             [(0, 10, false), (9, 2, true), (15, 1, true), (16, 9, false), (12, 0, false)]
         {
             let range = BlockRange::new(lba, count);
-            assert_eq!(uncertain_writes.concerns(range), waits && count > 0, "{range:?}");
+            assert_eq!(uncertain_writes.overlaps(range), waits && count > 0, "{range:?}");
         }
         let mut waiting = Box::pin(uncertain_writes.settled(BlockRange::new(14, 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
@@ -164,18 +165,18 @@ mod tests {
     /// Goal: writes of a lost session stay uncertain until another replaces it; a write that is
     /// reported after that is not kept.
     #[test]
-    fn a_login_settles_what_came_before() {
+    fn a_replacing_login_settles_earlier_writes() {
         let uncertain_writes = Arc::<UncertainWrites>::default();
         let range = BlockRange::new(0, 8);
         let held = LostSessionWrites::default();
         held.hold(1, uncertain_writes.ticket(range).make_uncertain());
         held.replaced(1);
-        assert!(uncertain_writes.concerns(range), "it is of that session itself");
+        assert!(uncertain_writes.overlaps(range), "a session does not replace itself");
         held.replaced(4);
-        assert!(!uncertain_writes.concerns(range));
+        assert!(!uncertain_writes.overlaps(range));
         held.hold(3, uncertain_writes.ticket(range).make_uncertain());
-        assert!(!uncertain_writes.concerns(range), "its session was replaced long ago");
+        assert!(!uncertain_writes.overlaps(range), "its session was replaced long ago");
         held.hold(4, uncertain_writes.ticket(range).make_uncertain());
-        assert!(uncertain_writes.concerns(range));
+        assert!(uncertain_writes.overlaps(range));
     }
 }

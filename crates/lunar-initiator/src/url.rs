@@ -52,12 +52,12 @@ fn wrong(what: impl Into<String>, hint: impl Into<String>) -> UrlError {
 }
 
 impl Url {
-    /// True when `text` begins like such a URL.
-    pub fn is_one(text: &str) -> bool {
+    /// True when `text` begins with `iscsi://`, in upper or lower case.
+    pub fn has_scheme(text: &str) -> bool {
         text.get(..SCHEME.len()).is_some_and(|start| start.eq_ignore_ascii_case(SCHEME))
     }
 
-    /// Returns `host:port`, IPv6 in brackets.
+    /// Returns `host:port`, with an IPv6 address in brackets.
     pub fn portal(&self) -> String {
         portal_text(&self.host, self.port)
     }
@@ -69,15 +69,15 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         // Checked first, so that no message below can repeat a secret.
         refuse_secret(text)?;
-        if !Self::is_one(text) {
+        if !Self::has_scheme(text) {
             return Err(wrong(
                 format!("`{text}` does not begin with {SCHEME}"),
                 "write iscsi://HOST[:PORT] or iscsi://HOST[:PORT]/TARGET/LUN",
             ));
         }
-        if let Some(odd) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        if let Some(character) = text.chars().find(|c| c.is_whitespace() || c.is_control()) {
             return Err(wrong(
-                format!("the URL contains the character {odd:?}"),
+                format!("the URL contains the character {character:?}"),
                 "remove spaces and control characters",
             ));
         }
@@ -231,7 +231,7 @@ fn parse_unit(path: &str) -> Result<UnitPath, UrlError> {
     }
 }
 
-/// Formats `host:port`, IPv6 in brackets.
+/// Formats `host:port`, with an IPv6 address in brackets.
 pub fn portal_text(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -266,7 +266,7 @@ mod tests {
 
     /// Goal: a URL is parsed and formatted back to the same text. Method: one URL of each form.
     #[test]
-    fn forms_come_back() {
+    fn every_form_is_parsed_and_formatted_unchanged() {
         for text in [
             "iscsi://127.0.0.1:3260",
             "iscsi://[2001:db8::1]:3260",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_its_default() {
+    fn omitted_parts_have_defaults() {
         let url: Url = "iscsi://[::1]/iqn.2026-11.org.example:vm/7".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port), ("::1", 3260));
         assert_eq!(url.unit.unwrap().lun, 7);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_ones_are_refused() {
+    fn malformed_urls_are_refused() {
         for text in [
             "",
             "iscsi://",
@@ -322,7 +322,7 @@ mod tests {
 
     /// Goal: a secret in a URL is refused, and the message does not repeat it.
     #[test]
-    fn secrets_are_refused_unseen() {
+    fn secrets_are_refused_and_not_repeated() {
         for text in [
             "iscsi://user%hunter2hunter2@host/target/0",
             "iscsi://user:hunter2hunter2@host/target/0",

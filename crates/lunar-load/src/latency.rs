@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// Longest time that is distinguished; longer ones count as this.
+/// Maximum time that is distinguished; longer ones count as this.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Decimal digits to which values are kept: an error of 1 %.
 const DIGITS: u8 = 2;
@@ -59,7 +59,7 @@ impl Latency {
         rests.map(|rest| (rest, self.percentile(100.0 * (1.0 - rest)))).collect()
     }
 
-    /// Longest time.
+    /// Maximum time.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.times.as_ref().map_or(0, Histogram::max))
     }

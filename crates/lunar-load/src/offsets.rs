@@ -44,8 +44,8 @@ mod tests {
     /// the same for the same seed.
     #[test]
     fn all_of_the_range_is_used() {
-        let places = OffsetGenerator::new(3, false, 9);
-        let first: Vec<_> = (0..7).map(|_| places.next()).collect();
+        let offsets = OffsetGenerator::new(3, false, 9);
+        let first: Vec<_> = (0..7).map(|_| offsets.next()).collect();
         assert_eq!(first, [0, 1, 2, 0, 1, 2, 0]);
         let (one, two, other) = (
             OffsetGenerator::new(16, true, 1),
@@ -55,10 +55,10 @@ mod tests {
         let mut counts = [0_u32; 16];
         let mut same = 0;
         for _ in 0..16_000 {
-            let place = one.next();
-            assert_eq!(place, two.next());
-            same += u32::from(place == other.next());
-            counts[place as usize] += 1;
+            let offset = one.next();
+            assert_eq!(offset, two.next());
+            same += u32::from(offset == other.next());
+            counts[offset as usize] += 1;
         }
         assert!(counts.iter().all(|count| (800..1200).contains(count)), "{counts:?}");
         assert!((800..1200).contains(&same), "{same}");

@@ -12,8 +12,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Releases requests one by one, each when it is due. The caller that takes the next one waits for
-/// its time, and all others wait for that caller: one timer is enough, and no thread spins.
+/// Releases requests one by one, each when it is due. The caller with the next request waits for
+/// the timer, and all others wait for that caller: one timer is enough, and no thread spins.
 ///
 /// Tokio's own timer has steps of 1 ms, most of which would count as latency of the disk.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Pacer {
     }
 
     /// Waits until the next request is due and returns that time; `None` if it is not before `end`.
-    pub(crate) async fn turn(&self, end: Instant) -> Option<Instant> {
+    pub(crate) async fn wait_until_due(&self, end: Instant) -> Option<Instant> {
         let mut next = self.next.lock().await;
         let due = self.begin + Duration::from_secs_f64(next.0 as f64 / self.per_second);
         let now = Instant::now();

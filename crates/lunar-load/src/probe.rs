@@ -7,10 +7,10 @@
 //! answers come from a thread of this process over loopback, through a relay if the disks are
 //! reached through one: a remote host and the network to it are not measured.
 
-mod answerer;
-mod asker;
+mod client;
+mod server;
 
-use self::answerer::Answerer;
+use self::server::ProbeServer;
 use crate::Spread;
 use crate::relay::{Model, Relay};
 use std::io;
@@ -18,18 +18,18 @@ use std::time::Duration;
 
 /// Length of an iSCSI header. RFC 7143 §11.2.1.
 const HEADER_BYTES: usize = 48;
-/// Part of the time of a round that each of its probes gets.
-const PART_OF_ROUND: f64 = 0.1;
-/// Bounds of that time.
+/// Share of a round's time for which each probe runs.
+const SHARE_OF_ROUND: f64 = 0.1;
+/// Minimum and maximum of that time.
 const TIME_MIN: Duration = Duration::from_millis(50);
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Time before a stream is measured, and the least time for which it is measured: a congestion
 /// control that searches for its rate (BBR) streams faster or slower at first.
 const STREAM_TIME: Duration = Duration::from_millis(300);
-/// Silence after which the peer counts as gone.
+/// Time without data from the peer after which its connection counts as lost.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Part of the median by which a probe may vary on a quiet machine.
-pub const QUIET: f64 = 0.25;
+/// Maximum variation of a probe on a quiet machine, as a share of the median.
+pub const VARIATION_MAX: f64 = 0.25;
 
 /// Shape of the requests of a probe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,7 +47,7 @@ pub struct ProbeShape {
 /// Both ends of a probe; they end on drop.
 #[derive(Debug)]
 pub struct Probe {
-    answerer: Answerer,
+    server: ProbeServer,
     /// Set if the answers come through a relay.
     relay: Option<Relay>,
 }
@@ -72,10 +72,10 @@ impl Probe {
     /// # Errors
     /// When the system provides no sockets or threads.
     pub fn start(model: Option<Model>) -> io::Result<Self> {
-        let answerer = Answerer::start()?;
-        let address = answerer.address();
+        let server = ProbeServer::start()?;
+        let address = server.address();
         let relay = model.map(|model| Relay::start(model, address)).transpose()?;
-        Ok(Self { answerer, relay })
+        Ok(Self { server, relay })
     }
 
     /// Runs one round of all three shapes and adds it to `probed`; blocks meanwhile. `round` is the
@@ -84,15 +84,15 @@ impl Probe {
     /// # Errors
     /// When a connection is lost.
     pub fn round(&self, shape: ProbeShape, round: Duration, probed: &mut Probed) -> io::Result<()> {
-        let time = round.mul_f64(PART_OF_ROUND).clamp(TIME_MIN, TIME_MAX);
+        let time = round.mul_f64(SHARE_OF_ROUND).clamp(TIME_MIN, TIME_MAX);
         let address = match &self.relay {
             Some(relay) => relay.address(),
-            None => self.answerer.address(),
+            None => self.server.address(),
         };
         let alone = ProbeShape { depth: 1, connections: 1, ..shape };
-        let (count, took) = asker::exchange(address, alone, time)?;
-        let (exchanges, exchanged) = asker::exchange(address, shape, time)?;
-        let (bytes, streamed) = asker::stream(address, shape, time.max(STREAM_TIME))?;
+        let (count, took) = client::exchange(address, alone, time)?;
+        let (exchanges, exchanged) = client::exchange(address, shape, time)?;
+        let (bytes, streamed) = client::stream(address, shape, time.max(STREAM_TIME))?;
         probed.rounds.push(Round {
             ping: took.div_f64(count.max(1) as f64),
             exchanges_per_second: exchanges as f64 / exchanged.as_secs_f64(),
@@ -120,7 +120,7 @@ impl Probed {
 
     /// Returns a warning if a figure varied by more than a quarter between rounds: the machine was
     /// not quiet.
-    pub fn unrest(&self) -> Option<String> {
+    pub fn variation_warning(&self) -> Option<String> {
         let all = [
             ("ping-pong", self.ping_micros()),
             ("pipelined exchange", self.exchanges_per_second()),
@@ -129,7 +129,7 @@ impl Probed {
         let part = |spread: Spread| (spread.most - spread.least) / spread.median.max(f64::EPSILON);
         let moved = all.into_iter().map(|(name, spread)| (name, part(spread)));
         let (name, most) = moved.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-        (most > QUIET).then(|| {
+        (most > VARIATION_MAX).then(|| {
             format!(
                 "the machine was not quiet: raw TCP ({name}) moved by {:.0} % between rounds",
                 most * 100.0

@@ -98,7 +98,7 @@ impl Report {
     }
 }
 
-/// Greatest number of columns of prose on a terminal.
+/// Maximum number of columns of prose on a terminal.
 const PROSE_COLUMNS: usize = 100;
 
 /// Wraps a paragraph at spaces.

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 pub struct LoadResult {
     /// Number of requests that ended within the measured time.
     pub requests: u64,
-    /// Number of their bytes.
+    /// Number of bytes of these requests.
     pub bytes: u64,
     /// Time of the measurement.
     pub time: Duration,
-    /// Distribution of their times; at a fixed rate, from the time when each was due.
+    /// Distribution of their latencies; at a fixed rate, measured from the time when each was due.
     pub latency: Latency,
 }
 
@@ -35,9 +35,9 @@ impl LoadResult {
     }
 }
 
-/// Reason why there is no result.
+/// Reason why a load has no result.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum LoadError {
     /// The disk cannot be loaded in this way.
     #[error(transparent)]
     Work(#[from] WorkError),
@@ -49,11 +49,11 @@ pub enum Failed {
     Probe(#[source] std::io::Error),
 }
 
-/// Sends requests one at a time.
+/// A task that sends requests, one at a time.
 struct LoadTask {
     device: Arc<dyn BlockDevice>,
     work: Workload,
-    places: Arc<OffsetGenerator>,
+    offsets: Arc<OffsetGenerator>,
     /// Set at a fixed rate.
     pacer: Option<Arc<Pacer>>,
     data: Bytes,
@@ -65,14 +65,14 @@ struct LoadTask {
 /// dropped. A fixed rate needs a runtime with I/O: its timer is a file of the kernel.
 ///
 /// # Errors
-/// `Workload` before any request is sent · the error of the first request that fails.
-pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadResult, Failed> {
-    let places = work.places(&device.geometry());
-    let places = places.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
-    let places = Arc::new(OffsetGenerator::new(places, work.pattern.is_random(), work.seed));
+/// [`LoadError::Work`] before any request is sent; the error of the first request that fails.
+pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadResult, LoadError> {
+    let count = work.offset_count(&device.geometry());
+    let count = count.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
+    let offsets = Arc::new(OffsetGenerator::new(count, work.pattern.is_random(), work.seed));
     let pool = BufferPool::default();
     let data = match work.pattern.writes() {
-        true => noise(work.io_bytes as usize, work.seed),
+        true => random_bytes(work.io_bytes as usize, work.seed),
         false => Bytes::new(),
     };
     let begin = Instant::now();
@@ -80,22 +80,22 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadRe
         Pace::Closed => None,
         Pace::PerSecond(rate) => Some(Arc::new(Pacer::new(begin, rate))),
     };
-    let mut askers = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..work.depth {
-        let asker = LoadTask {
+        let task = LoadTask {
             device: Arc::clone(device),
             work,
-            places: Arc::clone(&places),
+            offsets: Arc::clone(&offsets),
             pacer: pacer.clone(),
             data: data.clone(),
             begin,
         };
         let buffer = pool.take(if work.pattern.writes() { 0 } else { work.io_bytes as usize });
-        askers.spawn(asker.ask(buffer));
+        tasks.spawn(task.send_requests(buffer));
     }
     let mut outcome = LoadResult { time: work.time, ..LoadResult::default() };
-    while let Some(asked) = askers.join_next().await {
-        let latency = match asked {
+    while let Some(joined) = tasks.join_next().await {
+        let latency = match joined {
             Ok(latency) => latency?,
             Err(panic) => std::panic::resume_unwind(panic.into_panic()),
         };
@@ -109,11 +109,11 @@ pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadRe
 impl LoadTask {
     /// Sends requests until the time is over; returns the times of those that ended within the
     /// measured time.
-    async fn ask(self, mut buffer: Buffer) -> Result<Latency, Error> {
+    async fn send_requests(self, mut buffer: Buffer) -> Result<Latency, Error> {
         let mut latency = Latency::default();
         let (from, to) = (self.begin + self.work.warm_up, self.end());
         let mut now = Instant::now();
-        while let Some(begun) = self.turn(now).await {
+        while let Some(begun) = self.next_start(now).await {
             buffer = self.request(buffer).await?;
             let ended = Instant::now();
             now = ended;
@@ -129,16 +129,16 @@ impl LoadTask {
     }
 
     /// Waits until the next request is due; `None` if there are no more.
-    async fn turn(&self, now: Instant) -> Option<Instant> {
+    async fn next_start(&self, now: Instant) -> Option<Instant> {
         match &self.pacer {
-            Some(pacer) => pacer.turn(self.end()).await,
+            Some(pacer) => pacer.wait_until_due(self.end()).await,
             None => Some(now).filter(|now| *now < self.end()),
         }
     }
 
     async fn request(&self, buffer: Buffer) -> Result<Buffer, Error> {
         let blocks = u64::from(self.work.io_bytes / self.device.geometry().block_bytes.max(1));
-        let range = BlockRange::new(self.places.next() * blocks, blocks);
+        let range = BlockRange::new(self.offsets.next() * blocks, blocks);
         if self.work.pattern.writes() {
             self.device.write(range, self.data.clone(), false).await?;
             return Ok(buffer);
@@ -148,7 +148,7 @@ impl LoadTask {
 }
 
 /// Returns bytes that do not compress and are not zeroes.
-fn noise(bytes: usize, seed: u64) -> Bytes {
+fn random_bytes(bytes: usize, seed: u64) -> Bytes {
     let numbers = OffsetGenerator::new(u64::MAX, true, seed);
     let mut data = Vec::with_capacity(bytes + 8);
     while data.len() < bytes {

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_and_the_ends() {
+    fn median_least_and_most() {
         assert_eq!(Spread::of([]), Spread::default());
         let one = Spread::of([7.0]);
         assert_eq!((one.median, one.least, one.most), (7.0, 7.0, 7.0));

@@ -3,10 +3,10 @@
 use lunar_block::Geometry;
 use std::time::Duration;
 
-/// Greatest number of requests in flight at once.
+/// Maximum number of requests in flight at once.
 pub const DEPTH_MAX: usize = 4096;
-/// Greatest number of bytes of all requests in flight at once: each has its own buffer.
-pub const UNDER_WAY_BYTES_MAX: u64 = 1 << 30;
+/// Maximum number of bytes of all requests in flight at once: each has its own buffer.
+pub const IN_FLIGHT_BYTES_MAX: u64 = 1 << 30;
 /// Shortest time that is measured.
 const TIME_MIN: Duration = Duration::from_millis(10);
 
@@ -48,10 +48,10 @@ impl AccessPattern {
 /// Times at which requests begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// When another request has ended.
+    /// Closed loop: a request begins when another one has ended.
     Closed,
-    /// This number a second, evenly; requests that cannot begin in time wait, and their wait
-    /// counts.
+    /// Open loop: this number of requests is due each second, evenly. The time that a late request
+    /// waits counts as its latency.
     PerSecond(f64),
 }
 
@@ -62,9 +62,10 @@ pub struct Workload {
     pub pattern: AccessPattern,
     /// Bytes of one request, a multiple of the block length.
     pub io_bytes: u32,
-    /// Bytes from the beginning of the disk that are used; `None`: all.
+    /// Length of the range from the beginning of the disk to which requests are sent; `None`: the
+    /// whole disk.
     pub range_bytes: Option<u64>,
-    /// Greatest number of requests in flight at once.
+    /// Maximum number of requests in flight at once.
     pub depth: usize,
     /// Times at which they begin.
     pub pace: Pace,
@@ -82,11 +83,11 @@ pub struct Workload {
 pub struct WorkError(pub String);
 
 impl Workload {
-    /// Number of different offsets for requests on a disk with this geometry.
+    /// Returns the number of different offsets for requests on a disk with this geometry.
     ///
     /// # Errors
     /// When the work is impossible on the disk.
-    pub fn places(&self, geometry: &Geometry) -> Result<u64, WorkError> {
+    pub fn offset_count(&self, geometry: &Geometry) -> Result<u64, WorkError> {
         let refuse = |what: String| Err(WorkError(what));
         let (io, block) = (u64::from(self.io_bytes), u64::from(geometry.block_bytes));
         if io == 0 || !io.is_multiple_of(block) {
@@ -95,8 +96,8 @@ impl Workload {
         if self.depth == 0 || self.depth > DEPTH_MAX {
             return refuse(format!("a depth of {}: 1 to {DEPTH_MAX} are possible", self.depth));
         }
-        if self.depth as u64 * io > UNDER_WAY_BYTES_MAX {
-            let (depth, most) = (self.depth, UNDER_WAY_BYTES_MAX);
+        if self.depth as u64 * io > IN_FLIGHT_BYTES_MAX {
+            let (depth, most) = (self.depth, IN_FLIGHT_BYTES_MAX);
             return refuse(format!(
                 "{depth} requests of {io} bytes under way at once: together they may have {most} \
                  bytes at most, so choose a smaller depth or smaller requests"

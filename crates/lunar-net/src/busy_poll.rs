@@ -1,4 +1,4 @@
-//! Latency mode: a core that was just busy polls for more work before it sleeps.
+//! Latency mode: a core polls for more work for a while before it sleeps.
 //!
 //! Waking a sleeping core takes longer than reading a few blocks. For low latency, at the cost of
 //! processor time, each core polls the system for events for a while, without waiting.
@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Time for which a core polls after it was busy: a few round trips of a small request between two
+/// Time for which an idle core polls: a few round trips of a small request between two
 /// machines, and short beside the pauses of an idle disk.
 const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// Records that a connection of this core worked.
-pub(crate) fn tell_busy() {
+pub(crate) fn mark_busy() {
     POLLER.with(|poller| {
         if poller.on.get() && !poller.busy.replace(true) {
             let sleeper = poller.sleeper.borrow_mut().take();
@@ -99,7 +99,7 @@ mod tests {
             assert_eq!(asleep, 1, "nothing was done yet");
             for _ in 0..2 {
                 let before = rest().await;
-                tell_busy();
+                mark_busy();
                 assert!(rest().await > before + 1, "it looked for more");
             }
             poller.abort();
@@ -108,8 +108,8 @@ mod tests {
 
     /// Goal: without latency mode nothing is recorded, and no task is woken.
     #[test]
-    fn without_the_mode_nothing_happens() {
-        tell_busy();
+    fn without_latency_mode_nothing_is_recorded() {
+        mark_busy();
         POLLER.with(|poller| assert!(!poller.busy.get() && poller.sleeper.borrow().is_none()));
     }
 }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     /// Goal: time of a task that runs for an owner, beside its connections, counts as the owner's.
-    /// Named by: task management ran in tasks of its own whose time no owner was charged for.
+    /// Fault: task management ran in tasks of its own whose time no owner was charged for.
     #[test]
     fn time_that_is_taken_for_an_owner_counts() {
         let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));
@@ -274,7 +274,7 @@ mod tests {
             spawn_local(take_time()).await.unwrap();
             spawn_local_for(OwnerId(2), take_time()).await.unwrap();
         });
-        assert_eq!(turns.each_ref().map(OwnerTurns::may_go_on), [true, false, true]);
+        assert_eq!(turns.each_ref().map(OwnerTurns::may_run), [true, false, true]);
     }
 
     /// Fault: long operations ran in tasks of their own, each with a piece in each pass of the

@@ -1,9 +1,9 @@
 //! The event loop of a connection, the same for both roles.
 
 use crate::buffer_limits::{BufferLimits, BufferedBytes, SocketBuffers};
-use crate::busy_poll::tell_busy;
+use crate::busy_poll::mark_busy;
 use crate::clock::Clock;
-use crate::inbound::{Arrived, Inbound, discard};
+use crate::inbound::{Inbound, ReadOutcome, discard};
 use crate::outbox::Outbox;
 use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
@@ -21,28 +21,28 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// Timer value that stands for "no deadline".
-const FAR: Duration = Duration::from_secs(24 * 3600);
+/// Timer value without a deadline.
+const NO_DEADLINE: Duration = Duration::from_secs(24 * 3600);
 /// Interval at which [`ConnectionHandler::may_hold`] is called for the memory of a connection and
 /// its socket, while data is received or sent or the peer leaves data with the connection.
-pub const HELD_CHECK: Duration = Duration::from_secs(1);
+pub const HELD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of turns of a busy connection after which `may_hold` is called earlier.
 const HELD_CHECK_TURNS: u32 = 32;
 /// Bytes given to the socket after which `may_hold` is called earlier. They count as held by the
 /// socket until the kernel is queried.
 const HELD_CHECK_BYTES: usize = 256 << 10;
-/// Least charge for bytes given to the socket, which are rounded up to a power of two so that the
+/// Minimum charge for bytes given to the socket, which are rounded up to a power of two so that the
 /// charge changes rarely.
 const SENT_BYTES_MIN: usize = 4 << 10;
-/// Number of checks of a connection that ends, one each [`HELD_CHECK`]: 5 seconds in all.
+/// Number of checks of a connection that ends, one each [`HELD_CHECK_INTERVAL`]: 5 seconds in all.
 const LINGER_CHECKS: usize = 5;
-/// Greatest number of bytes that a connection that ends reads and discards.
+/// Maximum number of bytes that a connection that ends reads and discards.
 const DISCARDED_BYTES_MAX: usize = 4 << 20;
 
 /// A protocol state machine and its surroundings, as the loop uses them.
 ///
 /// Every call may queue PDUs in the [`Outbox`]. A header with a data segment is followed by
-/// `payload_room`/`payload_filled` until the segment is complete, then `payload_end`.
+/// `payload_buffer`/`payload_filled` until the segment is complete, then `payload_end`.
 pub trait ConnectionHandler {
     /// Handles the header of a PDU.
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox);
@@ -50,16 +50,17 @@ pub trait ConnectionHandler {
     fn header_digest_error(&mut self, now: Time, out: &mut Outbox);
     /// Returns the memory for the next payload bytes: the rest of their destination, which may be
     /// longer or shorter than `missing`. If it is empty, the bytes are discarded.
-    fn payload_room(&mut self, missing: usize) -> &mut [u8];
-    /// Called when `bytes` were stored in that memory.
+    fn payload_buffer(&mut self, missing: usize) -> &mut [u8];
+    /// Called when `bytes` were stored in the memory that `payload_buffer` returned.
     fn payload_filled(&mut self, bytes: usize);
     /// Handles the end of a data segment.
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
-    /// Processes completions and messages. `Ready` if there were any; else the waker is registered.
+    /// Processes completions and messages. Returns `Ready` if there were any, otherwise registers
+    /// the waker.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
-    /// Continues work that others wait for, although the owner has no turn; its time still counts
-    /// for the owner. `true` if there was any; else the waker is registered. PDUs queued here are
-    /// sent in the next turn.
+    /// Continues work for which other connections wait, although the owner has no turn; its time
+    /// still counts for the owner. Returns `true` if there was any, otherwise registers the waker.
+    /// PDUs queued here are sent in the next turn.
     fn poll_out_of_turn(
         &mut self,
         _now: Time,
@@ -78,14 +79,14 @@ pub trait ConnectionHandler {
     fn peer_closed(&mut self, now: Time, out: &mut Outbox);
     /// Called when a partial send made progress by `bytes`: the peer is alive even if it has sent
     /// nothing, and data sent to it may take long to arrive.
-    fn peer_takes(&mut self, _now: Time, _bytes: usize, _out: &mut Outbox) {}
-    /// Returns whether the PDUs are to be copied. Called in every turn, before anything is received
-    /// or sent.
+    fn send_progressed(&mut self, _now: Time, _bytes: usize, _out: &mut Outbox) {}
+    /// Returns a change of the tap that copies the PDUs. Called in every turn, before anything is
+    /// received or sent.
     fn tap(&mut self) -> TapChange {
         TapChange::Same
     }
-    /// Returns the owner with which the connection shares a core's time; `None`: the connection has
-    /// turns of its own.
+    /// Returns the owner whose share of the core's time the connection uses; `None` if the
+    /// connection is not limited.
     fn owner(&self) -> Option<OwnerId> {
         None
     }
@@ -95,65 +96,66 @@ pub trait ConnectionHandler {
         BufferLimits::LARGEST
     }
     /// True when the handler holds memory for its peer that is not passed to
-    /// [`may_hold`](Self::may_hold): the handler is then asked again even if nothing is received or
-    /// sent.
+    /// [`may_hold`](Self::may_hold), which is then called at intervals even if nothing is received
+    /// or sent.
     fn holds_data(&self) -> bool {
         false
     }
-    /// Called before the connection waits, and at least once a [`HELD_CHECK`] while the peer leaves
-    /// data with it. `false`: the connection is dropped at once, with all its memory.
+    /// Returns whether the connection may hold this memory; if not, it is dropped at once. Called
+    /// before the connection waits, and at least every [`HELD_CHECK_INTERVAL`] while it holds data
+    /// for its peer.
     fn may_hold(&mut self, _bytes: BufferedBytes) -> bool {
         true
     }
-    /// Returns `false` while the state machine waits for an answer before it can judge the next
-    /// PDU.
+    /// Returns `false` while the state machine needs a result before it can check the next PDU.
     fn can_receive(&self) -> bool;
     /// True when the connection is over and is to be flushed and closed.
     fn is_over(&self) -> bool;
 }
 
-/// Reasons for which a turn of the loop begins.
-struct Woken {
+/// The reasons why a turn of the loop begins.
+struct WakeReasons {
     /// The time, read once for the whole turn.
     now: Time,
     work: bool,
     readable: bool,
     timer: bool,
-    /// True when there was work at once, so no other connection had a turn since the last one.
+    /// True when the connection did not have to wait, so no other connection had a turn meanwhile.
     at_once: bool,
 }
 
-/// Drives `role` over `tcp` until it is over. A socket error is reported to the handler by
+/// Drives `handler` over `tcp` until it is over. A socket error is reported to the handler by
 /// [`ConnectionHandler::peer_closed`] and not returned.
-pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Clock) {
+pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, handler: &mut R, clock: Clock) {
     let mut connection = Connection::new();
-    let mut timer = pin!(tokio::time::sleep(FAR));
+    let mut timer = pin!(tokio::time::sleep(NO_DEADLINE));
     // The time at which the last turn ended, unless others had theirs since.
     let mut last_end = None;
-    while !role.is_over() {
-        connection.turns.set_owner(role.owner());
-        if connection.wait_for_turn(role, &clock).await {
+    while !handler.is_over() {
+        connection.turns.set_owner(handler.owner());
+        if connection.wait_for_turn(handler, &clock).await {
             last_end = None;
         }
         // Set after work that was done out of turn, which may have moved the deadline.
-        set_timer(timer.as_mut(), role.deadline(), &clock);
-        if connection.has_to_be_checked(role) {
+        set_timer(timer.as_mut(), handler.deadline(), &clock);
+        if connection.has_to_be_checked(handler) {
             set_timer(timer.as_mut(), Some(connection.check_at), &clock);
         }
         let began = last_end.take();
-        let Some(woken) = connection.wait(&tcp, role, timer.as_mut(), &clock, began).await else {
+        let Some(woken) = connection.wait(&tcp, handler, timer.as_mut(), &clock, began).await
+        else {
             continue;
         };
         connection.outbox.begin_turn();
         let now = woken.now;
-        if woken.timer && role.deadline().is_some_and(|deadline| deadline <= now) {
-            role.elapsed(now, &mut connection.outbox);
+        if woken.timer && handler.deadline().is_some_and(|deadline| deadline <= now) {
+            handler.elapsed(now, &mut connection.outbox);
         }
-        let more = woken.readable && connection.receive(&tcp, role, now);
-        connection.send(&tcp, role, now);
+        let more = woken.readable && connection.receive(&tcp, handler, now);
+        connection.send(&tcp, handler, now);
         connection.sent_bytes += connection.outbox.turn_bytes();
-        connection.check(&tcp, role, &woken);
-        tell_busy();
+        connection.check(&tcp, handler, &woken);
+        mark_busy();
         last_end = connection.count(now, &clock);
         if more || woken.at_once {
             // A busy connection must not starve the others of its core.
@@ -162,7 +164,7 @@ pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, role: &mut R, clock: Cl
         }
     }
     if connection.open {
-        connection.linger(&tcp, role, &clock).await;
+        connection.linger(&tcp, handler, &clock).await;
     }
 }
 
@@ -182,7 +184,7 @@ struct Connection {
     check_at: Time,
     /// Number of turns since the last check.
     unchecked_turns: u32,
-    /// True while the socket works.
+    /// True until the socket fails or the peer closes it.
     open: bool,
 }
 
@@ -215,16 +217,20 @@ impl Connection {
     }
 
     /// Waits until the owner has a turn for this connection; returns whether it had to wait.
-    async fn wait_for_turn<R: ConnectionHandler>(&mut self, role: &mut R, clock: &Clock) -> bool {
+    async fn wait_for_turn<R: ConnectionHandler>(
+        &mut self,
+        handler: &mut R,
+        clock: &Clock,
+    ) -> bool {
         let Self { turns, outbox, .. } = self;
-        if turns.may_go_on() {
+        if turns.may_run() {
             return false;
         }
         let mut turn = pin!(turns.wait());
         poll_fn(|context| {
             let began = clock.now();
             // Work that moved data may take long, whether it has ended or not.
-            if role.poll_out_of_turn(began, context, outbox) || has_moved() {
+            if handler.poll_out_of_turn(began, context, outbox) || has_moved() {
                 count(turns, began, clock);
             }
             turn.as_mut().poll(context)
@@ -233,48 +239,48 @@ impl Connection {
         true
     }
 
-    /// Lets the handler work until the socket needs service. `None`: the time of its owner is over.
-    /// `began` is the time, if it was read just now.
+    /// Lets the handler work until the socket needs service. Returns `None` if the owner's time is
+    /// over. `began` is the current time, if it was just read.
     async fn wait<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
-        role: &mut R,
+        handler: &mut R,
         mut timer: Pin<&mut Sleep>,
         clock: &Clock,
         mut began: Option<Time>,
-    ) -> Option<Woken> {
+    ) -> Option<WakeReasons> {
         let mut at_once = true;
         poll_fn(|context| {
-            if !at_once && !self.turns.may_go_on() {
+            if !at_once && !self.turns.may_run() {
                 return Poll::Ready(None);
             }
-            if let TapChange::To(tap) = role.tap() {
+            if let TapChange::To(tap) = handler.tap() {
                 self.inbound.tap.set(tap.clone());
                 self.outbox.set_tap(tap);
             }
-            let limits = role.buffer_limits();
+            let limits = handler.buffer_limits();
             if limits != self.limits {
                 self.set_limits(tcp, limits);
             }
             let now = began.take().unwrap_or_else(|| clock.now());
-            let work = role.poll_work(now, context, &mut self.outbox).is_ready();
+            let work = handler.poll_work(now, context, &mut self.outbox).is_ready();
             let timer = timer.as_mut().poll(context).is_ready();
-            let mut woken = Woken { now, work, timer, readable: false, at_once };
+            let mut woken = WakeReasons { now, work, timer, readable: false, at_once };
             let (mut receives, mut writable) = (true, false);
             if self.open {
-                receives = role.can_receive() && !self.outbox.is_full();
+                receives = handler.can_receive() && !self.outbox.is_full();
                 if receives {
                     woken.readable =
                         self.inbound.is_stalled() || tcp.poll_read_ready(context).is_ready();
                 }
                 writable = !self.outbox.is_empty() && tcp.poll_write_ready(context).is_ready();
             }
-            if woken.work || woken.timer || woken.readable || writable || role.is_over() {
+            if woken.work || woken.timer || woken.readable || writable || handler.is_over() {
                 return Poll::Ready(Some(woken));
             }
             at_once = false;
-            if self.open && !self.may_hold(tcp, role, receives) {
-                self.drop_at_once(tcp, role, now);
+            if self.open && !self.may_hold(tcp, handler, receives) {
+                self.drop_at_once(tcp, handler, now);
                 return Poll::Ready(Some(woken));
             }
             self.count(now, clock);
@@ -288,64 +294,75 @@ impl Connection {
         count(&self.turns, began, clock)
     }
 
-    /// Asks the handler whether the memory may be held while the connection waits.
+    /// Calls [`ConnectionHandler::may_hold`] before the connection waits.
     fn may_hold<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
-        role: &mut R,
+        handler: &mut R,
         receives: bool,
     ) -> bool {
         if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
-            return self.may_hold_now(tcp, role);
+            return self.may_hold_now(tcp, handler);
         }
         // The common case: the kernel is queried only now and then for data the peer has not taken.
         let socket = self.held.socket;
         self.held = BufferedBytes { socket, ..BufferedBytes::default() };
         let sent = rounded_sent_bytes(self.sent_bytes);
-        role.may_hold(BufferedBytes { socket: socket + sent, ..self.held })
-            || self.may_hold_now(tcp, role)
+        handler.may_hold(BufferedBytes { socket: socket + sent, ..self.held })
+            || self.may_hold_now(tcp, handler)
     }
 
-    fn has_to_be_checked<R: ConnectionHandler>(&self, role: &R) -> bool {
-        self.open && (self.is_unchecked || !self.held.is_none() || role.holds_data())
+    fn has_to_be_checked<R: ConnectionHandler>(&self, handler: &R) -> bool {
+        self.open && (self.is_unchecked || !self.held.is_none() || handler.holds_data())
     }
 
-    /// Asks the handler now and then whether the memory may be held, also for a connection that
-    /// never waits, including data that the peer has not taken from the socket.
-    fn check<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, woken: &Woken) {
+    /// Calls [`ConnectionHandler::may_hold`] at intervals for a connection that never waits, with
+    /// the data that the peer has not acknowledged.
+    fn check<R: ConnectionHandler>(
+        &mut self,
+        tcp: &TcpStream,
+        handler: &mut R,
+        woken: &WakeReasons,
+    ) {
         let now = woken.now;
         if (woken.readable || woken.work) && !self.is_unchecked && self.held.is_none() {
-            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
+            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK_INTERVAL), 0);
             self.is_unchecked = true;
         }
         self.unchecked_turns += 1;
         let is_due = self.check_at <= now
             || self.unchecked_turns >= HELD_CHECK_TURNS
             || self.sent_bytes >= HELD_CHECK_BYTES;
-        if is_due && self.has_to_be_checked(role) {
-            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK), 0);
+        if is_due && self.has_to_be_checked(handler) {
+            (self.check_at, self.unchecked_turns) = (now.after(HELD_CHECK_INTERVAL), 0);
             self.is_unchecked = false;
-            if !self.may_hold_now(tcp, role) {
-                self.drop_at_once(tcp, role, now);
+            if !self.may_hold_now(tcp, handler) {
+                self.drop_at_once(tcp, handler, now);
             }
         }
     }
 
-    fn may_hold_now<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R) -> bool {
-        let receives = role.can_receive() && !self.outbox.is_full();
+    fn may_hold_now<R: ConnectionHandler>(&mut self, tcp: &TcpStream, handler: &mut R) -> bool {
+        let receives = handler.can_receive() && !self.outbox.is_full();
         self.held = self.held_bytes(tcp, receives);
         self.sent_bytes = 0;
-        role.may_hold(self.held)
+        handler.may_hold(self.held)
     }
 
-    /// Sends the queued data and lets the peer close, for a limited time. Data that the peer has
-    /// not taken by then is dropped by the kernel too, which would keep it for a minute, uncounted.
-    async fn linger<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, clock: &Clock) {
+    /// Sends the queued data and waits for the peer to close, for a limited time. Data that the
+    /// peer has not acknowledged by then is dropped: the kernel would keep it for a minute, without
+    /// a charge to any owner.
+    async fn linger<R: ConnectionHandler>(
+        &mut self,
+        tcp: &TcpStream,
+        handler: &mut R,
+        clock: &Clock,
+    ) {
         for _ in 0..LINGER_CHECKS {
-            if !self.may_hold_now(tcp, role) {
+            if !self.may_hold_now(tcp, handler) {
                 break;
             }
-            if tokio::time::timeout(HELD_CHECK, self.close(tcp, clock)).await.is_ok() {
+            if tokio::time::timeout(HELD_CHECK_INTERVAL, self.close(tcp, clock)).await.is_ok() {
                 break;
             }
         }
@@ -394,29 +411,34 @@ impl Connection {
 
     /// Ends the connection without sending the queued data; the kernel drops its buffers too.
     #[cold]
-    fn drop_at_once<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
+    fn drop_at_once<R: ConnectionHandler>(&mut self, tcp: &TcpStream, handler: &mut R, now: Time) {
         let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)); // else kept for a minute
         self.inbound.forget();
-        self.lost(role, now, None);
+        self.lost(handler, now, None);
     }
 
     /// Receives and handles data; `true` if there may be more.
-    fn receive<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) -> bool {
+    fn receive<R: ConnectionHandler>(
+        &mut self,
+        tcp: &TcpStream,
+        handler: &mut R,
+        now: Time,
+    ) -> bool {
         if self.inbound.is_stalled() {
-            self.inbound.resume(tcp, role, now, &mut self.outbox);
+            self.inbound.resume(tcp, handler, now, &mut self.outbox);
             return true;
         }
-        match self.inbound.read(tcp, role, now, &mut self.outbox) {
-            Ok(Arrived::All | Arrived::Nothing) => return self.inbound.is_stalled(),
-            Ok(Arrived::Bytes) => return true,
-            Ok(Arrived::End) => self.lost(role, now, None),
-            Err(error) => self.lost(role, now, Some(&error)),
+        match self.inbound.read(tcp, handler, now, &mut self.outbox) {
+            Ok(ReadOutcome::Drained | ReadOutcome::NotReady) => return self.inbound.is_stalled(),
+            Ok(ReadOutcome::MayHaveMore) => return true,
+            Ok(ReadOutcome::EndOfStream) => self.lost(handler, now, None),
+            Err(error) => self.lost(handler, now, Some(&error)),
         }
         false
     }
 
-    fn send<R: ConnectionHandler>(&mut self, tcp: &TcpStream, role: &mut R, now: Time) {
-        role.before_sending();
+    fn send<R: ConnectionHandler>(&mut self, tcp: &TcpStream, handler: &mut R, now: Time) {
+        handler.before_sending();
         if !self.open {
             self.outbox = Outbox::default();
             return;
@@ -429,20 +451,25 @@ impl Connection {
             Ok(()) if self.outbox.is_empty() || self.outbox.bytes() == before => {}
             Ok(()) => {
                 let taken = before - self.outbox.bytes();
-                role.peer_takes(now, taken, &mut self.outbox);
+                handler.send_progressed(now, taken, &mut self.outbox);
             }
-            Err(error) => self.lost(role, now, Some(&error)),
+            Err(error) => self.lost(handler, now, Some(&error)),
         }
     }
 
-    fn lost<R: ConnectionHandler>(&mut self, role: &mut R, now: Time, error: Option<&io::Error>) {
+    fn lost<R: ConnectionHandler>(
+        &mut self,
+        handler: &mut R,
+        now: Time,
+        error: Option<&io::Error>,
+    ) {
         if let Some(error) = error {
             tracing::debug!(%error, "the connection failed");
         }
         self.open = false;
         self.outbox = Outbox::default();
         self.held = BufferedBytes::default();
-        role.peer_closed(now, &mut self.outbox);
+        handler.peer_closed(now, &mut self.outbox);
     }
 }
 
@@ -465,7 +492,7 @@ fn set_timer(mut timer: Pin<&mut Sleep>, deadline: Option<Time>, clock: &Clock) 
     let instant = deadline.and_then(|time| clock.instant(time)).map(tokio::time::Instant::from_std);
     // Resetting a timer costs time; a later deadline is noticed when the earlier one comes.
     if timer.is_elapsed() {
-        timer.as_mut().reset(instant.unwrap_or_else(|| tokio::time::Instant::now() + FAR));
+        timer.as_mut().reset(instant.unwrap_or_else(|| tokio::time::Instant::now() + NO_DEADLINE));
     } else if let Some(instant) = instant
         && instant < timer.deadline()
     {

@@ -15,15 +15,15 @@ use tokio::net::TcpStream;
 
 /// Size of the chunk that a core receives into.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
-/// Least number of missing payload bytes that are received directly into their destination.
+/// Minimum number of missing payload bytes for receiving directly into their destination.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
-/// Least number of bytes that a connection receives at once, however short its turns are.
+/// Minimum of the number of bytes that a connection receives at once, even if its turns are short.
 const RECEIVED_BYTES_MIN: usize = 16 << 10;
-/// Capacity of the leftover that a connection keeps once it is handled.
+/// Maximum capacity of the leftover that a connection keeps once its bytes are handled.
 const LEFTOVER_KEPT_BYTES: usize = 4 << 10;
 
 thread_local! {
-    /// Shared by the connections of a core; none holds the chunk while it waits.
+    /// Receive buffer of a core, shared by its connections; none holds it while it waits.
     static CHUNK: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]);
 }
 
@@ -70,25 +70,25 @@ pub(crate) struct Inbound {
     /// bytes.
     stalled: bool,
     digests: Digests,
-    /// Greatest number of bytes received at once.
+    /// Maximum number of bytes received at once.
     pub(crate) receive_bytes_max: usize,
-    /// Greatest number of bytes received at once so that a turn can handle them all; the rest would
+    /// Maximum number of bytes received at once so that a turn can handle them all; the rest would
     /// be copied.
     turn_bytes: usize,
     pub(crate) tap: InboundTap,
 }
 
-/// Result of a read.
+/// Result of receiving from the socket once; received bytes were handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Arrived {
-    /// All bytes there were for now; they were handled.
-    All,
-    /// Some bytes, which were handled; there may be more.
-    Bytes,
-    /// No bytes at the moment.
-    Nothing,
+pub(crate) enum ReadOutcome {
+    /// Bytes were received, and none are left in the socket for now.
+    Drained,
+    /// Bytes were received, and more may be in the socket.
+    MayHaveMore,
+    /// No bytes were in the socket.
+    NotReady,
     /// The peer closed its side.
-    End,
+    EndOfStream,
 }
 
 impl Inbound {
@@ -105,12 +105,12 @@ impl Inbound {
         }
     }
 
-    /// True when bytes wait that the handler could not take when they were received.
+    /// True when the leftover waits for the handler, the outbox or the next turn.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// Drops the leftover; nothing more is received.
+    /// Drops the leftover, because the connection receives nothing more.
     pub(crate) fn forget(&mut self) {
         self.leftover = Vec::new();
         self.stalled = false;
@@ -125,12 +125,12 @@ impl Inbound {
     pub(crate) fn resume<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
-        role: &mut R,
+        handler: &mut R,
         now: Time,
         out: &mut Outbox,
     ) {
         let mut bytes = std::mem::take(&mut self.leftover);
-        self.used += self.handle(&bytes[self.used..], tcp, role, now, out);
+        self.used += self.handle(&bytes[self.used..], tcp, handler, now, out);
         if !self.stalled {
             bytes.drain(..self.used);
             self.used = 0;
@@ -145,10 +145,10 @@ impl Inbound {
     pub(crate) fn read<R: ConnectionHandler>(
         &mut self,
         tcp: &TcpStream,
-        role: &mut R,
+        handler: &mut R,
         now: Time,
         out: &mut Outbox,
-    ) -> io::Result<Arrived> {
+    ) -> io::Result<ReadOutcome> {
         CHUNK.with(|chunk| {
             let mut chunk = chunk.borrow_mut();
             let missing = self.deframer.payload_missing();
@@ -157,28 +157,28 @@ impl Inbound {
             let chunk_bytes = chunk.len().min(bytes_max);
             let chunk = &mut chunk[..chunk_bytes];
             let received = if start == 0 && missing >= DIRECT_BYTES_MIN {
-                self.read_in_place(tcp, chunk, missing, role)
+                self.read_in_place(tcp, chunk, missing, handler)
             } else {
                 // At most an incomplete header: a stalled leftover is resumed first.
                 chunk[..start].copy_from_slice(&self.leftover);
-                let room = &mut chunk[start..];
-                receive(tcp, room.len(), || tcp.try_read(room))
+                let buffer = &mut chunk[start..];
+                receive(tcp, buffer.len(), || tcp.try_read(buffer))
             };
             let (in_chunk, arrived) = match received {
                 Ok(found) => found,
-                Err(error) if is_transient(&error) => return Ok(Arrived::Nothing),
+                Err(error) if is_transient(&error) => return Ok(ReadOutcome::NotReady),
                 Err(error) => return Err(error),
             };
-            if arrived == Arrived::End {
+            if arrived == ReadOutcome::EndOfStream {
                 return Ok(arrived);
             }
             self.leftover.clear();
             let filled = start + in_chunk;
-            let used = self.handle(&chunk[..filled], tcp, role, now, out);
+            let used = self.handle(&chunk[..filled], tcp, handler, now, out);
             self.keep(&chunk[used..filled]);
             if self.stalled {
                 self.turn_bytes = used.max(RECEIVED_BYTES_MIN);
-            } else if arrived == Arrived::Bytes {
+            } else if arrived == ReadOutcome::MayHaveMore {
                 self.turn_bytes = (2 * self.turn_bytes).min(CHUNK_BYTES);
             }
             Ok(arrived)
@@ -192,24 +192,24 @@ impl Inbound {
         tcp: &TcpStream,
         chunk: &mut [u8],
         missing: usize,
-        role: &mut R,
-    ) -> io::Result<(usize, Arrived)> {
-        let room = role.payload_room(missing);
-        let room_bytes = room.len().min(missing);
-        if room_bytes == 0 {
+        handler: &mut R,
+    ) -> io::Result<(usize, ReadOutcome)> {
+        let buffer = handler.payload_buffer(missing);
+        let buffer_bytes = buffer.len().min(missing);
+        if buffer_bytes == 0 {
             return receive(tcp, chunk.len(), || tcp.try_read(chunk));
         }
-        let room = &mut room[..room_bytes];
-        // A segment is followed by its padding and the next PDU, which go into the chunk. A room
+        let buffer = &mut buffer[..buffer_bytes];
+        // A segment is followed by its padding and the next PDU, which go into the chunk. A buffer
         // shorter than the missing payload is filled first.
-        let behind = if room_bytes == missing { chunk.len() } else { 0 };
-        let mut rooms = [IoSliceMut::new(room), IoSliceMut::new(&mut chunk[..behind])];
-        let read = || tcp.try_read_vectored(&mut rooms);
-        let (received, arrived) = receive(tcp, room_bytes + behind, read)?;
-        let placed = received.min(room_bytes);
-        self.deframer.received(&room[..placed]);
-        self.tap.piece(&room[..placed]);
-        role.payload_filled(placed);
+        let behind = if buffer_bytes == missing { chunk.len() } else { 0 };
+        let mut buffers = [IoSliceMut::new(buffer), IoSliceMut::new(&mut chunk[..behind])];
+        let read = || tcp.try_read_vectored(&mut buffers);
+        let (received, arrived) = receive(tcp, buffer_bytes + behind, read)?;
+        let placed = received.min(buffer_bytes);
+        self.deframer.received(&buffer[..placed]);
+        self.tap.piece(&buffer[..placed]);
+        handler.payload_filled(placed);
         count(&DIRECT, placed);
         Ok((received - placed, arrived))
     }
@@ -220,7 +220,7 @@ impl Inbound {
         &mut self,
         bytes: &[u8],
         tcp: &TcpStream,
-        role: &mut R,
+        handler: &mut R,
         now: Time,
         out: &mut Outbox,
     ) -> usize {
@@ -232,13 +232,13 @@ impl Inbound {
             if !self.deframer.is_in_payload() {
                 if turn.burst_is_over(out) {
                     turn.end_burst(out);
-                    role.before_sending();
+                    handler.before_sending();
                     // An error, or data the socket does not take, is left to the end of the turn.
                     let _ = out.write_to(tcp);
                     turn.begin_burst(out);
                 }
                 // One chunk may hold thousands of requests with answers longer than themselves.
-                if !role.can_receive() || out.is_full() || turn.is_over(out) {
+                if !handler.can_receive() || out.is_full() || turn.is_over(out) {
                     self.stalled = used < bytes.len();
                     break;
                 }
@@ -255,17 +255,17 @@ impl Inbound {
                 Some(Event::Header(header)) => {
                     turn.count();
                     self.tap.header(&header, self.digests);
-                    role.header(now, header, out);
+                    handler.header(now, header, out);
                 }
-                Some(Event::HeaderDigestError) => role.header_digest_error(now, out),
+                Some(Event::HeaderDigestError) => handler.header_digest_error(now, out),
                 Some(Event::Payload { bytes }) => {
                     self.tap.piece(piece);
-                    place(&piece[..bytes.min(piece.len())], role);
+                    copy_payload(&piece[..bytes.min(piece.len())], handler);
                 }
                 Some(Event::PayloadEnd { digest_ok }) => {
                     self.tap.piece(piece);
                     self.tap.end();
-                    role.payload_end(now, digest_ok, out);
+                    handler.payload_end(now, digest_ok, out);
                 }
                 None if consumed == 0 => break,
                 None => self.tap.piece(piece),
@@ -284,42 +284,42 @@ pub(crate) fn discard(tcp: &TcpStream) -> io::Result<usize> {
     CHUNK.with(|chunk| tcp.try_read(&mut chunk.borrow_mut()))
 }
 
-/// Copies payload to the memory of the handler; bytes without room are discarded.
-fn place<R: ConnectionHandler>(mut payload: &[u8], role: &mut R) {
+/// Copies payload to the buffer of the handler; bytes for which it has none are discarded.
+fn copy_payload<R: ConnectionHandler>(mut payload: &[u8], handler: &mut R) {
     while !payload.is_empty() {
-        let room = role.payload_room(payload.len());
-        let bytes = room.len().min(payload.len());
+        let buffer = handler.payload_buffer(payload.len());
+        let bytes = buffer.len().min(payload.len());
         if bytes == 0 {
             return;
         }
-        room[..bytes].copy_from_slice(&payload[..bytes]);
-        role.payload_filled(bytes);
+        buffer[..bytes].copy_from_slice(&payload[..bytes]);
+        handler.payload_filled(bytes);
         count(&COPIED, bytes);
         payload = &payload[bytes..];
     }
 }
 
-/// Reads with room for `room_bytes`. Fewer bytes were all that there was: readiness is then
-/// cleared, which saves the call that would find out. Data that arrives meanwhile is an event of
-/// its own, and the end of the stream is not lost.
+/// Reads into a buffer of `buffer_bytes`. A short read has drained the socket, so it clears the
+/// readiness, which saves a further system call. Data that arrives meanwhile causes a new event,
+/// and so does the end of the stream.
 fn receive(
     tcp: &TcpStream,
-    room_bytes: usize,
+    buffer_bytes: usize,
     read: impl FnOnce() -> io::Result<usize>,
-) -> io::Result<(usize, Arrived)> {
+) -> io::Result<(usize, ReadOutcome)> {
     let mut all = None;
     // Readiness is cleared as of before the read: a later event is kept.
     let received = tcp.try_io(Interest::READABLE, || match read()? {
-        bytes if bytes > 0 && bytes < room_bytes => {
+        bytes if bytes > 0 && bytes < buffer_bytes => {
             all = Some(bytes);
             Err(io::ErrorKind::WouldBlock.into())
         }
         bytes => Ok(bytes),
     });
     match (all, received) {
-        (Some(bytes), _) => Ok((bytes, Arrived::All)),
-        (None, Ok(0)) => Ok((0, Arrived::End)),
-        (None, Ok(bytes)) => Ok((bytes, Arrived::Bytes)),
+        (Some(bytes), _) => Ok((bytes, ReadOutcome::Drained)),
+        (None, Ok(0)) => Ok((0, ReadOutcome::EndOfStream)),
+        (None, Ok(bytes)) => Ok((bytes, ReadOutcome::MayHaveMore)),
         (None, Err(error)) => Err(error),
     }
 }
@@ -346,7 +346,7 @@ mod tests {
             self.pdus += 1;
         }
         fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
-        fn payload_room(&mut self, _: usize) -> &mut [u8] {
+        fn payload_buffer(&mut self, _: usize) -> &mut [u8] {
             &mut []
         }
         fn payload_filled(&mut self, _: usize) {}
@@ -368,10 +368,10 @@ mod tests {
     }
 
     /// Goal: of bytes received while the handler could not take them, no more are kept than may be
-    /// received at once, and the memory is released. Named by: connections that were not logged in
+    /// received at once, and the memory is released. Fault: connections that were not logged in
     /// kept 256 KiB each. Method: a peer has sent a thousand PDUs before the first is handled.
     #[test]
-    fn a_leftover_is_bounded_and_given_back() {
+    fn a_leftover_is_bounded_and_released() {
         const RECEIVE_BYTES_MAX: usize = 9 << 10;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
@@ -383,22 +383,22 @@ mod tests {
             peer.write_all(&[0; 48 * 1000]).unwrap();
             let mut inbound = Inbound::new();
             inbound.receive_bytes_max = RECEIVE_BYTES_MAX;
-            let (mut role, mut out) = (Slow::default(), Outbox::default());
+            let (mut handler, mut out) = (Slow::default(), Outbox::default());
             let mut largest = 0;
-            while role.pdus < 1000 {
-                role.takes = role.pdus;
+            while handler.pdus < 1000 {
+                handler.takes = handler.pdus;
                 if !inbound.is_stalled() {
                     tcp.readable().await.unwrap();
-                    inbound.read(&tcp, &mut role, Time::ZERO, &mut out).unwrap();
+                    inbound.read(&tcp, &mut handler, Time::ZERO, &mut out).unwrap();
                 }
                 largest = largest.max(inbound.leftover.capacity());
                 assert!(inbound.leftover.len() <= RECEIVE_BYTES_MAX);
-                role.takes += 100;
-                inbound.resume(&tcp, &mut role, Time::ZERO, &mut out);
+                handler.takes += 100;
+                inbound.resume(&tcp, &mut handler, Time::ZERO, &mut out);
             }
             assert!((1..=RECEIVE_BYTES_MAX).contains(&largest), "{largest}");
             while inbound.is_stalled() {
-                inbound.resume(&tcp, &mut role, Time::ZERO, &mut out);
+                inbound.resume(&tcp, &mut handler, Time::ZERO, &mut out);
             }
             assert!(inbound.leftover.capacity() <= LEFTOVER_KEPT_BYTES);
         });

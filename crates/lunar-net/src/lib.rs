@@ -48,7 +48,7 @@ pub use clock::Clock;
 pub use cores::{
     CoreOptions, CoreWrapper, Cores, LocalFuture, in_turns_of, spawn_local, spawn_local_for,
 };
-pub use drive::{ConnectionHandler, HELD_CHECK, drive};
+pub use drive::{ConnectionHandler, HELD_CHECK_INTERVAL, drive};
 pub use inbound::CopyCount;
 pub use outbox::Outbox;
 pub use owner_turns::OwnerId;
@@ -57,6 +57,6 @@ pub use tap::{
     Direction, TAP_BYTES_MAX, TAP_PDUS_MAX, Tap, TapChange, TapReader, TappedConnection, TappedPdu,
 };
 pub use turn::{
-    MOVED_PIECE_BYTES, MovingTurn, TURN_BYTES, TURN_PDUS, count_copied, count_moved, mark_costly,
-    may_move,
+    MOVED_PIECE_BYTES, MoveBudget, TURN_BYTES, TURN_PDUS, count_copied, count_moved, mark_costly,
+    wait_to_move,
 };

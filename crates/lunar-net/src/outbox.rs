@@ -10,20 +10,20 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Greatest number of pieces handed to one system call: twice as many slices.
+/// Maximum number of pieces handed to one system call: twice as many slices.
 const PIECES_MAX: usize = 64;
 
-/// Greatest number of bytes handed to one system call. The socket is locked meanwhile, and
-/// acknowledgements wait: with a congestion control that paces, reads of 1 MiB were a fifth slower
-/// in one call.
+/// Maximum number of bytes handed to one system call. The call locks the socket, and
+/// acknowledgements wait meanwhile: with a congestion control that paces, reads of 1 MiB were a
+/// fifth slower in one call.
 const SEND_BYTES_MAX: usize = 512 << 10;
 
-/// Bytes waiting to be sent from which on no more PDUs are handled: a peer that does not read is
-/// not served further. A handler may set less ([`BufferLimits`](crate::BufferLimits)).
+/// Default number of queued bytes at which the connection stops handling PDUs: a peer that does not
+/// read is not served further. A handler may set less ([`BufferLimits`](crate::BufferLimits)).
 pub(crate) const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of sent headers that are kept before the headers behind them are moved; also the capacity
-/// that is kept when the queue is empty.
+/// Number of sent header bytes from which on the buffer of headers is compacted; also the capacity
+/// that it keeps when the queue is empty.
 const HEADS_BYTES: usize = 4096;
 
 /// Capacity for pieces that is kept when the queue is empty.
@@ -35,11 +35,11 @@ pub struct Outbox {
     pieces: VecDeque<Piece>,
     /// Bytes of all pieces.
     bytes: usize,
-    /// Bytes from which on the queue is full.
+    /// Number of queued bytes at which the queue is full.
     bytes_max: usize,
     digests: Digests,
     receive_digests: Option<Digests>,
-    /// Headers and tails: those of the pieces, after those already sent.
+    /// Headers, and padding with digests, of all pieces; the first `heads_sent` bytes are sent.
     heads: Vec<u8>,
     heads_sent: usize,
     /// Bytes sent since the turn began.
@@ -83,10 +83,10 @@ impl Outbox {
         }
         if let Some(tap) = &self.tap {
             let (head, tail) = self.heads[start..].split_at(data_start - start);
-            let mut copying = tap.begin_sent(head, &pdu, self.digests);
-            copying.add(&pdu.data);
-            copying.add(tail);
-            tap.end(copying);
+            let mut pdu_copy = tap.begin_sent(head, &pdu, self.digests);
+            pdu_copy.add(&pdu.data);
+            pdu_copy.add(tail);
+            tap.end(pdu_copy);
         }
         self.add(data_start - start, pdu.data);
         let tail_bytes = self.heads.len() - data_start;
@@ -118,7 +118,8 @@ impl Outbox {
         self.tap = tap;
     }
 
-    /// Returns digests that the receiving side has to take over, once.
+    /// Takes the digests that the receiving side has to apply, if they were set since the last
+    /// call.
     pub(crate) fn take_receive_digests(&mut self) -> Option<Digests> {
         self.receive_digests.take()
     }
@@ -133,7 +134,7 @@ impl Outbox {
         self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>()
     }
 
-    /// True when so many bytes wait that nothing more should be done for this peer.
+    /// True when the queue is full, so that no further PDU of this peer is handled.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes() >= self.bytes_max
     }
@@ -236,8 +237,9 @@ mod tests {
     /// headers soon release their memory. Method: PDUs with and without data and digests are pushed
     /// while parts of the stream are taken; the result equals their encoding.
     #[test]
-    fn bytes_leave_in_order() {
-        let (mut outbox, mut expected, mut left) = (Outbox::default(), Vec::new(), Vec::new());
+    fn bytes_are_sent_in_order() {
+        let (mut outbox, mut expected, mut sent_bytes) =
+            (Outbox::default(), Vec::new(), Vec::new());
         let mut taken_bytes = 1;
         for number in 0..3000_usize {
             let data = vec![number as u8; (number % 7) * 33];
@@ -248,21 +250,21 @@ mod tests {
             encode_tail(&pdu, digests, &mut expected);
             outbox.set_digests(digests);
             outbox.push(pdu);
-            assert_eq!(outbox.bytes(), expected.len() - left.len());
+            assert_eq!(outbox.bytes(), expected.len() - sent_bytes.len());
             taken_bytes = (taken_bytes * 5 + 3) % 331;
-            take(&mut outbox, taken_bytes, &mut left);
+            take(&mut outbox, taken_bytes, &mut sent_bytes);
             assert!(outbox.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES), "room comes back");
             if number % 1000 == 999 {
-                take(&mut outbox, usize::MAX, &mut left);
+                take(&mut outbox, usize::MAX, &mut sent_bytes);
                 assert!(outbox.is_empty());
             }
         }
-        assert_eq!(left, expected);
+        assert_eq!(sent_bytes, expected);
     }
 
     /// Goal: one system call is handed no more than the limit, and the rest follows.
     #[test]
-    fn large_sends_are_cut() {
+    fn large_sends_are_split() {
         let data = Bytes::from(vec![7; SEND_BYTES_MAX + SEND_BYTES_MAX / 2]);
         let mut outbox = Outbox::default();
         outbox.push(Pdu::with_data([1; 48], data));
@@ -274,13 +276,15 @@ mod tests {
     }
 
     /// Takes bytes like a socket with this much room.
-    fn take(outbox: &mut Outbox, mut room: usize, left: &mut Vec<u8>) {
+    fn take(outbox: &mut Outbox, mut room: usize, sent_bytes: &mut Vec<u8>) {
         while room > 0 && !outbox.is_empty() {
-            let before = left.len();
+            let before = sent_bytes.len();
             for slice in outbox.slices() {
-                left.extend_from_slice(&slice[..slice.len().min(room - (left.len() - before))]);
+                sent_bytes.extend_from_slice(
+                    &slice[..slice.len().min(room - (sent_bytes.len() - before))],
+                );
             }
-            let sent = left.len() - before;
+            let sent = sent_bytes.len() - before;
             outbox.advance(sent);
             room -= sent;
         }

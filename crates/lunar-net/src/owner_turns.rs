@@ -1,13 +1,13 @@
-//! Divides a core's time by owner: an owner with many connections or long turns gets no more of the
-//! core than an owner with one connection.
+//! Divides a core's time among owners: an owner with many connections or long turns gets no more of
+//! the core than an owner with one connection.
 //!
-//! In a round each connection with work gets its chance, and the sockets are polled once: a round
+//! In a round each connection with work may have a turn, and the sockets are polled once: a round
 //! ends when the runtime wakes the connections that yielded in it, or wakes up itself.
 //!
-//! Owners share the core's time as in fair queueing: each has a clock of the time it worked, and
-//! the core has one that advances by a slice each round. An owner has its turn while its clock is
-//! not ahead by a slice; so an owner whose turn was long waits for as many rounds as the turn had
-//! slices. Waiting connections of one owner have their turns in the order of their arrival.
+//! Owners share the core's time by fair queueing: each has a virtual clock of the time it worked,
+//! and the core has one that advances by a slice each round. An owner may work while its clock is
+//! less than a slice ahead of the core's. An owner whose turn took several slices therefore waits
+//! for as many rounds. Waiting connections of one owner have their turns in the order of arrival.
 
 use crate::turn::MovedBytes;
 use std::cell::{Cell, RefCell};
@@ -16,24 +16,24 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Average time that all owners work in a round: the sum of the slices of owners with work. Other
-/// owners wait for as long, which adds to the latency of a single request.
+/// Average time of a round: the sum of the slices of all owners with work. An owner waits that long
+/// for its next turn, which adds to the latency of a single request.
 const ROUND_TIME: Duration = Duration::from_micros(100);
-/// Least slice: the time of the shortest request.
+/// Minimum slice: the time of the shortest request.
 const SLICE_MIN: Duration = Duration::from_micros(2);
-/// Greatest time that counts for one turn, unless it moved data for longer: in a longer one the
-/// thread was mostly not running.
+/// Maximum time charged for one turn, unless moved data explains more: in a longer turn the thread
+/// was mostly not running.
 const COUNTED_MAX: Duration = Duration::from_micros(300);
-/// Greatest lead of an owner's clock, however long its turn was.
+/// Maximum lead of an owner's clock over the core's.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
 
-/// Greatest number of connections with which an owner that is alone on a core always has time: no
-/// other owner waits, and the end of a round costs a system call. A new owner waits for one turn of
-/// each.
+/// Maximum number of connections with which an owner that is alone on a core need not wait for the
+/// next round: no other owner waits, and the end of a round costs a system call. A new owner waits
+/// for one turn of each connection.
 const ALONE_CONNECTIONS_MAX: usize = 8;
 
 /// Approximate number of bytes that a core moves in a microsecond. Moved data is charged by its
-/// bytes, because an interrupted turn lasts longer.
+/// length, because the time of a turn includes interruptions.
 const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 
 /// Owner of a connection, such as all connections from one address; the same on all cores, and
@@ -50,21 +50,22 @@ thread_local! {
 /// Owners with connections on this core.
 #[derive(Debug, Default)]
 struct Owners {
-    places: HashMap<OwnerId, usize>,
+    indices: HashMap<OwnerId, usize>,
     owners: Vec<Owner>,
     /// Indices of `owners` that are free.
     free: Vec<usize>,
     /// Clock of the core.
     clock: Duration,
     slice: Slice,
-    /// Owners without connections whose clocks are ahead, by these clocks: remembered until the
-    /// core's clock has reached them.
-    gone: BTreeSet<(Duration, usize)>,
+    /// Owners without connections, ordered by their clocks; each is kept until the core's clock has
+    /// reached its own, so that reconnecting gains no time.
+    absent: BTreeSet<(Duration, usize)>,
     /// Number of owners with connections that wait.
     waiting: usize,
     /// Number of owners that worked in this round.
     working: usize,
-    /// Owners that moved data, by their clocks after that, until the core's clock has reached them.
+    /// Owners that moved data, ordered by their clocks after that, until the core's clock has
+    /// reached them.
     moving: BTreeSet<(Duration, usize)>,
 }
 
@@ -88,14 +89,15 @@ struct Owner {
     /// Clock of the owner: the core's when the owner began to work, plus the time it has worked
     /// since.
     clock: Duration,
-    /// Connections for which no time was left, by their tickets. Only the first one is woken.
+    /// Wakers of the connections that wait for their owner's time, by ticket. Only the first one is
+    /// woken.
     waiting: BTreeMap<u64, Option<Waker>>,
     next_ticket: u64,
     /// Clock of the owner when it last moved data.
     moving: Duration,
 }
 
-/// Membership of a connection among those of its owner. Without an owner it always has its turn,
+/// Membership of a connection among those of its owner. A connection without an owner never waits,
 /// and may move between threads.
 #[derive(Debug, Default)]
 pub(crate) struct OwnerTurns(Option<(OwnerId, usize)>);
@@ -124,7 +126,7 @@ impl OwnerTurns {
 
     /// True when the connection may work now: its owner has time, and none of the owner's
     /// connections waits.
-    pub(crate) fn may_go_on(&self) -> bool {
+    pub(crate) fn may_run(&self) -> bool {
         let Some((_, owner)) = self.0 else { return true };
         OWNERS
             .with_borrow(|owners| owners.has_time(owner) && owners.owners[owner].waiting.is_empty())
@@ -133,7 +135,7 @@ impl OwnerTurns {
     /// Waits until the connection may have its turn.
     pub(crate) async fn wait(&self) {
         let Some((_, owner)) = self.0 else { return };
-        if self.may_go_on() {
+        if self.may_run() {
             return;
         }
         let ticket = Ticket::take(owner);
@@ -171,65 +173,65 @@ impl Drop for OwnerTurns {
 
 impl Owners {
     fn join(&mut self, id: OwnerId) -> usize {
-        let place = *self.places.entry(id).or_insert_with(|| {
+        let index = *self.indices.entry(id).or_insert_with(|| {
             self.free.pop().unwrap_or_else(|| {
                 self.owners.push(Owner::default());
                 self.owners.len() - 1
             })
         });
-        let owner = &mut self.owners[place];
+        let owner = &mut self.owners[index];
         if owner.connections == 0 {
-            self.gone.remove(&(owner.clock, place));
+            self.absent.remove(&(owner.clock, index));
             owner.id = Some(id);
         }
         owner.connections += 1;
-        place
+        index
     }
 
-    fn leave(&mut self, place: usize) {
-        let owner = &mut self.owners[place];
+    fn leave(&mut self, index: usize) {
+        let owner = &mut self.owners[index];
         owner.connections -= 1;
         if owner.connections == 0 {
-            self.gone.insert((owner.clock, place));
-            self.forget_gone();
+            self.absent.insert((owner.clock, index));
+            self.forget_absent();
         }
     }
 
     /// Forgets owners without connections whose clocks the core's has reached.
-    fn forget_gone(&mut self) {
-        while let Some((clock, place)) = self.gone.first().copied()
+    fn forget_absent(&mut self) {
+        while let Some((clock, index)) = self.absent.first().copied()
             && clock <= self.clock
         {
-            self.gone.pop_first();
-            let owner = std::mem::take(&mut self.owners[place]);
-            self.moving.remove(&(owner.moving, place));
-            owner.id.and_then(|id| self.places.remove(&id));
-            self.free.push(place);
+            self.absent.pop_first();
+            let owner = std::mem::take(&mut self.owners[index]);
+            self.moving.remove(&(owner.moving, index));
+            owner.id.and_then(|id| self.indices.remove(&id));
+            self.free.push(index);
         }
     }
 
-    fn has_time(&self, place: usize) -> bool {
-        let owner = &self.owners[place];
+    fn has_time(&self, index: usize) -> bool {
+        let owner = &self.owners[index];
         owner.clock < self.clock + self.slice.0
-            || self.is_of_one() && owner.connections <= ALONE_CONNECTIONS_MAX
+            || self.has_single_owner() && owner.connections <= ALONE_CONNECTIONS_MAX
     }
 
-    fn is_of_one(&self) -> bool {
-        self.places.len() <= 1
+    fn has_single_owner(&self) -> bool {
+        self.indices.len() <= 1
     }
 
-    fn count(&mut self, place: usize, worked: Duration, moved: MovedBytes) {
+    fn count(&mut self, index: usize, worked: Duration, moved: MovedBytes) {
         let worked = worked.min(time_of(moved.unsent + moved.copied).max(COUNTED_MAX));
         let moving_time = time_of(moved.unsent);
-        let moving = moving_time.min(worked) * self.moving_beside(place);
-        let owner = &mut self.owners[place];
+        let moving = moving_time.min(worked) * self.other_movers(index);
+        let owner = &mut self.owners[index];
         // Time in which the owner had no work is not saved up.
         let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
         if !moving_time.is_zero() {
-            self.moving.remove(&(owner.moving, place));
+            self.moving.remove(&(owner.moving, index));
             owner.moving = owner.clock;
-            self.moving.insert((owner.moving, place));
+            self.moving.insert((owner.moving, index));
         }
         if owner.round != ROUND.get() {
             owner.round = ROUND.get();
@@ -237,14 +239,14 @@ impl Owners {
         }
     }
 
-    /// Number of other owners that move data.
-    fn moving_beside(&self, place: usize) -> u32 {
-        let is_there = self.moving.contains(&(self.owners[place].moving, place));
-        u32::try_from(self.moving.len() - usize::from(is_there)).unwrap_or(u32::MAX)
+    /// Returns the number of other owners that move data.
+    fn other_movers(&self, index: usize) -> u32 {
+        let is_included = self.moving.contains(&(self.owners[index].moving, index));
+        u32::try_from(self.moving.len() - usize::from(is_included)).unwrap_or(u32::MAX)
     }
 
-    fn take_ticket(&mut self, place: usize) -> u64 {
-        let owner = &mut self.owners[place];
+    fn take_ticket(&mut self, index: usize) -> u64 {
+        let owner = &mut self.owners[index];
         self.waiting += usize::from(owner.waiting.is_empty());
         owner.next_ticket += 1;
         owner.waiting.insert(owner.next_ticket, None);
@@ -252,8 +254,8 @@ impl Owners {
     }
 
     /// Removes a ticket; returns its waker and that of the next one.
-    fn give_up_ticket(&mut self, place: usize, number: u64) -> (Option<Waker>, Option<Waker>) {
-        let waiting = &mut self.owners[place].waiting;
+    fn give_up_ticket(&mut self, index: usize, number: u64) -> (Option<Waker>, Option<Waker>) {
+        let waiting = &mut self.owners[index].waiting;
         let removed = waiting.remove(&number);
         self.waiting -= usize::from(removed.is_some() && waiting.is_empty());
         let first = waiting.first_entry().and_then(|mut first| first.get_mut().take());
@@ -276,7 +278,7 @@ impl Owners {
         while self.moving.first().is_some_and(|(clock, _)| *clock <= self.clock) {
             self.moving.pop_first();
         }
-        self.forget_gone();
+        self.forget_absent();
     }
 
     fn first_of_waiting(&self) -> Option<Duration> {
@@ -285,7 +287,7 @@ impl Owners {
     }
 }
 
-/// Time in which a core moves so many bytes.
+/// Returns the time in which a core moves this number of bytes.
 fn time_of(bytes: usize) -> Duration {
     Duration::from_micros((bytes / MOVED_BYTES_PER_MICROSECOND) as u64)
 }
@@ -296,7 +298,7 @@ impl Ticket {
         Self { owner, number }
     }
 
-    /// Returns ready when this ticket is the first one.
+    /// Polls until this ticket is the first one of its owner.
     fn poll_first(&self, context: &Context<'_>) -> Poll<()> {
         let waker = context.waker().clone();
         let (poll, _dropped_late) = OWNERS.with_borrow_mut(|owners| {
@@ -322,8 +324,8 @@ impl Drop for Ticket {
 }
 
 /// True when at most one owner has connections on this core.
-pub(crate) fn is_core_of_one() -> bool {
-    OWNERS.with_borrow(Owners::is_of_one)
+pub(crate) fn core_has_single_owner() -> bool {
+    OWNERS.with_borrow(Owners::has_single_owner)
 }
 
 /// Ends a round after the runtime has polled the sockets: the clock of the core advances.
@@ -333,7 +335,7 @@ pub(crate) fn end_round() {
     ROUND.set(ROUND.get().wrapping_add(1));
 }
 
-/// Lets the other connections of the core have their turns, and the runtime poll the sockets.
+/// Yields to the other connections of the core and lets the runtime poll the sockets.
 pub(crate) async fn yield_for_round() {
     let number = ROUND.get();
     tokio::task::yield_now().await;
@@ -405,7 +407,7 @@ mod tests {
     }
 
     /// Goal: an owner with one connection has as many turns as one with 20, and each of those has
-    /// as many as the others. Named by: 64 sessions of one host that sent Text Requests left
+    /// as many as the others. Fault: 64 sessions of one host that sent Text Requests left
     /// another host 93 requests a second of 50,000.
     #[test]
     fn owners_have_equal_turns() {
@@ -417,11 +419,11 @@ mod tests {
         }
     }
 
-    /// Goal: an owner with long turns has fewer of them, and no more of the core. Named by: logins
+    /// Goal: an owner with long turns has fewer of them, and no more of the core. Fault: logins
     /// to a target of 256 logical units (0.8 ms) from 16 addresses, each with a turn in each round,
     /// left another host 2 % of its requests.
     #[test]
-    fn long_turns_are_paid_for() {
+    fn owners_with_long_turns_have_fewer() {
         let hosts = 16;
         let mut loads: Vec<Busy> = (0..hosts).map(|host| busy(host, 4, 8 * ROUND_TIME)).collect();
         loads.push(busy(99, 1, SLICE_MIN));
@@ -436,8 +438,8 @@ mod tests {
         }
     }
 
-    /// Goal: owners that move data have as much of the core together as one that moves none. Named
-    /// by: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of its requests where
+    /// Goal: owners that move data have as much of the core together as one that moves none.
+    /// Fault: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of its requests where
     /// as many hosts that read left it 47 %.
     #[test]
     fn owners_that_move_data_share_the_time_of_one() {
@@ -457,7 +459,7 @@ mod tests {
             end_round();
         }
         OWNERS.with_borrow(|owners| {
-            assert_eq!((owners.places.len(), owners.gone.len(), owners.moving.len()), (0, 0, 0));
+            assert_eq!((owners.indices.len(), owners.absent.len(), owners.moving.len()), (0, 0, 0));
         });
     }
 
@@ -485,10 +487,10 @@ mod tests {
     }
 
     /// Goal: closing all connections after a long turn and coming back does not reset an owner's
-    /// clock. Named by: logins of 16 hosts, each over a connection of its own, had a turn in each
+    /// clock. Fault: logins of 16 hosts, each over a connection of its own, had a turn in each
     /// round.
     #[test]
-    fn an_owner_that_comes_back_is_remembered() {
+    fn reconnecting_does_not_reset_an_owners_clock() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let other = of(8);
@@ -496,48 +498,51 @@ mod tests {
             (0..4).for_each(|_| first.count(2 * ROUND_TIME, MovedBytes::default()));
             drop(first);
             let again = of(7);
-            assert!(!again.may_go_on(), "it is ahead");
+            assert!(!again.may_run(), "it is ahead");
             drop(again);
             for _ in 0..8 {
                 end_round();
             }
-            assert!(of(7).may_go_on());
+            assert!(of(7).may_run());
             drop(other);
-            assert!(is_core_of_one());
+            assert!(core_has_single_owner());
             end_round();
         });
-        assert_eq!(OWNERS.with_borrow(|owners| (owners.places.len(), owners.gone.len())), (0, 0));
+        assert_eq!(
+            OWNERS.with_borrow(|owners| (owners.indices.len(), owners.absent.len())),
+            (0, 0)
+        );
     }
 
     /// Goal: owners whose clocks are ahead do not wait when no other owner has work.
     #[test]
-    fn nobody_waits_for_nothing() {
+    fn no_owner_waits_when_all_clocks_are_ahead() {
         let (log, polls) = turns(&[busy(7, 1, AHEAD_MAX), busy(8, 1, AHEAD_MAX)], 200);
         assert!((99..=101).contains(&turns_of(&log, 7)), "{log:?}");
         assert!(polls < 5 * log.len(), "{polls} polls");
     }
 
     /// Goal: an owner that is alone on a core does not wait for rounds; with another one, or with
-    /// many connections, it does. Named by: 4 KiB reads at depth 32 had 0.89 of their rate, with
+    /// many connections, it does. Fault: 4 KiB reads at depth 32 had 0.89 of their rate, with
     /// two polls of the sockets for each turn of more than 100 us.
     #[test]
-    fn an_owner_alone_has_time() {
+    fn an_owner_alone_does_not_wait_for_rounds() {
         let mut connections: Vec<_> = (0..ALONE_CONNECTIONS_MAX).map(|_| of(7)).collect();
         connections[0].count(2 * ROUND_TIME, MovedBytes::default());
-        assert!(connections.iter().all(OwnerTurns::may_go_on));
+        assert!(connections.iter().all(OwnerTurns::may_run));
         let other = of(8);
-        assert!(!connections[0].may_go_on() && other.may_go_on());
+        assert!(!connections[0].may_run() && other.may_run());
         drop(other);
-        assert!(connections[0].may_go_on());
+        assert!(connections[0].may_run());
         connections.push(of(7));
-        assert!(!connections[0].may_go_on(), "a newcomer would wait for many");
+        assert!(!connections[0].may_run(), "a newcomer would wait for many");
     }
 
     /// Goal: connections that wait behind others of their owner are not polled until it is their
-    /// turn. Named by: 8,000 sessions of one host that had something to send; each round of a core
+    /// turn. Fault: 8,000 sessions of one host that had something to send; each round of a core
     /// polled them all, and left another host 2 % of its requests.
     #[test]
-    fn who_waits_is_left_alone() {
+    fn waiting_connections_are_not_polled() {
         let (log, polls) = turns(&[busy(7, 500, ROUND_TIME)], 2000);
         assert!(polls < 5 * log.len(), "{polls} polls");
     }
@@ -545,7 +550,7 @@ mod tests {
     /// Goal: a connection that is dropped while it waits blocks no other, and an owner without
     /// connections is forgotten.
     #[test]
-    fn a_connection_that_is_dropped_gives_its_place_up() {
+    fn a_dropped_connection_returns_its_ticket() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (one, other, third) = (of(1), of(1), of(1));
@@ -557,20 +562,20 @@ mod tests {
                 let poll = poll_fn(|context| Poll::Ready(waits.as_mut().poll(context)));
                 assert!(poll.await.is_pending());
             }
-            assert!(!third.may_go_on());
+            assert!(!third.may_run());
             drop(first);
             second.await;
-            assert!(third.may_go_on(), "the round has time left");
-            assert!(is_core_of_one());
+            assert!(third.may_run(), "the round has time left");
+            assert!(core_has_single_owner());
             let stranger = of(2);
-            assert!(!is_core_of_one());
+            assert!(!core_has_single_owner());
             drop(stranger);
-            assert!(is_core_of_one());
+            assert!(core_has_single_owner());
             drop((other, third, more));
-            assert_eq!(OWNERS.with_borrow(|owners| owners.places.len()), 1);
+            assert_eq!(OWNERS.with_borrow(|owners| owners.indices.len()), 1);
         });
         OWNERS.with_borrow(|owners| {
-            assert_eq!((owners.places.len(), owners.free.len(), owners.waiting), (0, 2, 0));
+            assert_eq!((owners.indices.len(), owners.free.len(), owners.waiting), (0, 2, 0));
         });
     }
 }

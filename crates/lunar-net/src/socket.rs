@@ -5,7 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// Greatest number of connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 /// Silence after which the kernel checks whether the peer is still alive.
 const KEEPALIVE: Duration = Duration::from_secs(60);
@@ -76,10 +76,10 @@ mod tests {
     use super::*;
 
     /// Goal: a socket that the system has connected to itself is refused, and its port is free at
-    /// once; another connection from the same address is accepted. Named by: a restarted server
+    /// once; another connection from the same address is accepted. Fault: a restarted server
     /// that found its port taken by the client that waited for it.
     #[test]
-    fn nobody_is_connected_to_itself() {
+    fn self_connections_are_refused() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let other = TcpStream::connect(address).unwrap();

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Greatest number of PDUs of a trace that wait to be read.
+/// Maximum number of PDUs of a trace that wait to be read.
 pub const TAP_PDUS_MAX: usize = 4096;
-/// Greatest number of bytes of a trace that wait to be read or are being copied.
+/// Maximum number of bytes of a trace that wait to be read or are being copied.
 pub const TAP_BYTES_MAX: usize = 8 << 20;
 
 /// Unit to which a PDU's data segment is padded.
@@ -42,21 +42,21 @@ pub struct TappedPdu {
     pub direction: Direction,
     /// Time at which it was complete, since the tap was created.
     pub at: Duration,
-    /// Bytes in this direction before it, since the connection was tapped.
+    /// Number of bytes in this direction before the PDU, since the connection was tapped.
     pub offset: u32,
-    /// Bytes in the other direction by then.
+    /// Number of bytes in the other direction at that time.
     pub other_offset: u32,
     /// Length on the wire.
     pub wire_bytes: usize,
-    /// First bytes of it, up to the limit of the tap.
+    /// First bytes of the PDU, up to the limit of the tap.
     pub bytes: Vec<u8>,
     /// Digests in force on the connection.
     pub digests: Digests,
     /// True for the first PDU of the connection.
     pub first: bool,
-    /// Number of PDUs dropped since the one before.
+    /// Number of PDUs dropped since the previous copied one.
     pub dropped_before: u64,
-    _room: Room,
+    _copied: CopiedBytes,
 }
 
 /// Receives copies of PDUs from connections.
@@ -88,22 +88,22 @@ struct Counts {
     dropped_since: AtomicU64,
 }
 
-/// Bytes taken from [`TAP_BYTES_MAX`] until dropped.
+/// Memory of a copied PDU, charged to [`TAP_BYTES_MAX`] until this is dropped.
 #[derive(Debug)]
-struct Room {
+struct CopiedBytes {
     counts: Arc<Counts>,
     bytes: usize,
 }
 
-impl Room {
+impl CopiedBytes {
     fn take(counts: &Arc<Counts>, bytes: usize) -> Option<Self> {
-        let room = Self { counts: Arc::clone(counts), bytes };
+        let charge = Self { counts: Arc::clone(counts), bytes };
         let before = counts.bytes.fetch_add(bytes, Relaxed);
-        (before.saturating_add(bytes) <= TAP_BYTES_MAX).then_some(room)
+        (before.saturating_add(bytes) <= TAP_BYTES_MAX).then_some(charge)
     }
 }
 
-impl Drop for Room {
+impl Drop for CopiedBytes {
     fn drop(&mut self) {
         self.counts.bytes.fetch_sub(self.bytes, Relaxed);
     }
@@ -174,19 +174,19 @@ pub enum TapChange {
 
 /// A PDU that is being copied.
 #[derive(Debug)]
-pub(crate) struct Copying {
+pub(crate) struct PduCopy {
     direction: Direction,
     digests: Digests,
     wire_bytes: usize,
     /// `None` if the PDU is dropped.
-    kept: Option<(Vec<u8>, Room)>,
+    kept: Option<(Vec<u8>, CopiedBytes)>,
 }
 
-impl Copying {
+impl PduCopy {
     /// Appends the next bytes of the PDU.
     pub(crate) fn add(&mut self, bytes: &[u8]) {
-        if let Some((copy, room)) = &mut self.kept {
-            let missing = room.bytes.saturating_sub(copy.len());
+        if let Some((copy, charge)) = &mut self.kept {
+            let missing = charge.bytes.saturating_sub(copy.len());
             copy.extend_from_slice(&bytes[..bytes.len().min(missing)]);
         }
     }
@@ -200,30 +200,30 @@ impl TappedConnection {
     }
 
     /// Begins a PDU of `wire_bytes`.
-    fn begin(&self, direction: Direction, wire_bytes: usize, digests: Digests) -> Copying {
+    fn begin(&self, direction: Direction, wire_bytes: usize, digests: Digests) -> PduCopy {
         let bytes = wire_bytes.min(self.tap.snap_bytes);
-        let room = Room::take(&self.tap.counts, bytes);
-        let kept = room.map(|room| (Vec::with_capacity(bytes), room));
-        Copying { direction, digests, wire_bytes, kept }
+        let charge = CopiedBytes::take(&self.tap.counts, bytes);
+        let kept = charge.map(|charge| (Vec::with_capacity(bytes), charge));
+        PduCopy { direction, digests, wire_bytes, kept }
     }
 
     /// Queues a complete PDU.
-    pub(crate) fn end(&self, copying: Copying) {
-        let Copying { direction, digests, wire_bytes, kept } = copying;
-        let (way, other) = match direction {
+    pub(crate) fn end(&self, pdu_copy: PduCopy) {
+        let PduCopy { direction, digests, wire_bytes, kept } = pdu_copy;
+        let (own_offset, other) = match direction {
             Direction::Received => (&self.received, &self.sent),
             Direction::Sent => (&self.sent, &self.received),
         };
         // Offsets wrap as those of TCP do; a dropped PDU leaves a gap.
-        let offset = way.fetch_add(wire_bytes as u32, Relaxed);
+        let offset = own_offset.fetch_add(wire_bytes as u32, Relaxed);
         let counts = &self.tap.counts;
-        let Some((bytes, room)) = kept else { return counts.drop_one() };
-        let place = match self.tap.queue.try_reserve() {
-            Ok(place) => place,
+        let Some((bytes, charge)) = kept else { return counts.drop_one() };
+        let permit = match self.tap.queue.try_reserve() {
+            Ok(permit) => permit,
             Err(TrySendError::Full(())) => return counts.drop_one(),
             Err(TrySendError::Closed(())) => return, // the reader was closed
         };
-        place.send(TappedPdu {
+        permit.send(TappedPdu {
             peer: self.peer,
             local: self.local,
             direction,
@@ -235,16 +235,16 @@ impl TappedConnection {
             digests,
             first: !self.begun.swap(true, Relaxed),
             dropped_before: counts.dropped_since.swap(0, Relaxed),
-            _room: room,
+            _copied: charge,
         });
     }
 
     /// Begins a sent PDU; `head` are the bytes before its data.
-    pub(crate) fn begin_sent(&self, head: &[u8], pdu: &Pdu, digests: Digests) -> Copying {
+    pub(crate) fn begin_sent(&self, head: &[u8], pdu: &Pdu, digests: Digests) -> PduCopy {
         let wire_bytes = head.len() + segment_bytes(pdu.data.len(), digests);
-        let mut copying = self.begin(Direction::Sent, wire_bytes, digests);
-        copying.add(head);
-        copying
+        let mut pdu_copy = self.begin(Direction::Sent, wire_bytes, digests);
+        pdu_copy.add(head);
+        pdu_copy
     }
 }
 
@@ -258,13 +258,13 @@ fn segment_bytes(data_bytes: usize, digests: Digests) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct InboundTap {
     connection: Option<Arc<TappedConnection>>,
-    copying: Option<Copying>,
+    pdu_copy: Option<PduCopy>,
 }
 
 impl InboundTap {
     /// Sets the tap, from the next PDU on.
     pub(crate) fn set(&mut self, connection: Option<Arc<TappedConnection>>) {
-        self.copying = None;
+        self.pdu_copy = None;
         self.connection = connection;
     }
 
@@ -277,9 +277,9 @@ impl InboundTap {
         encode_head(&pdu, digests, &mut head);
         let data_bytes = header.data_segment_bytes() as usize;
         let wire_bytes = head.len() + segment_bytes(data_bytes, digests);
-        let mut copying = connection.begin(Direction::Received, wire_bytes, digests);
-        copying.add(&head);
-        self.copying = Some(copying);
+        let mut pdu_copy = connection.begin(Direction::Received, wire_bytes, digests);
+        pdu_copy.add(&head);
+        self.pdu_copy = Some(pdu_copy);
         if data_bytes == 0 {
             self.end();
         }
@@ -287,15 +287,15 @@ impl InboundTap {
 
     /// Copies the bytes that follow: payload, padding, digest.
     pub(crate) fn piece(&mut self, bytes: &[u8]) {
-        if let Some(copying) = &mut self.copying {
-            copying.add(bytes);
+        if let Some(pdu_copy) = &mut self.pdu_copy {
+            pdu_copy.add(bytes);
         }
     }
 
     /// Ends the PDU.
     pub(crate) fn end(&mut self) {
-        if let (Some(connection), Some(copying)) = (&self.connection, self.copying.take()) {
-            connection.end(copying);
+        if let (Some(connection), Some(pdu_copy)) = (&self.connection, self.pdu_copy.take()) {
+            connection.end(pdu_copy);
         }
     }
 }

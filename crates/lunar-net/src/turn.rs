@@ -1,18 +1,19 @@
 //! Limits of the work that a connection does before the others of its core get their turn.
 
 use crate::outbox::Outbox;
-use crate::owner_turns::is_core_of_one;
+use crate::owner_turns::core_has_single_owner;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Bytes that are moved in one turn, sent or not; a PDU that has begun is finished.
+/// Maximum number of bytes that a connection moves in one turn, sent or not; a PDU that has begun
+/// is finished.
 pub const TURN_BYTES: usize = 1 << 20;
 
-/// Size of the pieces in which data is moved without being sent: about what fits the time of a
-/// turn.
+/// Size of the pieces in which commands move data without sending it: about as much as a core moves
+/// in a turn.
 pub const MOVED_PIECE_BYTES: usize = 256 << 10;
 
-/// Number of PDUs handled in one turn, and about the number of completions taken.
+/// Maximum number of PDUs handled in one turn, and about the maximum number of completions taken.
 pub const TURN_PDUS: usize = 64;
 
 /// Number of PDUs handled before their answers are sent, when no other connection has work on this
@@ -21,63 +22,63 @@ pub const TURN_PDUS: usize = 64;
 /// meanwhile, and one system call for the whole turn costs less.
 const BURST_PDUS: usize = 8;
 
-/// Bytes after which a burst ends too. More would not stay in the core's own cache until they are
-/// sent: data that was read would be fetched from farther away to be copied into the socket.
+/// Number of bytes of answers after which a burst ends. More bytes would leave the core's own cache
+/// before they are copied into the socket.
 const BURST_BYTES: usize = 512 << 10;
 
 thread_local! {
     /// Connection of this core that had the last turn, by the address of its outbox.
     static LAST: Cell<usize> = const { Cell::new(0) };
-    /// During a turn: bytes that commands may still move without sending them, and the begin of the
-    /// turn.
-    static LEFT: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
+    /// During a turn: the number of bytes that commands may still move without sending them, and
+    /// the begin of the turn.
+    static MOVE_BUDGET: Cell<Option<(usize, Instant)>> = const { Cell::new(None) };
     /// Bytes moved in this turn or out of turn, and not yet counted for an owner.
     static MOVED: Cell<MovedBytes> = const { Cell::new(MovedBytes::NONE) };
     /// True when the last PDU handled may have taken long.
     static IS_COSTLY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Longest time of a turn, unless one command takes longer: expensive commands would make turns
+/// Maximum time of a turn, unless one command takes longer: expensive commands would make turns
 /// long that have few bytes and PDUs. About the time of thirty small reads.
 const TURN_TIME_MAX: Duration = Duration::from_micros(100);
 
-/// Longest time of a turn when no other owner has connections on this core and no PDU was costly:
-/// longer turns cost less.
+/// Maximum time of a turn when no other owner has connections on this core and no PDU was costly:
+/// longer turns have less overhead.
 const ALONE_TIME_MAX: Duration = Duration::from_millis(1);
 
 /// Number of PDUs after which the time is checked, unless they are costly.
 const TIMED_PDUS: usize = 8;
 
-/// A turn in which commands may move [`TURN_BYTES`] that are no answer, such as data they compare.
-/// There is one at a time on a core. It ends on drop.
+/// The allowance of a turn for data that commands move without sending it, such as data that they
+/// compare: [`TURN_BYTES`]. A core has one at a time; the turn ends on drop.
 #[derive(Debug)]
-pub struct MovingTurn {
+pub struct MoveBudget {
     began: Instant,
-    has_begun_one: bool,
+    has_begun_work: bool,
 }
 
-impl MovingTurn {
+impl MoveBudget {
     /// Begins a turn.
     pub fn begin() -> Self {
         let began = Instant::now();
-        LEFT.set(Some((TURN_BYTES, began)));
-        Self { began, has_begun_one: false }
+        MOVE_BUDGET.set(Some((TURN_BYTES, began)));
+        Self { began, has_begun_work: false }
     }
 
-    /// True when the next piece of work may begin. The first one may always, however late it is:
-    /// nothing wakes the core for work that was not taken.
+    /// Returns true if the next piece of work may begin. The first piece of a turn always may, even
+    /// if the turn is late, because nothing would wake the core for it again.
     pub fn begin_next(&mut self) -> bool {
-        let is_first = !std::mem::replace(&mut self.has_begun_one, true);
+        let is_first = !std::mem::replace(&mut self.has_begun_work, true);
         is_first || !(self.has_moved_all() || self.has_lasted(TURN_TIME_MAX))
     }
 
     /// Number of bytes that commands have moved in this turn, at most [`TURN_BYTES`].
     pub fn moved_bytes(&self) -> usize {
-        LEFT.get().map_or(0, |(left, _)| TURN_BYTES - left)
+        MOVE_BUDGET.get().map_or(0, |(left, _)| TURN_BYTES - left)
     }
 
     fn has_moved_all(&self) -> bool {
-        matches!(LEFT.get(), Some((0, _)))
+        matches!(MOVE_BUDGET.get(), Some((0, _)))
     }
 
     fn has_lasted(&self, time: Duration) -> bool {
@@ -85,9 +86,9 @@ impl MovingTurn {
     }
 }
 
-impl Drop for MovingTurn {
+impl Drop for MoveBudget {
     fn drop(&mut self) {
-        LEFT.set(None);
+        MOVE_BUDGET.set(None);
     }
 }
 
@@ -104,15 +105,15 @@ impl MovedBytes {
     const NONE: Self = Self { unsent: 0, copied: 0 };
 }
 
-/// Counts bytes that a command has moved and that are no answer.
+/// Counts bytes that a command has moved without sending them.
 pub fn count_moved(bytes: usize) {
-    LEFT.set(LEFT.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
+    MOVE_BUDGET.set(MOVE_BUDGET.get().map(|(left, began)| (left.saturating_sub(bytes), began)));
     let moved = MOVED.get();
     MOVED.set(MovedBytes { unsent: moved.unsent.saturating_add(bytes), ..moved });
 }
 
-/// Counts bytes of a read or write that a core has copied at once. They end no turn, but the time
-/// of the turn counts for the owner as far as these bytes explain it.
+/// Counts bytes of a read or write that a core has copied itself. They do not end a turn, but they
+/// raise the time for which the turn may be charged to its owner.
 pub fn count_copied(bytes: usize) {
     let moved = MOVED.get();
     MOVED.set(MovedBytes { copied: moved.copied.saturating_add(bytes), ..moved });
@@ -134,10 +135,13 @@ pub fn mark_costly() {
     IS_COSTLY.set(true);
 }
 
-/// Waits for the next turn if nothing more may be moved in this one. To be called before each
-/// [`MOVED_PIECE_BYTES`].
-pub async fn may_move() {
-    while LEFT.get().is_some_and(|(left, began)| left == 0 || began.elapsed() >= TURN_TIME_MAX) {
+/// Waits for the next turn if this one has no allowance left. Commands call this before they move a
+/// piece of [`MOVED_PIECE_BYTES`].
+pub async fn wait_to_move() {
+    while MOVE_BUDGET
+        .get()
+        .is_some_and(|(left, began)| left == 0 || began.elapsed() >= TURN_TIME_MAX)
+    {
         tokio::task::yield_now().await;
     }
 }
@@ -147,14 +151,14 @@ pub async fn may_move() {
 pub(crate) struct PollBudget {
     pdus: usize,
     burst_pdus: usize,
-    /// Greatest number of PDUs in a burst.
+    /// Maximum number of PDUs in a burst.
     burst_pdus_max: usize,
     time_max: Duration,
     /// Bytes sent in earlier bursts.
     answered_bytes: usize,
     /// Bytes that waited to be sent when the burst began.
     outbox_bytes: usize,
-    moving: MovingTurn,
+    moving: MoveBudget,
 }
 
 impl PollBudget {
@@ -166,10 +170,10 @@ impl PollBudget {
             pdus: 0,
             burst_pdus: 0,
             burst_pdus_max: if is_alone { BURST_PDUS } else { TURN_PDUS },
-            time_max: if is_core_of_one() { ALONE_TIME_MAX } else { TURN_TIME_MAX },
+            time_max: if core_has_single_owner() { ALONE_TIME_MAX } else { TURN_TIME_MAX },
             answered_bytes: 0,
             outbox_bytes: out.bytes(),
-            moving: MovingTurn::begin(),
+            moving: MoveBudget::begin(),
         }
     }
 
@@ -223,7 +227,7 @@ mod tests {
     use std::task::{Context, Waker};
 
     fn may_move_now() -> bool {
-        pin!(may_move()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        pin!(wait_to_move()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// Number of PDUs in the first burst of the next turn of a connection.
@@ -240,7 +244,7 @@ mod tests {
 
     /// Goal: few large answers end a burst as many small ones do.
     #[test]
-    fn bursts_end_by_bytes_too() {
+    fn large_answers_end_a_burst() {
         let mut out = Outbox::default();
         let mut turn = PollBudget::new(&out);
         turn.count();
@@ -252,10 +256,10 @@ mod tests {
         assert!(!turn.burst_is_over(&out));
     }
 
-    /// Goal: data that is moved and not sent ends a turn as answers do. Named by: VERIFY of 8 MiB
+    /// Goal: data that is moved and not sent ends a turn as answers do. Fault: VERIFY of 8 MiB
     /// counted as one PDU; one initiator with 64 sessions left another one half a request a second.
     #[test]
-    fn what_is_moved_ends_a_turn() {
+    fn moved_bytes_end_a_turn() {
         let out = Outbox::default();
         count_moved(TURN_BYTES);
         let mut turn = PollBudget::new(&out);
@@ -267,26 +271,26 @@ mod tests {
         assert!(turn.is_over(&out) && !may_move_now());
         drop(turn);
         assert!(may_move_now(), "outside of turns all may be moved");
-        LEFT.set(Some((TURN_BYTES, Instant::now() - TURN_TIME_MAX)));
+        MOVE_BUDGET.set(Some((TURN_BYTES, Instant::now() - TURN_TIME_MAX)));
         assert!(!may_move_now(), "the time of the turn is over");
-        LEFT.set(None);
+        MOVE_BUDGET.set(None);
     }
 
     /// Fault: a core that lost the processor as it began a turn took no work in it, and was not
     /// woken for it again: commands with a permit waited for up to 4 s for the next event.
     #[test]
     fn a_turn_begins_one_piece_of_work_at_least() {
-        let mut late = MovingTurn::begin();
+        let mut late = MoveBudget::begin();
         late.began -= 2 * TURN_TIME_MAX;
         assert!(late.begin_next());
         assert!(!late.begin_next());
         drop(late);
-        let mut moves_all = MovingTurn::begin();
+        let mut moves_all = MoveBudget::begin();
         count_moved(TURN_BYTES);
         assert!(moves_all.begin_next());
         assert!(!moves_all.begin_next());
         drop(moves_all);
-        let mut in_time = MovingTurn::begin();
+        let mut in_time = MoveBudget::begin();
         in_time.began += Duration::from_secs(60);
         assert!(in_time.begin_next() && in_time.begin_next());
     }
@@ -304,10 +308,10 @@ mod tests {
         assert!(turn.is_over(&out));
     }
 
-    /// Goal: one costly PDU ends a turn when the time is over. Named by: eight Text Requests of 275
+    /// Goal: one costly PDU ends a turn when the time is over. Fault: eight Text Requests of 275
     /// us each in a turn; with 64 such connections a normal one had 93 requests a second.
     #[test]
-    fn time_is_looked_at_behind_costly_pdus() {
+    fn time_is_checked_after_costly_pdus() {
         let out = Outbox::default();
         let mut turn = PollBudget::new(&out);
         turn.moving.began -= TURN_TIME_MAX;
@@ -320,10 +324,10 @@ mod tests {
     }
 
     /// Goal: a turn of plain requests is not cut short when no other owner has work; one with a
-    /// costly request is. Named by: a busy machine ended each fifth turn of 4 KiB writes in the
+    /// costly request is. Fault: a busy machine ended each fifth turn of 4 KiB writes in the
     /// middle of the data it had received.
     #[test]
-    fn turns_are_longer_where_nobody_else_works() {
+    fn turns_are_longer_without_other_owners() {
         let out = Outbox::default();
         let time_max = |is_costly: bool| {
             let mut turn = PollBudget::new(&out);
@@ -345,7 +349,7 @@ mod tests {
     /// Goal: a connection alone on its core sends in short bursts; with others it sends once a
     /// turn.
     #[test]
-    fn bursts_are_short_where_nobody_else_works() {
+    fn bursts_are_short_without_other_connections() {
         let (one, other) = (Outbox::default(), Outbox::default());
         burst(&one);
         assert_eq!([burst(&one), burst(&one)], [BURST_PDUS; 2]);

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 const VALUES: usize = 9;
 /// Memory of data that was received and not read.
 const RMEM_ALLOC: usize = 0;
-/// Greatest size of the receive buffer.
+/// Maximum size of the receive buffer.
 const RCVBUF: usize = 1;
 /// Memory of data that is not sent or not acknowledged.
 const WMEM_QUEUED: usize = 5;

@@ -220,13 +220,14 @@ impl Announcements {
         self.waiting.push_back(Announcement { time: self.last, attention, audience });
     }
 
-    /// Returns the announcements after `heard` to a nexus that logged in at `logged_in`.
+    /// Returns the announcements after `received_until` to a nexus that logged in at `logged_in`.
     pub(crate) fn after(
         &self,
-        heard: LogicalTime,
+        received_until: LogicalTime,
         logged_in: LogicalTime,
     ) -> impl Iterator<Item = Attention> {
-        let first = self.waiting.partition_point(|announcement| announcement.time <= heard);
+        let first =
+            self.waiting.partition_point(|announcement| announcement.time <= received_until);
         let unheard = self.waiting.range(first..);
         unheard.filter(move |its| its.audience.includes(logged_in)).map(|its| its.attention)
     }
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn each_waits_once_and_in_order() {
+    fn each_attention_is_queued_once_and_in_order() {
         let mut queue = AttentionQueue::new();
         queue.establish(Attention::RESERVATIONS_RELEASED);
         queue.establish(Attention::MODE_PARAMETERS_CHANGED);
@@ -257,7 +258,7 @@ mod tests {
 
     /// A reset replaces earlier conditions; later ones are reported after it.
     #[test]
-    fn a_reset_replaces_what_was_before() {
+    fn a_reset_replaces_earlier_attentions() {
         let mut queue = AttentionQueue::new();
         queue.establish(Attention::MODE_PARAMETERS_CHANGED);
         queue.establish(Attention::NEXUS_LOSS);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn one_kind_is_cleared() {
+    fn clearing_removes_one_kind_of_attention() {
         let mut queue = AttentionQueue::new();
         queue.establish(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
         queue.establish(Attention::NEXUS_LOSS);
@@ -297,7 +298,7 @@ mod tests {
         /// end as one whose queue received each at once; except that a repeated reset implies those
         /// in between.
         #[test]
-        fn announcements_are_heard_late(
+        fn late_attachment_reports_the_same_attentions(
             codes in prop::collection::vec((0_usize..6, any::<bool>(), any::<bool>()), 0..40),
         ) {
             const KINDS: [Attention; 6] = [
@@ -309,21 +310,23 @@ mod tests {
                 Attention::INQUIRY_DATA_HAS_CHANGED,
             ];
             let mut announcements = Announcements::default();
-            let (mut at_once, mut late, mut heard) =
+            let (mut at_once, mut late, mut received_until) =
                 (AttentionQueue::new(), AttentionQueue::new(), LogicalTime::next());
-            let begun = heard;
-            let mut hear = |announcements: &Announcements, late: &mut AttentionQueue| {
-                announcements.after(heard, begun).for_each(|attention| late.establish(attention));
-                heard = announcements.last();
+            let login_time = received_until;
+            let mut receive = |announcements: &Announcements, late: &mut AttentionQueue| {
+                for attention in announcements.after(received_until, login_time) {
+                    late.establish(attention);
+                }
+                received_until = announcements.last();
             };
             for (kind, looks, takes) in codes {
                 at_once.establish(KINDS[kind]);
                 announcements.add(KINDS[kind], Audience::All);
                 if looks {
-                    hear(&announcements, &mut late);
+                    receive(&announcements, &mut late);
                 }
                 if takes {
-                    hear(&announcements, &mut late);
+                    receive(&announcements, &mut late);
                     // The unit may choose the order: SAM-5 §5.14.
                     let taken = late.peek();
                     for queue in [&mut late, &mut at_once] {
@@ -336,12 +339,14 @@ mod tests {
                     }
                 }
             }
-            hear(&announcements, &mut late);
+            receive(&announcements, &mut late);
             let (late, at_once) = (drain(&mut late), drain(&mut at_once));
-            prop_assert!(late.iter().all(|told| at_once.contains(told)), "{:?}", late);
-            let has_reset = late.iter().any(|told| told.precedence() > 0);
-            let told = |one: &Attention| late.contains(one) || has_reset && one.precedence() == 0;
-            prop_assert!(at_once.iter().all(told), "{:?} of {:?}", late, at_once);
+            prop_assert!(late.iter().all(|reported| at_once.contains(reported)), "{:?}", late);
+            let has_reset = late.iter().any(|reported| reported.precedence() > 0);
+            let is_covered = |one: &Attention| {
+                late.contains(one) || has_reset && one.precedence() == 0
+            };
+            prop_assert!(at_once.iter().all(is_covered), "{:?} of {:?}", late, at_once);
         }
     }
 
@@ -349,10 +354,10 @@ mod tests {
     #[test]
     fn announcements_are_bounded() {
         let mut announcements = Announcements::default();
-        let begun = LogicalTime::next();
+        let login_time = LogicalTime::next();
         announcements.add(Attention::POWER_ON_RESET, Audience::All);
         (0..1000).for_each(|code| announcements.add(Attention(0x8000 + code), Audience::All));
-        let left: Vec<_> = announcements.after(begun, begun).collect();
+        let left: Vec<_> = announcements.after(login_time, login_time).collect();
         assert_eq!(left.len(), ATTENTIONS_MAX);
         assert_eq!((left[0], left[15]), (Attention::POWER_ON_RESET, Attention(0x8000 + 999)));
     }
@@ -360,20 +365,20 @@ mod tests {
     /// Goal: an announcement for nexuses that existed at some time reaches exactly these, and
     /// removes nothing that was announced to all.
     #[test]
-    fn an_announcement_may_be_for_those_who_were_there() {
+    fn an_announcement_reaches_only_earlier_logins() {
         const KIND: Attention = Attention::MEDIUM_MAY_HAVE_CHANGED;
         let mut announcements = Announcements::default();
         let [early, between, late] = [(); 3].map(|()| LogicalTime::next());
-        let heard = |announcements: &Announcements, logged_in| {
+        let received = |announcements: &Announcements, logged_in| {
             announcements.after(logged_in, logged_in).collect::<Vec<_>>()
         };
         announcements.add(KIND, Audience::LoggedInBefore(between));
-        assert_eq!(heard(&announcements, early), [KIND]);
-        assert_eq!(heard(&announcements, between), []);
+        assert_eq!(received(&announcements, early), [KIND]);
+        assert_eq!(received(&announcements, between), []);
         announcements.add(KIND, Audience::All);
         announcements.add(KIND, Audience::LoggedInBefore(late));
-        assert_eq!(heard(&announcements, between), [KIND, KIND]);
-        assert_eq!(heard(&announcements, late), [KIND]);
+        assert_eq!(received(&announcements, between), [KIND, KIND]);
+        assert_eq!(received(&announcements, late), [KIND]);
         announcements.add(KIND, Audience::All);
         assert_eq!(announcements.waiting.len(), 1);
     }

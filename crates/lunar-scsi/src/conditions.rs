@@ -26,14 +26,14 @@ pub(crate) struct Conditions {
     pub(crate) operations: Operations,
 }
 
-/// A value and the number of its mutable borrows, so that every change is counted.
+/// A value whose changes are counted: each mutable borrow increments the revision.
 #[derive(Debug)]
-pub(crate) struct Revised<T> {
+pub(crate) struct ChangeCounted<T> {
     value: T,
     revision: u64,
 }
 
-impl<T> Revised<T> {
+impl<T> ChangeCounted<T> {
     pub(crate) fn new(value: T) -> Self {
         Self { value, revision: 0 }
     }
@@ -49,7 +49,7 @@ impl<T> Revised<T> {
     }
 }
 
-impl<T> Deref for Revised<T> {
+impl<T> Deref for ChangeCounted<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -57,7 +57,7 @@ impl<T> Deref for Revised<T> {
     }
 }
 
-impl<T> DerefMut for Revised<T> {
+impl<T> DerefMut for ChangeCounted<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.revision += 1;
         &mut self.value

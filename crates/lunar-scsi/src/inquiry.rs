@@ -169,18 +169,22 @@ mod tests {
     }
 
     #[test]
-    fn no_unit_says_so() {
+    fn inquiry_of_a_lun_without_a_unit() {
         let data = standard_of_no_unit(0);
         assert_eq!(data[..8], [0x7f, 0, 6, 0x12, 91, 0, 0, 2]);
         assert_eq!(data[64..66], [0x09, 0x60]);
         assert_eq!(standard_of_no_unit(31)[64..66], [0x09, 0x7f]);
-        assert_eq!(standard_of_no_unit(255)[64..66], [0x09, 0x7f], "others' numbers follow");
+        assert_eq!(
+            standard_of_no_unit(255)[64..66],
+            [0x09, 0x7f],
+            "the next numbers belong to other standards"
+        );
     }
 
     /// Goal: every allocation length truncates, and none changes the length fields inside.
     /// Method: all lengths up to past the end, standard data and one page.
     #[test]
-    fn allocation_length_cuts() {
+    fn allocation_length_truncates() {
         for (vital, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
                 let request = InquiryRequest { vital, page, allocation_bytes };
@@ -197,7 +201,7 @@ mod tests {
     /// Goal: a page code without EVPD is refused with a pointer to its byte. Method: all page
     /// codes.
     #[test]
-    fn pages_want_evpd() {
+    fn a_page_code_without_evpd_is_refused() {
         for page in 1..=255 {
             let request = InquiryRequest { vital: false, page, allocation_bytes: 255 };
             let refused = reply(&options(), &Context::new(&[], &port()), request);

@@ -228,7 +228,7 @@ mod tests {
 
     /// Goal: both lists contain exactly the existing pages. Method: request every page and subpage.
     #[test]
-    fn what_is_listed_is_there() {
+    fn lists_contain_exactly_the_existing_pages() {
         let threshold = crate::unit::Threshold { set_exponent: 11, available_sets: 1 };
         let options = UnitOptions { threshold: Some(threshold), ..options() };
         let ports = [port()];
@@ -237,8 +237,8 @@ mod tests {
         let (mut pages, mut subpages) = (Vec::new(), Vec::new());
         for code in 0..0x40 {
             for subpage in 0..=255 {
-                let asked = LogRequest { page: code, subpage, ..CUMULATIVE };
-                if let Ok(data) = page(&source, asked) {
+                let request = LogRequest { page: code, subpage, ..CUMULATIVE };
+                if let Ok(data) = page(&source, request) {
                     assert_eq!((data[0] & 0x3f, data[1]), (code, subpage));
                     assert_eq!(data[0] & 0x40 != 0, subpage != 0);
                     assert_eq!(usize::from(data[2]) * 256 + usize::from(data[3]) + 4, data.len());
@@ -254,10 +254,10 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_not_there_is_pointed_at() {
+    fn an_unsupported_page_is_refused_with_a_field_pointer() {
         let (options, ports) = (options(), [port()]);
         let source = LogSource { options: &options, ports: &ports, resources: None };
-        let refused = |asked| page(&source, asked).unwrap_err();
+        let refused = |request| page(&source, request).unwrap_err();
         let wrong = LogRequest { page: 0x0d, ..CUMULATIVE };
         assert_eq!(refused(wrong), Sense::invalid_field_in_cdb(2, Some(5)));
         let wrong = LogRequest { page: 0x18, subpage: 1, ..CUMULATIVE };
@@ -275,16 +275,17 @@ mod tests {
         ports[0].relative_id = 2;
         ports[1].relative_id = 0x0105;
         let source = LogSource { options: &options, ports: &ports, resources: None };
-        let asked = |parameter_pointer| LogRequest { page: 0x18, parameter_pointer, ..CUMULATIVE };
+        let request =
+            |parameter_pointer| LogRequest { page: 0x18, parameter_pointer, ..CUMULATIVE };
         let second = [1, 5, 3, 4, 5, 0, 0, 0];
         let both = [&[0x98, 0, 0, 16, 0, 2, 3, 4, 5, 0, 0, 0][..], &second].concat();
         for pointer in 0..=2 {
-            assert_eq!(page(&source, asked(pointer)).unwrap(), both);
+            assert_eq!(page(&source, request(pointer)).unwrap(), both);
         }
         for pointer in [3, 0x0105] {
-            assert_eq!(page(&source, asked(pointer)).unwrap()[4..], second);
+            assert_eq!(page(&source, request(pointer)).unwrap()[4..], second);
         }
-        let sense = page(&source, asked(0x0106)).unwrap_err();
+        let sense = page(&source, request(0x0106)).unwrap_err();
         assert_eq!(sense, Sense::invalid_field_in_cdb(5, None));
     }
 }

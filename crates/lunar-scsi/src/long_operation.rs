@@ -360,7 +360,7 @@ mod tests {
 
     /// Goal: an operation that could not begin leaves an earlier failure unchanged.
     #[test]
-    fn what_was_withdrawn_never_was() {
+    fn a_withdrawn_operation_leaves_the_earlier_failure() {
         let mut operations = Operations::default();
         operations.begin(erase(true), BY);
         operations.fail();
@@ -378,7 +378,7 @@ mod tests {
 
     /// Goal: the result is saved only when all blocks are done, and reported only when it is saved.
     #[test]
-    fn done_is_saved_before_it_is_told() {
+    fn a_result_is_saved_before_it_is_reported() {
         let mut operations = Operations::default();
         assert!(operations.encode().is_empty());
         operations.begin(erase(false), BY);

@@ -150,17 +150,19 @@ impl ModePages {
         if !PAGES.iter().any(|page| of_code(&page)) {
             return Err(Sense::invalid_field_in_cdb(2, Some(5)));
         }
-        let asked = |page: &&Page| {
+        let is_requested = |page: &&Page| {
             of_code(page) && (request.subpage == ALL_SUBPAGES || page.subpage == request.subpage)
         };
-        if !PAGES.iter().any(|page| asked(&page)) || (all && !matches!(request.subpage, 0 | 0xff)) {
+        if !PAGES.iter().any(|page| is_requested(&page))
+            || (all && !matches!(request.subpage, 0 | 0xff))
+        {
             return Err(Sense::invalid_field_in_cdb(3, None));
         }
         if request.page_control == SAVED {
             return Err(Sense::SAVING_PARAMETERS_NOT_SUPPORTED);
         }
         let mut data = Vec::new();
-        for page in PAGES.iter().filter(asked) {
+        for page in PAGES.iter().filter(is_requested) {
             let body = match request.page_control {
                 CHANGEABLE => page.mask(options, (page.current)(self, options).len()),
                 DEFAULT => (page.current)(&Self::default(), options),

@@ -1,4 +1,4 @@
-//! Task management that a unit carries out itself for one nexus: the loss of an I_T nexus by I_T
+//! Task management functions of a unit for one nexus: the loss of an I_T nexus by I_T
 //! NEXUS RESET, and QUERY ASYNCHRONOUS EVENT. SAM-5 §6.3.4, §7.
 
 use crate::attention::{Attention, AttentionQueue, ByNexus};
@@ -20,35 +20,36 @@ const SHARES: Shares = Shares { of_all: LOST_NEXUSES_MAX, of_initiator: 32, of_o
 #[derive(Debug, Default)]
 pub(crate) struct LostNexuses {
     /// Lost nexuses, oldest first.
-    waiting: VecDeque<(Arc<ItNexus>, AttentionQueue)>,
+    lost: VecDeque<(Arc<ItNexus>, AttentionQueue)>,
 }
 
 impl LostNexuses {
     pub(crate) fn remember(&mut self, ports: Arc<ItNexus>, attentions: AttentionQueue) {
-        self.waiting.retain(|(known, _)| *known != ports);
-        let taken = self.waiting.iter().map(|(known, _)| known.owner());
-        if let Some(at) = SHARES.displaced(taken, ports.owner()) {
-            self.waiting.remove(at);
+        self.lost.retain(|(known, _)| *known != ports);
+        let owners = self.lost.iter().map(|(known, _)| known.owner());
+        if let Some(at) = SHARES.displaced(owners, ports.owner()) {
+            self.lost.remove(at);
         }
-        self.waiting.push_back((ports, attentions));
+        self.lost.push_back((ports, attentions));
     }
 
-    /// Takes the unit attentions up to now of a lost nexus that returns.
-    pub(crate) fn find_again(&mut self, ports: &ItNexus) -> Option<AttentionQueue> {
-        let at = self.waiting.iter().position(|(known, _)| **known == *ports)?;
-        self.waiting.remove(at).map(|(_, attentions)| attentions)
+    /// Removes the lost nexus between these ports, because it returns; returns its pending unit
+    /// attentions.
+    pub(crate) fn take(&mut self, ports: &ItNexus) -> Option<AttentionQueue> {
+        let at = self.lost.iter().position(|(known, _)| **known == *ports)?;
+        self.lost.remove(at).map(|(_, attentions)| attentions)
     }
 
     /// Establishes a unit attention for all lost nexuses.
     pub(crate) fn establish(&mut self, attention: Attention) {
-        for (_, attentions) in &mut self.waiting {
+        for (_, attentions) in &mut self.lost {
             attentions.establish(attention);
         }
     }
 
     /// Establishes for each lost nexus the unit attentions that concern it.
     pub(crate) fn establish_each(&mut self, by_nexus: &ByNexus<ItNexus>) {
-        for (ports, attentions) in &mut self.waiting {
+        for (ports, attentions) in &mut self.lost {
             for attention in by_nexus.of(ports) {
                 attentions.establish(attention);
             }
@@ -72,8 +73,8 @@ impl BlockUnit {
     /// QUERY ASYNCHRONOUS EVENT: the Additional Response Information of SAM-5 §7 for the next unit
     /// attention of this nexus, which stays pending. `None`: none is pending.
     ///
-    /// Byte 0: number of pending ones in bits 5 and 4 (1 for one, 2 for more) and the sense key in
-    /// the low four bits; then the additional sense code and its qualifier.
+    /// Byte 0 contains UADE DEPTH in bits 5 and 4 (1 if one is pending, 2 for more) and the sense
+    /// key in the low four bits; the additional sense code and its qualifier follow.
     pub fn pending_event(&mut self, nexus: NexusId) -> Option<[u8; 3]> {
         const ONE: u8 = 0x10;
         const SEVERAL: u8 = 0x20;

@@ -31,18 +31,18 @@ pub(crate) struct Nexus {
     attentions: AttentionQueue,
     logged_in: LogicalTime,
     /// Time of the last announcement that is in the queue or does not concern this nexus.
-    heard: LogicalTime,
+    received_until: LogicalTime,
     /// True after I_T NEXUS RESET: the initiator is informed when it returns.
     pub(crate) is_lost: bool,
 }
 
 impl Nexus {
-    fn hear(&mut self, announcements: &Announcements) {
-        if self.heard != announcements.last() {
-            for attention in announcements.after(self.heard, self.logged_in) {
+    fn receive(&mut self, announcements: &Announcements) {
+        if self.received_until != announcements.last() {
+            for attention in announcements.after(self.received_until, self.logged_in) {
                 self.attentions.establish(attention);
             }
-            self.heard = announcements.last();
+            self.received_until = announcements.last();
         }
     }
 }
@@ -57,8 +57,8 @@ impl Nexuses {
         logged_in: LogicalTime,
     ) {
         self.by_ports.insert(Arc::clone(&ports), id);
-        let (attentions, heard) = (AttentionQueue::new(), logged_in);
-        let nexus = Nexus { ports, rights, attentions, logged_in, heard, is_lost: false };
+        let (attentions, received_until) = (AttentionQueue::new(), logged_in);
+        let nexus = Nexus { ports, rights, attentions, logged_in, received_until, is_lost: false };
         self.nexuses.insert(id, nexus);
     }
 
@@ -74,7 +74,7 @@ impl Nexuses {
     pub(crate) fn set_attentions(&mut self, id: NexusId, attentions: AttentionQueue) {
         if let Some(nexus) = self.nexuses.get_mut(&id) {
             nexus.attentions = attentions;
-            nexus.heard = self.announcements.last();
+            nexus.received_until = self.announcements.last();
         }
     }
 
@@ -86,7 +86,7 @@ impl Nexuses {
         }
         self.preventing.remove(&id);
         self.buffers.remove(&id);
-        nexus.hear(&self.announcements);
+        nexus.receive(&self.announcements);
         let attentions = core::mem::take(&mut nexus.attentions);
         Some((nexus, attentions))
     }
@@ -120,7 +120,7 @@ impl Nexuses {
     /// The pending unit attentions of a nexus.
     pub(crate) fn attentions(&mut self, id: NexusId) -> Option<&mut AttentionQueue> {
         let nexus = self.nexuses.get_mut(&id)?;
-        nexus.hear(&self.announcements);
+        nexus.receive(&self.announcements);
         Some(&mut nexus.attentions)
     }
 
@@ -133,11 +133,11 @@ impl Nexuses {
     ) {
         let mut except = except.and_then(|id| self.nexuses.get_mut(&id));
         if let Some(nexus) = &mut except {
-            nexus.hear(&self.announcements);
+            nexus.receive(&self.announcements);
         }
         self.announcements.add(attention, audience);
         if let Some(nexus) = except {
-            nexus.heard = self.announcements.last();
+            nexus.received_until = self.announcements.last();
         }
     }
 
@@ -209,19 +209,19 @@ mod tests {
     /// Fault: 16 sessions with MODE SELECT at a unit that 6,000 sessions saw, each a loop of
     /// half a millisecond, left another host 12 % of its requests.
     #[test]
-    fn an_announcement_walks_over_no_nexus() {
+    fn an_announcement_does_not_visit_each_nexus() {
         let mut nexuses = many();
         for _ in 0..100 {
             let changed = Attention::MODE_PARAMETERS_CHANGED;
             nexuses.announce(changed, Audience::All, Some(NexusId(7)));
         }
-        let is_touched = |nexus: &&Nexus| nexus.heard != nexus.logged_in;
+        let is_touched = |nexus: &&Nexus| nexus.received_until != nexus.logged_in;
         let touched = nexuses.nexuses.values().filter(is_touched).count();
         assert_eq!(touched, 1);
         for number in 0..NEXUSES {
             let waiting = nexuses.attentions(NexusId(number)).unwrap();
-            let told = (number != 7).then_some(Attention::MODE_PARAMETERS_CHANGED);
-            assert_eq!((waiting.take(), waiting.take()), (told, None));
+            let expected = (number != 7).then_some(Attention::MODE_PARAMETERS_CHANGED);
+            assert_eq!((waiting.take(), waiting.take()), (expected, None));
         }
     }
 

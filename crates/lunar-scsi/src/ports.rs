@@ -38,19 +38,19 @@ impl AccessState {
 /// them, and again after a restart.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortGroups {
-    /// States that were set; the keys are configured tags, so they are few.
-    set: BTreeMap<u16, AccessState>,
+    /// States set by SET TARGET PORT GROUPS, by portal group tag: at most one for each port.
+    states: BTreeMap<u16, AccessState>,
 }
 
 impl PortGroups {
     /// The access state of the group with this tag.
     pub fn state(&self, group: u16) -> AccessState {
-        self.set.get(&group).copied().unwrap_or(AccessState::ACTIVE_OPTIMIZED)
+        self.states.get(&group).copied().unwrap_or(AccessState::ACTIVE_OPTIMIZED)
     }
 
-    /// The cause of this state.
+    /// The cause of the last state change of this group.
     pub fn status_code(&self, group: u16) -> StatusCode {
-        if self.set.contains_key(&group) {
+        if self.states.contains_key(&group) {
             StatusCode::SET_TARGET_PORT_GROUPS
         } else {
             StatusCode::NONE
@@ -64,7 +64,7 @@ impl PortGroups {
 
     /// Sets a group's state.
     pub fn set(&mut self, group: u16, state: AccessState) {
-        self.set.insert(group, state);
+        self.states.insert(group, state);
     }
 
     /// Checks whether a command may be received on a port of this group. SPC-4 §5.15.2.4 lists the
@@ -136,7 +136,7 @@ mod tests {
     /// Goal: exactly the commands that the standard lists pass, as far as the table has them.
     /// Method: every operation code with every service action or mode, in each state.
     #[test]
-    fn what_passes_in_which_state() {
+    fn each_state_allows_exactly_the_listed_commands() {
         let always = [0x03, 0x12, 0xa0];
         let standby = [0x15, 0x55, 0x1a, 0x5a, 0x4c, 0x4d, 0x1c, 0x1d, 0x5e, 0x5f];
         for state in [0, 1, 2, 3].map(AccessState) {
@@ -149,9 +149,9 @@ mod tests {
                     let exact = matches!((opcode, low), (0xa3 | 0xa4 | 0x3b | 0x3c, 0x0a));
                     let passes = match state {
                         AccessState::STANDBY => {
-                            exact || always.contains(&opcode) || standby.contains(&opcode)
+                            is_listed || always.contains(&opcode) || standby.contains(&opcode)
                         }
-                        AccessState::UNAVAILABLE => exact || always.contains(&opcode),
+                        AccessState::UNAVAILABLE => is_listed || always.contains(&opcode),
                         _ => true,
                     };
                     let checked = groups.check(1, command.ports, &cdb);

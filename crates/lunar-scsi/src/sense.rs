@@ -515,7 +515,7 @@ mod tests {
     /// Goal: a field pointer is only encoded with ILLEGAL REQUEST, and its bit number has three
     /// bits.
     #[test]
-    fn field_pointers_where_they_belong() {
+    fn field_pointers_need_illegal_request() {
         let field = FieldPointer { in_cdb: true, byte: 1, bit: Some(0xff) };
         let elsewhere = Sense::UNRECOVERED_READ_ERROR.with_field(field);
         for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
@@ -531,7 +531,7 @@ mod tests {
     /// Goal: with NOT READY and NO SENSE the same bytes are a progress indication.
     /// SPC-4 §4.5.2.4.4.
     #[test]
-    fn progress_where_it_belongs() {
+    fn progress_needs_not_ready_or_no_sense() {
         let fixed = Sense::SANITIZE_IN_PROGRESS.with_progress(0x8001).encode(SenseFormat::Fixed);
         assert_eq!(fixed, [0x70, 0, 2, 0, 0, 0, 0, 10, 0, 0, 0, 0, 4, 0x1b, 0, 0x80, 0x80, 1]);
         for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn people_can_read_it() {
+    fn display_names_sense_code_and_field() {
         let sense = Sense::invalid_field_in_cdb(2, Some(5));
         let text = "ILLEGAL_REQUEST 24h/00h (INVALID_FIELD_IN_CDB), CDB byte 2 bit 5";
         assert_eq!(alloc::format!("{sense}"), text);
@@ -570,7 +570,7 @@ mod tests {
 
     /// Goal: bytes beyond ADDITIONAL SENSE LENGTH are not read.
     #[test]
-    fn additional_length_cuts() {
+    fn bytes_beyond_additional_sense_length_are_ignored() {
         let mut bytes = Sense::invalid_field_in_cdb(1, None).encode(SenseFormat::Fixed);
         bytes[7] = 6;
         assert_eq!(Sense::decode(&bytes), Some(Sense::INVALID_FIELD_IN_CDB));
@@ -595,7 +595,7 @@ mod tests {
 
         /// Goal: encoding and decoding lose nothing. Method: encode, decode, compare, both formats.
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn sense_round_trips(
             code in any::<u16>(), information in proptest::option::of(any::<u32>()),
             byte in any::<u16>(), bit in proptest::option::of(0_u8..8), in_cdb in any::<bool>(),
         ) {

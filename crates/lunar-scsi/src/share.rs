@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_its_share() {
+    fn entries_of_one_name_are_limited() {
         let taken = [proven("a"), proven("a"), proven("b")];
         assert!(!admits(&taken, proven("a")));
         assert!(admits(&taken, proven("b")));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_has_its_share_whatever_its_names() {
+    fn entries_of_one_origin_are_limited_for_all_its_names() {
         let taken = ["a", "b", "c", "d"].map(|name| claimed(name, 1));
         assert!(!admits(&taken, claimed("e", 1)));
         assert!(admits(&taken, claimed("e", 2)));
@@ -118,7 +118,7 @@ mod tests {
     /// Goal: claiming a name takes nothing from the initiator that proves it, nor from one that
     /// claims it from another origin; entries without an origin count for every claim of the name.
     #[test]
-    fn a_name_is_not_used_up_by_claiming_it() {
+    fn unproven_entries_do_not_count_for_the_proven_name() {
         let taken = [claimed("a", 1), claimed("a", 1)];
         assert!(admits(&taken, proven("a")));
         assert!(admits(&taken, claimed("a", 2)));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_its_share_displaces_its_own_oldest() {
+    fn an_owner_at_its_limit_displaces_its_own_oldest() {
         let displaced = |taken: &[Owner<'_>], owner| {
             SHARES.displaced(taken.iter().copied(), owner) //
         };

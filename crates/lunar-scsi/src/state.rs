@@ -19,7 +19,7 @@ pub struct StateError(pub &'static str);
 const FOREIGN: StateError = StateError("this is not the state of a logical unit");
 const DAMAGED: StateError = StateError("the state is damaged: its checksum does not match");
 const LATER: StateError = StateError("the state was written by a later version");
-const LIST: StateError = StateError("the state contradicts itself: a section is cut short");
+const TRUNCATED: StateError = StateError("the state contradicts itself: a section is cut short");
 
 lunar_wire::wire_enum! {
     /// The contents of a section.
@@ -62,9 +62,9 @@ pub(crate) fn decode(state: &[u8]) -> Result<Vec<(SectionKind, &[u8])>, StateErr
     let mut sections = Vec::new();
     let mut rest = &body[HEAD_BYTES..];
     while !rest.is_empty() {
-        let (head, after) = rest.split_at_checked(SECTION_HEAD_BYTES).ok_or(LIST)?;
+        let (head, after) = rest.split_at_checked(SECTION_HEAD_BYTES).ok_or(TRUNCATED)?;
         let bytes = usize::try_from(u32::get(&head[2..])).unwrap_or(usize::MAX);
-        let (section, after) = after.split_at_checked(bytes).ok_or(LIST)?;
+        let (section, after) = after.split_at_checked(bytes).ok_or(TRUNCATED)?;
         sections.push((SectionKind(u16::get(&head[..2])), section));
         rest = after;
     }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_come_back() {
+    fn sections_round_trip() {
         let state = example();
         let sections: [(SectionKind, &[u8]); 2] =
             [(SectionKind(9), &[1, 2, 3]), (SectionKind::RESERVATIONS, &[])];
@@ -90,7 +90,7 @@ mod tests {
 
     /// Goal: all damage is detected. Method: flip each bit, cut at each byte.
     #[test]
-    fn damage_is_noticed() {
+    fn damaged_state_is_detected() {
         let whole = example();
         for at in 0..whole.len() {
             assert!(decode(&whole[..at]).is_err(), "cut at {at}");
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_says_so() {
+    fn a_later_version_is_reported_as_such() {
         let mut body = example();
         body.truncate(body.len() - CRC_BYTES);
         body[9] = 2;

@@ -49,12 +49,12 @@ impl Resources {
 
 /// The last measured space, and whether the threshold was reported.
 #[derive(Debug, Default)]
-pub(crate) struct RoomWatch {
+pub(crate) struct FreeSpaceMonitor {
     resources: Option<Resources>,
     reached: bool,
 }
 
-impl RoomWatch {
+impl FreeSpaceMonitor {
     pub(crate) fn resources(&self) -> Option<Resources> {
         self.resources
     }
@@ -99,29 +99,29 @@ mod tests {
 
     /// Goal: one report per crossing, half a set below the count; armed again half a set above it.
     #[test]
-    fn a_threshold_is_told_once_for_each_crossing() {
-        let mut watch = RoomWatch::default();
-        let mut tell = |bytes| watch.observe(available(bytes), SET, Some(10));
-        assert!(!tell(10 * SET + SET / 2));
-        assert!(!tell(10 * SET - SET / 2 + 1), "inside the range");
-        assert!(tell(10 * SET - SET / 2));
-        assert!(!tell(SET));
-        assert!(!tell(10 * SET + SET / 2 - 1), "not armed yet");
-        assert!(!tell(0));
-        assert!(!tell(0));
-        assert!(!tell(10 * SET + SET / 2), "armed");
-        assert!(tell(0));
+    fn a_threshold_is_reported_once_per_crossing() {
+        let mut watch = FreeSpaceMonitor::default();
+        let mut is_reported = |bytes| watch.observe(available(bytes), SET, Some(10));
+        assert!(!is_reported(10 * SET + SET / 2));
+        assert!(!is_reported(10 * SET - SET / 2 + 1), "inside the range");
+        assert!(is_reported(10 * SET - SET / 2));
+        assert!(!is_reported(SET));
+        assert!(!is_reported(10 * SET + SET / 2 - 1), "not armed yet");
+        assert!(!is_reported(0));
+        assert!(!is_reported(0));
+        assert!(!is_reported(10 * SET + SET / 2), "armed");
+        assert!(is_reported(0));
     }
 
     #[test]
-    fn nothing_is_told_of_a_threshold_that_is_off_or_cannot_be_reached() {
-        let mut watch = RoomWatch::default();
+    fn a_disabled_or_unreachable_threshold_is_not_reported() {
+        let mut watch = FreeSpaceMonitor::default();
         assert!(!watch.observe(available(0), SET, None));
         assert!(!watch.observe(available(0), SET, Some(0)));
         assert!(watch.observe(available(0), SET, Some(1)));
         watch.rearm();
         assert!(watch.observe(available(0), SET, Some(1)));
-        let mut watch = RoomWatch::default();
+        let mut watch = FreeSpaceMonitor::default();
         assert!(!watch.observe(available(u64::MAX), 0, Some(u32::MAX)), "no set of no bytes");
     }
 

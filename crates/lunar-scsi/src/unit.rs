@@ -8,7 +8,7 @@ pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, Audience, ByNexus, LogicalTime};
 use crate::commands::{self, Found, Request};
-use crate::conditions::{Conditions, Revised};
+use crate::conditions::{ChangeCounted, Conditions};
 use crate::copy::{CopyId, CopyResults, Party};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
@@ -17,7 +17,7 @@ use crate::nexuses::Nexuses;
 use crate::plan::inform::AbsentUnit;
 use crate::plan::medium::MediumState;
 use crate::plan::provisioning;
-use crate::plan::read_write::within;
+use crate::plan::read_write::checked_range;
 use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
 use crate::ports::PortGroups;
 use crate::reservations::{ItNexus, RegistrationsVersion, ReservationAccess, Reservations};
@@ -25,7 +25,7 @@ use crate::rights::Rights;
 use crate::sense::Sense;
 use crate::share::Origin;
 use crate::state::{self, SectionKind};
-use crate::threshold::RoomWatch;
+use crate::threshold::FreeSpaceMonitor;
 use crate::unsaved::UnsavedChanges;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -121,8 +121,8 @@ pub struct NexusOptions {
     pub ports: Arc<ItNexus>,
     /// Rights of the initiator that affect all users of the unit.
     pub rights: Rights,
-    /// Time at which the session began to see the unit: the nexus receives all later announcements,
-    /// however late it is attached.
+    /// Time at which the session began to see the unit. The nexus receives all unit attentions
+    /// announced since then, even if it is attached later.
     pub logged_in: LogicalTime,
     /// The nexus whose TARGET COLD RESET ended the initiator's last session, if any.
     pub returns_from: Option<NexusId>,
@@ -140,8 +140,8 @@ impl NexusOptions {
     }
 }
 
-/// The sessions that see a unit, including those that are not attached yet: a unit may attach a
-/// nexus as late as its first command.
+/// Access to the sessions that see a unit but are not attached to it yet: a unit may attach a nexus
+/// as late as its first command.
 pub trait Logins: fmt::Debug {
     /// [Attaches](BlockUnit::attach_with) the nexus between these ports to `unit`, if there is such
     /// a session that is not attached.
@@ -183,20 +183,21 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Extents found for a [`MapStatus`](crate::plan::Plan::MapStatus).
+/// Result of a [`MapStatus`](crate::plan::Plan::MapStatus): extents, and whether each is mapped.
 pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 
 /// One block logical unit: its properties, its nexuses, and its state.
 #[derive(Debug)]
 pub struct BlockUnit {
-    pub(crate) conditions: Revised<Conditions>,
+    pub(crate) conditions: ChangeCounted<Conditions>,
     pub(crate) nexuses: Nexuses,
     pub(crate) lost: LostNexuses,
-    room: RoomWatch,
+    room: FreeSpaceMonitor,
     copies: CopyResults,
     pub(crate) unsaved: UnsavedChanges,
-    /// Number of further registrations allowed by the limit that all units share.
-    pub(crate) registration_room: usize,
+    /// Number of registrations that the next command may add, by the limit that all units share.
+    pub(crate) registrations_allowed: usize,
+    /// True if the state can be saved, so that APTPL is accepted.
     keeps_state: bool,
     /// The nexus whose initiator requested a reset that ended its own session, and has not returned
     /// yet.
@@ -216,13 +217,13 @@ impl BlockUnit {
             operations: Operations::default(),
         };
         Self {
-            conditions: Revised::new(conditions),
+            conditions: ChangeCounted::new(conditions),
             nexuses: Nexuses::default(),
             lost: LostNexuses::default(),
-            room: RoomWatch::default(),
+            room: FreeSpaceMonitor::default(),
             copies: CopyResults::default(),
             unsaved: UnsavedChanges::default(),
-            registration_room: usize::MAX,
+            registrations_allowed: usize::MAX,
             keeps_state: false,
             returning: None,
         }
@@ -233,7 +234,7 @@ impl BlockUnit {
         self.conditions.revision()
     }
 
-    /// Declares that there is a place for [`persistent_state`](Self::persistent_state): APTPL is
+    /// Declares that the caller saves [`persistent_state`](Self::persistent_state), so APTPL is
     /// accepted from now on. Call it before [`restore`](Self::restore) and before the first nexus
     /// is attached.
     pub fn keep_state(&mut self) {
@@ -292,16 +293,16 @@ impl BlockUnit {
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
         self.conditions.count_change();
-        if self.reservations().knows_otherwise(&ports) {
+        if self.reservations().needs_update(&ports) {
             self.conditions.reservations.nexus_attached(&ports);
         }
-        let found_again = self.lost.find_again(&ports);
+        let missed = self.lost.take(&ports);
         self.nexuses.attach(nexus, ports, rights, logged_in);
         let returns = |by: &mut NexusId| returns_from == Some(*by);
         if self.returning.take_if(returns).is_some() {
             return;
         }
-        match found_again {
+        match missed {
             // The queue contains all announcements up to now.
             Some(attentions) => self.nexuses.set_attentions(nexus, attentions),
             None => self.nexuses.establish_first(nexus, Attention::POWER_ON_RESET),
@@ -390,7 +391,7 @@ impl BlockUnit {
             self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         }
         for range in ranges {
-            within(self, range.lba, range.count)?;
+            checked_range(self, range.lba, range.count)?;
         }
         Ok(())
     }
@@ -404,14 +405,14 @@ impl BlockUnit {
         &mut self,
         nexus: NexusId,
         context: &Context<'_>,
-        parked: AwaitingParameterList,
+        awaiting: AwaitingParameterList,
         data: &[u8],
     ) -> Result<Plan, Refusal> {
-        self.check_again(nexus, context, &parked.cdb, &[])?;
-        let Found::Command(command) = commands::find(self.options(), &parked.cdb) else {
+        self.check_again(nexus, context, &awaiting.cdb, &[])?;
+        let Found::Command(command) = commands::find(self.options(), &awaiting.cdb) else {
             return Err(Sense::INVALID_OPERATION_CODE.into());
         };
-        command.plan_list(self, &Request { nexus, context, cdb: &parked.cdb }, data)
+        command.plan_list(self, &Request { nexus, context, cdb: &awaiting.cdb }, data)
     }
 
     /// Encodes sense for the initiator: fixed or descriptor format, depending on D_SENSE.
@@ -440,7 +441,7 @@ impl BlockUnit {
         self.returning = Some(nexus);
     }
 
-    /// The copies of this unit, and their results.
+    /// The running copies of this unit, and the results of those that have ended.
     pub fn copies(&mut self) -> &mut CopyResults {
         &mut self.copies
     }
@@ -448,15 +449,16 @@ impl BlockUnit {
     /// Begins a copy of `nexus`; an earlier result with its identifier is dropped.
     ///
     /// # Errors
-    /// OPERATION IN PROGRESS while another copy of the nexus has the identifier; BUSY if too many
-    /// run, of all or of this initiator. Internal error if the nexus was never attached.
+    /// OPERATION IN PROGRESS while another copy of the nexus has the identifier; BUSY if the limit
+    /// of running copies is reached, of the unit or of this initiator. Internal error if the nexus
+    /// was never attached.
     pub fn begin_copy(
         &mut self,
         nexus: NexusId,
         list_identifier: Option<u8>,
     ) -> Result<CopyId, Refusal> {
-        let by = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        self.copies.begin(nexus, &by.ports, list_identifier)
+        let sender = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        self.copies.begin(nexus, &sender.ports, list_identifier)
     }
 
     /// Checks whether a copy requested by `nexus` may read or write this unit: the checks of a READ
@@ -470,8 +472,8 @@ impl BlockUnit {
             Party::Source => ReservationAccess::Read,
             Party::Destination => ReservationAccess::Write,
         };
-        let known = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-        if self.conditions.reservations.conflict(&known.ports, access) {
+        let nexus = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
+        if self.conditions.reservations.conflict(&nexus.ports, access) {
             return Err(Refusal::ReservationConflict);
         }
         if let Some(sense) = self.conditions.operations.sense() {
@@ -553,8 +555,8 @@ impl BlockUnit {
         &self.conditions.modes
     }
 
-    /// Carries out MODE SELECT of a nexus; `true` if something changed. Every change affects all
-    /// users of the unit, so the initiator must administer it.
+    /// Applies MODE SELECT of a nexus; `true` if a parameter changed. Every change affects all
+    /// users of the unit, so it requires the right to administer the unit.
     pub(crate) fn select_modes(
         &mut self,
         nexus: NexusId,
@@ -578,7 +580,7 @@ impl BlockUnit {
     /// Records a measurement of free space; `true` if the threshold was just reached. The
     /// initiators receive THIN PROVISIONING SOFT THRESHOLD REACHED unless LBPERE is 0.
     /// SBC-3 §4.7.3.7.
-    pub fn observe_room(&mut self, resources: Resources) -> bool {
+    pub fn observe_free_space(&mut self, resources: Resources) -> bool {
         let Some(threshold) = self.options().threshold else { return false };
         let count = self.modes().threshold_count(self.options());
         let set_bytes = threshold.set_bytes(self.options().block_bytes);
@@ -589,8 +591,8 @@ impl BlockUnit {
         reached
     }
 
-    /// The last measured space for log page 0Ch, in threshold sets; only for units with a
-    /// threshold.
+    /// The space measured last, in threshold sets, for log page 0Ch; `None` for units without a
+    /// threshold and before the first measurement.
     pub fn resources(&self) -> Option<SetCounts> {
         let threshold = self.options().threshold?;
         let set_bytes = threshold.set_bytes(self.options().block_bytes);
@@ -609,19 +611,20 @@ impl BlockUnit {
         &self.conditions.reservations
     }
 
-    /// Sets how many registrations the next command may add, in addition to the limits of one unit.
-    pub fn set_registration_room(&mut self, registrations: usize) {
-        self.registration_room = registrations;
+    /// Sets the number of registrations that the next command may add. The limits of one unit apply
+    /// as well.
+    pub fn set_registrations_allowed(&mut self, registrations: usize) {
+        self.registrations_allowed = registrations;
     }
 
-    /// Version of the registrations: while it is equal, their origins are equal, unless changes
-    /// were [reverted](Self::roll_back) in between.
+    /// Version of the registrations. Equal versions mean equal origins, unless changes were
+    /// [reverted](Self::roll_back) in between.
     pub fn registrations_version(&self) -> RegistrationsVersion {
         self.reservations().version()
     }
 
-    /// The origin of each registration; `None` for an initiator with a proven name, or if no longer
-    /// known.
+    /// The origin of each registration; `None` for an initiator with a proven name, and for a
+    /// registration whose origin was not saved.
     pub fn registration_origins(&self) -> impl Iterator<Item = Option<Origin>> {
         self.reservations().origins()
     }
@@ -638,8 +641,8 @@ impl BlockUnit {
         Ok((&mut self.conditions.reservations, &nexus.ports))
     }
 
-    /// Returns the nexus between these ports, and attaches it if necessary; `None` if there is
-    /// none.
+    /// Returns the nexus between these ports, and attaches it if necessary; `None` without such a
+    /// session.
     fn find(&mut self, ports: &ItNexus, logins: &dyn Logins) -> Option<NexusId> {
         self.nexuses.find(ports).or_else(|| {
             logins.attach(ports, self);
@@ -648,21 +651,25 @@ impl BlockUnit {
     }
 
     /// Establishes unit attentions for the nexuses of these ports, if they exist.
-    pub(crate) fn tell(&mut self, attentions: Vec<(ItNexus, Attention)>, logins: &dyn Logins) {
+    pub(crate) fn establish_attentions(
+        &mut self,
+        attentions: Vec<(ItNexus, Attention)>,
+        logins: &dyn Logins,
+    ) {
         if attentions.is_empty() {
             return;
         }
         for (ports, attention) in &attentions {
-            let there = self.find(ports, logins);
-            if let Some(waiting) = there.and_then(|nexus| self.nexuses.attentions(nexus)) {
-                waiting.establish(*attention);
+            let nexus = self.find(ports, logins);
+            if let Some(queue) = nexus.and_then(|nexus| self.nexuses.attentions(nexus)) {
+                queue.establish(*attention);
             }
         }
         self.lost.establish_each(&ByNexus::new(attentions));
     }
 
-    /// Returns the nexuses of these ports that exist now.
-    pub(crate) fn present(&mut self, ports: &[ItNexus], logins: &dyn Logins) -> Vec<NexusId> {
+    /// Returns the nexuses between these ports, without ports that have no session.
+    pub(crate) fn find_all(&mut self, ports: &[ItNexus], logins: &dyn Logins) -> Vec<NexusId> {
         ports.iter().filter_map(|ports| self.find(ports, logins)).collect()
     }
 

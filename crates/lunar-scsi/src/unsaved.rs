@@ -16,14 +16,14 @@ pub(crate) struct UnsavedChanges {
     is_changed_since: bool,
 }
 
-/// The reservations that a save includes.
+/// The reservations that a save in progress writes.
 #[derive(Debug)]
-pub struct CarriedReservations(Reservations);
+pub struct ReservationsSnapshot(Reservations);
 
 impl UnsavedChanges {
     /// Records that a command has changed the reservations, which were `before`; `in_state` is true
-    /// if their saved form has changed. Returns whether the command has to wait for a save: also if
-    /// it changed nothing in the state, but depends on unsaved changes.
+    /// if their saved form has changed. Returns whether the command has to wait for a save. A
+    /// command that changed nothing in the saved form waits if it depends on unsaved changes.
     pub(crate) fn add(&mut self, before: Reservations, in_state: bool) -> bool {
         if self.saved.is_none() {
             if !in_state {
@@ -44,14 +44,14 @@ impl BlockUnit {
 
     /// Begins a save of [`persistent_state`](Self::persistent_state), which includes all changes so
     /// far. Only one may run at a time.
-    pub fn begin_save(&mut self) -> CarriedReservations {
+    pub fn begin_save(&mut self) -> ReservationsSnapshot {
         self.unsaved.is_changed_since = false;
-        CarriedReservations(self.reservations().clone())
+        ReservationsSnapshot(self.reservations().clone())
     }
 
     /// Ends a save that has succeeded.
-    pub fn end_save(&mut self, carried: CarriedReservations) {
-        self.unsaved.saved = self.unsaved.is_changed_since.then_some(carried.0);
+    pub fn end_save(&mut self, snapshot: ReservationsSnapshot) {
+        self.unsaved.saved = self.unsaved.is_changed_since.then_some(snapshot.0);
     }
 
     /// Reverts all unsaved changes after a failed save.

@@ -482,7 +482,7 @@ pub(crate) mod tests {
 
     /// Goal: page 00h is correct. Method: request all 256 pages, thin and thick.
     #[test]
-    fn what_is_listed_is_there_and_nothing_else() {
+    fn page_00h_lists_exactly_the_existing_pages() {
         for options in [options(), thick()] {
             let listed = page(&options, &port(), 0).unwrap()[4..].to_vec();
             assert!(listed.is_sorted());

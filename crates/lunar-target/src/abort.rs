@@ -133,10 +133,10 @@ impl AbortSignal {
         .await
     }
 
-    /// Waits until the command may move data in this turn ([`lunar_net::may_move`]), or until it is
+    /// Waits until the command may move data in this turn ([`lunar_net::wait_to_move`]), or is
     /// aborted.
-    pub(crate) async fn may_move(&self) -> Result<(), Aborted> {
-        self.unless(lunar_net::may_move()).await
+    pub(crate) async fn wait_to_move(&self) -> Result<(), Aborted> {
+        self.unless(lunar_net::wait_to_move()).await
     }
 }
 
@@ -162,16 +162,16 @@ mod tests {
     #[test]
     fn an_aborted_command_waits_for_no_turn() {
         let signal = AbortSignal::default();
-        let turn = lunar_net::MovingTurn::begin();
+        let turn = lunar_net::MoveBudget::begin();
         lunar_net::count_moved(lunar_net::TURN_BYTES);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut waits = Box::pin(signal.may_move());
+            let mut waits = Box::pin(signal.wait_to_move());
             assert_eq!((&mut waits).now_or_never(), None);
             signal.raise();
             assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));
         });
         drop(turn);
-        assert_eq!(AbortSignal::default().may_move().now_or_never(), Some(Ok(())));
+        assert_eq!(AbortSignal::default().wait_to_move().now_or_never(), Some(Ok(())));
     }
 }

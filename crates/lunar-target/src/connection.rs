@@ -28,7 +28,7 @@ use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{ToConnection, ToSession};
 use lunar_net::{
-    BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId,
+    BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MoveBudget, Outbox, OwnerId,
     TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
 };
 use lunar_wire::{SerialNumber, Time};
@@ -496,7 +496,7 @@ impl Connection {
         if !self.tasks.have_begun() {
             return false; // without reading the clock
         }
-        let mut moving = MovingTurn::begin();
+        let mut moving = MoveBudget::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let Some(ended) = self.tasks.poll_finished(context) else { break };
             bytes += data_in_bytes(&ended);
@@ -598,7 +598,7 @@ impl ConnectionHandler for Connection {
         self.handle(now, Input::HeaderDigestError, out);
     }
 
-    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
             Receiving::Nowhere => &mut [],
             Receiving::Control { data, charge, filled, segment_bytes } => {
@@ -681,7 +681,7 @@ impl ConnectionHandler for Connection {
         self.handle(now, Input::PeerClosed, out);
     }
 
-    fn peer_takes(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
+    fn send_progressed(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
         self.handle(now, Input::PeerTakes { bytes: bytes as u64 }, out);
     }
 

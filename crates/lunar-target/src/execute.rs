@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use entry::Entry;
-use hold::Hold;
+use hold::LockMode;
 use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState};
 use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
@@ -294,7 +294,7 @@ impl Run<'_> {
     /// Writes with `range` locked shared; returns the lock.
     async fn put(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<RangeGuard> {
         let work = || self.write_work(range, data.clone(), durable);
-        let (guard, done) = self.try_with_room(range.into(), Hold::Shared, work).await?;
+        let (guard, done) = self.try_with_space(range.into(), LockMode::Shared, work).await?;
         lunar_net::count_copied(data.len());
         match done {
             Ok(()) => Ok(guard),
@@ -391,7 +391,11 @@ impl Run<'_> {
         loop {
             let buffer = self.take(self.bytes(range)).await?;
             // If writes may be held for room, the old data is kept to be restored.
-            let kept = if self.holds() { Some(self.take(self.bytes(range)).await?) } else { None };
+            let kept = if self.may_hold_writes() {
+                Some(self.take(self.bytes(range)).await?)
+            } else {
+                None
+            };
             let guard = self.lock(range, true).await?;
             let mut new = self.get_into(range, buffer).await?;
             lunar_net::count_moved(new.len());
@@ -433,7 +437,7 @@ impl Run<'_> {
             let data = pattern.slice(..count as usize * block);
             let part = LbaRange { lba: range.lba + done, count };
             self.pay(0, part).await?;
-            self.abort.may_move().await?;
+            self.abort.wait_to_move().await?;
             // Each piece is a write of its own, and waits for its turn before it locks its range.
             drop(self.put(part, data, false).await?);
             lunar_net::count_moved(self.bytes(part));

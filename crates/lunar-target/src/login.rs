@@ -179,7 +179,7 @@ impl Login {
             _ => FailedLogin::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
-        self.tell(policy, path, refusal, failure, Some(status), refusal.words().unwrap_or(why));
+        self.tell(policy, path, refusal, failure, Some(status), refusal.log_text().unwrap_or(why));
     }
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.

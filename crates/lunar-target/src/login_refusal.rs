@@ -23,7 +23,7 @@ pub(crate) enum LoginRefusal {
     NoRoom,
     /// The limit of connections without proof from this address is reached.
     NoRoomForAddress,
-    /// The connection made room for another one.
+    /// The connection was closed to admit another one.
     Evicted,
     /// The protocol refused it.
     Protocol(LoginStatus),
@@ -32,8 +32,8 @@ pub(crate) enum LoginRefusal {
 }
 
 impl LoginRefusal {
-    /// Text for the log; `None` if the protocol has the reason.
-    pub(crate) fn words(self) -> Option<&'static str> {
+    /// Text for the log; `None` if the caller has a more exact reason.
+    pub(crate) fn log_text(self) -> Option<&'static str> {
         Some(match self {
             Self::NoTarget => "there is no such target",
             Self::AccessList => "its name or address is not on the target's list",
@@ -120,6 +120,6 @@ mod tests {
         labels.sort_unstable();
         labels.dedup();
         assert_eq!(labels, LoginRefusal::LABELS);
-        assert!(own.iter().all(|refusal| refusal.words().is_some()));
+        assert!(own.iter().all(|refusal| refusal.log_text().is_some()));
     }
 }

@@ -36,7 +36,7 @@ const SPARSE_PIECE_BYTES: u64 = 64 << 20;
 const MOMENTS_PER_SECOND: u64 = 20;
 const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
 
-/// Longest time until the end of a piece, so that no clock overflows.
+/// Maximum time until the end of a piece, so that no clock overflows.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// State of the long operations of a unit.

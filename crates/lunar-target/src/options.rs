@@ -19,15 +19,15 @@ pub struct ServerOptions {
     /// CHAP demand for discovery sessions. If `None`, a discovery session needs no proof, and sees
     /// the targets that its initiator may log in to.
     pub discovery_chap: Option<ChapDemand>,
-    /// Number of data-plane threads; 0: one a core.
+    /// Number of data-plane threads; 0: one for each processor core.
     pub cores: usize,
     /// True when a thread that has just had work polls its sockets for a while before it sleeps:
-    /// less latency, for more of the processor.
+    /// less latency, but more processor time.
     pub latency_mode: bool,
     /// Named limits.
     pub limits: Limits,
-    /// Source of its buffers, with the memory budget of the process, to which memory used by peers
-    /// is charged.
+    /// Source of the server's buffers, with the memory budget of the process, to which memory used
+    /// by peers is charged.
     pub buffers: BufferPool,
 }
 
@@ -52,12 +52,13 @@ impl Portal {
 /// Named limits of a server, all of which a configuration may set.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Connections at once, logged in or not. An eighth of them is kept for those that are not
-    /// logged in and for discovery sessions without proof; among these, the oldest one of the
-    /// address with the most makes room.
+    /// Maximum number of connections, logged in or not. An eighth of this number is reserved for
+    /// connections that are not logged in and for discovery sessions without CHAP. Beyond it, the
+    /// oldest of these is closed, from the address that has the most.
     pub connections: usize,
-    /// Connections of one address (IPv6: of one /64) that are not logged in or for discovery
-    /// without proof, at most half of all of this kind; a further one replaces the oldest.
+    /// Maximum number of connections of one address (IPv6: of one /64) that are not logged in or
+    /// for discovery without CHAP, at most half of all of this kind; a further one replaces the
+    /// oldest.
     pub logins_per_address: usize,
     /// Seconds that a login may take.
     pub login_seconds: u16,
@@ -67,7 +68,8 @@ pub struct Limits {
     /// Longest delay of a login after failed ones in seconds, at most half of `login_seconds`; 0:
     /// no delay.
     pub login_backoff_seconds_max: u16,
-    /// Longest text in several Login or Text Requests in bytes; a longer one is refused.
+    /// Maximum length in bytes of a text in several Login or Text Requests; a longer one is
+    /// refused.
     pub text_bytes: usize,
     /// Commands an initiator may have in flight in one session (MaxCmdSN window).
     pub window_commands: u32,

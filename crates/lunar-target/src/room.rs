@@ -44,7 +44,7 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
         return refuse("it is not thin");
     }
     let room = match options.device.sparse() {
-        Some(sparse) => sparse.room()?,
+        Some(sparse) => sparse.space_usage()?,
         None => None,
     };
     let Some(room) = room else { return refuse("its room is not known; a sparse file has one") };
@@ -83,12 +83,12 @@ async fn look(unit: &Arc<LogicalUnit>) {
     let asked = Arc::clone(unit);
     // A file system that does not respond blocks a thread of its own, and no other unit's data.
     let room = tokio::task::spawn_blocking(move || {
-        asked.device().sparse().map_or(Ok(None), |sparse| sparse.room())
+        asked.device().sparse().map_or(Ok(None), |sparse| sparse.space_usage())
     });
     let Ok(Ok(Some(room))) = room.await else { return };
     let resources =
         Resources { used_bytes: room.used_bytes, available_bytes: room.available_bytes };
-    if unit.scsi().observe_room(resources) {
+    if unit.scsi().observe_free_space(resources) {
         let device = unit.device().name();
         let available_bytes = room.available_bytes;
         tracing::warn!(device, available_bytes, "little room is left: initiators are told");

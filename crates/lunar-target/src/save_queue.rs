@@ -13,7 +13,7 @@ use bytes::Bytes;
 use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::share::Origin;
 use lunar_scsi::unit::BlockUnit;
-use lunar_scsi::unsaved::CarriedReservations;
+use lunar_scsi::unsaved::ReservationsSnapshot;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -67,7 +67,7 @@ impl LogicalUnit {
         change: impl FnOnce(&mut BlockUnit) -> Result<Plan, Refusal>,
     ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
         let mut scsi = self.scsi();
-        scsi.set_registration_room(room.left_for(origin));
+        scsi.set_registrations_allowed(room.left_for(origin));
         let planned = change(&mut scsi);
         if planned.is_ok() {
             self.count_registrations(&scsi, room);
@@ -108,7 +108,7 @@ impl LogicalUnit {
 
     /// The changes that the next save carries, and the commands that wait for it. `None` if all is
     /// saved.
-    fn begin_save(&self) -> Option<(CarriedReservations, Vec<oneshot::Sender<bool>>)> {
+    fn begin_save(&self) -> Option<(ReservationsSnapshot, Vec<oneshot::Sender<bool>>)> {
         let mut scsi = self.scsi();
         let mut queue = self.save_queue();
         if !scsi.has_unsaved_changes() {
@@ -129,10 +129,10 @@ impl LogicalUnit {
 
 /// Saves the reservations until no change is left.
 async fn save_changes(unit: Arc<LogicalUnit>) {
-    while let Some((carried, mut waiting)) = unit.begin_save() {
+    while let Some((snapshot, mut waiting)) = unit.begin_save() {
         let saved = unit.save_state().await;
         match &saved {
-            Ok(()) => unit.scsi().end_save(carried),
+            Ok(()) => unit.scsi().end_save(snapshot),
             Err(error) => {
                 unit.save_errors.write(|untold| {
                     tracing::error!(%error, untold, "reservations could not be saved");

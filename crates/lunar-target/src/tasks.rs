@@ -715,15 +715,15 @@ async fn on_unit(
     let mut unsaved = None;
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
-    if let Plan::Parameters { parked, .. } = plan {
-        let kind = parked.kind();
+    if let Plan::Parameters { awaiting, .. } = plan {
+        let kind = awaiting.kind();
         if kind == ListKind::NexusBuffer && !session.charge_buffers(unit, &memory.buffers) {
             return PlanResult::Busy;
         }
         let resume = |scsi: &mut BlockUnit| {
             let view = session.view();
             let logins = UnitLogins { sessions: &services.sessions, unit };
-            scsi.resume(session.nexus, &session.context_at(&view, &logins), parked, &data)
+            scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, &data)
         };
         let resumed = if kind == ListKind::Reservations {
             if abort.check().is_err() {

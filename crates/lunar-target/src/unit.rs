@@ -516,17 +516,17 @@ mod tests {
         unit.scsi().attach(nexus, initiator, port.clone());
         let kind = u8::from(matches!(action, 1 | 2)); // WRITE EXCLUSIVE
         let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
-        let parked = loop {
+        let awaiting = loop {
             // The first answer is the unit attention of a new nexus.
             match unit.scsi().plan(nexus, &context, &cdb) {
-                Ok(Plan::Parameters { parked, .. }) => break parked,
+                Ok(Plan::Parameters { awaiting, .. }) => break awaiting,
                 Ok(other) => panic!("{other:?}"),
                 Err(_) => {}
             }
         };
         let mut list = [0; 24];
         (list[7], list[15], list[20]) = (key, new_key, u8::from(action == REGISTER));
-        unit.change_reservations(room, None, |scsi| scsi.resume(nexus, &context, parked, &list))
+        unit.change_reservations(room, None, |scsi| scsi.resume(nexus, &context, awaiting, &list))
     }
 
     /// Registers a nexus that is not registered, which has to be saved.

@@ -7,7 +7,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Maximum time for an answer.
+/// Maximum time that the target may take for a response.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Opcodes of requests, RFC 7143 §11.2.1.2.
@@ -46,14 +46,14 @@ pub mod opcode {
     pub const REJECT: u8 = 0x3f;
 }
 
-/// A PDU as bytes: the 48 of its header, then header segments, then data without padding.
+/// A PDU as bytes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RawPdu {
-    /// The basic header segment; [`RawClient::send`] fills in the lengths.
+    /// The basic header segment, 48 bytes; [`RawClient::send`] fills in the lengths.
     pub header: Vec<u8>,
     /// Additional header segments, sent unchanged.
     pub segments: Vec<u8>,
-    /// The data segment.
+    /// The data segment without padding.
     pub data: Vec<u8>,
 }
 
@@ -111,15 +111,15 @@ impl RawPdu {
     }
 }
 
-/// The answer of the target.
+/// The result of waiting for a PDU of the target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RawAnswer {
     /// A PDU.
     Pdu(RawPdu),
     /// The target closed the connection.
     Closed,
-    /// No answer within the time limit.
-    Silence,
+    /// No PDU arrived within the time limit.
+    TimedOut,
 }
 
 /// One connection.
@@ -130,7 +130,7 @@ pub struct RawClient {
     /// StatSN of the next expected status.
     pub exp_stat_sn: u32,
     next_tag: u32,
-    /// Text of the target's Login Responses.
+    /// Text keys of all Login Responses so far.
     pub text: String,
     /// The LUN field of commands.
     pub lun: [u8; 8],
@@ -182,14 +182,14 @@ impl RawClient {
     pub fn connect(address: &str) -> Result<Self> {
         let address: SocketAddr = address.parse().with_context(|| address.to_owned())?;
         let tcp = TcpStream::connect_timeout(&address, ANSWER_MAX)?;
-        Self::over(tcp)
+        Self::from_tcp(tcp)
     }
 
     /// Creates a client on an existing TCP connection.
     ///
     /// # Errors
     /// The connection has ended.
-    pub fn over(tcp: TcpStream) -> Result<Self> {
+    pub fn from_tcp(tcp: TcpStream) -> Result<Self> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(ANSWER_MAX))?;
         let isid = [0x80, 0, 0, 0, 0, 7];
@@ -205,8 +205,8 @@ impl RawClient {
         Self::log_in_as(address, target, 0)
     }
 
-    /// Like [`log_in`](Self::log_in) with the initiator name of this number, so that sessions do
-    /// not replace each other.
+    /// Like [`log_in`](Self::log_in), with an initiator name that ends with `number`: sessions with
+    /// different numbers do not replace each other.
     ///
     /// # Errors
     /// The target refuses.
@@ -214,23 +214,23 @@ impl RawClient {
         Self::log_in_with(address, &login_text(target, number))
     }
 
-    /// Connects and logs in with this text unchanged, without authentication.
+    /// Connects and logs in without authentication; `text` are the keys of the first Login Request.
     ///
     /// # Errors
     /// The target refuses.
     pub fn log_in_with(address: &str, text: &str) -> Result<Self> {
-        Self::connect(address)?.logged_in(text)
+        Self::connect(address)?.complete_login(text)
     }
 
     /// Like [`log_in_as`](Self::log_in_as), on an existing TCP connection.
     ///
     /// # Errors
     /// The target refuses.
-    pub fn log_in_over(tcp: TcpStream, target: &str, number: u32) -> Result<Self> {
-        Self::over(tcp)?.logged_in(&login_text(target, number))
+    pub fn log_in_from_tcp(tcp: TcpStream, target: &str, number: u32) -> Result<Self> {
+        Self::from_tcp(tcp)?.complete_login(&login_text(target, number))
     }
 
-    fn logged_in(self, text: &str) -> Result<Self> {
+    fn complete_login(self, text: &str) -> Result<Self> {
         let mut raw = self;
         raw.send(&raw.login(text.as_bytes()))?;
         loop {
@@ -314,15 +314,15 @@ impl RawClient {
     pub fn answer(&mut self, limit: Duration) -> Result<RawAnswer> {
         let mut header = vec![0; 48];
         match self.fill(&mut header, limit)? {
-            Filled::Whole => {}
-            Filled::Closed => return Ok(RawAnswer::Closed),
-            Filled::Silence => return Ok(RawAnswer::Silence),
+            FillResult::Complete => {}
+            FillResult::Closed => return Ok(RawAnswer::Closed),
+            FillResult::TimedOut => return Ok(RawAnswer::TimedOut),
         }
         let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
         let mut segments = vec![0; usize::from(header[4]) * 4];
         let mut data = vec![0; length.next_multiple_of(4)];
         for part in [&mut segments, &mut data] {
-            if !matches!(self.fill(part, ANSWER_MAX)?, Filled::Whole) {
+            if !matches!(self.fill(part, ANSWER_MAX)?, FillResult::Complete) {
                 return Ok(RawAnswer::Closed);
             }
         }
@@ -330,8 +330,7 @@ impl RawClient {
         Ok(RawAnswer::Pdu(RawPdu { header, segments, data }))
     }
 
-    /// Receives the next PDU, which must have this opcode. Pings of the target are answered and
-    /// skipped.
+    /// Receives the next PDU, which must have this opcode; replies to NOP-Ins in between.
     ///
     /// # Errors
     /// Another PDU, silence, or the end of the connection.
@@ -339,27 +338,29 @@ impl RawClient {
         loop {
             match self.answer(ANSWER_MAX)? {
                 RawAnswer::Pdu(pdu) if pdu.opcode() == opcode => return Ok(pdu),
-                RawAnswer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => self.pong(&ping)?,
+                RawAnswer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => {
+                    self.answer_nop_in(&ping)?
+                }
                 other => bail!("expected a PDU {opcode:#04x}, got {other:02x?}"),
             }
         }
     }
 
-    /// Answers a NOP-In of the target that requests an answer. RFC 7143 §11.19.
-    fn pong(&mut self, ping: &RawPdu) -> Result<()> {
+    /// Replies to a NOP-In of the target if it requests a reply. RFC 7143 §11.19.
+    fn answer_nop_in(&mut self, ping: &RawPdu) -> Result<()> {
         if ping.u32_at(20) == u32::MAX {
             return Ok(());
         }
-        let pong = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
+        let reply = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
             .put(8, &ping.header[8..16])
             .put_u32(16, u32::MAX)
             .put(20, &ping.header[20..24])
             .put_u32(24, self.cmd_sn)
             .put_u32(28, ping.u32_at(24));
-        self.send(&pong)
+        self.send(&reply)
     }
 
-    /// Waits until the target closes the connection, whatever it sends before.
+    /// Discards PDUs until the target closes the connection.
     ///
     /// # Errors
     /// The connection is still open after `limit`.
@@ -388,7 +389,7 @@ impl RawClient {
     /// The command does not end with GOOD and all the data.
     pub fn read_blocks(&mut self, lba: u32, blocks: u16) -> Result<Vec<u8>> {
         let bytes = u32::from(blocks) * 512;
-        let (status, data) = self.execute(&ten(0x28, lba, blocks), bytes)?;
+        let (status, data) = self.execute(&cdb_10(0x28, lba, blocks), bytes)?;
         ensure!(status == 0, "READ ended with status {status:#04x}");
         ensure!(data.len() == bytes as usize, "READ gave {} bytes", data.len());
         Ok(data)
@@ -399,7 +400,7 @@ impl RawClient {
     /// # Errors
     /// The command does not end with GOOD.
     pub fn write_blocks(&mut self, lba: u32, data: &[u8]) -> Result<()> {
-        let cdb = ten(0x2a, lba, u16::try_from(data.len() / 512)?);
+        let cdb = cdb_10(0x2a, lba, u16::try_from(data.len() / 512)?);
         let outcome = self.execute_with(&cdb, data)?;
         ensure!(outcome.status == 0, "WRITE ended with {outcome:02x?}");
         Ok(())
@@ -413,7 +414,7 @@ impl RawClient {
         self.exchange(0xa0, cdb, u32::try_from(data.len())?, data)
     }
 
-    /// Runs a command that reads; returns its result, also of a failure.
+    /// Runs a command that reads; returns its result, whatever its status is.
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
@@ -421,8 +422,8 @@ impl RawClient {
         self.exchange(0xc0, cdb, expected_bytes, &[])
     }
 
-    /// Runs a command that reads; returns its status and data. A pending unit attention of a new
-    /// session is taken and the command repeated.
+    /// Runs a command that reads; returns its status and data. Repeats a command that ends with a
+    /// unit attention, like the first one of a session.
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
@@ -448,10 +449,11 @@ impl RawClient {
                 return Ok(outcome);
             }
         }
-        bail!("unit attentions without end")
+        bail!("eight unit attentions in a row")
     }
 
-    /// Collects Data-In until the status: status, data, sense with its length in front.
+    /// Receives Data-In until the status. Returns the status, the data, and the data segment of the
+    /// SCSI Response: the sense data after its length.
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
@@ -473,47 +475,48 @@ impl RawClient {
                     self.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
                     return Ok((pdu.header[3], data, pdu.data));
                 }
-                opcode::NOP_IN => self.pong(&pdu)?,
+                opcode::NOP_IN => self.answer_nop_in(&pdu)?,
                 other => bail!("unexpected PDU {other:#04x}: {:02x?}", pdu.header),
             }
         }
     }
 
-    fn fill(&mut self, into: &mut [u8], limit: Duration) -> Result<Filled> {
+    fn fill(&mut self, into: &mut [u8], limit: Duration) -> Result<FillResult> {
         let until = Instant::now() + limit;
         let mut filled = 0;
         while filled < into.len() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(Filled::Silence);
+                return Ok(FillResult::TimedOut);
             }
             self.tcp.set_read_timeout(Some(left))?;
             match self.tcp.read(&mut into[filled..]) {
-                Ok(0) => return Ok(Filled::Closed),
+                Ok(0) => return Ok(FillResult::Closed),
                 Ok(count) => filled += count,
                 Err(error) => match error.kind() {
                     ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                        return Ok(Filled::Closed);
+                        return Ok(FillResult::Closed);
                     }
                     ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
                     _ => return Err(error.into()),
                 },
             }
         }
-        Ok(Filled::Whole)
+        Ok(FillResult::Complete)
     }
 }
 
-/// Builds a CDB of ten bytes with a block address and a count of blocks.
-fn ten(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
+/// Builds a CDB of ten bytes from an operation code, a block address and a count of blocks.
+fn cdb_10(operation: u8, lba: u32, blocks: u16) -> [u8; 10] {
     let mut cdb = [operation, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cdb[2..6].copy_from_slice(&lba.to_be_bytes());
     cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
     cdb
 }
 
-enum Filled {
-    Whole,
+/// The result of reading a number of bytes.
+enum FillResult {
+    Complete,
     Closed,
-    Silence,
+    TimedOut,
 }

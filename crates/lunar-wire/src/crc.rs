@@ -1,20 +1,20 @@
-//! CRC32C (Castagnoli) for the digests of RFC 7143 §13.1; uses the CPU's instruction if there is
-//! one.
+//! CRC32C (Castagnoli) for the digests of RFC 7143 §13.1; uses the CPU's CRC instruction if there
+//! is one.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Calculates the CRC32C of one piece. On the wire the least significant byte comes first (examples
+/// Calculates the CRC32C of `bytes`. On the wire the least significant byte comes first (examples
 /// in RFC 7143 Appendix A.4): [`digest_bytes`](Crc32c::digest_bytes) returns that form.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// The CRC32C of data in pieces.
+/// A CRC32C calculated incrementally, over data that arrives in pieces.
 #[derive(Clone)]
 pub struct Crc32c(Digest);
 
 impl Crc32c {
-    /// Creates the sum of no data.
+    /// Creates the CRC of no data.
     pub fn new() -> Self {
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
@@ -24,7 +24,7 @@ impl Crc32c {
         self.0.update(bytes);
     }
 
-    /// The sum of all pieces so far.
+    /// The CRC of all pieces so far.
     pub fn value(&self) -> u32 {
         self.0.clone().finalize() as u32
     }
@@ -52,7 +52,7 @@ impl core::fmt::Debug for Crc32c {
 mod tests {
     use super::*;
 
-    /// Goal: the sums match the examples of RFC 7143 Appendix A.4 (also RFC 3720 B.4).
+    /// Goal: the CRCs match the examples of RFC 7143 Appendix A.4 (also RFC 3720 B.4).
     #[test]
     fn rfc_examples() {
         let ascending: [u8; 32] = core::array::from_fn(|i| i as u8);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn u24_knows_its_limit() {
+    fn u24_refuses_more_than_24_bits() {
         assert_eq!(U24::new(0x0100_0000), None);
         let mut bytes = [0; 3];
         U24::truncate(0x0102_0304).put(&mut bytes);

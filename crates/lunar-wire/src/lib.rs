@@ -1,4 +1,4 @@
-//! Basic types of all protocols here: big-endian fields, layout tables, serial numbers, LUNs, time
+//! Basic types of the protocol crates: big-endian fields, layout tables, serial numbers, LUNs, time
 //! as a value, CRC32C.
 //!
 //! No I/O, no clock, no randomness: `no_std`, checked by the compiler.

@@ -9,11 +9,11 @@ pub struct Lun(pub [u8; 8]);
 /// The meaning of a LUN field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LunForm {
-    /// A unit of this target: peripheral or flat space addressing of one level.
+    /// The number of a unit: peripheral device or flat space addressing of one level.
     Unit(u16),
     /// A well known logical unit (C1h, then its number): 01h is REPORT LUNS.
     WellKnown(u8),
-    /// Any other addressing; no unit here has such a number.
+    /// Any other address method, or more than one level; no unit of Lunar has such a LUN.
     Other,
 }
 
@@ -25,12 +25,12 @@ impl Lun {
     /// The REPORT LUNS well known logical unit.
     pub const REPORT_LUNS: Self = Self([0xc1, 0x01, 0, 0, 0, 0, 0, 0]);
 
-    /// Unit `number` (14 bits): peripheral addressing up to 255, flat space above, according to
-    /// SAM-5 §4.7.
+    /// Encodes the LUN `number`, whose low 14 bits are used: peripheral device addressing up to
+    /// 255, flat space addressing above. SAM-5 §4.7.
     pub const fn new(number: u16) -> Self {
         let [high, low] = number.to_be_bytes();
-        let form = if number > 0xff { 0x40 | (high & 0x3f) } else { 0 };
-        Self([form, low, 0, 0, 0, 0, 0, 0])
+        let first = if number > 0xff { 0x40 | (high & 0x3f) } else { 0 };
+        Self([first, low, 0, 0, 0, 0, 0, 0])
     }
 
     /// Decodes the field. Both single-level forms of one number mean the same unit.
@@ -73,14 +73,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_comes_back() {
+    fn single_level_luns_round_trip() {
         for number in 0..=Lun::UNIT_MAX {
             assert_eq!(Lun::new(number).form(), LunForm::Unit(number));
         }
     }
 
     #[test]
-    fn both_single_level_forms_of_seven_are_seven() {
+    fn peripheral_and_flat_space_forms_mean_one_unit() {
         assert_eq!(Lun([0x40, 7, 0, 0, 0, 0, 0, 0]).form(), LunForm::Unit(7));
         assert_eq!(Lun::new(7).form(), LunForm::Unit(7));
         assert_eq!(Lun([0, 7, 0, 1, 0, 0, 0, 0]).form(), LunForm::Other, "two levels");

@@ -2,8 +2,8 @@
 
 use crate::Field;
 
-/// A 32-bit serial number: CmdSN, StatSN, DataSN … Compared by RFC 1982 arithmetic, as
-/// RFC 7143 §4.2.2.1 requires.
+/// A 32-bit serial number, such as CmdSN, StatSN and DataSN, which are compared by RFC 1982
+/// arithmetic: RFC 7143 §4.2.2.1.
 ///
 /// There is no `Ord`: serial order is not transitive around the circle.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Hash)]
@@ -73,7 +73,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn order_survives_the_wrap() {
+    fn order_holds_across_the_wrap() {
         let (before, after) = (SerialNumber(u32::MAX), SerialNumber(0));
         assert!(before.before(after) && after.after(before));
         assert!(!after.before(before));
@@ -87,7 +87,7 @@ mod tests {
     proptest! {
         /// Goal: RFC 1982 order holds for every distance below 2^31, anywhere on the circle.
         #[test]
-        fn nearer_half_is_before(at: u32, distance in 1u32..(1 << 31)) {
+        fn numbers_less_than_2_31_apart_are_ordered(at: u32, distance in 1u32..(1 << 31)) {
             let (a, b) = (SerialNumber(at), SerialNumber(at).plus(distance));
             prop_assert!(a.before(b) && !b.before(a) && b.after(a));
             prop_assert_eq!(b.since(a), distance);
@@ -95,7 +95,7 @@ mod tests {
 
         /// Goal: opposite numbers are unordered, RFC 1982.
         #[test]
-        fn opposites_are_unordered(at: u32) {
+        fn numbers_2_31_apart_are_unordered(at: u32) {
             let (a, b) = (SerialNumber(at), SerialNumber(at).plus(1 << 31));
             prop_assert!(!a.before(b) && !b.before(a));
         }

@@ -114,10 +114,10 @@ macro_rules! wire_enum {
 /// ```
 /// lunar_wire::wire_flags! {
 ///     /// An example.
-///     pub struct Marks(u8) { FINAL = 0x80, CONTINUE = 0x40 }
+///     pub struct Flags(u8) { FINAL = 0x80, CONTINUE = 0x40 }
 /// }
-/// assert!((Marks::FINAL | Marks::CONTINUE).has(Marks::CONTINUE));
-/// assert!(!Marks::NONE.with(Marks::FINAL).has(Marks::CONTINUE));
+/// assert!((Flags::FINAL | Flags::CONTINUE).has(Flags::CONTINUE));
+/// assert!(!Flags::NONE.with(Flags::FINAL).has(Flags::CONTINUE));
 /// ```
 #[macro_export]
 macro_rules! wire_flags {

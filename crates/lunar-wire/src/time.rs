@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-/// Nanoseconds since an arbitrary start; monotonic. 584 years fit.
+/// A monotonic time in nanoseconds since an arbitrary start; 64 bits are enough for 584 years.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct Time(u64);
 
@@ -20,7 +20,7 @@ impl Time {
         self.0
     }
 
-    /// Returns the time `span` later; the end of time if that would not fit.
+    /// Returns the time `span` later; saturates at the largest time.
     #[must_use]
     pub const fn after(self, span: Duration) -> Self {
         let nanos = span.as_nanos();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Longest time that a connection attempt or a login of an attack may take.
+/// Maximum time that a connection attempt or a login of an attack may take.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// Pause after a refusal before an attack tries again.

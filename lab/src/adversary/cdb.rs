@@ -1,4 +1,4 @@
-//! Command descriptor blocks of the attacks, laid out from SPC-4 and SBC-3.
+//! Command descriptor blocks of the attacks, as SPC-4 and SBC-3 define them.
 
 /// A CDB of 16 bytes; unused bytes at the end are zero.
 pub type CdbBytes = [u8; 16];
@@ -15,16 +15,16 @@ pub const TEST_UNIT_READY: CdbBytes = [0; 16];
 
 /// READ (16) of blocks of 512 bytes.
 pub fn read(lba: u64, blocks: u32) -> CdbBytes {
-    sixteen(0x88, 0, lba, blocks)
+    cdb_16(0x88, 0, lba, blocks)
 }
 
 /// WRITE (16) of blocks of 512 bytes.
 pub fn write(lba: u64, blocks: u32) -> CdbBytes {
-    sixteen(0x8a, 0, lba, blocks)
+    cdb_16(0x8a, 0, lba, blocks)
 }
 
 /// A CDB with a block address of eight bytes and a count of four: SBC-3 §5.
-pub fn sixteen(operation: u8, flags: u8, lba: u64, count: u32) -> CdbBytes {
+pub fn cdb_16(operation: u8, flags: u8, lba: u64, count: u32) -> CdbBytes {
     let mut cdb = cdb(&[operation, flags]);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&count.to_be_bytes());
@@ -32,7 +32,7 @@ pub fn sixteen(operation: u8, flags: u8, lba: u64, count: u32) -> CdbBytes {
 }
 
 /// A CDB with a block address of four bytes and a count of two.
-pub fn ten(operation: u8, flags: u8, lba: u32, count: u16) -> CdbBytes {
+pub fn cdb_10(operation: u8, flags: u8, lba: u32, count: u16) -> CdbBytes {
     let mut cdb = cdb(&[operation, flags]);
     cdb[2..6].copy_from_slice(&lba.to_be_bytes());
     cdb[7..9].copy_from_slice(&count.to_be_bytes());
@@ -75,10 +75,10 @@ mod tests {
 
     /// Goal: the fields are at the offsets that SBC-3 and SPC-4 define.
     #[test]
-    fn fields_stand_in_their_places() {
+    fn fields_have_the_offsets_of_the_standards() {
         let read = read(0x0102_0304_0506_0708, 0x0a0b_0c0d);
         assert_eq!(read, [0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 0, 0]);
-        let verify = ten(0x2f, 2, 0x0102_0304, 0x0506);
+        let verify = cdb_10(0x2f, 2, 0x0102_0304, 0x0506);
         assert_eq!(verify, cdb(&[0x2f, 2, 1, 2, 3, 4, 0, 5, 6]));
         assert_eq!(reserve_list(1, 2).len(), 24);
         let (cdb, list) = unmap([(9, 8), (1, 2)]);

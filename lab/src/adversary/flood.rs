@@ -14,7 +14,7 @@ const QUEUED_BYTES_MAX: usize = 256 << 10;
 const BATCH_PDUS: usize = 16;
 
 /// Maximum number of responses that a session receives before the next session continues.
-const ANSWERS_MAX: usize = 64;
+const RESPONSES_MAX: usize = 64;
 
 /// Pause of the loop when no session could make progress.
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
@@ -46,8 +46,8 @@ pub struct Flood {
     pub login: fn(&mut LoginParameters),
 }
 
-/// Handler that a session calls for each response.
-type TakeAnswer<'a> = dyn FnMut(&mut RawSession, &RawPdu) + 'a;
+/// Function that is called for each response of a session.
+type ResponseHandler<'a> = dyn FnMut(&mut RawSession, &RawPdu) + 'a;
 
 /// One session and the time at which it may log in again.
 struct Slot {
@@ -148,7 +148,7 @@ impl Flood {
         &self,
         attacker: &Attacker,
         next: &mut dyn FnMut(&mut RawSession),
-        mut answer: Option<&mut TakeAnswer<'_>>,
+        mut answer: Option<&mut ResponseHandler<'_>>,
     ) -> Result<()> {
         let now = Instant::now();
         let mut slots: Vec<Slot> = (0..self.sessions).map(|_| Slot::new(now)).collect();
@@ -165,7 +165,7 @@ impl Flood {
                 send_batch(session, knows_window, next);
                 progress |= session.connection.send();
                 if let Some(answer) = &mut answer {
-                    for _ in 0..ANSWERS_MAX {
+                    for _ in 0..RESPONSES_MAX {
                         let Some(pdu) = session.receive() else { break };
                         answer(session, &pdu);
                         progress = true;
@@ -226,12 +226,14 @@ impl Slot {
     }
 }
 
-/// Queues requested Data-Out and the PDUs of `next`, as long as there is room.
+/// Queues requested Data-Out and the PDUs of `next`, while fewer than [`QUEUED_BYTES_MAX`] wait for
+/// the socket.
 fn send_batch(session: &mut RawSession, knows_window: bool, next: &mut dyn FnMut(&mut RawSession)) {
-    let has_room = |session: &RawSession| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
-    while has_room(session) && session.answer_next_r2t() {}
+    let is_below_limit =
+        |session: &RawSession| session.connection.unsent_bytes() < QUEUED_BYTES_MAX;
+    while is_below_limit(session) && session.answer_next_r2t() {}
     for _ in 0..BATCH_PDUS {
-        if !has_room(session) || (knows_window && !session.window_is_open()) {
+        if !is_below_limit(session) || (knows_window && !session.window_is_open()) {
             return;
         }
         next(session);

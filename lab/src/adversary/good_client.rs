@@ -1,7 +1,7 @@
-//! The well-behaved client: reads and writes with several commands under way, checks every byte,
+//! The well-behaved client: reads and writes with several commands in flight, checks every byte,
 //! and measures each request from the first time it was sent to its success.
 //!
-//! A lost session is re-established, and requests under way are sent again; a request that ends
+//! A lost session is re-established, and requests in flight are sent again; a request that ends
 //! BUSY or TASK SET FULL is repeated. The delay is part of the request's latency.
 
 use super::cdb;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// Name of the client's initiator, which logs in without authentication.
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:good";
-/// Number of requests under way at once.
+/// Number of requests in flight at once.
 pub const DEPTH: usize = 8;
 /// Length of a block of the ledger, and of most requests, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
@@ -34,7 +34,7 @@ pub const BLOCKS: u64 = SHARED_LBA as u64 / BLOCK_SECTORS;
 /// Content of the last block.
 pub const LAST_CONTENT: Content = Content::Stamp(u64::MAX);
 
-/// Longest time that one attempt to log in may take.
+/// Maximum time that one attempt to log in may take.
 const LOGIN_MAX: Duration = Duration::from_secs(3);
 /// Pause before the client tries again, after a refusal and after BUSY.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -79,7 +79,7 @@ pub struct GoodClient<'a> {
     report: ClientReport,
 }
 
-/// One request under way.
+/// One request in flight.
 struct Slot {
     action: Action,
     blocks: std::ops::Range<u64>,
@@ -144,7 +144,7 @@ impl<'a> GoodClient<'a> {
                 let slot = self.new_slot();
                 self.slots.push(slot);
             }
-            match self.turn() {
+            match self.exchange() {
                 Ok(()) => {}
                 Err(_) => self.lose_session(),
             }
@@ -154,7 +154,7 @@ impl<'a> GoodClient<'a> {
     }
 
     /// Sends requests that are due and receives pending responses.
-    fn turn(&mut self) -> Result<()> {
+    fn exchange(&mut self) -> Result<()> {
         if self.session.is_none() {
             if Instant::now() < self.login_at {
                 std::thread::sleep(Duration::from_millis(1));
@@ -252,7 +252,7 @@ impl<'a> GoodClient<'a> {
         }
     }
 
-    /// Drops the session; requests under way are sent again in the next one.
+    /// Drops the session; requests in flight are sent again in the next one.
     fn lose_session(&mut self) {
         self.report.sessions_lost += 1;
         self.session = None;

@@ -14,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest time that one step may take before the session is tried again from the start.
+/// Maximum time that one step may take before the session is tried again from the start.
 const STEP_MAX: Duration = Duration::from_secs(3);
 /// Pause from the end of a session to the start of the next.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Memory limit of the server: an attack that makes it need more has won.
 pub const MEMORY_BYTES_MAX: u64 = 512 << 20;
 
-/// Longest time from SIGTERM until the server has ended.
+/// Maximum time from SIGTERM until the server has ended.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
 /// The target of the well-behaved client; attackers may log in to it too.

@@ -5,8 +5,8 @@ use super::server::MEMORY_BYTES_MAX;
 use std::fmt;
 use std::time::Duration;
 
-/// Longest time that a request, or a new session, of the well-behaved client may take.
-pub const STOP_MAX: Duration = Duration::from_secs(2);
+/// Maximum time that a request, or a new session, of the well-behaved client may take.
+pub const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 /// Share of its requests a second that the well-behaved client must keep.
 pub const IOPS_SHARE_MIN: f64 = 0.5;
 /// Maximum number of consecutive seconds below that share.
@@ -25,16 +25,16 @@ pub enum Breach {
     Memory,
     /// Data was lost or changed.
     Data(String),
-    /// A request of the well-behaved client took longer than [`STOP_MAX`].
+    /// A request of the well-behaved client took longer than [`RESPONSE_TIME_MAX`].
     Stopped(Duration),
-    /// A new session took longer than [`STOP_MAX`].
+    /// A new session took longer than [`RESPONSE_TIME_MAX`].
     LockedOut(Duration, String),
     /// The client had less than [`IOPS_SHARE_MIN`] for longer than [`STARVED_SECONDS_MAX`].
     Starved(usize),
-    /// SIGTERM did not end the server well afterwards.
+    /// The server did not end, or not with success, after SIGTERM.
     DoesNotStop(String),
     /// The attack could not be made, so that the run proves nothing.
-    Void(String),
+    Inconclusive(String),
 }
 
 impl fmt::Display for Breach {
@@ -49,7 +49,7 @@ impl fmt::Display for Breach {
             }
             Self::Starved(seconds) => write!(out, "less than half the IOPS for {seconds} s"),
             Self::DoesNotStop(how) => write!(out, "does not stop: {how}"),
-            Self::Void(why) => write!(out, "void: {why}"),
+            Self::Inconclusive(why) => write!(out, "void: {why}"),
         }
     }
 }
@@ -58,14 +58,14 @@ impl fmt::Display for Breach {
 pub fn breaches(measured: &Measurement) -> Vec<Breach> {
     let mut found = Vec::new();
     if let Some(error) = &measured.attack_error {
-        found.push(Breach::Void(error.clone()));
+        found.push(Breach::Inconclusive(error.clone()));
     }
     if measured.attack.logs_in && measured.logins == 0 && measured.process_end.is_none() {
-        found.push(Breach::Void("it never logged in".to_owned()));
+        found.push(Breach::Inconclusive("it never logged in".to_owned()));
     }
     if measured.pause > PAUSE_MAX {
         let seconds = measured.pause.as_secs_f64();
-        found.push(Breach::Void(format!("the adversary did not run for {seconds:.1} s")));
+        found.push(Breach::Inconclusive(format!("the adversary did not run for {seconds:.1} s")));
     }
     if let Some(error) = &measured.data_error {
         found.push(Breach::Data(error.clone()));
@@ -79,10 +79,10 @@ pub fn breaches(measured: &Measurement) -> Vec<Breach> {
         // A server that has ended serves no requests, so the other rules do not apply.
         return found;
     }
-    if measured.worst > STOP_MAX {
+    if measured.worst > RESPONSE_TIME_MAX {
         found.push(Breach::Stopped(measured.worst));
     }
-    if measured.worst_new_session > STOP_MAX {
+    if measured.worst_new_session > RESPONSE_TIME_MAX {
         found.push(Breach::LockedOut(
             measured.worst_new_session,
             measured.new_session_error.clone(),
@@ -138,7 +138,14 @@ mod tests {
                 Measurement { peak_bytes: MEMORY_BYTES_MAX + 1, ..good.clone() },
                 vec![Breach::Memory],
             ),
-            (Measurement { worst: STOP_MAX, worst_new_session: STOP_MAX, ..good.clone() }, vec![]),
+            (
+                Measurement {
+                    worst: RESPONSE_TIME_MAX,
+                    worst_new_session: RESPONSE_TIME_MAX,
+                    ..good.clone()
+                },
+                vec![],
+            ),
             (Measurement { worst: over, ..good.clone() }, vec![Breach::Stopped(over)]),
             (
                 Measurement {
@@ -151,7 +158,7 @@ mod tests {
             (Measurement { pause: PAUSE_MAX, ..good.clone() }, vec![]),
             (
                 Measurement { pause: over, ..good.clone() },
-                vec![Breach::Void("the adversary did not run for 2.0 s".into())],
+                vec![Breach::Inconclusive("the adversary did not run for 2.0 s".into())],
             ),
             (
                 Measurement { data_error: Some("x".into()), ..good.clone() },
@@ -163,11 +170,11 @@ mod tests {
             ),
             (
                 Measurement { logins: 0, ..good.clone() },
-                vec![Breach::Void("it never logged in".into())],
+                vec![Breach::Inconclusive("it never logged in".into())],
             ),
             (
                 Measurement { attack_error: Some("x".into()), ..good.clone() },
-                vec![Breach::Void("x".into())],
+                vec![Breach::Inconclusive("x".into())],
             ),
         ];
         for (measured, expected) in cases {
@@ -202,7 +209,7 @@ mod tests {
 
     /// Goal: only consecutive figures form a run.
     #[test]
-    fn runs_are_in_a_row() {
+    fn only_consecutive_figures_form_a_run() {
         assert_eq!(longest_run(&[1.0, 1.0, 9.0, 1.0], 5.0), 2);
         assert_eq!(longest_run(&[5.0, 9.0], 5.0), 0);
         assert_eq!(longest_run(&[], 5.0), 0);

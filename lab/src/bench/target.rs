@@ -1,4 +1,4 @@
-//! The target against tgt, and against the ceilings of this machine.
+//! Compares the target with tgt, and with what TCP and the disk of this machine allow.
 
 mod cells;
 mod clients;
@@ -27,11 +27,11 @@ use std::time::Duration;
 
 /// Maximum number of additional rounds of a cell while raw TCP varies too much, as a multiple of
 /// its rounds.
-const EXTRA: usize = 1;
-/// Factor of the number of rounds in cells whose rounds differ much.
-const SPREAD: usize = 2;
-/// Number of turns whose time a probe gets; it uses a tenth of that time.
-const PROBED: u32 = 2;
+const EXTRA_ROUNDS_FACTOR: usize = 1;
+/// Factor of the number of rounds of [unsteady](is_unsteady) cells.
+const UNSTEADY_ROUNDS_FACTOR: usize = 2;
+/// Time that a TCP probe is given, as a multiple of a client's measured time; it runs for a tenth.
+const PROBE_TURNS: u32 = 2;
 
 /// Cells of served disk, pattern, size and depth; in each round raw TCP is probed and all
 /// contestants take turns on the same file. Goals are medians of the ratios of rounds.
@@ -110,7 +110,7 @@ impl TargetBench {
         for path in &self.goals_from {
             run.goals.extend(goals_of(path)?);
         }
-        self.tell(&run)
+        self.write_outputs(&run)
     }
 
     fn wants(&self, cell: &Cell) -> bool {
@@ -121,8 +121,9 @@ impl TargetBench {
     fn measure(&self, cells: &[&Cell]) -> Result<BenchRun> {
         let programs = self.programs()?;
         let count = |cell: &Cell| {
-            let wanted = usize::from(self.rounds) * if is_spread(cell) { SPREAD } else { 1 };
-            Count { wanted, extra: wanted * EXTRA }
+            let wanted = usize::from(self.rounds)
+                * if is_unsteady(cell) { UNSTEADY_ROUNDS_FACTOR } else { 1 };
+            Count { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR }
         };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
@@ -140,8 +141,8 @@ impl TargetBench {
             print!("{}", tables::cell_text(&cell));
             run.cells.push(cell);
             durability.clone_into(&mut run.durability);
-            // A run that is ended early is kept: `--from` shows its cells.
-            self.keep(&run)
+            // After each cell, so that a run that is ended early leaves a file for `--from`.
+            self.write_json(&run)
         })?;
         Ok(run)
     }
@@ -155,7 +156,7 @@ impl TargetBench {
     }
 
     /// Writes the current state of the run as JSON.
-    fn keep(&self, run: &BenchRun) -> Result<()> {
+    fn write_json(&self, run: &BenchRun) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
         files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
     }
@@ -166,7 +167,7 @@ impl TargetBench {
         Ok(Programs { lunar: release_binary()?, directory, base: None })
     }
 
-    fn tell(&self, run: &BenchRun) -> Result<()> {
+    fn write_outputs(&self, run: &BenchRun) -> Result<()> {
         run.profiles.iter().for_each(|profile| println!("{}", tables::profile(profile)));
         print!("{}", tables::goals_text(&run.goals));
         tables::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
@@ -178,7 +179,7 @@ impl TargetBench {
             || Ok(markdown::chapter(run, self.markdown.as_deref().unwrap_or(Path::new(""))));
         write(&self.markdown, &chapter)?;
         write(&self.html, &|| Ok(lunar_load::report::page(&page::report(run))))?;
-        self.keep(run)?;
+        self.write_json(run)?;
         ensure!(!self.strict || goals::are_met(&run.goals), "{}", goals::RULE);
         Ok(())
     }
@@ -186,18 +187,18 @@ impl TargetBench {
 
 /// True for streams that goals need: their rounds differ by a tenth and more where TCP is paced,
 /// unlike those of small requests.
-fn is_spread(cell: &Cell) -> bool {
+fn is_unsteady(cell: &Cell) -> bool {
     cell.is_short && cell.ground() == cells::Ground::Stream
 }
 
-/// Measures all cells, one after the other, and passes each one to `tell` with the durability
+/// Measures all cells, one after the other, and passes each one to `on_result` with the durability
 /// observed so far.
 fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
     count: impl Fn(&Cell) -> Count,
     times: Times,
-    mut tell: impl FnMut(CellResult, &[Durability]) -> Result<()>,
+    mut on_result: impl FnMut(CellResult, &[Durability]) -> Result<()>,
 ) -> Result<()> {
     let ground = Ground::start()?;
     let mut clients = Clients::new(times);
@@ -216,18 +217,18 @@ fn measure_cells(
         let result = rounds::measure(
             cell,
             count(cell),
-            || ground.ask(cell, times.measured * PROBED),
+            || ground.ask(cell, times.measured * PROBE_TURNS),
             |lane, round| clients.turn(&mut current, cell, lane, seed(round)),
         )?;
-        look(&mut current, cell, &mut durability)?;
-        tell(result, &durability)?;
+        check_durability(&mut current, cell, &mut durability)?;
+        on_result(result, &durability)?;
         servers = Some(current);
     }
     Ok(())
 }
 
 /// Checks the durability of a cell's contestants that were not checked yet.
-fn look(servers: &mut Servers, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
+fn check_durability(servers: &mut Servers, cell: &Cell, known: &mut Vec<Durability>) -> Result<()> {
     if cell.store.place == StorageMedium::Memory || cell.is_shared {
         return Ok(());
     }

@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
 use std::time::Duration;
 
-/// Longest time of one suite; the slowest good one takes about 10 s.
-const SUITE_MAX: Duration = Duration::from_secs(600);
-const LIST_MAX: Duration = Duration::from_secs(60);
+/// Maximum time of one suite; the slowest good one takes about 10 s.
+const SUITE_TIME_MAX: Duration = Duration::from_secs(600);
+const LIST_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Outcome of a test, from best to worst.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -20,7 +20,7 @@ pub enum TestOutcome {
     Passed,
     /// The tool found nothing to test and counted it as passed.
     Skipped,
-    /// `[FAILED]` was printed, yet counted as passed.
+    /// `[FAILED]` was printed, yet the tool counted the test as passed.
     Soft,
     /// An assertion failed.
     Failed,
@@ -79,7 +79,7 @@ pub struct Suite {
 /// # Errors
 /// The tool is not installed.
 pub fn suites() -> Result<Vec<Suite>> {
-    let listed = must("iscsi-test-cu", &["--list"], LIST_MAX)?;
+    let listed = must("iscsi-test-cu", &["--list"], LIST_TIME_MAX)?;
     let suites = parse_list(&listed);
     ensure!(!suites.is_empty(), "iscsi-test-cu --list names no suite:\n{listed}");
     Ok(suites)
@@ -115,34 +115,35 @@ pub fn run_suite(suite: &Suite, urls: &[String], options: &[&str]) -> Result<Vec
     let tool = ["-o0", "iscsi-test-cu", "--dataloss", "--verbose", "--Verbose-scsi", "--test"];
     let mut arguments = [&tool[..], &[suite.name.as_str()], options].concat();
     arguments.extend(urls.iter().map(String::as_str));
-    let finished = run("stdbuf", &arguments, SUITE_MAX)?;
-    judge(suite, &finished).with_context(|| format!("{}:\n{}", suite.name, finished.outputs()))
+    let finished = run("stdbuf", &arguments, SUITE_TIME_MAX)?;
+    parse_results(suite, &finished)
+        .with_context(|| format!("{}:\n{}", suite.name, finished.outputs()))
 }
 
-fn judge(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
+fn parse_results(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> {
     let ended = match (finished.end, finished.signal()) {
-        (End::TimedOut, _) => Some((TestOutcome::Hung, format!("killed after {SUITE_MAX:?}"))),
+        (End::TimedOut, _) => Some((TestOutcome::Hung, format!("killed after {SUITE_TIME_MAX:?}"))),
         (_, Some(signal)) => {
             Some((TestOutcome::Crashed, format!("the tool died of signal {signal}")))
         }
         _ => None,
     };
-    let mut printed = parse_output(&finished.stdout);
+    let mut outputs = parse_output(&finished.stdout);
     if let Some((outcome, note)) = &ended {
-        if let Some(last) = printed.last_mut().filter(|last| last.verdict.is_none()) {
+        if let Some(last) = outputs.last_mut().filter(|last| last.verdict.is_none()) {
             last.ended = Some((*outcome, note.clone()));
         }
     } else if !finished.stdout.contains("Run Summary:") {
         // The suite ends early when it cannot log in.
-        ensure!(printed.is_empty(), "no summary");
+        ensure!(outputs.is_empty(), "no summary");
     } else {
-        check_against_summary(&finished.stdout, &printed)?;
+        check_against_summary(&finished.stdout, &outputs)?;
     }
     let why = ended.map_or_else(|| first_line(&finished.stderr), |(_, note)| note);
     let mut results = Vec::new();
     for test in &suite.tests {
-        let (outcome, note) = match printed.iter().find(|printed| printed.name == *test) {
-            Some(printed) => printed.outcome(),
+        let (outcome, note) = match outputs.iter().find(|output| output.name == *test) {
+            Some(output) => output.outcome(),
             None => (TestOutcome::NotReached, why.clone()),
         };
         results.push(TestResult { suite: suite.name.clone(), test: test.clone(), outcome, note });
@@ -156,7 +157,7 @@ fn first_line(text: &str) -> String {
 
 /// Output of the tool for one test.
 #[derive(Debug, Default)]
-struct Printed {
+struct TestOutput {
     name: String,
     /// CUnit's own verdict: passed or not.
     verdict: Option<bool>,
@@ -168,7 +169,7 @@ struct Printed {
     ended: Option<(TestOutcome, String)>,
 }
 
-impl Printed {
+impl TestOutput {
     fn outcome(&self) -> (TestOutcome, String) {
         let note = |line: &Option<String>| line.clone().unwrap_or_default();
         match (self.verdict, &self.skipped, &self.failed, &self.ended) {
@@ -195,20 +196,20 @@ impl Printed {
             _ => line,
         };
         // The line of a failed assertion continues with the next output, after its indentation.
-        let one = |why: &str| why.trim().split("    ").next().unwrap_or_default().to_owned();
+        let first_part = |why: &str| why.trim().split("    ").next().unwrap_or_default().to_owned();
         if let Some((_, why)) = line.split_once("[SKIPPED]") {
             self.skipped.get_or_insert_with(|| why.trim().to_owned());
         } else if let Some((_, why)) = line.split_once("[FAILED]") {
-            self.failed.get_or_insert_with(|| one(why));
+            self.failed.get_or_insert_with(|| first_part(why));
         } else if self.verdict == Some(false) && line.trim_start().starts_with("1. ") {
-            self.failed.get_or_insert_with(|| one(&line.trim_start()[3..]));
+            self.failed.get_or_insert_with(|| first_part(&line.trim_start()[3..]));
         }
     }
 }
 
 /// Parses CUnit's verbose form: `  Test: NAME ...`, output of the test, `passed` or `FAILED`.
-fn parse_output(stdout: &str) -> Vec<Printed> {
-    let mut tests: Vec<Printed> = Vec::new();
+fn parse_output(stdout: &str) -> Vec<TestOutput> {
+    let mut tests: Vec<TestOutput> = Vec::new();
     for line in stdout.lines() {
         if line.trim_start().starts_with("Run Summary:") {
             break;
@@ -216,7 +217,7 @@ fn parse_output(stdout: &str) -> Vec<Printed> {
         if let Some((name, rest)) =
             line.strip_prefix("  Test: ").and_then(|rest| rest.split_once(" ..."))
         {
-            tests.push(Printed { name: name.to_owned(), ..Printed::default() });
+            tests.push(TestOutput { name: name.to_owned(), ..TestOutput::default() });
             if let Some(test) = tests.last_mut() {
                 test.take(rest);
             }
@@ -228,17 +229,17 @@ fn parse_output(stdout: &str) -> Vec<Printed> {
 }
 
 /// Compares the tool's own count of failed tests with the parsed one, to detect parse errors.
-fn check_against_summary(stdout: &str, printed: &[Printed]) -> Result<()> {
+fn check_against_summary(stdout: &str, tests: &[TestOutput]) -> Result<()> {
     let summary = stdout.lines().find_map(|line| line.trim_start().strip_prefix("tests "));
     let numbers: Vec<usize> =
         summary.unwrap_or_default().split_whitespace().filter_map(|n| n.parse().ok()).collect();
     let [_total, _ran, passed, failed, ..] = numbers[..] else { bail!("no summary of tests") };
-    let ours = |verdict| printed.iter().filter(|test| test.verdict == Some(verdict)).count();
+    let parsed = |verdict| tests.iter().filter(|test| test.verdict == Some(verdict)).count();
     ensure!(
-        (passed, failed) == (ours(true), ours(false)),
+        (passed, failed) == (parsed(true), parsed(false)),
         "the tool counts {passed} passed and {failed} failed, we read {} and {}",
-        ours(true),
-        ours(false)
+        parsed(true),
+        parsed(false)
     );
     Ok(())
 }
@@ -268,12 +269,13 @@ mod tests {
     /// Goal: skips and printed failures are distinguished from passes.
     /// Method: the forms that occur.
     #[test]
-    fn outcomes_are_read() {
+    fn every_form_of_outcome_is_parsed() {
         let end = End::Exited(ExitStatus::from_raw(256));
         let tests = ["Good", "Skip", "Talk", "Bare", "Soft"];
         let text = format!("{OUTPUT}{SUMMARY}");
-        let results = judge(&suite(&tests), &finished(end, &text)).expect("readable");
-        let read: Vec<_> = results.iter().map(|one| (one.outcome, one.note.as_str())).collect();
+        let results = parse_results(&suite(&tests), &finished(end, &text)).expect("readable");
+        let read: Vec<_> =
+            results.iter().map(|result| (result.outcome, result.note.as_str())).collect();
         let expected = [
             (TestOutcome::Passed, ""),
             (TestOutcome::Skipped, "no"),
@@ -283,25 +285,26 @@ mod tests {
         ];
         assert_eq!(read, expected);
         let wrong = text.replace("  3  2  0", "  4  1  0");
-        assert!(judge(&suite(&tests), &finished(end, &wrong)).is_err());
+        assert!(parse_results(&suite(&tests), &finished(end, &wrong)).is_err());
     }
 
     /// Goal: a kill or a crash is attributed to the test during which it happened; the remaining
     /// tests were not reached.
     #[test]
-    fn early_ends_are_charged() {
+    fn a_hang_or_crash_counts_for_the_running_test() {
         let text = "  Test: One ...passed\n  Test: Two ...    Send";
         let ends = [
             (End::TimedOut, TestOutcome::Hung),
             (End::Exited(ExitStatus::from_raw(11)), TestOutcome::Crashed),
         ];
         for (end, outcome) in ends {
-            let results = judge(&suite(&["One", "Two", "Three"]), &finished(end, text));
-            let read: Vec<_> = results.expect("readable").iter().map(|one| one.outcome).collect();
+            let results = parse_results(&suite(&["One", "Two", "Three"]), &finished(end, text));
+            let read: Vec<_> =
+                results.expect("readable").iter().map(|result| result.outcome).collect();
             assert_eq!(read, [TestOutcome::Passed, outcome, TestOutcome::NotReached]);
         }
         let end = End::Exited(ExitStatus::from_raw(256));
-        let results = judge(&suite(&["One"]), &finished(end, "")).expect("readable");
+        let results = parse_results(&suite(&["One"]), &finished(end, "")).expect("readable");
         assert_eq!(results[0].outcome, TestOutcome::NotReached);
     }
 

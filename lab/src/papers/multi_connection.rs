@@ -18,7 +18,7 @@ use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Report, Section, Series, Table, TableCell, probe_row,
     probe_table, size_text,
 };
-use lunar_load::{AccessPattern, Measured, Pace, Workload, in_rounds};
+use lunar_load::{AccessPattern, Measured, Pace, Workload, measure_in_rounds};
 use std::time::Duration;
 
 /// Delay of the remote network in each direction.
@@ -190,17 +190,17 @@ impl Runner<'_> {
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
         let shape = ProbeShape { writes: false, io_bytes, depth, connections };
-        let told = in_rounds(lanes, common.rounds, Some(&probe), shape).await;
+        let told = measure_in_rounds(lanes, common.rounds, Some(&probe), shape).await;
         let (measured, probed) = told.map_err(|error| self.as_named(&error))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
             let mut table = probe_table();
             table.row(probe_row(&beside, &probed));
-            section.warnings.extend(probed.unrest());
+            section.warnings.extend(probed.variation_warning());
             section.tables.push(table);
         }
-        let nothing = measured.iter().find_map(Measured::nothing);
+        let nothing = measured.iter().find_map(Measured::no_figures_reason);
         section.warnings.extend(nothing.map(str::to_owned));
         let rows = rows.into_iter().zip(measured);
         let row = |((ask, connections), measured)| Row { ask, connections, measured };
@@ -397,7 +397,7 @@ fn figures(rows: &[Row], key: &'static str, label: &str, of: impl Fn(&Row) -> f6
             TableCell::micros(one.client_cpu_micros),
             TableCell::micros(one.target_cpu_micros),
         ];
-        if one.nothing().is_some() {
+        if one.no_figures_reason().is_some() {
             // The other figures are not known.
             figures.truncate(4);
         }

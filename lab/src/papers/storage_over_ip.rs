@@ -227,7 +227,7 @@ fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
         TableCell::spread(probed.ping_micros(), 1.0, 1),
     ]);
     section.tables.push(table);
-    section.warnings.extend(probed.unrest());
+    section.warnings.extend(probed.variation_warning());
     run.add(section);
     Ok(probed.stream_bytes_per_second().median)
 }

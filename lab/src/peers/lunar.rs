@@ -8,10 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Longest time until a server listens.
+/// Maximum time until a server listens.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// Longest time until a client has logged in.
+/// Maximum time until a client has logged in.
 const SESSION_MAX: Duration = Duration::from_secs(60);
 
 /// Returns the path of the `lunar` binary: `LUNAR_BIN`, or a build of profile `lab`, which is built

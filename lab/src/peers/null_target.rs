@@ -28,7 +28,7 @@ use std::time::Duration;
 const SESSIONS_MAX: usize = 64;
 /// Name of the target in our URLs; a login with any other name succeeds, too.
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:null";
-/// Longest time until it listens.
+/// Maximum time until it listens.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Text that the program prints before its address.
 const LISTENING: &str = "listening on ";

@@ -188,7 +188,7 @@ mod tests {
     /// Goal: a file is removed with its owner, and the leftovers of a killed process with the next
     /// file; files of others stay.
     #[test]
-    fn nothing_is_left() {
+    fn closed_relays_close_their_connections() {
         let folder = std::env::temp_dir().join(format!("bench-files-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let left = folder.join(format!("{PREFIX}{}-tmpfs", u32::MAX));

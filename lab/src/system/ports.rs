@@ -33,7 +33,7 @@ mod tests {
 
     /// Goal: ports differ, can be listened on, and are outside of the range that the system gives
     /// to clients.
-    /// Named by: istgt found its control port in use by a client.
+    /// Fault: istgt found its control port in use by a client.
     #[test]
     fn ports_are_our_own() -> Result<()> {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;

@@ -68,7 +68,7 @@ fn connect(lunar: &Lunar, host: u8) -> Result<RawClient> {
         socket.connect(to).await?.into_std()
     })?;
     tcp.set_nonblocking(false)?;
-    RawClient::over(tcp)
+    RawClient::from_tcp(tcp)
 }
 
 fn text(initiator: &str, target: &str) -> String {

@@ -51,7 +51,7 @@ impl Victim {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
         socket.bind(&std::net::SocketAddr::from(([127, 0, 0, 2], 0)).into())?;
         socket.connect(&address.into())?;
-        RawClient::log_in_over(socket.into(), TARGET, number)
+        RawClient::log_in_from_tcp(socket.into(), TARGET, number)
     }
 
     /// Opens a session and clears its unit attention.

@@ -58,7 +58,7 @@ fn status(raw: &mut RawClient) -> Result<Option<u8>> {
             Ok(Some(pdu.header[3]))
         }
         RawAnswer::Closed => Ok(None),
-        RawAnswer::Silence => bail!("no answer"),
+        RawAnswer::TimedOut => bail!("no answer"),
     }
 }
 

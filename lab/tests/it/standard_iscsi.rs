@@ -159,7 +159,7 @@ fn nop_out_with_and_without_data() -> Result<()> {
     }
     let silent = ping(&mut raw, true, b"nobody asks").put_u32(16, RESERVED_TAG);
     raw.send(&silent)?;
-    ensure!(raw.answer(Duration::from_millis(300))? == RawAnswer::Silence, "an answer to no tag");
+    ensure!(raw.answer(Duration::from_millis(300))? == RawAnswer::TimedOut, "an answer to no tag");
     let request = ping(&mut raw, true, b"and now");
     ensure!(answer_to(&mut raw, &request)?.data == b"and now");
     raw.read_block(0)?;
@@ -287,7 +287,7 @@ fn refused_in_pieces(raw: &mut RawClient, text: &[u8]) -> Result<bool> {
             RawAnswer::Closed => return Ok(true),
             RawAnswer::Pdu(answer) if answer.header[36] == 2 => return Ok(true),
             RawAnswer::Pdu(answer) => raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1),
-            RawAnswer::Silence => bail!("silence"),
+            RawAnswer::TimedOut => bail!("silence"),
         }
     }
     Ok(false)

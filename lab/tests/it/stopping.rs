@@ -57,7 +57,7 @@ fn stop_with_silent_initiators() -> Result<Duration> {
             match raw.answer(Duration::from_secs(1))? {
                 RawAnswer::Pdu(pdu) => told |= pdu.opcode() == opcode::ASYNC_MESSAGE,
                 RawAnswer::Closed => break,
-                RawAnswer::Silence => anyhow::bail!("a connection outlives the server"),
+                RawAnswer::TimedOut => anyhow::bail!("a connection outlives the server"),
             }
         }
         ensure!(told, "a session was closed without a word");

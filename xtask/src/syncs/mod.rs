@@ -1,19 +1,19 @@
-//! Tests that the power-cut tests notice every sync of the product: each is removed in turn, and a
+//! Checks that the power-cut tests need every sync of the product: each is removed in turn, and a
 //! test must fail.
 //!
 //! [`table`] lists the replacement of each call, or the reason to keep it; [`check`], which a test
-//! runs, compares the table with the source; `scheme` builds a server that can leave out each sync;
-//! [`run`] runs the rounds.
+//! runs, compares the table with the source; `switchable_build` writes the source of a server that
+//! can leave out each sync; [`run`] runs the rounds.
 
-mod place;
+mod call_site;
 pub mod run;
 mod scan;
-mod scheme;
+mod switchable_build;
 pub mod table;
 
 use anyhow::{Context, Result};
 use std::path::Path;
-use table::{CALLS, Call, Fate};
+use table::{CALLS, Call, Treatment};
 
 /// Compares the table with the source; returns one message for each mismatch.
 ///
@@ -24,17 +24,17 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
     let mut covered = Vec::new();
     for call in CALLS {
         let source = read(root, call)?;
-        match place::find(&source, call) {
-            Ok(place) => covered.push((call.file, place.lines(&source))),
+        match call_site::find(&source, call) {
+            Ok(call_site) => covered.push((call.file, call_site.lines(&source))),
             Err(what) => problems.push(what),
         }
     }
     let tests = scan::tests(root)?;
     for call in CALLS {
-        if let Fate::Removed { noticed_by, .. } = call.fate
-            && !tests.iter().any(|name| name.contains(noticed_by))
+        if let Treatment::Removed { detected_by, .. } = call.treatment
+            && !tests.iter().any(|name| name.contains(detected_by))
         {
-            problems.push(format!("{}: no power-cut test is called {noticed_by}", call.file));
+            problems.push(format!("{}: no power-cut test is called {detected_by}", call.file));
         }
     }
     for hit in scan::hits(root)? {
@@ -60,7 +60,7 @@ fn read(root: &Path, call: &Call) -> Result<String> {
 /// Returns the line of a call.
 fn line(root: &Path, call: &Call) -> Result<usize> {
     let source = read(root, call)?;
-    Ok(place::find(&source, call).map_err(anyhow::Error::msg)?.lines(&source).start)
+    Ok(call_site::find(&source, call).map_err(anyhow::Error::msg)?.lines(&source).start)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Builds a server in which each sync can be left out, and runs the power-cut tests without each.
 
-use super::scheme::{self, VARIABLE};
-use super::table::{CALLS, Call, Fate};
+use super::switchable_build::{self, VARIABLE};
+use super::table::{CALLS, Call, Treatment};
 use super::{check, line, scan};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     println!("built, and passes with all syncs, after {} s", began.elapsed().as_secs());
     let (mut missed, mut done) = (0, 0);
     for (row, call) in CALLS.iter().enumerate() {
-        let Fate::Removed { noticed_by, .. } = call.fate else { continue };
+        let Treatment::Removed { detected_by, .. } = call.treatment else { continue };
         if !call.file.contains(only) && !call.text.contains(only) {
             continue;
         }
@@ -49,15 +49,19 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
             Some(error) => {
                 Round { caught_by: None, how: format!("what it becomes does not compile: {error}") }
             }
-            None => copy.round(row, noticed_by)?,
+            None => copy.round(row, detected_by)?,
         };
         let verdict = round.caught_by.as_deref().unwrap_or("NOT NOTICED");
-        let place = format!("{}:{}", call.file, line(root, call)?);
-        println!("{place:<45} {:>5.1} s  {verdict}: {}", began.elapsed().as_secs_f64(), round.how);
+        let location = format!("{}:{}", call.file, line(root, call)?);
+        println!(
+            "{location:<45} {:>5.1} s  {verdict}: {}",
+            began.elapsed().as_secs_f64(),
+            round.how
+        );
         missed += usize::from(round.caught_by.is_none());
         done += 1;
     }
-    let kept = CALLS.iter().filter(|call| matches!(call.fate, Fate::Kept { .. })).count();
+    let kept = CALLS.iter().filter(|call| matches!(call.treatment, Treatment::Kept { .. })).count();
     println!(
         "{done} syncs removed, {missed} not noticed; {kept} calls are none, or left alone; {} s",
         began.elapsed().as_secs()
@@ -83,8 +87,9 @@ impl Copy {
         let target = tests.ancestors().nth(3).context("a target directory")?;
         let base = target.join("mutate-syncs");
         let copy = Self { tree: base.join("tree"), build: base.join("target"), tests };
-        let rewritten = |file: &str| CALLS.iter().any(|call| is_removed(call) && call.file == file);
-        for file in scan::files(root)?.into_iter().filter(|file| !rewritten(file)) {
+        let with_switches =
+            |file: &str| CALLS.iter().any(|call| is_removed(call) && call.file == file);
+        for file in scan::files(root)?.into_iter().filter(|file| !with_switches(file)) {
             let bytes = fs::read(root.join(&file)).with_context(|| file.clone())?;
             write_changed(&copy.tree.join(&file), &bytes)?;
         }
@@ -98,7 +103,7 @@ impl Copy {
             (0..CALLS.len()).filter(|row| is_removed(&CALLS[*row])).collect();
         let mut not_built = BTreeMap::new();
         loop {
-            let built = scheme::write(root, &self.tree, &rows)?;
+            let switchable = switchable_build::write(root, &self.tree, &rows)?;
             let output = cargo()
                 .args(["build", "--locked", "-p", "lunar-san", "--message-format", "json"])
                 .current_dir(&self.tree)
@@ -108,12 +113,13 @@ impl Copy {
             if output.status.success() {
                 return Ok(not_built);
             }
-            let blamed = scheme::blamed(&String::from_utf8_lossy(&output.stdout), &built);
-            if blamed.is_empty() {
+            let messages = String::from_utf8_lossy(&output.stdout);
+            let failing = switchable_build::rows_with_errors(&messages, &switchable);
+            if failing.is_empty() {
                 bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
             }
-            rows.retain(|row| !blamed.contains_key(row));
-            not_built.extend(blamed);
+            rows.retain(|row| !failing.contains_key(row));
+            not_built.extend(failing);
         }
     }
 
@@ -131,9 +137,9 @@ impl Copy {
     }
 
     /// Runs the tests that should notice the removed sync, and then all.
-    fn round(&self, row: usize, noticed_by: &str) -> Result<Round> {
+    fn round(&self, row: usize, detected_by: &str) -> Result<Round> {
         let mut last = Played { success: true, output: String::new() };
-        for tests in [noticed_by, "power_cut::"] {
+        for tests in [detected_by, "power_cut::"] {
             last = self.play(tests, Some(row))?;
             if !last.success {
                 break;
@@ -181,7 +187,7 @@ fn run_within(command: &mut Command, log: &Path) -> Result<(bool, String)> {
 }
 
 fn is_removed(call: &Call) -> bool {
-    matches!(call.fate, Fate::Removed { .. })
+    matches!(call.treatment, Treatment::Removed { .. })
 }
 
 /// Writes a file. An unchanged file keeps its time, so that it is not built again.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Text of calls that make something durable, or decide that it must be. Definitions are excluded.
-const SIGNS: &[&str] = &[
+const SYNC_PATTERNS: &[&str] = &[
     "sync_all(",
     "sync_data(",
     "fdatasync(",
@@ -32,13 +32,13 @@ const SIGNS: &[&str] = &[
     "if save {",
     "retire(",
     "make_durable(",
-    ".sync_in_order(",
+    ".sync_locked(",
     "send_flush(",
     "flush_all(",
     "is_durable(",
 ];
 
-/// A line of the source with such text.
+/// A line of the source that contains one of [`SYNC_PATTERNS`].
 pub(super) struct Hit {
     pub(super) file: String,
     /// Line number, counted from 1.
@@ -46,7 +46,7 @@ pub(super) struct Hit {
     pub(super) text: String,
 }
 
-/// Returns all such lines, without those of tests.
+/// Returns all lines of the product that contain one of [`SYNC_PATTERNS`].
 pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
     let mut hits = Vec::new();
     for file in files(root)?.into_iter().filter(|file| is_product(file)) {
@@ -57,7 +57,7 @@ pub(super) fn hits(root: &Path) -> Result<Vec<Hit>> {
         for (number, line) in product.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             let defines = code.contains("fn ");
-            if !defines && SIGNS.iter().any(|sign| code.contains(sign)) {
+            if !defines && SYNC_PATTERNS.iter().any(|pattern| code.contains(pattern)) {
                 hits.push(Hit { file: file.clone(), line: number + 1, text: code.trim().into() });
             }
         }
@@ -78,8 +78,8 @@ pub(super) fn tests(root: &Path) -> Result<Vec<String>> {
 
 fn is_product(file: &str) -> bool {
     let part = |part: &str| matches!(part, "tests" | "tests.rs" | "contract" | "contract.rs");
-    let ours = file.starts_with("crates/") || file.starts_with("apps/");
-    ours && file.contains("/src/") && file.ends_with(".rs") && !file.split('/').any(part)
+    let is_own = file.starts_with("crates/") || file.starts_with("apps/");
+    is_own && file.contains("/src/") && file.ends_with(".rs") && !file.split('/').any(part)
 }
 
 /// Returns the files that git tracks or would add.
@@ -89,7 +89,7 @@ pub(super) fn files(root: &Path) -> Result<Vec<String>> {
         .current_dir(root)
         .output()
         .context("running git")?;
-    let there = |file: &&str| root.join(file).is_file();
+    let exists = |file: &&str| root.join(file).is_file();
     let files = String::from_utf8(output.stdout)?;
-    Ok(files.lines().filter(there).map(str::to_owned).collect())
+    Ok(files.lines().filter(exists).map(str::to_owned).collect())
 }

@@ -5,22 +5,21 @@
 pub struct Call {
     /// File of the call.
     pub file: &'static str,
-    /// Unique text of the file that contains the call: «between these» if it is longer than the
-    /// call.
+    /// Text that occurs once in the file: the call, or a longer text that contains «the call».
     pub text: &'static str,
-    /// Treatment of the call in the rounds.
-    pub fate: Fate,
+    /// Treatment of the call when the syncs are tested.
+    pub treatment: Treatment,
 }
 
-/// Treatment of a call in the rounds.
+/// Treatment of a call when the syncs are tested.
 #[derive(Clone, Copy, Debug)]
-pub enum Fate {
+pub enum Treatment {
     /// The call is removed, and a test must fail.
     Removed {
         /// Replacement of the call, an expression like the call.
-        becomes: &'static str,
+        replacement: &'static str,
         /// Part of the name of the power-cut test that runs first.
-        noticed_by: &'static str,
+        detected_by: &'static str,
     },
     /// The call stays.
     Kept {
@@ -32,14 +31,14 @@ pub enum Fate {
 const fn removed(
     file: &'static str,
     text: &'static str,
-    becomes: &'static str,
-    noticed_by: &'static str,
+    replacement: &'static str,
+    detected_by: &'static str,
 ) -> Call {
-    Call { file, text, fate: Fate::Removed { becomes, noticed_by } }
+    Call { file, text, treatment: Treatment::Removed { replacement, detected_by } }
 }
 
 const fn kept(file: &'static str, text: &'static str, why: &'static str) -> Call {
-    Call { file, text, fate: Fate::Kept { why } }
+    Call { file, text, treatment: Treatment::Kept { why } }
 }
 
 const DURABLE: &str = "crates/lunar-block/src/durable.rs";
@@ -101,18 +100,18 @@ pub const CALLS: &[Call] = &[
     kept(
         FILE,
         "return self.flush().await;",
-        "what recovers a disk that is not poisoned: no promise",
+        "recovery of a disk that is not poisoned: promises no durability",
     ),
     removed(
         COMMIT,
-        "self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))",
+        "self.sync_locked().map_err(|error| SyncError::Failed(Arc::new(error)))",
         "Ok(())",
         BACK,
     ),
     kept(
         COMMIT,
-        "self.sync_in_order()?;",
-        "after a failed sync: lets out no disk whose syncs still fail; block's own test of recover",
+        "self.sync_locked()?;",
+        "keeps a disk poisoned whose syncs still fail; covered by block's own test of recover",
     ),
     // The device: its size and its name.
     removed(
@@ -167,7 +166,7 @@ pub const CALLS: &[Call] = &[
     kept(
         IDENTITY,
         "StateDirectory::create(directory)",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the calls that make it durable are above",
     ),
     removed(
         IDENTITY,
@@ -178,13 +177,13 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-control/src/daemon/units.rs",
         "identity::create_directory(&directory)?",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the calls that make it durable are above",
     ),
     // Reservations, and pending erasures.
     kept(
         STATE,
         "StateDirectory::create(&self.directory)",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the calls that make it durable are above",
     ),
     removed(STATE, "directory.save(NAME, state)", "Ok(drop(directory))", RESERVED),
     removed(
@@ -222,7 +221,7 @@ pub const CALLS: &[Call] = &[
         LONG,
         "// If the failure is not saved, the next start tries once more, which is just as good.
         self.save().await;",
-        "the operation has failed: without it the next start begins it anew, and shows no block",
+        "the operation has failed: without this save the next start repeats it",
     ),
     removed(
         EXECUTE_LONG,
@@ -298,7 +297,7 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-scsi/src/plan/atomic.rs",
         "unit.is_durable(raw.flags & FUA != 0)",
-        "no file offers atomic writes; target/tests/durable.rs notices with a disk that does",
+        "no file offers atomic writes; target/tests/durable.rs covers it with a disk that does",
     ),
     // The end of a unit, and of the server.
     removed(
@@ -357,13 +356,13 @@ pub const CALLS: &[Call] = &[
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
-    kept("crates/lunar-load/src/probe/answerer.rs", "to.flush()?", NO_DISK),
-    kept("crates/lunar-load/src/probe/answerer.rs", "return to.flush()", NO_DISK),
+    kept("crates/lunar-load/src/probe/server.rs", "to.flush()?", NO_DISK),
+    kept("crates/lunar-load/src/probe/server.rs", "return to.flush()", NO_DISK),
     // Not part of the product.
     kept(
         "crates/lunar-block/src/device.rs",
         "self.flush()",
-        "what a disk that is not poisoned does: no promise",
+        "recovery of a disk that is not poisoned: promises no durability",
     ),
     kept("crates/lunar-block/src/fault.rs", "return self.flush().await;", "a decorator for tests"),
     kept("crates/lunar-block/src/fault.rs", "self.inner.flush().await", "a decorator for tests"),

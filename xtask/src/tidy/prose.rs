@@ -104,7 +104,7 @@ mod tests {
 
     /// Goal: up to three of a hundred pass, more do not, and words that begin alike are no fault.
     #[test]
-    fn shares_are_judged_per_package() {
+    fn shares_are_checked_per_package() {
         let with = |bad: usize| {
             let good = "/// Item.\nfn f() {}\n".repeat(100 - bad);
             let bad = "/// It is one.\nfn f() {}\n".repeat(bad);

@@ -16,17 +16,17 @@ pub(super) fn check(source: &Source, lists: &Lists) -> Vec<Problem> {
     if !prose || source.path.starts_with("xtask/") {
         return Vec::new();
     }
-    let implied = ISCSI_SOURCES.iter().any(|folder| source.path.starts_with(folder));
-    let judged = citations(&source.text).into_iter().filter_map(|citation| {
-        let what = judge(&citation, implied, lists)?;
+    let implies_iscsi = ISCSI_SOURCES.iter().any(|folder| source.path.starts_with(folder));
+    let problems = citations(&source.text).into_iter().filter_map(|citation| {
+        let what = problem_with(&citation, implies_iscsi, lists)?;
         Some(source.problem(citation.line, what))
     });
-    judged.collect()
+    problems.collect()
 }
 
-fn judge(citation: &Citation, implied: bool, lists: &Lists) -> Option<String> {
+fn problem_with(citation: &Citation, implies_iscsi: bool, lists: &Lists) -> Option<String> {
     let section = citation.section.as_deref()?;
-    let rfc = citation.rfc.or(implied.then_some(ISCSI_RFC))?;
+    let rfc = citation.rfc.or(implies_iscsi.then_some(ISCSI_RFC))?;
     match lists.get(&rfc) {
         Some(sections) if sections.contains(section) => None,
         Some(_) => Some(format!("RFC {rfc} has no §{section}")),

@@ -141,7 +141,7 @@ pub fn run(args: &BenchCommand, format: Format) -> Result<(), Failure> {
 async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     let mut disks = Disks::default();
     let mut all = Vec::new();
-    let is_remote = args.urls.iter().any(|url| Url::is_one(url));
+    let is_remote = args.urls.iter().any(|url| Url::has_scheme(url));
     if args.network.model().is_some() && !is_remote {
         return Err(Failure::usage("--delay, --rate and --window without an iscsi:// URL")
             .hint("they are of a network, and none of these disks is behind one"));
@@ -215,7 +215,7 @@ impl BenchCommand {
     /// request costs half as much processor time again.
     fn threads_by_default(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        let remote = self.urls.iter().all(|url| Url::is_one(url));
+        let remote = self.urls.iter().all(|url| Url::has_scheme(url));
         match self.connections.iter().max() {
             Some(most) if remote && !self.session.names_portals() => {
                 cores.min(usize::from(*most).max(1))
@@ -249,17 +249,17 @@ fn facts(args: &BenchCommand) -> Vec<(String, String)> {
 /// Checks that the page can be written, before any measurement.
 fn check_page(args: &BenchCommand) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
-    output_file::check(path).map_err(|error| no_page(path, &error))
+    output_file::check(path).map_err(|error| cannot_write_page(path, &error))
 }
 
 /// Writes the page of `--html`.
 fn write_page(args: &BenchCommand, report: &Report) -> Result<(), Failure> {
     let Some(path) = &args.html else { return Ok(()) };
     let page = lunar_load::report::page(report);
-    output_file::write(path, page.as_bytes()).map_err(|error| no_page(path, &error))
+    output_file::write(path, page.as_bytes()).map_err(|error| cannot_write_page(path, &error))
 }
 
-fn no_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
+fn cannot_write_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot write {}: {error}", path.display()))
         .hint("--html names a file in a folder that exists and may be written to")
 }
@@ -286,7 +286,7 @@ mod tests {
     /// Goal: one connection is served by one thread; workloads that can use more cores get all of
     /// them.
     #[test]
-    fn threads_are_as_many_as_can_be_used() {
+    fn default_threads_depend_on_connections() {
         let cores = std::thread::available_parallelism().unwrap().get();
         let url = "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0";
         for (line, threads) in [

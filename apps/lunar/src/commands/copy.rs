@@ -67,13 +67,13 @@ pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
 async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
     let source = args.open_source().await?;
     let size_bytes = source.device().geometry().size_bytes();
-    let (destination, fresh) = args.open_destination(size_bytes).await?;
+    let (destination, is_new_file) = args.open_destination(size_bytes).await?;
     check_pair(&source, &destination).await?;
     let begun = Instant::now();
     let engine = Engine {
         source: source.device(),
         destination: destination.device(),
-        fresh,
+        is_new_file,
         depth: args.depth.into(),
     };
     let counts = engine.copy().await?;
@@ -84,7 +84,7 @@ async fn copy(args: &Copy, format: Format) -> Result<(), Failure> {
     let verified = args.verify.then(|| begun.elapsed().saturating_sub(copied));
     source.close().await?;
     destination.close().await?;
-    tell(format, &counts, copied, verified)
+    print_summary(format, &counts, copied, verified)
 }
 
 impl Copy {
@@ -186,7 +186,7 @@ async fn same_unit(source: &OpenedDevice, destination: &OpenedDevice) -> Result<
 
 /// Prints the results. `copied` is the duration of the copy, `verified` that of the comparison, if
 /// there was one.
-fn tell(
+fn print_summary(
     format: Format,
     counts: &CopyCounts,
     copied: Duration,

@@ -55,8 +55,8 @@ fn write_pages(command: &clap::Command, args: &Man, written: &mut Vec<String>) -
     let path = args.directory.join(page.get_filename());
     lunar_block::output_file::write(&path, &render(&page, command)?)?;
     written.push(shown(&path));
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write_pages(below, args, written)?;
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        write_pages(subcommand, args, written)?;
     }
     Ok(())
 }
@@ -75,13 +75,13 @@ fn render(page: &Page, command: &clap::Command) -> io::Result<Vec<u8>> {
     if command.has_subcommands() {
         page.render_subcommands_section(&mut text)?;
     }
-    rest(command).to_writer(&mut text)?;
+    common_sections(command).to_writer(&mut text)?;
     // The generator's spacing of value lists causes warnings of mandoc.
     Ok(String::from_utf8_lossy(&text).replace("\n.br\n\n.br\n", "\n.sp\n").into_bytes())
 }
 
 /// Sections common to all commands, and the examples, whose lines are kept.
-fn rest(command: &clap::Command) -> Roff {
+fn common_sections(command: &clap::Command) -> Roff {
     let mut page = Roff::new();
     let status = [
         ("0", "It was done."),
@@ -105,7 +105,7 @@ fn rest(command: &clap::Command) -> Roff {
     }
     page.control("SH", ["SEE ALSO"]);
     let root = "lunar";
-    let seen = if command.get_name() == root { "lunar-serve(1)" } else { "lunar(1)" };
-    page.text([roman(seen)]);
+    let see_also = if command.get_name() == root { "lunar-serve(1)" } else { "lunar(1)" };
+    page.text([roman(see_also)]);
     page
 }

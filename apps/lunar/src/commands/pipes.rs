@@ -24,7 +24,7 @@ pub struct Piece {
 #[derive(Debug)]
 pub struct StdinReader {
     pieces: mpsc::Receiver<Result<Piece, Failure>>,
-    goes_on: oneshot::Receiver<Result<bool, Failure>>,
+    has_more_data: oneshot::Receiver<Result<bool, Failure>>,
 }
 
 impl StdinReader {
@@ -34,7 +34,7 @@ impl StdinReader {
     /// Fails if the system cannot create a thread.
     pub fn open(span: ByteSpan, pool: BufferPool) -> Result<Self, Failure> {
         let (send, pieces) = mpsc::channel(PIECES_MAX);
-        let (tell, goes_on) = oneshot::channel();
+        let (report_more_data, has_more_data) = oneshot::channel();
         thread("stdin", move || {
             let mut stdin = std::io::stdin().lock();
             for wanted in span.pieces() {
@@ -50,9 +50,9 @@ impl StdinReader {
                 }
             }
             drop(send);
-            let _ = tell.send(fill(&mut stdin, &mut [0]).map(|read| read > 0));
+            let _ = report_more_data.send(fill(&mut stdin, &mut [0]).map(|read| read > 0));
         })?;
-        Ok(Self { pieces, goes_on })
+        Ok(Self { pieces, has_more_data })
     }
 
     /// The next piece; `None` when the span is full or stdin has ended.
@@ -68,8 +68,8 @@ impl StdinReader {
     ///
     /// # Errors
     /// Fails if stdin cannot be read.
-    pub async fn goes_on(self) -> Result<bool, Failure> {
-        self.goes_on.await.unwrap_or(Ok(false))
+    pub async fn has_more_data(self) -> Result<bool, Failure> {
+        self.has_more_data.await.unwrap_or(Ok(false))
     }
 }
 
@@ -87,7 +87,7 @@ impl StdoutWriter {
     /// Fails if the system cannot create a thread.
     pub fn open() -> Result<Self, Failure> {
         let (pieces, mut receive) = mpsc::channel::<Bytes>(PIECES_MAX);
-        let (tell, done) = oneshot::channel();
+        let (report_done, done) = oneshot::channel();
         thread("stdout", move || {
             let mut stdout = std::io::stdout().lock();
             let mut result = Ok(());
@@ -97,7 +97,7 @@ impl StdoutWriter {
                     break;
                 }
             }
-            let _ = tell.send(result.and_then(|()| stdout.flush()));
+            let _ = report_done.send(result.and_then(|()| stdout.flush()));
         })?;
         Ok(Self { pieces, done })
     }

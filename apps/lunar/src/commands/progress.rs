@@ -7,16 +7,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval of lines without a terminal.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Layout of the bar; a rate and the remaining time need two numbers with units.
 const TEMPLATE: &str =
     "{msg} {wide_bar} {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
 
 /// The bar on the terminal.
-static SHOWN: Mutex<Option<ProgressBar>> = Mutex::new(None);
+static VISIBLE_BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
 fn show(bar: Option<ProgressBar>) {
-    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    *VISIBLE_BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }
 
 /// Stderr for the log: log lines are printed above the bar, not into it.
@@ -25,7 +25,7 @@ pub struct LogWriter;
 
 impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = VISIBLE_BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let write = || io::stderr().write_all(bytes).map(|()| bytes.len());
         match shown {
             Some(bar) => bar.suspend(write),
@@ -43,7 +43,8 @@ impl Write for LogWriter {
 pub struct ProgressMeter {
     what: &'static str,
     bar: ProgressBar,
-    told: Option<Mutex<Instant>>,
+    /// Time of the last line; `None` on a terminal.
+    last_line: Option<Mutex<Instant>>,
 }
 
 impl ProgressMeter {
@@ -59,23 +60,23 @@ impl ProgressMeter {
             bar.set_style(style);
         }
         show(terminal.then(|| bar.clone()));
-        Self { what, bar, told: (!terminal).then(|| Mutex::new(Instant::now())) }
+        Self { what, bar, last_line: (!terminal).then(|| Mutex::new(Instant::now())) }
     }
 
     /// Adds bytes that are done.
     pub fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
-        let Some(told) = &self.told else { return };
-        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.elapsed() >= LINE_EVERY {
-            *told = Instant::now();
+        let Some(last_line) = &self.last_line else { return };
+        let mut last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner);
+        if last_line.elapsed() >= LINE_INTERVAL {
+            *last_line = Instant::now();
             let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
             eprintln!("{}: {} of {}", self.what, output::size(done), output::size(all));
         }
     }
 
     /// Resets the position: bytes after it have to be done again.
-    pub fn back_to(&self, bytes: u64) {
+    pub fn reset_to(&self, bytes: u64) {
         self.bar.set_position(bytes);
     }
 }

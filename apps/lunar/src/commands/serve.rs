@@ -364,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_targets_come_from_devices() {
+    fn target_names_derive_from_devices() {
         for (device, end) in [
             ("disk.img", "disk"),
             ("/srv/My Disk.qcow", "my-disk"),

@@ -201,9 +201,9 @@ fn parse_other_portal(text: &str) -> Result<(String, u16), String> {
 
 fn parse_isid(text: &str) -> Result<[u8; 6], String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    let plain = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_hex = digits.len() == 12 && digits.bytes().all(|b| b.is_ascii_hexdigit());
     match u64::from_str_radix(digits, 16) {
-        Ok(number) if plain => {
+        Ok(number) if is_hex => {
             let [_, _, isid @ ..] = number.to_be_bytes();
             Ok(isid)
         }
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_name_is_one() {
+    fn the_default_name_is_valid() {
         assert_eq!(rules::check_name(&default_name()), Ok(()));
     }
 }

@@ -66,7 +66,7 @@ mod tests {
     use lunar_block::MemoryDevice;
 
     #[test]
-    fn pieces_end_at_borders_and_cover_all() {
+    fn pieces_end_at_boundaries_and_cover_the_span() {
         let device = MemoryDevice::new(4 << 20, 512, 4096).unwrap();
         let whole = span(&device, 1000, Some((2 << 20) + 7)).unwrap();
         let pieces: Vec<_> = whole.pieces().collect();

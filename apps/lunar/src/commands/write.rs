@@ -66,7 +66,7 @@ async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u
         return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start))
             .hint("what came was written; give the --length that stdin has"));
     }
-    if !exact && end == span.end && input.goes_on().await? {
+    if !exact && end == span.end && input.has_more_data().await? {
         let size = output::size(device.geometry().size_bytes());
         return Err(Failure::new(format!("stdin goes on, but {} ends at {size}", device.name()))
             .hint("what fits was written; use --length to write only so much"));

@@ -98,7 +98,7 @@ fn answers_are_as_documented() {
     let socket = Socket::of(&server);
     assert_eq!(socket.0, format!("{disk}.lunar/api.sock"), "no runtime directory");
     let contract = ApiContract(socket.ask("GET", "/api/v1/openapi.json", None).1);
-    lunar_testkit::contract::validator_works(&contract);
+    lunar_testkit::contract::assert_rejects_wrong_types(&contract);
     let target = "/api/v1/targets/iqn.2026-11.org.example:a";
     let mut missing = contract.operations();
     for &(method, path, body, status) in REQUESTS {

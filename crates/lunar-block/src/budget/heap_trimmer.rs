@@ -116,7 +116,7 @@ mod tests {
     /// Fault: memory of 40,000 completed commands stayed with the process, and buffers were
     /// allocated in addition: 400 MiB were resident although 218 MiB of 256 MiB were charged.
     #[test]
-    fn much_memory_that_was_given_back_is_trimmed_once() {
+    fn freed_memory_is_trimmed_once() {
         let budget = MemoryBudget::new(LIMIT);
         let (trims, trimmed) = mpsc::channel();
         budget.start_trimmer(move || trims.send(()).unwrap()).unwrap();

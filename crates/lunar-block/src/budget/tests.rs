@@ -43,7 +43,7 @@ fn owners_share_what_is_scarce() {
 
 /// Goal: several accounts of one owner count as one.
 #[test]
-fn an_owner_gains_nothing_by_more_accounts() {
+fn further_accounts_give_an_owner_no_more_memory() {
     let pool = pool();
     let initiator = Arc::new(MemoryOwner::default());
     let accounts: Vec<_> = (0..8).map(|_| pool.account(&initiator, MemoryKind::DataIn)).collect();
@@ -55,7 +55,7 @@ fn an_owner_gains_nothing_by_more_accounts() {
 /// Goal: as memory is released, waiting requests are served in ascending order of what their owners
 /// hold.
 #[test]
-fn who_holds_least_goes_first() {
+fn the_owner_with_the_least_memory_goes_first() {
     let pool = pool();
     let (greedy, modest) = (owner(&pool), owner(&pool));
     let mut held = take_all(&greedy);
@@ -202,7 +202,7 @@ fn unmeetable(
 /// only at the first 16 of them, new requests of all owners that held memory were refused, and a
 /// host with ten sessions got one answer per second.
 #[test]
-fn requests_that_cannot_be_met_keep_nobody_waiting() {
+fn unfulfillable_requests_block_no_others() {
     let pool = pool();
     let victim = owner(&pool);
     let session = victim.charge(16 << 10);
@@ -221,7 +221,7 @@ fn requests_that_cannot_be_met_keep_nobody_waiting() {
 /// Fault: one waiting request of an address that held little caused new sessions of all owners that
 /// held more to be refused (0302h), because new sessions do not wait.
 #[test]
-fn a_request_that_cannot_be_met_refuses_no_session() {
+fn an_unfulfillable_request_does_not_block_sessions() {
     let pool = pool();
     let (victim, other) = (owner(&pool), owner(&pool));
     let _sessions = victim.charge(256 << 10);
@@ -235,7 +235,7 @@ fn a_request_that_cannot_be_met_refuses_no_session() {
 /// Goal: an owner that has given memory back moves forward in the queue, past a request that cannot
 /// be met.
 #[test]
-fn owners_that_gave_memory_back_come_forward() {
+fn owners_that_returned_memory_are_preferred() {
     let pool = pool();
     let victim = owner(&pool);
     let session = victim.charge(2 << 20);

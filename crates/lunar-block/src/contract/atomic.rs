@@ -50,10 +50,10 @@ impl Subject {
             wrong.push((BlockRange::new(range.lba, unit_blocks - 1), ErrorKind::Unaligned));
         }
         for (range, kind) in wrong {
-            let data = self.filled(range.count as usize * self.block_bytes(), self.seed);
+            let data = self.random_data(range.count as usize * self.block_bytes(), self.seed);
             expect(self.write_atomic(range, data).await, kind, range);
         }
-        let short = self.filled(self.block_bytes() - 1, self.seed);
+        let short = self.random_data(self.block_bytes() - 1, self.seed);
         expect(self.write_atomic(range, short).await, ErrorKind::Unaligned, range);
         assert!(self.read_all().await == before, "a refused atomic write has changed something");
     }

@@ -32,13 +32,13 @@ impl Subject {
                 let draw = random::next(&mut random);
                 if draw & 1 == 0 {
                     let len = range.count as usize * subject.block_bytes();
-                    let data = subject.filled(len, draw);
+                    let data = subject.random_data(len, draw);
                     let durable = draw & 0xFF00 == 0;
                     subject.device.write(range, data.clone(), durable).await.unwrap();
                     model.write(inside, &data);
                 } else {
-                    let got = subject.read(range).await;
-                    assert!(got == model.bytes(inside), "task {task}: {range:?} differs");
+                    let actual = subject.read(range).await;
+                    assert!(actual == model.bytes(inside), "task {task}: {range:?} differs");
                 }
             }
             model.compare(&subject.read(mine).await, "a part of its own");

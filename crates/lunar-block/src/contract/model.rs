@@ -34,14 +34,14 @@ impl Model {
     }
 
     /// Compares the contents and panics with the first block that differs.
-    pub(super) fn compare(&self, got: &[u8], when: &str) {
-        assert_eq!(got.len(), self.bytes.len(), "{when}");
-        let pairs = got.chunks(self.block_bytes).zip(self.bytes.chunks(self.block_bytes));
-        for (lba, (got, want)) in pairs.enumerate() {
+    pub(super) fn compare(&self, actual: &[u8], when: &str) {
+        assert_eq!(actual.len(), self.bytes.len(), "{when}");
+        let pairs = actual.chunks(self.block_bytes).zip(self.bytes.chunks(self.block_bytes));
+        for (lba, (actual, want)) in pairs.enumerate() {
             assert!(
-                got == want,
+                actual == want,
                 "{when}: block {lba} differs: {:?} for {:?}",
-                &got[..8],
+                &actual[..8],
                 &want[..8]
             );
         }
@@ -71,8 +71,8 @@ impl Subject {
                 (5, _) => self.device.prefetch(range),
                 (6, _) if durable => self.device.flush().await.unwrap(),
                 _ => {
-                    let got = self.read(range).await;
-                    assert!(got == model.bytes(range), "step {step}: {range:?} differs");
+                    let actual = self.read(range).await;
+                    assert!(actual == model.bytes(range), "step {step}: {range:?} differs");
                 }
             }
         }

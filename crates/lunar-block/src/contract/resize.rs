@@ -25,7 +25,7 @@ impl Subject {
         let added = BlockRange::new(blocks, blocks);
         assert!(self.read(added).await.iter().all(|byte| *byte == 0), "new blocks are zeroes");
         assert_eq!(self.read(BlockRange::new(0, blocks)).await, before);
-        let data = self.filled((blocks * block) as usize, self.seed);
+        let data = self.random_data((blocks * block) as usize, self.seed);
         self.device.write(added, data.clone(), true).await.unwrap();
         assert_eq!(self.read(added).await, data);
 

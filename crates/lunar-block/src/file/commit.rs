@@ -1,6 +1,6 @@
 //! Group commit: several requests for durability share one sync.
 
-use super::workers::{FirstJobs, Workers};
+use super::workers::{PriorityJobs, Workers};
 use crate::{Durations, PoisonWatcher, SyncCounts};
 use std::fmt;
 use std::io;
@@ -9,9 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Part of the time of the last sync for which a sync waits for expected requests at most …
-const GATHER_PART: u32 = 3;
-/// … and the upper limit of that time.
+/// Divisor of the last sync's duration: the maximum time for which the next sync waits for expected
+/// requests.
+const GATHER_DIVISOR: u32 = 3;
+/// Upper limit of that time.
 const GATHER_MAX: Duration = Duration::from_millis(2);
 
 type Sync = Box<dyn Fn() -> io::Result<()> + Send + std::marker::Sync>;
@@ -31,9 +32,9 @@ pub(crate) struct GroupCommit {
     state: Mutex<State>,
     gathered: Condvar,
     /// Computes how long a sync waits for expected requests, from the time of the last sync.
-    patience: fn(Duration) -> Duration,
-    /// Held by every sync until its result is evaluated.
-    order: Mutex<()>,
+    gather_time: fn(Duration) -> Duration,
+    /// Serializes syncs: each sync holds this lock until its result has been evaluated.
+    sync_lock: Mutex<()>,
     poisoned: AtomicBool,
     watcher: Mutex<Option<Arc<dyn PoisonWatcher>>>,
     /// Number of times that the disk was poisoned.
@@ -50,7 +51,7 @@ pub(crate) struct Era(u64);
 /// The requests that one sync serves.
 struct Group {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
-    unasked: Option<SyncCallback>,
+    unrequested: Option<SyncCallback>,
     era: Era,
 }
 
@@ -61,8 +62,8 @@ type SyncCallback = Box<dyn FnOnce() + Send>;
 struct State {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
     /// Set when the next sync is required even if no request waits for it.
-    unasked: Option<SyncCallback>,
-    /// True while a sync runs, which will look for waiters when it has ended.
+    unrequested: Option<SyncCallback>,
+    /// True while a sync runs; at its end it begins the next one if requests wait.
     running: bool,
     /// Number of requests that the next sync waits for.
     expected: usize,
@@ -85,8 +86,8 @@ impl GroupCommit {
             sync: Box::new(sync),
             state: Mutex::default(),
             gathered: Condvar::new(),
-            patience: |took| (took / GATHER_PART).min(GATHER_MAX),
-            order: Mutex::default(),
+            gather_time: |took| (took / GATHER_DIVISOR).min(GATHER_MAX),
+            sync_lock: Mutex::default(),
             poisoned: AtomicBool::new(false),
             watcher: Mutex::default(),
             era: AtomicU64::new(0),
@@ -138,19 +139,19 @@ impl GroupCommit {
         };
         if begin {
             let this = Arc::clone(self);
-            // The job bypasses the places of the queue: this future may be dropped while it waits
-            // for a place, and then no other request would begin a sync.
-            workers.run_first(move || this.serve());
+            // The job bypasses the limits of the queue: this future may be dropped while its job
+            // waits, and then no other request would begin a sync.
+            workers.run_prioritized(move || this.serve());
         }
         result.await.unwrap_or(Err(SyncError::Poisoned))
     }
 
-    /// Starts a sync without a request. After a failed sync none is started. Calls `ended` in any
-    /// case, from any thread.
-    pub(crate) fn sync_unasked(self: &Arc<Self>, jobs: &FirstJobs, ended: SyncCallback) {
+    /// Starts a sync that no request waits for, unless an earlier sync has failed. Calls `ended` in
+    /// any case, from any thread.
+    pub(crate) fn sync_unrequested(self: &Arc<Self>, jobs: &PriorityJobs, ended: SyncCallback) {
         let (before, begin) = {
             let mut state = self.state();
-            let before = state.unasked.replace(ended);
+            let before = state.unrequested.replace(ended);
             (before, !std::mem::replace(&mut state.running, true))
         };
         if let Some(ended) = before {
@@ -158,17 +159,20 @@ impl GroupCommit {
         }
         if begin {
             let this = Arc::clone(self);
-            jobs.run_first(move || this.serve());
+            jobs.run_prioritized(move || this.serve());
         }
     }
 
-    /// Syncs once more and clears the poison if the sync and `between` succeed; blocks. On a disk
-    /// that is not poisoned this is an ordinary sync.
-    pub(crate) fn recover(&self, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let _order = self.order();
-        self.sync_in_order()?;
+    /// Syncs once more, calls `before_clearing` and clears the poison if both succeed; blocks. On a
+    /// disk that is not poisoned this is an ordinary sync.
+    pub(crate) fn recover(
+        &self,
+        before_clearing: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let _sync_lock = self.sync_lock();
+        self.sync_locked()?;
         if self.is_poisoned() {
-            between()?;
+            before_clearing()?;
             if let Some(watcher) = self.watcher() {
                 watcher.recovering()?;
             }
@@ -179,17 +183,17 @@ impl GroupCommit {
 
     /// Registers a watcher of poison and notifies it of existing poison; blocks.
     pub(crate) fn watch(&self, watcher: Arc<dyn PoisonWatcher>) {
-        let _order = self.order();
-        let told = Arc::clone(&watcher);
+        let _sync_lock = self.sync_lock();
+        let notified = Arc::clone(&watcher);
         *self.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
         if self.is_poisoned() {
-            told.poisoned();
+            notified.poisoned();
         }
     }
 
     /// Poisons the disk, as after a failed sync; blocks.
     pub(crate) fn start_poisoned(&self) {
-        let _order = self.order();
+        let _sync_lock = self.sync_lock();
         self.poison();
     }
 
@@ -201,12 +205,12 @@ impl GroupCommit {
 
     /// Syncs until no request waits.
     fn serve(&self) {
-        let mut patience = Duration::ZERO;
+        let mut gather_time = Duration::ZERO;
         loop {
-            let Some(group) = self.gather(patience) else { return };
+            let Some(group) = self.gather(gather_time) else { return };
             let begun = Instant::now();
             let result = self.sync_once(&group);
-            patience = (self.patience)(begun.elapsed());
+            gather_time = (self.gather_time)(begun.elapsed());
             {
                 let mut state = self.state();
                 let waiters = group.waiters.iter().chain(&state.waiters);
@@ -216,40 +220,40 @@ impl GroupCommit {
                 // Some waiters may have been dropped.
                 let _ = waiter.send(result.clone());
             }
-            if let Some(ended) = group.unasked {
+            if let Some(ended) = group.unrequested {
                 ended();
             }
         }
     }
 
     /// Collects the requests that the next sync serves; `None` if there are none.
-    fn gather(&self, patience: Duration) -> Option<Group> {
+    fn gather(&self, gather_time: Duration) -> Option<Group> {
         let mut state = self.state();
-        if state.expected > 1 && !patience.is_zero() {
+        if state.expected > 1 && !gather_time.is_zero() {
             let missing = |state: &mut State| state.waiters.len() < state.expected;
-            let waited = self.gathered.wait_timeout_while(state, patience, missing);
+            let waited = self.gathered.wait_timeout_while(state, gather_time, missing);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         state.expected = 0;
-        if state.waiters.is_empty() && state.unasked.is_none() {
+        if state.waiters.is_empty() && state.unrequested.is_none() {
             state.running = false;
             return None;
         }
-        let (waiters, unasked) = (std::mem::take(&mut state.waiters), state.unasked.take());
-        Some(Group { waiters, unasked, era: self.era() })
+        let (waiters, unrequested) = (std::mem::take(&mut state.waiters), state.unrequested.take());
+        Some(Group { waiters, unrequested, era: self.era() })
     }
 
     fn sync_once(&self, group: &Group) -> Result<(), SyncError> {
-        let _order = self.order();
+        let _sync_lock = self.sync_lock();
         if self.is_poisoned() || self.era() != group.era {
             return Err(SyncError::Poisoned);
         }
         self.requests.fetch_add(group.waiters.len() as u64, Relaxed);
-        self.sync_in_order().map_err(|error| SyncError::Failed(Arc::new(error)))
+        self.sync_locked().map_err(|error| SyncError::Failed(Arc::new(error)))
     }
 
-    /// Syncs; the caller holds the order.
-    fn sync_in_order(&self) -> io::Result<()> {
+    /// Syncs; the caller holds `sync_lock`.
+    fn sync_locked(&self) -> io::Result<()> {
         let begun = Instant::now();
         let result = (self.sync)();
         self.durations.count(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -261,7 +265,7 @@ impl GroupCommit {
     }
 
     /// Poisons the disk. Waiting requests fail now: after a recovery a sync could succeed without
-    /// their data. The caller holds the order, so no recovery comes in between.
+    /// their data. The caller holds `sync_lock`, so no recovery runs meanwhile.
     fn poison(&self) {
         let mut state = self.state();
         self.era.fetch_add(1, SeqCst);
@@ -279,8 +283,8 @@ impl GroupCommit {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn order(&self) -> MutexGuard<'_, ()> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sync_lock(&self) -> MutexGuard<'_, ()> {
+        self.sync_lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -310,7 +314,7 @@ mod tests {
     /// a sync takes until every unfinished thread waits, for it or for the next one: of two syncs
     /// in a row, one is for each thread.
     #[test]
-    fn shared() {
+    fn concurrent_commits_share_syncs() {
         const THREADS: usize = 8;
         const ROUNDS: usize = 20;
         let [written, durable, syncs, ended] = [(); 4].map(|()| Arc::new(AtomicUsize::new(0)));
@@ -363,7 +367,7 @@ mod tests {
     /// one sync serves the first writer alone while the others arrive; the next sync waits until
     /// the first writer is back.
     #[test]
-    fn halves_become_a_whole() {
+    fn returning_writers_share_one_sync() {
         const WRITERS: usize = 4;
         let (begun, syncs) = std::sync::mpsc::channel();
         let (go, may_go) = std::sync::mpsc::channel::<()>();
@@ -372,7 +376,7 @@ mod tests {
             begun.send(()).map_err(io::Error::other)?;
             may_go.lock().unwrap().recv().map_err(io::Error::other)
         });
-        Arc::get_mut(&mut group).unwrap().patience = |_| Duration::from_secs(20);
+        Arc::get_mut(&mut group).unwrap().gather_time = |_| Duration::from_secs(20);
         let workers = test_workers(1, 2);
         let commit = || block_on(group.commit(group.era(), &workers)).unwrap();
         let waiting = || group.state().waiters.len();
@@ -404,7 +408,7 @@ mod tests {
     /// Goal: a failed sync is reported to the requests that it served, and to all later ones as
     /// poison; the sync is never retried.
     #[test]
-    fn poison() {
+    fn a_failed_sync_poisons_later_requests() {
         let calls = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&calls);
         let group = GroupCommit::new(move || {
@@ -428,7 +432,7 @@ mod tests {
     /// commit is requested only then; during a recovery no sync of another request comes in
     /// between.
     #[test]
-    fn what_is_lost_stays_lost() {
+    fn lost_writes_fail_after_a_recovery() {
         let broken = Arc::new(AtomicBool::new(true));
         let fails = Arc::clone(&broken);
         let group = GroupCommit::new(move || match fails.load(SeqCst) {
@@ -441,18 +445,18 @@ mod tests {
         broken.store(false, SeqCst);
         group.recover(|| Err(io::Error::other("not yet"))).unwrap_err();
         assert!(group.is_poisoned());
-        let between = || {
+        let before_clearing = || {
             assert!(block_on(group.commit(group.era(), &workers)).is_err());
             Ok(())
         };
-        group.recover(between).unwrap();
+        group.recover(before_clearing).unwrap();
         assert!(matches!(block_on(group.commit(before, &workers)), Err(SyncError::Poisoned)));
         block_on(group.commit(group.era(), &workers)).unwrap();
     }
 
     /// Goal: a waiter that is dropped does not keep other waiters waiting.
     #[test]
-    fn abandoned() {
+    fn a_dropped_waiter_does_not_block_others() {
         let group = GroupCommit::new(|| {
             std::thread::sleep(Duration::from_millis(5));
             Ok(())

@@ -158,7 +158,7 @@ impl Disk {
         self.write_by(bytes, from, write_fully)
     }
 
-    /// Calls another system call than [`write`](Self::write) for the page cache.
+    /// Like [`write`](Self::write), with another function for the write into the page cache.
     pub(super) fn write_by(
         &self,
         bytes: &Range<u64>,
@@ -168,7 +168,7 @@ impl Disk {
         match self.direct {
             Some(alignment) => self.write_direct(alignment, bytes, from),
             None => {
-                self.writes.wait_for_room();
+                self.writes.wait_for_write_back();
                 let _guard = self.ranges.lock(bytes, true);
                 self.still_there(bytes)?;
                 // An inline write would wait for the lock of the file, which this write holds.
@@ -181,22 +181,23 @@ impl Disk {
 
     /// Syncs written data; blocks.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let syncing = self.writes.syncing();
+        let guard = self.writes.begin_sync();
         let synced = rustix::fs::fdatasync(&self.file);
-        drop(syncing);
-        self.look_for_room();
+        drop(guard);
+        self.update_free_space_limit();
         Ok(synced?)
     }
 
-    /// Checks the free room of the file system if writes take room.
-    pub(super) fn look_for_room(&self) {
+    /// Updates the limit of unsynced bytes from the free space of the file system, if writes
+    /// allocate space.
+    pub(super) fn update_free_space_limit(&self) {
         if self.thin
             && self.inline_write
             && !self.writes.in_memory()
             && self.sector_bytes == 1
-            && let Ok(room) = rustix::fs::fstatvfs(&self.file)
+            && let Ok(statistics) = rustix::fs::fstatvfs(&self.file)
         {
-            self.writes.set_room(room.f_bavail.saturating_mul(room.f_frsize));
+            self.writes.set_free_space(statistics.f_bavail.saturating_mul(statistics.f_frsize));
         }
     }
 

@@ -1,27 +1,27 @@
 //! Decides for all disks of a file system which writes into the page cache may run on a core.
 //!
 //! A write into the page cache blocks when the kernel makes the writer wait for the disk: in the
-//! journal of the file system, for room, or for memory. All files of a file system share its
+//! journal of the file system, for free space, or for memory. All files of a file system share its
 //! journal and its disk, so they share one [`FileSystemWrites`] ([decision 100][]):
 //!
 //! * One inline write of a file system runs at a time, on all cores together. A write that blocks
 //!   therefore blocks one core, never two.
-//! * After a slow inline write, workers write for a while, longer each time. After a slow write of
-//!   a worker they write until several writes in a row were quick.
+//! * After a slow inline write, inline writes pause, longer each time, and workers write instead.
+//!   After a slow write of a worker they pause until several writes in a row were quick.
 //! * Bytes that are not covered by a sync yet are counted. Beyond a limit workers write, and the
 //!   files with most of these bytes are synced.
 //!
 //! [decision 100]: ../../../../docs/decisions/100-writes-that-may-block.md
 
+mod calls_in_progress;
 mod dirty;
-mod oldest;
 #[cfg(test)]
 mod tests;
 mod unsafe_rusage;
 
+use calls_in_progress::CallsInProgress;
 pub(super) use dirty::Syncer;
 use dirty::{DirtyBytes, DiskBytes};
-use oldest::Oldest;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
@@ -39,38 +39,37 @@ const SLOW_WRITE_NANOS_PER_BYTE: u64 = 4;
 /// would hang as well.
 const SLOW_SYNC: Duration = Duration::from_millis(200);
 
-/// Maximum time for which workers write after the first slow inline write; otherwise they write for
-/// as long as that write took. The system may only have given the core to another thread for some
+/// Maximum pause of inline writes after the first slow one; otherwise the pause is as long as that
+/// write. The cause may only be that the system gave the core to another thread for some
 /// milliseconds. Later writes are checked for real waits ([`ThreadWaits`]).
-const FIRST_ESCAPE_MAX: Duration = Duration::from_secs(1);
+const FIRST_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Time for which workers write after the second slow inline write in a row; it doubles with each
-/// further one …
-const SECOND_ESCAPE: Duration = Duration::from_secs(1);
-/// … up to this time.
-const ESCAPE_MAX: Duration = Duration::from_secs(60);
+/// Pause of inline writes after the second slow one in a row; each further one doubles it.
+const SECOND_PAUSE: Duration = Duration::from_secs(1);
+/// Maximum pause of inline writes.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Time after the last escape in which a slow inline write counts as a further one in a row. Inline
+/// Time after the last pause in which a slow inline write counts as a further one in a row. Inline
 /// writes are watched for that time, which costs a system call each.
-const STRIKES_KEPT: Duration = Duration::from_secs(60);
+const STREAK_KEPT: Duration = Duration::from_secs(60);
 
-/// For the first slow write this time is the escape multiplied by this factor, and …
-const FIRST_STRIKE_KEPT_FACTOR: u32 = 100;
-/// … at least this.
-const FIRST_STRIKE_KEPT_MIN: Duration = Duration::from_secs(1);
+/// Factor of the first pause: after it, the streak is kept for this many times its length.
+const FIRST_STREAK_KEPT_FACTOR: u32 = 100;
+/// Minimum time for which the streak is kept after the first pause.
+const FIRST_STREAK_KEPT_MIN: Duration = Duration::from_secs(1);
 
 /// Number of quick writes of workers in a row after which inline writes resume.
 const QUICK_WRITES_MIN: u32 = 8;
 
-/// Number of times that a core tries to get the turn for its inline write. The write of another
-/// core usually ends within one or two microseconds.
-const TURN_TRIES_MAX: u32 = 128;
+/// Number of times that a core tries to lock the file system for its inline write. The write of
+/// another core usually ends within one or two microseconds.
+const LOCK_TRIES_MAX: u32 = 128;
 
-/// Time that the turn has been held after which a core no longer waits for it.
-const TURN_HELD_MAX: Duration = Duration::from_micros(100);
+/// Time after which a core no longer waits for the inline write of another core.
+const LOCK_HELD_MAX: Duration = Duration::from_micros(100);
 
-/// The file systems of all disks of a process that are opened with the same value of this type.
-/// Clones share their state.
+/// Registry of file systems: disks opened with the same registry share the limits of the file
+/// system in which they lie. Clones share their state.
 #[derive(Clone, Debug)]
 pub struct FileSystems(Arc<Registry>);
 
@@ -84,15 +83,15 @@ struct Registry {
 }
 
 impl Default for FileSystems {
-    /// Creates the value for disks of a process with at least 1 GiB of memory.
+    /// Creates a registry for a process with at least 1 GiB of memory.
     fn default() -> Self {
         Self::new(1 << 30)
     }
 }
 
 impl FileSystems {
-    /// Creates the value for a process that may use `memory_bytes`, page cache included: the memory
-    /// of the machine, or the limit of its control group.
+    /// Creates a registry for a process that may use `memory_bytes`, page cache included: the
+    /// memory of the machine, or the limit of its control group.
     pub fn new(memory_bytes: u64) -> Self {
         Self::with_clock(memory_bytes, Clock::System(Instant::now()))
     }
@@ -158,26 +157,26 @@ impl Clock {
 pub(super) struct FileSystemWrites {
     registry: Arc<Registry>,
     clock: Arc<Clock>,
-    /// True when the files lie in memory: a write waits for no disk, and leaves nothing to write
-    /// back.
+    /// True if the files lie in memory: a write never waits for a disk, and needs no write-back.
     in_memory: bool,
-    /// Start of the inline write that runs now, or 0 if none runs.
+    /// Lock of inline writes: the start of the one that runs now, or 0 if none runs.
     inline_since_nanos: AtomicU64,
     slow_until_nanos: AtomicU64,
     /// Time until which inline writes are checked for waits.
     watched_until_nanos: AtomicU64,
     /// Number of quick writes of workers that are missing before inline writes resume.
     quick_writes_missing: AtomicU32,
-    strikes: Mutex<Strikes>,
-    /// Syncs and writes of workers that are with the kernel.
-    syncs: Oldest,
-    worker_writes: Oldest,
+    streak: Mutex<SlowWriteStreak>,
+    /// Syncs in progress.
+    syncs: CallsInProgress,
+    /// Writes of workers in progress.
+    worker_writes: CallsInProgress,
     dirty: DirtyBytes,
 }
 
-/// Slow inline writes in a row.
+/// Number of slow inline writes in a row.
 #[derive(Debug, Default)]
-struct Strikes {
+struct SlowWriteStreak {
     count: u32,
 }
 
@@ -194,9 +193,9 @@ impl FileSystemWrites {
             slow_until_nanos: AtomicU64::new(0),
             watched_until_nanos: AtomicU64::new(0),
             quick_writes_missing: AtomicU32::new(0),
-            strikes: Mutex::default(),
-            syncs: Oldest::default(),
-            worker_writes: Oldest::default(),
+            streak: Mutex::default(),
+            syncs: CallsInProgress::default(),
+            worker_writes: CallsInProgress::default(),
             dirty: DirtyBytes::default(),
         }
     }
@@ -210,12 +209,13 @@ impl FileSystemWrites {
             || self.worker_writes.is_older(now, SLOW_WRITE)
     }
 
-    /// Takes the turn of the one inline write, from `now` on.
-    fn try_turn(&self, now: u64) -> bool {
-        for _ in 0..TURN_TRIES_MAX {
+    /// Locks the file system for an inline write that starts at `now`; `false` if another one
+    /// holds the lock for too long.
+    fn try_lock(&self, now: u64) -> bool {
+        for _ in 0..LOCK_TRIES_MAX {
             match self.inline_since_nanos.compare_exchange(0, now, Acquire, Relaxed) {
                 Ok(_) => return true,
-                Err(since) if now.saturating_sub(since) > TURN_HELD_MAX.as_nanos() as u64 => break,
+                Err(since) if now.saturating_sub(since) > LOCK_HELD_MAX.as_nanos() as u64 => break,
                 Err(_) => std::hint::spin_loop(),
             }
         }
@@ -223,27 +223,27 @@ impl FileSystemWrites {
     }
 
     /// Records a slow inline write that has ended after `took` nanoseconds.
-    fn strike(&self, now: u64, took: u64) {
-        let mut strikes = self.strikes.lock().unwrap_or_else(PoisonError::into_inner);
+    fn record_slow_write(&self, now: u64, took: u64) {
+        let mut streak = self.streak.lock().unwrap_or_else(PoisonError::into_inner);
         if now > self.watched_until_nanos.load(Relaxed) {
-            strikes.count = 0;
+            streak.count = 0;
         }
-        let (escape, kept) = match strikes.count.checked_sub(1) {
+        let (pause, kept) = match streak.count.checked_sub(1) {
             None => {
-                let escape = Duration::from_nanos(took).min(FIRST_ESCAPE_MAX);
-                let kept = escape * FIRST_STRIKE_KEPT_FACTOR;
-                (escape, kept.clamp(FIRST_STRIKE_KEPT_MIN, STRIKES_KEPT))
+                let pause = Duration::from_nanos(took).min(FIRST_PAUSE_MAX);
+                let kept = pause * FIRST_STREAK_KEPT_FACTOR;
+                (pause, kept.clamp(FIRST_STREAK_KEPT_MIN, STREAK_KEPT))
             }
             Some(doubled) => {
                 self.quick_writes_missing.store(QUICK_WRITES_MIN, Relaxed);
-                let escape = SECOND_ESCAPE.saturating_mul(1 << doubled.min(16));
-                (escape.min(ESCAPE_MAX), STRIKES_KEPT)
+                let pause = SECOND_PAUSE.saturating_mul(1 << doubled.min(16));
+                (pause.min(PAUSE_MAX), STREAK_KEPT)
             }
         };
-        strikes.count = strikes.count.saturating_add(1);
-        let escape_end = now.saturating_add(escape.as_nanos() as u64);
-        self.slow_until_nanos.fetch_max(escape_end, Relaxed);
-        let watched_until = escape_end.saturating_add(kept.as_nanos() as u64);
+        streak.count = streak.count.saturating_add(1);
+        let pause_end = now.saturating_add(pause.as_nanos() as u64);
+        self.slow_until_nanos.fetch_max(pause_end, Relaxed);
+        let watched_until = pause_end.saturating_add(kept.as_nanos() as u64);
         self.watched_until_nanos.store(watched_until, Relaxed);
     }
 }
@@ -277,13 +277,13 @@ impl Deref for DiskWrites {
 }
 
 impl DiskWrites {
-    /// Returns true when the files lie in memory: no write waits for a disk, and none is observed.
+    /// Returns true if the files lie in memory: writes never wait for a disk and are not counted.
     pub(super) fn in_memory(&self) -> bool {
         self.file_system.in_memory
     }
 
-    /// Returns a guard for a write of `bytes` on a core, to a disk of `disk_bytes`. Returns `None`
-    /// if the write may block there, and `Some(None)` for files in memory.
+    /// Begins a write of `bytes` on a core, to a disk of `disk_bytes`. Returns `None` if the write
+    /// might block the core, otherwise a guard, which files in memory do not need.
     pub(super) fn try_inline(
         &self,
         bytes: usize,
@@ -294,7 +294,7 @@ impl DiskWrites {
         }
         // 0 means that no inline write runs.
         let begun = self.clock.nanos().max(1);
-        if self.may_block(begun) || !self.try_turn(begun) {
+        if self.may_block(begun) || !self.try_lock(begun) {
             return None;
         }
         let is_watched = begun <= self.watched_until_nanos.load(Relaxed);
@@ -302,15 +302,15 @@ impl DiskWrites {
         Some(Some(InlineWrite { disk: self, bytes, disk_bytes, begun, waits }))
     }
 
-    /// Called before a write of a worker, without locks: starts the write-back if it is due, and
-    /// waits a moment if too much data waits to be written back.
-    pub(super) fn wait_for_room(&self) {
+    /// Starts the write-back if it is due, and waits for it, up to a limit, while too much data is
+    /// to be written back. Workers call this before a write, without locks.
+    pub(super) fn wait_for_write_back(&self) {
         self.write_back_if_full();
         self.wait_for_syncs();
     }
 
-    /// Returns a guard for a write of `bytes` by a worker, to a disk of `disk_bytes`; `None` for
-    /// files in memory.
+    /// Begins a write of `bytes` by a worker, to a disk of `disk_bytes`. Returns its guard, or
+    /// `None` for files in memory.
     pub(super) fn begin(&self, bytes: usize, disk_bytes: u64) -> Option<WorkerWrite<'_>> {
         if self.in_memory() {
             return None;
@@ -320,14 +320,14 @@ impl DiskWrites {
         Some(WorkerWrite { disk: self, bytes, disk_bytes, begun, waits, id })
     }
 
-    /// Returns a guard for a sync; one sync of a disk runs at a time. Returns `None` for files in
+    /// Begins a sync, of which a disk has one at a time. Returns its guard, or `None` for files in
     /// memory.
-    pub(super) fn syncing(&self) -> Option<Syncing<'_>> {
+    pub(super) fn begin_sync(&self) -> Option<SyncGuard<'_>> {
         if self.in_memory() {
             return None;
         }
-        let covered = self.bytes.take();
-        Some(Syncing { disk: self, covered, id: self.syncs.begin(self.clock.nanos()) })
+        let covered_bytes = self.bytes.take();
+        Some(SyncGuard { disk: self, covered_bytes, id: self.syncs.begin(self.clock.nanos()) })
     }
 }
 
@@ -347,7 +347,7 @@ impl Drop for InlineWrite<'_> {
         let ended = disk.clock.nanos();
         let took = ended.saturating_sub(self.begun);
         if is_slow(took, self.bytes) && self.waits != Some(disk.clock.thread_waits()) {
-            disk.strike(ended, took);
+            disk.record_slow_write(ended, took);
         }
         disk.file_system.count(&disk.bytes, self.bytes as u64, self.disk_bytes);
         disk.inline_since_nanos.store(0, Release);
@@ -380,17 +380,17 @@ impl Drop for WorkerWrite<'_> {
     }
 }
 
-/// A sync, which runs while this lives. After it, successful or not, the kernel has nothing more to
-/// write of the bytes that it covers.
-pub(super) struct Syncing<'a> {
+/// Guard of a running sync. After the sync, successful or not, the kernel does not write the bytes
+/// that it covers any more.
+pub(super) struct SyncGuard<'a> {
     disk: &'a DiskWrites,
-    covered: u64,
+    covered_bytes: u64,
     id: u64,
 }
 
-impl Drop for Syncing<'_> {
+impl Drop for SyncGuard<'_> {
     fn drop(&mut self) {
         self.disk.syncs.end(self.id);
-        self.disk.file_system.release(self.covered);
+        self.disk.file_system.release(self.covered_bytes);
     }
 }

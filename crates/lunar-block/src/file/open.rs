@@ -368,7 +368,7 @@ impl<'a> Opening<'a> {
             backing,
             file,
         };
-        disk.look_for_room();
+        disk.update_free_space_limit();
         Ok(disk)
     }
 

@@ -75,11 +75,11 @@ impl RangeLock {
     /// thread is available, may wait for a transfer of its own ring, and so turns the ring
     /// meanwhile.
     fn wait<'a>(&'a self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if !ring::is_here() {
+        if !ring::has_current() {
             return self.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         drop(state); // transfers that end release their ranges
-        ring::turn_here();
+        ring::process_current();
         let waited = self.released.wait_timeout(self.state(), RING_TURN_PAUSE);
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -137,7 +137,7 @@ mod tests {
     /// Goal: readers share, writers exclude, neighbouring ranges do not conflict, and later readers
     /// do not overtake a waiting writer.
     #[test]
-    fn who_may() {
+    fn readers_share_and_writers_exclude() {
         let lock = RangeLock::default();
         let reader = lock.try_lock(&(0..10), false).unwrap();
         let other = lock.try_lock(&(5..15), false).unwrap();

@@ -20,13 +20,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
-use unsafe_queue::{Queue, Shape};
+use unsafe_queue::{Queue, RingLimits};
 
 pub(super) use probe::is_permitted;
-pub(super) use transfer::{Flights, Memory, ReadAnswer, Transfer};
+pub(super) use transfer::{Memory, ReadAnswer, Transfer, TransfersInFlight};
 
 thread_local! {
-    static HERE: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
+    static CURRENT_RING: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
 }
 
 /// Runs `main` on a thread with a ring that lasts as long as `main` runs. Files that were opened
@@ -41,26 +41,26 @@ thread_local! {
 /// Outside of a tokio runtime; also when the ring is first needed, if the runtime was built without
 /// `enable_io`.
 pub async fn with_ring<T>(main: impl Future<Output = T>) -> T {
-    with_ring_of(Shape::default(), main).await
+    with_ring_of(RingLimits::default(), main).await
 }
 
-async fn with_ring_of<T>(shape: Shape, main: impl Future<Output = T>) -> T {
+async fn with_ring_of<T>(limits: RingLimits, main: impl Future<Output = T>) -> T {
     // One ring per thread is enough, and it lasts as long as the outer call runs.
-    let Some(driver) = Driver::enter(shape) else { return main.await };
+    let Some(driver) = Driver::enter(limits) else { return main.await };
     let mut main = pin!(main);
     poll_fn(|context| driver.poll(context, main.as_mut())).await
 }
 
 /// A free place for one transfer in the ring of this thread.
-pub(super) struct Place(Rc<Ring>);
+pub(super) struct FreeSlot(Rc<Ring>);
 
 /// Returns a free place; `None` if this thread has no ring, or if its ring is full.
-pub(super) fn place() -> Option<Place> {
-    let ring = here()?;
-    ring.has_room().then_some(Place(ring))
+pub(super) fn free_slot() -> Option<FreeSlot> {
+    let ring = current_ring()?;
+    ring.has_free_slot().then_some(FreeSlot(ring))
 }
 
-impl Place {
+impl FreeSlot {
     /// Hands `transfer` to the ring, which submits it at the end of the runtime's turn at the
     /// latest.
     pub(super) fn put(self, transfer: Transfer) {
@@ -70,25 +70,25 @@ impl Place {
 
 /// Makes the ring of this thread submit and complete transfers without waiting. This is for code
 /// that blocks the thread, and with it the ring.
-pub(super) fn turn_here() {
-    if let Some(ring) = here() {
-        ring.turn();
+pub(super) fn process_current() {
+    if let Some(ring) = current_ring() {
+        ring.process();
     }
 }
 
 /// Returns true when this thread has a ring.
-pub(super) fn is_here() -> bool {
-    here().is_some()
+pub(super) fn has_current() -> bool {
+    current_ring().is_some()
 }
 
-fn here() -> Option<Rc<Ring>> {
+fn current_ring() -> Option<Rc<Ring>> {
     // A thread that ends has no ring.
-    HERE.try_with(|here| here.borrow().clone()).ok().flatten()
+    CURRENT_RING.try_with(|current| current.borrow().clone()).ok().flatten()
 }
 
 /// The state of a thread's ring.
 struct Ring {
-    shape: Shape,
+    limits: RingLimits,
     /// The runtime that watches whether the ring is readable.
     runtime: Handle,
     state: RefCell<State>,
@@ -110,8 +110,8 @@ enum State {
 }
 
 impl State {
-    fn open(shape: Shape, runtime: &Handle) -> io::Result<Self> {
-        let queue = Queue::new(shape)?;
+    fn open(limits: RingLimits, runtime: &Handle) -> io::Result<Self> {
+        let queue = Queue::new(limits)?;
         let _runtime = runtime.enter();
         Ok(Self::Open { readable: queue.readable()?, queue })
     }
@@ -126,10 +126,10 @@ impl State {
 
 impl Ring {
     /// Returns true when the ring has room; creates the ring if necessary.
-    fn has_room(&self) -> bool {
+    fn has_free_slot(&self) -> bool {
         let mut state = self.state.borrow_mut();
         if matches!(*state, State::Unused) {
-            *state = State::open(self.shape, &self.runtime).unwrap_or_else(|error| {
+            *state = State::open(self.limits, &self.runtime).unwrap_or_else(|error| {
                 tracing::warn!(%error, "a core has no io_uring: its transfers go by workers");
                 State::Refused
             });
@@ -155,10 +155,10 @@ impl Ring {
     }
 
     /// Submits and completes transfers; returns `false` if some could not be submitted now.
-    fn turn(&self) -> bool {
+    fn process(&self) -> bool {
         let mut ended = Vec::new();
         let submitted = match self.state.borrow_mut().queue() {
-            Some(queue) => queue.turn(&mut ended),
+            Some(queue) => queue.process(&mut ended),
             None => return true,
         };
         // No state is borrowed here, because a woken task may use the ring at once.
@@ -186,20 +186,20 @@ struct Driver {
 }
 
 impl Driver {
-    fn enter(shape: Shape) -> Option<Self> {
-        HERE.with(|here| {
-            let mut here = here.borrow_mut();
-            if here.is_some() {
+    fn enter(limits: RingLimits) -> Option<Self> {
+        CURRENT_RING.with(|current| {
+            let mut current = current.borrow_mut();
+            if current.is_some() {
                 return None;
             }
             let ring = Rc::new(Ring {
-                shape,
+                limits,
                 runtime: Handle::current(),
                 state: RefCell::new(State::Unused),
                 in_turn: Cell::new(false),
                 waker: RefCell::new(None),
             });
-            *here = Some(Rc::clone(&ring));
+            *current = Some(Rc::clone(&ring));
             Some(Self { ring })
         })
     }
@@ -211,13 +211,13 @@ impl Driver {
     ) -> Poll<T> {
         let ring = &self.ring;
         ring.in_turn.set(true);
-        ring.turn();
+        ring.process();
         let polled = main.poll(context);
         ring.in_turn.set(false);
         if polled.is_pending() {
             *ring.waker.borrow_mut() = Some(context.waker().clone());
             while {
-                if !ring.turn() {
+                if !ring.process() {
                     ring.wake();
                 }
                 ring.poll_readable(context).is_ready()
@@ -231,7 +231,7 @@ impl Drop for Driver {
     /// Removes the ring from the thread first, then drops its queue, which waits for transfers in
     /// progress.
     fn drop(&mut self) {
-        let ring = HERE.try_with(|here| here.borrow_mut().take());
+        let ring = CURRENT_RING.try_with(|current| current.borrow_mut().take());
         drop(ring);
         drop(self.ring.state.replace(State::Refused));
     }

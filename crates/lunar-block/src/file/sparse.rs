@@ -3,7 +3,7 @@
 use super::clear::{DATA_PIECE_BYTES_MAX, PieceSize};
 use super::disk::Disk;
 use crate::extents::Extents;
-use crate::{BlockRange, Error, Extent, ExtentState, Room};
+use crate::{BlockRange, Error, Extent, ExtentState, SpaceUsage};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes `bytes` read as zeroes and gives their room back if the disk is thin.
+    /// Makes `bytes` read as zeroes and deallocates their space if the disk is thin.
     fn deallocate(&self, bytes: &Range<u64>) -> io::Result<()> {
         if !self.thin {
             return self.zero(bytes);
@@ -101,7 +101,7 @@ impl Disk {
         }
     }
 
-    /// Makes `bytes` read as zeroes and keeps their room.
+    /// Makes `bytes` read as zeroes and keeps their space allocated.
     fn zero(&self, bytes: &Range<u64>) -> io::Result<()> {
         match self.fallocate(FallocateFlags::ZERO_RANGE, bytes) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.write_zeroes(bytes),
@@ -252,9 +252,9 @@ impl Disk {
         }
     }
 
-    /// Returns the room of a thin file: its own blocks, and the figures of df(1) for its file
-    /// system. The room of a block device is unknown, and a file that keeps its room needs none.
-    pub(super) fn room(&self) -> io::Result<Option<Room>> {
+    /// Returns the space usage of a thin file: its own blocks, and the df(1) figures of its file
+    /// system. Returns `None` for block devices, and for files whose space is allocated anyway.
+    pub(super) fn space_usage(&self) -> io::Result<Option<SpaceUsage>> {
         const STAT_BLOCK_BYTES: u64 = 512; // stat(2): st_blocks
         if !self.thin || self.sector_bytes != 1 {
             return Ok(None);
@@ -263,7 +263,7 @@ impl Disk {
         let system = rustix::fs::fstatvfs(&self.file)?;
         let bytes = |fragments: u64| fragments.saturating_mul(system.f_frsize);
         let taken = system.f_blocks.saturating_sub(system.f_bfree);
-        Ok(Some(Room {
+        Ok(Some(SpaceUsage {
             used_bytes: file.blocks().saturating_mul(STAT_BLOCK_BYTES),
             available_bytes: bytes(system.f_bavail),
             total_bytes: bytes(taken.saturating_add(system.f_bavail)),

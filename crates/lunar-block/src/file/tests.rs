@@ -376,7 +376,7 @@ fn few_long_reads_of_a_file_are_with_workers_at_a_time() {
 /// before it begins. With 64 owners each long write kept all other writes waiting for some
 /// milliseconds. Method: the future of a transfer is not polled any more after it has queued.
 #[test]
-fn a_future_that_is_not_polled_keeps_nobody_waiting() {
+fn a_future_that_is_not_polled_blocks_no_other() {
     type Begin = fn(&FileDevice) -> BoxFuture<'_, Result<(), Error>>;
     type Case = (fn(&FileDevice) -> &ComputingLimit, Begin);
     const LONG: usize = INLINE_BYTES_MAX + 4096;
@@ -462,7 +462,7 @@ fn keeps_the_contract_in(
         drop(device);
         FileDevice::open(last.lock().unwrap().clone().unwrap()).unwrap()
     };
-    Contract::new(&make).reopening(&reopen).sizes_in(size_unit_bytes).run();
+    Contract::new(&make).reopening(&reopen).size_multiple_of(size_unit_bytes).run();
 }
 
 /// Goal: the contract holds through the page cache, with a thin file.
@@ -514,7 +514,7 @@ fn contract_direct_in_larger_units() {
         disk.direct = Some(alignment);
         FileDevice::with_sync(Arc::new(disk), || Ok(()))
     };
-    Contract::new(&make).sizes_in(8192).run();
+    Contract::new(&make).size_multiple_of(8192).run();
 }
 
 /// Goal: unmapping gives room back, zeroing takes or keeps it; a thick file always keeps its room,

@@ -7,7 +7,7 @@ mod queued_job;
 mod slots;
 
 use crate::IoContext;
-use queue::{JobOwner, JobQueue, RunningPlace};
+use queue::{JobOwner, JobQueue, RunningJob};
 use queued_job::QueuedJob;
 use std::fmt;
 use std::future::poll_fn;
@@ -39,7 +39,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// for it.
 ///
 /// The owners of jobs take turns ([`IoContext`]), and one owner does not get all threads
-/// ([`RunningLimits`]). One further thread is for [`run_first`](Self::run_first).
+/// ([`RunningLimits`]). One further thread is for [`run_prioritized`](Self::run_prioritized).
 pub(crate) struct Workers {
     shared: Arc<Shared>,
     slots: ComputingSlots,
@@ -174,8 +174,8 @@ impl Workers {
         queued
     }
 
-    /// Queues the CPU-bound `job` for the owner of the current context, unless too many hints wait.
-    /// This is for hints, whose results no request waits for. One hint runs at a time.
+    /// Queues a hint, a CPU-bound `job` whose result no request waits for, for the owner of the
+    /// current context. Returns `false` if too many hints wait. One hint runs at a time.
     pub(crate) fn run_hint(&self, job: impl FnOnce() + Send + 'static) -> bool {
         let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
         let (slots, owner_of_job) = (self.slots.clone(), owner.clone());
@@ -197,34 +197,34 @@ impl Workers {
         self.shared.lock().jobs.numbered()
     }
 
-    /// Runs `job` before all others: for a job of which there is only one and that other jobs wait
-    /// for.
-    pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
-        self.first_jobs().run_first(job);
+    /// Runs `job` before all queued jobs. This is for syncs, of which a disk has one at a time, and
+    /// for which other jobs wait.
+    pub(crate) fn run_prioritized(&self, job: impl FnOnce() + Send + 'static) {
+        self.priority_jobs().run_prioritized(job);
     }
 
-    /// Returns a handle for [`run_first`](Self::run_first) that does not need the owner of the
-    /// pool.
-    pub(crate) fn first_jobs(&self) -> FirstJobs {
-        FirstJobs(Arc::clone(&self.shared))
+    /// Returns a handle for [`run_prioritized`](Self::run_prioritized) that does not keep the pool
+    /// open.
+    pub(crate) fn priority_jobs(&self) -> PriorityJobs {
+        PriorityJobs(Arc::clone(&self.shared))
     }
 }
 
-/// A handle that runs jobs before all others of a pool. Closing the pool does not wait for jobs
-/// that are begun afterwards.
+/// A handle of a pool that runs jobs before all queued ones. Closing the pool does not wait for
+/// jobs that begin afterwards.
 #[derive(Clone)]
-pub(crate) struct FirstJobs(Arc<Shared>);
+pub(crate) struct PriorityJobs(Arc<Shared>);
 
-impl FirstJobs {
-    /// Runs `job` as [`Workers::run_first`] does.
-    pub(crate) fn run_first(&self, job: impl FnOnce() + Send + 'static) {
-        self.0.submit(|jobs| jobs.push_first(Box::new(job)));
+impl PriorityJobs {
+    /// Runs `job` as [`Workers::run_prioritized`] does.
+    pub(crate) fn run_prioritized(&self, job: impl FnOnce() + Send + 'static) {
+        self.0.submit(|jobs| jobs.push_prioritized(Box::new(job)));
     }
 }
 
-impl fmt::Debug for FirstJobs {
+impl fmt::Debug for PriorityJobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FirstJobs").field("name", &self.0.name).finish_non_exhaustive()
+        f.debug_struct("PriorityJobs").field("name", &self.0.name).finish_non_exhaustive()
     }
 }
 
@@ -270,8 +270,8 @@ impl Shared {
         pushed
     }
 
-    /// Makes a thread look for a job, if one may run: a waiting thread, or a new one if those are
-    /// too few. If no new thread is allowed now, the next job tries again.
+    /// Wakes a waiting thread if a job may run, or starts a new one if too few threads wait. If no
+    /// new thread is allowed now, the next job tries again.
     fn wake(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let runnable = state.jobs.runnable();
         if runnable == 0 {
@@ -289,17 +289,17 @@ impl Shared {
         let shared = Arc::clone(self);
         let thread = std::thread::Builder::new().name(self.name.clone());
         if let Err(error) = thread.spawn(move || shared.serve()) {
-            self.without_new_thread(&error);
+            self.handle_spawn_failure(&error);
         }
     }
 
     /// Handles a failure to start a thread. Other threads may do the work; if there are none, this
     /// thread does it, so that the jobs are late but not lost.
-    fn without_new_thread(&self, error: &std::io::Error) {
+    fn handle_spawn_failure(&self, error: &std::io::Error) {
         tracing::warn!(pool = self.name, %error, "no new thread for I/O");
         let mut state = self.lock();
         state.idle -= 1;
-        self.leave(&mut state);
+        self.remove_thread(&mut state);
         while state.threads == 0
             && let Some((place, job)) = state.jobs.pop()
         {
@@ -313,7 +313,7 @@ impl Shared {
     }
 
     /// Removes an ending thread from the counts.
-    fn leave(&self, state: &mut State) {
+    fn remove_thread(&self, state: &mut State) {
         state.threads -= 1;
         self.budget.give_back(state.threads);
     }
@@ -324,7 +324,7 @@ impl Shared {
         state.idle -= 1;
         loop {
             if let Some((place, job)) = state.jobs.pop() {
-                // The end of the previous job may have made room for two.
+                // The end of the previous job may allow two jobs to run.
                 self.wake(state);
                 run(job);
                 state = self.lock();
@@ -335,24 +335,24 @@ impl Shared {
                 break;
             }
             state.idle += 1;
-            let (back, waited) = self
+            let (guard, waited) = self
                 .work
                 .wait_timeout(state, IDLE_THREAD_LIFE)
                 .unwrap_or_else(PoisonError::into_inner);
-            state = back;
+            state = guard;
             state.idle -= 1;
             if waited.timed_out() && state.jobs.runnable() == 0 {
                 break;
             }
         }
-        self.leave(&mut state);
+        self.remove_thread(&mut state);
         self.ended.notify_all();
     }
 }
 
 impl State {
     /// Records that a job has ended.
-    fn end(&mut self, place: Option<RunningPlace>) {
+    fn end(&mut self, place: Option<RunningJob>) {
         if let Some(place) = place {
             self.jobs.end(&place);
         }
@@ -397,7 +397,7 @@ mod tests {
     /// Goal: many jobs are all done, never by more threads than allowed, and no thread is left
     /// after the pool.
     #[test]
-    fn bounded() {
+    fn threads_of_a_pool_are_bounded() {
         const JOBS: usize = 512;
         static NOW: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -421,7 +421,7 @@ mod tests {
     /// Goal: a job that panics is reported to its requester and affects no later job; a job that
     /// has begun is completed even if its future was dropped.
     #[test]
-    fn lost_and_abandoned() {
+    fn panicked_and_dropped_jobs() {
         let workers = test_workers(1, 0);
         let panicked = block_on(workers.run(|| panic!("meant")));
         assert!(matches!(panicked, Err(JobPanicked)));
@@ -461,7 +461,7 @@ mod tests {
     /// Fault: jobs of aborted commands were still done, before jobs of other owners: an initiator
     /// that sent and aborted commands kept a disk busy with work that no request waited for.
     #[test]
-    fn what_no_thread_has_begun_can_be_dropped_or_cancelled() {
+    fn jobs_not_begun_can_be_dropped_or_cancelled() {
         let workers = test_workers(1, 0);
         let (stop, busy) = occupy(&workers);
         let count = Arc::new(AtomicUsize::new(0));
@@ -554,7 +554,7 @@ mod tests {
         let other = IoContext::new(&Arc::default());
         assert_eq!(block_on(other.scope(workers.run(|| 7))).unwrap(), 7);
         let (synced, syncs) = std::sync::mpsc::channel();
-        workers.run_first(move || synced.send(()).unwrap());
+        workers.run_prioritized(move || synced.send(()).unwrap());
         syncs.recv().unwrap();
         drop((closed, hang));
         let shared = Arc::clone(&workers.shared);

@@ -34,24 +34,24 @@ impl BorderCrossings {
     }
 }
 
-type Passing<'a> = RwLockReadGuard<'a, BorderCrossings>;
+type FenceGuard<'a> = RwLockReadGuard<'a, BorderCrossings>;
 
 impl MemoryDevice {
     /// Takes the fence shared if `bytes` span several chunks: no atomic write of several chunks
     /// runs while the guard lives. An operation on one chunk is atomic under the chunk's own lock.
-    pub(super) fn pass(&self, bytes: &Range<u64>) -> Option<Passing<'_>> {
-        let pass = || self.fence.read().unwrap_or_else(PoisonError::into_inner);
-        has_several_chunks(bytes).then(pass)
+    pub(super) fn share_fence(&self, bytes: &Range<u64>) -> Option<FenceGuard<'_>> {
+        let share_fence = || self.fence.read().unwrap_or_else(PoisonError::into_inner);
+        has_several_chunks(bytes).then(share_fence)
     }
 
-    /// Calls [`pass`](Self::pass) for all of `range`.
-    pub(super) fn pass_range(&self, range: BlockRange) -> Option<Passing<'_>> {
+    /// Calls [`share_fence`](Self::share_fence) for all of `range`.
+    pub(super) fn share_fence_over(&self, range: BlockRange) -> Option<FenceGuard<'_>> {
         let bytes = self.shape.get().byte_range(range)?;
-        self.pass(&bytes)
+        self.share_fence(&bytes)
     }
 
-    /// Calls [`pass_range`](Self::pass_range), if no waiting is needed.
-    pub(super) fn try_pass(&self, range: BlockRange) -> Option<Option<Passing<'_>>> {
+    /// Calls [`share_fence_over`](Self::share_fence_over), if no waiting is needed.
+    pub(super) fn try_share_fence_over(&self, range: BlockRange) -> Option<Option<FenceGuard<'_>>> {
         let bytes = self.shape.get().byte_range(range);
         if bytes.is_some_and(|bytes| has_several_chunks(&bytes)) {
             match self.fence.try_read() {

@@ -38,7 +38,7 @@ impl Piece {
 
     /// Waits for the next poll if this poll has done a whole piece. The transfer can be cancelled
     /// while it waits, and must then do nothing more.
-    pub(super) async fn may_go_on(&mut self) -> Result<(), Cancelled> {
+    pub(super) async fn yield_after_piece(&mut self) -> Result<(), Cancelled> {
         if !self.is_over() {
             return Ok(());
         }

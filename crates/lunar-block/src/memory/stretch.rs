@@ -56,7 +56,7 @@ impl MemoryDevice {
         let mut piece = Piece::default();
         let mut done = 0;
         for range in ranges {
-            let fence = self.pass_range(*range);
+            let fence = self.share_fence_over(*range);
             let bytes = self.shape.get().checked_range(&self.name, *range)?;
             let mut at = bytes.start;
             while at < bytes.end && !piece.is_over() {
@@ -97,8 +97,8 @@ impl MemoryDevice {
     ) -> Result<(), Error> {
         let (mut at, mut crossings, mut restarts) = (stretch.start, None, 0);
         while at < stretch.end {
-            piece.may_go_on().await.map_err(|e| self.cancelled(e))?;
-            let fence = self.pass(&stretch);
+            piece.yield_after_piece().await.map_err(|e| self.cancelled(e))?;
+            let fence = self.share_fence(&stretch);
             self.shape.get().checked_range(&self.name, range)?;
             let count = |at| fence.as_ref().map(|crossings| crossings.of(at));
             if at > stretch.start && count(at) != crossings {

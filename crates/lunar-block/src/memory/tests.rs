@@ -53,9 +53,9 @@ const MIB: u64 = 1 << 20;
 const BLOCKS: u64 = 64 * MIB / 512;
 
 /// Polls `future` as often as it wakes itself; returns its result and how often it was pending.
-pub(super) fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
-    let woken = Arc::new(Woken::default());
-    let waker = Arc::clone(&woken).into();
+pub(super) fn poll_to_end<T>(future: impl Future<Output = T>) -> (T, u64) {
+    let wakes = Arc::new(WakeCount::default());
+    let waker = Arc::clone(&wakes).into();
     let mut context = std::task::Context::from_waker(&waker);
     let mut future = std::pin::pin!(future);
     let mut pending = 0;
@@ -64,14 +64,14 @@ pub(super) fn polls<T>(future: impl Future<Output = T>) -> (T, u64) {
             std::task::Poll::Ready(done) => return (done, pending),
             std::task::Poll::Pending => pending += 1,
         }
-        assert_eq!(woken.0.load(SeqCst), pending, "it wakes itself, once");
+        assert_eq!(wakes.0.load(SeqCst), pending, "it wakes itself, once");
     }
 }
 
 #[derive(Default)]
-struct Woken(AtomicU64);
+struct WakeCount(AtomicU64);
 
-impl std::task::Wake for Woken {
+impl std::task::Wake for WakeCount {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
     }
@@ -90,31 +90,31 @@ fn long_work_is_done_in_pieces() {
     let all = BlockRange::new(0, BLOCKS);
     let zero = || device.write_zeroes(all, false, false);
     let pieces = |bytes: u64| 64 * MIB / bytes - 1;
-    let (zeroed, pending) = polls(zero());
+    let (zeroed, pending) = poll_to_end(zero());
     zeroed.unwrap();
     assert_eq!(pending, pieces(CHUNK_BYTES), "new pages");
     assert_eq!(device.allocated_bytes(), 64 * MIB);
-    let (zeroed, pending) = polls(zero());
+    let (zeroed, pending) = poll_to_end(zero());
     zeroed.unwrap();
     assert_eq!(pending, pieces(256 << 10), "pages that are there");
-    let (extents, pending) = polls(device.status(all, 9));
+    let (extents, pending) = poll_to_end(device.status(all, 9));
     assert_eq!(extents.unwrap().len(), 1);
     assert_eq!(pending, (64 * MIB).div_ceil(chunk_costs(CHUNK_COST)) - 1, "a map");
-    let (unmapped, pending) = polls(device.unmap(all, false));
+    let (unmapped, pending) = poll_to_end(device.unmap(all, false));
     unmapped.unwrap();
     assert!(pending >= pieces(256 << 10), "{pending} pieces");
     assert_eq!(device.allocated_bytes(), 0);
     // Short operations complete at once.
     let short = BlockRange::new(1, 8);
-    assert_eq!(polls(device.write_zeroes(short, false, false)).1, 0);
-    assert_eq!(polls(device.unmap(short, false)).1, 0);
-    assert_eq!(polls(device.status(short, 9)).1, 0);
+    assert_eq!(poll_to_end(device.write_zeroes(short, false, false)).1, 0);
+    assert_eq!(poll_to_end(device.unmap(short, false)).1, 0);
+    assert_eq!(poll_to_end(device.status(short, 9)).1, 0);
 }
 
 /// Fault: a map or a deallocation of a disk with few, scattered blocks searched for the next one
 /// 4096 times in one poll.
 #[test]
-fn searches_end_a_piece() {
+fn searches_count_towards_a_piece() {
     const CHUNKS: u64 = 1000;
     let device = MemoryDevice::new(CHUNKS * 64 * MIB, 512, 4096).unwrap();
     let all = BlockRange::new(0, device.geometry().block_count);
@@ -122,10 +122,10 @@ fn searches_end_a_piece() {
         device.write_now(BlockRange::new(at * 64 * MIB / 512, 1), &[1; 512]).unwrap();
     }
     let least = CHUNKS * u64::from(SEARCH_COST) / u64::from(PIECE_COST);
-    let (extents, pending) = polls(device.status(all, 9999));
+    let (extents, pending) = poll_to_end(device.status(all, 9999));
     assert_eq!(extents.unwrap().len() as u64, 2 * CHUNKS);
     assert!(pending >= least, "{pending} pieces");
-    let (unmapped, pending) = polls(device.unmap(all, false));
+    let (unmapped, pending) = poll_to_end(device.unmap(all, false));
     unmapped.unwrap();
     assert!(pending >= least, "{pending} pieces");
     assert_eq!(device.allocated_bytes(), 0);
@@ -135,8 +135,8 @@ fn searches_end_a_piece() {
 #[test]
 fn a_resize_is_done_in_pieces() {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
-    polls(device.write_zeroes(BlockRange::new(0, BLOCKS), false, false)).0.unwrap();
-    let (resized, pending) = polls(Resize::resize(&device, MIB));
+    poll_to_end(device.write_zeroes(BlockRange::new(0, BLOCKS), false, false)).0.unwrap();
+    let (resized, pending) = poll_to_end(Resize::resize(&device, MIB));
     resized.unwrap();
     assert!(pending >= 63 * 4 - 1, "{pending} pieces");
     assert_eq!(device.allocated_bytes(), MIB);
@@ -181,6 +181,6 @@ fn cancelled_between_pieces() {
     assert_eq!(error.kind, ErrorKind::Medium);
     assert_eq!(device.allocated_bytes(), CHUNK_BYTES);
     let context = IoContext::new(&Arc::default());
-    polls(context.scope(device.write_zeroes(all, false, false))).0.unwrap();
+    poll_to_end(context.scope(device.write_zeroes(all, false, false))).0.unwrap();
     assert!(!context.cancel(), "it is over");
 }

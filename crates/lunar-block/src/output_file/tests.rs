@@ -90,7 +90,7 @@ fn streams_and_links_of_our_own_are_written() {
 /// Goal: nothing is written through a link, into a pipe or over a file that another user has put in
 /// a shared folder. Another user's file under the name itself is replaced; its data is not changed.
 #[test]
-fn what_others_planted_is_not_written() {
+fn files_planted_by_others_are_not_written() {
     if !is_root() {
         return;
     }

@@ -75,7 +75,7 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
 
 /// Goal: saved content is read back, only its owner can read the file, and no other file is left.
 #[test]
-fn what_is_saved_is_read() {
+fn saved_content_is_read_back() {
     let scratch = ScratchFolder::new("saved");
     let path = scratch.path("a/b/c");
     assert!(StateDirectory::open(&path).unwrap().is_none());
@@ -129,7 +129,7 @@ fn names_are_plain() {
 /// Goal: a planted file is refused by its kind when it is read, and is not opened; a lookup of the
 /// name finds it, and it can be removed by name.
 #[test]
-fn what_was_planted_is_not_read() {
+fn planted_files_are_not_read() {
     let scratch = ScratchFolder::new("read");
     for planted in Planted::all() {
         let state = with(&scratch, "file", planted);
@@ -147,7 +147,7 @@ fn what_was_planted_is_not_read() {
 /// Goal: nothing is written through a file planted where new or first content is written; files
 /// left there by a crash are replaced.
 #[test]
-fn what_was_planted_is_not_written() {
+fn planted_files_are_not_written() {
     let scratch = ScratchFolder::new("write");
     for planted in Planted::all() {
         let state = with(&scratch, "file.new", planted);
@@ -184,7 +184,7 @@ fn a_save_replaces_a_link() {
 
 /// Goal: first content that a kill has left under two names is read, and the other name is removed.
 #[test]
-fn what_a_kill_left_linked_is_read() {
+fn a_file_linked_when_the_process_was_killed_is_read() {
     let scratch = ScratchFolder::new("linked");
     let state = StateDirectory::create(&scratch.path("state")).unwrap();
     state.save("id.1", b"content").unwrap();
@@ -197,7 +197,7 @@ fn what_a_kill_left_linked_is_read() {
 /// Goal: the descriptor stays with the folder that was checked. A link of this user to the folder
 /// works; another user's link and a link to itself do not.
 #[test]
-fn a_link_to_the_folder_is_its_makers_choice() {
+fn a_link_of_our_own_to_the_folder_is_followed() {
     let scratch = ScratchFolder::new("link");
     let (folder, link, chain) =
         (scratch.path("state"), scratch.path("link"), scratch.path("chain"));

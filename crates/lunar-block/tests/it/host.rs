@@ -108,7 +108,7 @@ fn contract_on_block_devices() {
             drop(device);
             FileDevice::open(last.lock().unwrap().clone().unwrap()).unwrap()
         };
-        Contract::new(&make).reopening(&reopen).sizes_in(4096).run();
+        Contract::new(&make).reopening(&reopen).size_multiple_of(4096).run();
     }
 }
 
@@ -138,7 +138,7 @@ fn contract_on_small_file_system_blocks() {
         };
         FileDevice::open(options).unwrap()
     };
-    Contract::new(&make).sizes_in(4096).run();
+    Contract::new(&make).size_multiple_of(4096).run();
 }
 
 /// Goal: a mounted block device is refused.

@@ -86,7 +86,7 @@ mod tests {
 
     /// Goal: a path that a shell would split stays one word of the suggested commands.
     #[test]
-    fn paths_are_one_word() {
+    fn paths_are_quoted_as_one_word() {
         for (path, word) in
             [("/srv/a.img", "/srv/a.img"), ("/srv/my disk", "'/srv/my disk'"), ("a'b", r"'a'\''b'")]
         {

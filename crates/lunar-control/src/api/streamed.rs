@@ -159,7 +159,7 @@ mod tests {
 
     /// Goal: no item is made before it is needed, and an error ends the answer.
     #[tokio::test]
-    async fn items_are_made_when_they_are_needed() {
+    async fn list_items_are_created_on_demand() {
         let made = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&made);
         let items = (0..).map(move |number| {

@@ -123,7 +123,7 @@ mod tests {
     /// Goal: a live server is found, sockets left by killed servers are ignored, several live ones
     /// are listed.
     #[test]
-    fn the_only_live_one_is_found() {
+    fn the_only_live_server_is_found() {
         let name = format!("lunar-find-{}", std::process::id());
         let scratch = std::env::temp_dir().canonicalize().unwrap().join(name);
         let state = scratch.join("disk.img.lunar");

@@ -291,7 +291,7 @@ mod tests {
 
     /// Goal: the token is sent to this machine or over TLS, and never to a unix socket.
     #[test]
-    fn the_token_goes_nowhere_in_clear() {
+    fn the_token_is_not_sent_in_clear_text() {
         let shown = |address: &str, tls: bool| {
             let address = Address::parse(address).unwrap();
             let trusted = tls.then(|| PathBuf::from("ca.pem"));
@@ -307,7 +307,7 @@ mod tests {
 
     /// Goal: an invalid request is a usage error, as it is without a server.
     #[test]
-    fn nonsense_is_wrong_usage() {
+    fn invalid_options_are_usage_errors() {
         let address = Address::parse("unix:api.sock").unwrap();
         let client = ApiClient { address, trusted: None, token: None };
         let body = br#"{"error": "no", "hint": null}"#;

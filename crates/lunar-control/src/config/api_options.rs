@@ -71,7 +71,7 @@ mod tests {
     /// Goal: an address that other machines reach requires TLS and a token; a socket requires
     /// neither.
     #[test]
-    fn what_others_reach_is_protected() {
+    fn a_remote_api_address_requires_tls_and_a_token() {
         let options = |listen: &str, tls: bool, token: bool| ApiOptions {
             listen: ApiListen::parse(listen).unwrap(),
             tls: tls.then(|| TlsFiles { certificate: "c".into(), key: "k".into() }),

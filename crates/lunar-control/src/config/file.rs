@@ -209,13 +209,13 @@ impl<'d, 't> TableReader<'d, 't> {
         key: &'static str,
         to: &mut Problems<'_>,
     ) -> Option<Vec<Located<String>>> {
-        let strings = self.strings_or_none(key, to)?;
-        self.not_empty(key, to);
+        let strings = self.strings_or_empty(key, to)?;
+        self.refuse_empty(key, to);
         Some(strings)
     }
 
     /// Like [`strings`](Self::strings), for keys where an empty list has a meaning.
-    pub fn strings_or_none(
+    pub fn strings_or_empty(
         &mut self,
         key: &'static str,
         to: &mut Problems<'_>,
@@ -228,8 +228,9 @@ impl<'d, 't> TableReader<'d, 't> {
         Some(items.iter().filter_map(|item| string_of(item, key, to)).collect())
     }
 
-    /// Reports the list `key` if it is present and empty, as that could mean nobody or everybody.
-    pub fn not_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
+    /// Reports a problem if the list `key` is present and empty, because an empty list could mean
+    /// no initiator or all.
+    pub fn refuse_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
         let Some(value) = self.get(key) else { return };
         if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
             let hint = "name at least one, or leave the key out".to_owned();
@@ -245,7 +246,7 @@ impl<'d, 't> TableReader<'d, 't> {
     ) -> Option<TableReader<'d, 't>> {
         let value = self.get(key)?;
         match value.get_ref() {
-            DeValue::Table(table) => Some(TableReader::new(table, value.span(), self.below(key))),
+            DeValue::Table(table) => Some(TableReader::new(table, value.span(), self.path_of(key))),
             other => {
                 mismatch(key, "a table", other, &value.span(), to);
                 None
@@ -260,7 +261,7 @@ impl<'d, 't> TableReader<'d, 't> {
         for item in items {
             match item.get_ref() {
                 DeValue::Table(table) => {
-                    tables.push(TableReader::new(table, item.span(), self.below(key)));
+                    tables.push(TableReader::new(table, item.span(), self.path_of(key)));
                 }
                 other => mismatch(key, "tables: [[…]]", other, &item.span(), to),
             }
@@ -268,7 +269,8 @@ impl<'d, 't> TableReader<'d, 't> {
         tables
     }
 
-    /// The items of a list of mixed types; a value that is no list counts as the only item.
+    /// Returns the items of a list of mixed types; a value that is not a list counts as its only
+    /// item.
     pub fn items(&mut self, key: &'static str) -> Vec<&'d Spanned<DeValue<'t>>> {
         match self.get(key) {
             None => Vec::new(),
@@ -292,21 +294,26 @@ impl<'d, 't> TableReader<'d, 't> {
                 format!("did you mean `{near}`?")
             } else {
                 let known: Vec<_> = self.known.iter().copied().collect();
-                let home =
-                    home(name).map_or_else(String::new, |home| format!("it belongs into {home}; "));
-                format!("{home}known here: {}", known.join(", "))
+                let table_of_key = table_of_key(name).map_or_else(String::new, |table_of_key| {
+                    format!("it belongs into {table_of_key}; ")
+                });
+                format!("{table_of_key}known here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }
     }
 
-    fn below(&self, key: &str) -> String {
-        if self.name == TOP { format!("[{key}]") } else { format!("{}.{key}", self.name) }
+    fn path_of(&self, key: &str) -> String {
+        if self.name == TOP_TABLE_NAME {
+            format!("[{key}]")
+        } else {
+            format!("{}.{key}", self.name)
+        }
     }
 }
 
 /// Name of the outermost table in messages.
-pub const TOP: &str = "the file";
+pub const TOP_TABLE_NAME: &str = "the file";
 
 /// Reads a string, or adds a problem.
 pub fn string_of(
@@ -343,9 +350,9 @@ pub fn mismatch(
     to.add(span, format!("`{key}` is {got}"), Some(format!("write {wanted}")));
 }
 
-/// The tables below the top, each with the keys that no other table has; the keys of `[limits]` are
-/// in the table of limits.
-const HOMES: &[(&str, &[&str])] = &[
+/// The tables below the top, each with the keys that no other table has, for hints; those of
+/// `[limits]` are in the table of limits.
+const TABLE_KEYS: &[(&str, &[&str])] = &[
     ("[listen]", &["portals"]),
     ("[data_path]", &["cores", "latency_mode", "io_uring"]),
     (
@@ -393,15 +400,15 @@ const HOMES: &[(&str, &[&str])] = &[
     ("the first lines, before any [section],", &["state"]),
 ];
 
-/// The table that a key belongs to.
-fn home(key: &str) -> Option<&'static str> {
+/// Returns the table that a key belongs to, if exactly one has it.
+fn table_of_key(key: &str) -> Option<&'static str> {
     if limit_keys().any(|limit| limit == key) {
         return Some("[limits]");
     }
-    HOMES.iter().find(|(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
+    TABLE_KEYS.iter().find(|(_, keys)| keys.contains(&key)).map(|(table, _)| *table)
 }
 
-/// The known word that `word` probably stands for.
+/// Returns the known key of which `word` is probably a misspelling.
 fn nearest<'k>(word: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
     let allowed = 1 + word.chars().count() / 4;
     known
@@ -441,23 +448,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_were_meant() {
+    fn nearest_finds_misspelt_keys() {
         let known = BTreeSet::from(["cache", "device", "physical_block_size", "io", "id"]);
-        for (word, meant) in [
+        for (word, expected) in [
             ("cahce", Some("cache")),
             ("devic", Some("device")),
             ("physical-block-size", Some("physical_block_size")),
             ("Cache", Some("cache")),
             ("colour", None),
         ] {
-            assert_eq!(nearest(word, &known), meant, "{word}");
+            assert_eq!(nearest(word, &known), expected, "{word}");
         }
         assert_eq!(edit_distance("kitten", "sitting"), 3);
         assert_eq!(edit_distance("", "abc"), 3);
     }
 
     #[test]
-    fn columns_are_characters() {
+    fn columns_count_characters() {
         assert_eq!(position("äö = 1\nü = 2", "äö = 1\nü = ".len()), (2, 5));
         assert_eq!(position("", 0), (1, 1));
         assert_eq!(position("a", 99), (1, 2));

@@ -93,7 +93,7 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
     let mut table = TableReader::new(document.get_ref(), 0..0, "the LUN");
     let lun = resolver.lun(&mut table, &target.access);
     if let Some(lun) = &lun {
-        resolver.told_apart(&target.access, &target.luns, lun, &(0..0));
+        resolver.check_distinct_luns(&target.access, &target.luns, lun, &(0..0));
     }
     let lun = match (lun, resolver.problems.into_sorted()) {
         (Some(lun), problems) if problems.is_empty() => lun,
@@ -113,11 +113,11 @@ fn failure(problems: &[ConfigProblem]) -> Failure {
     if let [problem] = problems {
         return Failure { hint: problem.hint.clone(), ..Failure::usage(&problem.error) };
     }
-    let told = |problem: &ConfigProblem| match &problem.hint {
+    let line = |problem: &ConfigProblem| match &problem.hint {
         Some(hint) => format!("{} (hint: {hint})", problem.error),
         None => problem.error.clone(),
     };
-    let lines: Vec<_> = problems.iter().map(told).collect();
+    let lines: Vec<_> = problems.iter().map(line).collect();
     let what = lines.join("; ");
     let list = serde_json::to_value(problems).unwrap_or_default();
     let parts = Parts { lines, list: ("problems", list) };
@@ -147,7 +147,7 @@ pub fn check_locked(configuration: &Configuration) -> Result<(), Failure> {
     let Some(portal) = portals.find(|portal| !rules::is_loopback(&portal.listen)) else {
         return Ok(());
     };
-    match configuration.targets.iter().find(|target| !target.is_locked()) {
+    match configuration.targets.iter().find(|target| !target.restricts_access()) {
         Some(target) => Err(Failure::conflict(format!(
             "{} would be open to everybody who reaches {}",
             target.name, portal.listen

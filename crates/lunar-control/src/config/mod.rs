@@ -40,7 +40,7 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
 /// # Errors
 /// Same as [`load`]; also fails for a file of another kind.
 pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
-    parse_running(&read_if(path, Readable::Regular)?, path)
+    parse_running(&read_kind(path, Readable::Regular)?, path)
 }
 
 /// Reads the text in `path`.
@@ -48,10 +48,10 @@ pub fn load_running(path: &Path) -> Result<Configuration, Failure> {
 /// # Errors
 /// Fails if the file cannot be read or is not valid text.
 pub fn read(path: &Path) -> Result<String, Failure> {
-    read_if(path, Readable::Any)
+    read_kind(path, Readable::Any)
 }
 
-fn read_if(path: &Path, readable: Readable) -> Result<String, Failure> {
+fn read_kind(path: &Path, readable: Readable) -> Result<String, Failure> {
     let cannot = |why: String| {
         Failure::new(format!("cannot read {}: {why}", path.display()))
             .hint("name a configuration: a text file in TOML that may be read")
@@ -70,7 +70,7 @@ fn read_if(path: &Path, readable: Readable) -> Result<String, Failure> {
 /// # Errors
 /// Returns one failure that lists all problems.
 pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_if(text, path, Readable::Any)
+    parse_with(text, path, Readable::Any)
 }
 
 /// Like [`parse`], for a running server: the files named by the text must be regular files.
@@ -78,10 +78,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
 /// # Errors
 /// Same as [`parse`].
 pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_if(text, path, Readable::Regular)
+    parse_with(text, path, Readable::Regular)
 }
 
-fn parse_if(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Failure> {
+fn parse_with(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Failure> {
     if text.len() as u64 > file::FILE_BYTES_MAX {
         return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
     }

@@ -86,7 +86,7 @@ pub struct TargetConfig {
 impl TargetConfig {
     /// Whether the target restricts access: initiators have to authenticate, or at least to come
     /// from a permitted network.
-    pub fn is_locked(&self) -> bool {
+    pub fn restricts_access(&self) -> bool {
         let by_lun = self.luns.iter().all(|lun| !lun.access.networks.is_empty());
         let by_network = !self.access.networks.is_empty()
             || (by_lun && self.redirect.is_none() && !self.luns.is_empty());
@@ -111,7 +111,8 @@ pub struct LunConfig {
     pub initiator_limits: Vec<InitiatorLimit>,
 }
 
-/// A unit: a device and how it is shown. Two LUNs over one file must agree on it.
+/// A unit: a device and its presentation to initiators. Two LUNs over one file must configure it
+/// equally.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnitConfig {
     /// Identity of the unit, if the configuration sets it.
@@ -124,10 +125,10 @@ pub struct UnitConfig {
     pub cache: CacheMode,
     /// Fill level at which initiators are notified, in percent.
     pub thin_threshold_percent: Option<u8>,
-    /// Handling of a write when there is no room.
+    /// Handling of a write when the device has no free space.
     pub out_of_space: OutOfSpace,
     /// Maximum rate of SANITIZE and FORMAT UNIT.
     pub maintenance_bytes_per_second: Option<u64>,
-    /// Whether the unit is shown as a removable medium.
+    /// Whether the unit reports a removable medium.
     pub removable: bool,
 }

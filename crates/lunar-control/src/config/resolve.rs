@@ -4,7 +4,7 @@
 use super::api_options::ApiOptions;
 use super::conflict::Disks;
 use super::defaults::{default_offer, default_portal};
-use super::file::{self, ConfigProblem, Located, Problems, TOP, TableReader, TextSpan};
+use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableReader, TextSpan};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
 use super::resolve_api::api;
@@ -57,7 +57,7 @@ pub fn resolve(
     // The path is absolute because messages may be read in another directory.
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     let mut resolver = Resolver::new(base, problems, readable);
-    let mut top = TableReader::new(document.get_ref(), 0..0, TOP);
+    let mut top = TableReader::new(document.get_ref(), 0..0, TOP_TABLE_NAME);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
     if problems.is_empty() { Ok(configuration) } else { Err(problems) }
@@ -162,7 +162,7 @@ impl Resolver<'_> {
     fn portals(&mut self, top: &mut TableReader<'_, '_>) -> Vec<Located<Portal>> {
         let mut portals: Vec<Located<Portal>> = Vec::new();
         if let Some(mut listen) = top.table("listen", &mut self.problems) {
-            listen.not_empty("portals", &mut self.problems);
+            listen.refuse_empty("portals", &mut self.problems);
             for item in listen.items("portals") {
                 let portal = match item.get_ref() {
                     DeValue::Table(table) => {
@@ -249,7 +249,7 @@ impl Resolver<'_> {
         let mut luns: Vec<LunConfig> = Vec::new();
         for mut lun in table.tables("lun", &mut self.problems) {
             let Some(read) = self.lun(&mut lun, &access) else { continue };
-            self.told_apart(&access, &luns, &read, &lun.span);
+            self.check_distinct_luns(&access, &luns, &read, &lun.span);
             luns.push(read);
         }
         if !table.has("lun") && redirect.is_none() {
@@ -337,8 +337,8 @@ impl Resolver<'_> {
         }
         let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
             let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
-            let meant = "write a UUID, like the one `uuidgen` prints".to_owned();
-            self.judge("uuid", &text, read.ok_or(meant))
+            let expected = "write a UUID, like the one `uuidgen` prints".to_owned();
+            self.judge("uuid", &text, read.ok_or(expected))
         });
         let device = table.required("device", &mut self.problems);
         let cache = self.choice(
@@ -485,8 +485,8 @@ impl Resolver<'_> {
         let text = table.string(key, &mut self.problems)?;
         let chosen = choices.iter().find(|(name, _)| *name == text.value);
         let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
-        let meant = format!("write {}", names.join(" or "));
-        self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(meant))
+        let expected = format!("write {}", names.join(" or "));
+        self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(expected))
     }
 
     /// Checks that each name stands for one target, and each UUID for one disk.

@@ -72,7 +72,7 @@ impl Resolver<'_> {
         table: &mut TableReader<'_, '_>,
         access: &[&Access],
     ) -> Option<Vec<String>> {
-        let names = table.strings_or_none("administer", &mut self.problems)?;
+        let names = table.strings_or_empty("administer", &mut self.problems)?;
         let read = |name| {
             let Located { value: name, span } = self.initiator(name);
             let lets_in = |access: &&Access| {
@@ -89,7 +89,7 @@ impl Resolver<'_> {
     }
 
     /// Checks that LUNs with the same number are for different initiators.
-    pub fn told_apart(
+    pub fn check_distinct_luns(
         &mut self,
         target: &Access,
         luns: &[LunConfig],
@@ -109,7 +109,7 @@ impl Resolver<'_> {
     /// Checks that every target restricts access, as other machines reach `portal`.
     pub fn locked(&mut self, targets: &[(TargetConfig, TextSpan)], portal: &Located<Portal>) {
         for (target, span) in targets {
-            if !target.is_locked() {
+            if !target.restricts_access() {
                 let what =
                     format!("the target is open to everybody who reaches {}", portal.value.listen);
                 let hint = "add chap or networks (initiators alone are a claim, not a proof), or \

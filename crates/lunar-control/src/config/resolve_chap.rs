@@ -11,7 +11,7 @@ use toml::de::DeValue;
 /// Reads `chap` of a target: one table for all initiators, or a list with one table for each.
 pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<ChapConfig> {
     let mut entries: Vec<ChapConfig> = Vec::new();
-    table.not_empty("chap", &mut resolver.problems);
+    table.refuse_empty("chap", &mut resolver.problems);
     for item in table.items("chap") {
         let DeValue::Table(inner) = item.get_ref() else {
             let wanted = "{ user = \"…\", secret_file = \"…\" }, or a list of such tables";
@@ -122,8 +122,8 @@ fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> 
     for name in &names {
         let known = secrets::ALGORITHMS.iter().find(|(_, known)| *known == name.value);
         let known = known.map(|(algorithm, _)| *algorithm);
-        let meant = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
-        if let Some(algorithm) = resolver.judge("a CHAP algorithm", name, known.ok_or(meant))
+        let expected = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
+        if let Some(algorithm) = resolver.judge("a CHAP algorithm", name, known.ok_or(expected))
             && !chosen.contains(&algorithm)
         {
             chosen.push(algorithm);

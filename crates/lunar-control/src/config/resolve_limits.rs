@@ -74,7 +74,7 @@ impl Resolver<'_> {
         table: &mut TableReader<'_, '_>,
         key: &'static str,
     ) -> Vec<InitiatorLimit> {
-        table.not_empty(key, &mut self.problems);
+        table.refuse_empty(key, &mut self.problems);
         let mut limits: Vec<InitiatorLimit> = Vec::new();
         for item in table.items(key) {
             let DeValue::Table(entry) = item.get_ref() else {

@@ -225,10 +225,10 @@ pub fn of_api(is: &ApiOptions) -> Vec<Setting> {
 /// The whole configuration as JSON; secrets are named by their files.
 pub fn json(configuration: &Configuration) -> serde_json::Value {
     let object = |settings: &[Setting]| {
-        let told = settings
+        let shown = settings
             .iter()
             .filter_map(|setting| Some((setting.key.to_owned(), setting.value.as_ref()?.json())));
-        told.collect::<serde_json::Map<_, _>>()
+        shown.collect::<serde_json::Map<_, _>>()
     };
     let mut all = serde_json::Map::new();
     for (section, settings) in of_server(configuration) {
@@ -283,7 +283,7 @@ mod tests {
 
     /// Goal: another order of the algorithms is another preference; paths are absolute.
     #[test]
-    fn nothing_of_a_demand_is_left_out() {
+    fn a_chap_demand_is_written_completely() {
         use lunar_iscsi::login::Credential;
         let secret = Secret::new("twelve bytes");
         let initiator = Credential { user: "u".to_owned(), secret };
@@ -298,7 +298,7 @@ mod tests {
         let usual = format!("{{ user = \"u\", secret_file = \"{}\" }}", whole.display());
         assert_eq!(chap_value(&chap).toml(), usual);
         chap.demand.algorithms.reverse();
-        let told = chap_value(&chap).toml();
-        assert!(told.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{told}");
+        let toml = chap_value(&chap).toml();
+        assert!(toml.contains("[\"md5\", \"sha-1\", \"sha-256\", \"sha3-256\"]"), "{toml}");
     }
 }

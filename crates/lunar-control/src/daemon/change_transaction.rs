@@ -2,8 +2,8 @@
 
 use super::blocking::block_on;
 use super::catalogue::catalogue;
-use super::plan::{Layout, Plan, Wanted};
-use super::units::{Created, Entry, Opening, say_size, set_size};
+use super::plan::{Layout, Plan, PlannedUnit};
+use super::units::{Created, OpenUnit, UnitOpener, force_size, set_size};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use lunar_block::{FileIdentity, file_identity};
@@ -19,12 +19,12 @@ const CLOSE_POLL: Duration = Duration::from_millis(5);
 /// A change in progress, with the data to undo it.
 pub(super) struct ChangeTransaction<'d> {
     server: &'d Server,
-    opening: &'d Opening,
+    unit_opener: &'d UnitOpener,
     /// The running configuration; `before` has the slot of each of its LUNs.
     running: &'d Configuration,
     before: Layout,
     /// The units that were open, then those that were opened since; `None` while a unit is closed.
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Option<OpenUnit>>,
     /// Number of units that were open.
     old: usize,
     created: Vec<Created>,
@@ -43,14 +43,14 @@ impl<'d> ChangeTransaction<'d> {
     /// [`take_back`](Self::take_back) return them.
     pub(super) fn new(
         server: &'d Server,
-        opening: &'d Opening,
+        unit_opener: &'d UnitOpener,
         running: &'d Configuration,
         before: Layout,
-        entries: Vec<Entry>,
+        entries: Vec<OpenUnit>,
     ) -> Self {
         Self {
             server,
-            opening,
+            unit_opener,
             running,
             before,
             old: entries.len(),
@@ -71,7 +71,7 @@ impl<'d> ChangeTransaction<'d> {
             slots.push(match wanted.open {
                 Some(slot) => slot,
                 None => {
-                    let (entry, created) = self.opening.open(&wanted.config, self.open())?;
+                    let (entry, created) = self.unit_opener.open(&wanted.config, self.open())?;
                     self.created.push(created);
                     self.slots.push(Some(entry));
                     self.slots.len() - 1
@@ -121,14 +121,14 @@ impl<'d> ChangeTransaction<'d> {
     }
 
     fn size_bytes(&self, slot: usize) -> Option<u64> {
-        self.slots.get(slot)?.as_ref().map(Entry::size_bytes)
+        self.slots.get(slot)?.as_ref().map(OpenUnit::size_bytes)
     }
 
-    fn open(&self) -> impl Iterator<Item = &Entry> {
+    fn open(&self) -> impl Iterator<Item = &OpenUnit> {
         self.slots.iter().flatten()
     }
 
-    fn reopen(&mut self, units: &[(usize, &Wanted)]) -> Result<(), Failure> {
+    fn reopen(&mut self, units: &[(usize, &PlannedUnit)]) -> Result<(), Failure> {
         // Sessions lose these units first, so that nothing keeps them open.
         let without: Vec<_> = units.iter().map(|(slot, _)| *slot).collect();
         self.show_before(&without)?;
@@ -142,7 +142,7 @@ impl<'d> ChangeTransaction<'d> {
             size.filter(|_| !wanted.replaced)
                 .into_iter()
                 .for_each(|bytes| set_size(&mut config, bytes));
-            let (entry, created) = self.opening.open(&config, self.open())?;
+            let (entry, created) = self.unit_opener.open(&config, self.open())?;
             self.created.push(created);
             self.put(*slot, entry);
         }
@@ -160,7 +160,7 @@ impl<'d> ChangeTransaction<'d> {
 
     fn close(&mut self, slot: usize) -> Result<(), Failure> {
         let Some(entry) = self.slots[slot].take() else { return Ok(()) };
-        let Entry { config, file, unit } = entry;
+        let OpenUnit { config, file, unit } = entry;
         if unit.is_poisoned() {
             self.poisoned.push(slot);
         }
@@ -173,14 +173,14 @@ impl<'d> ChangeTransaction<'d> {
             return Ok(());
         };
         let device = config.device.to_string();
-        self.slots[slot] = Some(Entry { config, file, unit });
+        self.slots[slot] = Some(OpenUnit { config, file, unit });
         Err(Failure::new(format!("{device} cannot be closed: commands still run on it"))
             .hint("its device may hang: the log may say more"))
     }
 
     /// Puts a reopened unit into its slot. Reopening is no consent to accept writes, even if the
     /// state directory could not store the failed sync.
-    fn put(&mut self, slot: usize, entry: Entry) {
+    fn put(&mut self, slot: usize, entry: OpenUnit) {
         if self.poisoned.contains(&slot) && !entry.unit.is_poisoned() {
             entry.unit.poison();
         }
@@ -201,14 +201,14 @@ impl<'d> ChangeTransaction<'d> {
     }
 
     /// The units that remain open.
-    pub(super) fn into_entries(self, layout: &Layout) -> Vec<Entry> {
+    pub(super) fn into_entries(self, layout: &Layout) -> Vec<OpenUnit> {
         let slots = self.slots.into_iter().enumerate();
         slots.filter(|(slot, _)| layout.shows(*slot)).filter_map(|(_, entry)| entry).collect()
     }
 
     /// Undoes the change because of `failure`. Returns the failure, extended by what could not be
     /// restored, the configuration that is now served, and the open units.
-    pub(super) fn take_back(mut self, failure: Failure) -> (Failure, Configuration, Vec<Entry>) {
+    pub(super) fn take_back(mut self, failure: Failure) -> (Failure, Configuration, Vec<OpenUnit>) {
         let mut lost = Vec::new();
         self.slots.truncate(self.old);
         let closed = std::mem::take(&mut self.closed);
@@ -227,7 +227,7 @@ impl<'d> ChangeTransaction<'d> {
                 lost.push(format!("{} {what}", config.device));
                 continue;
             }
-            match self.opening.open(config, self.open()) {
+            match self.unit_opener.open(config, self.open()) {
                 Ok((entry, _)) => self.put(*slot, entry),
                 Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
             }
@@ -253,7 +253,7 @@ impl<'d> ChangeTransaction<'d> {
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             for (lun, shown) in target.luns.iter_mut().zip(shown) {
                 if let Some((_, is)) = resized.iter().find(|(slot, _)| *shown == Some(*slot)) {
-                    say_size(&mut lun.unit, *is);
+                    force_size(&mut lun.unit, *is);
                 }
             }
         }

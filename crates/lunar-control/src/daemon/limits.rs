@@ -1,6 +1,6 @@
 //! Limits of LUNs and initiators, changed while they are in use.
 
-use super::{Aim, Applied, Daemon, LunAt, find, which};
+use super::{Applied, ChangeOptions, Daemon, LunAt, find, which};
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig};
 use lunar_target::{InitiatorLimit, Limit};
@@ -20,7 +20,7 @@ impl Daemon {
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
         let limit = settings.limit()?;
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             self.limit_unit(&mut wanted, at, &|lun| lun.limit = limit)?;
             Ok(wanted)
         })
@@ -39,7 +39,7 @@ impl Daemon {
     ) -> Result<Applied, Failure> {
         let limit = settings.limit()?;
         let initiator = checked(initiator)?;
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             let set = |lun: &mut LunConfig| put(&mut lun.initiator_limits, &initiator, limit);
             self.limit_unit(&mut wanted, at, &set)?;
             Ok(wanted)
@@ -60,7 +60,7 @@ impl Daemon {
     ) -> Result<Applied, Failure> {
         let limit = settings.limit()?;
         let initiator = checked(initiator)?;
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             put(&mut find(&mut wanted, target)?.initiator_limits, &initiator, limit);
             Ok(wanted)
         })

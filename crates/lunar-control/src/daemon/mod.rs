@@ -13,7 +13,7 @@ mod units;
 use crate::config::lun::LunSettings;
 use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
-use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, Shown};
+use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, config};
 use blocking::block_on;
@@ -26,7 +26,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use units::{Entry, Opening, say_size, set_size};
+use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
 pub use limits::LimitSettings;
@@ -99,7 +99,7 @@ pub struct LunAt<'a> {
 
 /// Options of a change.
 #[derive(Clone, Copy, Debug, Default)]
-struct Aim {
+struct ChangeOptions {
     /// The result is an applied configuration, which drift is measured against from then on.
     becomes_applied: bool,
     /// Only report the changes.
@@ -114,18 +114,19 @@ struct Aim {
 pub struct Daemon {
     server: Server,
     origin: ConfigOrigin,
-    opening: Opening,
+    unit_opener: UnitOpener,
     /// Units that are open; locked during a change.
-    entries: Mutex<Vec<Entry>>,
-    told: Mutex<Told>,
+    entries: Mutex<Vec<OpenUnit>>,
+    configurations: Mutex<Configurations>,
     /// No more changes are accepted.
     stopping: AtomicBool,
     /// Certificate and token of the API, read from files.
     files: OnceLock<ApiFiles>,
 }
 
+/// The configurations that the API reports.
 #[derive(Clone, Debug)]
-struct Told {
+struct Configurations {
     /// The configuration applied last.
     applied: Configuration,
     /// The running configuration.
@@ -137,8 +138,8 @@ struct Told {
 pub struct OpenedConfig {
     configuration: Configuration,
     origin: ConfigOrigin,
-    opening: Opening,
-    entries: Vec<Entry>,
+    unit_opener: UnitOpener,
+    entries: Vec<OpenUnit>,
     layout: Layout,
 }
 
@@ -153,16 +154,16 @@ impl OpenedConfig {
         opener: Arc<dyn Opener>,
     ) -> Result<Self, Failure> {
         let grow = matches!(origin, ConfigOrigin::File { .. });
-        let opening = Opening::new(&configuration, grow, opener);
+        let unit_opener = UnitOpener::new(&configuration, grow, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
         let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
-        let mut entries: Vec<Entry> = Vec::new();
+        let mut entries: Vec<OpenUnit> = Vec::new();
         for wanted in &plan.wanted {
-            let (entry, _) = opening.open(&wanted.config, entries.iter())?;
+            let (entry, _) = unit_opener.open(&wanted.config, entries.iter())?;
             entries.push(entry);
         }
         let layout = plan.layout(&(0..entries.len()).collect::<Vec<_>>());
-        Ok(Self { configuration, origin, opening, entries, layout })
+        Ok(Self { configuration, origin, unit_opener, entries, layout })
     }
 
     /// Starts serving.
@@ -170,8 +171,8 @@ impl OpenedConfig {
     /// # Errors
     /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
-        let Self { configuration, origin, opening, entries, layout } = self;
-        if let Err(error) = opening.buffers().budget().start_heap_trimmer() {
+        let Self { configuration, origin, unit_opener, entries, layout } = self;
+        if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
                 "no thread for giving freed memory back: the process may keep more than \
@@ -190,15 +191,15 @@ impl OpenedConfig {
             cores: configuration.cores,
             latency_mode: configuration.latency_mode,
             limits: configuration.limits.server.clone(),
-            buffers: opening.buffers().clone(),
+            buffers: unit_opener.buffers().clone(),
         })?;
-        let told = Mutex::new(Told { applied: configuration, running });
+        let configurations = Mutex::new(Configurations { applied: configuration, running });
         Ok(Daemon {
             server,
             origin,
-            opening,
+            unit_opener,
             entries: Mutex::new(entries),
-            told,
+            configurations,
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
         })
@@ -218,30 +219,31 @@ impl Daemon {
 
     /// The running configuration.
     pub fn running(&self) -> Configuration {
-        self.told().running.clone()
+        self.configurations().running.clone()
     }
 
     /// The configuration applied last.
     pub fn applied(&self) -> Configuration {
-        self.told().applied.clone()
+        self.configurations().applied.clone()
     }
 
     /// The difference from the configuration applied last to the running one.
     pub fn drift(&self) -> Difference {
-        let Told { applied, running } = self.told().clone();
-        let same = |_: Option<&LunConfig>, _: &LunConfig| Shown { same: true, ..Shown::default() };
+        let Configurations { applied, running } = self.configurations().clone();
+        let same =
+            |_: Option<&LunConfig>, _: &LunConfig| ShownUnit { same: true, ..ShownUnit::default() };
         Difference::between(&applied, &running, &same)
     }
 
     /// The changes since the last configuration was applied, as TOML.
     pub fn toml_of_drift(&self) -> String {
-        let Told { applied, running } = self.told().clone();
+        let Configurations { applied, running } = self.configurations().clone();
         toml::of_drift(&applied, &running)
     }
 
     /// The running configuration as TOML.
     pub fn toml(&self) -> String {
-        toml::of(&self.told().running)
+        toml::of(&self.configurations().running)
     }
 
     /// Applies the configuration `source`, all of it or nothing.
@@ -255,12 +257,16 @@ impl Daemon {
         options: ApplyOptions,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
-        let aim = Aim { becomes_applied: true, dry_run: options.dry_run, shrink: options.shrink };
+        let change = ChangeOptions {
+            becomes_applied: true,
+            dry_run: options.dry_run,
+            shrink: options.shrink,
+        };
         // A file that cannot be used refuses the whole change before anything is done.
         let files = self.files.get();
         let mut renewed = Renewed::default();
         // The files are read inside the change: of two changes, the later one has the newer text.
-        let mut applied = self.change(&aim, by, |_| {
+        let mut applied = self.change(&change, by, |_| {
             let wanted = self.read(source)?;
             renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
             Ok(wanted)
@@ -307,7 +313,7 @@ impl Daemon {
         settings: &LunSettings,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             let lun = config::lun::lun(settings, find(&mut wanted, target)?)?;
             find(&mut wanted, target)?.luns.push(lun);
             config::lun::check_together(&wanted)?;
@@ -320,7 +326,7 @@ impl Daemon {
     /// # Errors
     /// Fails if there is no such LUN.
     pub fn remove_lun(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<Applied, Failure> {
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             let luns = &mut find(&mut wanted, at.target)?.luns;
             let index = which(luns, at)?;
             luns.remove(index);
@@ -340,15 +346,15 @@ impl Daemon {
         shrink: bool,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
-        let aim = Aim { shrink, ..Aim::default() };
-        self.change(&aim, by, |mut wanted| {
+        let options = ChangeOptions { shrink, ..ChangeOptions::default() };
+        self.change(&options, by, |mut wanted| {
             let target = find(&mut wanted, at.target)?;
             let index = which(&target.luns, at)?;
             let block_bytes = target.luns[index].unit.options.block_bytes;
             config::rules::check_size(bytes, block_bytes)
                 .map_err(|why| Failure::usage(format!("a size of {bytes} bytes")).hint(why))?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-            let size = |lun: &mut LunConfig| say_size(&mut lun.unit, bytes);
+            let size = |lun: &mut LunConfig| force_size(&mut lun.unit, bytes);
             if let Some(target) = place {
                 self.each_of_unit(&mut wanted, (target, index), &size);
             }
@@ -370,7 +376,7 @@ impl Daemon {
             config::rules::check_redirect(to)
                 .map_err(|why| Failure::usage(format!("{to:?} is no address")).hint(why))?;
         }
-        self.change(&Aim::default(), by, |mut wanted| {
+        self.change(&ChangeOptions::default(), by, |mut wanted| {
             find(&mut wanted, target)?.redirect = to.map(str::to_owned);
             Ok(wanted)
         })
@@ -422,7 +428,7 @@ impl Daemon {
 
     fn change(
         &self,
-        aim: &Aim,
+        options: &ChangeOptions,
         by: &dyn fmt::Display,
         wish: impl FnOnce(Configuration) -> Result<Configuration, Failure>,
     ) -> Result<Applied, Failure> {
@@ -438,22 +444,23 @@ impl Daemon {
         // The open portals stay open, whatever the file says about them.
         config::lun::check_locked(&served)?;
         let layout = Layout::of(&self.server.catalogue(), &entries);
-        let names_hold = !aim.becomes_applied;
-        let plan = Plan::new(&entries, &running, &layout, &served, names_hold)?;
+        let keeps_names = !options.becomes_applied;
+        let plan = Plan::new(&entries, &running, &layout, &served, keeps_names)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);
-        if aim.dry_run {
-            return Ok(only_told(difference, aim.shrink));
+        if options.dry_run {
+            return Ok(report_only(difference, options.shrink));
         }
-        if !aim.shrink {
+        if !options.shrink {
             refuse_to_shrink(&difference)?;
         }
         let open = std::mem::take(&mut *entries);
-        let mut work = ChangeTransaction::new(&self.server, &self.opening, &running, layout, open);
+        let mut work =
+            ChangeTransaction::new(&self.server, &self.unit_opener, &running, layout, open);
         let made = work.units(&plan).and_then(|places| {
             work.grow(&plan)?;
             let layout = plan.layout(&places);
             let replaced = work.switch(&served, &layout)?;
-            work.shrink(&plan, aim.shrink)?;
+            work.shrink(&plan, options.shrink)?;
             Ok((replaced, layout))
         });
         let (replaced, layout) = match made {
@@ -461,7 +468,7 @@ impl Daemon {
             Err(failure) => {
                 let (failure, running, open) = work.take_back(failure);
                 *entries = open;
-                self.told().running = running;
+                self.configurations().running = running;
                 tracing::warn!(target: "audit", %by, "a change failed: {failure}");
                 return Err(failure);
             }
@@ -478,12 +485,12 @@ impl Daemon {
         };
         *entries = work.into_entries(&layout);
         drop(replaced);
-        let mut told = self.told();
-        told.running = running;
-        if aim.becomes_applied {
-            told.applied = wanted;
+        let mut configurations = self.configurations();
+        configurations.running = running;
+        if options.becomes_applied {
+            configurations.applied = wanted;
         }
-        drop(told);
+        drop(configurations);
         audit(&applied.difference.changes, by);
         applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
         Ok(applied)
@@ -511,8 +518,8 @@ impl Daemon {
         }
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        lock(&self.told)
+    fn configurations(&self) -> MutexGuard<'_, Configurations> {
+        lock(&self.configurations)
     }
 }
 
@@ -551,7 +558,7 @@ fn put_limits(
 }
 
 /// Writes the actual size of each file into the configuration, even if no size was given.
-fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[Entry]) {
+fn tell_all_sizes(known: &mut Configuration, layout: &Layout, entries: &[OpenUnit]) {
     for (target, shown) in known.targets.iter_mut().zip(&layout.0) {
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
             if let Some(entry) = shown.and_then(|index| entries.get(index))
@@ -568,7 +575,7 @@ fn difference(
     running: &Configuration,
     wanted: &Configuration,
     layout: &Layout,
-    entries: &[Entry],
+    entries: &[OpenUnit],
     plan: &Plan,
 ) -> Difference {
     let mut known = running.clone();
@@ -577,7 +584,7 @@ fn difference(
 }
 
 /// The result of a dry run: the changes, and those that would be refused.
-fn only_told(difference: Difference, shrink: bool) -> Applied {
+fn report_only(difference: Difference, shrink: bool) -> Applied {
     let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
     let refused = refused.map(|why| format!("without --shrink it is refused: {}", why.what));
     let warnings = refused.into_iter().collect();

@@ -1,21 +1,23 @@
-//! Plans the fate of each unit when another configuration is applied.
+//! Decides which units are opened, kept, reopened, replaced or closed when another configuration is
+//! applied.
 
-use super::units::{Entry, agree, same_settings, wanted_size};
+use super::units::{OpenUnit, check_same_settings, configured_size, has_same_settings};
 use crate::Failure;
 use crate::config::conflict::FileLocation;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
-use crate::difference::{Shown, pair_luns};
+use crate::difference::{ShownUnit, pair_luns};
 use lunar_block::file_identity;
 use lunar_target::Catalogue;
 
-/// The unit of each LUN, by target and LUN of a configuration; `None`: the unit is lost.
+/// The index of the open unit of each LUN, by target and LUN of a configuration; `None` if the unit
+/// is lost.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout(pub(super) Vec<Vec<Option<usize>>>);
 
 impl Layout {
     /// The layout of the served catalogue.
-    pub(super) fn of(catalogue: &Catalogue, entries: &[Entry]) -> Self {
-        let index = |unit: &_| entries.iter().position(|entry| entry.is(unit));
+    pub(super) fn of(catalogue: &Catalogue, entries: &[OpenUnit]) -> Self {
+        let index = |unit: &_| entries.iter().position(|entry| entry.has_unit(unit));
         let targets = catalogue.targets.iter();
         Self(targets.map(|t| t.luns.iter().map(|lun| index(&lun.unit)).collect()).collect())
     }
@@ -28,7 +30,7 @@ impl Layout {
 
 /// A unit of the new configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Wanted {
+pub(super) struct PlannedUnit {
     pub(super) config: UnitConfig,
     /// Index of the open unit, if it is open already.
     pub(super) open: Option<usize>,
@@ -41,7 +43,7 @@ pub(super) struct Wanted {
 /// The units of a configuration, each once, with the LUNs that show them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    pub(super) wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<PlannedUnit>,
     /// Open units to resize, with the new size in bytes.
     pub(super) resizes: Vec<(usize, u64)>,
     /// Indices into `wanted`, and whether the LUN shows that unit already.
@@ -51,18 +53,18 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Plans the change from `entries`, which the LUNs of `running` show as in `layout`, to `new`.
-    /// With `names_hold`, an unchanged LUN keeps its unit even if the name of its file now leads
-    /// elsewhere: only a whole configuration looks up names again.
+    /// Plans the change to `new` from the open units `entries`, which the LUNs of `running` show as
+    /// in `layout`. With `keeps_names`, an unchanged LUN keeps its unit even if the name of its
+    /// file now leads to another file: only a whole configuration looks up names again.
     ///
     /// # Errors
     /// Fails if two LUNs over one file disagree, or a served file no longer exists.
     pub(super) fn new(
-        entries: &[Entry],
+        entries: &[OpenUnit],
         running: &Configuration,
         layout: &Layout,
         new: &Configuration,
-        names_hold: bool,
+        keeps_names: bool,
     ) -> Result<Self, Failure> {
         let mut plan = Self::default();
         let all = new.targets.iter().flat_map(|target| &target.luns);
@@ -78,13 +80,14 @@ impl Plan {
             for (was, is) in pair_luns(old_luns, &target.luns) {
                 if let (Some(was), Some(is)) = (was, is) {
                     let (old, new) = (&old_luns[was].unit, &target.luns[is].unit);
-                    let holds = names_hold && old.device == new.device && old.uuid == new.uuid;
-                    before[is] = (shown.get(was).copied().flatten(), holds);
+                    let keeps_unit =
+                        keeps_names && old.device == new.device && old.uuid == new.uuid;
+                    before[is] = (shown.get(was).copied().flatten(), keeps_unit);
                 }
             }
             let luns = target.luns.iter().zip(before);
-            let luns = luns.map(|(lun, (before, holds))| {
-                let wanted = plan.want(entries, &lun.unit, before, holds)?;
+            let luns = luns.map(|(lun, (before, keeps_unit))| {
+                let wanted = plan.plan_unit(entries, &lun.unit, before, keeps_unit)?;
                 let shows = &plan.wanted[wanted];
                 Ok((wanted, before.is_some() && before == shows.open && !shows.replaced))
             });
@@ -92,7 +95,7 @@ impl Plan {
             plan.luns.push(luns);
         }
         for wanted in &plan.wanted {
-            if let (Some(index), Some(bytes)) = (wanted.open, wanted_size(&wanted.config))
+            if let (Some(index), Some(bytes)) = (wanted.open, configured_size(&wanted.config))
                 && !wanted.replaced
                 && entries[index].size_bytes() != bytes
             {
@@ -102,16 +105,16 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Adds a unit for a LUN. `before` is the unit that the LUN has shown so far; with `holds`, the
-    /// LUN keeps it.
-    fn want(
+    /// Plans the unit of a LUN; returns its index in `wanted`. `before` is the unit that the LUN
+    /// has shown so far; with `keeps_unit`, the LUN keeps it.
+    fn plan_unit(
         &mut self,
-        entries: &[Entry],
+        entries: &[OpenUnit],
         config: &UnitConfig,
         before: Option<usize>,
-        holds: bool,
+        keeps_unit: bool,
     ) -> Result<usize, Failure> {
-        let found = match before.filter(|_| holds) {
+        let found = match before.filter(|_| keeps_unit) {
             Some(index) => Some(index),
             None => find(entries, config, before),
         };
@@ -120,7 +123,7 @@ impl Plan {
             None => self.replaced(entries, config)?,
         };
         let open = found.or(replaced);
-        let same = |other: &&Wanted| match (open, config.device.path()) {
+        let same = |other: &&PlannedUnit| match (open, config.device.path()) {
             (Some(index), _) => other.open == Some(index),
             (None, Some(path)) => {
                 let other = other.config.device.path().map(FileLocation::of);
@@ -129,12 +132,12 @@ impl Plan {
             (None, None) => false,
         };
         if let Some(index) = self.wanted.iter().position(|other| same(&other)) {
-            return agree(config, &self.wanted[index].config).map(|()| index);
+            return check_same_settings(config, &self.wanted[index].config).map(|()| index);
         }
-        let other = |index: usize| !same_settings(config, &entries[index].config);
+        let other = |index: usize| !has_same_settings(config, &entries[index].config);
         let (replaced, reopens) = (replaced.is_some(), open.is_some_and(other));
         let reopens = reopens || replaced;
-        self.wanted.push(Wanted { config: config.clone(), open, reopens, replaced });
+        self.wanted.push(PlannedUnit { config: config.clone(), open, reopens, replaced });
         Ok(self.wanted.len() - 1)
     }
 
@@ -142,11 +145,15 @@ impl Plan {
     ///
     /// # Errors
     /// Fails if the name leads to no file: a new one would be created in place of a file in use.
-    fn replaced(&self, entries: &[Entry], config: &UnitConfig) -> Result<Option<usize>, Failure> {
+    fn replaced(
+        &self,
+        entries: &[OpenUnit],
+        config: &UnitConfig,
+    ) -> Result<Option<usize>, Failure> {
         let Some(path) = config.device.path() else { return Ok(None) };
-        let named = |entry: &Entry| entry.config.device == config.device;
+        let named = |entry: &OpenUnit| entry.config.device == config.device;
         let Some(index) = entries.iter().position(named) else { return Ok(None) };
-        if path.try_exists().is_ok_and(|there| !there) {
+        if path.try_exists().is_ok_and(|exists| !exists) {
             return Err(Failure::conflict(format!(
                 "{} is served, but its file has another name now, or is deleted",
                 path.display()
@@ -156,47 +163,51 @@ impl Plan {
                  status` names the command that saves it",
             ));
         }
-        // A unit that another name still leads to counts as that one.
+        // If another name still leads to the unit's file, the unit stays under that name.
         Ok(Some(index).filter(|index| !self.named.contains(index)))
     }
 
-    /// The known facts about the disk of a LUN of `new`, the configuration that the plan was made
-    /// for.
-    pub(super) fn shown(&self, entries: &[Entry], new: &Configuration, lun: &LunConfig) -> Shown {
+    /// Returns the known facts about the disk of a LUN of `new`, the configuration of this plan.
+    pub(super) fn shown(
+        &self,
+        entries: &[OpenUnit],
+        new: &Configuration,
+        lun: &LunConfig,
+    ) -> ShownUnit {
         let targets = new.targets.iter().zip(&self.luns);
         let mut luns = targets.flat_map(|(target, luns)| target.luns.iter().zip(luns));
         let Some((_, (wanted, same))) = luns.find(|(other, _)| std::ptr::eq(*other, lun)) else {
-            return Shown::default();
+            return ShownUnit::default();
         };
         let wanted = &self.wanted[*wanted];
         let entry = wanted.open.and_then(|index| entries.get(index));
-        let size_bytes = entry.filter(|_| !wanted.replaced).map(Entry::size_bytes);
-        Shown { same: *same, size_bytes, reopens: wanted.reopens }
+        let size_bytes = entry.filter(|_| !wanted.replaced).map(OpenUnit::size_bytes);
+        ShownUnit { same: *same, size_bytes, reopens: wanted.reopens }
     }
 
-    /// The layout with the slot of each wanted unit.
-    pub(super) fn layout(&self, places: &[usize]) -> Layout {
+    /// Returns the layout of the new configuration; `slots` has the slot of each wanted unit.
+    pub(super) fn layout(&self, slots: &[usize]) -> Layout {
         let luns = self.luns.iter();
         Layout(
-            luns.map(|luns| luns.iter().map(|(wanted, _)| places.get(*wanted).copied()).collect())
+            luns.map(|luns| luns.iter().map(|(wanted, _)| slots.get(*wanted).copied()).collect())
                 .collect(),
         )
     }
 }
 
 /// The open unit over the file that `config` names.
-fn by_file(entries: &[Entry], config: &UnitConfig) -> Option<usize> {
+fn by_file(entries: &[OpenUnit], config: &UnitConfig) -> Option<usize> {
     let file = file_identity(config.device.path()?).ok()?;
     entries.iter().position(|entry| entry.file == Some(file))
 }
 
 /// The open unit that `config` names: a file is identified by itself, memory by its UUID or by the
 /// LUN that shows it.
-fn find(entries: &[Entry], config: &UnitConfig, before: Option<usize>) -> Option<usize> {
+fn find(entries: &[OpenUnit], config: &UnitConfig, before: Option<usize>) -> Option<usize> {
     if config.device.path().is_some() {
         return by_file(entries, config);
     }
-    let memory = |entry: &Entry| entry.file.is_none();
+    let memory = |entry: &OpenUnit| entry.file.is_none();
     match config.uuid {
         Some(_) => {
             entries.iter().position(|entry| memory(entry) && entry.config.uuid == config.uuid)

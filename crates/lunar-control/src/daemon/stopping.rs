@@ -1,7 +1,7 @@
 //! Shutdown of a daemon: the running change ends, no more changes are accepted, then the server
 //! ends.
 
-use super::{Daemon, Entry};
+use super::{Daemon, OpenUnit};
 use crate::Failure;
 use lunar_target::ShutdownReport;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Fails if the server is stopping, or an earlier change ended in a panic.
-    pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<Entry>>, Failure> {
+    pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<OpenUnit>>, Failure> {
         let Ok(entries) = self.entries.lock() else {
             let what = "a change has failed half way by an error of ours, so that what is open is \
                         not known any more";
@@ -47,7 +47,7 @@ impl Daemon {
 
     fn wait_for_change(&self, progress: &mut dyn FnMut(&str)) {
         let until = Instant::now() + CHANGE_TIME_MAX;
-        let mut told = false;
+        let mut is_logged = false;
         loop {
             match self.entries.try_lock() {
                 Ok(_) | Err(TryLockError::Poisoned(_)) => return,
@@ -57,7 +57,7 @@ impl Daemon {
                 }
                 Err(TryLockError::WouldBlock) => {}
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_logged, true) {
                 progress("waiting for a change of what is served");
             }
             std::thread::sleep(CHANGE_POLL);

@@ -95,13 +95,13 @@ fn push_keys(text: &mut String, place: &str, old: &[Setting], new: &[Setting], i
 
 /// The keys with another value than the default, one per line.
 fn lines(keys: &[Setting], indent: &str) -> String {
-    let told = keys.iter().filter(|setting| !setting.default);
+    let explicit = keys.iter().filter(|setting| !setting.default);
     let line = |s: &Setting| {
         let comment = comment(s).map(|comment| format!("{indent}# {comment}\n"));
         let line = format!("{indent}{} = {}\n", s.key, s.value.as_ref()?.toml());
         Some(comment.unwrap_or_default() + &line)
     };
-    told.filter_map(line).collect()
+    explicit.filter_map(line).collect()
 }
 
 /// A comment on a setting that its line does not explain.

@@ -1,4 +1,4 @@
-//! Open units, and opening further ones.
+//! Open units, and the opener of further ones.
 
 use super::blocking::block_on;
 use crate::config::model::{Configuration, UnitConfig};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 /// A unit and the configuration it was opened with.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct OpenUnit {
     /// The configuration; a size in it is the current size.
     pub(super) config: UnitConfig,
     /// The file of the unit; `None`: memory.
@@ -22,8 +22,8 @@ pub(super) struct Entry {
     pub(super) unit: Arc<LogicalUnit>,
 }
 
-impl Entry {
-    pub(super) fn is(&self, unit: &Arc<LogicalUnit>) -> bool {
+impl OpenUnit {
+    pub(super) fn has_unit(&self, unit: &Arc<LogicalUnit>) -> bool {
         Arc::ptr_eq(&self.unit, unit)
     }
 
@@ -33,21 +33,21 @@ impl Entry {
 
     pub(super) fn resize(&mut self, bytes: u64, shrink: Shrink) -> Result<(), Failure> {
         let resized = block_on(self.unit.resize(bytes, shrink));
-        let is = self.size_bytes();
-        set_size(&mut self.config, is);
+        let actual = self.size_bytes();
+        set_size(&mut self.config, actual);
         Ok(resized??)
     }
 }
 
-/// Settings and resources for opening units.
+/// Opens units with the settings of a configuration.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct UnitOpener {
     opener: Arc<dyn Opener>,
     state: Option<PathBuf>,
     transfer_bytes: u32,
     io_uring: bool,
     buffers: BufferPool,
-    /// Files that are too small are extended.
+    /// True if files that are too small are extended to their configured size.
     grow: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Created {
 }
 
 impl Created {
-    /// Removes them again; no data has been written to them.
+    /// Removes these files and directories, to which no data has been written.
     pub(super) fn undo(self) {
         let removed =
             [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
@@ -69,7 +69,7 @@ impl Created {
     }
 }
 
-impl Opening {
+impl UnitOpener {
     pub(super) fn new(configuration: &Configuration, grow: bool, opener: Arc<dyn Opener>) -> Self {
         Self {
             opener,
@@ -88,15 +88,15 @@ impl Opening {
         &self.buffers
     }
 
-    /// Opens a unit beside the `others`, which have other files.
+    /// Opens a unit; `others` are the open units, none of which uses the same file.
     pub(super) fn open<'e>(
         &self,
         config: &UnitConfig,
-        others: impl Iterator<Item = &'e Entry>,
-    ) -> Result<(Entry, Created), Failure> {
+        others: impl Iterator<Item = &'e OpenUnit>,
+    ) -> Result<(OpenUnit, Created), Failure> {
         let mut created = Created::default();
         let others: Vec<_> = others.map(|other| other.unit.options()).collect();
-        match self.open_noting(config, &others, &mut created) {
+        match self.open_tracking_created(config, &others, &mut created) {
             Ok(entry) => Ok((entry, created)),
             Err(failure) => {
                 created.undo();
@@ -105,19 +105,19 @@ impl Opening {
         }
     }
 
-    fn open_noting(
+    fn open_tracking_created(
         &self,
         config: &UnitConfig,
         others: &[&LogicalUnitOptions],
         created: &mut Created,
-    ) -> Result<Entry, Failure> {
+    ) -> Result<OpenUnit, Failure> {
         let Some(path) = config.device.path() else {
             let device = self.opener.open(&config.device, &config.options)?;
             let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
-            return self.make(config, device, uuid, None, others);
+            return self.open_unit(config, device, uuid, None, others);
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
-        let new_directory = new(&directory)?;
+        let new_directory = path_if_missing(&directory)?;
         refuse_old_identity(config, path, &directory)?;
         let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
         // A file that is empty or has exactly this size may be a new one left by a crash: an empty
@@ -129,33 +129,37 @@ impl Opening {
         // The lock comes first: its holder owns the state as well.
         let device = self.opener.open(&config.device, &options)?;
         created.file = device.take_created();
-        self.fit(config, &device)?;
+        self.extend_to_size(config, &device)?;
         let kept = identity::create_directory(&directory)?;
         let uuid = match config.uuid {
             Some(uuid) => Ok(uuid),
             None => identity::load_or_create(&kept),
         };
         created.directory = new_directory.map(|_| kept);
-        self.make(config, device, uuid?, Some(directory), others)
+        self.open_unit(config, device, uuid?, Some(directory), others)
     }
 
     /// Extends a file to its configured size. A larger file keeps its size: it was resized while it
     /// was served, and the data beyond may be needed.
-    fn fit(&self, config: &UnitConfig, device: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+    fn extend_to_size(
+        &self,
+        config: &UnitConfig,
+        device: &Arc<dyn BlockDevice>,
+    ) -> Result<(), Failure> {
         let Some(wanted) = config.options.size_bytes else { return Ok(()) };
-        let is = device.geometry().size_bytes();
-        if is > wanted {
+        let actual = device.geometry().size_bytes();
+        if actual > wanted {
             tracing::warn!(
-                "{} is served with its {is} bytes, although its `size` is {wanted}: write the \
+                "{} is served with its {actual} bytes, although its `size` is {wanted}: write the \
                  size that it has",
                 config.device
             );
         }
-        if is >= wanted {
+        if actual >= wanted {
             return Ok(());
         }
         let what =
-            format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
+            format!("{} has {actual} bytes, not {wanted} as its size option says", config.device);
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)
@@ -163,14 +167,14 @@ impl Opening {
         }
     }
 
-    fn make(
+    fn open_unit(
         &self,
         config: &UnitConfig,
         device: Arc<dyn BlockDevice>,
         uuid: Uuid,
         state: Option<PathBuf>,
         others: &[&LogicalUnitOptions],
-    ) -> Result<Entry, Failure> {
+    ) -> Result<OpenUnit, Failure> {
         if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
             let (device, name) = (&config.device, other.device.name());
             let what = format!("{device} has the identity of another disk, {name}");
@@ -201,14 +205,14 @@ impl Opening {
         let file = config.device.path().map(file_identity).transpose()?;
         let mut config = config.clone();
         set_size(&mut config, size_bytes);
-        Ok(Entry { config, file, unit })
+        Ok(OpenUnit { config, file, unit })
     }
 }
 
-/// Returns the path if nothing exists there; fails if that cannot be determined.
-fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
+/// Returns the path if nothing exists at it; fails if that cannot be determined.
+fn path_if_missing(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match path.try_exists() {
-        Ok(there) => Ok((!there).then(|| path.to_owned())),
+        Ok(exists) => Ok((!exists).then(|| path.to_owned())),
         Err(error) => Err(Failure::new(format!("{} cannot be looked at: {error}", path.display()))
             .hint("give the server the right to enter the directories above it")),
     }
@@ -218,12 +222,15 @@ fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
 /// identity: if there is an identity without a disk, the disk is elsewhere, and initiators must not
 /// see an empty one in its place.
 fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Result<(), Failure> {
-    let holds = path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0);
-    if holds || config.options.size_bytes.is_none() || !identity::is_kept(directory, config.uuid)? {
+    let has_data = path.metadata().is_ok_and(|file| !file.is_file() || file.len() > 0);
+    if has_data
+        || config.options.size_bytes.is_none()
+        || !identity::is_kept(directory, config.uuid)?
+    {
         return Ok(());
     }
     let (file, state) = (path.display(), directory.display());
-    let what = if new(path)?.is_some() { "is not there" } else { "is empty" };
+    let what = if path_if_missing(path)?.is_some() { "is not there" } else { "is empty" };
     Err(Failure::conflict(format!(
         "{file} {what}, but the identity of a disk is, in {state}: a new disk would be taken for \
          that one"
@@ -233,7 +240,7 @@ fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Re
     )))
 }
 
-/// Updates the size in a configuration that has a size.
+/// Updates the size in a configuration that states one.
 pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
     match &mut config.device {
         DeviceUrl::Memory { size_bytes } => *size_bytes = bytes,
@@ -245,8 +252,8 @@ pub(super) fn set_size(config: &mut UnitConfig, bytes: u64) {
     }
 }
 
-/// Sets the size in a configuration, even if it had none.
-pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
+/// Sets the size in a configuration, even if it did not state one.
+pub(super) fn force_size(config: &mut UnitConfig, bytes: u64) {
     if config.device.path().is_some() {
         config.options.size_bytes = Some(bytes);
     }
@@ -254,7 +261,7 @@ pub(super) fn say_size(config: &mut UnitConfig, bytes: u64) {
 }
 
 /// The configured size, if any.
-pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
+pub(super) fn configured_size(config: &UnitConfig) -> Option<u64> {
     match config.device {
         DeviceUrl::Memory { size_bytes } => Some(size_bytes),
         _ => config.options.size_bytes,
@@ -262,15 +269,15 @@ pub(super) fn wanted_size(config: &UnitConfig) -> Option<u64> {
 }
 
 /// Whether two configurations differ in nothing but the size and the name of the device.
-pub(super) fn same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
+pub(super) fn has_same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
     let mut renamed = UnitConfig { device: other.device.clone(), ..one.clone() };
     renamed.options.size_bytes = other.options.size_bytes;
     renamed == *other
 }
 
 /// Checks that two LUNs over one file, which are one disk, agree on everything but its name.
-pub(super) fn agree(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure> {
-    if same_settings(one, other) && wanted_size(one) == wanted_size(other) {
+pub(super) fn check_same_settings(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure> {
+    if has_same_settings(one, other) && configured_size(one) == configured_size(other) {
         return Ok(());
     }
     Err(Failure::new(format!(

@@ -60,20 +60,21 @@ impl fmt::Display for Address {
 /// server that finds `api.sock` in use takes a name of its own too.
 pub fn default_sockets(is_daemon: bool, state: Option<&Path>) -> Vec<PathBuf> {
     let runtime = runtime_directories().into_iter().next();
-    let plain = is_daemon || runtime.is_none();
+    let uses_api_sock = is_daemon || runtime.is_none();
     let Some(directory) = runtime.or_else(|| state.map(Path::to_owned)) else {
         return Vec::new();
     };
-    let own = directory.join(format!("{OF_PROCESS}{}.sock", std::process::id()));
-    if plain { vec![directory.join("api.sock"), own] } else { vec![own] }
+    let own = directory.join(format!("{PROCESS_SOCKET_PREFIX}{}.sock", std::process::id()));
+    if uses_api_sock { vec![directory.join("api.sock"), own] } else { vec![own] }
 }
 
-const OF_PROCESS: &str = "serve-";
+const PROCESS_SOCKET_PREFIX: &str = "serve-";
 
 /// Whether the path has the name of a socket of a single process.
-pub(super) fn is_of_process(path: &Path) -> bool {
+pub(super) fn is_process_socket(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let number = name.strip_prefix(OF_PROCESS).and_then(|rest| rest.strip_suffix(".sock"));
+    let number =
+        name.strip_prefix(PROCESS_SOCKET_PREFIX).and_then(|rest| rest.strip_suffix(".sock"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
@@ -95,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_and_told() {
+    fn addresses_round_trip() {
         for text in ["unix:/run/lunar/api.sock", "unix:api.sock", "127.0.0.1:0", "[::1]:9000"] {
             assert_eq!(Address::parse(text).unwrap().to_string(), text);
         }

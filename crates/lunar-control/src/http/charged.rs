@@ -12,9 +12,8 @@ use std::task::{Context, Poll};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct IsCharged;
 
-/// The same response, with its data charged to `account`. Data is charged unconditionally: a
-/// response that is long either makes its data piece by piece, or is [charged](IsCharged) when it
-/// is made.
+/// Returns the response with its data charged to `account`, even beyond the budget: a long response
+/// either produces its data piece by piece, or was [charged](IsCharged) when it was created.
 pub(crate) fn charged(account: BufferPool, response: Response) -> Response {
     if response.extensions().get::<IsCharged>().is_some() {
         return response;
@@ -78,8 +77,8 @@ mod tests {
     }
 
     /// Goal: an answer of which the client reads the first byte only stays charged. Fault: hyper
-    /// copied the data, since the stream did not tell that it takes slices, and 16 pages of metrics
-    /// held 124 MiB uncharged.
+    /// copied the data, because the stream did not report support for vectored writes, and 16 pages
+    /// of metrics held 124 MiB uncharged.
     #[tokio::test]
     async fn an_answer_that_is_not_read_stays_charged() {
         let pool = BufferPool::default();

@@ -86,8 +86,8 @@ impl Acceptor {
         loop {
             // While all connections answer requests, further ones wait in the socket's queue.
             tokio::select! {
-                () = slots.room() => {}
-                () = told(&mut stop) => break,
+                () = slots.wait_for_slot() => {}
+                () = stopped(&mut stop) => break,
             }
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
@@ -95,7 +95,7 @@ impl Acceptor {
                     self.listen_again().await;
                     continue;
                 }
-                () = told(&mut stop) => break,
+                () = stopped(&mut stop) => break,
             };
             while connections.try_join_next().is_some() {}
             match accepted {
@@ -171,7 +171,7 @@ impl Acceptor {
 }
 
 /// Completes when the server is to end.
-async fn told(stop: &mut watch::Receiver<bool>) {
+async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await; // a dropped sender means the end, too
 }
 
@@ -225,7 +225,7 @@ impl Served {
         let router = TowerToHyperService::new(self.router.layer(Extension(peer)));
         let slot = Arc::clone(&self.slot);
         let service = service_fn(move |request| {
-            let guard = slot.answers();
+            let guard = slot.begin_answer();
             let response = router.call(request);
             async move {
                 Ok::<_, Infallible>(response.await?.map(|body| AnswerBody { body, _guard: guard }))
@@ -239,7 +239,7 @@ impl Served {
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = told(&mut self.stop) => {
+            () = stopped(&mut self.stop) => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }

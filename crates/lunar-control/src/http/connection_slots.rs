@@ -18,14 +18,16 @@ pub(super) struct ConnectionSlots {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Connections by increasing number.
+    /// Connections by number, in the order of their arrival.
     slots: BTreeMap<u64, Entry>,
+    /// The number or event number assigned last.
     last: u64,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// `None`: a unix socket, which has no share.
+    /// Network of the peer; `None` for a unix socket, to which the limit of an address does not
+    /// apply.
     network: Option<IpAddr>,
     state: RequestState,
     close: oneshot::Sender<()>,
@@ -42,7 +44,7 @@ enum RequestState {
 /// A connection's slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
-    of: Arc<ConnectionSlots>,
+    slots: Arc<ConnectionSlots>,
     id: u64,
 }
 
@@ -57,14 +59,14 @@ impl ConnectionSlots {
     }
 
     /// Waits until there is a slot for a new connection.
-    pub(super) async fn room(&self) {
+    pub(super) async fn wait_for_slot(&self) {
         loop {
             let changed = self.changed.notified();
-            let has_room = {
+            let has_slot = {
                 let table = self.table();
                 table.slots.len() < self.all_max || table.oldest(|_| true).is_some()
             };
-            if has_room {
+            if has_slot {
                 return;
             }
             changed.await;
@@ -73,8 +75,9 @@ impl ConnectionSlots {
 
     /// Takes a slot for a new connection; also returns a receiver that fires when the connection
     /// has to close for another one. If all slots, or those of the address (127.0.0.0/8 counts as
-    /// one, as does an IPv6 /64), are taken, the connection that has awaited a complete head for
-    /// the longest time is closed. `None`: all connections of the address are answering requests.
+    /// one, as does an IPv6 /64), are taken, closes the connection that has awaited a complete head
+    /// for the longest time. Returns `None` if all connections of the address are answering
+    /// requests.
     pub(super) fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
@@ -93,7 +96,7 @@ impl ConnectionSlots {
         let id = table.next();
         let (close, closed) = oneshot::channel();
         table.slots.insert(id, Entry { network, state: RequestState::AwaitsHead(id), close });
-        Some((ConnectionSlot { of: Arc::clone(self), id }, closed))
+        Some((ConnectionSlot { slots: Arc::clone(self), id }, closed))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -123,9 +126,10 @@ impl Table {
 }
 
 impl ConnectionSlot {
-    /// Marks that a complete head has arrived.
-    pub(super) fn answers(self: &Arc<Self>) -> AnswerGuard {
-        if let Some(entry) = self.of.table().slots.get_mut(&self.id) {
+    /// Records that a complete request head has arrived, which is answered until the guard is
+    /// dropped.
+    pub(super) fn begin_answer(self: &Arc<Self>) -> AnswerGuard {
+        if let Some(entry) = self.slots.table().slots.get_mut(&self.id) {
             entry.state = match entry.state {
                 RequestState::AwaitsHead(_) => RequestState::Answers(1),
                 RequestState::Answers(count) => RequestState::Answers(count + 1),
@@ -137,7 +141,7 @@ impl ConnectionSlot {
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        let mut table = self.0.of.table();
+        let mut table = self.0.slots.table();
         let now = table.next();
         if let Some(entry) = table.slots.get_mut(&self.0.id) {
             entry.state = match entry.state {
@@ -146,14 +150,14 @@ impl Drop for AnswerGuard {
             };
         }
         drop(table);
-        self.0.of.changed.notify_one();
+        self.0.slots.changed.notify_one();
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.of.table().slots.remove(&self.id);
-        self.of.changed.notify_one();
+        self.slots.table().slots.remove(&self.id);
+        self.slots.changed.notify_one();
     }
 }
 
@@ -192,15 +196,15 @@ mod tests {
     /// closed, or the new one is refused; connections of other addresses are unaffected, and
     /// released slots are free.
     #[test]
-    fn each_address_has_its_share() {
+    fn connections_of_one_address_are_limited() {
         let slots = ConnectionSlots::new(100, 2);
         let mut one = take(&slots, "2001:db8::1").unwrap();
         let mut two = take(&slots, "2001:db8::2").unwrap();
         let mut other = take(&slots, "2001:db8:0:1::1").unwrap();
-        let answer = one.0.answers();
+        let answer = one.0.begin_answer();
         let three = take(&slots, "2001:db8::3").unwrap();
         assert!(is_closed(&mut two) && !is_closed(&mut one) && !is_closed(&mut other));
-        let second_answer = three.0.answers();
+        let second_answer = three.0.begin_answer();
         assert!(take(&slots, "2001:db8::4").is_none(), "both answer");
         drop(answer);
         assert!(take(&slots, "2001:db8::4").is_some() && is_closed(&mut one));
@@ -222,23 +226,23 @@ mod tests {
     /// Goal: when all slots are taken, the connection that has awaited a head for the longest time
     /// is closed; if all answer requests, a new one waits.
     #[test]
-    fn the_oldest_that_awaits_a_head_makes_room() {
+    fn the_oldest_connection_that_awaits_a_head_is_closed() {
         let slots = ConnectionSlots::new(3, 3);
         let [mut a, mut b] = ["192.0.2.1", "192.0.2.2"].map(|one| take(&slots, one).unwrap());
         let (local, _closed) = slots.take(None).unwrap();
         let local = Arc::new(local);
-        let answer_local = local.answers();
-        drop(a.0.answers());
+        let answer_local = local.begin_answer();
+        drop(a.0.begin_answer());
         let mut c = take(&slots, "192.0.2.3").unwrap();
         assert!(is_closed(&mut b) && !is_closed(&mut a), "it has had an answer since");
-        let answers = [a.0.answers(), c.0.answers()];
-        let overlapping = c.0.answers();
-        let mut room = pin!(slots.room());
-        assert!(!is_ready(room.as_mut()), "all answer");
+        let begin_answer = [a.0.begin_answer(), c.0.begin_answer()];
+        let overlapping = c.0.begin_answer();
+        let mut wait_for_slot = pin!(slots.wait_for_slot());
+        assert!(!is_ready(wait_for_slot.as_mut()), "all answer");
         drop(overlapping);
-        assert!(!is_ready(room.as_mut()), "one goes on");
-        drop(answers);
-        assert!(is_ready(room));
+        assert!(!is_ready(wait_for_slot.as_mut()), "one goes on");
+        drop(begin_answer);
+        assert!(is_ready(wait_for_slot));
         assert!(!is_closed(&mut a) && !is_closed(&mut c));
         drop((answer_local, local, a, b, c));
         assert!(slots.table().slots.is_empty());

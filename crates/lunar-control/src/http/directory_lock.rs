@@ -66,8 +66,8 @@ impl Drop for DirectoryLock<'_> {
 
 /// Checks that no other user can open the file by any name.
 fn check(name: &str, file: &Metadata) -> Result<(), Error> {
-    let is_ours = file.uid() == rustix::process::geteuid().as_raw();
-    if file.is_file() && is_ours && file.mode() & OPEN_TO_OTHERS == 0 && file.nlink() <= 1 {
+    let is_own = file.uid() == rustix::process::geteuid().as_raw();
+    if file.is_file() && is_own && file.mode() & OPEN_TO_OTHERS == 0 && file.nlink() <= 1 {
         return Ok(());
     }
     Err(not_ours(name))
@@ -94,7 +94,7 @@ mod tests {
     /// Goal: the lock belongs to one user, is held by one process at a time, and leaves no file; a
     /// file that others can open or have put in its place is refused and left unchanged.
     #[test]
-    fn a_lock_is_its_owners() {
+    fn only_the_owner_may_lock() {
         let scratch = std::env::temp_dir().join(format!("lunar-lock-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&scratch);
         std::fs::create_dir(&scratch).unwrap();

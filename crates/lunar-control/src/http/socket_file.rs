@@ -171,7 +171,8 @@ fn sweep(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else { return };
     for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
         let is_socket = path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket());
-        if is_socket && address::is_of_process(&path) && is_live(&path).is_ok_and(|live| !live) {
+        if is_socket && address::is_process_socket(&path) && is_live(&path).is_ok_and(|live| !live)
+        {
             let _ = std::fs::remove_file(&path); // a socket that remains does no harm
         }
     }
@@ -231,7 +232,7 @@ mod tests {
     /// Goal: only the owner may connect, the directory belongs to the owner alone, and nothing
     /// remains.
     #[test]
-    fn a_socket_is_its_owners_and_goes_with_it() {
+    fn a_socket_belongs_to_its_owner_and_is_removed_at_the_end() {
         let scratch = Scratch::new("owner");
         let path = scratch.0.join("new/deep/api.sock");
         let (listener, file) = listen(&path).unwrap();
@@ -296,7 +297,7 @@ mod tests {
     /// waited for seconds. Now neither requires a lock that others can take, and the directory
     /// contains only the socket meanwhile.
     #[test]
-    fn a_lock_on_the_directory_stops_nobody() {
+    fn a_lock_on_the_directory_blocks_no_server() {
         let scratch = Scratch::new("locked");
         let directory = File::open(&scratch.0).unwrap();
         directory.lock().unwrap();
@@ -311,7 +312,7 @@ mod tests {
 
     /// Goal: of many processes that start at once on one stale socket, exactly one gets it.
     #[test]
-    fn one_of_many_wins() {
+    fn exactly_one_of_many_servers_gets_the_socket() {
         let scratch = Scratch::new("many");
         let path = scratch.0.join("api.sock");
         drop(UnixListener::bind(&path).unwrap());

@@ -92,7 +92,7 @@ mod tests {
 
     /// Goal: a client that stops reading loses the connection, one that reads does not.
     #[tokio::test]
-    async fn who_stops_reading_is_left() {
+    async fn clients_that_stop_reading_are_disconnected() {
         let (server, client) = tokio::io::duplex(1024);
         let mut server = StallLimit::new(server, Duration::from_millis(50));
         server.write_all(&[0; 1024]).await.unwrap();

@@ -258,7 +258,7 @@ mod tests {
     }
 
     /// Goal: readers that come at the same time share one page, which is charged once and gone when
-    /// they are; who comes then is told what is new. Named by: 16 readers that took a byte in 29 s
+    /// they are; who comes then is told what is new. Fault: 16 readers that took a byte in 29 s
     /// each held a page of their own, of tens of MB, and initiators were told BUSY for it.
     #[tokio::test(start_paused = true)]
     async fn readers_share_a_page() {

@@ -24,7 +24,7 @@ const TIME_TO_LIVE: u8 = 64;
 const FIRST_SEQUENCE: u32 = 1 << 16;
 
 /// A PDU with its position in the connection.
-pub(super) struct Placed<'a> {
+pub(super) struct TcpSegments<'a> {
     from: SocketAddr,
     to: SocketAddr,
     inbound: bool,
@@ -37,7 +37,7 @@ pub(super) struct Placed<'a> {
     comment: &'static str,
 }
 
-impl<'a> Placed<'a> {
+impl<'a> TcpSegments<'a> {
     /// Builds a packet for a captured PDU.
     pub(super) fn new(pdu: &'a TappedPdu) -> Self {
         let [peer, local] = [pdu.peer, pdu.local]
@@ -58,15 +58,15 @@ impl<'a> Placed<'a> {
     }
 
     /// Builds a packet for a PDU that was never sent, placed just before the captured `pdu`.
-    pub(super) fn made_up(pdu: &TappedPdu, bytes: &'a [u8], comment: &'static str) -> Self {
-        let placed = Placed::new(pdu);
+    pub(super) fn synthetic(pdu: &TappedPdu, bytes: &'a [u8], comment: &'static str) -> Self {
+        let segments = TcpSegments::new(pdu);
         let (next, acknowledged) = match pdu.direction {
-            Direction::Sent => (placed.sequence, placed.acknowledged),
-            Direction::Received => (placed.acknowledged, placed.sequence),
+            Direction::Sent => (segments.sequence, segments.acknowledged),
+            Direction::Received => (segments.acknowledged, segments.sequence),
         };
         let (from, to) = match pdu.direction {
-            Direction::Sent => (placed.from, placed.to),
-            Direction::Received => (placed.to, placed.from),
+            Direction::Sent => (segments.from, segments.to),
+            Direction::Received => (segments.to, segments.from),
         };
         let sequence = next.wrapping_sub(bytes.len() as u32);
         let (inbound, wire_bytes, dropped_before) = (false, bytes.len(), 0);
@@ -192,9 +192,9 @@ fn checksum(parts: &[&[u8]]) -> u16 {
 mod tests {
     use super::*;
 
-    fn placed<'a>(wire_bytes: usize, bytes: &'a [u8], addresses: [&str; 2]) -> Placed<'a> {
+    fn segments<'a>(wire_bytes: usize, bytes: &'a [u8], addresses: [&str; 2]) -> TcpSegments<'a> {
         let [from, to] = addresses.map(|address| address.parse().unwrap());
-        Placed {
+        TcpSegments {
             from,
             to,
             inbound: true,
@@ -227,7 +227,7 @@ mod tests {
         let bytes: Vec<u8> = (0..SEGMENT_BYTES_MAX + 100).map(|at| (at % 253) as u8).collect();
         let mut out = Vec::new();
         let wire_bytes = 2 * SEGMENT_BYTES_MAX + 4;
-        placed(wire_bytes, &bytes, ["192.0.2.1:5", "192.0.2.2:6"]).write(&mut out, 1);
+        segments(wire_bytes, &bytes, ["192.0.2.1:5", "192.0.2.2:6"]).write(&mut out, 1);
         let packets = packets(&out);
         let lengths: Vec<_> = packets.iter().map(|(length, kept)| (*length, kept.len())).collect();
         let whole = 40 + SEGMENT_BYTES_MAX;
@@ -253,7 +253,7 @@ mod tests {
         {
             for bytes in [&[1u8, 2, 3, 4, 5][..], &[0xff; 1000]] {
                 let mut out = Vec::new();
-                placed(bytes.len(), bytes, addresses).write(&mut out, 1);
+                segments(bytes.len(), bytes, addresses).write(&mut out, 1);
                 let [(_, packet)] = &packets(&out)[..] else { panic!("one packet") };
                 let (ip, tcp) = packet.split_at(headers - 20);
                 let addresses = if headers == 40 { 12 } else { 8 };

@@ -6,7 +6,7 @@ mod pcapng;
 pub mod reader;
 
 use bytes::Bytes;
-use frames::Placed;
+use frames::TcpSegments;
 use hyper::body::{Body, Frame};
 use lunar_target::{SessionInfo, TappedPdu, Trace};
 use pcapng::Counts;
@@ -41,48 +41,58 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) struct TraceBody {
     trace: Trace,
     /// Origin of the request, for the log.
-    by: String,
-    began: u64,
+    requested_by: String,
+    started_nanos: u64,
     written: u64,
     /// Data to be sent.
     out: Vec<u8>,
     /// Remaining size.
     bytes_left: u64,
     time: Pin<Box<Sleep>>,
-    counts: Interval,
-    over: bool,
+    statistics_interval: Interval,
+    is_finished: bool,
 }
 
 impl TraceBody {
     /// Starts sending `trace`, for `time` or until `bytes_max` bytes. Must be called within a
     /// runtime.
-    pub(crate) fn new(trace: Trace, by: String, time: Duration, bytes_max: u64) -> Self {
-        let began = nanoseconds_since_1970(trace.began());
+    pub(crate) fn new(trace: Trace, requested_by: String, time: Duration, bytes_max: u64) -> Self {
+        let started_nanos = nanoseconds_since_1970(trace.began());
         let mut out = Vec::new();
         let application = concat!("lunar ", env!("CARGO_PKG_VERSION"));
         pcapng::section_header(&mut out, std::env::consts::ARCH, application, COMMENT);
         pcapng::interface(&mut out, &description(&trace.session));
-        let mut counts = tokio::time::interval(COUNTS_INTERVAL);
-        counts.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut statistics_interval = tokio::time::interval(COUNTS_INTERVAL);
+        statistics_interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let time = Box::pin(tokio::time::sleep(time));
-        Self { trace, by, began, written: 0, out, bytes_left: bytes_max, time, counts, over: false }
+        Self {
+            trace,
+            requested_by,
+            started_nanos,
+            written: 0,
+            out,
+            bytes_left: bytes_max,
+            time,
+            statistics_interval,
+            is_finished: false,
+        }
     }
 
     fn write(&mut self, pdu: &TappedPdu) {
         let since = u64::try_from(pdu.at.as_nanos()).unwrap_or(u64::MAX);
-        let at = self.began.saturating_add(since);
+        let at = self.started_nanos.saturating_add(since);
         if pdu.first {
             let example = digests::example(pdu.digests);
-            Placed::made_up(pdu, &example, digests::COMMENT).write(&mut self.out, at);
+            TcpSegments::synthetic(pdu, &example, digests::COMMENT).write(&mut self.out, at);
         }
-        Placed::new(pdu).write(&mut self.out, at);
+        TcpSegments::new(pdu).write(&mut self.out, at);
         self.written += 1;
     }
 
     fn write_counts(&mut self) {
         let dropped = self.trace.dropped();
         let counts = Counts {
-            began: self.began,
+            began: self.started_nanos,
             now: nanoseconds_since_1970(SystemTime::now()),
             received: self.written + dropped,
             dropped,
@@ -116,23 +126,23 @@ impl Body for TraceBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let body = &mut *self;
-        if body.over {
+        if body.is_finished {
             return Poll::Ready(None);
         }
         if body.time.as_mut().poll(context).is_ready() {
             body.trace.stop();
         }
-        while body.out.len() < PIECE_BYTES && !body.over {
+        while body.out.len() < PIECE_BYTES && !body.is_finished {
             match body.trace.poll_next(context) {
                 Poll::Ready(Some(pdu)) => {
                     body.write(&pdu);
-                    body.over = body.out.len() as u64 >= body.bytes_left;
+                    body.is_finished = body.out.len() as u64 >= body.bytes_left;
                 }
-                Poll::Ready(None) => body.over = true,
+                Poll::Ready(None) => body.is_finished = true,
                 Poll::Pending => break,
             }
         }
-        if body.counts.poll_tick(context).is_ready() || body.over {
+        if body.statistics_interval.poll_tick(context).is_ready() || body.is_finished {
             body.write_counts();
         }
         if body.out.is_empty() {
@@ -146,7 +156,7 @@ impl Body for TraceBody {
 
 impl Drop for TraceBody {
     fn drop(&mut self) {
-        let (by, tsih) = (&self.by, self.trace.session.tsih);
+        let (by, tsih) = (&self.requested_by, self.trace.session.tsih);
         let (pdus, dropped) = (self.written, self.trace.dropped());
         tracing::info!(target: "audit", by, tsih, pdus, dropped, "trace ended");
     }

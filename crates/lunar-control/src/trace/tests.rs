@@ -60,7 +60,7 @@ fn file() -> Vec<u8> {
 /// Goal: whole blocks are returned in order, however the stream is split; the last counts are
 /// available.
 #[test]
-fn blocks_come_out_whole() {
+fn blocks_are_read_completely() {
     let file = file();
     for piece in 1..file.len() {
         let mut reader = BlockReader::default();

@@ -5,7 +5,7 @@ use lunar_control::api;
 use lunar_control::client::{ApiClient, ApiPath};
 use lunar_control::http::{Address, HttpLimits};
 use lunar_control::{TlsFiles, Token};
-use lunar_testkit::contract::{ApiContract, METHODS, validator_works};
+use lunar_testkit::contract::{ApiContract, METHODS, assert_rejects_wrong_types};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ fn the_document_is_true() {
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let server = serve(&socket, None, None, HttpLimits::default());
     let contract = contract();
-    validator_works(&contract);
+    assert_rejects_wrong_types(&contract);
     let (status, served) = ask(server.address(), "GET", "/api/v1/openapi.json", "");
     assert_eq!((status, &served), (200, &contract.0));
     let operations = contract.operations();
@@ -78,12 +78,12 @@ fn changes_are_made() {
     assert!(changed["toml"].as_str().unwrap().contains("mem:4M"), "{changed}");
     let (_, known) = ask(server.address(), "GET", "/api/v1/luns", "");
     assert_eq!(known["luns"][1]["size_bytes"], 4 << 20);
-    let (_, told) = ask(server.address(), "GET", "/api/v1/status", "");
-    assert_eq!((&told["luns"], told["drift"].as_array().unwrap().len()), (&2.into(), 1));
+    let (_, output) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!((&output["luns"], output["drift"].as_array().unwrap().len()), (&2.into(), 1));
     let (status, _) = ask(server.address(), "DELETE", &format!("{luns}/1"), "");
     assert_eq!(status, 200);
-    let (_, told) = ask(server.address(), "GET", "/api/v1/status", "");
-    assert_eq!((&told["luns"], &told["drift"]), (&1.into(), &serde_json::json!([])));
+    let (_, output) = ask(server.address(), "GET", "/api/v1/status", "");
+    assert_eq!((&output["luns"], &output["drift"]), (&1.into(), &serde_json::json!([])));
 }
 
 /// Goal: over TCP the token gives access; without a token only reading is possible, and not for web

@@ -13,14 +13,14 @@ use std::sync::{Arc, Condvar, Mutex};
 struct Slow {
     opened: AtomicUsize,
     goes: Mutex<bool>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 impl Opener for Slow {
     fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
         if self.opened.fetch_add(1, Ordering::AcqRel) > 0 {
             let goes = self.goes.lock().unwrap();
-            drop(self.told.wait_while(goes, |goes| !*goes).unwrap());
+            drop(self.changed.wait_while(goes, |goes| !*goes).unwrap());
         }
         Ok(Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?))
     }
@@ -53,7 +53,7 @@ fn a_change_that_hangs_leaves_the_api_to_others() {
             assert_eq!(ask(server.address(), "GET", "/api/v1/status", "").0, 200);
         }
         *opener.goes.lock().unwrap() = true;
-        opener.told.notify_all();
+        opener.changed.notify_all();
         assert_eq!(hangs.join().unwrap().0, 200);
     });
     assert_eq!(add().0, 200, "the place is free again");

@@ -155,9 +155,12 @@ fn certificate_and_token_are_read_anew() {
     assert_eq!(dry.difference.changes.len(), 2, "{}", dry.difference);
     assert!(rig.get(&old, OLD).is_ok(), "a dry run changes nothing");
     let applied = rig.apply(1, false).unwrap();
-    let told = applied.difference.to_string();
-    assert!(told.contains("~ api.tls: read anew") && told.contains("~ api.token_file"), "{told}");
-    assert!(!told.contains(NEW), "{told}");
+    let output = applied.difference.to_string();
+    assert!(
+        output.contains("~ api.tls: read anew") && output.contains("~ api.token_file"),
+        "{output}"
+    );
+    assert!(!output.contains(NEW), "{output}");
     assert!(rig.apply(1, false).unwrap().difference.is_empty(), "it was told");
 
     assert_eq!(rig.ask(&mut stays, NEW), 200, "the connection goes on");

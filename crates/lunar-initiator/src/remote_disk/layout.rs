@@ -24,7 +24,7 @@ const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 const HEARING_TIME: Duration = Duration::from_secs(2);
 /// Number of ISIDs reserved for one portal; they are consecutive.
 const SESSIONS_PER_PORTAL_MAX: u16 = PATHS_MAX as u16;
-/// Least pause between two attempts to establish a missing path.
+/// Minimum pause between two attempts to establish a missing path.
 const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Establishes and removes the paths of a disk.

@@ -24,7 +24,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Greatest number of checks of a unit that reports another change during each.
+/// Maximum number of checks of a unit that reports another change during each.
 const CHECKS_MAX: u32 = 16;
 /// Interval between two checks of a unit that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_millis(100);
@@ -107,7 +107,7 @@ impl RemoteDisk {
     pub(super) async fn send_flush(&self, since: FlushMark) -> Result<(), Error> {
         let flush = self.unflushed.begin(since, self.paths.told());
         if flush.is_err() {
-            Box::pin(self.hear_out()).await;
+            Box::pin(self.collect_unit_attentions()).await;
         }
         let flush = flush.map_err(|CacheLost| self.cache_lost())?;
         let cdb = Blocks10 {
@@ -122,7 +122,7 @@ impl RemoteDisk {
             // A reset is reported once in a session, perhaps on another connection whose response
             // is still in flight.
             Ok(Done { session, .. }) if self.unflushed.needs(flush) => {
-                if !session.hear_out(self.unit.lun()).await {
+                if !session.wait_for_commands(self.unit.lun()).await {
                     self.unflushed.lose();
                 }
             }
@@ -133,14 +133,14 @@ impl RemoteDisk {
         }
         let ended = self.unflushed.end(flush, self.paths.told());
         if ended.is_err() {
-            Box::pin(self.hear_out()).await;
+            Box::pin(self.collect_unit_attentions()).await;
         }
         ended.map_err(|CacheLost| self.cache_lost())
     }
 
     /// Sends TEST UNIT READY on all paths. Each path reports a reset separately; a path that has
     /// not reported it yet must not report it later as if it were another one.
-    async fn hear_out(&self) {
+    async fn collect_unit_attentions(&self) {
         if !self.paths.are_several() {
             return;
         }
@@ -203,7 +203,7 @@ impl RemoteDisk {
         writes: Option<BlockRange>,
     ) -> Result<(Arc<DiskPath>, Session), Option<Arc<DiskPath>>> {
         let path = self.paths.pick_now().ok_or(None)?;
-        let waits = writes.is_some_and(|range| self.uncertain_writes.concerns(range));
+        let waits = writes.is_some_and(|range| self.uncertain_writes.overlaps(range));
         match ready_now(&path) {
             Some(session) if !waits => Ok((path, session)),
             _ => Err(Some(path)),
@@ -300,7 +300,7 @@ impl RemoteDisk {
         };
         let Some(session) = ready else { return Ok(None) };
         *checks = 0;
-        if let Some(range) = sent.writes.filter(|range| self.uncertain_writes.concerns(*range)) {
+        if let Some(range) = sent.writes.filter(|range| self.uncertain_writes.overlaps(*range)) {
             Box::pin(self.wait_for_doubts(range, patience)).await?;
             return Ok(None); // the session may be another one by now
         }
@@ -459,7 +459,9 @@ impl RemoteDisk {
         unit.test_ready().await?;
         // The unit attention for the begin of the session may have ended another command, on a
         // connection whose response is not read yet.
-        if !path.attentions.has_begun(session.number()) && !session.hear_out(unit.lun()).await {
+        if !path.attentions.has_begun(session.number())
+            && !session.wait_for_commands(unit.lun()).await
+        {
             return Err(session.why());
         }
         path.attentions.begun(session.number());

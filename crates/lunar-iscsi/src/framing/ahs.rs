@@ -73,8 +73,8 @@ impl<'a> Segments<'a> {
         let length = u16::get(&prefix[..2]);
         let kind = prefix[2] & TYPE_MASK;
         let specific = rest.get(..usize::from(length)).ok_or(AhsError::Truncated)?;
-        let whole = (PREFIX_BYTES + usize::from(length)).next_multiple_of(4);
-        self.rest = self.rest.get(whole..).ok_or(AhsError::Truncated)?;
+        let padded_bytes = (PREFIX_BYTES + usize::from(length)).next_multiple_of(4);
+        self.rest = self.rest.get(padded_bytes..).ok_or(AhsError::Truncated)?;
         match (kind, specific) {
             (TYPE_EXTENDED_CDB, [_reserved, cdb @ ..])
                 if (1..=CDB_BYTES_MAX - CDB_IN_HEADER_BYTES).contains(&cdb.len()) =>
@@ -143,7 +143,7 @@ impl<'a> CommandSegments<'a> {
 
 /// Encodes a CDB and a bidirectional read length for a SCSI Command: the 16 bytes of the Basic
 /// Header Segment (zero-filled), and the Additional Header Segments. The caller sets TotalAHSLength
-/// to a quarter of the length of the latter. A CDB is cut at [`CDB_BYTES_MAX`].
+/// to a quarter of the segments' length. A CDB is truncated at [`CDB_BYTES_MAX`].
 pub fn encode_command(cdb: &[u8], expected_read_bytes: Option<u32>) -> ([u8; 16], Box<[u8]>) {
     let mut start = [0; CDB_IN_HEADER_BYTES];
     let in_header = cdb.len().min(CDB_IN_HEADER_BYTES);
@@ -175,10 +175,10 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    /// Goal: wrong lengths are errors and cause no reads past the end. The first row is the one
-    /// that crashed a kernel target: an extended CDB with AHSLength 0.
+    /// Goal: wrong lengths are errors and cause no reads past the end. The first row once crashed a
+    /// kernel target: an extended CDB with AHSLength 0.
     #[test]
-    fn lengths_that_lie() {
+    fn wrong_segment_lengths_are_errors() {
         let cases: &[(&[u8], AhsError)] = &[
             (&[0, 0, 1, 0], AhsError::Length { kind: 1, length: 0 }),
             (&[0, 1, 1, 0], AhsError::Length { kind: 1, length: 1 }),
@@ -219,7 +219,10 @@ mod tests {
     proptest! {
         /// Goal: encoded values are decoded unchanged; a CDB of up to 16 bytes needs no segment.
         #[test]
-        fn comes_back(cdb in prop::collection::vec(any::<u8>(), 0..261), read: Option<u32>) {
+        fn encoded_segments_decode_unchanged(
+            cdb in prop::collection::vec(any::<u8>(), 0..261),
+            read: Option<u32>,
+        ) {
             let (start, ahs) = encode_command(&cdb, read);
             prop_assert_eq!(ahs.len() % 4, 0);
             let found = CommandSegments::decode(&ahs).unwrap();

@@ -338,7 +338,7 @@ mod tests {
         /// Goal: PDUs are decoded unchanged, wherever the stream is cut.
         /// Method: random PDUs, all four digest settings, random pieces, both ways of receiving.
         #[test]
-        fn pdus_come_back(
+        fn pdus_decode_unchanged_however_the_stream_is_cut(
             parts in prop::collection::vec(
                 (any::<u8>(), 0u8..6, prop::collection::vec(any::<u8>(), 0..70)), 1..6),
             cuts in prop::collection::vec(1usize..80, 1..10),
@@ -372,7 +372,7 @@ mod tests {
 
         /// Goal: one wrong bit anywhere under a digest is detected, exactly by that digest.
         #[test]
-        fn a_wrong_bit_is_noticed(
+        fn a_flipped_bit_fails_its_digest(
             // Skips TotalAHSLength and DataSegmentLength, 32 bits, which determine the position of
             // the digests.
             bit in (0usize..8 * (48 + 8 + 4 + 12 + 4) - 32)

@@ -1,9 +1,9 @@
-//! A hash for tables that are searched for every PDU.
+//! A fast hash for tables of tasks, which are searched for every PDU.
 
 use core::hash::Hasher;
 
-/// Hashes task ids ([`TaskId`](super::TaskId)). The ids are ours, counted up from 1: a peer cannot
-/// choose ids that collide, so the cost of a collision-resistant hash is not needed.
+/// Hashes task ids ([`TaskId`](super::TaskId)). The local side assigns the ids, counting up from 1:
+/// a peer cannot choose ids that collide, so no collision-resistant hash is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskHasher(u64);
 

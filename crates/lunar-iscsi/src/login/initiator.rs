@@ -1,12 +1,12 @@
 //! The initiator's side of a login. Mirrors `target`. RFC 7143 §6.3, §11.12, §11.13, §12.
 
-use super::initiator_states::{Failure, State, Told};
+use super::initiator_states::{Failure, State, TargetDeclarations};
 use super::target::{LOGIN_PDUS_MAX, LOGIN_SEGMENT_BYTES_MAX};
 use super::{ChapAlgorithm, Credential, SessionType};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage};
 use crate::text::{
-    ConnectionParameters, Emitter, Key, Offer, Reassembler, Seen, SessionParameters, TextBuilder,
+    ConnectionParameters, Emitter, Key, KeySet, Offer, Reassembler, SessionParameters, TextBuilder,
     Violation, parse,
 };
 use alloc::boxed::Box;
@@ -126,8 +126,8 @@ pub struct InitiatorLogin {
     exp_stat_sn: SerialNumber,
     incoming: Reassembler,
     outgoing: Emitter,
-    seen: Seen,
-    told: Told,
+    seen: KeySet,
+    declarations: TargetDeclarations,
     state: State,
 }
 
@@ -146,9 +146,9 @@ impl InitiatorLogin {
             exp_stat_sn: SerialNumber(0),
             incoming: Reassembler::default(),
             outgoing: Emitter::default(),
-            seen: Seen::NOTHING,
-            told: Told::default(),
-            state: State::Over,
+            seen: KeySet::EMPTY,
+            declarations: TargetDeclarations::default(),
+            state: State::Ended,
         }
     }
 
@@ -173,7 +173,7 @@ impl InitiatorLogin {
         if self.is_over() {
             return false;
         }
-        let response = match self.judge(header) {
+        let response = match self.check(header) {
             Ok(response) => response,
             Err(failure) => {
                 self.fail(failure, steps);
@@ -206,7 +206,7 @@ impl InitiatorLogin {
 
     /// True if the login is complete or failed.
     pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, State::Ended)
     }
 
     /// True if keys that RFC 3720 does not define were proposed and the target has not responded
@@ -236,7 +236,7 @@ impl InitiatorLogin {
     }
 
     /// Checks the header without its text. RFC 7143 §6.3, §11.13.
-    fn judge(&mut self, header: &Header) -> Result<LoginResponse, Failure> {
+    fn check(&mut self, header: &Header) -> Result<LoginResponse, Failure> {
         let response = LoginResponse::decode(&header.bhs);
         let flags = response.flags;
         self.responses += 1;
@@ -302,10 +302,10 @@ impl InitiatorLogin {
         let granted = response.flags.has(LoginFlags::TRANSIT).then(|| response.flags.next());
         let pairs = parse(&text)?;
         for pair in &pairs {
-            self.seen.note(pair)?;
+            self.seen.record(pair)?;
         }
         let mut answers = TextBuilder::new();
-        let rest = self.told.sort(&pairs, &mut answers)?;
+        let rest = self.declarations.take_declarations(&pairs, &mut answers)?;
         let state = core::mem::take(&mut self.state);
         let state = state.handle(&self.options, &rest, granted, &mut answers)?;
         if granted == Some(Stage::FULL_FEATURE_PHASE) {
@@ -340,8 +340,8 @@ impl InitiatorLogin {
             exp_stat_sn: self.exp_stat_sn,
             exp_cmd_sn: response.exp_cmd_sn,
             max_cmd_sn: response.max_cmd_sn,
-            portal_group_tag: self.told.portal_group_tag,
-            target_alias: self.told.target_alias.take(),
+            portal_group_tag: self.declarations.portal_group_tag,
+            target_alias: self.declarations.target_alias.take(),
         })
     }
 
@@ -384,7 +384,7 @@ impl InitiatorLogin {
         let Failure { status, redirect, what } = failure;
         let proven_by = self.state.proven_by();
         steps.push(Step::Failed(LoginFailure { status, redirect, proven_by, what }));
-        self.state = State::Over;
+        self.state = State::Ended;
         self.incoming.reset();
         self.outgoing = Emitter::default();
     }

@@ -35,14 +35,14 @@ impl From<Violation> for Failure {
 
 /// Values that a target declares in any stage.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct TargetDeclarations {
     pub(super) portal_group_tag: Option<u16>,
     pub(super) target_alias: Option<String>,
 }
 
-impl Told {
+impl TargetDeclarations {
     /// Takes keys that are allowed in any stage, answers unknown keys, and returns the others.
-    pub(super) fn sort<'a>(
+    pub(super) fn take_declarations<'a>(
         &mut self,
         pairs: &[Pair<'a>],
         answers: &mut TextBuilder,
@@ -79,7 +79,7 @@ pub(super) enum State {
     Proof(ExpectProof),
     Operational(Box<ExpectOperational>),
     #[default]
-    Over,
+    Ended,
 }
 
 impl State {
@@ -132,7 +132,7 @@ impl State {
             Self::Challenge(state) => state.handle(options, pairs, answers)?,
             Self::Proof(state) => state.handle(options, pairs, granted)?,
             Self::Operational(state) => state.handle(pairs, granted, answers)?,
-            Self::Over => Self::Over,
+            Self::Ended => Self::Ended,
         };
         match granted {
             Some(Stage::OPERATIONAL_NEGOTIATION) if !in_operational => {
@@ -166,7 +166,7 @@ impl State {
     pub(super) const fn asks(&self) -> Option<Stage> {
         match self {
             Self::Method(_) | Self::Proof(_) => Some(Stage::OPERATIONAL_NEGOTIATION),
-            Self::Challenge(_) | Self::Over => None,
+            Self::Challenge(_) | Self::Ended => None,
             Self::Operational(_) => Some(Stage::FULL_FEATURE_PHASE),
         }
     }

@@ -3,13 +3,15 @@
 //! [`TargetLogin`] checks headers, assembles texts and sends responses; the `Expect…` states of
 //! `target_states` interpret a complete text, and each is consumed by its `handle`.
 
-use super::target_states::{ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State, opening};
+use super::target_states::{
+    ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State, first_declarations,
+};
 use super::{Claim, Identified, Join, Joined};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{
     FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TAG_RESERVED,
 };
-use crate::text::{Emitter, Key, Pair, Reassembler, Seen, TextBuilder, Violation, parse};
+use crate::text::{Emitter, Key, KeySet, Pair, Reassembler, TextBuilder, Violation, parse};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -66,9 +68,9 @@ pub struct TargetLogin {
     stage: Stage,
     incoming: Reassembler,
     outgoing: Emitter,
-    seen: Seen,
+    seen: KeySet,
     /// Values of the first text that may be repeated once (decision 030).
-    opening: Vec<(Key, String)>,
+    first_declarations: Vec<(Key, String)>,
     state: State,
     reason: Option<String>,
 }
@@ -85,8 +87,8 @@ impl TargetLogin {
             stage: Stage::SECURITY_NEGOTIATION,
             incoming: Reassembler::new(text_bytes_max),
             outgoing: Emitter::default(),
-            seen: Seen::NOTHING,
-            opening: Vec::new(),
+            seen: KeySet::EMPTY,
+            first_declarations: Vec::new(),
             state: State::First(ExpectFirst),
             reason: None,
         }
@@ -111,11 +113,11 @@ impl TargetLogin {
             return false;
         }
         let request = LoginRequest::decode(&header.bhs);
-        let judged = self.judge(&request);
+        let checked = self.check(&request);
         // A refusal carries the tags of the request it answers.
         self.request = Some(request);
         self.first.get_or_insert(request);
-        if let Err(refusal) = judged {
+        if let Err(refusal) = checked {
             self.refuse(refusal, steps);
             return false;
         }
@@ -199,7 +201,7 @@ impl TargetLogin {
 
     /// True if complete, refused or closed: nothing more is done.
     pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, State::Ended)
     }
 
     /// The reason of a refusal, for the log.
@@ -208,7 +210,7 @@ impl TargetLogin {
     }
 
     /// Checks the header without its text. RFC 7143 §6.3, §11.12.
-    fn judge(&mut self, request: &LoginRequest) -> Result<(), Refusal> {
+    fn check(&mut self, request: &LoginRequest) -> Result<(), Refusal> {
         let wrong = |what| Err(Refusal::new(LoginStatus::INITIATOR_ERROR, what));
         self.requests += 1;
         if self.requests > LOGIN_PDUS_MAX {
@@ -285,15 +287,15 @@ impl TargetLogin {
             return Ok(());
         };
         let mut pairs = parse(&text)?;
-        pairs.retain(|pair| !self.said_again(pair));
+        pairs.retain(|pair| !self.repeats_declaration(pair));
         for pair in &pairs {
-            self.seen.note(pair)?;
+            self.seen.record(pair)?;
         }
         let mut answers = TextBuilder::new();
         self.state = match core::mem::take(&mut self.state) {
             State::First(state) => {
                 let next = state.handle(&request, &pairs)?;
-                self.opening = opening(&pairs);
+                self.first_declarations = first_declarations(&pairs);
                 steps.push(Step::Identify(next.claim.clone()));
                 self.state = State::Identity(ExpectIdentity { text, ..next });
                 return Ok(());
@@ -306,12 +308,12 @@ impl TargetLogin {
 
     /// True for a name or the session type that is repeated unchanged: libiscsi opens its second
     /// stage like its first when the target declines the CHAP it offers.
-    fn said_again(&mut self, pair: &Pair<'_>) -> bool {
-        let told = self
-            .opening
+    fn repeats_declaration(&mut self, pair: &Pair<'_>) -> bool {
+        let position = self
+            .first_declarations
             .iter()
             .position(|(key, value)| pair.key == Some(*key) && pair.value == value.as_str());
-        told.map(|index| self.opening.swap_remove(index)).is_some()
+        position.map(|index| self.first_declarations.swap_remove(index)).is_some()
     }
 
     fn admit(
@@ -381,7 +383,7 @@ impl TargetLogin {
 
     /// Releases all held data.
     fn finish(&mut self) {
-        self.state = State::Over;
+        self.state = State::Ended;
         self.incoming.reset();
         self.outgoing = Emitter::default();
     }

@@ -56,7 +56,7 @@ pub(super) enum State {
     Operational(Box<ExpectOperational>),
     Joined(ExpectJoined),
     #[default]
-    Over,
+    Ended,
 }
 
 impl State {
@@ -73,7 +73,7 @@ impl State {
             Self::SecurityEnd(state) => state.handle(pairs, answers),
             Self::Operational(state) => state.handle(pairs, answers),
             // The login leaves these states by other events than text.
-            Self::First(_) | Self::Identity(_) | Self::Joined(_) | Self::Over => Ok(self),
+            Self::First(_) | Self::Identity(_) | Self::Joined(_) | Self::Ended => Ok(self),
         }
     }
 
@@ -175,7 +175,8 @@ impl ExpectIdentity {
             State::Operational(ExpectOperational::new(context))
         };
         let pairs = parse(&self.text)?;
-        let rest: Vec<Pair<'_>> = pairs.into_iter().filter(|pair| !is_opening(pair)).collect();
+        let rest: Vec<Pair<'_>> =
+            pairs.into_iter().filter(|pair| !is_first_declaration(pair)).collect();
         state.handle(&rest, answers)
     }
 }
@@ -190,9 +191,11 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Handles keys allowed in any stage, refuses keys allowed in none, and returns those of
-    /// `stage`.
-    fn sort<'a>(
+    /// Handles the keys that are allowed in any stage, and returns those of `stage`.
+    ///
+    /// # Errors
+    /// A key of another stage, or one that only a target may send.
+    fn take_stage_keys<'a>(
         &mut self,
         stage: KeyStage,
         pairs: &[Pair<'a>],
@@ -223,15 +226,17 @@ impl Context {
         Ok(rest)
     }
 
-    /// Like [`sort`](Self::sort), for the security stage, in which only `allowed` keys are valid
-    /// now.
-    fn sort_security<'a>(
+    /// Like [`take_stage_keys`](Self::take_stage_keys), for the security stage.
+    ///
+    /// # Errors
+    /// Also a key that is not in `allowed`.
+    fn take_security_keys<'a>(
         &mut self,
         allowed: &[Key],
         pairs: &[Pair<'a>],
         answers: &mut TextBuilder,
     ) -> Result<Vec<Pair<'a>>, Refusal> {
-        let rest = self.sort(KeyStage::Security, pairs, answers)?;
+        let rest = self.take_stage_keys(KeyStage::Security, pairs, answers)?;
         match rest.iter().filter_map(|pair| pair.key).find(|key| !allowed.contains(key)) {
             Some(key) => Err(Violation::WrongStage(key.name()).into()),
             None => Ok(rest),
@@ -268,14 +273,14 @@ impl Context {
 #[derive(Debug)]
 pub(super) struct ExpectMethod {
     context: Box<Context>,
-    /// True if we have proposed CHAP because the initiator proposed nothing.
+    /// True if the target has proposed CHAP because the initiator proposed nothing.
     proposed: bool,
 }
 
 impl ExpectMethod {
     fn handle(mut self, pairs: &[Pair<'_>], answers: &mut TextBuilder) -> Result<State, Refusal> {
         let allowed = [Key::AuthMethod, Key::ChapA];
-        let rest = self.context.sort_security(&allowed, pairs, answers)?;
+        let rest = self.context.take_security_keys(&allowed, pairs, answers)?;
         let (method, algorithms) = (find(&rest, Key::AuthMethod), find(&rest, Key::ChapA));
         let wanted = if self.context.admission.chap.is_some() { METHOD_CHAP } else { METHOD_NONE };
         let Some(methods) = method else {
@@ -324,7 +329,7 @@ pub(super) struct ExpectAlgorithm {
 
 impl ExpectAlgorithm {
     fn handle(mut self, pairs: &[Pair<'_>], answers: &mut TextBuilder) -> Result<State, Refusal> {
-        let rest = self.context.sort_security(&[Key::ChapA], pairs, answers)?;
+        let rest = self.context.take_security_keys(&[Key::ChapA], pairs, answers)?;
         let list = find(&rest, Key::ChapA).ok_or(Violation::Missing(Key::ChapA.name()))?;
         self.challenge(list, answers)
     }
@@ -351,45 +356,50 @@ pub(super) struct ExpectProof {
 impl ExpectProof {
     fn handle(mut self, pairs: &[Pair<'_>], answers: &mut TextBuilder) -> Result<State, Refusal> {
         let allowed = [Key::ChapN, Key::ChapR, Key::ChapI, Key::ChapC];
-        let rest = self.context.sort_security(&allowed, pairs, answers)?;
+        let rest = self.context.take_security_keys(&allowed, pairs, answers)?;
         let take = |key: Key| find(&rest, key).ok_or(Violation::Missing(key.name()));
         let (user, response) = (take(Key::ChapN)?, take(Key::ChapR)?);
         let demand = self.context.demand()?;
         let expected = &demand.initiator;
-        // Both are computed whatever the result of the other. CHAP_N is text: `0x…` is a name like
-        // any other.
+        // Both comparisons always run, so that the time does not show which one failed. CHAP_N is
+        // text: `0x…` is a name like any other.
         let named = chap::same_name(user, &expected.user);
         let proven = self.challenge.is_answered_by(response, &expected.secret);
         if !(named & proven) {
             return Err(Refusal::not_authenticated("wrong CHAP name or response"));
         }
-        // RFC 7143 §9.2.1: a response that we would send ourselves proves nothing.
+        // RFC 7143 §9.2.1: a response that this target would send itself proves nothing.
         if let Some(own) = &demand.target
             && chap::same_secret(&own.secret, &expected.secret)
         {
             return Err(Refusal::not_authenticated("one secret for both directions"));
         }
         if find(&rest, Key::ChapI).is_some() || find(&rest, Key::ChapC).is_some() {
-            self.prove(take(Key::ChapI)?, take(Key::ChapC)?, answers)?;
+            self.authenticate_target(take(Key::ChapI)?, take(Key::ChapC)?, answers)?;
         }
         self.context.user = Some(user.to_string());
         Ok(State::SecurityEnd(ExpectSecurityEnd { context: self.context }))
     }
 
     /// Authenticates the target on request of the initiator, after the checks of RFC 7143 §9.2.1.
-    fn prove(&self, chap_i: &str, chap_c: &str, answers: &mut TextBuilder) -> Result<(), Refusal> {
+    fn authenticate_target(
+        &self,
+        chap_i: &str,
+        chap_c: &str,
+        answers: &mut TextBuilder,
+    ) -> Result<(), Refusal> {
         let demand = self.context.demand()?;
         let own = demand
             .target
             .as_ref()
             .ok_or_else(|| Refusal::not_authenticated("target authentication is not configured"))?;
-        let theirs = Challenge::received(self.challenge.algorithm, chap_i, chap_c)
+        let initiator_challenge = Challenge::received(self.challenge.algorithm, chap_i, chap_c)
             .ok_or(Violation::BadValue(Key::ChapC.name()))?;
-        if theirs.is_reflection_of(&self.challenge) {
+        if initiator_challenge.is_reflection_of(&self.challenge) {
             return Err(Refusal::not_authenticated("our own challenge came back"));
         }
         answers.key(Key::ChapN, &own.user);
-        answers.key(Key::ChapR, value::hex_text(&theirs.response(&own.secret)));
+        answers.key(Key::ChapR, value::hex_text(&initiator_challenge.response(&own.secret)));
         Ok(())
     }
 }
@@ -402,7 +412,7 @@ pub(super) struct ExpectSecurityEnd {
 
 impl ExpectSecurityEnd {
     fn handle(mut self, pairs: &[Pair<'_>], answers: &mut TextBuilder) -> Result<State, Refusal> {
-        self.context.sort_security(&[], pairs, answers)?;
+        self.context.take_security_keys(&[], pairs, answers)?;
         Ok(State::SecurityEnd(self))
     }
 }
@@ -429,7 +439,7 @@ impl ExpectOperational {
         answers: &mut TextBuilder,
     ) -> Result<State, Refusal> {
         let pairs = self.context.take_late_method(pairs, answers)?;
-        let rest = self.context.sort(KeyStage::Operational, &pairs, answers)?;
+        let rest = self.context.take_stage_keys(KeyStage::Operational, &pairs, answers)?;
         self.negotiation.receive(&rest, answers)?;
         self.negotiation.declare(answers);
         Ok(State::Operational(self))
@@ -456,15 +466,15 @@ fn find<'a>(pairs: &[Pair<'a>], key: Key) -> Option<&'a str> {
     pairs.iter().find(|pair| pair.key == Some(key)).map(|pair| pair.value)
 }
 
-/// True for the keys that [`ExpectFirst`] has already read.
-fn is_opening(pair: &Pair<'_>) -> bool {
+/// True for a declaration that [`ExpectFirst`] has already read.
+fn is_first_declaration(pair: &Pair<'_>) -> bool {
     use Key::{InitiatorAlias, InitiatorName, SessionType, TargetName};
-    let opening = [InitiatorAlias, InitiatorName, SessionType, TargetName];
-    pair.key.is_some_and(|key| opening.contains(&key) && key.info().rule == Rule::Declare)
+    let keys = [InitiatorAlias, InitiatorName, SessionType, TargetName];
+    pair.key.is_some_and(|key| keys.contains(&key) && key.info().rule == Rule::Declare)
 }
 
 /// Returns the names and the session type declared in the first text.
-pub(super) fn opening(pairs: &[Pair<'_>]) -> Vec<(Key, String)> {
+pub(super) fn first_declarations(pairs: &[Pair<'_>]) -> Vec<(Key, String)> {
     let keys = [Key::InitiatorName, Key::SessionType, Key::TargetName];
     let declared = keys.into_iter().filter_map(|key| Some((key, find(pairs, key)?)));
     declared.map(|(key, value)| (key, value.to_string())).collect()

@@ -1,6 +1,6 @@
 //! The initiator's end of a link, and its session.
 
-use super::wire::{Intake, Told, Wire};
+use super::wire::{Intake, Received, Wire};
 use crate::connection::initiator::{
     CloseReason, CommandResult, Event, InitiatorConnection, Input, LogoutReply, Output,
     RequestFailure,
@@ -77,17 +77,17 @@ impl InitiatorEnd {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(true) {
             let buffers = &mut self.buffers;
-            let (used, told) = self.intake.take(&piece[at..], |place, offset, bytes| {
+            let (used, received) = self.intake.take(&piece[at..], |place, offset, bytes| {
                 let DataDestination::Task { task, buffer_bytes, .. } = place else { return };
                 let buffer = buffers.get_mut(&task).expect("the buffer of a command in hand");
                 assert_eq!(buffer.len(), buffer_bytes as usize);
                 buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
             });
             at += used;
-            match told {
-                Some(Told::Header(header)) => self.handle(now, Input::Header(header), up),
-                Some(Told::HeaderDigestError) => self.handle(now, Input::HeaderDigestError, up),
-                Some(Told::Payload { data, digest_ok }) => {
+            match received {
+                Some(Received::Header(header)) => self.handle(now, Input::Header(header), up),
+                Some(Received::HeaderDigestError) => self.handle(now, Input::HeaderDigestError, up),
+                Some(Received::Payload { data, digest_ok }) => {
                     self.handle(now, Input::Payload { data, digest_ok }, up);
                 }
                 None if used == 0 => return,

@@ -306,7 +306,7 @@ impl Pair {
     }
 
     /// Passes an input to the target's end of a link.
-    pub fn tell_target(&mut self, link: usize, input: Serve) {
+    pub fn handle_at_target(&mut self, link: usize, input: Serve) {
         self.target(link, |end, context| end.handle(input, context));
     }
 
@@ -392,7 +392,7 @@ impl Pair {
             Move::ServerHears(link) => self.server_hears(link),
             Move::LinkHearsServer(link) => {
                 if let Some(message) = self.links[link].target.from_session.pop_front() {
-                    self.tell_target(link, Serve::Session(message));
+                    self.handle_at_target(link, Serve::Session(message));
                 }
             }
             Move::Work => {
@@ -441,7 +441,7 @@ impl Pair {
                     self.ask(link, Ask::Deadline);
                 }
                 if due(self.links[link].target.deadline) {
-                    self.tell_target(link, Serve::Deadline);
+                    self.handle_at_target(link, Serve::Deadline);
                 }
             }
             self.run();
@@ -526,8 +526,8 @@ impl Pair {
     fn deliver_up(&mut self, number: usize) {
         let link = &mut self.links[number];
         if link.up.is_empty() {
-            link.up.end_told = true;
-            return self.tell_target(number, Serve::PeerClosed);
+            link.up.end_reported = true;
+            return self.handle_at_target(number, Serve::PeerClosed);
         }
         let piece = link.up.piece(&mut self.rng);
         let mut used = 0;
@@ -539,7 +539,7 @@ impl Pair {
     fn deliver_down(&mut self, number: usize) {
         let link = &mut self.links[number];
         if link.down.is_empty() {
-            link.down.end_told = true;
+            link.down.end_reported = true;
             return self.ask(number, Ask::PeerClosed);
         }
         let piece = link.down.piece(&mut self.rng);
@@ -586,7 +586,7 @@ impl Pair {
     fn route_server(&mut self) {
         for (link, message) in self.server.poll_sessions(self.now) {
             if self.options.one_core {
-                self.tell_target(link, Serve::Session(message));
+                self.handle_at_target(link, Serve::Session(message));
             } else {
                 self.links[link].target.from_session.push_back(message);
             }

@@ -2,7 +2,7 @@
 
 use super::disk::{Executor, refusal};
 use super::host::Uplink;
-use super::wire::{Intake, Told};
+use super::wire::{Intake, Received};
 use crate::connection::target::{
     CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, TransferFault,
 };
@@ -249,7 +249,7 @@ impl TargetEnd {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
             let (link, buffers) = (context.link, &mut context.server.executor.buffers);
-            let (used, told) = self.intake.take(&piece[at..], |place, offset, bytes| {
+            let (used, received) = self.intake.take(&piece[at..], |place, offset, bytes| {
                 let DataDestination::Task { task, buffer_bytes, .. } = place else { return };
                 let buffer = buffers
                     .entry((link, task))
@@ -258,10 +258,10 @@ impl TargetEnd {
                 buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
             });
             at += used;
-            match told {
-                Some(Told::Header(header)) => self.handle(Input::Header(header), context),
-                Some(Told::HeaderDigestError) => self.handle(Input::HeaderDigestError, context),
-                Some(Told::Payload { data, digest_ok }) => {
+            match received {
+                Some(Received::Header(header)) => self.handle(Input::Header(header), context),
+                Some(Received::HeaderDigestError) => self.handle(Input::HeaderDigestError, context),
+                Some(Received::Payload { data, digest_ok }) => {
                     self.handle(Input::Payload { data, digest_ok }, context);
                 }
                 None if used == 0 => return at,

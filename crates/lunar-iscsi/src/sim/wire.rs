@@ -16,7 +16,7 @@ pub(super) struct Wire {
     /// True once the sender has ended; the receiver is informed when all bytes are delivered.
     pub(super) ended: bool,
     /// True once the receiver was informed.
-    pub(super) end_told: bool,
+    pub(super) end_reported: bool,
     /// Total number of sent bytes.
     pub(super) sent_bytes: u64,
     /// Bit of the stream to flip, counted from its start.
@@ -57,7 +57,7 @@ impl Wire {
 
     /// True if there are bytes to deliver, or an end to report.
     pub(super) fn is_due(&self) -> bool {
-        !self.bytes.is_empty() || self.ended && !self.end_told
+        !self.bytes.is_empty() || self.ended && !self.end_reported
     }
 
     /// Cuts the link: bytes on the way are lost.
@@ -103,7 +103,7 @@ pub(super) struct Intake {
 
 /// An input for a machine.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Received {
     Header(crate::framing::Header),
     HeaderDigestError,
     Payload { data: Bytes, digest_ok: bool },
@@ -140,15 +140,15 @@ impl Intake {
         &mut self,
         input: &[u8],
         mut store: impl FnMut(DataDestination, usize, &[u8]),
-    ) -> (usize, Option<Told>) {
+    ) -> (usize, Option<Received>) {
         let (used, event) = self.deframer.push(input);
-        let told = match event {
+        let received = match event {
             None => None,
             Some(Event::Header(header)) => {
                 self.in_segment = header.data_segment_bytes() > 0;
-                Some(Told::Header(header))
+                Some(Received::Header(header))
             }
-            Some(Event::HeaderDigestError) => Some(Told::HeaderDigestError),
+            Some(Event::HeaderDigestError) => Some(Received::HeaderDigestError),
             Some(Event::Payload { bytes }) => {
                 self.payload_bytes += bytes as u64;
                 self.keep(&input[..bytes], &mut store);
@@ -158,10 +158,10 @@ impl Intake {
                 self.in_segment = false;
                 assert!(self.place.take().is_some(), "a segment without Receive");
                 let data = Bytes::from(core::mem::take(&mut self.control));
-                Some(Told::Payload { data, digest_ok })
+                Some(Received::Payload { data, digest_ok })
             }
         };
-        (used, told)
+        (used, received)
     }
 
     fn keep(&mut self, bytes: &[u8], store: &mut impl FnMut(DataDestination, usize, &[u8])) {

@@ -5,7 +5,7 @@
 //! connection calls [`request`](TargetExchange::request) and carries out the [`TextStep`]s in
 //! order.
 
-use super::pairs::{Pair, Seen, TextBuilder, Violation, is_answer_constant, parse, parse_up_to};
+use super::pairs::{KeySet, Pair, TextBuilder, Violation, is_answer_constant, parse, parse_up_to};
 use super::table::{Key, Senders};
 use super::{Emitter, Reassembler, receive_unknown, value};
 use crate::connection::target::TargetRecord;
@@ -75,7 +75,7 @@ struct Exchange {
     last_flags: TextFlags,
     incoming: Reassembler,
     outgoing: Emitter,
-    seen: Seen,
+    seen: KeySet,
     listing: Option<Listing>,
     peer_segment_bytes_max: Option<u32>,
 }
@@ -228,7 +228,7 @@ impl TargetExchange {
         let pairs = parse(text)?;
         let Some(exchange) = self.now.as_mut() else { return Ok(()) };
         for pair in &pairs {
-            exchange.seen.note(pair)?;
+            exchange.seen.record(pair)?;
         }
         if let [pair] = pairs.as_slice()
             && pair.key == Some(Key::SendTargets)
@@ -305,7 +305,7 @@ impl Exchange {
             last_flags: request.flags,
             incoming: Reassembler::new(text_bytes_max),
             outgoing: Emitter::default(),
-            seen: Seen::NOTHING,
+            seen: KeySet::EMPTY,
             listing: None,
             peer_segment_bytes_max: None,
         }

@@ -12,7 +12,7 @@ pub use continuation::{Emitter, Reassembler, TEXT_BYTES_MAX};
 pub(crate) use negotiate::receive_unknown;
 pub use negotiate::{Negotiation, Role};
 pub use pairs::{
-    IRRELEVANT, KEY_BYTES_MAX, NOT_UNDERSTOOD, PAIRS_MAX, Pair, REJECT, Seen, TextBuilder,
+    IRRELEVANT, KEY_BYTES_MAX, KeySet, NOT_UNDERSTOOD, PAIRS_MAX, Pair, REJECT, TextBuilder,
     Violation, is_answer_constant, parse, parse_up_to,
 };
 pub use report::markdown;

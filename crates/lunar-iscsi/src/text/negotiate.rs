@@ -1,7 +1,7 @@
 //! Operational parameters: proposals, answers, results, for both roles. RFC 7143 §6.2, §13.
 
 use super::pairs::{
-    IRRELEVANT, NOT_UNDERSTOOD, Pair, REJECT, Seen, TextBuilder, Violation, is_answer_constant,
+    IRRELEVANT, KeySet, NOT_UNDERSTOOD, Pair, REJECT, TextBuilder, Violation, is_answer_constant,
 };
 use super::table::{KEYS, Key, Rule, Senders, ValueKind};
 use super::value;
@@ -33,7 +33,7 @@ pub struct Negotiation {
     session_type: SessionType,
     leading: bool,
     agreed: [Option<u32>; Key::COUNT],
-    proposed: Seen,
+    proposed: KeySet,
     peer_segment_bytes_max: Option<u32>,
     own_segment_declared: bool,
 }
@@ -47,7 +47,7 @@ impl Negotiation {
             session_type,
             leading,
             agreed: [None; Key::COUNT],
-            proposed: Seen::NOTHING,
+            proposed: KeySet::EMPTY,
             peer_segment_bytes_max: None,
             own_segment_declared: false,
         }
@@ -64,7 +64,7 @@ impl Negotiation {
                 continue;
             }
             let Some(value) = self.proposal(info.key) else { continue };
-            self.proposed.mark(info.key);
+            self.proposed.insert(info.key);
             // These values decide by themselves; an answer is optional. RFC 7143 §6.2.2.
             match (info.rule, self.wanted_flag(info.key)) {
                 (Rule::And, false) => self.agreed[info.key as usize] = Some(0),

@@ -172,7 +172,7 @@ impl TextBuilder {
 
 /// Keys that one side has sent in a negotiation, to detect repetitions. RFC 7143 §6.3, §6.4.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct KeySet {
     known: u64,
     unknown: BTreeSet<Box<str>>,
     /// Memory of the unknown keys.
@@ -185,26 +185,26 @@ const UNKNOWN_KEY_BYTES: usize = 2 * size_of::<Box<str>>() + 16;
 
 const _: () = assert!(Key::COUNT <= u64::BITS as usize);
 
-impl Seen {
-    /// No keys.
-    pub const NOTHING: Self = Self { known: 0, unknown: BTreeSet::new(), unknown_bytes: 0 };
+impl KeySet {
+    /// The empty set.
+    pub const EMPTY: Self = Self { known: 0, unknown: BTreeSet::new(), unknown_bytes: 0 };
 
-    /// Records a known key.
-    pub const fn mark(&mut self, key: Key) {
+    /// Adds a known key.
+    pub const fn insert(&mut self, key: Key) {
         self.known |= 1 << key as u64;
     }
 
-    /// Records the key of a pair.
+    /// Adds the key of a pair.
     ///
     /// # Errors
-    /// [`Violation::Repeated`] if the key was already there (TargetAddress may be repeated), and
+    /// [`Violation::Repeated`] if the set contains the key (TargetAddress may be repeated), and
     /// [`Violation::TooManyPairs`] after [`PAIRS_MAX`] unknown keys.
-    pub fn note(&mut self, pair: &Pair<'_>) -> Result<(), Violation> {
+    pub fn record(&mut self, pair: &Pair<'_>) -> Result<(), Violation> {
         match pair.key {
             Some(Key::TargetAddress) => Ok(()),
             Some(key) if self.has(key) => Err(Violation::Repeated(key.name().to_string())),
             Some(key) => {
-                self.mark(key);
+                self.insert(key);
                 Ok(())
             }
             None if self.unknown.contains(pair.name) => {

@@ -7,7 +7,7 @@ const ROUND: Duration = Duration::from_millis(500);
 /// Goal: all shapes are measured in both directions, over one connection and several, and the
 /// effect of a relay shows: a ping takes two delays, a stream no more than the rate.
 #[test]
-fn shapes_are_measured() {
+fn all_shapes_are_measured_in_both_directions() {
     let plain = Probe::start(None).unwrap();
     for writes in [false, true] {
         for (depth, connections) in [(1, 1), (7, 3), (2, 8)] {
@@ -16,7 +16,7 @@ fn shapes_are_measured() {
                 let mut probed = Probed::default();
                 plain.round(shape, ROUND, &mut probed).unwrap();
                 assert!(probed.ping_micros().median > 0.0, "{shape:?}");
-                assert_eq!(probed.unrest(), None, "one round does not move");
+                assert_eq!(probed.variation_warning(), None, "one round does not move");
                 let rates = [probed.exchanges_per_second(), probed.stream_bytes_per_second()];
                 rates.map(|rate| rate.median)
             };
@@ -52,15 +52,15 @@ fn shapes_are_measured() {
 /// Goal: a machine that is not quiet causes a warning that names the figure that varied most; small
 /// variations do not.
 #[test]
-fn unrest_is_told() {
+fn variation_between_rounds_causes_a_warning() {
     let round = |micros, exchanges| Round {
         ping: Duration::from_micros(micros),
         exchanges_per_second: exchanges,
         stream_bytes_per_second: 1e9,
     };
     let calm = Probed { rounds: vec![round(100, 1e5), round(110, 1.2e5), round(105, 1.1e5)] };
-    assert_eq!(calm.unrest(), None);
+    assert_eq!(calm.variation_warning(), None);
     let moved = Probed { rounds: vec![round(100, 1e5), round(110, 1.5e5), round(105, 1e5)] };
-    let told = moved.unrest().unwrap();
-    assert!(told.contains("pipelined exchange") && told.contains("50 %"), "{told}");
+    let warning = moved.variation_warning().unwrap();
+    assert!(warning.contains("pipelined exchange") && warning.contains("50 %"), "{warning}");
 }

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Time within which all due bytes are handled together.
-const GRAIN: Duration = Duration::from_micros(50);
-/// Greatest number of bytes of one read.
+const WAKE_INTERVAL: Duration = Duration::from_micros(50);
+/// Maximum number of bytes of one read.
 const READ_MAX: u64 = 256 << 10;
-/// Greatest number of reads of one connection before the others have their turn.
+/// Maximum number of reads of one connection before the others have their turn.
 const READS_MAX: usize = 4;
-/// Greatest number of connections of one relay. More are closed at once.
+/// Maximum number of connections of one relay. More are closed at once.
 const CONNECTIONS_MAX: usize = 256;
 /// Bounds of the socket buffers if there is a window; the least is the size of loopback's frames,
 /// 64 KiB.
@@ -46,11 +46,11 @@ struct Connection {
     client: TcpStream,
     target: TcpStream,
     connecting: bool,
-    ways: [Way; 2],
+    directions: [RelayDirection; 2],
 }
 
 /// One direction of a connection.
-struct Way {
+struct RelayDirection {
     pipe: Pipe,
     ring: Ring,
     /// True when the sender has no more bytes, or the receiver is gone.
@@ -111,12 +111,12 @@ impl Carrier {
     /// Waits for sockets or until bytes are due; `None` when the relay is to stop.
     fn wait(&mut self) -> Option<Ready> {
         let now = self.begin.elapsed();
-        let mut wake: Option<Duration> = None;
+        let mut next_event: Option<Duration> = None;
         let mut interests = Vec::with_capacity(self.connections.len());
         for connection in &mut self.connections {
             let (sides, due) = connection.interests(&self.links, now);
             interests.push(sides);
-            wake = [wake, due].into_iter().flatten().min();
+            next_event = [next_event, due].into_iter().flatten().min();
         }
         let mut sockets = vec![
             PollFd::new(&self.stopped, PollFlags::IN),
@@ -133,8 +133,8 @@ impl Carrier {
                 }
             }
         }
-        let pause = wake.map(|wake| {
-            let pause = wake.saturating_sub(now).max(GRAIN);
+        let pause = next_event.map(|next_event| {
+            let pause = next_event.saturating_sub(now).max(WAKE_INTERVAL);
             Timespec {
                 tv_sec: i64::try_from(pause.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: pause.subsec_nanos().into(),
@@ -189,9 +189,18 @@ impl Connection {
             Err(error) if error.raw_os_error() == in_progress => true,
             Err(error) => return Err(error),
         };
-        let way =
-            || Way { pipe: Pipe::new(model), ring: Ring::default(), ended: false, closed: false };
-        Ok(Self { client: client.into(), target: target.into(), connecting, ways: [way(), way()] })
+        let direction = || RelayDirection {
+            pipe: Pipe::new(model),
+            ring: Ring::default(),
+            ended: false,
+            closed: false,
+        };
+        Ok(Self {
+            client: client.into(),
+            target: target.into(),
+            connecting,
+            directions: [direction(), direction()],
+        })
     }
 
     /// Returns the events to wait for on each socket, and the time at which bytes are due.
@@ -203,15 +212,15 @@ impl Connection {
         if self.connecting {
             return ([PollFlags::empty(), PollFlags::OUT], None);
         }
-        let (mut sides, mut wake) = ([PollFlags::empty(); 2], None);
-        for (from, (way, link)) in self.ways.iter_mut().zip(links).enumerate() {
-            let reads = !way.ended && way.pipe.room(now, link) > 0;
+        let (mut sides, mut next_event) = ([PollFlags::empty(); 2], None);
+        for (from, (direction, link)) in self.directions.iter_mut().zip(links).enumerate() {
+            let reads = !direction.ended && direction.pipe.sendable_bytes(now, link) > 0;
             sides[from].set(PollFlags::IN, reads);
-            sides[1 - from].set(PollFlags::OUT, way.pipe.arrived(now) > 0);
-            let due = way.pipe.wake(now, link, !way.ended && !reads);
-            wake = [wake, due].into_iter().flatten().min();
+            sides[1 - from].set(PollFlags::OUT, direction.pipe.arrived(now) > 0);
+            let due = direction.pipe.next_event(now, link, !direction.ended && !reads);
+            next_event = [next_event, due].into_iter().flatten().min();
         }
-        (sides, wake)
+        (sides, next_event)
     }
 
     /// Moves the bytes that can be moved now, in both directions.
@@ -221,11 +230,11 @@ impl Connection {
         }
         let sockets = [&self.client, &self.target];
         let mut failed = false;
-        for (from, (way, link)) in self.ways.iter_mut().zip(links).enumerate() {
+        for (from, (direction, link)) in self.directions.iter_mut().zip(links).enumerate() {
             let (sender, receiver) = (sockets[from], sockets[1 - from]);
-            failed |= way.deliver(receiver, begin).is_err();
-            failed |= readable[from] && way.take(sender, link, begin).is_err();
-            way.close(receiver);
+            failed |= direction.deliver(receiver, begin).is_err();
+            failed |= readable[from] && direction.take(sender, link, begin).is_err();
+            direction.close(receiver);
         }
         if failed {
             self.reset();
@@ -238,7 +247,9 @@ impl Connection {
             // The socket may be disconnected already.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        self.ways.iter_mut().for_each(|way| (way.ended, way.closed) = (true, true));
+        self.directions
+            .iter_mut()
+            .for_each(|direction| (direction.ended, direction.closed) = (true, true));
     }
 
     /// Checks whether the target has answered; a refusal ends both directions.
@@ -252,11 +263,11 @@ impl Connection {
     }
 
     fn is_over(&self) -> bool {
-        self.ways.iter().all(|way| way.closed)
+        self.directions.iter().all(|direction| direction.closed)
     }
 }
 
-impl Way {
+impl RelayDirection {
     /// Passes bytes that have arrived to the receiver.
     fn deliver(&mut self, receiver: &TcpStream, begin: Instant) -> io::Result<()> {
         let mut now = begin.elapsed();
@@ -284,22 +295,22 @@ impl Way {
         }
     }
 
-    /// Takes bytes from the sender while there is room.
+    /// Takes bytes from the sender while it may send.
     fn take(&mut self, sender: &TcpStream, link: &mut Link, begin: Instant) -> io::Result<()> {
         for _ in 0..READS_MAX {
             let now = begin.elapsed();
-            let room = self.pipe.room(now, link).min(READ_MAX);
-            if room == 0 {
+            let sendable_bytes = self.pipe.sendable_bytes(now, link).min(READ_MAX);
+            if sendable_bytes == 0 {
                 return Ok(());
             }
-            match self.ring.read_from(sender, room as usize) {
+            match self.ring.read_from(sender, sendable_bytes as usize) {
                 Ok(0) => {
                     self.ended = true;
                     return Ok(());
                 }
                 Ok(read) => {
                     self.pipe.take(begin.elapsed(), read as u64, link);
-                    if (read as u64) < room {
+                    if (read as u64) < sendable_bytes {
                         return Ok(());
                     }
                 }

@@ -1,27 +1,28 @@
-//! The network model: computes when bytes of a sender arrive, and when it may send more. No
+//! The network model: computes when bytes of a sender arrive, and when the sender may send more. No
 //! sockets, no clock; times are relative to the start of the relay.
 
 use super::Model;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes in flight if no window is set: the limit of the relay's memory.
-pub(super) const UNDER_WAY_MAX: u64 = 64 << 20;
-/// Least number of bytes taken from a sender, unless a quarter of its window is less: small pieces
-/// would cost more than they carry (RFC 9293 on silly windows).
-const PIECE_MIN: u64 = 16 << 10;
-/// Length of the queue before the link, as time: the buffer of a router.
+/// Maximum number of bytes in flight if no window is set: the limit of the relay's memory.
+pub(super) const IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
+/// Minimum number of bytes taken from a sender, unless a quarter of its window is less, to avoid
+/// many small sends (the silly window syndrome of RFC 9293).
+const SEND_BYTES_MIN: u64 = 16 << 10;
+/// Length of the queue before the link, as the time to send it: the buffer of a router.
 const LINK_QUEUE: Duration = Duration::from_millis(4);
-/// Longest time on the link of a piece of bytes that travels as a unit, so that its bytes arrive
-/// about when each of them would.
-const LINK_PIECE: Duration = Duration::from_micros(250);
-/// Least size of such a piece, in bytes: a frame.
-const LINK_PIECE_MIN: u64 = 1_500;
+/// Maximum time on the link of bytes that arrive together, as a frame, so that each byte arrives
+/// about in time.
+const LINK_FRAME_TIME: Duration = Duration::from_micros(250);
+/// Minimum length of such a frame, in bytes.
+const LINK_FRAME_BYTES_MIN: u64 = 1_500;
 
-/// Time by which the relay itself may be late.
-const LATE: Duration = Duration::from_micros(400);
+/// Maximum lateness of a delivery that is attributed to the relay's own wake-up.
+const RELAY_LATENESS_MAX: Duration = Duration::from_micros(400);
 
-/// The link that all connections share in one direction: one byte after the other, at a rate.
+/// The link that all connections share in one direction: it sends bytes one after the other, at a
+/// rate.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     /// Bytes a second; `None`: no limit.
@@ -35,17 +36,17 @@ impl Link {
         Self { rate: model.rate_bytes_per_second, free_at: Duration::ZERO }
     }
 
-    /// Returns when the queue before the link has room; `None` if it has room now.
-    fn opens_at(&self, now: Duration) -> Option<Duration> {
+    /// Returns when the queue before the link has space; `None` if it has space now.
+    fn has_space_at(&self, now: Duration) -> Option<Duration> {
         let opens = self.free_at.saturating_sub(LINK_QUEUE);
         (opens > now).then_some(opens)
     }
 
-    /// Number of bytes that travel as one piece.
+    /// Number of bytes of one frame.
     fn piece(&self) -> u64 {
         self.rate.map_or(u64::MAX, |rate| {
-            let bytes = rate as f64 * LINK_PIECE.as_secs_f64();
-            (bytes as u64).max(LINK_PIECE_MIN)
+            let bytes = rate as f64 * LINK_FRAME_TIME.as_secs_f64();
+            (bytes as u64).max(LINK_FRAME_BYTES_MIN)
         })
     }
 
@@ -58,9 +59,9 @@ impl Link {
     }
 }
 
-/// A number of bytes, and the time of their next event.
+/// A number of bytes, and the time at which they arrive or their credit returns.
 #[derive(Clone, Copy, Debug)]
-struct Mark {
+struct TimedBytes {
     at: Duration,
     bytes: u64,
 }
@@ -70,79 +71,83 @@ struct Mark {
 pub(super) struct Pipe {
     delay: Duration,
     window: u64,
-    /// Bytes taken and not acknowledged yet.
-    under_way: u64,
+    /// Number of bytes taken from the sender and not acknowledged yet.
+    in_flight: u64,
     /// Times at which taken bytes arrive.
-    arrivals: VecDeque<Mark>,
+    arrivals: VecDeque<TimedBytes>,
     /// Times at which the sender receives credit for delivered bytes.
-    credits: VecDeque<Mark>,
+    credits: VecDeque<TimedBytes>,
 }
 
 impl Pipe {
     pub(super) fn new(model: &Model) -> Self {
         Self {
             delay: model.delay,
-            window: model.window_bytes.unwrap_or(UNDER_WAY_MAX).clamp(1, UNDER_WAY_MAX),
-            under_way: 0,
+            window: model.window_bytes.unwrap_or(IN_FLIGHT_BYTES_MAX).clamp(1, IN_FLIGHT_BYTES_MAX),
+            in_flight: 0,
             arrivals: VecDeque::new(),
             credits: VecDeque::new(),
         }
     }
 
     /// Number of bytes that may be taken from the sender now.
-    pub(super) fn room(&mut self, now: Duration, link: &Link) -> u64 {
+    pub(super) fn sendable_bytes(&mut self, now: Duration, link: &Link) -> u64 {
         while let Some(credit) = self.credits.front().filter(|credit| credit.at <= now) {
-            self.under_way -= credit.bytes;
+            self.in_flight -= credit.bytes;
             self.credits.pop_front();
         }
-        let room = self.window - self.under_way;
-        match room < PIECE_MIN.min(self.window.div_ceil(4)) || link.opens_at(now).is_some() {
+        let sendable_bytes = self.window - self.in_flight;
+        match sendable_bytes < SEND_BYTES_MIN.min(self.window.div_ceil(4))
+            || link.has_space_at(now).is_some()
+        {
             true => 0,
-            false => room,
+            false => sendable_bytes,
         }
     }
 
-    /// Records that `bytes`, at most the room, were taken from the sender.
+    /// Records that `bytes`, at most [`sendable_bytes`](Self::sendable_bytes), were taken from the
+    /// sender.
     pub(super) fn take(&mut self, now: Duration, bytes: u64, link: &mut Link) {
-        self.under_way += bytes;
+        self.in_flight += bytes;
         let mut left = bytes;
         while left > 0 {
             let piece = left.min(link.piece());
             let at = link.send(now, piece) + self.delay;
-            self.arrivals.push_back(Mark { at, bytes: piece });
+            self.arrivals.push_back(TimedBytes { at, bytes: piece });
             left -= piece;
         }
     }
 
     /// Number of bytes that have arrived and wait for the receiver.
     pub(super) fn arrived(&self, now: Duration) -> u64 {
-        self.arrivals.iter().take_while(|mark| mark.at <= now).map(|mark| mark.bytes).sum()
+        self.arrivals.iter().take_while(|next| next.at <= now).map(|next| next.bytes).sum()
     }
 
     /// Records that the receiver took `bytes`, at most those that had arrived.
     pub(super) fn deliver(&mut self, now: Duration, bytes: u64) {
         let mut left = bytes;
         while left > 0
-            && let Some(mark) = self.arrivals.front_mut()
+            && let Some(next) = self.arrivals.front_mut()
         {
-            let piece = left.min(mark.bytes);
-            mark.bytes -= piece;
+            let piece = left.min(next.bytes);
+            next.bytes -= piece;
             left -= piece;
             // A small delay is due to the relay's wake-up, not to a busy receiver.
-            let taken = if now.saturating_sub(mark.at) <= LATE { mark.at } else { now };
-            if mark.bytes == 0 {
+            let taken =
+                if now.saturating_sub(next.at) <= RELAY_LATENESS_MAX { next.at } else { now };
+            if next.bytes == 0 {
                 self.arrivals.pop_front();
             }
-            self.give_back(taken + self.delay, piece);
+            self.return_credit(taken + self.delay, piece);
         }
     }
 
     /// Returns credit for `bytes` to the sender at this time.
-    fn give_back(&mut self, at: Duration, bytes: u64) {
+    fn return_credit(&mut self, at: Duration, bytes: u64) {
         match self.credits.back_mut() {
             // In order, as acknowledgements are; credits of the same time are merged.
             Some(last) if last.at >= at => last.bytes += bytes,
-            _ => self.credits.push_back(Mark { at, bytes }),
+            _ => self.credits.push_back(TimedBytes { at, bytes }),
         }
     }
 
@@ -151,12 +156,12 @@ impl Pipe {
         self.arrivals.is_empty()
     }
 
-    /// Returns the time of the next event: bytes arrive, or there is room again for a sender that
-    /// `wants` to send more.
-    pub(super) fn wake(&self, now: Duration, link: &Link, wants: bool) -> Option<Duration> {
-        let arrival = self.arrivals.iter().map(|mark| mark.at).find(|at| *at > now);
+    /// Returns the time of the next event: bytes arrive, or a sender that `wants` to send more may
+    /// do so.
+    pub(super) fn next_event(&self, now: Duration, link: &Link, wants: bool) -> Option<Duration> {
+        let arrival = self.arrivals.iter().map(|next| next.at).find(|at| *at > now);
         let credit = self.credits.front().map(|credit| credit.at).filter(|_| wants);
-        let link = link.opens_at(now).filter(|_| wants);
+        let link = link.has_space_at(now).filter(|_| wants);
         [arrival, credit, link].into_iter().flatten().min()
     }
 }
@@ -173,24 +178,24 @@ mod tests {
 
     /// Returns the bytes that busy senders deliver in a second over `connections` connections,
     /// simulated by events.
-    fn carried(model: &Model, connections: usize) -> u64 {
+    fn delivered_in_a_second(model: &Model, connections: usize) -> u64 {
         let mut link = Link::new(model);
         let mut pipes = vec![Pipe::new(model); connections];
-        let (mut now, mut carried) = (Duration::ZERO, 0);
+        let (mut now, mut delivered_in_a_second) = (Duration::ZERO, 0);
         while now < Duration::from_secs(1) {
             for pipe in &mut pipes {
                 let arrived = pipe.arrived(now);
                 pipe.deliver(now, arrived);
-                carried += arrived;
-                let room = pipe.room(now, &link).min(256 << 10);
-                pipe.take(now, room, &mut link);
-                assert!(pipe.under_way <= pipe.window);
+                delivered_in_a_second += arrived;
+                let sendable_bytes = pipe.sendable_bytes(now, &link).min(256 << 10);
+                pipe.take(now, sendable_bytes, &mut link);
+                assert!(pipe.in_flight <= pipe.window);
             }
-            let wakes = pipes.iter().filter_map(|pipe| pipe.wake(now, &link, true));
-            let wake = wakes.min().unwrap();
-            now = wake.max(now + Duration::from_nanos(1));
+            let wakes = pipes.iter().filter_map(|pipe| pipe.next_event(now, &link, true));
+            let next_event = wakes.min().unwrap();
+            now = next_event.max(now + Duration::from_nanos(1));
         }
-        carried
+        delivered_in_a_second
     }
 
     /// Goal: bytes arrive after the delay and not before, and the credit for them returns one delay
@@ -200,22 +205,22 @@ mod tests {
         let model = model(None, Some(1000));
         let (mut link, mut pipe) = (Link::new(&model), Pipe::new(&model));
         let at = Duration::from_micros;
-        assert_eq!(pipe.room(at(0), &link), 1000);
+        assert_eq!(pipe.sendable_bytes(at(0), &link), 1000);
         pipe.take(at(0), 600, &mut link);
         pipe.take(at(100), 400, &mut link);
-        assert_eq!(pipe.room(at(200), &link), 0);
+        assert_eq!(pipe.sendable_bytes(at(200), &link), 0);
         assert_eq!(pipe.arrived(at(1_999)), 0);
-        assert_eq!(pipe.wake(at(200), &link, true), Some(at(2_000)));
+        assert_eq!(pipe.next_event(at(200), &link, true), Some(at(2_000)));
         assert_eq!(pipe.arrived(at(2_000)), 600);
         // The receiver takes a part at once, the rest later: credit returns for each separately.
         pipe.deliver(at(2_000), 500);
         pipe.deliver(at(2_500), 500);
         assert!(pipe.is_empty());
-        assert_eq!(pipe.wake(at(2_500), &link, true), Some(at(4_000)));
-        assert_eq!(pipe.wake(at(2_500), &link, false), None);
-        assert_eq!(pipe.room(at(3_999), &link), 0);
-        assert_eq!(pipe.room(at(4_000), &link), 500);
-        assert_eq!(pipe.room(at(4_500), &link), 1000);
+        assert_eq!(pipe.next_event(at(2_500), &link, true), Some(at(4_000)));
+        assert_eq!(pipe.next_event(at(2_500), &link, false), None);
+        assert_eq!(pipe.sendable_bytes(at(3_999), &link), 0);
+        assert_eq!(pipe.sendable_bytes(at(4_000), &link), 500);
+        assert_eq!(pipe.sendable_bytes(at(4_500), &link), 1000);
     }
 
     /// Goal: a connection carries its window in each round trip, four carry four times as much.
@@ -224,7 +229,8 @@ mod tests {
         let model = model(None, Some(256 << 10));
         let limit = f64::from(256 << 10) / (2.0 * DELAY.as_secs_f64());
         for connections in [1, 4] {
-            let part = carried(&model, connections) as f64 / (limit * connections as f64);
+            let part =
+                delivered_in_a_second(&model, connections) as f64 / (limit * connections as f64);
             assert!((0.98..=1.0).contains(&part), "{connections} carry {part} of the window");
         }
     }
@@ -235,13 +241,15 @@ mod tests {
         let rate = 125_000_000;
         for connections in [1, 8] {
             for window in [None, Some(1 << 20)] {
-                let carried = carried(&model(Some(rate), window), connections) as f64;
-                let part = carried / rate as f64;
+                let delivered_in_a_second =
+                    delivered_in_a_second(&model(Some(rate), window), connections) as f64;
+                let part = delivered_in_a_second / rate as f64;
                 assert!((0.98..=1.0).contains(&part), "{connections}, {window:?}: {part}");
             }
         }
         // A window smaller than rate times round trip limits a single connection first.
-        let part = carried(&model(Some(rate), Some(256 << 10)), 1) as f64 / rate as f64;
+        let part =
+            delivered_in_a_second(&model(Some(rate), Some(256 << 10)), 1) as f64 / rate as f64;
         assert!((0.3..0.55).contains(&part), "{part}");
     }
 
@@ -255,10 +263,10 @@ mod tests {
         pipe.take(at(0), 3_000, &mut link);
         assert_eq!((pipe.arrived(at(3_499)), pipe.arrived(at(3_500))), (0, 1_500));
         assert_eq!(pipe.arrived(at(5_000)), 3_000);
-        assert!(pipe.room(at(0), &link) > 0, "3 ms wait: there is room");
+        assert!(pipe.sendable_bytes(at(0), &link) > 0, "3 ms wait: there is room");
         pipe.take(at(0), 3_000, &mut link);
-        assert_eq!(pipe.room(at(0), &link), 0);
-        assert_eq!(pipe.wake(at(0), &link, true), Some(at(2_000)));
-        assert!(pipe.room(at(2_000), &link) > 0);
+        assert_eq!(pipe.sendable_bytes(at(0), &link), 0);
+        assert_eq!(pipe.next_event(at(0), &link, true), Some(at(2_000)));
+        assert!(pipe.sendable_bytes(at(2_000), &link) > 0);
     }
 }

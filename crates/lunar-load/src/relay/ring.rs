@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Write};
 
-/// Least capacity.
+/// Minimum capacity.
 const SIZE_MIN: usize = 64 << 10;
 
 /// A queue of bytes.

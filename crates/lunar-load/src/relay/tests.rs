@@ -29,7 +29,7 @@ fn echo() -> (SocketAddr, JoinHandle<usize>) {
 }
 
 /// Sends `bytes` through a relay to an echo and reads them back; returns the time taken.
-fn there_and_back(model: Model, bytes: usize) -> Duration {
+fn round_trip_time(model: Model, bytes: usize) -> Duration {
     let (address, echo) = echo();
     let relay = Relay::start(model, address).unwrap();
     let mut socket = TcpStream::connect(relay.address()).unwrap();
@@ -54,26 +54,26 @@ fn there_and_back(model: Model, bytes: usize) -> Duration {
 /// than the rate or the window allow, and ends are passed on. All bounds are lower bounds: a slow
 /// machine cannot break them.
 #[test]
-fn real_sockets_feel_the_model() {
+fn real_sockets_keep_the_models_limits() {
     let delay = Duration::from_millis(5);
     let none = Model::default();
-    there_and_back(none, 3 << 20);
+    round_trip_time(none, 3 << 20);
     let far = Model { delay: 20 * delay, ..none };
-    let took = there_and_back(far, 1);
+    let took = round_trip_time(far, 1);
     assert!(took >= 2 * far.delay, "{took:?}");
     let slow = Model { rate_bytes_per_second: Some(10_000_000), ..none };
-    let took = there_and_back(slow, 1 << 20);
+    let took = round_trip_time(slow, 1 << 20);
     assert!(took >= Duration::from_millis(104), "10 MB/s carried 1 MiB in {took:?}");
     // 1 MiB is 16 windows; all but the first wait for a credit, 10 ms each.
     let narrow = Model { delay, window_bytes: Some(64 << 10), ..none };
-    let took = there_and_back(narrow, 1 << 20);
+    let took = round_trip_time(narrow, 1 << 20);
     assert!(took >= 15 * 2 * delay, "{took:?}");
 }
 
 /// Goal: a sender whose receiver takes nothing is stopped after a window and the buffers of the
 /// sockets.
 #[test]
-fn a_sender_feels_the_window() {
+fn a_full_window_stops_the_sender() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let window_bytes = Some(64 << 10);
     let model = Model { window_bytes, ..Model::default() };
@@ -91,7 +91,7 @@ fn a_sender_feels_the_window() {
 
 /// Goal: without a listener a connection is closed, and a dropped relay closes all connections.
 #[test]
-fn nothing_is_left() {
+fn closed_relays_close_their_connections() {
     // Bound, so that no other process gets the port, but not listening.
     let nobody = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     nobody.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
@@ -99,9 +99,10 @@ fn nothing_is_left() {
     let relay = Relay::start(Model::default(), address).unwrap();
     let mut socket = TcpStream::connect(relay.address()).unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let told = socket.read(&mut [0]);
+    let result = socket.read(&mut [0]);
     assert!(
-        matches!(&told, Ok(0)) || told.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+        matches!(&result, Ok(0))
+            || result.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
     );
     let (address, echo) = echo();
     let relay = Relay::start(Model::default(), address).unwrap();

@@ -12,7 +12,7 @@ const STYLE: &str = include_str!("../../assets/report.css");
 /// Prevents the browser from loading anything, whatever the page contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 /// Placed first, so that it receives the errors of all scripts; a test reads the result.
-const WATCH: &str =
+const ERROR_RECORDER: &str =
     "addEventListener('error',e=>{document.documentElement.dataset.error=e.message})";
 
 /// Returns the page. All texts of the report are escaped: none is interpreted as HTML.
@@ -25,7 +25,7 @@ pub fn page(report: &Report) -> String {
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<!-- uPlot:\n{UPLOT_LICENSE}\n-->\n\
-         <style>{UPLOT_STYLE}</style>\n<style>{STYLE}</style>\n<script>{WATCH}</script>\n\
+         <style>{UPLOT_STYLE}</style>\n<style>{STYLE}</style>\n<script>{ERROR_RECORDER}</script>\n\
          </head>\n<body>\n<header>\n<h1>{title}</h1>\n{prose}{facts}</header>\n<main>\n{main}\
          </main>\n<noscript><p class=\"warning\">Plots want JavaScript; the tables have all \
          figures.</p></noscript>\n<script type=\"application/json\" id=\"plots\">{data}</script>\n\
@@ -33,12 +33,12 @@ pub fn page(report: &Report) -> String {
         prose = paragraphs(&report.prose),
         facts = facts(&report.facts),
         main = main(&report.sections),
-        data = harmless(&data),
+        data = script_safe_json(&data),
     )
 }
 
 /// Encodes JSON for a script element: no text in it can end the element or begin a comment.
-fn harmless(data: &Value) -> String {
+fn script_safe_json(data: &Value) -> String {
     data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
@@ -97,9 +97,10 @@ fn figures(plot: &Plot) -> Table {
     let mut table = Table::new(std::iter::once(x).chain(lines));
     table.title = format!("{}{}", plot.y.label, plot.y.unit.suffix());
     let shown = |figure: f64| TableCell::new(crate::report::plot::digits(figure), figure);
-    for place in plot.places() {
-        let at = plot.series.iter().map(|line| line.at(place).map_or_else(TableCell::none, shown));
-        table.row(std::iter::once(shown(plot.x.unit.shown(place))).chain(at));
+    for x_value in plot.x_values() {
+        let at =
+            plot.series.iter().map(|line| line.at(x_value).map_or_else(TableCell::none, shown));
+        table.row(std::iter::once(shown(plot.x.unit.shown(x_value))).chain(at));
     }
     table
 }

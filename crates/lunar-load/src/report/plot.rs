@@ -79,27 +79,27 @@ impl Plot {
     }
 
     /// Returns all values of x, in order.
-    pub(crate) fn places(&self) -> Vec<f64> {
-        let mut places: Vec<f64> =
+    pub(crate) fn x_values(&self) -> Vec<f64> {
+        let mut x_values: Vec<f64> =
             self.series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
-        places.sort_by(f64::total_cmp);
-        places.dedup();
-        places
+        x_values.sort_by(f64::total_cmp);
+        x_values.dedup();
+        x_values
     }
 
     /// Returns these values and each series' y there (null: none), in the form of the drawing
     /// script.
     pub(crate) fn json(&self) -> Value {
-        let places = self.places();
+        let x_values = self.x_values();
         let lines = self.series.iter().map(|series| {
-            let figures: Vec<Option<f64>> = places.iter().map(|x| series.at(*x)).collect();
+            let figures: Vec<Option<f64>> = x_values.iter().map(|x| series.at(*x)).collect();
             json!({ "label": series.label, "y": figures })
         });
         json!({
             "title": self.title,
             "x": self.x.json(),
             "y": self.y.json(),
-            "at": places,
+            "at": x_values,
             "series": lines.collect::<Vec<_>>(),
         })
     }

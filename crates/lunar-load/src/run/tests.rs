@@ -1,37 +1,38 @@
 use super::*;
-use crate::{AccessPattern, DEPTH_MAX, UNDER_WAY_BYTES_MAX};
+use crate::{AccessPattern, DEPTH_MAX, IN_FLIGHT_BYTES_MAX};
 use lunar_block::{BoxFuture, Geometry, MemoryDevice};
 use std::sync::Mutex;
 
-/// A disk whose requests take a fixed time, except a longer one. Uses the test's clock.
+/// A disk whose requests take `request_time`; request number `stall_at` takes `stall` longer. Uses
+/// the test's clock.
 #[derive(Debug)]
 struct Slow {
     memory: Arc<MemoryDevice>,
-    takes: Duration,
+    request_time: Duration,
     stall_at: u64,
     stall: Duration,
-    asked: Mutex<Vec<(bool, BlockRange)>>,
+    sent: Mutex<Vec<(bool, BlockRange)>>,
 }
 
 impl Slow {
-    fn new(takes: Duration) -> Self {
+    fn new(request_time: Duration) -> Self {
         Self {
             memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap().into(),
-            takes,
+            request_time,
             stall_at: u64::MAX,
             stall: Duration::ZERO,
-            asked: Mutex::default(),
+            sent: Mutex::default(),
         }
     }
 
     async fn wait(&self, write: bool, range: BlockRange) {
         let number = {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push((write, range));
-            asked.len() as u64 - 1
+            let mut sent = self.sent.lock().unwrap();
+            sent.push((write, range));
+            sent.len() as u64 - 1
         };
         let stall = if number == self.stall_at { self.stall } else { Duration::ZERO };
-        tokio::time::sleep(self.takes + stall).await;
+        tokio::time::sleep(self.request_time + stall).await;
     }
 }
 
@@ -107,15 +108,15 @@ fn a_closed_loop_keeps_its_depth() {
     assert!((395.0..405.0).contains(&outcome.requests_per_second()));
     let median = outcome.latency.percentile(50.0).as_secs_f64();
     assert!((0.0099..0.0113).contains(&median), "{median}");
-    let asked = device.asked.lock().unwrap();
-    assert!((436..=444).contains(&asked.len()), "{}, the warm-up's among them", asked.len());
-    assert!(asked.iter().all(|(write, range)| !write && range.count == 8));
+    let sent = device.sent.lock().unwrap();
+    assert!((436..=444).contains(&sent.len()), "{}, the warm-up's among them", sent.len());
+    assert!(sent.iter().all(|(write, range)| !write && range.count == 8));
 }
 
 /// Goal: at a fixed rate a stall delays all requests that were due meanwhile, not only one
 /// (coordinated omission); in a closed loop it delays only requests in flight.
 #[test]
-fn a_stall_is_seen_by_all_who_come() {
+fn a_stall_delays_all_requests_that_are_due() {
     let stalled = || Slow {
         stall_at: 30,
         stall: Duration::from_millis(500),
@@ -168,18 +169,18 @@ fn sequential_writes_stay_in_their_range() {
     };
     let (outcome, device) = outcome(Slow::new(Duration::from_millis(50)), work);
     assert!(outcome.requests >= 19);
-    let asked = device.asked.lock().unwrap();
-    for (number, (write, range)) in asked.iter().enumerate() {
+    let sent = device.sent.lock().unwrap();
+    for (number, (write, range)) in sent.iter().enumerate() {
         assert_eq!((*write, *range), (true, BlockRange::new(number as u64 % 8 * 2, 2)));
     }
-    let noise = noise(4096, 1);
+    let noise = random_bytes(4096, 1);
     let zeroes = noise.iter().filter(|byte| **byte == 0).count();
     assert!(noise.len() == 4096 && zeroes < 64, "{zeroes} zeroes");
 }
 
 /// Goal: an impossible load is refused before any request is sent.
 #[test]
-fn nonsense_is_refused() {
+fn impossible_loads_are_refused() {
     let shape = MemoryDevice::new(1 << 20, 4096, 4096).unwrap().geometry();
     for wrong in [
         Workload { io_bytes: 0, ..work() },
@@ -193,15 +194,15 @@ fn nonsense_is_refused() {
         Workload { pace: Pace::PerSecond(0.0), ..work() },
         Workload { pace: Pace::PerSecond(f64::NAN), ..work() },
     ] {
-        assert!(wrong.places(&shape).is_err(), "{wrong:?}");
+        assert!(wrong.offset_count(&shape).is_err(), "{wrong:?}");
     }
-    assert_eq!(work().places(&shape), Ok(256));
+    assert_eq!(work().offset_count(&shape), Ok(256));
     // Buffers for all requests in flight would not fit into memory.
     let large = MemoryDevice::new(1 << 30, 4096, 4096).unwrap().geometry();
     let fits = Workload { io_bytes: 16 << 20, depth: 64, ..work() };
-    assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, UNDER_WAY_BYTES_MAX);
-    assert_eq!(fits.places(&large), Ok(64));
-    let wrong = Workload { depth: 65, ..fits }.places(&large).unwrap_err();
+    assert_eq!(u64::from(fits.io_bytes) * fits.depth as u64, IN_FLIGHT_BYTES_MAX);
+    assert_eq!(fits.offset_count(&large), Ok(64));
+    let wrong = Workload { depth: 65, ..fits }.offset_count(&large).unwrap_err();
     assert!(wrong.0.contains("choose a smaller depth"), "{wrong}");
-    assert_eq!(Workload { range_bytes: Some(10_000), ..work() }.places(&shape), Ok(2));
+    assert_eq!(Workload { range_bytes: Some(10_000), ..work() }.offset_count(&shape), Ok(2));
 }

@@ -62,7 +62,7 @@ impl ConnectionHandler for Echo {
     fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {
         self.ended = true;
     }
-    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         let end = self.data.len().min(self.filled + self.room_bytes_max);
         &mut self.data[self.filled..end]
     }
@@ -168,7 +168,7 @@ fn with_echo(mut echo: Echo, client: impl FnOnce(std::net::TcpStream) + Send + '
 /// Goal: data of every size is returned whole, however the bytes are cut and however small the room
 /// is; and no payload byte is copied twice.
 #[test]
-fn segments_of_every_size_come_back() {
+fn segments_of_every_size_round_trip() {
     let _alone = ONE_AT_A_TIME.lock();
     let sizes = [0, 1, 3, 4, 47, 48, 4095, 4096, 65_536, 262_143, 262_144, 1_000_000];
     for (room_bytes_max, pauses) in [(usize::MAX >> 1, false), (1000, false), (70_000, true)] {
@@ -242,7 +242,7 @@ fn copies_are_as_on_the_wire() {
 
 /// Goal: data without room is discarded, and the PDU behind it is found.
 #[test]
-fn discarded_segments_do_not_disturb_what_follows() {
+fn discarded_segments_do_not_disturb_later_pdus() {
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: 0, ..Echo::default() };
     with_echo(echo, |mut tcp| {
@@ -292,7 +292,7 @@ fn a_peer_that_does_not_read_is_not_read_further() {
     });
 }
 
-/// Goal: a connection that never waits is checked for its memory as well. Named by: 1,000 sessions
+/// Goal: a connection that never waits is checked for its memory as well. Fault: 1,000 sessions
 /// with floods of requests held 528 MiB with their sockets, of which 16 were counted.
 #[test]
 fn a_busy_connection_is_asked_for_what_it_holds() {
@@ -304,10 +304,10 @@ fn a_busy_connection_is_asked_for_what_it_holds() {
 }
 
 /// Goal: data that a peer has not taken from a connection that is over is dropped by the kernel too
-/// when memory is short. Named by: 175 sessions that logged out behind a long read left 512 MiB in
+/// when memory is short. Fault: 175 sessions that logged out behind a long read left 512 MiB in
 /// sockets, uncounted, for a minute.
 #[test]
-fn what_is_left_in_the_socket_of_a_closed_connection_is_given_up() {
+fn unacknowledged_data_of_a_closed_connection_is_dropped() {
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, gives_up: true, ..Echo::default() };
     with_echo(echo, |mut tcp| {
@@ -354,7 +354,7 @@ impl ConnectionHandler for Answering {
         self.log.borrow_mut().push(self.who);
     }
     fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
-    fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         &mut []
     }
     fn payload_filled(&mut self, _bytes: usize) {}
@@ -409,9 +409,9 @@ fn a_turn_is_bounded() {
             tcp.set_nonblocking(true).unwrap();
             let tcp = TcpStream::from_std(tcp).unwrap();
             let answer = Bytes::from(vec![0; if who == LARGE { LARGE_BYTES } else { 0 }]);
-            let mut role = Answering { who, answer, log: Rc::clone(&log), ended: false };
+            let mut handler = Answering { who, answer, log: Rc::clone(&log), ended: false };
             running.push(tokio::task::spawn_local(async move {
-                drive(tcp, &mut role, Clock::start()).await;
+                drive(tcp, &mut handler, Clock::start()).await;
             }));
         }
         for running in running {
@@ -436,11 +436,11 @@ fn a_turn_is_bounded() {
 }
 
 /// Goal: a handler's limit of bytes waiting to be sent holds, and the rest arrives once the peer
-/// reads. Named by: discovery sessions that read nothing had 4 MiB wait for each.
+/// reads. Fault: discovery sessions that read nothing had 4 MiB wait for each.
 /// Method: a peer sends a thousand requests before it reads; the handler notes how many bytes wait
 /// at each request.
 #[test]
-fn a_role_bounds_what_waits() {
+fn the_handler_limits_buffered_data() {
     const REQUESTS: usize = 1000;
     const ANSWER_BYTES: usize = 1 << 10;
     struct Bounded {
@@ -453,7 +453,7 @@ fn a_role_bounds_what_waits() {
             self.answering.header(now, header, out);
         }
         fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
-        fn payload_room(&mut self, _missing: usize) -> &mut [u8] {
+        fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
             &mut []
         }
         fn payload_filled(&mut self, _bytes: usize) {}
@@ -497,20 +497,20 @@ fn a_role_bounds_what_waits() {
         log: Rc::default(),
         ended: false,
     };
-    let mut role = Bounded { answering, waiting_bytes_max: 0 };
+    let mut handler = Bounded { answering, waiting_bytes_max: 0 };
     runtime.block_on(async {
         accepted.set_nonblocking(true).unwrap();
-        drive(TcpStream::from_std(accepted).unwrap(), &mut role, Clock::start()).await;
+        drive(TcpStream::from_std(accepted).unwrap(), &mut handler, Clock::start()).await;
     });
     client.join().unwrap();
-    assert_eq!(role.answering.log.borrow().len(), REQUESTS);
-    assert!(role.waiting_bytes_max < ANSWER_BYTES, "{} wait", role.waiting_bytes_max);
+    assert_eq!(handler.answering.log.borrow().len(), REQUESTS);
+    assert!(handler.waiting_bytes_max < ANSWER_BYTES, "{} wait", handler.waiting_bytes_max);
 }
 
-/// Goal: bytes given to a socket count before the socket is queried. Named by: 3,000 sessions that
+/// Goal: bytes given to a socket count before the socket is queried. Fault: 3,000 sessions that
 /// read 900 KiB at once had 714 MiB in their sockets for half a second, uncounted.
 #[test]
-fn what_the_socket_was_given_is_counted_at_once() {
+fn bytes_given_to_the_socket_count_at_once() {
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { room_bytes_max: usize::MAX >> 1, ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| {
@@ -528,10 +528,10 @@ fn what_the_socket_was_given_is_counted_at_once() {
 }
 
 /// Goal: a connection that is over does not keep its core busy with data that the peer still sends,
-/// nor wait for the end of it. Named by: four connections that logged out and sent zeroes as fast
+/// nor wait for the end of it. Fault: four connections that logged out and sent zeroes as fast
 /// as they could; another host's request took 7.6 s.
 #[test]
-fn a_peer_that_sends_on_is_not_heard_out() {
+fn a_closing_connection_discards_a_limited_amount() {
     const ENOUGH: usize = 256 << 20;
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { busy_turns: Some(1), ..Echo::default() };
@@ -562,7 +562,7 @@ impl Working {
 impl ConnectionHandler for Working {
     fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
     fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
-    fn payload_room(&mut self, _: usize) -> &mut [u8] {
+    fn payload_buffer(&mut self, _: usize) -> &mut [u8] {
         &mut []
     }
     fn payload_filled(&mut self, _: usize) {}
@@ -623,14 +623,14 @@ fn turns_of(
             tcp.set_nonblocking(true).unwrap();
             let tcp = TcpStream::from_std(tcp).unwrap();
             let log = Rc::clone(&log);
-            let mut role = Working {
+            let mut handler = Working {
                 owner,
                 log,
                 out_of_turn: of_first.take(),
                 moved_uncounted: moved_uncounted.cloned(),
             };
             running.push(tokio::task::spawn_local(async move {
-                drive(tcp, &mut role, Clock::start()).await;
+                drive(tcp, &mut handler, Clock::start()).await;
                 drop(peer);
             }));
         }
@@ -642,21 +642,21 @@ fn turns_of(
     (log.take(), out_of_turn.get())
 }
 
-/// Goal: the work of commands between receiving and sending counts in their owner's round. Named
-/// by: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
+/// Goal: the work of commands between receiving and sending counts in their owner's round.
+/// Fault: twelve EXTENDED COPY commands left another host 8 % of its requests, 64 sessions of WRITE
 /// SAME 0.7 %.
 #[test]
-fn what_commands_do_counts_for_their_owner() {
+fn work_of_commands_counts_for_their_owner() {
     let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
     let of_one = turns.iter().filter(|owner| **owner == OwnerId(8)).count();
     assert!((800..=1200).contains(&of_one), "{of_one} of {}", Working::TURNS);
 }
 
 /// Goal: work that others wait for continues in each round, although 20 connections have their
-/// owner's turns. Named by: COMPARE AND WRITE of other hosts held blocks while their connections
+/// owner's turns. Fault: COMPARE AND WRITE of other hosts held blocks while their connections
 /// waited for turns, one host after the other; a write of these blocks took 2.6 s.
 #[test]
-fn what_others_wait_for_needs_no_turn() {
+fn work_for_others_runs_out_of_turn() {
     let (turns, out_of_turn) =
         turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
     let of_its_owner = turns.iter().filter(|owner| **owner == OwnerId(7)).count();
@@ -666,7 +666,7 @@ fn what_others_wait_for_needs_no_turn() {
 /// Fault: data that a command moved out of turn, and that did not end it, was counted for the
 /// connection that had the next turn.
 #[test]
-fn what_moves_out_of_turn_counts_for_its_owner() {
+fn bytes_moved_out_of_turn_count_for_their_owner() {
     let uncounted = Rc::default();
     let owners = std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]);
     let (_, out_of_turn) = turns_of(owners, Some(&uncounted));

@@ -140,7 +140,7 @@ mod tests {
 
     /// Goal: the longest possible sense data stays within the constant's limit.
     #[test]
-    fn never_longer_than_named() {
+    fn sense_is_never_longer_than_its_limit() {
         let field = FieldPointer { in_cdb: false, byte: 1, bit: None };
         let mut reported = Reported::check(Party::Source, &Sense::LBA_OUT_OF_RANGE);
         reported.sense_bytes = PLAIN_SENSE_BYTES_MAX as u8;

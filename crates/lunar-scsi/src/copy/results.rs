@@ -99,7 +99,7 @@ enum State {
     Ended {
         failed: bool,
         /// True once COPY STATUS has reported it.
-        told: bool,
+        is_reported: bool,
         /// Sense for FAILED SEGMENT DETAILS, until reported.
         sense: Option<SenseBytes>,
     },
@@ -148,11 +148,11 @@ impl CopyResults {
         self.make_room(at);
         let Some(copy) = self.copies.iter_mut().find(|copy| copy.id == id) else { return };
         copy.state = match end {
-            CopyEnd::Completed => State::Ended { failed: false, told: false, sense: None },
+            CopyEnd::Completed => State::Ended { failed: false, is_reported: false, sense: None },
             CopyEnd::Failed(sense) => {
-                State::Ended { failed: true, told: false, sense: Some(sense) }
+                State::Ended { failed: true, is_reported: false, sense: Some(sense) }
             }
-            CopyEnd::Aborted => State::Ended { failed: true, told: false, sense: None },
+            CopyEnd::Aborted => State::Ended { failed: true, is_reported: false, sense: None },
         };
     }
 
@@ -207,9 +207,9 @@ impl CopyResults {
         let copy = &mut self.copies[at];
         let (status, is_done) = match &mut copy.state {
             State::Running => (IN_PROGRESS, false),
-            State::Ended { told: true, .. } => return None,
-            State::Ended { failed, told, sense } => {
-                *told = true;
+            State::Ended { is_reported: true, .. } => return None,
+            State::Ended { failed, is_reported, sense } => {
+                *is_reported = true;
                 let status = if *failed { COMPLETED_WITH_ERRORS } else { COMPLETED };
                 (status, sense.is_none())
             }
@@ -226,11 +226,11 @@ impl CopyResults {
     /// FAILED SEGMENT DETAILS, reported once. AVAILABLE DATA is 0 for a copy without details.
     pub(crate) fn failure(&mut self, nexus: NexusId, list_identifier: u8) -> Option<Vec<u8>> {
         let at = self.find(nexus, list_identifier)?;
-        let State::Ended { told, sense, .. } = &mut self.copies[at].state else {
+        let State::Ended { is_reported, sense, .. } = &mut self.copies[at].state else {
             return Some(alloc::vec![0; 4]);
         };
         let Some(sense) = sense.take() else { return Some(alloc::vec![0; 4]) };
-        let is_done = *told;
+        let is_done = *is_reported;
         let details = FailedSegment {
             available_bytes: (FailedSegment::LEN - 4 + sense.len()) as u32,
             status: Status::CHECK_CONDITION.0,

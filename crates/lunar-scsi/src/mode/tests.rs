@@ -45,7 +45,7 @@ fn all_pages_6_bytes() {
 /// Goal: each I_T nexus has its own task set, which current and default values report; an initiator
 /// cannot change that. SPC-4 §7.5.8, decision 087.
 #[test]
-fn a_task_set_for_each_nexus() {
+fn mode_pages_report_one_task_set_per_nexus() {
     let tst = |page_control| sense(SenseRequest { page: 0x0a, page_control, ..SIX })[14] >> 5;
     assert_eq!([0, DEFAULT, CHANGEABLE].map(tst), [0b001, 0b001, 0b000]);
 }
@@ -76,7 +76,7 @@ fn large_units() {
 }
 
 #[test]
-fn cache_and_protection_are_the_real_ones() {
+fn mode_data_report_cache_and_write_protection() {
     let options = UnitOptions { write_back: true, read_only: true, ..options() };
     let data = ModePages::default().sense(&options, SenseRequest { page: 8, ..SIX }).unwrap();
     assert_eq!(data[2], 0x90, "WP and DPOFUA");
@@ -144,7 +144,7 @@ fn descriptor_sense_and_write_protect() {
 
 /// Goal: MODE SELECT accepts the output of MODE SENSE. Method: all forms, all pages, sent back.
 #[test]
-fn what_was_sensed_can_be_selected() {
+fn sensed_mode_pages_can_be_selected() {
     for (ten, long_lba, no_block_descriptor) in
         [(false, false, false), (false, false, true), (true, true, false), (true, false, true)]
     {
@@ -156,7 +156,7 @@ fn what_was_sensed_can_be_selected() {
 }
 
 #[test]
-fn what_cannot_change_is_refused_at_its_bit() {
+fn unchangeable_bits_are_refused_with_a_field_pointer() {
     let mut mode = ModePages::default();
     let tst = (6, 0x02, 6, 5);
     let gltsd = (6, 0x20, 6, 1);
@@ -176,7 +176,7 @@ fn what_cannot_change_is_refused_at_its_bit() {
 /// Goal: a list is applied completely or not at all: a valid page before an invalid one has no
 /// effect.
 #[test]
-fn a_bad_page_spoils_the_list() {
+fn an_invalid_page_refuses_the_whole_list() {
     let mut mode = ModePages::default();
     let mut list = control_list(0x26, 8);
     list.extend_from_slice(&[0x1c, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -200,7 +200,7 @@ fn a_bad_page_spoils_the_list() {
 
 /// Goal: a truncated list is refused. Method: every prefix of a valid one.
 #[test]
-fn cut_lists() {
+fn truncated_lists_are_refused() {
     let whole = {
         let mut list = vec![0, 0, 0, 8, 0, 0x20, 0, 0, 0, 0, 2, 0];
         list.extend_from_slice(&control_list(0x26, 0)[4..]);
@@ -218,7 +218,7 @@ fn cut_lists() {
 }
 
 #[test]
-fn block_descriptors_say_what_is_so() {
+fn block_descriptors_cannot_change_the_size() {
     let mut mode = ModePages::default();
     let mut six = |descriptor: [u8; 8]| {
         let mut list = vec![0, 0, 0, 8];
@@ -242,7 +242,7 @@ fn block_descriptors_say_what_is_so() {
 }
 
 #[test]
-fn what_the_cdb_must_say() {
+fn mode_select_requires_pf_and_refuses_sp() {
     let mut mode = ModePages::default();
     let save = SelectRequest { save: true, ..SELECT_6 };
     let refused = mode.select(&options(), save, &control_list(0x26, 0));
@@ -275,7 +275,7 @@ proptest! {
 
     /// Goal: any MODE SENSE is answered or refused, and the answer contains its own length.
     #[test]
-    fn any_request_is_answered(
+    fn any_mode_sense_reports_its_own_length(
         ten in any::<bool>(), no_block_descriptor in any::<bool>(), long_lba in any::<bool>(),
         page_control in any::<u8>(), page in any::<u8>(), subpage in any::<u8>(),
     ) {

@@ -1,6 +1,6 @@
 //! WRITE ATOMIC.
 
-use super::read_write::within;
+use super::read_write::checked_range;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::WriteAtomic;
@@ -23,7 +23,7 @@ pub(crate) fn write_atomic(unit: &mut BlockUnit, request: &Request<'_>) -> Resul
     if raw.boundary != 0 {
         return Err(Sense::invalid_field_in_cdb(10, None).into());
     }
-    let range = within(unit, raw.lba, raw.count.into())?;
+    let range = checked_range(unit, raw.lba, raw.count.into())?;
     let unit_blocks = u64::from(atomic.unit_blocks.max(1));
     if range.count > u64::from(atomic.blocks_max) || !range.count.is_multiple_of(unit_blocks) {
         return Err(Sense::invalid_field_in_cdb(12, None).into());

@@ -1,10 +1,10 @@
-//! READ BUFFER and WRITE BUFFER: an initiator can write data here and read it back, to test its
-//! path to the unit. Firmware cannot be loaded.
+//! READ BUFFER and WRITE BUFFER: an initiator writes data to a buffer of the unit and reads it
+//! back, to test its path to the unit. Firmware cannot be loaded.
 //!
 //! Each nexus has its own two buffers. Data of other nexuses, or other contents of memory, are
 //! never visible through them.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReadBuffer, WriteBuffer};
@@ -21,8 +21,8 @@ pub const BUFFER_BYTES_MAX: usize = 4096;
 pub const NEXUS_BUFFER_BYTES_MAX: usize = 2 * BUFFER_BYTES_MAX;
 const _: () = assert!(BUFFER_BYTES_MAX < 1 << 13);
 
-/// Maximum numbers of nexuses of one unit whose buffers hold data: for one more, the nexus that
-/// logged in first loses its data, as with a reset of the unit.
+/// Maximum numbers of nexuses of one unit whose buffers hold data. When a further nexus writes, the
+/// nexus that logged in first loses its data, as with a reset of the unit.
 const SHARES: Shares = Shares { of_all: 16, of_initiator: 4, of_origin: 8 };
 
 lunar_wire::wire_enum! {
@@ -37,7 +37,7 @@ const MODE_SPECIFIC: u8 = 0xe0;
 /// ID of the only data buffer.
 const DATA_BUFFER_ID: u8 = 0;
 
-/// The data written by one nexus; needs no memory before.
+/// The data written by one nexus; allocated with the first write.
 #[derive(Debug, Default)]
 pub(crate) struct NexusBuffers {
     /// Written data; zeroes follow up to the capacity.
@@ -47,8 +47,8 @@ pub(crate) struct NexusBuffers {
 }
 
 impl BlockUnit {
-    /// Returns the buffers for a nexus to write. Empties those of another nexus if these are empty
-    /// and too many are not.
+    /// Returns the buffers of a nexus for writing. If the nexus has none yet and the limit is
+    /// reached, removes the buffers of another nexus.
     ///
     /// # Errors
     /// Internal error: the nexus was never attached.
@@ -74,15 +74,15 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
     let written = unit.nexuses.buffers_of(request.nexus);
     let reply = match BufferMode(raw.mode & MODE) {
         BufferMode::DATA => {
-            let from = data_place(raw.buffer_id, raw.offset, 0)?;
+            let from = data_offset(raw.buffer_id, raw.offset, 0)?;
             let mut data = written.map(|buffers| buffers.data.clone()).unwrap_or_default();
             data.resize(BUFFER_BYTES_MAX, 0);
             data.split_off(from)
         }
         // A missing buffer has a descriptor of zeroes. OFFSET BOUNDARY 0: any byte.
         BufferMode::DESCRIPTOR => {
-            let there = raw.buffer_id == DATA_BUFFER_ID;
-            let [.., high, low] = (if there { BUFFER_BYTES_MAX } else { 0 }).to_be_bytes();
+            let exists = raw.buffer_id == DATA_BUFFER_ID;
+            let [.., high, low] = (if exists { BUFFER_BYTES_MAX } else { 0 }).to_be_bytes();
             alloc::vec![0, 0, high, low]
         }
         // BUFFER ID and BUFFER OFFSET are ignored in both echo modes.
@@ -98,7 +98,7 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
         }
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
     };
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.value())))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes.value())))
 }
 
 /// WRITE BUFFER. SPC-4 §6.49. A length of 0 changes nothing.
@@ -108,7 +108,7 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     let bytes = raw.parameter_bytes.value();
     match BufferMode(raw.mode & MODE) {
         BufferMode::DATA => {
-            data_place(raw.buffer_id, raw.offset, bytes)?;
+            data_offset(raw.buffer_id, raw.offset, bytes)?;
         }
         BufferMode::ECHO => check_end(0, bytes)?,
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
@@ -116,7 +116,7 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// WRITE BUFFER with its data.
@@ -129,21 +129,21 @@ pub(crate) fn write_list(
     let buffers = unit.buffers_to_write(request.nexus)?;
     if BufferMode(raw.mode & MODE) == BufferMode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;
-        let fits = list.len().min(BUFFER_BYTES_MAX);
-        buffers.echo = Some(list[..fits].to_vec());
+        let bytes = list.len().min(BUFFER_BYTES_MAX);
+        buffers.echo = Some(list[..bytes].to_vec());
     } else {
-        let from = data_place(raw.buffer_id, raw.offset, raw.parameter_bytes.value())?;
-        let fits = list.len().min(BUFFER_BYTES_MAX - from);
-        let end = from + fits;
+        let from = data_offset(raw.buffer_id, raw.offset, raw.parameter_bytes.value())?;
+        let bytes = list.len().min(BUFFER_BYTES_MAX - from);
+        let end = from + bytes;
         if buffers.data.len() < end {
             buffers.data.resize(end, 0);
         }
-        buffers.data[from..end].copy_from_slice(&list[..fits]);
+        buffers.data[from..end].copy_from_slice(&list[..bytes]);
     }
     Ok(Plan::Reply(Vec::new()))
 }
 
-/// Checks that the mode-specific bits are 0: none of the modes here uses them.
+/// Checks that the mode-specific bits are 0: none of the supported modes uses them.
 fn check_mode_specific(mode: u8) -> Result<(), Sense> {
     if mode & MODE_SPECIFIC != 0 {
         return Err(Sense::invalid_field_in_cdb(1, Some(7)));
@@ -151,8 +151,8 @@ fn check_mode_specific(mode: u8) -> Result<(), Sense> {
     Ok(())
 }
 
-/// Checks offset and length; returns the offset in the data buffer.
-fn data_place(buffer_id: u8, offset: lunar_wire::U24, bytes: u32) -> Result<usize, Sense> {
+/// Checks buffer ID, offset and length; returns the offset in the data buffer.
+fn data_offset(buffer_id: u8, offset: lunar_wire::U24, bytes: u32) -> Result<usize, Sense> {
     if buffer_id != DATA_BUFFER_ID {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }

@@ -1,6 +1,6 @@
 //! SYNCHRONIZE CACHE, PRE-FETCH.
 
-use super::read_write::within;
+use super::read_write::checked_range;
 use super::{LbaRange, Plan, Refusal};
 use crate::cdb::sbc::Blocks;
 use crate::commands::Request;
@@ -12,19 +12,19 @@ use crate::unit::BlockUnit;
 pub(crate) fn synchronize(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const IMMED: u8 = 0x02;
     let blocks = Blocks::decode(request.cdb);
-    to_the_end(unit, blocks)?;
+    range_to_end(unit, blocks)?;
     Ok(Plan::Flush { immediate: blocks.flags & IMMED != 0 })
 }
 
 /// PRE-FETCH (10, 16). SBC-3 §5.8, §5.9.
 pub(crate) fn prefetch(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let range = to_the_end(unit, Blocks::decode(request.cdb))?;
+    let range = range_to_end(unit, Blocks::decode(request.cdb))?;
     Ok(Plan::Prefetch { range })
 }
 
-/// The range of a command in which a count of 0 means all blocks from the first on.
-fn to_the_end(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
-    let mut range = within(unit, blocks.lba, blocks.count)?;
+/// Returns the range of a command whose count of 0 means all blocks from its LBA on.
+fn range_to_end(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
+    let mut range = checked_range(unit, blocks.lba, blocks.count)?;
     if range.count == 0 {
         range.count = unit.options().block_count - range.lba;
     }

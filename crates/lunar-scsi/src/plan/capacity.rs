@@ -1,6 +1,6 @@
 //! READ CAPACITY.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{Capacity16, ReadCapacity10, ServiceActionIn16};
@@ -35,7 +35,7 @@ pub(crate) fn read_16(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
         exponents: ratio.ilog2() as u8 & 0x0f,
         provisioning,
     };
-    Ok(Plan::Reply(cut(reply.encode().to_vec(), raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply.encode().to_vec(), raw.allocation_bytes)))
 }
 
 fn last_lba(unit: &BlockUnit) -> u64 {

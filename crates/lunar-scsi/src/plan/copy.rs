@@ -1,6 +1,6 @@
 //! EXTENDED COPY (LID1), RECEIVE COPY RESULTS.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ExtendedCopy, ReceiveCopyResults};
@@ -18,7 +18,7 @@ pub(crate) fn extended_copy(_: &mut BlockUnit, request: &Request<'_>) -> Result<
         bytes if bytes > PARAMETER_LIST_BYTES_MAX => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
         bytes => Ok(Plan::Parameters {
             bytes,
-            parked: AwaitingParameterList { cdb: request.cdb.to_vec() },
+            awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() },
         }),
     }
 }
@@ -56,5 +56,5 @@ fn results(request: &Request<'_>, of: impl FnOnce(u8) -> Option<Vec<u8>>) -> Res
     let raw = ReceiveCopyResults::decode(&first(request.cdb));
     // "If the list identifier … is not known": SPC-3 §6.17.2, §6.17.5.
     let reply = of(raw.list_identifier).ok_or(Sense::invalid_field_in_cdb(2, None))?;
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }

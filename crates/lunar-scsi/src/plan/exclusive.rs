@@ -1,6 +1,6 @@
 //! Commands that read and write atomically: COMPARE AND WRITE, ORWRITE.
 
-use super::read_write::{transfer, unprotected, within};
+use super::read_write::{checked_range, transfer, unprotected};
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::CompareAndWrite;
@@ -25,7 +25,7 @@ pub(crate) fn compare_and_write(
     if raw.count == 0 || raw.count > BlockLimits::of(unit.options()).compare_and_write_blocks_max {
         return Err(Sense::invalid_field_in_cdb(13, None).into());
     }
-    let range = within(unit, raw.lba, raw.count.into())?;
+    let range = checked_range(unit, raw.lba, raw.count.into())?;
     Ok(Plan::CompareAndWrite { range, durable: unit.is_durable(raw.flags & FUA != 0) })
 }
 

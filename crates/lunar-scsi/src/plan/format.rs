@@ -27,8 +27,8 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
     check_list_format(raw.flags)?;
     let bytes =
         LongFormatHeader::LEN + InitializationPattern::LEN + unit.options().block_bytes as usize;
-    let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), parked })
+    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
+    Ok(Plan::Parameters { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), awaiting })
 }
 
 /// FORMAT UNIT with its parameter list.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use lunar_wire::Lun;
 
 /// Truncates data-in to the allocation length.
-pub(crate) fn cut(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
+pub(crate) fn truncated(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
     reply.truncate(usize::try_from(allocation_bytes).unwrap_or(usize::MAX));
     reply
 }
@@ -90,7 +90,7 @@ fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
     const DESC: u8 = 0x01;
     let raw = RequestSense::decode(&first(cdb));
     let format = if raw.flags & DESC != 0 { SenseFormat::Descriptor } else { SenseFormat::Fixed };
-    cut(sense.encode(format), raw.allocation_bytes.into())
+    truncated(sense.encode(format), raw.allocation_bytes.into())
 }
 
 /// INQUIRY. SPC-4 §6.6. On a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the unit
@@ -99,13 +99,13 @@ fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
 pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
     const EXPLICIT_TPGS: u8 = 0x20;
-    let asked = inquiry_request(request.cdb);
-    let mut reply = inquiry::reply(unit.options(), request.context, asked)?;
+    let parameters = inquiry_request(request.cdb);
+    let mut reply = inquiry::reply(unit.options(), request.context, parameters)?;
     let state = unit.port_groups().state(request.context.port.portal_group_tag);
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
     }
-    if let (false, Some(groups)) = (asked.vital, reply.get_mut(5))
+    if let (false, Some(groups)) = (parameters.vital, reply.get_mut(5))
         && !unit.rights(request.nexus).administers_unit
     {
         *groups &= !EXPLICIT_TPGS;
@@ -120,15 +120,15 @@ pub(crate) fn inquiry_without_unit(
     cdb: &[u8],
 ) -> Result<Vec<u8>, Sense> {
     const WELL_KNOWN: u8 = 0x1e;
-    let asked = inquiry_request(cdb);
-    if asked.vital || asked.page != 0 {
+    let parameters = inquiry_request(cdb);
+    if parameters.vital || parameters.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
     let mut reply = inquiry::standard_of_no_unit(context.protocol_level);
     if let (AbsentUnit::WellKnown, Some(peripheral)) = (unit, reply.first_mut()) {
         *peripheral = WELL_KNOWN;
     }
-    Ok(cut(reply, asked.allocation_bytes.into()))
+    Ok(truncated(reply, parameters.allocation_bytes.into()))
 }
 
 fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
@@ -183,5 +183,5 @@ fn luns_reply(context: &Context<'_>, cdb: &[u8]) -> Result<Vec<u8>, Sense> {
     for lun in units.iter().chain(well_known).take(wanted) {
         reply.extend_from_slice(&lun.0);
     }
-    Ok(cut(reply, raw.allocation_bytes))
+    Ok(truncated(reply, raw.allocation_bytes))
 }

@@ -1,6 +1,6 @@
 //! LOG SENSE.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::LogSense;
@@ -19,7 +19,7 @@ pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
             return Err(Sense::invalid_field_in_cdb(1, Some(bit)).into());
         }
     }
-    let asked = LogRequest {
+    let parameters = LogRequest {
         page_control: raw.page >> 6,
         page: raw.page & 0x3f,
         subpage: raw.subpage,
@@ -30,5 +30,5 @@ pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
         ports: request.context.ports,
         resources: unit.resources(),
     };
-    Ok(Plan::Reply(cut(log::page(&source, asked)?, raw.allocation_bytes.into())))
+    Ok(Plan::Reply(truncated(log::page(&source, parameters)?, raw.allocation_bytes.into())))
 }

@@ -194,7 +194,7 @@ pub enum Plan {
         /// Length of the parameter list in bytes.
         bytes: u32,
         /// The waiting command.
-        parked: AwaitingParameterList,
+        awaiting: AwaitingParameterList,
     },
     /// Copy between units that this initiator sees: resolve the designators, check each segment
     /// ([`CopyList::judge`]) and whether both units may be used ([`BlockUnit::check_copy`]), and

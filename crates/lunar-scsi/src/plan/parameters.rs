@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT (6, 10).
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, NexusId, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
@@ -32,7 +32,7 @@ fn sense(
 ) -> Result<Plan, Refusal> {
     const LLBAA: u8 = 0x10;
     const DBD: u8 = 0x08;
-    let asked = SenseRequest {
+    let page_request = SenseRequest {
         ten,
         no_block_descriptor: flags & DBD != 0,
         long_lba: ten && flags & LLBAA != 0,
@@ -40,8 +40,8 @@ fn sense(
         page: page & 0x3f,
         subpage,
     };
-    let reply = unit.modes().sense(unit.options(), asked)?;
-    Ok(Plan::Reply(cut(reply, allocation_bytes)))
+    let reply = unit.modes().sense(unit.options(), page_request)?;
+    Ok(Plan::Reply(truncated(reply, allocation_bytes)))
 }
 
 /// MODE SELECT (6). SPC-4 §6.11.
@@ -57,12 +57,12 @@ pub(crate) fn mode_select_10(_: &mut BlockUnit, request: &Request<'_>) -> Result
 }
 
 /// Plans a MODE SELECT with a list of `bytes`. An empty list changes nothing.
-fn select(request: &Request<'_>, asked: SelectRequest, bytes: u32) -> Result<Plan, Refusal> {
-    asked.check()?;
+fn select(request: &Request<'_>, parameters: SelectRequest, bytes: u32) -> Result<Plan, Refusal> {
+    parameters.check()?;
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// MODE SELECT (6) with its parameter list.
@@ -89,10 +89,10 @@ pub(crate) fn mode_select_10_list(
 fn select_list(
     unit: &mut BlockUnit,
     nexus: NexusId,
-    asked: SelectRequest,
+    parameters: SelectRequest,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    if unit.select_modes(nexus, asked, list)? {
+    if unit.select_modes(nexus, parameters, list)? {
         unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
     }
     Ok(Plan::Reply(Vec::new()))

@@ -1,6 +1,6 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
@@ -45,7 +45,7 @@ pub(crate) fn report_groups(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
     }
     let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
     reply[..4].copy_from_slice(&bytes.to_be_bytes());
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }
 
 fn descriptor(groups: &PortGroups, port: &TargetPort) -> GroupDescriptor {
@@ -76,7 +76,7 @@ pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     if !descriptors_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     }
-    Ok(Plan::Parameters { bytes, parked: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
 }
 
 /// SET TARGET PORT GROUPS with its parameter list, which is applied completely or not at all. Every

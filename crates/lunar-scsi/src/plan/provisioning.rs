@@ -1,6 +1,6 @@
 //! UNMAP, WRITE SAME, GET LBA STATUS.
 
-use super::read_write::{unprotected, within};
+use super::read_write::{checked_range, unprotected};
 use super::{AwaitingParameterList, LbaRange, Pattern, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{Blocks, LbaStatus, ServiceActionIn16, Unmap, UnmapDescriptor, UnmapHeader};
@@ -24,8 +24,8 @@ pub(crate) fn unmap(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
         0 => Ok(Plan::Unmap { ranges: Vec::new(), durable: false }),
         1..8 => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
         bytes => {
-            let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
-            Ok(Plan::Parameters { bytes: bytes.into(), parked })
+            let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
+            Ok(Plan::Parameters { bytes: bytes.into(), awaiting })
         }
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn unmap_list(
     let mut total = 0_u64;
     for (index, descriptor) in descriptors.iter().enumerate() {
         let descriptor = UnmapDescriptor::decode(descriptor);
-        let range = within(unit, descriptor.lba, descriptor.count.into())?;
+        let range = checked_range(unit, descriptor.lba, descriptor.count.into())?;
         total += range.count;
         if total > u64::from(limits.unmap_blocks_max) {
             // Offset of the excessive count; at most 256 descriptors are checked here.
@@ -107,7 +107,7 @@ fn write_same(
 /// SBC-3 §5.44.
 fn write_same_range(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
     let limits = BlockLimits::of(unit.options());
-    let mut range = within(unit, blocks.lba, blocks.count)?;
+    let mut range = checked_range(unit, blocks.lba, blocks.count)?;
     if range.count == 0 && !limits.write_same_non_zero {
         range.count = unit.options().block_count - range.lba;
         if range.count == 0 {
@@ -155,5 +155,5 @@ pub(crate) fn status_reply(extents: &[(LbaRange, bool)], allocation_bytes: u32) 
     // PARAMETER DATA LENGTH counts the bytes after it.
     let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
     reply[..4].copy_from_slice(&bytes.to_be_bytes());
-    super::inform::cut(reply, allocation_bytes)
+    super::inform::truncated(reply, allocation_bytes)
 }

@@ -33,7 +33,7 @@ pub(crate) fn unprotected(request: &Request<'_>) -> Result<Blocks, Sense> {
 /// The range of a command that transfers its blocks: inside the unit, and no longer than MAXIMUM
 /// TRANSFER LENGTH.
 pub(crate) fn transfer(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sense> {
-    let range = within(unit, blocks.lba, blocks.count)?;
+    let range = checked_range(unit, blocks.lba, blocks.count)?;
     if blocks.count > u64::from(unit.options().transfer_blocks_max) {
         return Err(Sense::invalid_field_in_cdb(blocks.count_at, None));
     }
@@ -41,7 +41,7 @@ pub(crate) fn transfer(unit: &BlockUnit, blocks: Blocks) -> Result<LbaRange, Sen
 }
 
 /// A range inside the unit; an empty one may start right at the end.
-pub(crate) fn within(unit: &BlockUnit, lba: u64, count: u64) -> Result<LbaRange, Sense> {
+pub(crate) fn checked_range(unit: &BlockUnit, lba: u64, count: u64) -> Result<LbaRange, Sense> {
     let end = unit.options().block_count;
     match lba.checked_add(count) {
         Some(after) if after <= end => Ok(LbaRange { lba, count }),

@@ -1,6 +1,6 @@
 //! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS, built from the command table.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReportSupportedOperationCodes, ReportSupportedTaskManagement};
@@ -69,7 +69,7 @@ pub(crate) fn operation_codes(
         }
         _ => return Err(Sense::invalid_field_in_cdb(2, Some(2)).into()),
     };
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }
 
 fn all(commands: &[&CommandRow], timeouts: bool) -> Vec<u8> {
@@ -159,5 +159,5 @@ pub(crate) fn task_management(
     if extended {
         reply.extend_from_slice(&[0; 12]);
     }
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }

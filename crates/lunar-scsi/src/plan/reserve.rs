@@ -1,6 +1,6 @@
 //! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{AwaitingParameterList, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
@@ -49,15 +49,15 @@ pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
     let raw = PersistentReserveIn::decode(&first(request.cdb));
     let wanted_bytes = raw.allocation_bytes.into();
     let reply = unit.reservations().report(raw.service_action & 0x1f, wanted_bytes)?;
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes.into())))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes.into())))
 }
 
 /// PERSISTENT RESERVE OUT. SPC-4 §6.16.
 pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let asked = out_request(request.cdb);
-    asked.check()?;
-    let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: asked.parameter_bytes, parked })
+    let out = out_request(request.cdb);
+    out.check()?;
+    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
+    Ok(Plan::Parameters { bytes: out.parameter_bytes, awaiting })
 }
 
 /// PERSISTENT RESERVE OUT with its parameter list.
@@ -66,7 +66,7 @@ pub(crate) fn persistent_out_list(
     request: &Request<'_>,
     list: &[u8],
 ) -> Result<Plan, Refusal> {
-    let (context, room) = (request.context, unit.registration_room);
+    let (context, room) = (request.context, unit.registrations_allowed);
     let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     let before = reservations.clone();
     let outcome = reservations.out(ports, context.ports, out_request(request.cdb), list)?;
@@ -75,8 +75,8 @@ pub(crate) fn persistent_out_list(
         return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
     }
     let save = unit.unsaved.add(before, outcome.save);
-    unit.tell(outcome.attentions, context.logins);
-    let nexuses = unit.present(&outcome.abort, context.logins);
+    unit.establish_attentions(outcome.attentions, context.logins);
+    let nexuses = unit.find_all(&outcome.abort, context.logins);
     Ok(match (nexuses.is_empty(), save) {
         (false, save) => Plan::AbortTasksOf { nexuses, save },
         (true, true) => Plan::SaveState,

@@ -21,8 +21,8 @@ pub(crate) fn overwrite(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
     if bytes <= OverwriteHeader::LEN || bytes > longest {
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
-    let parked = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: raw.parameter_bytes.into(), parked })
+    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
+    Ok(Plan::Parameters { bytes: raw.parameter_bytes.into(), awaiting })
 }
 
 /// SANITIZE OVERWRITE with its list.

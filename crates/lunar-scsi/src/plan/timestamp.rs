@@ -1,7 +1,7 @@
 //! REPORT TIMESTAMP. There is no SET TIMESTAMP: the clock belongs to the host, an initiator may
 //! read it.
 
-use super::inform::cut;
+use super::inform::truncated;
 use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::ReportTimestamp;
@@ -21,5 +21,5 @@ pub(crate) fn report(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, R
     reply.extend_from_slice(&[ORIGIN_OUTSIDE, 0]);
     reply.extend_from_slice(&timestamp);
     reply.extend_from_slice(&[0, 0]);
-    Ok(Plan::Reply(cut(reply, raw.allocation_bytes)))
+    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
 }

@@ -11,7 +11,7 @@ impl Reservations {
     /// RESERVATION CONFLICT if another nexus has reserved it, or while keys are registered; not for
     /// a nexus that already has access by a persistent reservation.
     pub fn reserve(&mut self, nexus: &ItNexus) -> Result<(), Refusal> {
-        if self.is_excepted(nexus)? {
+        if self.may_pass_without_effect(nexus)? {
             return Ok(());
         }
         match &self.reserved_by {
@@ -28,14 +28,15 @@ impl Reservations {
     /// # Errors
     /// RESERVATION CONFLICT while keys are registered, with the same exception.
     pub fn release(&mut self, nexus: &ItNexus) -> Result<(), Refusal> {
-        if !self.is_excepted(nexus)? {
+        if !self.may_pass_without_effect(nexus)? {
             self.nexus_lost(nexus);
         }
         Ok(())
     }
 
-    /// `true`: GOOD without effect, because the nexus has access by a persistent reservation.
-    fn is_excepted(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
+    /// True if the command ends with GOOD and has no effect, because the nexus has access by a
+    /// persistent reservation. RESERVATION CONFLICT if keys are registered and it has none.
+    fn may_pass_without_effect(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
         if self.registrations.is_empty() {
             return Ok(false);
         }

@@ -222,14 +222,14 @@ pub struct Reservations {
     generation: u32,
     /// True if the last registration requested that the state survives a loss of power.
     persists: bool,
-    /// True if there is a place to save the state.
+    /// True if the state can be saved.
     can_persist: bool,
     reserved_by: Option<ItNexus>,
 }
 
 impl Reservations {
-    /// Creates empty reservations. Without a place to save the state (`can_persist`) APTPL is
-    /// refused, as REPORT CAPABILITIES reports.
+    /// Creates empty reservations. Unless the state can be saved (`can_persist`), APTPL is refused,
+    /// as REPORT CAPABILITIES reports.
     pub fn new(can_persist: bool) -> Self {
         Self {
             registrations: Arc::default(),
@@ -260,9 +260,9 @@ impl Reservations {
         }
     }
 
-    /// True if the port of a registered nexus has another relative identifier now, or if its
-    /// initiator proves its name now and did not before.
-    pub(crate) fn knows_otherwise(&self, nexus: &ItNexus) -> bool {
+    /// True if the registration of `nexus` is out of date: its port has another relative identifier
+    /// now, or its initiator has proven its name since the registrations were restored.
+    pub(crate) fn needs_update(&self, nexus: &ItNexus) -> bool {
         self.find(nexus).is_some_and(|at| {
             let known = &self.registrations[at].nexus;
             known.port.relative_id != nexus.port.relative_id
@@ -270,10 +270,11 @@ impl Reservations {
         })
     }
 
-    /// Updates the relative identifier of a registered nexus that is attached (again).
-    /// Registrations of an earlier run count for their initiator once it has proven its name.
+    /// Updates the registration of a nexus that is attached (again): its relative identifier, and,
+    /// for a registration of an earlier run, the initiator for which it counts, once that has
+    /// proven its name.
     pub fn nexus_attached(&mut self, nexus: &ItNexus) {
-        if self.knows_otherwise(nexus)
+        if self.needs_update(nexus)
             && let Some(at) = self.find(nexus)
         {
             let known = Arc::make_mut(&mut self.registrations_mut()[at].nexus);

@@ -56,7 +56,7 @@ impl Reservations {
         let at = match self.find(&new) {
             Some(at) => at,
             None => {
-                self.check_room(nexus, 1)?;
+                self.check_limits(nexus, 1)?;
                 let made_by = Some(Arc::new(nexus.clone()));
                 let new = Arc::new(new);
                 self.insert(Registration { nexus: new, key: 0, holds: false, made_by })
@@ -74,7 +74,7 @@ impl Reservations {
         Ok(ReserveOutcome::default())
     }
 
-    /// Checks the destination of the reservation.
+    /// Checks the parameters; returns the nexus that the reservation moves to.
     fn destination(
         &self,
         sender: &ItNexus,

@@ -106,7 +106,7 @@ impl Reservations {
     /// # Errors
     /// The errors of [`OutRequest::check`]; RESERVATION CONFLICT if the sender is not registered,
     /// sent another key, or if RESERVE (6) is in effect; INVALID FIELD IN PARAMETER LIST for
-    /// SPEC_I_PT, which is not supported (decision 041), and for APTPL without a place for the
+    /// SPEC_I_PT, which is not supported (decision 041), and for APTPL if the unit cannot save its
     /// state; INVALID RELEASE OF PERSISTENT RESERVATION; INSUFFICIENT REGISTRATION RESOURCES if the
     /// maximum number of registrations exists, of all or of this initiator.
     pub fn out(
@@ -186,7 +186,7 @@ impl Reservations {
         }
         let absent = nexuses.iter().filter(|nexus| self.find(nexus).is_none()).count();
         if action_key != 0 && absent > 0 {
-            self.check_room(nexus, absent)?;
+            self.check_limits(nexus, absent)?;
         } else if action_key == 0 && absent == nexuses.len() {
             return Ok(ReserveOutcome::default());
         }
@@ -243,7 +243,7 @@ impl Reservations {
         if (held && !holds) || self.registrations.is_empty() {
             self.kind = None;
             if kind.is_registrants_only() {
-                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |_| true);
+                self.add_attentions(&mut outcome, Attention::RESERVATIONS_RELEASED, |_| true);
             }
         }
         outcome
@@ -272,7 +272,9 @@ impl Reservations {
         self.kind = None;
         self.registrations_mut()[at].holds = false;
         if kind.is_registrants_only() || kind.is_all_registrants() {
-            self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| index != at);
+            self.add_attentions(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| {
+                index != at
+            });
         }
         Ok(outcome)
     }
@@ -280,7 +282,7 @@ impl Reservations {
     /// Clears all registrations and the reservation. SPC-4 §5.12.11.6.
     fn clear(&mut self, at: usize) -> ReserveOutcome {
         let mut outcome = ReserveOutcome::default();
-        self.tell(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |index| index != at);
+        self.add_attentions(&mut outcome, Attention::RESERVATIONS_PREEMPTED, |index| index != at);
         self.registrations_mut().clear();
         self.kind = None;
         self.generation = self.generation.wrapping_add(1);
@@ -315,7 +317,9 @@ impl Reservations {
         self.remove_victims(at, victim, takes_over, &mut outcome);
         if let (Some(new_kind), Some(at)) = (new_kind, self.find(&sender)) {
             if self.kind != Some(new_kind) {
-                self.tell(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| index != at);
+                self.add_attentions(&mut outcome, Attention::RESERVATIONS_RELEASED, |index| {
+                    index != at
+                });
             }
             self.establish(at, new_kind);
         } else if self.registrations.is_empty() {
@@ -350,12 +354,11 @@ impl Reservations {
         });
     }
 
-    /// Checks that there is room for `more` registrations, and that `nexus` has not reached its
-    /// share.
-    pub(super) fn check_room(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
-        let asker = nexus.owner();
+    /// Checks that `more` registrations of `nexus` exceed neither the limit of the unit nor those
+    /// of the initiator and its origin.
+    pub(super) fn check_limits(&self, nexus: &ItNexus, more: usize) -> Result<(), Sense> {
         let taken = self.registrations.iter().map(Registration::counts_for);
-        if SHARES.admit(taken, asker, more) {
+        if SHARES.admit(taken, nexus.owner(), more) {
             Ok(())
         } else {
             Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES)
@@ -377,17 +380,17 @@ impl Reservations {
             .ok_or(Refusal::ReservationConflict)
     }
 
-    /// Adds a unit attention for every registered nexus whose index matches.
-    fn tell(
+    /// Adds a unit attention for every registered nexus whose index satisfies `is_affected`.
+    fn add_attentions(
         &self,
         outcome: &mut ReserveOutcome,
         attention: Attention,
-        concerned: impl Fn(usize) -> bool,
+        is_affected: impl Fn(usize) -> bool,
     ) {
-        let told = self.registrations.iter().enumerate();
-        let told = told
-            .filter(|(index, _)| concerned(*index))
+        let others = self.registrations.iter().enumerate();
+        let attentions = others
+            .filter(|(index, _)| is_affected(*index))
             .map(|(_, entry)| (ItNexus::clone(&entry.nexus), attention));
-        outcome.attentions.extend(told);
+        outcome.attentions.extend(attentions);
     }
 }

@@ -132,7 +132,7 @@ fn reserved(kind: Type) -> Reservations {
     reservations
 }
 
-fn told(attention: Attention, numbers: &[u8]) -> Vec<(ItNexus, Attention)> {
+fn attentions_of(attention: Attention, numbers: &[u8]) -> Vec<(ItNexus, Attention)> {
     numbers.iter().map(|number| (nexus(*number), attention)).collect()
 }
 
@@ -191,7 +191,7 @@ fn registrations_are_no_reservation() {
 /// Goal: a nexus is identified by name, ISID, target and portal group; not by the relative
 /// identifier, not by the case.
 #[test]
-fn what_a_nexus_is() {
+fn a_nexus_is_identified_by_name_isid_and_portal_group() {
     let initiator = InitiatorPort { name: "iqn.A".into(), isid: [1; 6] };
     let port = TargetPort { name: "iqn.T".into(), portal_group_tag: 1, relative_id: 1 };
     let one = ItNexus::new(&initiator, &port);
@@ -205,7 +205,7 @@ fn what_a_nexus_is() {
 
 /// Goal: registering follows SPC-4 §5.12.7, row by row.
 #[test]
-fn register_wants_the_existing_key() {
+fn register_requires_the_existing_key() {
     let mut reservations = Reservations::new(true);
     let register = request(REGISTER, Type(0));
     let mut out =
@@ -243,7 +243,7 @@ fn a_new_key_keeps_the_reservation() {
 }
 
 #[test]
-fn only_so_many_registrations() {
+fn registrations_of_a_unit_are_limited() {
     let mut reservations = Reservations::new(true);
     let register = request(REGISTER, Type(0));
     for number in 0..=REGISTRATIONS_MAX {
@@ -308,7 +308,7 @@ fn a_command_does_not_look_through_all_registrations() {
 }
 
 #[test]
-fn what_is_not_offered_is_refused() {
+fn unsupported_options_are_refused() {
     let mut reservations = Reservations::new(false);
     for (flag, bit) in [(0x08, 3), (APTPL, 0)] {
         for action in [REGISTER, REGISTER_AND_IGNORE] {
@@ -364,7 +364,7 @@ fn reserving_again() {
 
 /// Goal: all actions except registering require the correct key.
 #[test]
-fn the_key_is_asked_for() {
+fn actions_require_the_registered_key() {
     for action in [RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT] {
         let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
         let wrong = reservations.out(
@@ -394,7 +394,7 @@ fn releasing() {
         let outcome = reservations.act_as(1, RELEASE, kind, 0).unwrap();
         let alone = matches!(kind, Type::WRITE_EXCLUSIVE | Type::EXCLUSIVE_ACCESS);
         let expected: &[u8] = if alone { &[] } else { &[2, 3] };
-        assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
+        assert_eq!(outcome.attentions, attentions_of(Attention::RESERVATIONS_RELEASED, expected));
         assert_eq!(reservations.kind, None);
         assert_eq!(reservations.act_as(1, RELEASE, kind, 0), Ok(ReserveOutcome::default()));
         assert_eq!(reservations.keys().len(), 3);
@@ -416,7 +416,10 @@ fn unregistering_the_holder() {
             assert_eq!(reservations.unregister_number(2), ReserveOutcome::default());
         } else {
             let expected: &[u8] = if kind.is_registrants_only() { &[2] } else { &[] };
-            assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_RELEASED, expected));
+            assert_eq!(
+                outcome.attentions,
+                attentions_of(Attention::RESERVATIONS_RELEASED, expected)
+            );
         }
         assert_eq!(reservations.kind, None);
     }
@@ -427,7 +430,7 @@ fn clearing() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         let outcome = reservations.act_as(2, CLEAR, Type(0), 0).unwrap();
-        assert_eq!(outcome.attentions, told(Attention::RESERVATIONS_PREEMPTED, &[1, 3]));
+        assert_eq!(outcome.attentions, attentions_of(Attention::RESERVATIONS_PREEMPTED, &[1, 3]));
         assert_eq!(outcome.abort, []);
         assert_eq!(reservations.keys(), []);
         assert_eq!(reservations.kind, None);
@@ -447,9 +450,9 @@ fn preempting_the_holder() {
                 let victim = if all { 0 } else { key(1) };
                 let outcome = reservations.act_as(2, action, new, victim).unwrap();
                 let removed: &[u8] = if all { &[1, 3] } else { &[1] };
-                let mut expected = told(Attention::REGISTRATIONS_PREEMPTED, removed);
+                let mut expected = attentions_of(Attention::REGISTRATIONS_PREEMPTED, removed);
                 if kind != new && !all {
-                    expected.extend(told(Attention::RESERVATIONS_RELEASED, &[3]));
+                    expected.extend(attentions_of(Attention::RESERVATIONS_RELEASED, &[3]));
                 }
                 assert_eq!(outcome.attentions, expected, "{kind:?} {new:?}");
                 let aborted = if action == PREEMPT { &[] } else { removed };
@@ -469,7 +472,7 @@ fn preempting_a_registrant() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0xff), key(3)).unwrap();
-        assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[3]));
+        assert_eq!(outcome.attentions, attentions_of(Attention::REGISTRATIONS_PREEMPTED, &[3]));
         assert_eq!(outcome.abort, [nexus(3)]);
         assert_eq!(reservations.kind, Some(kind));
         assert_eq!(reservations.keys(), [key(1), key(2)]);
@@ -481,7 +484,7 @@ fn preempting_a_registrant() {
 fn preempting_oneself() {
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
     let outcome = reservations.act_as(1, PREEMPT, Type::EXCLUSIVE_ACCESS, key(1)).unwrap();
-    let expected = told(Attention::RESERVATIONS_RELEASED, &[2, 3]);
+    let expected = attentions_of(Attention::RESERVATIONS_RELEASED, &[2, 3]);
     assert_eq!(outcome.attentions, expected, "the holder changes its type");
     assert_eq!(reservations.keys().len(), 3);
     let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
@@ -501,7 +504,7 @@ fn preempting_the_last_registrant() {
 }
 
 #[test]
-fn preempting_nobody() {
+fn preempting_an_unregistered_key() {
     let zero = Err(Refusal::Check(Sense::invalid_field_in_parameter_list(8, None)));
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
     assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
@@ -509,7 +512,7 @@ fn preempting_nobody() {
     assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0), zero);
     assert_eq!(reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, 0x99), CONFLICT);
     let outcome = reservations.act_as(2, PREEMPT, Type::WRITE_EXCLUSIVE, key(1)).unwrap();
-    assert_eq!(outcome.attentions, told(Attention::REGISTRATIONS_PREEMPTED, &[1]));
+    assert_eq!(outcome.attentions, attentions_of(Attention::REGISTRATIONS_PREEMPTED, &[1]));
     assert_eq!(reservations.kind, None, "nothing was reserved, nothing is taken over");
     let mut reservations = reserved(Type::WRITE_EXCLUSIVE);
     let sense = Err(Refusal::Check(Sense::invalid_field_in_cdb(2, Some(3))));
@@ -570,7 +573,7 @@ fn both_kinds_of_reservation() {
 
 /// Goal: registrations survive a logout and a reset.
 #[test]
-fn who_comes_back_finds_its_registration() {
+fn registrations_survive_logout_and_reset() {
     let mut reservations = reserved(Type::EXCLUSIVE_ACCESS);
     reservations.nexus_lost(&nexus(1));
     reservations.reset();
@@ -607,7 +610,7 @@ fn read_keys_and_reservation_bytes() {
 /// descriptors under the unit's lock; twelve sessions with 128 of them stopped all other
 /// initiators.
 #[test]
-fn full_status_is_made_as_far_as_it_is_wanted() {
+fn full_status_is_built_up_to_the_allocation_length() {
     let mut reservations = Reservations::new(true);
     (1..=9).for_each(|number| reservations.register_number(number));
     let whole = reservations.report(3, usize::MAX).unwrap();
@@ -621,7 +624,7 @@ fn full_status_is_made_as_far_as_it_is_wanted() {
 
 /// Fault: READ KEYS built all keys, 8 KiB, whatever the allocation length.
 #[test]
-fn keys_are_made_as_far_as_they_are_wanted() {
+fn keys_are_built_up_to_the_allocation_length() {
     let mut reservations = Reservations::new(true);
     (1..=9).for_each(|number| reservations.register_number(number));
     let whole = reservations.report(0, usize::MAX).unwrap();
@@ -705,7 +708,7 @@ proptest! {
                 match reservations.out(&who, &ports(), request, &list) {
                     Ok(outcome) => {
                         prop_assert_eq!(outcome.save, before.encode() != reservations.encode());
-                        prop_assert!(outcome.attentions.iter().all(|(told, _)| *told != who));
+                        prop_assert!(outcome.attentions.iter().all(|(nexus, _)| *nexus != who));
                         prop_assert!(!outcome.abort.contains(&who));
                         prop_assert_eq!(outcome.abort.is_empty() || action == 5, true);
                     }

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_a_port() {
+    fn transport_id_bytes_of_a_port() {
         let data = encode(&port("iqn.a"));
         assert_eq!(data, b"\x45\0\0\x18iqn.a,i,0x00023dabcdef\0\0");
         assert_eq!(decode(&data), Some(port("iqn.a")));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_port() {
+    fn invalid_transport_ids_are_refused() {
         let good = b"\x45\0\0\x18iqn.a,i,0x00023dabcdef\0\0";
         for (at, byte, what) in [
             (0, 0x05, "the form without an ISID"),
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(
+        fn any_transport_id_decodes_or_is_refused(
             mut bytes in prop::collection::vec(any::<u8>(), 0..300), good in any::<bool>(),
         ) {
             if good && bytes.len() >= 4 {
@@ -125,7 +125,7 @@ mod tests {
         }
 
         #[test]
-        fn ports_survive(name in "[a-z0-9.:-]{1,223}", isid in any::<[u8; 6]>()) {
+        fn ports_round_trip(name in "[a-z0-9.:-]{1,223}", isid in any::<[u8; 6]>()) {
             let port = InitiatorPort { name, isid };
             prop_assert_eq!(decode(&encode(&port)), Some(port));
         }

@@ -104,9 +104,9 @@ impl Bench {
         let port = port();
         let context = Context::new(&[], &port);
         let plan = match self.unit.plan(nexus, &context, cdb)? {
-            Plan::Parameters { bytes, parked } => {
+            Plan::Parameters { bytes, awaiting } => {
                 assert_eq!(bytes as usize, data.len());
-                self.unit.resume(nexus, &context, parked, data)?
+                self.unit.resume(nexus, &context, awaiting, data)?
             }
             plan => plan,
         };
@@ -300,10 +300,10 @@ fn preempt_and_abort_names_the_victims() {
         let port = port();
         let context = Context::new(&[], &port);
         let two = bench.nexuses[2];
-        let Ok(Plan::Parameters { parked, .. }) = bench.unit.plan(two, &context, &cdb) else {
+        let Ok(Plan::Parameters { awaiting, .. }) = bench.unit.plan(two, &context, &cdb) else {
             panic!("it wants its parameters");
         };
-        let plan = bench.unit.resume(two, &context, parked, &list(KEY_TWO, KEY_ONE)).unwrap();
+        let plan = bench.unit.resume(two, &context, awaiting, &list(KEY_TWO, KEY_ONE)).unwrap();
         if is_there {
             let nexuses = vec![bench.nexuses[1]];
             assert_eq!(plan, Plan::AbortTasksOf { nexuses, save: false });
@@ -352,7 +352,7 @@ fn reservations_outlive_logout_and_process() {
 
 /// Goal: D_SENSE and SWP take effect, and the other initiator is informed, but not the sender.
 #[test]
-fn mode_parameters_and_the_other_initiator() {
+fn mode_changes_are_reported_to_the_other_initiator() {
     let mut bench = Bench::new();
     let select = [0x15, 0x10, 0, 0, 16, 0];
     let sense_page = [0x1a, 0, 0x0a, 0, 255, 0];

@@ -48,7 +48,7 @@ impl Client {
             return;
         }
         while !data.is_empty() {
-            let room = connection.payload_room(data.len());
+            let room = connection.payload_buffer(data.len());
             let bytes = room.len().min(data.len());
             room[..bytes].copy_from_slice(&data[..bytes]);
             connection.payload_filled(bytes);
@@ -97,7 +97,7 @@ impl Client {
 
     /// Sends a VERIFY, which waits for a turn in which it may move data.
     fn verify(&mut self) {
-        let turn = MovingTurn::begin();
+        let turn = MoveBudget::begin();
         lunar_net::count_moved(TURN_BYTES);
         self.command(&[0x2f, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
         drop(turn);

@@ -46,7 +46,7 @@ impl Rig {
 /// Goal: however many connections one address opens and renews, another address gets a connection
 /// at once, and keeps it while it logs in.
 #[test]
-fn one_address_locks_out_no_other() {
+fn one_address_does_not_block_another() {
     let mut rig = Rig::new(1024, 32);
     for round in 0..1000 {
         rig.enter(1).unwrap();
@@ -66,7 +66,7 @@ fn one_address_locks_out_no_other() {
 /// while it waits nor before it is done. Without this, 100 silent connections a second and a few
 /// wrong logins shut out a host behind the same address that has a credential of its own.
 #[test]
-fn a_login_that_waits_keeps_its_place() {
+fn a_waiting_login_is_not_evicted() {
     let mut rig = Rig::new(1024, 8);
     let (good, _) = rig.enter(1).unwrap();
     rig.table.wait(good);
@@ -86,7 +86,7 @@ fn a_login_that_waits_keeps_its_place() {
 /// Goal: within an address the connection that was opened first is evicted first: a genuine login
 /// is done before that, an idle connection is not.
 #[test]
-fn the_oldest_of_an_address_goes_first() {
+fn the_oldest_connection_of_an_address_is_evicted_first() {
     let mut rig = Rig::new(1024, 4);
     let first: Vec<u64> = (0..4).map(|_| rig.enter(1).unwrap().0).collect();
     let evicted: Vec<_> = (0..4).map(|_| rig.enter(1).unwrap().1.unwrap()).collect();
@@ -99,7 +99,7 @@ fn the_oldest_of_an_address_goes_first() {
 /// Goal: if many addresses take all the room for logins, the address with the most makes room, and
 /// of several with as many the one whose connection is the oldest.
 #[test]
-fn the_address_with_the_most_makes_room() {
+fn the_address_with_the_most_connections_loses_one() {
     let mut rig = Rig::new(80, 5);
     let ids: Vec<u64> =
         [1, 2, 2, 3, 4, 5, 6, 7, 8, 9].map(|from| rig.enter(from).unwrap().0).into();
@@ -111,7 +111,7 @@ fn the_address_with_the_most_makes_room() {
 /// Goal: a logged-in connection is never evicted for others, and logged-in connections leave the
 /// part for logins free; an existing session gets its connections even then.
 #[test]
-fn sessions_stay_and_come_back() {
+fn logged_in_connections_are_never_evicted() {
     let mut rig = Rig::new(800, 50);
     assert_eq!(rig.fill(1, Phase::Proven), 700);
     assert_eq!(rig.fill(2, Phase::Proven), 0);
@@ -153,7 +153,7 @@ fn sessions_without_proof_have_shares() {
 
 /// Goal: a discovery session without proof counts as a login, and makes room like one.
 #[test]
-fn discovery_makes_room() {
+fn an_unproven_discovery_session_may_be_evicted() {
     let mut rig = Rig::new(800, 50);
     for from in 0..100 {
         for _ in 0..10 {
@@ -168,7 +168,7 @@ fn discovery_makes_room() {
 /// makes room likewise; otherwise an initiator that logs in and out would hold connections outside
 /// any share.
 #[test]
-fn logging_out_gives_the_place_up() {
+fn a_logged_out_connection_may_be_evicted() {
     let mut rig = Rig::new(1024, 8);
     for _ in 0..100 {
         let id = rig.log_in(1, Phase::Unproven, Joins::New).unwrap();
@@ -180,7 +180,7 @@ fn logging_out_gives_the_place_up() {
 
 /// Goal: a small table serves as many connections as it has room for.
 #[test]
-fn small_tables_serve() {
+fn small_tables_admit_all_their_connections() {
     for connections in 1..8 {
         let mut rig = Rig::new(connections, 256);
         assert_eq!(rig.fill(1, Phase::Proven), connections);
@@ -229,14 +229,14 @@ proptest! {
             let mut evicted = None;
             match step {
                 Step::Enter(from) => {
-                    let goes = |p: &Phase| *p == Phase::NotLoggedIn;
-                    let could = phases.len() < connections || phases.values().any(goes);
+                    let is_evictable = |p: &Phase| *p == Phase::NotLoggedIn;
+                    let can_enter = phases.len() < connections || phases.values().any(is_evictable);
                     match rig.enter(from) {
                         Ok((id, gone)) => {
                             phases.insert(id, Phase::NotLoggedIn);
                             evicted = gone;
                         }
-                        Err(_) => prop_assert!(!could),
+                        Err(_) => prop_assert!(!can_enter),
                     }
                 }
                 Step::LogIn(which, phase, joins, proof) => {

@@ -1,6 +1,6 @@
 //! WRITE ATOMIC.
 
-use super::hold::Hold;
+use super::hold::LockMode;
 use super::{Run, Step, block_range, internal_failure};
 use bytes::Bytes;
 use lunar_block::ErrorKind;
@@ -30,7 +30,7 @@ impl Run<'_> {
                 atomic.write_atomic(block_range(range), data, durable).await
             })
         };
-        let written = self.with_room(range.into(), Hold::Alone, work).await;
+        let written = self.with_space(range.into(), LockMode::Exclusive, work).await;
         lunar_net::count_moved(data.len());
         written.map(drop)
     }

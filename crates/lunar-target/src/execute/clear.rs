@@ -18,7 +18,7 @@
 //! its range is held: it is before or after each command that has blocks exclusively, and tears no
 //! atomic write. Blocks that the device clears in one piece are cleared under one hold.
 
-use super::hold::Hold;
+use super::hold::LockMode;
 use super::{Run, Step, block_range, internal_failure};
 use crate::clear_limit::ClearPermit;
 use crate::detached_writes::MediumChange;
@@ -77,7 +77,7 @@ impl Run<'_> {
         let mut uncleared = Uncleared::new(blocks);
         loop {
             let work = || self.clear_work(&uncleared, clear, durable);
-            drop(self.with_room(uncleared.blocks().clone(), Hold::ToClear, work).await?);
+            drop(self.with_space(uncleared.blocks().clone(), LockMode::Clear, work).await?);
             uncleared.piece_ended()?;
             if uncleared.is_empty() {
                 return Ok(());
@@ -89,7 +89,7 @@ impl Run<'_> {
     /// Waits after a piece, without any lock, until the command may do the next one.
     pub(super) async fn pause(&self) -> Step<()> {
         self.abort.yield_now().await?;
-        Ok(self.abort.may_move().await?)
+        Ok(self.abort.wait_to_move().await?)
     }
 
     /// Locks `blocks` as [`lock`](Self::lock) does, to deallocate or zero them while the permit is

@@ -158,7 +158,7 @@ impl Copy<'_> {
         let mut named = NamedUnits::new(list);
         let mut moves = Vec::with_capacity(list.segments.len());
         for (number, segment) in (0..).zip(&list.segments) {
-            self.name_units(list, number, &mut named).await?;
+            self.look_up_segment(list, number, &mut named).await?;
             moves.push(judge(list, number, segment, &named)?);
         }
         let runs = named.runs(self);
@@ -250,9 +250,9 @@ impl Copy<'_> {
         let mut uncleared = Uncleared::new(range);
         loop {
             // In another turn than the read of the next piece, if that was read at once.
-            self.abort.may_move().await?;
+            self.abort.wait_to_move().await?;
             let done = self.put_now(job, &piece, range, &uncleared).await?;
-            if to.is_to_be_held(&done) {
+            if to.must_hold(&done) {
                 lunar_net::count_moved(piece.bytes as usize);
                 self.abort.unless(tokio::time::sleep(HOLD_INTERVAL)).await?;
                 continue;
@@ -303,7 +303,7 @@ impl Copy<'_> {
             }
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;
-        if to.is_to_be_held(&done) {
+        if to.must_hold(&done) {
             to.begin_hold(range.into()).map_err(overtaken(Party::Destination))?;
         }
         match (done, &piece.data) {
@@ -396,7 +396,7 @@ impl Reader<'_, '_> {
         let from = self.job.source;
         let range = part(self.job.moved.source, from.block_bytes, offset, bytes);
         from.pay(1, range).await?;
-        from.abort.may_move().await?;
+        from.abort.wait_to_move().await?;
         let data = from.get(range).await;
         let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
         lunar_net::count_moved(data.len());

@@ -1,5 +1,5 @@
 //! Search for the first block of a failed transfer that cannot be read or written: SBC-3 requires
-//! it in the INFORMATION field, and initiators repair or give up the block that the field names.
+//! it in the INFORMATION field, and initiators repair or abandon the block that the field names.
 
 use super::{Run, Stop, block_range, read_failed, write_failed};
 use crate::ranges::RangeGuard;
@@ -8,89 +8,91 @@ use lunar_block::ErrorKind;
 use lunar_scsi::plan::LbaRange;
 use std::time::{Duration, Instant};
 
-/// Limit of tries: the halvings of the longest transfer, and a last try.
+/// Maximum number of tries: one per halving of the longest transfer, and one more.
 const TRIES_MAX: u32 = 34;
-/// Time limit of a search: a failing disk may take seconds for each try.
-const SEARCH_MAX: Duration = Duration::from_secs(5);
+/// Maximum time of a search: a failing disk may take seconds for each try.
+const SEARCH_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The blocks among which the first bad one lies.
+/// A binary search for the first bad block.
 struct Search {
-    left: LbaRange,
-    /// True when a try has shown that one of these blocks, or one before, fails.
-    seen: bool,
+    /// Blocks among which the first bad one lies.
+    candidates: LbaRange,
+    /// True when a try has shown that one of the candidates, or a block before, fails.
+    is_confirmed: bool,
     tries: u32,
     began: Instant,
 }
 
 impl Search {
     fn new(failed: LbaRange) -> Self {
-        Self { left: failed, seen: true, tries: 0, began: Instant::now() }
+        Self { candidates: failed, is_confirmed: true, tries: 0, began: Instant::now() }
     }
 
-    /// The next range to try; `None` if the block is found, or cannot be.
+    /// Returns the next range to try; `None` if the block is found, or the search gives up.
     fn next(&mut self) -> Option<LbaRange> {
-        if self.left.count == 0
+        if self.candidates.count == 0
             || self.is_found()
             || self.tries >= TRIES_MAX
-            || self.began.elapsed() > SEARCH_MAX
+            || self.began.elapsed() > SEARCH_TIME_MAX
         {
             return None;
         }
         self.tries += 1;
-        Some(LbaRange { count: self.left.count.div_ceil(2), ..self.left })
+        Some(LbaRange { count: self.candidates.count.div_ceil(2), ..self.candidates })
     }
 
     fn is_found(&self) -> bool {
-        self.left.count == 1 && self.seen
+        self.candidates.count == 1 && self.is_confirmed
     }
 
-    fn tried(&mut self, tried: LbaRange, failed: bool) {
+    /// Records the result of trying `range`.
+    fn record(&mut self, range: LbaRange, failed: bool) {
         if failed {
-            (self.left, self.seen) = (tried, true);
+            (self.candidates, self.is_confirmed) = (range, true);
         } else {
-            self.left.lba += tried.count;
-            self.left.count -= tried.count;
+            self.candidates.lba += range.count;
+            self.candidates.count -= range.count;
             // The whole range did fail; perhaps it no longer does.
-            self.seen = false;
+            self.is_confirmed = false;
         }
     }
 
-    /// Adds the bad block to the error, or no block if it is not certain.
-    fn told(self, mut error: lunar_block::Error) -> lunar_block::Error {
-        error.range = self.is_found().then(|| block_range(self.left));
+    /// Sets the range of `error` to the bad block, or to `None` if it is not certain.
+    fn with_block(self, mut error: lunar_block::Error) -> lunar_block::Error {
+        error.range = self.is_found().then(|| block_range(self.candidates));
         error
     }
 }
 
-/// True when the error leaves open which of several blocks failed.
-fn is_open(error: &lunar_block::Error) -> bool {
+/// True when the error names several blocks, and any of them may be the bad one.
+fn is_ambiguous(error: &lunar_block::Error) -> bool {
     error.kind == ErrorKind::Medium && error.range.is_some_and(|range| range.count > 1)
 }
 
 impl Run<'_> {
     /// Converts `error` of reading `range`, with the first block that cannot be read.
     pub(super) async fn read_failed_at(&self, range: LbaRange, error: lunar_block::Error) -> Stop {
-        if !is_open(&error) {
+        if !is_ambiguous(&error) {
             return read_failed(error).into();
         }
         let mut search = Search::new(range);
         while let Some(part) = search.next() {
-            // At most half of the memory that the command held before: it needs no reservation of
-            // its own.
+            // At most half of the memory that the command's data had before: it needs no
+            // reservation of its own.
             let buffer = self.memory.buffers.take(self.bytes(part));
             let context = self.abort.io_context(self.memory.buffers.owner());
             let read = context.scope(self.device().read(block_range(part), buffer));
             match self.abort.unless(read).await {
-                Ok(read) => search.tried(part, read.is_err()),
+                Ok(read) => search.record(part, read.is_err()),
                 Err(aborted) => return aborted.into(),
             }
         }
-        read_failed(search.told(error)).into()
+        read_failed(search.with_block(error)).into()
     }
 
     /// Converts `error` of writing `data` to `range`, with the first block that cannot be written.
-    /// The blocks that can be written are written: the same data at the same place, under the same
-    /// lock.
+    /// The search writes all blocks that can be written: the same data to the same blocks, under
+    /// the same lock.
     pub(super) async fn write_failed_at(
         &self,
         mut guard: RangeGuard,
@@ -98,7 +100,7 @@ impl Run<'_> {
         data: &Bytes,
         error: lunar_block::Error,
     ) -> Stop {
-        if !is_open(&error) {
+        if !is_ambiguous(&error) {
             return write_failed(error).into();
         }
         let mut search = Search::new(range);
@@ -108,11 +110,11 @@ impl Run<'_> {
             match self.change(guard, self.write_work(part, piece, false)).await {
                 Ok((locked, done)) => {
                     guard = locked;
-                    search.tried(part, done.is_err());
+                    search.record(part, done.is_err());
                 }
                 Err(stop) => return stop,
             }
         }
-        write_failed(search.told(error)).into()
+        write_failed(search.with_block(error)).into()
     }
 }

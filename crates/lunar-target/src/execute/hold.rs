@@ -1,25 +1,25 @@
-//! Changes of the medium, and their handling when there is no room.
+//! Changes of the medium, and their handling when the device has no free space.
 //!
-//! If the unit is to hold writes, a write that finds no room is tried again until there is some, or
-//! it is aborted. It holds no blocks between two tries: there may be no room for hours, and
-//! commands of other initiators that need some of the blocks exclusively would wait as long, though
-//! these blocks may be allocated. The write begins anew with each try, and is judged again: an
-//! initiator that was shut out meanwhile writes nothing more. A long operation that begins
-//! overtakes it.
+//! If the unit holds writes ([`OutOfSpace::Hold`]), a write that fails for lack of space is tried
+//! again until it succeeds or is aborted. Between two tries the write locks no blocks: space may be
+//! missing for hours, and commands of other initiators that need some of the blocks exclusively
+//! would wait as long, though these blocks may be allocated. Each try starts from the beginning and
+//! repeats all checks: an initiator that lost its access meanwhile writes nothing more. A long
+//! operation that begins meanwhile does not wait for a held write, and makes it fail.
 //!
-//! Later commands that write some of these blocks may come in between if they belong to another
-//! nexus: commands of two initiators are only ordered when one initiator sends its command after
-//! the other's has ended. Commands of the same nexus wait until the held one has ended
-//! ([`HeldWriteGuard`]): an initiator may send two writes to the same blocks one after the other,
-//! and data that a try has written before it found no room must not overwrite the second one's. The
-//! second write is thus acknowledged after the first, and its data stay. Writes that were at the
-//! disk at the same time as the first try are not ordered: each may have come last there as well.
+//! Later commands of another nexus may write the same blocks first: commands of two initiators are
+//! only ordered when one initiator sends its command after the other's has ended. Later commands of
+//! the same nexus wait until the held write has ended ([`HeldWriteGuard`]): an initiator may send
+//! two writes to the same blocks one after the other, and the data of a held write's later try must
+//! not overwrite the data of the second. The second write is thus acknowledged after the first, and
+//! its data stay. Writes that were at the disk at the same time as the first try are not ordered:
+//! each may have come last there as well.
 //!
-//! A command that reads and writes its blocks atomically begins each try by reading. Data that it
-//! has written in a try that found no room is replaced with the old data before its blocks are
-//! released, so that no other command reads a part of it.
+//! A command that reads and writes its blocks atomically begins each try by reading. If a try fails
+//! for lack of space after it has written some data, it writes the old data back before it releases
+//! its blocks, so that no other command reads a part of the new data.
 //!
-//! [`HeldWriteGuard`]: crate::room::Held
+//! [`HeldWriteGuard`]: crate::room::HeldWriteGuard
 
 #[cfg(test)]
 mod tests;
@@ -36,52 +36,54 @@ use std::sync::{MutexGuard, PoisonError};
 
 /// Mode in which a change locks its blocks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Hold {
+pub(super) enum LockMode {
     /// Shared with other writers.
     Shared,
-    Alone,
-    /// Shared with other writers, and with the permit to deallocate or zero.
-    ToClear,
+    /// For this command alone.
+    Exclusive,
+    /// Shared with other writers, with the unit's permit to deallocate or zero.
+    Clear,
 }
 
 impl Run<'_> {
-    /// Locks `blocks` and does `work`; returns the lock.
-    pub(super) async fn with_room(
+    /// Locks `blocks` and does `work`, again and again while the unit holds writes and there is no
+    /// free space; returns the lock.
+    pub(super) async fn with_space(
         &self,
         blocks: ClaimedBlocks,
-        hold: Hold,
+        mode: LockMode,
         work: impl Fn() -> MediumChange,
     ) -> Step<RangeGuard> {
-        let (guard, done) = self.try_with_room(blocks, hold, work).await?;
+        let (guard, done) = self.try_with_space(blocks, mode, work).await?;
         done.map_err(write_failed)?;
         Ok(guard)
     }
 
-    /// Locks `blocks` and does `work` like [`Self::with_room`], but also returns the result of the
+    /// Locks `blocks` and does `work` like [`Self::with_space`], but also returns the result of the
     /// disk.
-    pub(super) async fn try_with_room(
+    pub(super) async fn try_with_space(
         &self,
         blocks: ClaimedBlocks,
-        hold: Hold,
+        mode: LockMode,
         work: impl Fn() -> MediumChange,
     ) -> Step<(RangeGuard, Result<(), lunar_block::Error>)> {
         loop {
-            let (guard, permit) = match hold {
-                Hold::ToClear => Box::pin(self.lock_to_clear(blocks.clone())).await?,
-                _ => (self.lock(blocks.clone(), hold == Hold::Alone).await?, None),
+            let (guard, permit) = match mode {
+                LockMode::Clear => Box::pin(self.lock_to_clear(blocks.clone())).await?,
+                _ => (self.lock(blocks.clone(), mode == LockMode::Exclusive).await?, None),
             };
             let (guard, done) = self.change(guard, work()).await?;
-            if !self.is_to_be_held(&done) {
+            if !self.must_hold(&done) {
                 self.end_hold();
                 return Ok((guard, done));
             }
             drop(permit);
-            Box::pin(self.wait_for_room(guard, blocks.clone())).await?;
+            Box::pin(self.wait_for_space(guard, blocks.clone())).await?;
         }
     }
 
-    /// Writes `new` over `old`, which was read under `guard`. Returns `None` if there was no room:
-    /// the blocks are as before and were released, and the command must begin anew.
+    /// Writes `new` over `old`, which was read under `guard`. Returns `None` if there was no free
+    /// space: the blocks are as before and were released, and the command must begin anew.
     pub(super) async fn replace(
         &self,
         guard: RangeGuard,
@@ -97,34 +99,35 @@ impl Run<'_> {
             self.end_hold();
             return Ok(Some(()));
         };
-        if error.kind != ErrorKind::NoSpace || !self.holds() {
+        if error.kind != ErrorKind::NoSpace || !self.may_hold_writes() {
             self.end_hold();
             return Err(Box::pin(self.write_failed_at(guard, range, &new, error)).await);
         }
-        // Blocks to which `new` was written have room; the others have not changed.
+        // Blocks to which `new` was written are allocated; the others have not changed.
         let old_bytes = old.len();
         let (guard, undone) = self.change(guard, self.write_work(range, old, false)).await?;
         lunar_net::count_moved(old_bytes);
         match undone {
             Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error).into()),
             _ => {
-                Box::pin(self.wait_for_room(guard, range.into())).await?;
+                Box::pin(self.wait_for_space(guard, range.into())).await?;
                 Ok(None)
             }
         }
     }
 
-    /// True when the unit is to hold writes that find no room.
-    pub(super) fn holds(&self) -> bool {
+    /// True when the unit holds writes for which there is no free space.
+    pub(super) fn may_hold_writes(&self) -> bool {
         self.unit.options().out_of_space == OutOfSpace::Hold
     }
 
-    pub(super) fn is_to_be_held(&self, done: &Result<(), lunar_block::Error>) -> bool {
-        done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace) && self.holds()
+    /// True when a change failed for lack of space and is to be tried again.
+    pub(super) fn must_hold(&self, done: &Result<(), lunar_block::Error>) -> bool {
+        done.as_ref().is_err_and(|error| error.kind == ErrorKind::NoSpace) && self.may_hold_writes()
     }
 
     /// Releases `guard` and waits until the write is to be tried again.
-    async fn wait_for_room(&self, guard: RangeGuard, blocks: ClaimedBlocks) -> Step<()> {
+    async fn wait_for_space(&self, guard: RangeGuard, blocks: ClaimedBlocks) -> Step<()> {
         self.begin_hold(blocks)?;
         drop(guard);
         if let Some(entry) = &self.entry {
@@ -143,18 +146,19 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Lets later writes of the nexus continue.
     pub(super) fn end_hold(&self) {
         drop(self.held().take());
     }
 
-    /// True if an earlier write of the nexus that waits for room covers some of these blocks.
+    /// True if an earlier write of the nexus waits for free space and covers some of these blocks.
     pub(super) fn is_behind_held(&self, blocks: &ClaimedBlocks) -> bool {
         self.unit.holds_writes()
             && self.unit.is_behind_held(self.nexus, blocks, self.held().as_ref())
     }
 
-    /// Waits until no such write is ahead. The command holds no blocks meanwhile, and counts among
-    /// the waiting writes.
+    /// Waits until no such write is ahead. The command locks no blocks meanwhile, and counts as a
+    /// waiting write.
     pub(super) async fn wait_behind_held(&self, blocks: ClaimedBlocks) -> Step<()> {
         self.begin_hold(blocks.clone())?;
         let Some(held) = self.held().take() else { return Ok(()) };
@@ -167,9 +171,9 @@ impl Run<'_> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins `work` and waits for it. If the command is aborted meanwhile, parts that the system
-    /// has not begun are cancelled; the rest is waited for briefly, and then detached with its
-    /// range blocked for readers.
+    /// Begins `work` and waits for it. If the command is aborted meanwhile, I/O that the operating
+    /// system has not begun is cancelled; the rest is awaited briefly, and then detached while its
+    /// range stays blocked for readers.
     pub(super) async fn change(
         &self,
         guard: RangeGuard,

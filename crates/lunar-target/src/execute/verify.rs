@@ -73,7 +73,7 @@ impl Run<'_> {
             let count = piece_blocks.min(range.count - done);
             let mut again_blocks = 0;
             loop {
-                self.abort.may_move().await?;
+                self.abort.wait_to_move().await?;
                 let mark = self.unit.ranges.exclusive_mark();
                 if mark.is_none() || mark != last_mark {
                     again_blocks = atomic_blocks.min(done);

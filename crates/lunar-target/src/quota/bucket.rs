@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_request_is_paid_after_it() {
+    fn a_large_request_delays_the_next_one() {
         let mut bucket = Bucket::new(1 << 20, at(0));
         bucket.take(8 << 20, at(0));
         let paid = bucket.ready_at(at(0));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn another_rate_holds_at_once() {
+    fn a_changed_rate_applies_at_once() {
         let mut bucket = Bucket::new(10, at(0));
         bucket.take(101, at(0));
         assert!(bucket.ready_at(at(0)) >= at(10_000));

@@ -1,9 +1,9 @@
 //! Limits of commands and of bytes per second: for a unit, for an initiator at a target, and for an
 //! initiator at a unit. Decision 073.
 //!
-//! A command beyond its share is not refused, but waits: before it enters the task set of its unit,
-//! and before more of its data is requested, in order with its session's other commands for that
-//! unit.
+//! A command beyond a limit is not refused, but waits: before it enters the task set of its unit,
+//! and before more of its data is requested. Commands of one session for one unit wait in their
+//! order.
 
 mod bucket;
 mod charge;

@@ -15,7 +15,7 @@ use futures_util::future::LocalBoxFuture;
 use futures_util::stream::Stream;
 use lunar_iscsi::connection::target::{Input, Outcome};
 use lunar_iscsi::framing::TaskId;
-use lunar_net::MovingTurn;
+use lunar_net::MoveBudget;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -81,7 +81,7 @@ impl Tasks {
             return false; // without reading the clock
         }
         let mut any = false;
-        let mut moving = MovingTurn::begin();
+        let mut moving = MoveBudget::begin();
         while !self.out_of_turn.is_empty() {
             if !moving.begin_next() {
                 context.waker().wake_by_ref();

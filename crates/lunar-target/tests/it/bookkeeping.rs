@@ -59,7 +59,7 @@ fn commands_that_wait_are_counted_and_given_back() {
     rig.ends_well();
 }
 
-/// Goal: announced data takes no memory before it arrives. Named by: the header of a NOP-Out with
+/// Goal: announced data takes no memory before it arrives. Fault: the header of a NOP-Out with
 /// 256 KiB of data took that much at once; 1,000 of them stopped all other initiators.
 #[test]
 fn announced_data_takes_as_much_as_has_come() {
@@ -114,7 +114,7 @@ fn who_takes_all_memory_loses_its_own_connections() {
 }
 
 /// Goal: a session is charged for the units that it sees, and refused when there is no memory for
-/// them. Named by: 2,322 idle sessions of a target with 256 LUNs took 512 MiB although each was
+/// them. Fault: 2,322 idle sessions of a target with 256 LUNs took 512 MiB although each was
 /// charged 16 KiB.
 #[test]
 fn a_session_is_charged_for_its_units() {

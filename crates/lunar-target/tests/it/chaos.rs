@@ -70,7 +70,7 @@ impl Player<'_> {
                 Some(raw)
             }
             RawAnswer::Pdu(_) | RawAnswer::Closed => None,
-            RawAnswer::Silence => panic!("no answer to a login"),
+            RawAnswer::TimedOut => panic!("no answer to a login"),
         }
     }
 
@@ -182,7 +182,7 @@ impl Player<'_> {
         loop {
             let raw = &mut self.session[at];
             match raw.answer(Duration::from_millis(self.random.below(5))).unwrap() {
-                RawAnswer::Silence => return Some(()),
+                RawAnswer::TimedOut => return Some(()),
                 RawAnswer::Closed => return None,
                 RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::R2T => {
                     if self.random.below(4) == 0 {

@@ -495,7 +495,7 @@ fn a_running_copy_is_fenced_off() {
     let waited = began.elapsed();
     to.release();
     let answer = match early {
-        RawAnswer::Silence => answer_to(&mut other, preempt),
+        RawAnswer::TimedOut => answer_to(&mut other, preempt),
         // On a busy machine the wait for the piece may already have ended.
         RawAnswer::Pdu(early) => {
             assert!(waited >= HANGING_COPY_WAIT, "a piece may still be written: {waited:?}");

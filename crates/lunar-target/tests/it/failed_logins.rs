@@ -141,7 +141,7 @@ fn others_do_not_wait() {
     for _ in 0..10 {
         assert_eq!(attempt(&rig, "127.0.0.2", "u", "the right secret").0, 0);
     }
-    assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), RawAnswer::Silence);
+    assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
     drop(waits);
     rig.ends_well();
 }
@@ -183,7 +183,7 @@ fn a_flood_refuses_no_configured_name() {
     honest.send(&honest.login(opening(BOB).as_bytes()).put(1, &[0])).unwrap();
     begin(after);
     assert_eq!(await_refusals(after, 9), 9, "all before and nine of these made room");
-    assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), RawAnswer::Silence);
+    assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
     drop((flood, honest));
     rig.ends_well();
 }
@@ -197,7 +197,7 @@ fn await_refusals(all: &mut [RawClient], wanted: usize) -> usize {
         let complete = refused.iter().filter(|refused| **refused).count() >= wanted;
         for (raw, refused) in all.iter_mut().zip(&mut refused).filter(|(_, refused)| !**refused) {
             match raw.answer(Duration::from_millis(20)).unwrap() {
-                RawAnswer::Silence => {}
+                RawAnswer::TimedOut => {}
                 RawAnswer::Pdu(pdu) if pdu.header[36..38] == [3, 1] => *refused = true,
                 other => panic!("{other:?}"),
             }

@@ -159,7 +159,7 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
     were_bounded(&turns, 4);
 }
 
-/// Goal: data that is only compared counts in a turn like data that is sent. Named by: VERIFY of 8
+/// Goal: data that is only compared counts in a turn like data that is sent. Fault: VERIFY of 8
 /// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
 /// left another one, at another target, half a request per second.
 #[test]

@@ -53,7 +53,7 @@ fn works_beside(raw: &mut RawClient) {
 
 /// Asserts that the command of this tag gets no reply, and aborts it.
 fn waits_and_is_aborted(raw: &mut RawClient, tag: u32) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
     let abort = send_function(raw, ABORT_TASK, tag);
     let answer = answer_to(raw, abort);
     assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
@@ -84,7 +84,7 @@ fn a_hanging_write_is_aborted_in_every_way() {
             waits_and_is_aborted(&mut other, tag);
         }
         let read = send_read(&mut other, 0, 4);
-        assert_eq!(other.answer(SILENCE).unwrap(), RawAnswer::Silence);
+        assert_eq!(other.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
         rig.device.release();
         assert_eq!(answer_to(&mut other, read).data[..512], [7; 512], "the aborted write, not 9");
         assert_eq!(raw.read_block(0).unwrap(), [7; 512]);
@@ -154,7 +154,7 @@ fn a_later_write_comes_last() {
     (compare[0], compare[13]) = (0x89, 1);
     let compared = two.command(0xa1, &compare, 1024);
     two.send(&compared.clone().with_data([[2; 512], [3; 512]].concat())).unwrap();
-    assert_eq!(two.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(two.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
     rig.device.release();
     assert_eq!(answer_to(&mut two, later).header[3], 0, "GOOD");
     assert_eq!(answer_to(&mut two, compared.u32_at(16)).header[3], 0, "it compared with the 2");
@@ -303,7 +303,7 @@ fn fenced_off_while_a_write_hangs() {
     reserve_out(&mut new, 0, 5, [2, 1]);
     assert_eq!(rig.device.hanging(), 1);
     let mine = send_write(&mut new, 0, 1, 2);
-    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
     rig.device.release();
     assert_eq!(answer_to(&mut new, mine).header[3], 0, "GOOD");
     assert_eq!(new.read_block(0).unwrap(), [2; 512]);
@@ -360,7 +360,7 @@ fn fenced_off_while_a_copy_hangs() {
     let mut mine = new.command(0xa1, &ten(0x2a, 0, 1), 512);
     mine.header[9] = 1;
     new.send(&mine.clone().with_data(vec![2; 512])).unwrap();
-    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(new.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
     second.release();
     assert_eq!(answer_to(&mut new, mine.u32_at(16)).header[3], 0, "GOOD");
     let mut read = new.command(0xc1, &ten(0x28, 0, 1), 512);

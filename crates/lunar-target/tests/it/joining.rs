@@ -34,7 +34,7 @@ fn still_open(connections: &mut [RawClient]) -> usize {
     let is_open = |raw: &mut RawClient| loop {
         match raw.answer(Duration::from_millis(300)).unwrap() {
             RawAnswer::Closed => return false,
-            RawAnswer::Silence => return true,
+            RawAnswer::TimedOut => return true,
             RawAnswer::Pdu(_) => {}
         }
     };

@@ -283,7 +283,7 @@ fn third_parties_are_told_as_they_negotiated() {
     let (_, old_r2t) = write_asked(&mut old, 1);
     assert_eq!(ask(&mut by, LOGICAL_UNIT_RESET, u32::MAX).0, COMPLETE);
     acknowledge_end(&mut fast, &data_out(&r2t, 7));
-    assert_eq!(old.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    assert_eq!(old.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     old.send(&data_out(&old_r2t, 7)).unwrap();
     for raw in [&mut fast, &mut old] {
         assert_eq!(attention(raw), Some(0x2903));
@@ -366,7 +366,7 @@ fn a_unit_attention_does_not_overtake() {
     two.send(&ready).unwrap();
     let RawAnswer::Pdu(ping) = one.answer(PATIENCE).unwrap() else { panic!("no ping") };
     assert_eq!(ping.opcode(), opcode::NOP_IN, "to be acknowledged");
-    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     one.cmd_sn = two.cmd_sn;
     let pong = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
         .put_u32(16, u32::MAX)

@@ -83,7 +83,7 @@ fn an_ordered_command_is_aborted_before_its_turn() {
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let ordered = raw.command(0xc2, &ten(0x28, 0, 1), 512);
     raw.send(&ordered).unwrap();
-    assert_eq!(raw.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    assert_eq!(raw.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     let abort = send_function(&mut raw, ABORT_TASK, ordered.u32_at(16));
     assert_eq!(answer_to(&mut raw, abort).header[2], 0, "function complete");
     rig.device.release();
@@ -126,7 +126,7 @@ fn preempt_and_abort_and_those_behind_it() {
     assert_eq!(answer_to(&mut two, ordered.u32_at(16)).opcode(), opcode::DATA_IN);
     let behind = one.command(0xc2, &ten(0x28, 0, 1), 512);
     one.send(&behind).unwrap();
-    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     let data = RawPdu::new(opcode::DATA_OUT, 0x80)
         .put_u32(16, preempt)
         .put_u32(20, ready.u32_at(20))

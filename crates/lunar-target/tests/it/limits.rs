@@ -97,7 +97,7 @@ fn is_end(opcode: u8, flags: u8) -> bool {
 
 #[track_caller]
 fn is_silent(raw: &mut RawClient) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
 }
 
 /// Goal: only commands beyond the limit of their LUN wait; other LUNs of the session and other

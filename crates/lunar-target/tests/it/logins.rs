@@ -71,7 +71,7 @@ fn connect_small(source: &str, to: &str) -> RawClient {
         socket.connect(to).await.unwrap().into_std().unwrap()
     });
     tcp.set_nonblocking(false).unwrap();
-    RawClient::over(tcp).unwrap()
+    RawClient::from_tcp(tcp).unwrap()
 }
 
 /// Logs in under the initiator name of this number and uses the disk.
@@ -84,7 +84,7 @@ fn use_disk(mut raw: RawClient, number: u32) -> RawClient {
 
 /// Goal: connections from one address that never log in and are renewed without end keep out no
 /// other address, no IPv6 address, and no returning session of the same address; and they end no
-/// session. Named by: 16,384 idle connections locked out all initiators.
+/// session. Fault: 16,384 idle connections locked out all initiators.
 #[test]
 fn idle_connections_of_one_address_keep_nobody_out() {
     let rig = Rig::with(|options| {
@@ -143,7 +143,7 @@ fn idle_connections_of_many_addresses_make_room() {
 
 /// Goal: a discovery session without proof makes room like a login does, and leaves nothing behind.
 #[test]
-fn discovery_makes_room() {
+fn an_unproven_discovery_session_may_be_evicted() {
     let rig = Rig::with(|options| {
         options.limits.connections = 256;
         options.limits.logins_per_address = 4;
@@ -194,7 +194,7 @@ fn what_is_over_holds_no_place() {
     rig.ends_well();
 }
 
-/// Goal: discovery sessions whose replies are never read hold little memory. Named by: 300 of them
+/// Goal: discovery sessions whose replies are never read hold little memory. Fault: 300 of them
 /// held 7 to 8 MiB each. Method: 300 sessions with small receive buffers each request a long list
 /// forty times. Once all have waiting replies, other sessions on both cores get a hundred replies.
 #[test]

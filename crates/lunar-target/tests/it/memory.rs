@@ -56,7 +56,7 @@ fn log_in_from(rig: &Rig, source: &str, number: u32) -> RawClient {
 }
 
 /// Goal: a READ reads no more than will be sent, and data that an initiator does not take counts
-/// while it is held. Named by: READ (16) of 8 MiB with an ExpectedDataTransferLength of 1 and
+/// while it is held. Fault: READ (16) of 8 MiB with an ExpectedDataTransferLength of 1 and
 /// replies never taken: 77 kB of requests took 7.7 GiB of memory, and brought down the server.
 #[test]
 fn a_read_holds_what_will_be_sent() {
@@ -156,7 +156,7 @@ fn extents_count_while_they_are_looked_for() {
 }
 
 /// Goal: data-out counts from its arrival until its command has ended, even on a disk that hangs;
-/// further data is not requested before. Named by: complete writes of 8 MiB at depth 128 held 705
+/// further data is not requested before. Fault: complete writes of 8 MiB at depth 128 held 705
 /// MiB, because data was no longer counted when its command started.
 #[test]
 fn data_out_counts_until_its_command_has_ended() {

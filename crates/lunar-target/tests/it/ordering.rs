@@ -47,7 +47,7 @@ fn send_data(raw: &mut RawClient, r2t: &RawPdu, data: Vec<u8>) {
 
 #[track_caller]
 fn is_silent(raw: &mut RawClient) {
-    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::Silence);
+    assert_eq!(raw.answer(SILENCE).unwrap(), RawAnswer::TimedOut);
 }
 
 #[track_caller]

@@ -203,7 +203,7 @@ fn preempt_and_abort_reaches_every_path() {
     for (path, tag) in [2, 3].into_iter().zip(tags) {
         let raw = &mut all[path];
         let silent = raw.answer(Duration::from_millis(50)).unwrap();
-        assert_eq!(silent, RawAnswer::Silence, "the read {tag} was aborted");
+        assert_eq!(silent, RawAnswer::TimedOut, "the read {tag} was aborted");
         let mut told = [read(raw), read(raw)];
         told.sort_unstable();
         assert_eq!(told, [(2, REGISTRATIONS_PREEMPTED), (2, COMMANDS_CLEARED)]);
@@ -233,7 +233,7 @@ fn head_of_queue_goes_first() {
     rig.wait_for("it is in the disk", |rig| rig.device.hanging() == 1);
     let waits = start(&mut one, ordered, 9);
     let behind = start(&mut one, simple, 9);
-    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::Silence);
+    assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     let first = start(&mut one, head, 9);
     assert_eq!(outcome(&mut one, first).0, GOOD);
     for attribute in [simple, ordered, head] {

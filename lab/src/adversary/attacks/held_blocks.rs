@@ -43,21 +43,22 @@ pub const ATTACKS: &[Attack] = &[
         ),
 ];
 
-/// Runs `holder` for these sessions of the first host, and `taker` for one of the second.
-fn two_hosts(
+/// Sends the commands of `locking` in `sessions` sessions of the first host, and those of
+/// `exclusive`, which need exclusive access to the same blocks, in one session of the second.
+fn lock_and_contend(
     attacker: &Attacker,
     sessions: usize,
-    holder: fn(&mut RawSession),
-    taker: fn(&mut RawSession),
+    locking: fn(&mut RawSession),
+    exclusive: fn(&mut RawSession),
 ) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let flood = match thread {
-            0 => Flood::new(sessions, Destination::Shared).reading(attacker, holder, |_, _| {}),
+            0 => Flood::new(sessions, Destination::Shared).reading(attacker, locking, |_, _| {}),
             _ => Flood::new(1, Destination::Shared)
                 .numbered_from(SECOND_NUMBER)
                 .at_host(1)
                 .paced(Duration::from_millis(20))
-                .reading(attacker, taker, RawSession::keep_r2t),
+                .reading(attacker, exclusive, RawSession::keep_r2t),
         };
         drop(flood); // it ends when the attack is over
     });
@@ -65,19 +66,19 @@ fn two_hosts(
 }
 
 fn verify(attacker: &Attacker, sessions: usize) -> Result<()> {
-    let holder = |session: &mut RawSession| {
+    let locking = |session: &mut RawSession| {
         let lba = u64::from(BLOCKS_MAX) * session.random.below(4);
-        let command = session.command(flags::SIMPLE, &cdb::sixteen(0x8f, 0, lba, BLOCKS_MAX), 0);
+        let command = session.command(flags::SIMPLE, &cdb::cdb_16(0x8f, 0, lba, BLOCKS_MAX), 0);
         session.queue(&command);
     };
-    two_hosts(attacker, sessions, holder, compare_and_write)
+    lock_and_contend(attacker, sessions, locking, compare_and_write)
 }
 
 /// Sends COMPARE AND WRITE whose compare data never matches, so that nothing is written.
 fn compare_and_write(session: &mut RawSession) {
     const BLOCKS: u8 = 32;
     let lba = 64 * session.random.below(u64::from(SHARED_LBA) / 64);
-    let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+    let mut cdb = cdb::cdb_16(0x89, 0, lba, 0);
     cdb[13] = BLOCKS;
     let bytes = 1024 * u32::from(BLOCKS);
     let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
@@ -88,30 +89,30 @@ fn compare_and_write(session: &mut RawSession) {
 /// Sends ORWRITE of zeroes, which change nothing.
 fn or_write_at_border(session: &mut RawSession) {
     let lba = u64::from(SHARED_LBA) + OWN_BLOCKS - u64::from(BLOCKS_MAX);
-    let cdb = cdb::sixteen(0x8b, 0, lba, BLOCKS_MAX);
+    let cdb = cdb::cdb_16(0x8b, 0, lba, BLOCKS_MAX);
     let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, BLOCKS_MAX * 512);
     session.queue(&command);
 }
 
 /// Sends VERIFY with BYTCHK 11b: each block is compared with the one block that is sent.
 fn verify_pattern(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut RawSession| {
-        let cdb = cdb::sixteen(0x8f, 0x06, u64::from(SHARED_LBA), BLOCKS_MAX);
+    let locking = |session: &mut RawSession| {
+        let cdb = cdb::cdb_16(0x8f, 0x06, u64::from(SHARED_LBA), BLOCKS_MAX);
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
         session.queue(&command.with_data([0; 512]));
     };
-    two_hosts(attacker, 64, holder, or_write_at_border)
+    lock_and_contend(attacker, 64, locking, or_write_at_border)
 }
 
 /// Sends WRITE SAME with and without deallocation, with NDOB.
 fn write_same(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut RawSession| {
+    let locking = |session: &mut RawSession| {
         let options = if session.random.below(2) == 0 { 0x01 } else { 0x09 };
-        let cdb = cdb::sixteen(0x93, options, u64::from(SHARED_LBA), 0xffff);
+        let cdb = cdb::cdb_16(0x93, options, u64::from(SHARED_LBA), 0xffff);
         let command = session.command(flags::SIMPLE, &cdb, 0);
         session.queue(&command);
     };
-    two_hosts(attacker, 64, holder, or_write_at_border)
+    lock_and_contend(attacker, 64, locking, or_write_at_border)
 }
 
 /// Writes a block that another host locks exclusively, beside a thousand sessions that keep their
@@ -119,7 +120,7 @@ fn write_same(attacker: &Attacker) -> Result<()> {
 fn busy_write(attacker: &Attacker) -> Result<()> {
     const BUSY_SESSIONS: usize = 1000;
     let write = |session: &mut RawSession| {
-        let cdb = cdb::sixteen(0x8a, 0, u64::from(SHARED_LBA), 1);
+        let cdb = cdb::cdb_16(0x8a, 0, u64::from(SHARED_LBA), 1);
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
         session.queue(&command.with_data([7; 512]));
     };
@@ -144,19 +145,19 @@ fn busy_write(attacker: &Attacker) -> Result<()> {
 /// Keeps sessions of the first host busy with VERIFY at a LUN of its own.
 pub(super) fn busy_elsewhere(attacker: &Attacker, sessions: usize) -> Result<()> {
     let verify = |session: &mut RawSession| {
-        let command = session.command(flags::SIMPLE, &cdb::sixteen(0x8f, 0, 0, 512), 0);
+        let command = session.command(flags::SIMPLE, &cdb::cdb_16(0x8f, 0, 0, 512), 0);
         session.queue(&command);
     };
     Flood::new(sessions, Destination::Own).reading(attacker, verify, |_, _| {})
 }
 
 fn unmap(attacker: &Attacker) -> Result<()> {
-    let holder = |session: &mut RawSession| {
+    let locking = |session: &mut RawSession| {
         let first = u64::from(SHARED_LBA);
         let (cdb, list) = cdb::unmap((0..256).map(|at| (first + at * 16, 8)));
         let bytes = list.len() as u32;
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
         session.queue(&command.with_data(list));
     };
-    two_hosts(attacker, 64, holder, or_write_at_border)
+    lock_and_contend(attacker, 64, locking, or_write_at_border)
 }

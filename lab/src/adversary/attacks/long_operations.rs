@@ -117,7 +117,7 @@ fn write_same(attacker: &Attacker, sessions: usize, destination: Destination) ->
     Flood::new(sessions, destination).reading(
         attacker,
         |session| {
-            let cdb = cdb::sixteen(0x93, 0, first, 0xffff);
+            let cdb = cdb::cdb_16(0x93, 0, first, 0xffff);
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 512);
             session.queue(&command.with_data(vec![0x5a; 512]));
         },
@@ -132,7 +132,7 @@ fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
     let first = u64::from(SHARED_LBA);
     let write = |session: &mut RawSession| {
         let lba = first + CHUNK_BLOCKS * (1 + session.random.below(10)) - 8;
-        let mut cdb = cdb::sixteen(0x9c, 0, lba, 0);
+        let mut cdb = cdb::cdb_16(0x9c, 0, lba, 0);
         cdb[12..14].copy_from_slice(&16_u16.to_be_bytes());
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 8192);
         session.queue(&command.with_data(vec![0x5a; 8192]));
@@ -142,7 +142,7 @@ fn write_atomic_beside_zeroing(attacker: &Attacker) -> Result<()> {
         let lba = first + 2048;
         let (cdb, data) = match session.random.below(3) {
             0 => cdb::unmap([(lba, BLOCKS)]),
-            _ => (cdb::sixteen(0x93, 0, lba, BLOCKS), vec![0; 512]),
+            _ => (cdb::cdb_16(0x93, 0, lba, BLOCKS), vec![0; 512]),
         };
         let bytes = data.len() as u32;
         let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, bytes);
@@ -181,7 +181,7 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
     Flood::new(16, Destination::Shared).reading(
         attacker,
         |session| {
-            let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, u64::from(SHARED_LBA), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let byte = session.random.below(2) as u8;
@@ -201,14 +201,14 @@ fn compare_and_write_wide(attacker: &Attacker) -> Result<()> {
         |session| {
             commands += 1;
             if commands % 121 == 0 {
-                let cdb = cdb::sixteen(0x8f, 0, first, 1 + WIDE_BLOCKS as u32);
+                let cdb = cdb::cdb_16(0x8f, 0, first, 1 + WIDE_BLOCKS as u32);
                 let command = session.command(flags::SIMPLE, &cdb, 0);
                 session.queue(&command);
                 return;
             }
             let own = 1 + commands / 2 % WIDE_BLOCKS;
             let lba = if commands % 2 == 0 { first } else { first + own };
-            let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, lba, 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             session.queue(&command.with_data(vec![0; 1024]));
@@ -226,12 +226,12 @@ fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
         |session| {
             commands += 1;
             if commands % 4 != 0 {
-                let cdb = cdb::sixteen(0x8f, 0, u64::from(SHARED_LBA), 512);
+                let cdb = cdb::cdb_16(0x8f, 0, u64::from(SHARED_LBA), 512);
                 let command = session.command(flags::SIMPLE, &cdb, 0);
                 session.queue(&command);
                 return;
             }
-            let mut cdb = cdb::sixteen(0x89, 0, 8 * session.random.below(8), 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, 8 * session.random.below(8), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let data = crate::random::pattern(session.random.next_u64(), 1024);
@@ -247,7 +247,7 @@ fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
     Flood::new(160, Destination::Shared).from_hosts(16).reading(
         attacker,
         |session| {
-            let mut cdb = cdb::sixteen(0x89, 0, u64::from(SHARED_LBA), 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, u64::from(SHARED_LBA), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let data = crate::random::pattern(session.random.next_u64(), 1024);
@@ -273,7 +273,7 @@ fn write_same_aborted(attacker: &Attacker) -> Result<()> {
                 return;
             }
             let unmap = if commands % 2 == 0 { UNMAP } else { 0 };
-            let cdb = cdb::sixteen(0x93, NDOB | unmap, u64::from(SHARED_LBA), 0xffff);
+            let cdb = cdb::cdb_16(0x93, NDOB | unmap, u64::from(SHARED_LBA), 0xffff);
             let command = session.command(flags::SIMPLE, &cdb, 0);
             session.queue(&command);
         },
@@ -290,7 +290,7 @@ fn many_files(attacker: &Attacker, operation: u8) -> Result<()> {
         attacker,
         |session| {
             session.lun = session.random.below(u64::from(MANY_LUNS)) as u8;
-            let cdb = cdb::sixteen(operation, 0, 0, LONGEST);
+            let cdb = cdb::cdb_16(operation, 0, 0, LONGEST);
             let command = session.command(flags::SIMPLE, &cdb, 0);
             session.queue(&command);
         },
@@ -307,7 +307,7 @@ fn verify(
     Flood::new(sessions, destination).reading(
         attacker,
         |session| {
-            let cdb = cdb::sixteen(0x8f, flags_of_cdb, 0, LONGEST);
+            let cdb = cdb::cdb_16(0x8f, flags_of_cdb, 0, LONGEST);
             let command = match flags_of_cdb {
                 0 => session.command(flags::SIMPLE, &cdb, 0),
                 _ => session.command(flags::SIMPLE | flags::WRITE, &cdb, 8 << 20),
@@ -329,9 +329,9 @@ fn verify_one_block(attacker: &Attacker) -> Result<()> {
         |session| {
             commands += 1;
             let (cdb, bytes) = if commands % 2 == 0 {
-                (cdb::sixteen(0x8f, ONE_BLOCK, first, LONGEST), 512)
+                (cdb::cdb_16(0x8f, ONE_BLOCK, first, LONGEST), 512)
             } else {
-                let mut cdb = cdb::sixteen(0x89, 0, first + u64::from(LONGEST), 0);
+                let mut cdb = cdb::cdb_16(0x89, 0, first + u64::from(LONGEST), 0);
                 cdb[13] = 1;
                 (cdb, 1024)
             };
@@ -366,7 +366,7 @@ fn pre_fetch(attacker: &Attacker) -> Result<()> {
         attacker,
         |session| {
             let operation = [0x90, 0x91][session.random.below(2) as usize];
-            let command = session.command(flags::SIMPLE, &cdb::sixteen(operation, 0, 0, 0), 0);
+            let command = session.command(flags::SIMPLE, &cdb::cdb_16(operation, 0, 0, 0), 0);
             session.queue(&command);
         },
         |_, _| {},
@@ -388,10 +388,10 @@ fn pieces(session: &mut RawSession) {
     // Addresses differ, so that commands wait for more than a lock.
     let lba = session.random.below(64) * 2048;
     let (data, cdb) = match session.random.below(3) {
-        0 => (Vec::new(), cdb::sixteen(0x8f, 0, lba, 2048)),
-        1 => (vec![0x5a; 512], cdb::sixteen(0x93, 0, lba, 2048)),
+        0 => (Vec::new(), cdb::cdb_16(0x8f, 0, lba, 2048)),
+        1 => (vec![0x5a; 512], cdb::cdb_16(0x93, 0, lba, 2048)),
         _ => {
-            let mut cdb = cdb::sixteen(0x89, 0, lba, 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, lba, 0);
             cdb[13] = 128;
             (vec![0; 2 * 128 * 512], cdb)
         }

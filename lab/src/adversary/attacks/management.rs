@@ -39,7 +39,7 @@ const IDLE_SESSIONS: usize = 1024;
 const IDLE_NUMBER: usize = 20_000;
 /// Number of sessions that use all LUNs of the attacker, so that each reset visits them.
 const USING_SESSIONS: usize = 64;
-/// Longest time of one wait for a response while the attack is prepared.
+/// Maximum time of one wait for a response while the attack is prepared.
 const PREPARE_MAX: Duration = Duration::from_secs(2);
 
 /// Pause of the sessions before they reset again.

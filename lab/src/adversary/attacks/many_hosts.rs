@@ -101,7 +101,7 @@ fn compare_and_write(attacker: &Attacker) -> Result<()> {
                 session.queue(&request);
                 return;
             }
-            let mut cdb = cdb::sixteen(0x89, 0, 8 * session.random.below(8), 0);
+            let mut cdb = cdb::cdb_16(0x89, 0, 8 * session.random.below(8), 0);
             cdb[13] = 1;
             let command = session.command(flags::SIMPLE | flags::WRITE, &cdb, 1024);
             let data = crate::random::pattern(session.random.next_u64(), 1024);

@@ -1,5 +1,5 @@
-//! Many logical units, each with a little work: what a session or a function leaves behind at each
-//! of them, and what it walks through.
+//! Attacks with many logical units, each with a little work: the state that a session or a task
+//! management function leaves at each of them, and the time to visit all of them.
 
 use super::withheld::clear_unit_attentions;
 use crate::adversary::attack::Attack;
@@ -35,7 +35,7 @@ const REGISTER_AND_IGNORE: u8 = 6;
 const PREEMPT_AND_ABORT: u8 = 5;
 /// Write exclusive, registrants only. SPC-4 §6.13.3.4.
 const REGISTRANTS_ONLY: u8 = 5;
-/// Longest time of a command while the attack is prepared.
+/// Maximum time of a command while the attack is prepared.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// The attacks of this file.
@@ -71,7 +71,7 @@ impl Burst {
         session.connection.send();
     }
 
-    fn go_on(&mut self, attacker: &Attacker) {
+    fn advance(&mut self, attacker: &Attacker) {
         while let Some(pdu) = self.session.receive() {
             match pdu.opcode() {
                 opcode::R2T => self.session.answer_r2t_with(&pdu, &[0; 512]),
@@ -99,14 +99,14 @@ fn bursts(attacker: &Attacker) -> Result<()> {
             all.push(burst);
         }
         while attacker.pause(Duration::from_millis(1)) {
-            all.iter_mut().for_each(|burst| burst.go_on(attacker));
+            all.iter_mut().for_each(|burst| burst.advance(attacker));
         }
     });
     Ok(())
 }
 
 /// Queues commands behind a CmdSN that never comes, each to another LUN.
-fn queue_ahead(session: &mut RawSession) {
+fn queue_after_gap(session: &mut RawSession) {
     session.cmd_sn = session.cmd_sn.wrapping_add(1);
     for number in 0..GAP_COMMANDS {
         let [high, low] = (0x4000 | (1000 + number)).to_be_bytes(); // flat space, SAM-5 §4.7
@@ -121,7 +121,7 @@ fn resets(attacker: &Attacker) -> Result<()> {
     for number in 0..GAP_SESSIONS {
         let log_in = || attacker.log_in(Destination::Neighbour, number);
         let Some(mut session) = attacker.retry(log_in) else { return Ok(()) };
-        queue_ahead(&mut session);
+        queue_after_gap(&mut session);
         attacker.count(&mut session);
         gaps.push(session);
     }

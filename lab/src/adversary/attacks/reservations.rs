@@ -22,7 +22,7 @@ const PREEMPT_AND_ABORT: u8 = 5;
 const REGISTER_AND_IGNORE: u8 = 6;
 const REGISTER_AND_MOVE: u8 = 7;
 
-/// Longest time that a command of a storm may take.
+/// Maximum time that a command of a storm may take.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 /// The attacks of this file.

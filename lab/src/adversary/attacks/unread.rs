@@ -106,7 +106,7 @@ fn half_closed(attacker: &Attacker) -> Result<()> {
 
 fn read_wrong_flags(attacker: &Attacker) -> Result<()> {
     let reads =
-        [cdb(&[0x08, 0, 0, 0, 0]), cdb::ten(0x28, 0, 0, 0x4000), cdb::read(0, BLOCKS_8M), {
+        [cdb(&[0x08, 0, 0, 0, 0]), cdb::cdb_10(0x28, 0, 0, 0x4000), cdb::read(0, BLOCKS_8M), {
             let mut read_12 = cdb(&[0xa8]);
             read_12[8] = 0x40;
             read_12

@@ -7,9 +7,9 @@ use lunar_load::Spread;
 use lunar_load::report::{Column, Table, TableCell, size_text, spread_json};
 use serde_json::{Value, json};
 
-/// Least ratio to the IOPS of libiscsi at 4 KiB and depth 32.
+/// Minimum ratio to the IOPS of libiscsi at 4 KiB and depth 32.
 const IOPS_GOAL: f64 = 1.5;
-/// Greatest ratio to its processor time for each request.
+/// Maximum ratio to its processor time for each request.
 const CPU_GOAL: f64 = 0.7;
 const GOAL_CASE: (u64, u16) = (4096, 32);
 

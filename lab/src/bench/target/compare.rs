@@ -6,7 +6,7 @@ use super::report::tables;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
 use super::servers::Programs;
-use super::{EXTRA, measure_cells};
+use super::{EXTRA_ROUNDS_FACTOR, measure_cells};
 use crate::bench::parse_seconds;
 use anyhow::{Context, Result, ensure};
 use lunar_load::Spread;
@@ -81,7 +81,7 @@ impl BenchCompare {
             base: Some(base),
         };
         let rounds = usize::from(self.rounds);
-        let count = Count { wanted: rounds, extra: rounds * EXTRA };
+        let count = Count { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
         let times = Times {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),

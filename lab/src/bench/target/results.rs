@@ -6,7 +6,7 @@ use lunar_load::{Latency, Spread};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Least share of a core that a spinning thread gets if nothing else runs.
+/// Minimum share of a core that a spinning thread gets if nothing else runs.
 const UNDISTURBED: f64 = 0.9;
 
 /// Measurements of one lane in one round.

@@ -5,7 +5,7 @@ use super::results::{Ceiling, CellResult, Round, Sample};
 use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
-use lunar_load::probe::{Probe, ProbeShape, Probed, QUIET};
+use lunar_load::probe::{Probe, ProbeShape, Probed, VARIATION_MAX};
 use std::time::Duration;
 
 /// Probe of raw TCP between the core of targets and that of clients.
@@ -103,7 +103,8 @@ pub fn measure(
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.ground()));
         (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
         // Other programs that are busy all the time do not move the probe.
-        result.is_void = result.probe_moved > QUIET || result.core_share() < 1.0 - QUIET;
+        result.is_void =
+            result.probe_moved > VARIATION_MAX || result.core_share() < 1.0 - VARIATION_MAX;
     }
     Ok(result)
 }

@@ -64,8 +64,8 @@ pub(super) const MUSTS: &[Must] = &[
                tells of a command that has not come",
         tests: &[
             "iscsi::connection::target::tests::management::functions_that_are_refused",
-            "iscsi::connection::target::tests::management::abort_task_of_nobody",
-            "iscsi::connection::target::tests::management::abort_task_before_its_turn",
+            "iscsi::connection::target::tests::management::abort_task_of_unknown_tasks",
+            "iscsi::connection::target::tests::management::abort_task_before_delivery",
         ],
     },
     Must {
@@ -260,7 +260,9 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "7144 4.2",
         role: Target,
         rule: "the version descriptor is 0960h plus the level of the session that asks",
-        tests: &["scsi::tests::it::unit::nexus::what_the_protocol_level_changes"],
+        tests: &[
+            "scsi::tests::it::unit::nexus::the_protocol_level_changes_descriptor_and_functions",
+        ],
     },
     Must {
         number: 59,

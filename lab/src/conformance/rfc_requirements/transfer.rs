@@ -107,7 +107,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "sense data stands behind its SenseLength, and a SenseLength that lies is noticed",
         tests: &[
-            "iscsi::connection::target::tests::responses::sense_behind_data",
+            "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::hostile::storms",
             "iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
             "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
@@ -128,7 +128,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "status comes with Data-In only without sense and not for commands in both \
                directions",
         tests: &[
-            "iscsi::connection::target::tests::responses::sense_behind_data",
+            "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::responses::bidirectional",
             "iscsi::connection::target::tests::hostile::storms",
         ],

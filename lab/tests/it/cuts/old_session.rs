@@ -29,7 +29,7 @@ fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
     if old.send_bytes(&write[stop..]).is_ok() {
         // A response or the end of the connection shows that the target has received the rest.
         let answer = old.answer(Duration::from_secs(10));
-        ensure!(!matches!(answer, Ok(RawAnswer::Silence)), "neither answered nor closed");
+        ensure!(!matches!(answer, Ok(RawAnswer::TimedOut)), "neither answered nor closed");
     }
     Ok(new.read_block(0)?[0])
 }

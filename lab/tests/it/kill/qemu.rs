@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 pub struct Done {
     pub commands: u64,
-    /// Longest time of one command.
+    /// Maximum time of one command.
     pub longest: Duration,
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const SHORT: &[&str] = &["--warm-up", "0", "--rounds", "1", "--size", "4M"];
-/// Longest time until the processes of a killed run have ended.
+/// Maximum time until the processes of a killed run have ended.
 const END_MAX: Duration = Duration::from_secs(60);
 
 /// Arguments of a short run.

@@ -10,7 +10,7 @@ use lunar_iscsi::login::initiator::Established;
 use lunar_load::probe::{Probe, ProbeShape, Probed};
 use lunar_load::relay::Model;
 use lunar_load::remote::{RemoteError, RemoteSubject, RemoteSubjects};
-use lunar_load::{Failed, Measured, Subject, Workload, in_rounds};
+use lunar_load::{LoadError, Measured, Subject, Workload, measure_in_rounds};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) struct Row {
 impl Row {
     /// A warning if the figures are not reliable.
     pub(super) fn warning(&self) -> Option<&'static str> {
-        self.measured.nothing().or(self.lost.then_some(
+        self.measured.no_figures_reason().or(self.lost.then_some(
             "a connection was lost while this was measured: the longest latency says for how long",
         ))
     }
@@ -169,7 +169,7 @@ pub(super) async fn check(
     let work = args.work(cell)?;
     for url in &args.urls {
         let disk = disks.get(&args.session, args.want(url, cell)).await?;
-        let places = work.places(&disk.device().geometry());
+        let places = work.offset_count(&disk.device().geometry());
         places.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
     }
     Ok(())
@@ -196,8 +196,8 @@ pub(super) async fn measure(
         depth: cell.depth,
         connections: cell.connections,
     };
-    let told = in_rounds(lanes, args.rounds, probe, shape).await;
-    let (measured, probed) = told.map_err(|failed| disks.as_named(failure(failed)))?;
+    let result = measure_in_rounds(lanes, args.rounds, probe, shape).await;
+    let (measured, probed) = result.map_err(|failed| disks.as_named(failure(failed)))?;
     let mut rows = Vec::new();
     for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
         let now = disks.get(&args.session, args.want(&url, cell)).await?.session();
@@ -208,11 +208,11 @@ pub(super) async fn measure(
 }
 
 /// Converts the reason why a disk could not be measured.
-fn failure(failed: Failed) -> Failure {
+fn failure(failed: LoadError) -> Failure {
     match failed {
-        Failed::Work(wrong) => Failure::usage(wrong.to_string()),
-        Failed::Disk(error) => error.into(),
-        Failed::Probe(_) => Failure::new(failed.to_string()),
+        LoadError::Work(wrong) => Failure::usage(wrong.to_string()),
+        LoadError::Disk(error) => error.into(),
+        LoadError::Probe(_) => Failure::new(failed.to_string()),
     }
 }
 

@@ -67,7 +67,7 @@ fn figures(all: &[Measurement]) -> Table {
                 Figure::micros(one.client_cpu_micros),
                 Figure::micros(one.target_cpu_micros),
             ];
-            if one.nothing().is_some() {
+            if one.no_figures_reason().is_some() {
                 // The other figures are not known.
                 figures.truncate(5);
             }
@@ -88,7 +88,7 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
         let (depth, connections) = (cell.depth, cell.connections);
         let name = format!("{name}, depth {depth}, connections {connections}");
         table.row(probe_row(&name, probed));
-        section.warnings.extend(probed.unrest().map(|unrest| format!("{name}: {unrest}")));
+        section.warnings.extend(probed.variation_warning().map(|why| format!("{name}: {why}")));
     }
     let some = !table.is_empty();
     section.tables.push(table);
@@ -107,14 +107,14 @@ type Point<'a> = (&'a Measurement, &'a Row);
 /// The part of the grid that a plot shows: one line for each disk and pattern. Parameters other
 /// than the axis have one value in it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct GridSlice {
     io_bytes: Option<u64>,
     depth: Option<u16>,
     connections: Option<u16>,
 }
 
-impl Part {
-    fn has(&self, cell: &Cell) -> bool {
+impl GridSlice {
+    fn includes(&self, cell: &Cell) -> bool {
         self.io_bytes.is_none_or(|bytes| bytes == cell.io_bytes)
             && self.depth.is_none_or(|depth| depth == cell.depth)
             && self.connections.is_none_or(|count| count == cell.connections)
@@ -151,9 +151,9 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
     let iops = |(_, row): &Point<'_>| row.measured.requests_per_second.median;
     let bytes_axis = || Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear);
     let depth = || Axis::new("requests under way", AxisUnit::Count, AxisScale::Log2);
-    let by_size = Part { depth: deep, connections: most, ..Part::default() };
-    let by_depth = Part { io_bytes: small, connections: most, ..Part::default() };
-    let by_count = Part { io_bytes: large, depth: deep, ..Part::default() };
+    let by_size = GridSlice { depth: deep, connections: most, ..GridSlice::default() };
+    let by_depth = GridSlice { io_bytes: small, connections: most, ..GridSlice::default() };
+    let by_count = GridSlice { io_bytes: large, depth: deep, ..GridSlice::default() };
     let mut plots = vec![
         Plot {
             title: format!("Throughput over request size{}", by_size.text(all)),
@@ -174,7 +174,7 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
             series: lines(all, by_count, |(_, row)| row.connections.map(|n| n as f64), bytes),
         },
         percentiles(all, by_depth, depth()),
-        distribution(all, Part { io_bytes: small, depth: deep, connections: most }),
+        distribution(all, GridSlice { io_bytes: small, depth: deep, connections: most }),
     ];
     plots.retain(Plot::shows_something);
     plots
@@ -183,20 +183,20 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
 /// One line for each disk and pattern; points without a position on the axis are left out.
 fn lines(
     all: &[Measurement],
-    part: Part,
+    slice: GridSlice,
     x: impl Fn(&Point<'_>) -> Option<f64>,
     y: impl Fn(&Point<'_>) -> f64,
 ) -> Vec<Series> {
     let mut lines: Vec<Series> = Vec::new();
-    for point in points(all, part) {
+    for point in points(all, slice) {
         let Some(x) = x(&point) else { continue };
         Series::add_point(&mut lines, &label(all, &point), (x, y(&point)));
     }
     lines
 }
 
-fn points(all: &[Measurement], part: Part) -> impl Iterator<Item = Point<'_>> {
-    let shown = all.iter().filter(move |measurement| part.has(&measurement.cell));
+fn points(all: &[Measurement], slice: GridSlice) -> impl Iterator<Item = Point<'_>> {
+    let shown = all.iter().filter(move |measurement| slice.includes(&measurement.cell));
     shown.flat_map(|measurement| measurement.rows.iter().map(move |row| (measurement, row)))
 }
 
@@ -210,17 +210,17 @@ fn label(all: &[Measurement], (measurement, row): &Point<'_>) -> String {
 }
 
 /// Three percentiles by depth.
-fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
+fn percentiles(all: &[Measurement], slice: GridSlice, x: Axis) -> Plot {
     let mut series = Vec::new();
     for (name, percent) in [("p50", 50.0), ("p99", 99.0), ("p99.9", 99.9)] {
         let micros =
             |(_, row): &Point<'_>| row.measured.latency.percentile(percent).as_secs_f64() * 1e6;
-        let more = lines(all, part, |(one, _)| Some(one.cell.depth.into()), micros);
+        let more = lines(all, slice, |(one, _)| Some(one.cell.depth.into()), micros);
         let named = |line: Series| Series { label: format!("{name}, {}", line.label), ..line };
         series.extend(more.into_iter().map(named));
     }
     Plot {
-        title: format!("Latency over depth{}", part.text(all)),
+        title: format!("Latency over depth{}", slice.text(all)),
         x,
         y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series,
@@ -228,16 +228,16 @@ fn percentiles(all: &[Measurement], part: Part, x: Axis) -> Plot {
 }
 
 /// The whole distribution of latency.
-fn distribution(all: &[Measurement], part: Part) -> Plot {
-    let place = |(rest, time): (f64, Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
+fn distribution(all: &[Measurement], slice: GridSlice) -> Plot {
+    let to_point = |(rest, time): (f64, Duration)| (1.0 / rest, time.as_secs_f64() * 1e6);
     let line = |point: Point<'_>| Series {
         label: label(all, &point),
-        points: point.1.measured.latency.curve().into_iter().map(place).collect(),
+        points: point.1.measured.latency.curve().into_iter().map(to_point).collect(),
     };
     Plot {
-        title: format!("Distribution of latency{}", part.text(all)),
+        title: format!("Distribution of latency{}", slice.text(all)),
         x: Axis::new("requests that took no longer", AxisUnit::Nines, AxisScale::Log10),
         y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
-        series: points(all, part).map(line).collect(),
+        series: points(all, slice).map(line).collect(),
     }
 }

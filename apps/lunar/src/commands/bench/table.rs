@@ -34,7 +34,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
         let one = &row.measured;
         let connections = row.connections.map_or("-".to_owned(), |count| count.to_string());
         let warning = row.warning().map(|why| format!("warning: {why}\n")).unwrap_or_default();
-        if one.nothing().is_some() {
+        if one.no_figures_reason().is_some() {
             let what = [cell.pattern.text(), &size, &depth, &connections];
             // Writing to a string cannot fail.
             let _ = write!(text, "{}  {}\n{warning}", line(what, ["-"; 3], ["-"; 6]), row.url);
@@ -74,8 +74,8 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
             probed.ping_micros().median,
             probed.stream_bytes_per_second().median / 1e6
         );
-        if let Some(unrest) = probed.unrest() {
-            let _ = writeln!(text, "warning: {unrest}");
+        if let Some(why) = probed.variation_warning() {
+            let _ = writeln!(text, "warning: {why}");
         }
     }
     text
@@ -138,7 +138,7 @@ pub(super) fn document(args: &BenchCommand, all: &[Measurement]) -> Value {
 
 fn result(measurement: &Measurement, row: &Row) -> Value {
     let (cell, one) = (&measurement.cell, &row.measured);
-    let rate = |of| one.nothing().is_none().then(|| spread_json(of));
+    let rate = |of| one.no_figures_reason().is_none().then(|| spread_json(of));
     json!({
         "url": row.url,
         "pattern": cell.pattern.text(),
@@ -160,7 +160,7 @@ fn probe(probed: &Probed) -> Value {
         "ping_us": spread_json(probed.ping_micros()),
         "exchanges_per_second": spread_json(probed.exchanges_per_second()),
         "stream_bytes_per_second": spread_json(probed.stream_bytes_per_second()),
-        "warning": probed.unrest(),
+        "warning": probed.variation_warning(),
     })
 }
 

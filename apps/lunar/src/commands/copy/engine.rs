@@ -24,7 +24,7 @@ pub struct Engine<'d> {
     /// The destination disk.
     pub destination: &'d dyn BlockDevice,
     /// Whether the destination holds zeroes only.
-    pub fresh: bool,
+    pub is_new_file: bool,
     /// Number of concurrent transfers.
     pub depth: usize,
 }
@@ -57,7 +57,7 @@ impl Engine<'_> {
                     }
                     Err(error) if is_cache_lost(&error) && tries < TRIES_MAX => {
                         tracing::warn!(%error, "copying again what may be lost");
-                        progress.back_to(part.start);
+                        progress.reset_to(part.start);
                         tries += 1;
                     }
                     Err(error) => return Err(error.into()),
@@ -141,7 +141,7 @@ impl Engine<'_> {
                 Ok(CopyCounts { data_bytes: bytes, zero_bytes: 0 })
             }
             None => {
-                if !self.fresh {
+                if !self.is_new_file {
                     self.write_zeroes(run.span).await?;
                 }
                 Ok(CopyCounts { data_bytes: 0, zero_bytes: bytes })
@@ -228,7 +228,7 @@ mod tests {
         runtime.block_on(async {
             source.write(BlockRange::new(3000, 1), data(7), false).await.unwrap();
             let engine =
-                Engine { source: &source, destination: &destination, fresh: true, depth: 4 };
+                Engine { source: &source, destination: &destination, is_new_file: true, depth: 4 };
             let counts = engine.copy().await.unwrap();
             assert_eq!(counts.data_bytes + counts.zero_bytes, 4 << 20);
             assert!(counts.zero_bytes >= 3 << 20, "{counts:?}");
@@ -243,7 +243,7 @@ mod tests {
             let failure = engine.verify().await.unwrap_err();
             assert!(failure.what.contains("at byte 3584000"), "{failure}");
             // Old data of the destination is overwritten with zeroes where the source has a hole.
-            let engine = Engine { fresh: false, ..engine };
+            let engine = Engine { is_new_file: false, ..engine };
             engine.copy().await.unwrap();
             engine.verify().await.unwrap();
         });

@@ -177,7 +177,7 @@ pub async fn resize(
     let path = ApiPath::new(&["targets", &target, "luns", &lun, "resize"]);
     let path = of_device(path, args.device.as_deref());
     let body = changes::Resize { size_bytes: args.size, shrink: args.shrink };
-    tell(&client.send(Method::POST, &path, &body).await?, &args.common, format)
+    print_change(&client.send(Method::POST, &path, &body).await?, &args.common, format)
 }
 
 /// Runs `lunar ctl add-lun`.
@@ -198,14 +198,14 @@ pub async fn add_lun(client: &ApiClient, args: &AddLun, format: Format) -> Resul
         thin_threshold: args.thin_threshold.clone(),
         out_of_space: args.out_of_space.clone(),
         maintenance_rate: args.maintenance_rate.clone(),
-        initiators: some(&args.initiator),
-        networks: some(&args.network),
+        initiators: non_empty(&args.initiator),
+        networks: non_empty(&args.network),
         administer: administrators::given(&args.administer),
         limit: limit_of(args),
         initiator_limit: None,
     };
     let path = ApiPath::new(&["targets", &target, "luns"]);
-    tell(&client.send(Method::POST, &path, &settings).await?, &args.common, format)
+    print_change(&client.send(Method::POST, &path, &settings).await?, &args.common, format)
 }
 
 /// Runs `lunar ctl remove-lun`.
@@ -217,7 +217,7 @@ pub async fn remove_lun(
     let target = target(client, &args.common).await?;
     let path = ApiPath::new(&["targets", &target, "luns", &args.lun.to_string()]);
     let path = of_device(path, args.device.as_deref());
-    tell(&client.delete(&path).await?, &args.common, format)
+    print_change(&client.delete(&path).await?, &args.common, format)
 }
 
 /// Runs `lunar ctl redirect`.
@@ -235,7 +235,7 @@ pub async fn redirect(
             client.send(Method::PUT, &path, &body).await?
         }
     };
-    tell(&changed, &args.common, format)
+    print_change(&changed, &args.common, format)
 }
 
 /// Runs `lunar ctl recover`.
@@ -293,7 +293,7 @@ pub(super) async fn target(client: &ApiClient, common: &Common) -> Result<String
 }
 
 /// The list, or `None` if it is empty.
-fn some(list: &[String]) -> Option<Vec<String>> {
+fn non_empty(list: &[String]) -> Option<Vec<String>> {
     (!list.is_empty()).then(|| list.to_vec())
 }
 
@@ -315,7 +315,11 @@ fn absolute(device: &str) -> String {
     }
 }
 
-pub(super) fn tell(changed: &Changed, common: &Common, format: Format) -> Result<(), Failure> {
+pub(super) fn print_change(
+    changed: &Changed,
+    common: &Common,
+    format: Format,
+) -> Result<(), Failure> {
     match (format, common.print_toml) {
         (Format::Json, _) => output::print_json(changed),
         (Format::Human, true) => output::print_text(&changed.toml),

@@ -1,6 +1,6 @@
 //! `lunar ctl limit`.
 
-use super::change::{Common, of_device, target, tell};
+use super::change::{Common, of_device, print_change, target};
 use crate::output::{Failure, Format};
 use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::daemon::LimitSettings;
@@ -14,27 +14,27 @@ use lunar_control::daemon::LimitSettings;
     lunar ctl limit --initiator iqn.1993-08.org.debian:01:noisy --iops 500\n  \
     lunar ctl limit 0 --each-initiator --iops 300\n  \
     lunar ctl limit 0 --none")]
-#[command(group = clap::ArgGroup::new("whose").required(true).multiple(true))]
-#[command(group = clap::ArgGroup::new("much").required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("subject").required(true).multiple(true))]
+#[command(group = clap::ArgGroup::new("values").required(true).multiple(true))]
 pub struct LimitCommand {
     /// The LUN's number; limits all initiators together there, or one with --initiator
-    #[arg(group = "whose")]
+    #[arg(group = "subject")]
     lun: Option<u16>,
     /// Limit this initiator, in all its sessions together: at the LUN, or without a LUN at all LUNs
     /// of the target together
-    #[arg(long, value_name = "IQN", group = "whose")]
+    #[arg(long, value_name = "IQN", group = "subject")]
     initiator: Option<String>,
     /// Limit each initiator that has no limit of its own there
-    #[arg(long, group = "whose", conflicts_with = "initiator")]
+    #[arg(long, group = "subject", conflicts_with = "initiator")]
     each_initiator: bool,
     /// Maximum number of reads and writes per second, at least 10
-    #[arg(long, value_name = "N", group = "much")]
+    #[arg(long, value_name = "N", group = "values")]
     iops: Option<u64>,
     /// Maximum data rate, like 200Mbit, at least 10Mbit
-    #[arg(long, value_name = "RATE", group = "much")]
+    #[arg(long, value_name = "RATE", group = "values")]
     bandwidth: Option<String>,
     /// Remove the limit
-    #[arg(long, group = "much", conflicts_with_all = ["iops", "bandwidth"])]
+    #[arg(long, group = "values", conflicts_with_all = ["iops", "bandwidth"])]
     none: bool,
     /// The LUN's device, where several LUNs have this number
     #[arg(long, value_name = "DEVICE", requires = "lun")]
@@ -60,5 +60,5 @@ pub async fn limit(client: &ApiClient, args: &LimitCommand, format: Format) -> R
         None => path,
     };
     let body = LimitSettings { iops: args.iops, bandwidth: args.bandwidth.clone() };
-    tell(&client.send(Method::PUT, &path, &body).await?, &args.common, format)
+    print_change(&client.send(Method::PUT, &path, &body).await?, &args.common, format)
 }

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_stand_under_each_other() {
+    fn columns_are_aligned() {
         let rows = [["0".to_owned(), "ä".to_owned()], ["16383".to_owned(), "b c".to_owned()]];
         assert_eq!(table(["LUN", "x"], &rows), "LUN    x\n0      ä\n16383  b c\n");
         assert_eq!(table(["LUN", "x"], &[]), "");

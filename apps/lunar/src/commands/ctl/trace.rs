@@ -90,7 +90,7 @@ pub async fn trace(client: &ApiClient, args: &TraceCommand, format: Format) -> R
     };
     match format {
         Format::Json => output::print_json(&summary),
-        Format::Human => output::print_text(&summary.told(&ports(&session))),
+        Format::Human => output::print_text(&summary.text_lines(&ports(&session))),
     }
 }
 
@@ -155,7 +155,7 @@ impl Taking<'_> {
 }
 
 impl Summary {
-    fn told(&self, ports: &[String]) -> String {
+    fn text_lines(&self, ports: &[String]) -> String {
         let Self { pdus, dropped_pdus, .. } = self;
         let (file, size) = (self.file.display(), output::size(self.bytes));
         let decode: String =

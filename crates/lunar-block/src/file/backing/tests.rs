@@ -33,7 +33,7 @@ fn resize(path: &Path, bytes: u64) {
 
 /// Fault: the deletion, renaming, replacement or truncation of a backing file went unnoticed.
 #[test]
-fn a_look_finds_what_was_done_to_the_file() {
+fn a_probe_detects_changes_of_the_file() {
     let scratch = Scratch::new();
     let (other, moved) = (scratch.0.join("other.img"), scratch.0.join("moved.img"));
 

@@ -2,46 +2,46 @@
 //! them back.
 
 use super::super::commit::GroupCommit;
-use super::super::workers::FirstJobs;
+use super::super::workers::PriorityJobs;
 use super::{DiskWrites, FileSystemWrites};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Divisor of the memory: the part that inline writes may leave to be written back, on all file
-/// systems together. The kernel makes writers wait from 15 % of the memory on (`dirty_ratio`), and
-/// a control group of version 1 when it is full.
-pub(super) const INLINE_PART: u64 = 16;
+/// Divisor of the memory: the part that unsynced inline writes may occupy, on all file systems
+/// together. The kernel makes writers wait from 15 % of the memory on (`dirty_ratio`), and a
+/// control group of version 1 when it is full.
+pub(super) const INLINE_DIVISOR: u64 = 16;
 /// Upper limit of that part on a machine with much memory, because a flush writes all of it back.
 const INLINE_BYTES_MAX: u64 = 1 << 30;
 
-/// Divisor of the memory: the part above which writes of workers wait for syncs. If a control group
-/// is full of such bytes, the cores wait for memory.
-const WORKERS_PART: u64 = 4;
+/// Divisor of the memory: the part of unsynced bytes above which writes of workers wait for syncs.
+/// If unsynced bytes fill a control group, the cores wait for memory.
+const WORKERS_DIVISOR: u64 = 4;
 
-/// Divisor of a file system's free room: the part that inline writes may leave to be written back,
-/// if files take room as they are written. ext4 makes writers wait from a half on.
-const ROOM_PART: u64 = 8;
-/// Minimum of the limit, however little room is left, because most writes take none.
-const ROOM_BYTES_MIN: u64 = 4 << 20;
+/// Divisor of a file system's free space: the part that unsynced inline writes may occupy, if files
+/// allocate space as they are written. ext4 makes writers wait from a half on.
+const FREE_SPACE_DIVISOR: u64 = 8;
+/// Minimum of the limit that results from the free space, because most writes allocate none.
+const FREE_SPACE_LIMIT_BYTES_MIN: u64 = 4 << 20;
 
-/// Divisor of the limit: inline writes resume when only this part of it is left to be written back.
-const RESUME_PART: u64 = 2;
+/// Divisor of the limit: inline writes resume when unsynced bytes have fallen to this part of it.
+const RESUME_DIVISOR: u64 = 2;
 
 /// Maximum number of disks of a file system that are synced at a time to write back.
 const SYNCS_MAX: usize = 4;
 
 /// Maximum time that a write of a worker waits for syncs.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
+const WRITE_BACK_WAIT_MAX: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 1 });
 
 /// Bytes of a file system that are not covered by a sync yet.
 #[derive(Debug)]
 pub(super) struct DirtyBytes {
     bytes: AtomicU64,
-    /// True from when the limit is reached until a good part of it is free again.
+    /// True from when the limit is reached until the bytes fall to its [`RESUME_DIVISOR`]th part.
     full: AtomicBool,
-    /// Limit given by the free room.
-    room_bytes: AtomicU64,
+    /// Limit that results from the free space.
+    free_space_limit_bytes: AtomicU64,
     syncers: Mutex<Vec<Arc<Syncer>>>,
     changed: Condvar,
 }
@@ -51,7 +51,7 @@ impl Default for DirtyBytes {
         Self {
             bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
-            room_bytes: AtomicU64::new(u64::MAX),
+            free_space_limit_bytes: AtomicU64::new(u64::MAX),
             syncers: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -89,7 +89,7 @@ impl DiskBytes {
 pub(in crate::file) struct Syncer {
     disk: Arc<DiskWrites>,
     commit: Arc<GroupCommit>,
-    jobs: FirstJobs,
+    jobs: PriorityJobs,
     /// Changed under the lock of all syncers.
     is_running: AtomicBool,
 }
@@ -99,7 +99,7 @@ impl Syncer {
     pub(in crate::file) fn new(
         disk: Arc<DiskWrites>,
         commit: Arc<GroupCommit>,
-        jobs: FirstJobs,
+        jobs: PriorityJobs,
     ) -> Arc<Self> {
         let this = Arc::new(Self { disk, commit, jobs, is_running: AtomicBool::new(false) });
         this.disk.dirty.syncers().push(Arc::clone(&this));
@@ -123,7 +123,7 @@ impl Syncer {
 
     fn start(self: Arc<Self>) {
         let (commit, jobs) = (Arc::clone(&self.commit), self.jobs.clone());
-        commit.sync_unasked(&jobs, Box::new(move || self.ended()));
+        commit.sync_unrequested(&jobs, Box::new(move || self.ended()));
     }
 
     /// Handles the end of a sync, or a sync that was skipped because an earlier one failed.
@@ -159,24 +159,24 @@ impl FileSystemWrites {
     /// Removes bytes that are written back or lost from the counts.
     pub(super) fn release(&self, bytes: u64) {
         let before = self.dirty.bytes.fetch_sub(bytes, SeqCst);
-        if self.dirty.is_full() && before - bytes <= self.limit_bytes() / RESUME_PART {
+        if self.dirty.is_full() && before - bytes <= self.limit_bytes() / RESUME_DIVISOR {
             self.dirty.full.store(false, SeqCst);
         }
         drop(self.dirty.syncers());
         self.dirty.changed.notify_all();
     }
 
-    /// Sets the limit of a file system from its free room, because its files take room as they are
-    /// written.
-    pub(in crate::file) fn set_room(&self, free_bytes: u64) {
-        let bytes = (free_bytes / ROOM_PART).max(ROOM_BYTES_MIN);
-        self.dirty.room_bytes.store(bytes, Relaxed);
+    /// Sets the limit of a file system from its free space, because its files allocate space as
+    /// they are written.
+    pub(in crate::file) fn set_free_space(&self, free_bytes: u64) {
+        let bytes = (free_bytes / FREE_SPACE_DIVISOR).max(FREE_SPACE_LIMIT_BYTES_MIN);
+        self.dirty.free_space_limit_bytes.store(bytes, Relaxed);
     }
 
     pub(super) fn limit_bytes(&self) -> u64 {
-        let part = (self.registry.memory_bytes / INLINE_PART).min(INLINE_BYTES_MAX);
-        let room = self.dirty.room_bytes.load(Relaxed);
-        self.share_of(part).min(room)
+        let part = (self.registry.memory_bytes / INLINE_DIVISOR).min(INLINE_BYTES_MAX);
+        let free_space_limit = self.dirty.free_space_limit_bytes.load(Relaxed);
+        self.share_of(part).min(free_space_limit)
     }
 
     fn share_of(&self, bytes: u64) -> u64 {
@@ -210,12 +210,12 @@ impl FileSystemWrites {
 
     /// Waits while workers have left too much to be written back.
     pub(super) fn wait_for_syncs(&self) {
-        let bytes_max = self.share_of(self.registry.memory_bytes / WORKERS_PART);
+        let bytes_max = self.share_of(self.registry.memory_bytes / WORKERS_DIVISOR);
         let is_over = || self.dirty.bytes.load(SeqCst) > bytes_max;
         if !self.in_memory && is_over() {
             let syncers = self.dirty.syncers();
             let changed = &self.dirty.changed;
-            drop(changed.wait_timeout_while(syncers, ROOM_WAIT_MAX, |_| is_over()));
+            drop(changed.wait_timeout_while(syncers, WRITE_BACK_WAIT_MAX, |_| is_over()));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tests with a manual clock that only the tests advance, and with a stand-in for the system call
 //! that blocks until the test releases it.
 
-use super::dirty::INLINE_PART;
+use super::dirty::INLINE_DIVISOR;
 use super::*;
 use crate::file::disk::{Disk, write_fully};
 use crate::file::tests::{MINUTE, Scratch};
@@ -49,7 +49,7 @@ impl Rig {
         let disk = Arc::new(self.disk());
         let synced = Arc::clone(&disk);
         FileDevice::with_sync(disk, move || {
-            let _syncing = synced.writes.syncing();
+            let _syncing = synced.writes.begin_sync();
             sync(&synced)
         })
     }
@@ -123,7 +123,7 @@ fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
 /// Goal: a file system that is slow again and again blocks a core less and less often, and inline
 /// writes resume only after quick writes of workers.
 #[test]
-fn escapes_double() {
+fn pauses_of_inline_writes_double() {
     let rig = Rig::new(1 << 30);
     let disk = rig.disk();
     let slow = || {
@@ -140,13 +140,13 @@ fn escapes_double() {
         rig.advance(Duration::from_nanos(1));
     }
     slow();
-    rig.advance(ESCAPE_MAX);
+    rig.advance(PAUSE_MAX);
     for _ in 0..QUICK_WRITES_MIN {
         assert!(!writes_inline(&disk));
         write(&disk);
     }
     assert!(writes_inline(&disk));
-    rig.advance(STRIKES_KEPT + Duration::from_nanos(1));
+    rig.advance(STREAK_KEPT + Duration::from_nanos(1));
     slow();
     rig.advance(Duration::from_millis(6));
     assert!(writes_inline(&disk), "it is the first one again");
@@ -242,7 +242,7 @@ fn one_inline_write_of_a_file_system_runs_at_a_time() {
 
 /// Goal: for files in memory no write waits for a disk, and two cores may write to two files.
 #[test]
-fn file_systems_in_memory_have_no_turn_and_no_limit() {
+fn file_systems_in_memory_have_no_limits() {
     let rig = Rig::new(MIB);
     let (mut first, mut second) = (rig.disk(), rig.disk());
     first.writes = rig.file_systems.disk(3, true);
@@ -265,9 +265,9 @@ fn file_systems_in_memory_have_no_turn_and_no_limit() {
 fn no_inline_write_beside_a_long_sync() {
     let rig = Rig::new(1 << 30);
     let (synced, other) = (rig.disk(), rig.disk());
-    let long = synced.writes.syncing();
+    let long = synced.writes.begin_sync();
     rig.advance(SLOW_SYNC / 2);
-    let quick = other.writes.syncing();
+    let quick = other.writes.begin_sync();
     assert!(writes_inline(&other));
     rig.advance(SLOW_SYNC / 2 + Duration::from_nanos(1));
     assert!(!writes_inline(&other) && !writes_inline(&synced));
@@ -290,7 +290,7 @@ fn write_to(device: &FileDevice, blocks: u32) -> Result<(), crate::Error> {
 /// disk is written; after the sync inline writes resume.
 #[test]
 fn much_to_write_back_is_synced_and_left_to_workers() {
-    let rig = Rig::new(INLINE_PART * 512 * 1024);
+    let rig = Rig::new(INLINE_DIVISOR * 512 * 1024);
     let (begun, syncs) = channel();
     let (go, may_go) = channel::<()>();
     let may_go = Mutex::new(may_go);
@@ -318,7 +318,7 @@ fn much_to_write_back_is_synced_and_left_to_workers() {
 /// Goal: a flush covers data that was written before it, and no other data.
 #[test]
 fn a_flush_makes_room_for_inline_writes() {
-    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let device = rig.device(|disk| {
         disk.write(&(0..512), &[2; 512])?;
         Ok(())
@@ -334,15 +334,15 @@ fn a_flush_makes_room_for_inline_writes() {
 /// Goal: a disk that is written repeatedly leaves at most its own size to be written back.
 #[test]
 fn rewritten_bytes_count_once() {
-    let rig = Rig::new(INLINE_PART * MIB);
+    let rig = Rig::new(INLINE_DIVISOR * MIB);
     let device = rig.device(|_| Ok(()));
     let all = vec![1; MIB as usize];
     assert!((0..9).all(|_| device.disk.write_inline(&(0..MIB), &all).unwrap()));
     block_on(device.flush()).unwrap();
     assert!(device.disk.writes.bytes.unsynced() == 0);
-    let syncing = device.disk.writes.syncing();
+    let guard = device.disk.writes.begin_sync();
     assert!((0..9).all(|_| device.disk.write_inline(&(0..MIB), &all).unwrap()));
-    drop(syncing);
+    drop(guard);
     assert_eq!(device.disk.writes.bytes.unsynced(), MIB);
 }
 
@@ -350,7 +350,7 @@ fn rewritten_bytes_count_once() {
 /// that disk do not keep other disks from inline writes forever.
 #[test]
 fn an_error_while_writing_back_poisons_the_disk() {
-    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let broken = rig.device(|_| Err(io::Error::from_raw_os_error(5)));
     let other = rig.device(|_| Ok(()));
     write_to(&broken, 16).unwrap();
@@ -363,8 +363,8 @@ fn an_error_while_writing_back_poisons_the_disk() {
 
 /// Goal: bytes of a closed disk no longer count, and file systems share the memory.
 #[test]
-fn what_is_closed_is_forgotten() {
-    let rig = Rig::new(INLINE_PART * 512 * 8);
+fn bytes_of_closed_disks_no_longer_count() {
+    let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let device = rig.device(|_| Ok(()));
     let other = rig.device(|_| Ok(()));
     write_to(&device, 16).unwrap();
@@ -373,7 +373,7 @@ fn what_is_closed_is_forgotten() {
     assert!(!other.disk.writes.dirty.is_full());
     let elsewhere = rig.file_systems.disk(2, false);
     assert_eq!(elsewhere.limit_bytes(), 4 * 512);
-    elsewhere.set_room(0);
+    elsewhere.set_free_space(0);
     assert_eq!(elsewhere.limit_bytes(), 4 * 512);
     drop(elsewhere);
     assert_eq!(other.disk.writes.limit_bytes(), 8 * 512);
@@ -382,7 +382,7 @@ fn what_is_closed_is_forgotten() {
 /// Goal: a worker waits for syncs when the memory is full of data to be written back.
 #[test]
 fn workers_wait_where_too_much_is_to_be_written_back() {
-    let rig = Rig::new(INLINE_PART * 512 * 8);
+    let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let (begun, syncs) = channel();
     let (go, may_go) = channel::<()>();
     let may_go = Mutex::new(may_go);

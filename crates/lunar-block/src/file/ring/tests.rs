@@ -55,24 +55,24 @@ struct Made<'a> {
     scratch: &'a Scratch,
     next: AtomicU32,
     last: Mutex<Option<FileOptions>>,
-    flights: Mutex<Vec<Arc<Flights>>>,
+    in_flight: Mutex<Vec<Arc<TransfersInFlight>>>,
 }
 
 impl<'a> Made<'a> {
     fn new(scratch: &'a Scratch) -> Self {
-        let (next, last, flights) = Default::default();
-        Self { scratch, next, last, flights }
+        let (next, last, in_flight) = Default::default();
+        Self { scratch, next, last, in_flight }
     }
 
-    fn make(&self, shape: Geometry, direct: bool) -> Arc<FileDevice> {
+    fn make(&self, limits: Geometry, direct: bool) -> Arc<FileDevice> {
         let number = self.next.fetch_add(1, Relaxed);
         let options = FileOptions {
             path: self.scratch.0.join(format!("{number}.img")),
-            block_bytes: shape.block_bytes,
-            physical_block_bytes: shape.physical_block_bytes,
+            block_bytes: limits.block_bytes,
+            physical_block_bytes: limits.physical_block_bytes,
             direct,
             io_uring: true,
-            ..self.scratch.options(shape.size_bytes())
+            ..self.scratch.options(limits.size_bytes())
         };
         *self.last.lock().unwrap() =
             Some(FileOptions { create_size_bytes: None, ..options.clone() });
@@ -87,16 +87,16 @@ impl<'a> Made<'a> {
 
     fn open(&self, options: FileOptions) -> Arc<FileDevice> {
         let device = FileDevice::open(options).unwrap();
-        self.flights.lock().unwrap().push(Arc::clone(&device.flights));
+        self.in_flight.lock().unwrap().push(Arc::clone(&device.in_flight));
         device
     }
 
     /// Asserts that rings did the work, and that no transfer is left.
     fn by_rings(&self) {
-        let flights = self.flights.lock().unwrap();
-        let begun: usize = flights.iter().map(|flights| flights.begun()).sum();
+        let in_flight = self.in_flight.lock().unwrap();
+        let begun: usize = in_flight.iter().map(|in_flight| in_flight.begun()).sum();
         assert!(skipped(self.scratch, "contract") || begun > 500, "{begun} transfers by rings");
-        assert!(flights.iter().all(|flights| flights.now() == 0));
+        assert!(in_flight.iter().all(|in_flight| in_flight.now() == 0));
     }
 }
 
@@ -105,9 +105,9 @@ impl<'a> Made<'a> {
 fn contract_direct_by_ring() {
     let scratch = Scratch::new();
     let made = Made::new(&scratch);
-    Contract::new(&|shape| made.make(shape, true))
+    Contract::new(&|limits| made.make(limits, true))
         .reopening(&|device| made.reopen(device))
-        .sizes_in(4096)
+        .size_multiple_of(4096)
         .run();
     made.by_rings();
 }
@@ -118,7 +118,7 @@ fn contract_of_cache_misses() {
     let scratch = Scratch::new();
     let made = Made::new(&scratch);
     let forgetful = |device| -> Arc<dyn BlockDevice> { Arc::new(Forgetful::new(device)) };
-    Contract::new(&|shape| forgetful(made.make(shape, false)))
+    Contract::new(&|limits| forgetful(made.make(limits, false)))
         .reopening(&|device| forgetful(made.reopen(device)))
         .run();
     made.by_rings();
@@ -207,15 +207,15 @@ fn given_up() {
     for (transfers_max, request_bytes_max) in
         [(2, BLOCK as u32), (8, 2 * BLOCK as u32), (256, 1 << 30)]
     {
-        let shape = Shape { transfers_max, request_bytes_max };
-        runtime().block_on(with_ring_of(shape, async {
+        let limits = RingLimits { transfers_max, request_bytes_max };
+        runtime().block_on(with_ring_of(limits, async {
             let tasks = (0..TASKS).map(|task| transfer_and_give_up(&device, &pool, task, seed));
             futures_util::future::join_all(tasks).await;
         }));
     }
-    assert!(device.flights.begun() > 100 || skipped(&scratch, "given_up"));
-    let flights = Arc::clone(&device.flights);
-    closes(|| drop(device), || (flights.now(), pool.in_use_bytes()) == (0, 0));
+    assert!(device.in_flight.begun() > 100 || skipped(&scratch, "given_up"));
+    let in_flight = Arc::clone(&device.in_flight);
+    closes(|| drop(device), || (in_flight.now(), pool.in_use_bytes()) == (0, 0));
 }
 
 const TASKS: u64 = 6;
@@ -276,12 +276,12 @@ fn held_until_completed() {
         assert!(futures_util::poll!(&mut read).is_pending());
         drop(read);
         tokio::time::sleep(Duration::from_millis(20)).await;
-        assert_eq!(device.flights.now(), 1);
+        assert_eq!(device.in_flight.now(), 1);
         assert!(pool.in_use_bytes() > 0, "the kernel may still write to it");
         assert!(device.disk.try_hold(&(4096..8192), true).is_none(), "its range is free");
         assert!(device.disk.try_hold(&(8192..12288), true).is_some(), "its neighbour is not");
         pipe.write_all(&[7; BLOCK]).unwrap();
-        while device.flights.now() > 0 {
+        while device.in_flight.now() > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(pool.in_use_bytes(), 0);
@@ -292,9 +292,9 @@ fn held_until_completed() {
 /// Goal: a core that does a worker's job because no thread is available, and that waits for a range
 /// held by its own ring, turns the ring meanwhile; otherwise it would wait forever.
 #[test]
-fn a_core_that_waits_turns_its_ring() {
+fn a_waiting_core_processes_its_ring() {
     let scratch = Scratch::new();
-    if skipped(&scratch, "a_core_that_waits_turns_its_ring") {
+    if skipped(&scratch, "a_waiting_core_processes_its_ring") {
         return;
     }
     let (device, mut pipe) = piped(&scratch, 8);
@@ -393,7 +393,7 @@ fn the_runtime_ends() {
                 tokio::task::yield_now().await;
             }
         });
-        closes(|| runtime().block_on(main), || device.flights.now() == 0);
+        closes(|| runtime().block_on(main), || device.in_flight.now() == 0);
         let opens = || FileDevice::open(options(&scratch, 64)).is_ok();
         closes(|| drop(device), || pool.in_use_bytes() == 0 && opens());
     }
@@ -409,18 +409,18 @@ fn longer_than_the_core() {
     }
     let (device, mut pipe) = piped(&scratch, 8);
     let pool = BufferPool::default();
-    let flights = Arc::clone(&device.flights);
+    let in_flight = Arc::clone(&device.in_flight);
     runtime().block_on(with_ring(async {
         let mut read = device.read(BlockRange::new(0, 1), pool.take(BLOCK));
         assert!(futures_util::poll!(&mut read).is_pending());
     }));
-    assert_eq!(flights.now(), 1);
+    assert_eq!(in_flight.now(), 1);
     assert!(pool.in_use_bytes() > 0);
     assert!(device.disk.try_hold(&(0..4096), false).is_some(), "it is only read");
     assert!(device.disk.try_hold(&(0..4096), true).is_none());
     drop(device);
     pipe.write_all(&[7; BLOCK]).unwrap();
-    eventually("the transfer ends", || flights.now() == 0);
+    eventually("the transfer ends", || in_flight.now() == 0);
     eventually("its memory is free", || pool.in_use_bytes() == 0);
     let error = pipe.write_all(&[7]).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "its file is closed");
@@ -438,8 +438,8 @@ fn full() {
     let path = scratch.0.join("other.img");
     let device = FileDevice::open(FileOptions { path, ..options(&scratch, 64) }).unwrap();
     let pool = BufferPool::default();
-    let shape = Shape { transfers_max: 2, ..Shape::default() };
-    runtime().block_on(with_ring_of(shape, async {
+    let limits = RingLimits { transfers_max: 2, ..RingLimits::default() };
+    runtime().block_on(with_ring_of(limits, async {
         let mut reads: Vec<_> =
             (0..2).map(|lba| slow.read(BlockRange::new(lba, 1), pool.take(BLOCK))).collect();
         for read in &mut reads {
@@ -449,11 +449,11 @@ fn full() {
         for read in futures_util::future::join_all(others).await {
             assert!(read.unwrap().iter().all(|byte| *byte == 0));
         }
-        assert_eq!((slow.flights.begun(), device.flights.begun()), (2, 0));
+        assert_eq!((slow.in_flight.begun(), device.in_flight.begun()), (2, 0));
         pipe.write_all(&[7; 2 * BLOCK]).unwrap();
         futures_util::future::try_join_all(reads).await.unwrap();
         device.read(BlockRange::new(0, 1), pool.take(BLOCK)).await.unwrap();
-        assert_eq!(device.flights.begun(), 1, "there is room again");
+        assert_eq!(device.in_flight.begun(), 1, "there is room again");
     }));
 }
 
@@ -478,8 +478,8 @@ fn a_call_for_a_batch() {
         for read in reads {
             read.await.unwrap().unwrap();
         }
-        let submissions = here().unwrap().state.borrow_mut().queue().unwrap().submissions();
-        assert_eq!((device.flights.begun(), submissions), (30, 8));
+        let submissions = current_ring().unwrap().state.borrow_mut().queue().unwrap().submissions();
+        assert_eq!((device.in_flight.begun(), submissions), (30, 8));
     }));
 }
 
@@ -508,7 +508,7 @@ fn syncs_come_after() {
         }
     }));
     assert_eq!(early.load(Relaxed), 0, "syncs before their writes");
-    assert!(device.flights.begun() >= 99 || skipped(&scratch, "syncs_come_after"));
+    assert!(device.in_flight.begun() >= 99 || skipped(&scratch, "syncs_come_after"));
 }
 
 /// Goal: workers do the transfers on a thread without a ring, or of a file that was not opened for
@@ -523,7 +523,7 @@ fn tiers() {
         let device = FileDevice::open(FileOptions { io_uring, ..options(&scratch, 8) }).unwrap();
         assert!(device.io_tier() == tier || skipped, "{}", device.io_tier());
         runtime().block_on(device.read(one, pool.take(BLOCK))).unwrap();
-        assert_eq!(device.flights.begun(), 0);
+        assert_eq!(device.in_flight.begun(), 0);
         let read = || async { device.read(one, pool.take(BLOCK)).await.unwrap() };
         runtime().block_on(with_ring(async {
             with_ring(read()).await;
@@ -535,7 +535,7 @@ fn tiers() {
             .unwrap();
         }));
         let by_ring = if io_uring && !skipped { 2 } else { 0 };
-        assert_eq!(device.flights.begun(), by_ring);
+        assert_eq!(device.in_flight.begun(), by_ring);
     }
     for (io_uring, tier) in [(true, "inline + io_uring"), (false, "inline + pool")] {
         let options = FileOptions { direct: false, io_uring, ..options(&scratch, 8) };

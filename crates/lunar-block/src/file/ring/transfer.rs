@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 const RETRIES_MAX: u32 = 64;
 
 /// Time between two checks whether the transfers of a closing device have ended.
-const LOOK_PAUSE: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The memory of a transfer, and the receiver of its result. The transfer owns the memory until the
 /// kernel has completed it.
@@ -51,12 +51,12 @@ pub(in crate::file) struct Transfer {
 
 /// Counts of a device's transfers with rings.
 #[derive(Debug, Default)]
-pub(in crate::file) struct Flights {
+pub(in crate::file) struct TransfersInFlight {
     now: AtomicUsize,
     begun: AtomicUsize,
 }
 
-struct Flight(Arc<Flights>);
+struct Flight(Arc<TransfersInFlight>);
 
 impl Transfer {
     /// Creates a transfer of `bytes` on the disk, whose range is held by `hold`.
@@ -64,7 +64,7 @@ impl Transfer {
         hold: HeldRange,
         bytes: &Range<u64>,
         memory: Memory,
-        flights: &Arc<Flights>,
+        in_flight: &Arc<TransfersInFlight>,
     ) -> Self {
         Self {
             memory,
@@ -74,7 +74,7 @@ impl Transfer {
             done: 0,
             retries: 0,
             hold,
-            flight: Flight::begin(flights),
+            flight: Flight::begin(in_flight),
         }
     }
 
@@ -127,7 +127,7 @@ impl Transfer {
     }
 }
 
-impl Flights {
+impl TransfersInFlight {
     /// Returns the number of transfers begun so far.
     #[cfg(test)]
     pub(in crate::file) fn begun(&self) -> usize {
@@ -140,23 +140,23 @@ impl Flights {
     }
 
     /// Blocks until no transfer is in progress, for `wait_max` at most.
-    pub(in crate::file) fn settle(&self, wait_max: Duration) {
+    pub(in crate::file) fn drain(&self, wait_max: Duration) {
         let begin = Instant::now();
         while self.now() > 0 {
-            super::turn_here();
+            super::process_current();
             if self.now() == 0 || begin.elapsed() > wait_max {
                 return;
             }
-            std::thread::sleep(LOOK_PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 impl Flight {
-    fn begin(flights: &Arc<Flights>) -> Self {
-        flights.now.fetch_add(1, AcqRel);
-        flights.begun.fetch_add(1, AcqRel);
-        Self(Arc::clone(flights))
+    fn begin(in_flight: &Arc<TransfersInFlight>) -> Self {
+        in_flight.now.fetch_add(1, AcqRel);
+        in_flight.begun.fetch_add(1, AcqRel);
+        Self(Arc::clone(in_flight))
     }
 }
 

@@ -13,8 +13,8 @@ use tokio::io::unix::AsyncFd;
 const TRANSFERS_MAX: u32 = 256;
 
 /// Maximum number of transfers that are submitted at once, so that the disk begins with them while
-/// the core continues. If all transfers of a turn were submitted at once, disk, core and initiator
-/// would wait for each other.
+/// the core continues. If a core submitted all transfers of one round of its runtime at once, disk,
+/// core and initiator would wait for each other.
 const BATCH_TRANSFERS_MAX: u32 = 4;
 
 /// Maximum length of one kernel request; a longer transfer takes several.
@@ -23,13 +23,14 @@ const REQUEST_BYTES_MAX: u32 = 1 << 30;
 /// Maximum time that the drop of a ring waits for transfers that have begun.
 const CLOSING_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Time between two checks for their end: while the thread waits, and later.
-const LOOK_PAUSE: Duration = Duration::from_micros(100);
-const LATER_LOOK_PAUSE: Duration = Duration::from_millis(50);
+/// Interval at which the thread that drops a ring checks for completions.
+const POLL_INTERVAL: Duration = Duration::from_micros(100);
+/// The interval after [`CLOSING_WAIT_MAX`], on a thread of its own.
+const SLOW_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Limits of a ring.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(super) struct RingLimits {
     pub(super) transfers_max: u32,
     pub(super) request_bytes_max: u32,
 }
@@ -58,20 +59,20 @@ struct Slots {
     submissions: u32,
 }
 
-impl Default for Shape {
+impl Default for RingLimits {
     fn default() -> Self {
         Self { transfers_max: TRANSFERS_MAX, request_bytes_max: REQUEST_BYTES_MAX }
     }
 }
 
 impl Queue {
-    pub(super) fn new(shape: Shape) -> io::Result<Self> {
-        let count = shape.transfers_max;
+    pub(super) fn new(limits: RingLimits) -> io::Result<Self> {
+        let count = limits.transfers_max;
         Ok(Self(ManuallyDrop::new(Slots {
             uring: open(count)?,
             slots: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
-            request_bytes_max: shape.request_bytes_max,
+            request_bytes_max: limits.request_bytes_max,
             queued: 0,
             completed: Vec::with_capacity(count as usize),
             #[cfg(test)]
@@ -79,7 +80,8 @@ impl Queue {
         })))
     }
 
-    /// Registers the ring with the runtime of this thread, which reports completions.
+    /// Registers the ring with the runtime of this thread: the descriptor becomes readable when
+    /// transfers complete.
     pub(super) fn readable(&self) -> io::Result<AsyncFd<OwnedFd>> {
         let ring = self.0.uring.as_fd().try_clone_to_owned()?;
         // SAFETY: the registered object owns the descriptor, so it stays the same open file until
@@ -92,8 +94,8 @@ impl Queue {
         self.0.free.is_empty()
     }
 
-    /// Queues `transfer`, and submits the queue if it is long enough for a call. The transfer is
-    /// lost if there is no room.
+    /// Queues `transfer`, and submits the queue if it is long enough for a call. The caller has
+    /// checked that the ring is not full; a full ring drops the transfer.
     pub(super) fn put(&mut self, transfer: Transfer) {
         let Some(slot) = self.0.free.pop() else { return };
         self.0.slots[slot as usize] = Some(transfer);
@@ -110,8 +112,8 @@ impl Queue {
 
     /// Submits queued requests and takes completions; returns `false` if the kernel did not accept
     /// all.
-    pub(super) fn turn(&mut self, ended: &mut CompletedTransfers) -> bool {
-        self.0.turn(ended)
+    pub(super) fn process(&mut self, ended: &mut CompletedTransfers) -> bool {
+        self.0.process(ended)
     }
 }
 
@@ -143,7 +145,7 @@ impl Slots {
         debug_assert!(pushed.is_ok(), "as many entries as slots, and one request a slot");
     }
 
-    fn turn(&mut self, ended: &mut CompletedTransfers) -> bool {
+    fn process(&mut self, ended: &mut CompletedTransfers) -> bool {
         loop {
             let submitted = self.submit();
             if !self.complete(ended) {
@@ -176,11 +178,11 @@ impl Slots {
         completed.extend(self.uring.completion().map(|entry| (entry.user_data(), entry.result())));
         let mut more = false;
         for (slot, result) in completed.drain(..) {
-            let place = &mut self.slots[slot as usize];
-            let outcome = place.as_mut().and_then(|transfer| transfer.completed(result));
+            let free_slot = &mut self.slots[slot as usize];
+            let outcome = free_slot.as_mut().and_then(|transfer| transfer.completed(result));
             match outcome {
                 Some(outcome) => {
-                    ended.extend(place.take().map(|transfer| (transfer, outcome)));
+                    ended.extend(free_slot.take().map(|transfer| (transfer, outcome)));
                     self.free.push(slot as u32);
                 }
                 None => {
@@ -202,7 +204,7 @@ impl Slots {
     fn settle(&mut self, until: Option<Instant>, pause: Duration) -> bool {
         let mut ended = Vec::new();
         loop {
-            self.turn(&mut ended);
+            self.process(&mut ended);
             ended.drain(..).for_each(|(transfer, result)| transfer.end(result));
             if self.is_idle() {
                 return true;
@@ -232,13 +234,13 @@ impl Drop for Queue {
         // completed, even if a waker panics or no thread is available, because the kernel may still
         // use it.
         let mut slots = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.0) });
-        if slots.settle(Some(Instant::now() + CLOSING_WAIT_MAX), LOOK_PAUSE) {
+        if slots.settle(Some(Instant::now() + CLOSING_WAIT_MAX), POLL_INTERVAL) {
             drop(ManuallyDrop::into_inner(slots));
             return;
         }
         tracing::warn!("transfers of a core that ends take long: they are waited for elsewhere");
         let wait = move || {
-            slots.settle(None, LATER_LOOK_PAUSE);
+            slots.settle(None, SLOW_POLL_INTERVAL);
             drop(ManuallyDrop::into_inner(slots));
         };
         let thread = std::thread::Builder::new().name("lunar-ring-end".into()).spawn(wait);

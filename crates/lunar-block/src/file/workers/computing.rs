@@ -8,7 +8,7 @@
 //! other jobs waiting. A job with a permit that a job of another owner waits for is urgent: it does
 //! not wait behind other jobs of its owner.
 
-use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
 use super::queued_job::QueuedJob;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -48,7 +48,7 @@ struct Watch {
 struct Granted {
     id: u64,
     since: Instant,
-    place: Option<RunningPlace>,
+    place: Option<RunningJob>,
     job: Weak<QueuedJob>,
 }
 
@@ -191,7 +191,7 @@ impl State {
         self.granted.iter().filter(computes).count()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningPlace>, job: Weak<QueuedJob>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         self.granted.push(Granted { id, since: now, place, job });
@@ -279,7 +279,7 @@ mod tests {
 
     /// Goal: no job gets a permit at once while other jobs wait for one.
     #[test]
-    fn who_waits_comes_first() {
+    fn waiting_jobs_precede_new_ones() {
         let limit = ComputingLimit::new(1);
         let held = limit.try_permit().unwrap();
         let (begin, begins) = mpsc::channel();
@@ -293,7 +293,7 @@ mod tests {
 
     /// Goal: jobs that wait for a disk that hangs do not block other jobs.
     #[test]
-    fn a_job_that_hangs_is_not_counted() {
+    fn a_hanging_job_does_not_count() {
         let limit = ComputingLimit::new(1);
         let (begin, begins) = mpsc::channel();
         queue(&limit, &None, 0, &begin);
@@ -314,7 +314,7 @@ mod tests {
     /// Fault: on a disk that hung in part, four reads kept a fifth one, of blocks in memory, from
     /// its permit forever, because no job arrived or ended that would have led to a check.
     #[tokio::test(start_paused = true)]
-    async fn a_job_that_hangs_is_noticed_though_nothing_else_happens() {
+    async fn a_hanging_job_is_detected_without_other_events() {
         let limit = ComputingLimit::new(1);
         let (begin, mut begins) = tokio::sync::mpsc::unbounded_channel();
         let queue = |job: usize| {

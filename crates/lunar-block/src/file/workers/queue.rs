@@ -91,7 +91,7 @@ impl<J> OwnerJobs<J> {
 
 /// The place in which a job runs, to be returned when the job has ended.
 #[derive(Debug)]
-pub(super) struct RunningPlace {
+pub(super) struct RunningJob {
     pub(super) owner: JobOwner,
     is_hint: bool,
 }
@@ -109,7 +109,7 @@ pub(super) struct JobQueue<J> {
     /// Number of shared places in use.
     shared: usize,
     /// Jobs that come before all others and belong to no owner.
-    first: VecDeque<J>,
+    prioritized: VecDeque<J>,
     /// Owners that have jobs, in the order of their turns.
     owners: VecDeque<OwnerJobs<J>>,
 }
@@ -123,7 +123,7 @@ impl<J> JobQueue<J> {
             running_hints: 0,
             running_owners: 0,
             shared: 0,
-            first: VecDeque::new(),
+            prioritized: VecDeque::new(),
             owners: VecDeque::new(),
         }
     }
@@ -132,7 +132,7 @@ impl<J> JobQueue<J> {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         let waiting = |jobs: &OwnerJobs<J>| jobs.wanted() + jobs.hints.len();
-        self.first.len() + self.owners.iter().map(waiting).sum::<usize>()
+        self.prioritized.len() + self.owners.iter().map(waiting).sum::<usize>()
     }
 
     /// Returns the number of jobs that have received a number.
@@ -158,12 +158,12 @@ impl<J> JobQueue<J> {
             let places = free_shared.saturating_sub(jobs.shared()).div_ceil(2);
             shared += places.min(jobs.ready(free_hints) - usize::from(begins));
         }
-        self.first.len() + own.min(free_owners) + shared.min(free_shared)
+        self.prioritized.len() + own.min(free_owners) + shared.min(free_shared)
     }
 
     /// Queues a job before all others; it takes no place of an owner.
-    pub(super) fn push_first(&mut self, job: J) {
-        self.first.push_front(job);
+    pub(super) fn push_prioritized(&mut self, job: J) {
+        self.prioritized.push_front(job);
     }
 
     /// Returns a number for a job that is queued later: the jobs of an owner run in the order of
@@ -217,7 +217,7 @@ impl<J> JobQueue<J> {
     }
 
     /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
-    pub(super) fn pop(&mut self) -> Option<(Option<RunningPlace>, J)> {
+    pub(super) fn pop(&mut self) -> Option<(Option<RunningJob>, J)> {
         self.pop_of(|_| true)
     }
 
@@ -225,8 +225,8 @@ impl<J> JobQueue<J> {
     pub(super) fn pop_of(
         &mut self,
         has_turn: impl Fn(&JobOwner) -> bool,
-    ) -> Option<(Option<RunningPlace>, J)> {
-        if let Some(job) = self.first.pop_front() {
+    ) -> Option<(Option<RunningJob>, J)> {
+        if let Some(job) = self.prioritized.pop_front() {
             return Some((None, job));
         }
         let may_run = |jobs: &OwnerJobs<J>| self.may_run(jobs) && has_turn(&jobs.owner);
@@ -247,7 +247,7 @@ impl<J> JobQueue<J> {
             last.had_last_turn = false;
         }
         jobs.had_last_turn = true;
-        let place = RunningPlace { owner: jobs.owner.clone(), is_hint };
+        let place = RunningJob { owner: jobs.owner.clone(), is_hint };
         self.owners.push_back(jobs);
         Some((Some(place), job))
     }
@@ -267,7 +267,7 @@ impl<J> JobQueue<J> {
     }
 
     /// Records that the job in this place has ended.
-    pub(super) fn end(&mut self, place: &RunningPlace) {
+    pub(super) fn end(&mut self, place: &RunningJob) {
         let Some(at) = self.position(&place.owner) else { return };
         let jobs = &mut self.owners[at];
         jobs.running -= 1;
@@ -327,7 +327,7 @@ mod tests {
     }
 
     /// Begins jobs until no more may run; returns their places.
-    fn begin_all(queue: &mut JobQueue<u32>) -> Vec<RunningPlace> {
+    fn begin_all(queue: &mut JobQueue<u32>) -> Vec<RunningJob> {
         let mut places = Vec::new();
         while let Some((place, _)) = queue.pop() {
             places.extend(place);
@@ -340,7 +340,7 @@ mod tests {
     /// and 4 of the second. Method: one owner after another has more jobs than may run, and none
     /// ends.
     #[test]
-    fn every_owner_finds_a_place_while_those_of_others_hang() {
+    fn each_owner_runs_a_job_while_jobs_of_others_hang() {
         let limits = RunningLimits { owners_max: 32, shared_max: 30 };
         let mut queue = JobQueue::new(limits);
         let mut hang = Vec::new();
@@ -404,7 +404,7 @@ mod tests {
         for _ in 0..1000 {
             queue.push(&one, 1);
         }
-        let mut running: VecDeque<RunningPlace> = begin_all(&mut queue).into();
+        let mut running: VecDeque<RunningJob> = begin_all(&mut queue).into();
         for _ in 0..1000 {
             queue.push(&other, 2);
         }

@@ -1,9 +1,9 @@
 //! A limit on CPU-bound jobs of all devices together.
 //!
 //! The limits of each device ([`ComputingLimit`](super::ComputingLimit)) do not bound many devices
-//! together: 256 files would have 256 threads for one thread of a core. A slot belongs to a job:
-//! the job goes to its pool when it gets the slot, and returns the slot when it ends. A job that
-//! waits for its disk takes nothing from the cores and does not count; the state of its thread
+//! together: with 256 files, 256 threads would compete with the threads of the cores. A slot
+//! belongs to a job: the job goes to its pool when it gets the slot, and returns the slot when it
+//! ends. A job that waits for its disk uses no CPU time and does not count; the state of its thread
 //! shows that. A job that has a slot never waits for a permit of a device, so a permit is always
 //! taken first.
 //!
@@ -14,7 +14,7 @@
 
 mod pauses;
 
-use super::queue::{JobOwner, JobQueue, RunningLimits, RunningPlace};
+use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
 use super::queued_job::QueuedJob;
 use pauses::Pauses;
 use rustix::thread::Pid;
@@ -22,10 +22,10 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Time after which a job that computes is checked again.
+/// Interval of the checks of a job that uses the CPU.
 const COMPUTING_CHECK: Duration = Duration::from_millis(1);
 
-/// Time after which a job that waits for its disk is checked again.
+/// Interval of the checks of a job that waits for its disk.
 const WAITING_CHECK: Duration = Duration::from_millis(10);
 
 /// Time after which a job that no thread has begun is assumed to wait for a thread, because all
@@ -45,7 +45,7 @@ const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
 /// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
 
-/// The times of jobs that have slots; see the constants. Tests set others.
+/// Time limits of jobs that have slots; the constants are the defaults, tests use others.
 #[derive(Clone, Copy)]
 pub(in crate::file) struct SlotTimes {
     pub(in crate::file) computing_check: Duration,
@@ -74,7 +74,7 @@ pub(in crate::file) struct ComputingSlots(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    waits: Condvar,
+    job_waits: Condvar,
 }
 
 struct State {
@@ -83,15 +83,15 @@ struct State {
     waiting: JobQueue<Start>,
     pauses: Pauses,
     next_id: u64,
-    taken: Vec<Taken>,
+    in_use: Vec<SlotInUse>,
     /// True while a thread watches the jobs, which it does as long as some wait for a slot.
     is_watched: bool,
 }
 
 /// A slot that is in use.
-struct Taken {
+struct SlotInUse {
     id: u64,
-    place: Option<RunningPlace>,
+    place: Option<RunningJob>,
     /// The thread that has begun the job.
     thread: Option<Pid>,
     /// Processor time of this thread when it began the job.
@@ -126,10 +126,10 @@ impl ComputingSlots {
             waiting,
             pauses: Pauses::default(),
             next_id: 0,
-            taken: Vec::new(),
+            in_use: Vec::new(),
             is_watched: false,
         };
-        Self(Arc::new(Shared { state: Mutex::new(state), waits: Condvar::new() }))
+        Self(Arc::new(Shared { state: Mutex::new(state), job_waits: Condvar::new() }))
     }
 
     /// Creates one slot for every two processors: with one for each, cores and jobs would each get
@@ -208,24 +208,25 @@ impl ComputingSlots {
     /// job begins to wait for its disk.
     fn watch(&self, state: &mut State) {
         if state.is_watched {
-            self.0.waits.notify_one();
+            self.0.job_waits.notify_one();
             return;
         }
         let slots = self.clone();
         let thread = std::thread::Builder::new().name("lunar-slots".into());
-        match thread.spawn(move || slots.keep_granting()) {
+        match thread.spawn(move || slots.run_watcher()) {
             Ok(_) => state.is_watched = true,
             // The next job tries again.
             Err(error) => tracing::warn!(%error, "no new thread to look at jobs that compute"),
         }
     }
 
-    /// Runs the watching thread.
-    fn keep_granting(&self) {
+    /// Starts waiting jobs at intervals until none has waited for a while; the watching thread runs
+    /// this.
+    fn run_watcher(&self) {
         loop {
             let state = self.state();
             let is_idle = |state: &mut State| state.waiting.runnable() == 0;
-            let waited = self.0.waits.wait_timeout_while(state, WATCHER_IDLE_LIFE, is_idle);
+            let waited = self.0.job_waits.wait_timeout_while(state, WATCHER_IDLE_LIFE, is_idle);
             let (mut state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
             if waited.timed_out() {
                 state.is_watched = false;
@@ -246,19 +247,19 @@ impl ComputingSlots {
 
 impl State {
     /// Takes the next job whose owner does not pause.
-    fn pop(&mut self, now: Instant) -> Option<(Option<RunningPlace>, Start)> {
+    fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, Start)> {
         self.waiting.pop_of(|owner| !self.pauses.is_paused(owner, now))
     }
 
     /// Removes a job that has ended or is lost, and records its time.
     fn end(&mut self, id: u64) {
-        let Some(at) = self.taken.iter().position(|taken| taken.id == id) else { return };
-        let taken = self.taken.swap_remove(at);
-        let Some(place) = taken.place else { return };
+        let Some(at) = self.in_use.iter().position(|in_use| in_use.id == id) else { return };
+        let in_use = self.in_use.swap_remove(at);
+        let Some(place) = in_use.place else { return };
         // While a job waits for its disk, it takes no time of the slot.
-        let time = match taken.thread {
+        let time = match in_use.thread {
             Some(thread) if thread == rustix::thread::gettid() => {
-                thread_time().saturating_sub(taken.thread_time)
+                thread_time().saturating_sub(in_use.thread_time)
             }
             _ => Duration::ZERO,
         };
@@ -269,14 +270,14 @@ impl State {
     /// Returns the number of jobs that compute.
     fn computing(&mut self, now: Instant) -> usize {
         let times = self.times;
-        self.taken.iter_mut().map(|taken| usize::from(taken.computes(now, times))).sum()
+        self.in_use.iter_mut().map(|in_use| usize::from(in_use.computes(now, times))).sum()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningPlace>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let check_at = now + self.times.computing_check;
-        let taken = Taken {
+        let in_use = SlotInUse {
             id,
             place,
             thread: None,
@@ -285,12 +286,12 @@ impl State {
             computes: true,
             check_at,
         };
-        self.taken.push(taken);
+        self.in_use.push(in_use);
         id
     }
 }
 
-impl Taken {
+impl SlotInUse {
     fn computes(&mut self, now: Instant, times: SlotTimes) -> bool {
         if now >= self.check_at {
             let age = now.duration_since(self.since);
@@ -325,12 +326,12 @@ impl ComputingSlot {
     pub(super) fn begin(&self) {
         let mut state = self.slots.state();
         let check = state.times.computing_check;
-        if let Some(taken) = state.taken.iter_mut().find(|taken| taken.id == self.id) {
-            taken.thread = Some(rustix::thread::gettid());
-            taken.thread_time = thread_time();
-            taken.since = Instant::now();
-            taken.computes = true;
-            taken.check_at = taken.since + check;
+        if let Some(in_use) = state.in_use.iter_mut().find(|in_use| in_use.id == self.id) {
+            in_use.thread = Some(rustix::thread::gettid());
+            in_use.thread_time = thread_time();
+            in_use.since = Instant::now();
+            in_use.computes = true;
+            in_use.check_at = in_use.since + check;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Tests of zeroing and deallocation with concurrent atomic writes.
 
-use super::super::tests::polls;
+use super::super::tests::poll_to_end;
 use super::{RESTARTS_MAX, STRETCH_BYTES};
 use crate::memory::CHUNK_BYTES;
 use crate::{
@@ -47,7 +47,7 @@ fn no_transfer_waits_for_the_next_piece_of_another_one() {
     for begin in begins {
         let device = device(STRETCHES);
         let all = BlockRange::new(0, STRETCHES * STRETCH_BLOCKS);
-        polls(device.write_zeroes(all, false, false)).0.unwrap();
+        poll_to_end(device.write_zeroes(all, false, false)).0.unwrap();
         let mut long = begin(&device, all);
         let border = BlockRange::new(CHUNK_BLOCKS - 8, 16);
         for piece in 1..=2 {
@@ -58,14 +58,14 @@ fn no_transfer_waits_for_the_next_piece_of_another_one() {
             assert!(device.try_read_now(border, &mut into) && into[0] == piece);
             assert!(device.try_write_now(border, &into, false));
         }
-        polls(long).0.unwrap();
+        poll_to_end(long).0.unwrap();
     }
 }
 
 /// Goal: a stretch restarts only a few times, however many atomic writes come. Method: the whole
 /// stretch is written between any two pieces.
 #[test]
-fn a_stretch_comes_to_its_end() {
+fn a_stretch_ends() {
     let device = device(1);
     let all = BlockRange::new(0, STRETCH_BLOCKS);
     let mut zero = device.write_zeroes(all, false, false);
@@ -81,11 +81,11 @@ fn a_stretch_comes_to_its_end() {
 /// Goal: an atomic write elsewhere, or one that ends or begins at the boundary between two pieces,
 /// causes no restart of a stretch.
 #[test]
-fn what_does_not_cross_the_border_costs_nothing() {
+fn atomic_writes_at_piece_boundaries_cause_no_restart() {
     const PIECE_BLOCKS: u64 = (256 << 10) / 512;
     let device = device(4);
     let zero = || device.write_zeroes(BlockRange::new(0, STRETCH_BLOCKS), false, false);
-    polls(zero()).0.unwrap();
+    poll_to_end(zero()).0.unwrap();
     let mut zero = zero();
     let mut border = 0;
     while (&mut zero).now_or_never().is_none() {
@@ -157,7 +157,7 @@ fn fill(pages: &mut Pages, range: BlockRange, byte: u8) {
 /// Method: one of them is polled between atomic writes of random ranges; in the end the disk holds
 /// the data that it would hold if each write had come as a whole before or after it.
 #[test]
-fn no_stretch_tears_an_atomic_write() {
+fn atomic_writes_are_not_split() {
     let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     println!("seed {seed:#x}");
     let mut random = seed;

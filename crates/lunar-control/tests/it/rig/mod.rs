@@ -159,9 +159,9 @@ impl Resize for Watched {
         Box::pin(async move {
             self.device.resize().unwrap().resize(size_bytes).await?;
             let Some(opener) = self.opener.upgrade() else { return Ok(()) };
-            let told = opener.on_resize.lock().unwrap();
+            let callback = opener.on_resize.lock().unwrap();
             let resized = Resized { name: &self.name, opener: &opener };
-            told.as_ref().map_or(Ok(()), |told| told(&resized))
+            callback.as_ref().map_or(Ok(()), |callback| callback(&resized))
         })
     }
 }
@@ -202,8 +202,8 @@ impl Rig {
     /// Changes that an apply would make, one per line.
     pub fn differs(&self, luns: &str) -> Vec<String> {
         let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
-        let told = self.apply(luns, dry).unwrap().difference;
-        told.changes.into_iter().map(|change| change.line).collect()
+        let difference = self.apply(luns, dry).unwrap().difference;
+        difference.changes.into_iter().map(|change| change.line).collect()
     }
 
     pub fn uuids(&self) -> Vec<uuid::Uuid> {

@@ -1,7 +1,7 @@
 //! The end of requests and of the connection, and the timers for both.
 
 use super::machine::{Incoming, InitiatorConnection, State, Timers};
-use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::task::Task;
 use super::{CloseReason, CommandResult, Management, Output, RequestFailure};
 use crate::session::initiator::{Ending, ToSession};
@@ -34,24 +34,24 @@ impl InitiatorConnection {
         Some(request)
     }
 
-    pub(super) fn fail_asked(&mut self, asked: Asked, failure: RequestFailure) {
-        match asked {
-            Asked::Command { command, aborts } => {
+    pub(super) fn fail_queued(&mut self, request: Queued, failure: RequestFailure) {
+        match request {
+            Queued::Command { command, aborts } => {
                 let id = command.id;
                 self.outputs.push_back(Output::Completed { id, result: Err(failure) });
                 for abort in aborts {
-                    self.tell_managed(abort.id, Err(failure));
+                    self.report_management(abort.id, Err(failure));
                 }
             }
-            Asked::Management(Management { id, function, .. }) => {
+            Queued::Management(Management { id, function, .. }) => {
                 self.managed(id, function, Err(failure));
             }
-            Asked::Ping { purpose, .. } => self.fail_ping(purpose, failure),
-            Asked::Text { purpose, .. } => self.fail_text(purpose, failure),
-            Asked::Logout { told: true, .. } => {
+            Queued::Ping { purpose, .. } => self.fail_ping(purpose, failure),
+            Queued::Text { purpose, .. } => self.fail_text(purpose, failure),
+            Queued::Logout { by_caller: true, .. } => {
                 self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
             }
-            Asked::Answer { .. } | Asked::MoreText { .. } | Asked::Logout { .. } => {}
+            Queued::Answer { .. } | Queued::MoreText { .. } | Queued::Logout { .. } => {}
         }
     }
 
@@ -62,9 +62,9 @@ impl InitiatorConnection {
             }
             Request::Ping { purpose, .. } => self.fail_ping(purpose, failure),
             Request::Text { purpose, .. } => self.fail_text(purpose, failure),
-            Request::Logout { told, .. } => {
+            Request::Logout { by_caller, .. } => {
                 self.timers.logout_by = None;
-                if told {
+                if by_caller {
                     self.outputs.push_back(Output::LoggedOut { result: Err(failure) });
                 }
             }
@@ -73,18 +73,18 @@ impl InitiatorConnection {
 
     pub(super) fn fail_ping(&mut self, purpose: PingPurpose, failure: RequestFailure) {
         match purpose {
-            PingPurpose::Asked(id) => {
+            PingPurpose::Caller(id) => {
                 self.outputs.push_back(Output::Pong { id, result: Err(failure) });
             }
             // A target that rejects a ping is alive.
             PingPurpose::KeepAlive => self.timers.pinged = None,
-            PingPurpose::Plug(_) => {}
+            PingPurpose::FillGap(_) => {}
         }
     }
 
     pub(super) fn fail_text(&mut self, purpose: TextPurpose, failure: RequestFailure) {
         match purpose {
-            TextPurpose::Asked(id) => {
+            TextPurpose::Caller(id) => {
                 self.outputs.push_back(Output::Text { id, result: Err(failure) });
             }
             TextPurpose::SendTargets(id) => {
@@ -111,8 +111,8 @@ impl InitiatorConnection {
             self.fail_request(request, failure);
         }
         let unsent = RequestFailure::Refused("the connection ended first");
-        for asked in self.asked.drain() {
-            self.fail_asked(asked, unsent);
+        for request in self.queue.drain() {
+            self.fail_queued(request, unsent);
         }
         for (purpose, _) in core::mem::take(&mut self.texts) {
             self.fail_text(purpose, unsent);
@@ -157,7 +157,7 @@ impl InitiatorConnection {
         }
         // Until the ping gets its numbers and is sent, the time of this request counts.
         self.timers.pinged = Some(now);
-        self.ask(Asked::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
+        self.enqueue(Queued::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
     }
 
     pub(super) fn time_out(&mut self, what: &'static str) {

@@ -1,6 +1,6 @@
 //! The state machine of one connection in the initiator role.
 
-use super::request::{AskedQueue, Request, TextPurpose};
+use super::request::{Request, RequestQueue, TextPurpose};
 use super::task::{Burst, Task};
 use super::{
     CloseReason, ConnectionLimits, ConnectionOptions, Input, Output, RequestFailure, Violation,
@@ -36,7 +36,7 @@ pub struct InitiatorConnection {
     window: (SerialNumber, SerialNumber),
     pub(super) incoming: Incoming,
     /// Requests that wait for their numbers.
-    pub(super) asked: AskedQueue,
+    pub(super) queue: RequestQueue,
     /// Texts that wait for the one before; only one exchange runs at a time. RFC 7143 §11.10.
     pub(super) texts: VecDeque<(TextPurpose, Bytes)>,
     /// Commands that were sent, by Initiator Task Tag.
@@ -102,7 +102,7 @@ impl InitiatorConnection {
             exp_stat_sn: SerialNumber::default(),
             window: (closed, closed.minus(1)),
             incoming: Incoming::None,
-            asked: AskedQueue::default(),
+            queue: RequestQueue::default(),
             texts: VecDeque::new(),
             tasks: HashMap::new(),
             requests: BTreeMap::new(),
@@ -145,7 +145,7 @@ impl InitiatorConnection {
 
     /// Number of open requests, including those that wait for their numbers.
     pub(super) fn in_hand(&self) -> usize {
-        self.asked.len() + self.texts.len() + self.tasks.len() + self.requests.len()
+        self.queue.len() + self.texts.len() + self.tasks.len() + self.requests.len()
     }
 
     fn step(&mut self, now: Time, input: Input) -> Result<(), Violation> {
@@ -158,8 +158,8 @@ impl InitiatorConnection {
             Input::Manage(management) => self.on_manage(management),
             Input::Ping { id, data } => self.on_ping(id, data),
             Input::SendTargets { id, which } => self.on_send_targets(id, &which),
-            Input::Text { id, text } => self.on_ask_text(TextPurpose::Asked(id), text),
-            Input::Logout { reason, cid } => self.on_ask_logout(reason, cid),
+            Input::Text { id, text } => self.on_text_request(TextPurpose::Caller(id), text),
+            Input::Logout { reason, cid } => self.on_logout_request(reason, cid),
             Input::Session(message) => self.on_session(now, message),
             Input::Deadline => self.on_deadline(now),
             Input::PeerClosed => {

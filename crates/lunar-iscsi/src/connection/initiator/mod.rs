@@ -1,7 +1,6 @@
 //! The initiator role of a connection: the types of its interface. Mirrors
 //! [`target`](super::target); the state machine is [`InitiatorConnection`].
 
-mod asking;
 mod cdb;
 mod ending;
 mod machine;
@@ -9,6 +8,7 @@ mod notice;
 mod read;
 mod request;
 mod response;
+mod submit;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 //! Asynchronous Message, Reject.
 
 use super::machine::{Incoming, InitiatorConnection};
-use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::response::sense;
 use super::task::Task;
 use super::{CloseReason, Event, LogoutReply, Output, RequestFailure, Violation};
@@ -44,7 +44,7 @@ impl InitiatorConnection {
         let room = self.in_hand() < 2 * self.limits.requests_max as usize;
         if nop.target_transfer_tag != TAG_RESERVED && room {
             let target_transfer_tag = nop.target_transfer_tag;
-            self.ask(Asked::Answer { lun: nop.lun, target_transfer_tag });
+            self.enqueue(Queued::Answer { lun: nop.lun, target_transfer_tag });
         }
         Ok(())
     }
@@ -62,9 +62,9 @@ impl InitiatorConnection {
             return Err(Violation::Malformed { pdu: Opcode::NOP_IN, what });
         }
         match purpose {
-            PingPurpose::Asked(id) => self.outputs.push_back(Output::Pong { id, result: Ok(()) }),
+            PingPurpose::Caller(id) => self.outputs.push_back(Output::Pong { id, result: Ok(()) }),
             PingPurpose::KeepAlive => self.timers.pinged = None,
-            PingPurpose::Plug(_) => {}
+            PingPurpose::FillGap(_) => {}
         }
         Ok(())
     }
@@ -74,13 +74,16 @@ impl InitiatorConnection {
         const PDU: Opcode = Opcode::TASK_MANAGEMENT_RESPONSE;
         let answer = TaskManagementResponse::decode(&header.bhs);
         let tag = answer.initiator_task_tag;
-        let Some(Request::Management { id, function, lun, cmd_sn, of }) = self.take_request(tag)
+        let Some(Request::Management { id, function, lun, cmd_sn, referenced_task_tag }) =
+            self.take_request(tag)
         else {
             return Err(Violation::UnknownTag { pdu: PDU, tag });
         };
         if answer.response == ManagementResponse::FUNCTION_COMPLETE {
-            if function == ManagementFunction::ABORT_TASK && self.tasks.contains_key(&of) {
-                self.complete(of, Err(RequestFailure::Aborted));
+            if function == ManagementFunction::ABORT_TASK
+                && self.tasks.contains_key(&referenced_task_tag)
+            {
+                self.complete(referenced_task_tag, Err(RequestFailure::Aborted));
             }
             if function.is_multi_task() {
                 let lun = (!function.is_of_all_units()).then_some(lun);
@@ -168,7 +171,7 @@ impl InitiatorConnection {
                 Err(Violation::Malformed { pdu: PDU, what: "neither F nor a tag to go on with" })
             }
             (false, _) => {
-                self.ask(Asked::MoreText { tag, lun: answer.lun, target_transfer_tag });
+                self.enqueue(Queued::MoreText { tag, lun: answer.lun, target_transfer_tag });
                 Ok(())
             }
         }
@@ -177,7 +180,7 @@ impl InitiatorConnection {
     fn text_done(&mut self, tag: u32) {
         let Some(Request::Text { purpose, gathered, .. }) = self.take_request(tag) else { return };
         match purpose {
-            TextPurpose::Asked(id) => {
+            TextPurpose::Caller(id) => {
                 let result = Ok(Bytes::from(gathered));
                 self.outputs.push_back(Output::Text { id, result });
             }
@@ -196,11 +199,11 @@ impl InitiatorConnection {
         const PDU: Opcode = Opcode::LOGOUT_RESPONSE;
         let answer = LogoutResponse::decode(&header.bhs);
         let tag = answer.initiator_task_tag;
-        let Some(Request::Logout { reason, cid, told }) = self.take_request(tag) else {
+        let Some(Request::Logout { reason, cid, by_caller }) = self.take_request(tag) else {
             return Err(Violation::UnknownTag { pdu: PDU, tag });
         };
         self.timers.logout_by = None;
-        if told {
+        if by_caller {
             let reply = LogoutReply {
                 result: answer.response,
                 time_to_wait_seconds: answer.time_to_wait_seconds,
@@ -240,8 +243,11 @@ impl InitiatorConnection {
                 let spare = Duration::from_secs(1).min(patience / 2);
                 self.drain(now.after(patience - spare));
             }
-            AsyncEvent::RENEGOTIATE if !self.text_is_open() => {
-                self.ask(Asked::Text { purpose: TextPurpose::Renegotiate, text: Bytes::new() });
+            AsyncEvent::RENEGOTIATE if !self.text_is_pending() => {
+                self.enqueue(Queued::Text {
+                    purpose: TextPurpose::Renegotiate,
+                    text: Bytes::new(),
+                });
             }
             AsyncEvent::TASKS_TERMINATED if self.is_fast() => self.on_terminated(&message),
             // The target carries out events 2 and 3; when the connection ends, all requests are
@@ -260,7 +266,7 @@ impl InitiatorConnection {
         let tags =
             self.tags_of(|task| same_unit(task.lun, lun) && task.cmd_sn.before(message.exp_cmd_sn));
         self.end_tagged(tags);
-        self.ask(Asked::Answer { lun, target_transfer_tag: TAG_RESERVED });
+        self.enqueue(Queued::Answer { lun, target_transfer_tag: TAG_RESERVED });
     }
 
     /// Handles a Reject by the type of the rejected header in its data segment.
@@ -284,8 +290,8 @@ impl InitiatorConnection {
                 self.complete(tag, Err(failure));
                 let counted = command.cmd_sn.before(reject.exp_cmd_sn);
                 if !command.first.is_immediate() && !counted {
-                    let purpose = PingPurpose::Plug(command.cmd_sn);
-                    self.ask(Asked::Ping { purpose, data: Bytes::new() });
+                    let purpose = PingPurpose::FillGap(command.cmd_sn);
+                    self.enqueue(Queued::Ping { purpose, data: Bytes::new() });
                 }
             }
             // A status of the task follows. RFC 7143 §7.3.

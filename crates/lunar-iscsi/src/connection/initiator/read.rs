@@ -80,7 +80,7 @@ impl InitiatorConnection {
             underflow: status.flags.has(DataInFlags::UNDERFLOW),
             bytes: status.residual_bytes,
         }
-        .judge()?;
+        .check()?;
         let data_in_bytes = good_data(task, status.status, residual)?;
         let result = CommandResult {
             status_qualifier: 0,

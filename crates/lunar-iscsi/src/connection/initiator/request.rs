@@ -1,10 +1,10 @@
-//! Requests of an initiator: each waits for its numbers from the session, is sent, and waits for
-//! its answer.
+//! Requests of an initiator: each waits in a queue for its CmdSN and tag from the session, is sent,
+//! and waits for its response.
 
-use super::asking::{means_one_task, without_task};
 use super::machine::InitiatorConnection;
+use super::submit::{names_one_task, without_task};
 use super::task::{Burst, Task};
-use super::write::Opening;
+use super::write::InitialData;
 use super::{Command, Management, Output, RequestFailure};
 use crate::framing::ahs::encode_command;
 use crate::framing::{Pdu, TaskId};
@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::{Lun, SerialNumber, Time, U24};
 
-/// A request that waits for its numbers.
+/// A request that waits for its CmdSN and Initiator Task Tag.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum Queued {
     /// A command, and the ABORT TASK functions that wait for its withdrawal.
     Command {
         command: Command,
@@ -51,34 +51,36 @@ pub(super) enum Asked {
     Logout {
         reason: LogoutReason,
         cid: u16,
-        told: bool,
+        /// True if the caller requested it, and gets its result.
+        by_caller: bool,
     },
 }
 
-/// Requests that wait for their numbers, each with a ticket. Tickets count up, and numbers mostly
-/// come in that order, so the first entry is nearly always the one that is looked up.
+/// Requests that wait for their CmdSN and tag, each with a ticket. Tickets count up, and the
+/// session mostly grants in that order, so the first entry is nearly always the one that is looked
+/// up.
 #[derive(Debug, Default)]
-pub(super) struct AskedQueue {
-    entries: VecDeque<(u64, Asked)>,
+pub(super) struct RequestQueue {
+    entries: VecDeque<(u64, Queued)>,
     next_ticket: u64,
 }
 
-impl AskedQueue {
+impl RequestQueue {
     /// Adds a request and returns its ticket.
-    fn put(&mut self, asked: Asked) -> u64 {
+    fn put(&mut self, request: Queued) -> u64 {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.entries.push_back((ticket, asked));
+        self.entries.push_back((ticket, request));
         ticket
     }
 
     /// Removes the request with this ticket; `None` if there is none.
-    fn take(&mut self, ticket: u64) -> Option<Asked> {
+    fn take(&mut self, ticket: u64) -> Option<Queued> {
         let at = match self.entries.front() {
             Some((first, _)) if *first == ticket => 0,
-            _ => self.entries.binary_search_by_key(&ticket, |(of, _)| *of).ok()?,
+            _ => self.entries.binary_search_by_key(&ticket, |(other, _)| *other).ok()?,
         };
-        self.entries.remove(at).map(|(_, asked)| asked)
+        self.entries.remove(at).map(|(_, request)| request)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -86,18 +88,18 @@ impl AskedQueue {
     }
 
     /// Iterates over tickets and requests, oldest first.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Asked)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(u64, Queued)> {
         self.entries.iter()
     }
 
     /// Iterates mutably over tickets and requests, oldest first.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, Asked)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut (u64, Queued)> {
         self.entries.iter_mut()
     }
 
     /// Removes all requests, oldest first.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Asked> + use<> {
-        core::mem::take(&mut self.entries).into_iter().map(|(_, asked)| asked)
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Queued> + use<> {
+        core::mem::take(&mut self.entries).into_iter().map(|(_, request)| request)
     }
 }
 
@@ -105,18 +107,18 @@ impl AskedQueue {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PingPurpose {
     /// Requested by the caller.
-    Asked(TaskId),
+    Caller(TaskId),
     /// Checks whether the target is alive.
     KeepAlive,
-    /// Uses up the CmdSN of a command that the target rejected without counting it: a gap would
-    /// block all later commands. RFC 7143 §7.3.
-    Plug(SerialNumber),
+    /// Sends a NOP-Out with the CmdSN of a command that the target rejected without counting it: a
+    /// gap would block all later commands. RFC 7143 §7.3.
+    FillGap(SerialNumber),
 }
 
 /// The purpose of a text exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum TextPurpose {
-    Asked(TaskId),
+    Caller(TaskId),
     SendTargets(TaskId),
     /// The target requested a negotiation (Asynchronous Message 4).
     Renegotiate,
@@ -130,8 +132,8 @@ pub(super) enum Request {
         function: ManagementFunction,
         lun: Lun,
         cmd_sn: SerialNumber,
-        /// The tag of the task that ABORT TASK refers to.
-        of: u32,
+        /// Initiator Task Tag of the task that ABORT TASK refers to, else [`TAG_RESERVED`].
+        referenced_task_tag: u32,
     },
     Ping {
         purpose: PingPurpose,
@@ -145,53 +147,54 @@ pub(super) enum Request {
     Logout {
         reason: LogoutReason,
         cid: u16,
-        told: bool,
+        /// True if the caller requested it, and gets its result.
+        by_caller: bool,
     },
 }
 
 impl InitiatorConnection {
-    /// Requests the numbers of a request from the session.
-    pub(super) fn ask(&mut self, asked: Asked) {
-        let immediate = match &asked {
-            Asked::Command { command, .. } => command.immediate,
-            Asked::Ping { purpose: PingPurpose::Plug(_), .. } => true,
-            Asked::Management(_) | Asked::Ping { .. } | Asked::Answer { .. } => true,
-            Asked::Logout { .. } => true,
-            Asked::Text { .. } | Asked::MoreText { .. } => false,
+    /// Queues a request and requests its CmdSN and tag from the session.
+    pub(super) fn enqueue(&mut self, request: Queued) {
+        let immediate = match &request {
+            Queued::Command { command, .. } => command.immediate,
+            Queued::Ping { purpose: PingPurpose::FillGap(_), .. } => true,
+            Queued::Management(_) | Queued::Ping { .. } | Queued::Answer { .. } => true,
+            Queued::Logout { .. } => true,
+            Queued::Text { .. } | Queued::MoreText { .. } => false,
         };
-        let tag = !matches!(asked, Asked::Answer { .. } | Asked::MoreText { .. });
-        let ticket = self.asked.put(asked);
+        let tag = !matches!(request, Queued::Answer { .. } | Queued::MoreText { .. });
+        let ticket = self.queue.put(request);
         self.outputs.push_back(Output::ToSession(ToSession::Request { ticket, immediate, tag }));
     }
 
-    /// Sends the request whose numbers the session granted.
+    /// Sends the request whose CmdSN and tag the session granted.
     pub(super) fn granted(&mut self, now: Time, ticket: u64, cmd_sn: SerialNumber, tag: u32) {
-        match self.asked.take(ticket) {
+        match self.queue.take(ticket) {
             // Immediate requests only, which leave no gap.
-            Some(asked) if self.is_logging_out() => {
+            Some(request) if self.is_logging_out() => {
                 if tag != TAG_RESERVED {
                     self.free_tag(tag);
                 }
-                self.fail_asked(asked, RequestFailure::LoggedOut);
+                self.fail_queued(request, RequestFailure::LoggedOut);
             }
-            Some(Asked::Command { command, aborts }) => {
+            Some(Queued::Command { command, aborts }) => {
                 self.send_command(command, cmd_sn, tag);
                 // The withdrawal came too late, so the command is aborted like any sent one.
-                aborts.into_iter().for_each(|abort| self.ask(Asked::Management(abort)));
+                aborts.into_iter().for_each(|abort| self.enqueue(Queued::Management(abort)));
             }
-            Some(Asked::Management(management)) => self.send_management(management, cmd_sn, tag),
-            Some(Asked::Ping { purpose, data }) => self.send_ping(now, purpose, data, cmd_sn, tag),
-            Some(Asked::Answer { lun, target_transfer_tag }) => {
+            Some(Queued::Management(management)) => self.send_management(management, cmd_sn, tag),
+            Some(Queued::Ping { purpose, data }) => self.send_ping(now, purpose, data, cmd_sn, tag),
+            Some(Queued::Answer { lun, target_transfer_tag }) => {
                 let nop = self.nop_out(lun, target_transfer_tag, cmd_sn, TAG_RESERVED);
                 self.send(Pdu::new(nop.encode()));
             }
-            Some(Asked::Text { purpose, text }) => self.send_text(purpose, text, cmd_sn, tag),
-            Some(Asked::MoreText { tag, lun, target_transfer_tag }) => {
+            Some(Queued::Text { purpose, text }) => self.send_text(purpose, text, cmd_sn, tag),
+            Some(Queued::MoreText { tag, lun, target_transfer_tag }) => {
                 let header = self.text_request(tag, lun, target_transfer_tag, cmd_sn);
                 self.send(Pdu::new(header.encode()));
             }
-            Some(Asked::Logout { reason, cid, told }) => {
-                self.send_logout(now, Asked::Logout { reason, cid, told }, cmd_sn, tag);
+            Some(Queued::Logout { reason, cid, by_caller }) => {
+                self.send_logout(now, Queued::Logout { reason, cid, by_caller }, cmd_sn, tag);
             }
             None => {}
         }
@@ -201,21 +204,21 @@ impl InitiatorConnection {
     /// ends.
     pub(super) fn refused(&mut self, ticket: u64) {
         let why = RequestFailure::Refused("the session takes no more requests");
-        match self.asked.take(ticket) {
-            Some(Asked::Command { command, aborts }) => {
+        match self.queue.take(ticket) {
+            Some(Queued::Command { command, aborts }) => {
                 let failure = if aborts.is_empty() { why } else { RequestFailure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });
                 for abort in aborts {
-                    self.tell_managed(abort.id, Ok(ManagementResponse::FUNCTION_COMPLETE));
+                    self.report_management(abort.id, Ok(ManagementResponse::FUNCTION_COMPLETE));
                 }
             }
-            Some(Asked::MoreText { tag, .. }) => {
+            Some(Queued::MoreText { tag, .. }) => {
                 if let Some(request) = self.requests.remove(&tag) {
                     self.free_tag(tag);
                     self.fail_request(request, why);
                 }
             }
-            Some(asked) => self.fail_asked(asked, why),
+            Some(request) => self.fail_queued(request, why),
             None => {}
         }
     }
@@ -232,11 +235,11 @@ impl InitiatorConnection {
 
     fn send_command(&mut self, command: Command, cmd_sn: SerialNumber, tag: u32) {
         let data_out_bytes = command.data_out.len() as u32;
-        let opening = Opening::of(data_out_bytes, &self.session, &self.connection);
+        let initial = InitialData::of(data_out_bytes, &self.session, &self.connection);
         let (write, read) = (data_out_bytes > 0, command.data_in_bytes_max > 0);
         let bidirectional_read = (write && read).then_some(command.data_in_bytes_max);
         let (cdb, ahs) = encode_command(&command.cdb, bidirectional_read);
-        let unsolicited_follows = opening.unsolicited_bytes > opening.immediate_bytes;
+        let unsolicited_follows = initial.unsolicited_bytes > initial.immediate_bytes;
         let header = ScsiCommand {
             first: first(Opcode::SCSI_COMMAND, command.immediate),
             flags: CommandFlags::NONE
@@ -246,7 +249,7 @@ impl InitiatorConnection {
                 .with_attribute(command.attribute),
             priority: if self.session.protocol_level >= 2 { command.priority << 4 } else { 0 },
             total_ahs_words: (ahs.len() / 4) as u8,
-            data_segment_length: U24::truncate(opening.immediate_bytes),
+            data_segment_length: U24::truncate(initial.immediate_bytes),
             lun: command.lun,
             initiator_task_tag: tag,
             expected_data_transfer_length: if write {
@@ -258,34 +261,34 @@ impl InitiatorConnection {
             exp_stat_sn: self.exp_stat_sn,
             cdb,
         };
-        let data = command.data_out.slice(..opening.immediate_bytes as usize);
+        let data = command.data_out.slice(..initial.immediate_bytes as usize);
         self.send(Pdu { ahs, ..Pdu::with_data(header.encode(), data) });
         if unsolicited_follows {
             self.bursts.push_back(Burst {
                 initiator_task_tag: tag,
                 target_transfer_tag: TAG_RESERVED,
                 lun: Lun::ZERO,
-                at_bytes: opening.immediate_bytes,
-                end_bytes: opening.unsolicited_bytes,
+                at_bytes: initial.immediate_bytes,
+                end_bytes: initial.unsolicited_bytes,
                 data_sn: 0,
             });
         }
-        self.tasks.insert(tag, Task::new(command, cmd_sn, opening.unsolicited_bytes));
+        self.tasks.insert(tag, Task::new(command, cmd_sn, initial.unsolicited_bytes));
     }
 
     fn send_management(&mut self, management: Management, cmd_sn: SerialNumber, tag: u32) {
         let Management { id, function, mut lun, referenced } = management;
-        let (mut of, mut ref_cmd_sn) = (TAG_RESERVED, SerialNumber(0));
-        if means_one_task(function) {
+        let (mut referenced_task_tag, mut ref_cmd_sn) = (TAG_RESERVED, SerialNumber(0));
+        if names_one_task(function) {
             let mut tasks = self.tasks.iter();
             let Some((tag_of, task)) = tasks.find(|(_, task)| Some(task.id) == referenced) else {
                 // The task ended while the function waited for its numbers.
                 self.free_tag(tag);
-                return self.tell_managed(id, Ok(without_task(function)));
+                return self.report_management(id, Ok(without_task(function)));
             };
             // RFC 7143 §11.5.5: for a task of an immediate command the function uses its own CmdSN.
             ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
-            (of, lun) = (*tag_of, task.lun);
+            (referenced_task_tag, lun) = (*tag_of, task.lun);
         }
         if function.is_multi_task() && self.is_fast() {
             self.pause(id, (!function.is_of_all_units()).then_some(lun), cmd_sn);
@@ -297,14 +300,15 @@ impl InitiatorConnection {
             data_segment_length: U24::default(),
             lun,
             initiator_task_tag: tag,
-            referenced_task_tag: of,
+            referenced_task_tag,
             cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
             ref_cmd_sn,
             exp_data_sn: 0,
         };
         self.send(Pdu::new(header.encode()));
-        self.requests.insert(tag, Request::Management { id, function, lun, cmd_sn, of });
+        self.requests
+            .insert(tag, Request::Management { id, function, lun, cmd_sn, referenced_task_tag });
     }
 
     fn send_ping(
@@ -318,11 +322,11 @@ impl InitiatorConnection {
         let mut header = self.nop_out(Lun::ZERO, TAG_RESERVED, cmd_sn, tag);
         match purpose {
             PingPurpose::KeepAlive => self.timers.pinged = Some(now),
-            PingPurpose::Plug(missing) => {
+            PingPurpose::FillGap(missing) => {
                 header.first = FirstByte::plain(Opcode::NOP_OUT);
                 header.cmd_sn = missing;
             }
-            PingPurpose::Asked(_) => {}
+            PingPurpose::Caller(_) => {}
         }
         self.send(Pdu::with_data(header.encode(), data.clone()));
         self.requests.insert(tag, Request::Ping { purpose, data });
@@ -362,8 +366,8 @@ impl InitiatorConnection {
         }
     }
 
-    fn send_logout(&mut self, now: Time, asked: Asked, cmd_sn: SerialNumber, tag: u32) {
-        let Asked::Logout { reason, cid, told } = asked else { return };
+    fn send_logout(&mut self, now: Time, request: Queued, cmd_sn: SerialNumber, tag: u32) {
+        let Queued::Logout { reason, cid, by_caller } = request else { return };
         let header = LogoutRequest {
             first: FirstByte::immediate(Opcode::LOGOUT_REQUEST),
             flags_and_reason: FinalFlag::FINAL.0 | reason.0,
@@ -379,7 +383,7 @@ impl InitiatorConnection {
         if reason == LogoutReason::CLOSE_SESSION {
             self.outputs.push_back(Output::ToSession(ToSession::LoggingOut));
         }
-        self.requests.insert(tag, Request::Logout { reason, cid, told });
+        self.requests.insert(tag, Request::Logout { reason, cid, by_caller });
         if self.is_logging_out() {
             self.end_data();
         }

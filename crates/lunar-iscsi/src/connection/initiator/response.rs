@@ -29,7 +29,7 @@ impl InitiatorConnection {
             self.ended_tags.retain(|ended| *ended != tag);
             return Ok(());
         };
-        let mut result = judge(task, &response, data)?;
+        let mut result = check(task, &response, data)?;
         if self.session.protocol_level >= 2 {
             result.status_qualifier = response.status_qualifier;
         }
@@ -39,7 +39,7 @@ impl InitiatorConnection {
 }
 
 /// Interprets the fields of a response that depend on each other.
-fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandResult, Violation> {
+fn check(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandResult, Violation> {
     const PDU: Opcode = Opcode::SCSI_RESPONSE;
     let flags = response.flags;
     let completed = response.response == ServiceResponse::COMMAND_COMPLETED;
@@ -52,14 +52,14 @@ fn judge(task: &Task, response: &ScsiResponse, data: &Bytes) -> Result<CommandRe
             underflow: flags.has(ResponseFlags::UNDERFLOW),
             bytes: response.residual_bytes,
         }
-        .judge()?;
+        .check()?;
         read_residual = Residuals {
             pdu: PDU,
             overflow: flags.has(ResponseFlags::BIDI_READ_OVERFLOW),
             underflow: flags.has(ResponseFlags::BIDI_READ_UNDERFLOW),
             bytes: response.bidi_read_residual_bytes,
         }
-        .judge()?;
+        .check()?;
     }
     // Some targets count R2Ts, so only a number above ours proves a loss.
     if completed && response.exp_data_sn > task.input_sn {
@@ -124,7 +124,7 @@ pub(super) struct Residuals {
 impl Residuals {
     /// Interprets the fields. RFC 7143 §11.4.1: O and U exclude each other; without them the count
     /// has no meaning.
-    pub(super) fn judge(self) -> Result<Residual, Violation> {
+    pub(super) fn check(self) -> Result<Residual, Violation> {
         match (self.overflow, self.underflow) {
             (true, true) => Err(Violation::Malformed { pdu: self.pdu, what: "both O and U" }),
             (true, false) => Ok(Residual::Overflow(self.bytes)),

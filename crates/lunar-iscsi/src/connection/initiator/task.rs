@@ -15,7 +15,7 @@ pub(super) struct Task {
     pub(super) immediate: bool,
     pub(super) data_out: Bytes,
     /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
-    pub(super) asked: Coverage,
+    pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
     pub(super) r2ts_open: u32,
     /// Id of the task management function that may end this task: with FastAbort no more data is
@@ -37,7 +37,7 @@ impl Task {
             cmd_sn,
             immediate: command.immediate,
             data_out: command.data_out,
-            asked: Coverage::from_start(unsolicited_bytes),
+            requested: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,
             data_in_bytes_max: command.data_in_bytes_max,

@@ -10,14 +10,14 @@ use lunar_wire::U24;
 
 /// The initial data-out of a command. RFC 7143 §4.2.5.2, §13.10, §13.11, §13.14.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Opening {
+pub(super) struct InitialData {
     /// Bytes in the command PDU itself.
     pub(super) immediate_bytes: u32,
     /// Bytes of immediate data and of the data that follows without an R2T.
     pub(super) unsolicited_bytes: u32,
 }
 
-impl Opening {
+impl InitialData {
     /// Calculates the largest amount that was negotiated: a target expects whole first bursts
     /// (RFC 7143 §11.4.7.2, "not enough unsolicited data").
     pub(super) fn of(
@@ -66,7 +66,7 @@ impl InitiatorConnection {
             return Err(malformed("more R2Ts are open than MaxOutstandingR2T"));
         }
         let (offset, total) = (r2t.buffer_offset_bytes, task.data_out_bytes());
-        task.asked
+        task.requested
             .add(offset, bytes, total, self.session.data_sequence_in_order)
             .map_err(|misfit| malformed(misfit.as_str()))?;
         task.input_sn = task.input_sn.wrapping_add(1);

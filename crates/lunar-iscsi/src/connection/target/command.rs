@@ -19,7 +19,7 @@ use lunar_wire::{SerialNumber, Time, U24};
 
 impl FullFeature {
     /// Checks a command's header and creates the task; it starts when the session delivers it.
-    pub(super) fn judge_command(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+    pub(super) fn check_command(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = ScsiCommand::decode(&header.bhs);
         if !pdu.flags.has(CommandFlags::WRITE) && !pdu.flags.has(CommandFlags::FINAL) {
             return Err(Refusal::Format("a command with neither W nor F"));
@@ -31,9 +31,9 @@ impl FullFeature {
             // A retry of a command in progress. RFC 7143 §7.2.1.
             Some(entry) if entry.is_retried_by(&pdu) => return Err(Refusal::Ignore),
             Some(_) => return Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
-            None => self.judge_tag_of_no_task(pdu.initiator_task_tag)?,
+            None => self.check_tag_of_no_task(pdu.initiator_task_tag)?,
         }
-        self.judge_number(header, None)?;
+        self.check_cmd_sn(header, None)?;
         let bytes = pdu.data_segment_length.value();
         let mut transfer = self.transfer(&pdu);
         if bytes > 0 || !transfer.is_settled() {
@@ -42,8 +42,9 @@ impl FullFeature {
         let buffer_bytes = transfer.buffer_bytes();
         let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
         let is_level_2 = self.is_level_2();
-        let placed = offset.is_some();
-        let task = self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, placed, is_level_2));
+        let has_buffer = offset.is_some();
+        let task =
+            self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, has_buffer, is_level_2));
         Ok(Receiving::Command(
             task,
             match offset {
@@ -77,7 +78,7 @@ impl FullFeature {
     /// Checks the header of a Data-Out. Data for an unknown task is discarded without a response:
     /// it was sent before the initiator learned of the end of the task, or belongs to a command
     /// that was ignored.
-    pub(super) fn judge_data_out(
+    pub(super) fn check_data_out(
         &mut self,
         header: &Header,
         out: &mut Outputs,
@@ -90,32 +91,32 @@ impl FullFeature {
             return Err(Refusal::Ignore);
         };
         let lun_ok = pdu.lun == entry.task.lun;
-        let (judged, underway) = entry.transfer.judge(&pdu, lun_ok);
+        let (verdict, segment) = entry.transfer.check(&pdu, lun_ok);
         let wanted = matches!(entry.phase, Phase::Waiting | Phase::Started);
         let task = entry.task.id;
-        let place = match judged.offset_bytes {
+        let destination = match verdict.offset_bytes {
             Some(offset_bytes) if wanted && pdu.data_segment_length.value() > 0 => {
-                entry.placed = true;
+                entry.has_buffer = true;
                 let buffer_bytes = entry.transfer.buffer_bytes();
                 DataDestination::Task { task, offset_bytes, buffer_bytes }
             }
             _ => DataDestination::Discard,
         };
-        if let Some(reason) = judged.reject {
+        if let Some(reason) = verdict.reject {
             self.reject(header, reason, out);
         }
-        Ok(Receiving::DataOut { task, underway, place })
+        Ok(Receiving::DataOut { task, segment, destination })
     }
 
     pub(super) fn data_arrived(
         &mut self,
         task: TaskId,
-        underway: PendingSegment,
+        segment: PendingSegment,
         digest_ok: bool,
         out: &mut Outputs,
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
-            entry.transfer.arrived(underway, digest_ok);
+            entry.transfer.arrived(segment, digest_ok);
             if entry.transfer.is_settled() {
                 self.data_time.stop(&mut entry.transfer.clock, self.now);
             }
@@ -130,7 +131,7 @@ impl FullFeature {
         if entry.phase != Phase::Waiting {
             return;
         }
-        self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+        self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
         if too_many {
             entry.outcome = Some(Box::new(response::task_set_full()));
         }
@@ -190,7 +191,7 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let Some(fault) = entry.transfer.fault() else { return };
         entry.phase = Phase::Failing;
-        entry.fault_told = true;
+        entry.fault_reported = true;
         out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
@@ -203,9 +204,9 @@ impl FullFeature {
                 entry.phase = Phase::Running;
                 out.push_back(Output::Run(task));
             }
-            Phase::Started => self.ask_for_data(task, out),
+            Phase::Started => self.request_data(task, out),
             Phase::Finished if entry.transfer.is_settled() => {
-                if entry.transfer.fault().is_some() && !entry.fault_told {
+                if entry.transfer.fault().is_some() && !entry.fault_reported {
                     return self.fail_task(task, out);
                 }
                 self.end_task(task, out);
@@ -220,7 +221,7 @@ impl FullFeature {
     }
 
     /// Sends R2Ts up to the number that may be open.
-    fn ask_for_data(&mut self, task: TaskId, out: &mut Outputs) {
+    fn request_data(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         while let Some(piece) = entry.transfer.next_piece() {
             let tag = self.numbering.transfer_tag();
@@ -229,7 +230,7 @@ impl FullFeature {
             entry.transfer.asked(piece, tag, r2t_sn);
             self.data_time.start(&mut entry.transfer.clock, self.now);
             let mut bhs = ready_to_transfer(entry, piece, tag, r2t_sn).encode();
-            self.numbering.next_status(&mut bhs);
+            self.numbering.stamp_next_status(&mut bhs);
             out.push_back(Output::Send(Pdu::new(bhs)));
         }
     }
@@ -240,7 +241,7 @@ impl FullFeature {
         if let Some(entry) = self.tasks.get_mut(task)
             && entry.outcome.as_ref().is_some_and(|outcome| outcome.fenced && fences)
         {
-            if !core::mem::replace(&mut entry.fence_asked, true) {
+            if !core::mem::replace(&mut entry.fence_requested, true) {
                 out.push_back(Output::ToSession(ToSession::FenceResponse(task)));
             }
             return;
@@ -327,7 +328,7 @@ impl FullFeature {
         entry.phase = Phase::Aborting { executing, drain_until };
         if was_waiting {
             // The task will never be delivered.
-            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+            self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
             self.free_buffer(task, out);
         }
         self.advance(task, out);
@@ -362,7 +363,7 @@ impl FullFeature {
     /// Frees the buffer that the driver may hold for a task that the executor never received.
     fn free_buffer(&mut self, task: TaskId, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(task)
-            && core::mem::take(&mut entry.placed)
+            && core::mem::take(&mut entry.has_buffer)
         {
             out.push_back(Output::Abort(task));
         }
@@ -376,7 +377,7 @@ fn entry(
     pdu: &ScsiCommand,
     segments: &CommandSegments<'_>,
     transfer: Transfer,
-    placed: bool,
+    has_buffer: bool,
     is_level_2: bool,
 ) -> Entry {
     Entry {
@@ -394,14 +395,14 @@ fn entry(
         initiator_task_tag: pdu.initiator_task_tag,
         cmd_sn: pdu.cmd_sn,
         immediate: pdu.first.is_immediate(),
-        unjudged: false,
+        undecided: false,
         phase: Phase::Waiting,
         transfer,
-        placed,
+        has_buffer,
         next_data_sn: 0,
         outcome: None,
-        fence_asked: false,
-        fault_told: false,
+        fence_requested: false,
+        fault_reported: false,
     }
 }
 

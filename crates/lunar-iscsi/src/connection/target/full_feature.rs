@@ -47,8 +47,8 @@ pub(super) struct Request {
     pub(super) immediate: bool,
     pub(super) cmd_sn: SerialNumber,
     pub(super) body: Body,
-    /// True once the session has accepted the request.
-    pub(super) judged: bool,
+    /// True once the session has accepted the request; a refused one is removed.
+    pub(super) is_decided: bool,
 }
 
 /// Maximum memory of a waiting request in bytes: its body without data, which is charged as it
@@ -66,23 +66,23 @@ pub(super) enum Body {
 /// The owner of a data segment.
 #[derive(Debug)]
 pub(super) enum Receiving {
-    /// A PDU that is skipped.
-    Stray,
+    /// A PDU that is ignored, except for its data digest.
+    Skipped,
     Command(TaskId, DataDestination),
     Request(Request, DataDestination),
     DataOut {
         task: TaskId,
-        underway: PendingSegment,
-        place: DataDestination,
+        segment: PendingSegment,
+        destination: DataDestination,
     },
 }
 
-/// Progress of the connection towards its end.
+/// Progress of the connection from open to closed.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Ending {
+pub(super) enum CloseState {
     Open,
     /// An Asynchronous Message requested a logout until this time.
-    LogoutAsked(Time),
+    LogoutRequested(Time),
     /// The session is processing a logout of this connection.
     LoggingOut {
         initiator_task_tag: u32,
@@ -115,7 +115,7 @@ pub(super) struct FullFeature {
     pub(super) retired: Retired,
     pub(super) requests: SortedMap<u64, Request>,
     /// Number of requests and tasks that the session has neither accepted nor refused.
-    pub(super) unjudged: usize,
+    pub(super) undecided: usize,
     /// The data segment being received and the header before it; `None` if its PDU was refused.
     receiving: Option<(Header, Receiving)>,
     pub(super) text: TargetExchange,
@@ -130,9 +130,11 @@ pub(super) struct FullFeature {
     pub(super) data_time: DataTime,
     /// Time of the input being handled.
     pub(super) now: Time,
-    pub(super) heard: Time,
+    /// Time of the last PDU or other sign of life of the initiator.
+    pub(super) last_received: Time,
+    /// The unanswered ping.
     pub(super) ping: Option<Ping>,
-    pub(super) ending: Ending,
+    pub(super) close_state: CloseState,
     /// Tags of logouts of other connections that the session is processing, in order.
     pub(super) other_logouts: VecDeque<u32>,
 }
@@ -156,7 +158,7 @@ impl FullFeature {
             tasks: Tasks::default(),
             retired: Retired::new(retired_tags_max),
             requests: SortedMap::default(),
-            unjudged: 0,
+            undecided: 0,
             receiving: None,
             text: TargetExchange::new(joined.session.session_type, target_name, text_bytes_max),
             text_request: None,
@@ -165,15 +167,16 @@ impl FullFeature {
             draining: false,
             data_time: DataTime::new(now, limits.data_out_seconds),
             now,
-            heard: now,
+            last_received: now,
             ping: None,
-            ending: Ending::Open,
+            close_state: CloseState::Open,
             other_logouts: VecDeque::new(),
             limits,
         }
     }
 
-    /// Inlined: if the caller fixes the kind of input, only the one call remains.
+    /// Handles one input. Inlined, so that the compiler reduces it to one call where the caller
+    /// knows the kind of input.
     #[inline(always)]
     pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
         self.now = now;
@@ -207,8 +210,9 @@ impl FullFeature {
             + self.text.memory_bytes()
     }
 
+    /// True if one more header may be handled: the session has decided about enough requests.
     pub(super) fn can_receive(&self) -> bool {
-        self.unjudged < self.limits.unjudged_requests_max.max(1)
+        self.undecided < self.limits.undecided_requests_max.max(1)
     }
 
     pub(super) fn is_discovery(&self) -> bool {
@@ -222,11 +226,11 @@ impl FullFeature {
 
     /// True while requests are processed.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.ending, Ending::Open | Ending::LogoutAsked(_))
+        matches!(self.close_state, CloseState::Open | CloseState::LogoutRequested(_))
     }
 
     fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool, out: &mut Outputs) {
-        self.heard = now;
+        self.last_received = now;
         if let Some((header, receiving)) = self.receiving.take() {
             self.data_time.moved(now, header.data_segment_bytes().into());
             self.complete(&header, receiving, data, digest_ok, out);
@@ -239,7 +243,7 @@ impl FullFeature {
     }
 
     fn on_header(&mut self, now: Time, header: Header, out: &mut Outputs) {
-        self.heard = now;
+        self.last_received = now;
         self.ping = None;
         let has_data = header.data_segment_bytes() > 0;
         let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
@@ -247,10 +251,10 @@ impl FullFeature {
         if !self.fences.is_empty() {
             self.pass_fences(out);
         }
-        let judged = if self.is_open() { self.judge(&header, out) } else { Err(Refusal::Ignore) };
-        match judged {
+        let checked = if self.is_open() { self.check(&header, out) } else { Err(Refusal::Ignore) };
+        match checked {
             Ok(receiving) if has_data => {
-                out.push_back(Output::Receive(receiving.place()));
+                out.push_back(Output::Receive(receiving.destination()));
                 self.receiving = Some((header, receiving));
                 return;
             }
@@ -259,17 +263,17 @@ impl FullFeature {
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
             Err(Refusal::Ignore) if has_data && self.is_open() => {
-                self.receiving = Some((header, Receiving::Stray));
+                self.receiving = Some((header, Receiving::Skipped));
             }
             Err(Refusal::Ignore) => {}
         }
-        if has_data && self.ending != Ending::Closed {
+        if has_data && self.close_state != CloseState::Closed {
             out.push_back(Output::Receive(DataDestination::Discard));
         }
     }
 
     /// Checks the fields that all headers share, then those of each kind. RFC 7143 §11.2.1.
-    fn judge(&mut self, header: &Header, out: &mut Outputs) -> Result<Receiving, Refusal> {
+    fn check(&mut self, header: &Header, out: &mut Outputs) -> Result<Receiving, Refusal> {
         let opcode = header.opcode();
         let bytes = header.data_segment_bytes();
         if bytes > self.parameters.receive_data_segment_bytes_max {
@@ -279,15 +283,15 @@ impl FullFeature {
             return Err(Refusal::Format("an additional header segment where none belongs"));
         }
         if self.is_discovery() {
-            judge_in_discovery(header)?;
+            check_in_discovery(header)?;
         }
         match opcode {
-            Opcode::SCSI_COMMAND => self.judge_command(header),
-            Opcode::DATA_OUT => self.judge_data_out(header, out),
-            Opcode::NOP_OUT => self.judge_nop_out(header),
-            Opcode::TASK_MANAGEMENT_REQUEST => self.judge_management(header),
-            Opcode::TEXT_REQUEST => self.judge_text(header),
-            Opcode::LOGOUT_REQUEST => self.judge_logout(header),
+            Opcode::SCSI_COMMAND => self.check_command(header),
+            Opcode::DATA_OUT => self.check_data_out(header, out),
+            Opcode::NOP_OUT => self.check_nop_out(header),
+            Opcode::TASK_MANAGEMENT_REQUEST => self.check_management(header),
+            Opcode::TEXT_REQUEST => self.check_text(header),
+            Opcode::LOGOUT_REQUEST => self.check_logout(header),
             // A recovery level was not negotiated: nothing is kept for retransmission.
             Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
             Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
@@ -295,30 +299,30 @@ impl FullFeature {
         }
     }
 
-    fn judge_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+    fn check_nop_out(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = NopOut::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
             // The answer to a ping or an acknowledgement; nothing else is left to do.
             self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
-        self.judge_request(
+        self.check_request(
             header,
             DataDestination::Control,
             Body::NopOut(Box::new(pdu), Bytes::new()),
         )
     }
 
-    fn judge_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+    fn check_management(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = TaskManagementRequest::decode(&header.bhs);
         if pdu.data_segment_length.value() != 0 {
             return Err(Refusal::Format("a task management request with data"));
         }
-        self.judge_tag(pdu.initiator_task_tag)?;
-        self.judge_request(header, DataDestination::Discard, Body::Management(Box::new(pdu)))
+        self.check_tag(pdu.initiator_task_tag)?;
+        self.check_request(header, DataDestination::Discard, Body::Management(Box::new(pdu)))
     }
 
-    fn judge_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+    fn check_text(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = TextRequest::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
@@ -328,10 +332,10 @@ impl FullFeature {
             return Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR));
         }
         let text = Body::Text(Box::new(header.clone()), Bytes::new());
-        self.judge_request(header, DataDestination::Control, text)
+        self.check_request(header, DataDestination::Control, text)
     }
 
-    fn judge_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
+    fn check_logout(&mut self, header: &Header) -> Result<Receiving, Refusal> {
         let pdu = LogoutRequest::decode(&header.bhs);
         if pdu.data_segment_length.value() != 0 {
             return Err(Refusal::Format("a logout request with data"));
@@ -345,19 +349,19 @@ impl FullFeature {
         if self.other_logouts.len() >= self.limits.immediate_commands_max.max(1) {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        self.judge_request(header, DataDestination::Discard, Body::Logout(Box::new(pdu)))
+        self.check_request(header, DataDestination::Discard, Body::Logout(Box::new(pdu)))
     }
 
     /// Checks that the tag for a new task is free. RFC 7143 §4.2.2.1, §11.2.1.8.
-    fn judge_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+    fn check_tag(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
         match self.tasks.with_tag(initiator_task_tag) {
             Some(_) => Err(Refusal::Reject(RejectReason::TASK_IN_PROGRESS)),
-            None => self.judge_tag_of_no_task(initiator_task_tag),
+            None => self.check_tag_of_no_task(initiator_task_tag),
         }
     }
 
     /// The same check for a tag that belongs to no task.
-    pub(super) fn judge_tag_of_no_task(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
+    pub(super) fn check_tag_of_no_task(&self, initiator_task_tag: u32) -> Result<(), Refusal> {
         if initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));
         }
@@ -372,27 +376,27 @@ impl FullFeature {
     }
 
     /// Checks the fields that all requests with a CmdSN share.
-    fn judge_request(
+    fn check_request(
         &self,
         header: &Header,
-        place: DataDestination,
+        destination: DataDestination,
         body: Body,
     ) -> Result<Receiving, Refusal> {
         let immediate = header.is_immediate();
-        let cmd_sn = self.judge_number(header, Some(&body))?;
+        let cmd_sn = self.check_cmd_sn(header, Some(&body))?;
         let bytes = header.data_segment_bytes() as usize;
-        if place == DataDestination::Control
+        if destination == DataDestination::Control
             && self.control_bytes() + bytes > self.limits.control_bytes_max
         {
             return Err(Refusal::Reject(RejectReason::LONG_OPERATION_REJECT));
         }
-        let request = Request { immediate, cmd_sn, body, judged: false };
-        Ok(Receiving::Request(request, place))
+        let request = Request { immediate, cmd_sn, body, is_decided: false };
+        Ok(Receiving::Request(request, destination))
     }
 
-    /// Returns the CmdSN if it can count, or if there is room for one more immediate request.
-    /// `body` is `None` for a command.
-    pub(super) fn judge_number(
+    /// Returns the CmdSN of a request that may be new: its CmdSN is not past, or it is immediate
+    /// and their limit is not reached. `body` is `None` for a command.
+    pub(super) fn check_cmd_sn(
         &self,
         header: &Header,
         body: Option<&Body>,
@@ -402,15 +406,15 @@ impl FullFeature {
         if !immediate && self.numbering.is_past(cmd_sn) {
             return Err(Refusal::Ignore);
         }
-        if immediate && self.is_crowded(body) {
+        if immediate && self.immediate_limit_reached(body) {
             return Err(Refusal::Reject(RejectReason::IMMEDIATE_COMMAND_REJECT));
         }
         Ok(cmd_sn)
     }
 
-    /// True if there is no room for one more immediate request of this kind. Task management has
-    /// its own limit: RFC 7143 §4.2.2.1. A logout that ends the connection is always accepted.
-    fn is_crowded(&self, body: Option<&Body>) -> bool {
+    /// True if no more immediate requests of this kind are accepted. Task management has its own
+    /// limit: RFC 7143 §4.2.2.1. A logout that ends the connection is always accepted.
+    fn immediate_limit_reached(&self, body: Option<&Body>) -> bool {
         let known = |managing: bool| {
             let alike = self.requests.values().filter(|request| {
                 request.immediate && matches!(request.body, Body::Management(_)) == managing
@@ -449,10 +453,10 @@ impl FullFeature {
         match receiving {
             // RFC 7143 §7.8 requires a Reject of "any iSCSI PDU with a payload digest error"; but a
             // numbered PDU outside of the window is ignored, §4.2.2.1.
-            Receiving::Stray if !digest_ok && is_unnumbered(header) => {
+            Receiving::Skipped if !digest_ok && is_unnumbered(header) => {
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
             }
-            Receiving::Stray => {}
+            Receiving::Skipped => {}
             Receiving::Command(..) | Receiving::Request(..) if !digest_ok => {
                 // RFC 7143 §7.3: its CmdSN does not count as received.
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
@@ -467,11 +471,11 @@ impl FullFeature {
                 }
                 self.announce(request, out);
             }
-            Receiving::DataOut { task, underway, .. } => {
+            Receiving::DataOut { task, segment, .. } => {
                 if !digest_ok {
                     self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
                 }
-                self.data_arrived(task, underway, digest_ok, out);
+                self.data_arrived(task, segment, digest_ok, out);
             }
         }
     }
@@ -482,8 +486,8 @@ impl FullFeature {
         if entry.transfer.is_settled() {
             self.data_time.stop(&mut entry.transfer.clock, self.now);
         }
-        entry.unjudged = true;
-        self.unjudged += 1;
+        entry.undecided = true;
+        self.undecided += 1;
         let initiator_task_tag = entry.initiator_task_tag;
         let (lun, attribute) = (entry.task.lun, entry.task.attribute);
         out.push_back(Output::ToSession(ToSession::Arrived {
@@ -513,14 +517,14 @@ impl FullFeature {
             cmd_sn: request.cmd_sn,
             request: arrival,
         }));
-        self.unjudged += 1;
+        self.undecided += 1;
         self.requests.insert(ticket, request);
     }
 
     /// Records whether the session accepts a request; drops one that it ignores.
-    fn judged(&mut self, ticket: u64, accepted: bool, out: &mut Outputs) {
+    fn on_verdict(&mut self, ticket: u64, accepted: bool, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(TaskId(ticket)) {
-            self.unjudged -= usize::from(core::mem::take(&mut entry.unjudged));
+            self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
             // A task that was aborted meanwhile stays.
             if !accepted && entry.phase == Phase::Waiting {
                 self.forget_task(TaskId(ticket), out);
@@ -528,22 +532,22 @@ impl FullFeature {
         } else if !accepted {
             let _gone = self.take_request(ticket);
         } else if let Some(request) = self.requests.get_mut(ticket)
-            && !core::mem::replace(&mut request.judged, true)
+            && !core::mem::replace(&mut request.is_decided, true)
         {
-            self.unjudged -= 1;
+            self.undecided -= 1;
         }
     }
 
     /// Removes a waiting request, whether or not the session has accepted it.
     pub(super) fn take_request(&mut self, ticket: u64) -> Option<Request> {
         let request = self.requests.remove(ticket)?;
-        self.unjudged -= usize::from(!request.judged);
+        self.undecided -= usize::from(!request.is_decided);
         Some(request)
     }
 
     fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
         match message {
-            ToConnection::Verdict { ticket, accepted } => self.judged(ticket, accepted, out),
+            ToConnection::Verdict { ticket, accepted } => self.on_verdict(ticket, accepted, out),
             ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn } => {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
                 if self.tasks.get(TaskId(ticket)).is_some() {
@@ -556,7 +560,7 @@ impl FullFeature {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
             }
             ToConnection::AbortTask { task, data } => self.abort_for_session(now, task, data, out),
-            ToConnection::TasksTerminated { lun } => self.tell_terminated(lun, out),
+            ToConnection::TasksTerminated { lun } => self.report_terminated(lun, out),
             ToConnection::ManagementDone { initiator_task_tag, response, information } => {
                 self.management_done(initiator_task_tag, response, information, out);
             }
@@ -594,7 +598,7 @@ impl FullFeature {
             data_sn: 0,
         }
         .encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         let mut data = Vec::with_capacity(header.bhs.len() + header.ahs.len());
         data.extend_from_slice(&header.bhs);
         data.extend_from_slice(&header.ahs);
@@ -612,7 +616,7 @@ impl FullFeature {
 /// Checks a request in a discovery session. RFC 7143 §4.3: "the target MUST ONLY accept Text
 /// Requests with the SendTargets key and a Logout Request with reason 'close the session'. All
 /// other requests MUST be rejected." The keys of a text are checked when it is complete.
-fn judge_in_discovery(header: &Header) -> Result<(), Refusal> {
+fn check_in_discovery(header: &Header) -> Result<(), Refusal> {
     let accepted = match header.opcode() {
         Opcode::TEXT_REQUEST => true,
         Opcode::LOGOUT_REQUEST => {
@@ -631,12 +635,12 @@ fn is_unnumbered(header: &Header) -> bool {
 }
 
 impl Receiving {
-    fn place(&self) -> DataDestination {
+    fn destination(&self) -> DataDestination {
         match self {
-            Self::Stray => DataDestination::Discard,
-            Self::Command(_, place) | Self::Request(_, place) | Self::DataOut { place, .. } => {
-                *place
-            }
+            Self::Skipped => DataDestination::Discard,
+            Self::Command(_, destination)
+            | Self::Request(_, destination)
+            | Self::DataOut { destination, .. } => *destination,
         }
     }
 }

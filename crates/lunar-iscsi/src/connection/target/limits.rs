@@ -16,10 +16,11 @@ pub struct ConnectionLimits {
     /// end or has sent their data: as many as may be open, from the session's command window and
     /// immediate commands.
     pub retired_tasks_max: usize,
-    /// Requests that the session has not checked yet; above it [`can_receive`] returns false.
+    /// Requests that the session has neither accepted nor refused; at this number [`can_receive`]
+    /// returns false.
     ///
     /// [`can_receive`]: super::TargetConnection::can_receive
-    pub unjudged_requests_max: usize,
+    pub undecided_requests_max: usize,
     /// Total bytes of ping data and text in requests that wait for delivery. In a discovery session
     /// at most `text_bytes_max`.
     pub control_bytes_max: usize,
@@ -53,7 +54,7 @@ impl Default for ConnectionLimits {
             tasks_max: 512,
             immediate_commands_max: 16,
             retired_tasks_max: 128 + 16,
-            unjudged_requests_max: 64,
+            undecided_requests_max: 64,
             control_bytes_max: 1 << 20,
             text_bytes_max: 16 << 10,
             data_out_bytes_max: 64 << 20,

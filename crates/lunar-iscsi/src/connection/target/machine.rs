@@ -40,7 +40,7 @@ impl State {
         if let Self::FullFeature(phase) = self
             && pdu.opcode() != Opcode::LOGIN_RESPONSE
         {
-            phase.numbering.window(&mut pdu.bhs);
+            phase.numbering.stamp_window(&mut pdu.bhs);
         }
     }
 }
@@ -104,7 +104,7 @@ impl TargetConnection {
     #[inline(never)]
     fn wait(&mut self) -> Output {
         if let State::FullFeature(phase) = &mut self.state
-            && let Some(mut nop_in) = phase.tell_window()
+            && let Some(mut nop_in) = phase.window_update()
         {
             self.state.stamp_window(&mut nop_in);
             return Output::Send(nop_in);
@@ -196,9 +196,9 @@ impl Login {
                 let has_data = header.data_segment_bytes() > 0;
                 let wanted = self.closing.is_none() && self.login.on_header(&header, &mut steps);
                 if has_data {
-                    let place =
+                    let destination =
                         if wanted { DataDestination::Control } else { DataDestination::Discard };
-                    out.push_back(Output::Receive(place));
+                    out.push_back(Output::Receive(destination));
                 }
             }
             Input::Payload { data, digest_ok: _ } => self.login.on_payload(data, &mut steps),

@@ -36,8 +36,8 @@ type Outputs = VecDeque<Output>;
 pub enum Input {
     /// A PDU header whose digest was correct.
     Header(Header),
-    /// The data segment of that PDU is complete, at the place that `Receive` named. `data` holds it
-    /// for [`DataDestination::Control`] and is empty otherwise.
+    /// The data segment of that PDU is complete, at the destination that `Receive` named. `data`
+    /// holds it for [`DataDestination::Control`] and is empty otherwise.
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
@@ -104,8 +104,8 @@ pub enum Input {
 /// Output of a target connection: a request to its driver.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Place for the data segment of the header just handled. Comes exactly once for each header
-    /// with DataSegmentLength > 0, unless `Close` comes instead.
+    /// Destination of the data segment of the header just handled. Comes exactly once for each
+    /// header with DataSegmentLength > 0, unless `Close` comes instead.
     Receive(DataDestination),
     /// Send this PDU; PDUs go out in the order of the outputs.
     Send(Pdu),
@@ -130,8 +130,8 @@ pub enum Output {
     Run(TaskId),
     /// Stop the task if possible, or do not run it; free its buffer. The executor answers `Done`
     /// (the outcome is ignored) once the task can have no effect any more. Also comes for a task
-    /// that was never started but got a `Receive`: then it only frees the buffer, and an answer is
-    /// optional.
+    /// that was never started but was the destination of a `Receive`: then it only frees the
+    /// buffer, and an answer is optional.
     Abort(TaskId),
     /// The transfer of the task failed: stop the task as with `Abort`, then answer `Input::Failed`
     /// with CHECK CONDITION and sense data of `fault` in the format of the unit. If the task ended
@@ -184,7 +184,7 @@ impl Task {
         if self.write { self.expected_bytes } else { 0 }
     }
 
-    /// Length of the data-in for which the initiator has room. RFC 7143 §11.2.2.4, §11.3.4.
+    /// Length of the data-in that the initiator's buffer can hold. RFC 7143 §11.2.2.4, §11.3.4.
     pub fn expected_data_in_bytes(&self) -> u32 {
         match (self.read, self.write) {
             (true, true) => self.expected_read_bytes.unwrap_or(0),
@@ -247,10 +247,10 @@ pub struct Outcome {
     pub sense: Bytes,
     /// Data-in of the command. Data beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
-    /// Number of data-in bytes that the command would have moved, for the residual, if `data_in` is
-    /// shorter because the rest is not expected.
+    /// Number of data-in bytes that the command would have transferred, for the residual, if
+    /// `data_in` is shorter because the rest is not expected.
     pub data_in_bytes: u32,
-    /// Number of data-out bytes that the command would have moved, for the residual.
+    /// Number of data-out bytes that the command would have transferred, for the residual.
     pub data_out_bytes: u32,
 }
 

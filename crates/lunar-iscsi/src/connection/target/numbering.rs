@@ -1,5 +1,5 @@
-//! The numbers of one connection: StatSN, ExpStatSN, the session's command window, transfer tags.
-//! RFC 7143 §4.2.2.
+//! The sequence numbers of one connection: StatSN, ExpStatSN, the session's command window
+//! (ExpCmdSN and MaxCmdSN), and Target Transfer Tags. RFC 7143 §4.2.2.
 
 use crate::pdu::HEADER_BYTES;
 use crate::text::exchange::TargetExchange;
@@ -11,16 +11,19 @@ const AT_STAT_SN: usize = 24;
 const AT_EXP_CMD_SN: usize = 28;
 const AT_MAX_CMD_SN: usize = 32;
 
-/// The numbers of one connection. Every PDU with a status passes through [`status`](Self::status):
-/// the one place where ErrorRecoveryLevel 1 will keep PDUs for retransmission.
+/// The sequence numbers of one connection. Every PDU with a status passes through
+/// [`stamp_status`](Self::stamp_status): ErrorRecoveryLevel 1 would keep PDUs for retransmission
+/// there.
 #[derive(Debug)]
 pub(super) struct Numbering {
+    /// StatSN of the next response.
     stat_sn: SerialNumber,
+    /// Last StatSN that the initiator has acknowledged.
     acknowledged: SerialNumber,
     exp_cmd_sn: SerialNumber,
     max_cmd_sn: SerialNumber,
     /// The largest MaxCmdSN sent on this connection.
-    told_max_cmd_sn: SerialNumber,
+    sent_max_cmd_sn: SerialNumber,
     last_transfer_tag: u32,
 }
 
@@ -35,29 +38,30 @@ impl Numbering {
             acknowledged: next_stat_sn.minus(1),
             exp_cmd_sn,
             max_cmd_sn,
-            told_max_cmd_sn: max_cmd_sn,
+            sent_max_cmd_sn: max_cmd_sn,
             last_transfer_tag: 0,
         }
     }
 
-    /// Stamps a response and consumes the next StatSN.
-    pub(super) fn status(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
+    /// Writes the next StatSN into a response and consumes it.
+    pub(super) fn stamp_status(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
         self.stat_sn.take().put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
     }
 
-    /// Stamps a PDU that shows the next StatSN without consuming it: an R2T, or a NOP-In ping.
-    pub(super) fn next_status(&self, bhs: &mut [u8; HEADER_BYTES]) {
+    /// Writes the next StatSN into a PDU that does not consume it: an R2T, or a NOP-In ping.
+    pub(super) fn stamp_next_status(&self, bhs: &mut [u8; HEADER_BYTES]) {
         self.stat_sn.put(&mut bhs[AT_STAT_SN..AT_EXP_CMD_SN]);
     }
 
-    /// Stamps the window, as late as possible: the end of a task opens it.
-    pub(super) fn window(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
+    /// Writes ExpCmdSN and MaxCmdSN into a PDU, as late as possible: the end of a task opens the
+    /// window.
+    pub(super) fn stamp_window(&mut self, bhs: &mut [u8; HEADER_BYTES]) {
         self.exp_cmd_sn.put(&mut bhs[AT_EXP_CMD_SN..AT_MAX_CMD_SN]);
         self.max_cmd_sn.put(&mut bhs[AT_MAX_CMD_SN..AT_MAX_CMD_SN + 4]);
-        self.told_max_cmd_sn = self.max_cmd_sn;
+        self.sent_max_cmd_sn = self.max_cmd_sn;
     }
 
-    /// Updates the window of the session. A message that was overtaken changes nothing.
+    /// Updates the window of the session. A message older than the current window changes nothing.
     pub(super) fn set_window(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
         if exp_cmd_sn.after(self.exp_cmd_sn) {
             self.exp_cmd_sn = exp_cmd_sn;
@@ -69,19 +73,19 @@ impl Numbering {
 
     /// True when the last MaxCmdSN sent on this connection shows a closed window although it has
     /// reopened: RFC 7143 §11.4.11 requires a NOP-In.
-    pub(super) fn must_tell_window(&self) -> bool {
-        let used_up = !self.exp_cmd_sn.before(self.told_max_cmd_sn.next());
+    pub(super) fn must_send_window(&self) -> bool {
+        let used_up = !self.exp_cmd_sn.before(self.sent_max_cmd_sn.next());
         used_up && self.exp_cmd_sn.before(self.max_cmd_sn.next())
     }
 
-    /// True if the CmdSN was acknowledged before, so that the request cannot be new. A cheap check
-    /// whose result stays valid; the session checks the other end of the window.
+    /// True if `cmd_sn` precedes ExpCmdSN, so that the request cannot be new. ExpCmdSN only grows,
+    /// so the result stays valid; the session checks the other end of the window.
     pub(super) fn is_past(&self, cmd_sn: SerialNumber) -> bool {
         cmd_sn.before(self.exp_cmd_sn)
     }
 
-    /// Records that the initiator has received everything before `exp_stat_sn`. A number that was
-    /// never sent is ignored.
+    /// Records that the initiator has received every response before `exp_stat_sn`. A number that
+    /// was never sent is ignored.
     pub(super) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
         let last = exp_stat_sn.minus(1);
         if last.after(self.acknowledged) && last.before(self.stat_sn) {
@@ -121,17 +125,17 @@ mod tests {
     fn acknowledgement_is_serial() {
         let mut numbering = numbering(u32::MAX);
         let mut bhs = [0; HEADER_BYTES];
-        assert!(numbering.is_acknowledged(numbering.last_sent()), "the login is");
-        numbering.status(&mut bhs);
+        assert!(numbering.is_acknowledged(numbering.last_sent()), "the login is acknowledged");
+        numbering.stamp_status(&mut bhs);
         assert_eq!(bhs[24..28], [0xff; 4]);
-        numbering.status(&mut bhs);
+        numbering.stamp_status(&mut bhs);
         assert_eq!(bhs[24..28], [0; 4]);
         assert!(!numbering.is_acknowledged(SerialNumber(u32::MAX)));
         numbering.acknowledge(SerialNumber(5));
         assert!(!numbering.is_acknowledged(SerialNumber(u32::MAX)), "5 was never sent");
         numbering.acknowledge(SerialNumber(1));
         numbering.acknowledge(SerialNumber(0));
-        assert!(numbering.is_acknowledged(SerialNumber(0)), "an old number takes nothing back");
+        assert!(numbering.is_acknowledged(SerialNumber(0)), "an old number changes nothing");
     }
 
     /// Goal: the window never moves back, and an opening that was not reported is detected.
@@ -140,22 +144,22 @@ mod tests {
         let mut numbering = numbering(1);
         let mut bhs = [0; HEADER_BYTES];
         numbering.set_window(SerialNumber(9), SerialNumber(8));
-        numbering.window(&mut bhs);
-        assert!(!numbering.must_tell_window());
+        numbering.stamp_window(&mut bhs);
+        assert!(!numbering.must_send_window());
         numbering.set_window(SerialNumber(8), SerialNumber(7));
-        numbering.window(&mut bhs);
+        numbering.stamp_window(&mut bhs);
         assert_eq!(bhs[28..36], [0, 0, 0, 9, 0, 0, 0, 8]);
         numbering.set_window(SerialNumber(9), SerialNumber(9));
-        assert!(numbering.must_tell_window());
-        numbering.window(&mut bhs);
-        assert!(!numbering.must_tell_window());
+        assert!(numbering.must_send_window());
+        numbering.stamp_window(&mut bhs);
+        assert!(!numbering.must_send_window());
         // Other connections continued, and this one received the window at a different time.
         numbering.set_window(SerialNumber(10), SerialNumber(9));
-        assert!(!numbering.must_tell_window(), "it is closed");
+        assert!(!numbering.must_send_window(), "the window is closed");
         numbering.set_window(SerialNumber(12), SerialNumber(15));
-        assert!(numbering.must_tell_window(), "far beyond what was told");
-        numbering.window(&mut bhs);
+        assert!(numbering.must_send_window(), "ExpCmdSN is far beyond the MaxCmdSN sent");
+        numbering.stamp_window(&mut bhs);
         numbering.set_window(SerialNumber(13), SerialNumber(16));
-        assert!(!numbering.must_tell_window(), "it was told of more than that");
+        assert!(!numbering.must_send_window(), "the MaxCmdSN sent is beyond ExpCmdSN");
     }
 }

@@ -92,7 +92,7 @@ pub(super) fn respond(
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
         let pdu = response(entry, &outcome, residuals, pieces);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
-        numbering.status(&mut bhs);
+        numbering.stamp_status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
     }
 }
@@ -139,7 +139,7 @@ fn conclude(
     pdu.status = outcome.status;
     pdu.residual_bytes = residual.bytes();
     let mut bhs = pdu.encode();
-    numbering.status(&mut bhs);
+    numbering.stamp_status(&mut bhs);
     bhs
 }
 

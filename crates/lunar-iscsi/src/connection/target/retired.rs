@@ -8,7 +8,7 @@ use lunar_wire::{Lun, SerialNumber};
 struct Tag {
     lun: Lun,
     /// StatSN of the Asynchronous Message that reported its end, once that was sent.
-    told: Option<SerialNumber>,
+    reported_by: Option<SerialNumber>,
 }
 
 /// Tags of terminated tasks. Data with one of these tags is discarded, even if its Initiator Task
@@ -31,7 +31,7 @@ impl Retired {
             let oldest = self.tags.keys().next();
             oldest.and_then(|oldest| self.tags.remove(oldest));
         }
-        self.tags.insert(tag, Tag { lun, told: None });
+        self.tags.insert(tag, Tag { lun, reported_by: None });
     }
 
     /// True if data carries one of these tags. With the F bit the requested data is complete, and
@@ -45,9 +45,9 @@ impl Retired {
 
     /// Records that the Asynchronous Message with this StatSN reported the end of all tasks of this
     /// unit.
-    pub(super) fn told(&mut self, lun: Lun, stat_sn: SerialNumber) {
+    pub(super) fn mark_reported(&mut self, lun: Lun, stat_sn: SerialNumber) {
         for tag in self.tags.values_mut().filter(|tag| tag.lun == lun) {
-            tag.told.get_or_insert(stat_sn);
+            tag.reported_by.get_or_insert(stat_sn);
         }
     }
 
@@ -55,7 +55,7 @@ impl Retired {
     /// data follows. RFC 7143 §11.9.1.
     pub(super) fn acknowledged(&mut self, lun: Lun, exp_stat_sn: SerialNumber) {
         let is_over = |tag: &Tag| {
-            tag.lun == lun && tag.told.is_some_and(|stat_sn| stat_sn.before(exp_stat_sn))
+            tag.lun == lun && tag.reported_by.is_some_and(|stat_sn| stat_sn.before(exp_stat_sn))
         };
         self.tags.retain(|tag| !is_over(tag));
     }
@@ -84,15 +84,15 @@ mod tests {
     /// Goal: tags are freed when the message about their unit is acknowledged, not by any other
     /// PDU.
     #[test]
-    fn tags_go_with_their_acknowledgement() {
+    fn an_acknowledged_message_frees_the_tags_of_its_unit() {
         let (one, other) = (Lun::new(1), Lun::new(2));
         let mut retired = Retired::new(8);
         let contains = |retired: &mut Retired, tag| retired.take_data(tag, false);
         retired.add(one, 10);
         retired.add(other, 11);
         retired.acknowledged(one, SerialNumber(9));
-        assert!(contains(&mut retired, 10), "not told yet");
-        retired.told(one, SerialNumber(u32::MAX));
+        assert!(contains(&mut retired, 10), "not reported yet");
+        retired.mark_reported(one, SerialNumber(u32::MAX));
         retired.add(one, 12);
         retired.acknowledged(one, SerialNumber(u32::MAX));
         assert!(contains(&mut retired, 10), "a StatSN is acknowledged by the next one");
@@ -106,7 +106,7 @@ mod tests {
     /// Goal: a tag whose data has arrived completely is free, whether or not the message is
     /// acknowledged.
     #[test]
-    fn tags_go_with_the_last_of_their_data() {
+    fn the_final_data_frees_its_tag() {
         let mut retired = Retired::new(8);
         retired.add(Lun::ZERO, 10);
         assert!(retired.take_data(10, false) && retired.take_data(10, true));
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(retired.len(), 100);
         assert!(retired.memory_bytes() <= 200 * 24);
         assert!(retired.take_data(9_999, false) && !retired.take_data(9_899, false));
-        retired.told(Lun::ZERO, SerialNumber(1));
+        retired.mark_reported(Lun::ZERO, SerialNumber(1));
         retired.acknowledged(Lun::ZERO, SerialNumber(2));
         assert_eq!(retired.memory_bytes(), 0);
     }

@@ -2,7 +2,7 @@
 //! fences, asynchronous messages, and the end of the connection. RFC 7143 §11.5, §11.9 to §11.19.
 
 use super::data_time::DATA_OUT_LATE;
-use super::full_feature::{Body, Ending, Fence, FullFeature, Ping};
+use super::full_feature::{Body, CloseState, Fence, FullFeature, Ping};
 use super::limits::seconds;
 use super::{CloseReason, Output, Outputs, TargetRecord};
 use crate::framing::{Header, Pdu};
@@ -26,7 +26,7 @@ impl FullFeature {
         }
         data.truncate(self.parameters.send_data_segment_bytes_max as usize);
         let mut bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::with_data(bhs, data)));
     }
 
@@ -34,7 +34,7 @@ impl FullFeature {
     #[cold]
     fn nop_in(&self, target_transfer_tag: u32) -> Pdu {
         let mut bhs = nop_in(TAG_RESERVED, target_transfer_tag).encode();
-        self.numbering.next_status(&mut bhs);
+        self.numbering.stamp_next_status(&mut bhs);
         Pdu::new(bhs)
     }
 
@@ -46,7 +46,7 @@ impl FullFeature {
 
     /// Restarts the idle timer, and that for the answer to a ping.
     pub(super) fn on_sign_of_life(&mut self, now: Time) {
-        self.heard = now;
+        self.last_received = now;
         if let Some(ping) = &mut self.ping {
             ping.sent = now;
         }
@@ -54,9 +54,9 @@ impl FullFeature {
 
     /// Returns a NOP-In if the window has opened and neither a PDU nor the response of a task will
     /// report it. RFC 7143 §11.4.11.
-    pub(super) fn tell_window(&self) -> Option<Pdu> {
+    pub(super) fn window_update(&self) -> Option<Pdu> {
         let quiet = self.is_open() && self.tasks.is_empty() && !self.is_discovery();
-        (quiet && self.numbering.must_tell_window()).then(|| self.nop_in(TAG_RESERVED))
+        (quiet && self.numbering.must_send_window()).then(|| self.nop_in(TAG_RESERVED))
     }
 
     pub(super) fn answer_text(&mut self, header: Header, data: &[u8], out: &mut Outputs) {
@@ -113,7 +113,7 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::with_data(bhs, segment.data)));
     }
 
@@ -146,16 +146,16 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
     /// Reports to the initiator that all tasks of a unit are terminated; the acknowledgement frees
     /// their tags. RFC 7143 §11.9.1.
-    pub(super) fn tell_terminated(&mut self, lun: Lun, out: &mut Outputs) {
+    pub(super) fn report_terminated(&mut self, lun: Lun, out: &mut Outputs) {
         if self.is_open() {
             self.send_async(AsyncEvent::TASKS_TERMINATED, lun, [0; 3], out);
-            self.retired.told(lun, self.numbering.last_sent());
+            self.retired.mark_reported(lun, self.numbering.last_sent());
         }
     }
 
@@ -198,7 +198,7 @@ impl FullFeature {
             }
         };
         if self.is_own_logout(pdu) {
-            self.ending = Ending::LoggingOut { initiator_task_tag };
+            self.close_state = CloseState::LoggingOut { initiator_task_tag };
         } else {
             self.other_logouts.push_back(initiator_task_tag);
         }
@@ -215,17 +215,17 @@ impl FullFeature {
     }
 
     pub(super) fn logout_done(&mut self, result: LogoutResult, out: &mut Outputs) {
-        match self.ending {
-            Ending::LoggingOut { initiator_task_tag } => {
+        match self.close_state {
+            CloseState::LoggingOut { initiator_task_tag } => {
                 self.send_logout_response(initiator_task_tag, result, out);
                 self.close(CloseReason::Ended, out);
             }
-            Ending::Open | Ending::LogoutAsked(_) => {
+            CloseState::Open | CloseState::LogoutRequested(_) => {
                 if let Some(initiator_task_tag) = self.other_logouts.pop_front() {
                     self.send_logout_response(initiator_task_tag, result, out);
                 }
             }
-            Ending::Closing(_) | Ending::Closed => {}
+            CloseState::Closing(_) | CloseState::Closed => {}
         }
     }
 
@@ -249,14 +249,14 @@ impl FullFeature {
             time_to_retain_seconds: 0,
         }
         .encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
     /// Requests a logout from the initiator. RFC 7143 §11.9.1; a discovery session is just closed
     /// (§7.4.3).
     pub(super) fn on_shutdown(&mut self, now: Time, within_seconds: u16, out: &mut Outputs) {
-        if self.ending != Ending::Open {
+        if self.close_state != CloseState::Open {
             return;
         }
         if self.is_discovery() {
@@ -269,7 +269,8 @@ impl FullFeature {
         }
         let parameters = [0, 0, within_seconds];
         self.send_async(AsyncEvent::LOGOUT_REQUESTED, Lun::ZERO, parameters, out);
-        self.ending = Ending::LogoutAsked(now.after(seconds(u32::from(within_seconds))));
+        self.close_state =
+            CloseState::LogoutRequested(now.after(seconds(u32::from(within_seconds))));
     }
 
     fn send_async(&mut self, event: AsyncEvent, lun: Lun, parameters: [u16; 3], out: &mut Outputs) {
@@ -290,39 +291,39 @@ impl FullFeature {
             parameter_3: parameters[2],
         }
         .encode();
-        self.numbering.status(&mut bhs);
+        self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::new(bhs)));
     }
 
     /// Time at which [`on_deadline`](Self::on_deadline) must be called.
     pub(super) fn deadline(&self) -> Option<Time> {
         let data = self.data_time.earliest();
-        match self.ending {
-            Ending::Open if !self.draining => {
+        match self.close_state {
+            CloseState::Open if !self.draining => {
                 return Some(self.silence_ends().min(data));
             }
-            Ending::Closed => return None,
+            CloseState::Closed => return None,
             _ => {}
         }
         let drains = self.draining.then(|| self.tasks.next_drain()).flatten();
         let drain = drains.map(|(until, _)| until);
-        let asked = match self.ending {
-            Ending::LogoutAsked(until) => Some(until),
+        let logout = match self.close_state {
+            CloseState::LogoutRequested(until) => Some(until),
             _ => None,
         };
         let silence = self.is_open().then(|| self.silence_ends());
         let silence = silence.map(|silence| silence.min(data));
-        [drain, asked, silence].into_iter().flatten().min()
+        [drain, logout, silence].into_iter().flatten().min()
     }
 
     /// Time at which the silence of the peer has an effect.
     fn silence_ends(&self) -> Time {
         match &self.ping {
             _ if self.is_discovery() => {
-                self.heard.after(seconds(self.limits.discovery_idle_seconds))
+                self.last_received.after(seconds(self.limits.discovery_idle_seconds))
             }
             Some(ping) => ping.sent.after(seconds(self.limits.ping_timeout_seconds)),
-            None => self.heard.after(seconds(self.limits.ping_after_seconds)),
+            None => self.last_received.after(seconds(self.limits.ping_after_seconds)),
         }
     }
 
@@ -333,7 +334,7 @@ impl FullFeature {
             self.stop_draining(task, out);
         }
         self.draining = self.tasks.next_drain().is_some();
-        if let Ending::LogoutAsked(until) = self.ending
+        if let CloseState::LogoutRequested(until) = self.close_state
             && until <= now
         {
             let wait = self.session.time_to_wait_seconds;
@@ -362,11 +363,11 @@ impl FullFeature {
 
     /// Ends the connection: tasks are aborted; when they have ended, `Close` is the last output.
     pub(super) fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
-        if matches!(self.ending, Ending::Closing(_) | Ending::Closed) {
+        if matches!(self.close_state, CloseState::Closing(_) | CloseState::Closed) {
             return;
         }
-        self.ending = Ending::Closing(reason);
-        self.unjudged -= self.requests.values().filter(|request| !request.judged).count();
+        self.close_state = CloseState::Closing(reason);
+        self.undecided -= self.requests.values().filter(|request| !request.is_decided).count();
         self.requests.clear();
         self.retired.clear();
         self.text_request = None;
@@ -382,11 +383,11 @@ impl FullFeature {
     }
 
     pub(super) fn check_closed(&mut self, out: &mut Outputs) {
-        if let Ending::Closing(reason) = &self.ending
+        if let CloseState::Closing(reason) = &self.close_state
             && self.tasks.is_empty()
         {
             let reason = reason.clone();
-            self.ending = Ending::Closed;
+            self.close_state = CloseState::Closed;
             out.push_back(Output::ToSession(ToSession::ConnectionClosed));
             out.push_back(Output::Close(reason));
         }

@@ -39,19 +39,19 @@ pub(super) struct Entry {
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
     /// True while the session has neither accepted nor refused the task.
-    pub(super) unjudged: bool,
+    pub(super) undecided: bool,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
     /// True if the driver may hold a buffer for the task.
-    pub(super) placed: bool,
+    pub(super) has_buffer: bool,
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
     /// The result, in the rare case that its response is held back. Boxed because it is large.
     pub(super) outcome: Option<Box<Outcome>>,
     /// True once a fence around the response was requested from the session.
-    pub(super) fence_asked: bool,
+    pub(super) fence_requested: bool,
     /// True once the fault of the transfer was reported to the executor.
-    pub(super) fault_told: bool,
+    pub(super) fault_reported: bool,
 }
 
 /// Tasks by id and by Initiator Task Tag.
@@ -250,14 +250,14 @@ mod tests {
             initiator_task_tag,
             cmd_sn: SerialNumber(0),
             immediate: initiator_task_tag.is_multiple_of(3),
-            unjudged: false,
+            undecided: false,
             phase: Phase::Waiting,
             transfer: Transfer::none(rules, 0),
-            placed: false,
+            has_buffer: false,
             next_data_sn: 0,
             outcome: None,
-            fence_asked: false,
-            fault_told: false,
+            fence_requested: false,
+            fault_reported: false,
         }
     }
 

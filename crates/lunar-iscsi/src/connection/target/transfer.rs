@@ -245,26 +245,26 @@ impl Transfer {
 
     /// Checks the header of a Data-Out for this task; `lun_ok` is true if its LUN is that of the
     /// command.
-    pub(super) fn judge(&mut self, pdu: &DataOut, lun_ok: bool) -> (DataVerdict, PendingSegment) {
+    pub(super) fn check(&mut self, pdu: &DataOut, lun_ok: bool) -> (DataVerdict, PendingSegment) {
         let bytes = pdu.data_segment_length.value();
-        let underway = PendingSegment {
+        let segment = PendingSegment {
             target_transfer_tag: pdu.target_transfer_tag,
             bytes,
             is_final: pdu.flags.has(FinalFlag::FINAL),
         };
         let already_failed = self.fault.is_some();
-        let (judged, fault) = self.judge_in_sequence(pdu, lun_ok);
+        let (verdict, fault) = self.check_in_sequence(pdu, lun_ok);
         if let Some(fault) = fault {
             self.fail(fault);
         }
         if already_failed {
             // Only the first fault is reported; the rest of the sequence is just awaited.
-            return (DataVerdict::DISCARD, underway);
+            return (DataVerdict::DISCARD, segment);
         }
-        (judged, underway)
+        (verdict, segment)
     }
 
-    fn judge_in_sequence(
+    fn check_in_sequence(
         &self,
         pdu: &DataOut,
         lun_ok: bool,
@@ -311,19 +311,19 @@ impl Transfer {
     }
 
     /// Handles the complete payload of a checked Data-Out.
-    pub(super) fn arrived(&mut self, underway: PendingSegment, digest_ok: bool) {
+    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) {
         if !digest_ok {
             self.fail(TransferFault::ServiceCrc);
         }
         let faulty = self.fault.is_some();
-        let Some(sequence) = self.sequence_mut(underway.target_transfer_tag) else { return };
+        let Some(sequence) = self.sequence_mut(segment.target_transfer_tag) else { return };
         if !faulty {
             // In bounds, because the header was checked.
-            sequence.next_offset_bytes += underway.bytes;
+            sequence.next_offset_bytes += segment.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
         }
-        if underway.is_final {
-            self.close(underway.target_transfer_tag);
+        if segment.is_final {
+            self.close(segment.target_transfer_tag);
         }
     }
 

@@ -141,7 +141,7 @@ impl InitiatorSession {
                 let waited = self.waiting.len();
                 self.waiting.retain(|entry| (entry.cid, entry.ticket) != (cid, ticket));
                 if self.waiting.len() < waited {
-                    self.tell(cid, ToConnection::Refused { ticket });
+                    self.send(cid, ToConnection::Refused { ticket });
                 }
             }
             ToSession::WithdrawAll => self.waiting.retain(|request| request.cid != cid),
@@ -156,13 +156,13 @@ impl InitiatorSession {
                 }
             }
             ToSession::TasksEnded { lun, before } => {
-                self.tell_others(cid, ToConnection::TasksEnded { lun, before });
+                self.send_to_others(cid, ToConnection::TasksEnded { lun, before });
             }
             ToSession::LoggingOut => {
                 self.ending = Some(Ending::SessionLogout);
                 self.logging_out = Some(cid);
                 self.refuse_waiting();
-                self.tell_others(cid, ToConnection::LoggingOut);
+                self.send_to_others(cid, ToConnection::LoggingOut);
             }
             ToSession::Closed { ending } => self.closed(cid, ending),
         }
@@ -182,7 +182,7 @@ impl InitiatorSession {
     fn request(&mut self, request: Waiting, immediate: bool) {
         let joined = self.connections.get(&request.cid).is_some_and(|member| member.joined);
         if self.ending.is_some() || !joined {
-            return self.tell(request.cid, ToConnection::Refused { ticket: request.ticket });
+            return self.send(request.cid, ToConnection::Refused { ticket: request.ticket });
         }
         if immediate {
             let cmd_sn = self.cmd_sn;
@@ -194,7 +194,7 @@ impl InitiatorSession {
         if self.waiting.len() < self.queue_requests_max as usize {
             self.waiting.push_back(request);
         } else {
-            self.tell(request.cid, ToConnection::Refused { ticket: request.ticket });
+            self.send(request.cid, ToConnection::Refused { ticket: request.ticket });
         }
     }
 
@@ -222,7 +222,7 @@ impl InitiatorSession {
     fn grant(&mut self, request: Waiting, cmd_sn: SerialNumber) {
         let Waiting { cid, ticket, tag } = request;
         let initiator_task_tag = if tag { self.new_tag(cid) } else { TAG_RESERVED };
-        self.tell(cid, ToConnection::Grant { ticket, cmd_sn, initiator_task_tag });
+        self.send(cid, ToConnection::Grant { ticket, cmd_sn, initiator_task_tag });
     }
 
     /// Allocates a tag that is not in use, and was not used for as long as possible, so that a late
@@ -279,7 +279,7 @@ impl InitiatorSession {
         self.refuse_waiting();
         let cids: Vec<u16> = self.connections.keys().copied().collect();
         for cid in cids {
-            self.tell(cid, ToConnection::Close);
+            self.send(cid, ToConnection::Close);
         }
         if self.connections.is_empty() && !self.ended {
             self.ended = true;
@@ -289,19 +289,19 @@ impl InitiatorSession {
 
     fn refuse_waiting(&mut self) {
         while let Some(Waiting { cid, ticket, .. }) = self.waiting.pop_front() {
-            self.tell(cid, ToConnection::Refused { ticket });
+            self.send(cid, ToConnection::Refused { ticket });
         }
     }
 
-    fn tell(&mut self, cid: u16, message: ToConnection) {
+    fn send(&mut self, cid: u16, message: ToConnection) {
         self.outputs.push_back(Output::ToConnection(cid, message));
     }
 
-    fn tell_others(&mut self, cid: u16, message: ToConnection) {
+    fn send_to_others(&mut self, cid: u16, message: ToConnection) {
         let others: Vec<u16> =
             self.connections.keys().copied().filter(|other| *other != cid).collect();
         for other in others {
-            self.tell(other, message);
+            self.send(other, message);
         }
     }
 }

@@ -34,7 +34,7 @@ impl TargetSession {
             _ => return None,
         };
         let (exp_cmd_sn, max_cmd_sn) = (self.window.expected(), self.window.max());
-        link.told = (exp_cmd_sn, max_cmd_sn);
+        link.sent_window = (exp_cmd_sn, max_cmd_sn);
         Some(match ticket {
             Some(ticket) => ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn },
             None => ToConnection::Window { exp_cmd_sn, max_cmd_sn },

@@ -82,7 +82,7 @@ impl TargetSession {
             return;
         }
         if !self.holds_responses() || !self.has_fences() {
-            return self.tell(key.0, ToConnection::SendFenced { task: key.1 });
+            return self.send(key.0, ToConnection::SendFenced { task: key.1 });
         }
         let (id, stage) = (self.managements.new_id(), Stage::Waiting);
         self.managements.fenced.queue.push_back(FencedResponse { id, key, stage });
@@ -114,13 +114,13 @@ impl TargetSession {
                 let all: BTreeSet<u16> = self.connections.keys().collect();
                 front.stage = Stage::Before(all.clone());
                 for cid in all {
-                    self.tell(cid, ToConnection::Fence { id });
+                    self.send(cid, ToConnection::Fence { id });
                 }
             }
             Stage::Before(waiting) if waiting.is_empty() => {
                 front.stage = Stage::After;
-                self.tell(cid, ToConnection::SendFenced { task });
-                self.tell(cid, ToConnection::Fence { id });
+                self.send(cid, ToConnection::SendFenced { task });
+                self.send(cid, ToConnection::Fence { id });
             }
             _ => {}
         }

@@ -21,7 +21,7 @@ pub(super) struct ForeignAbort {
     tasks: u32,
     waiting: BTreeSet<Key>,
     /// Connections that must report terminated tasks, and their units. FastAbort only.
-    to_tell: BTreeSet<(u16, Lun)>,
+    to_report: BTreeSet<(u16, Lun)>,
     is_fast: bool,
     rounds: u8,
 }
@@ -45,8 +45,8 @@ impl TargetSession {
     /// tasks" of the unit are terminated (§11.9.1).
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
         let is_fast = self.is_fast();
-        let (tasks, waiting, to_tell) = (0, BTreeSet::new(), BTreeSet::new());
-        let mut other = ForeignAbort { id, lun, tasks, waiting, to_tell, is_fast, rounds: 0 };
+        let (tasks, waiting, to_report) = (0, BTreeSet::new(), BTreeSet::new());
+        let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, is_fast, rounds: 0 };
         self.abort_more(&mut other);
         self.managements.for_others.push(other);
     }
@@ -66,7 +66,7 @@ impl TargetSession {
             let mut data = DataDue::Discarded;
             if other.is_fast {
                 data = DataDue::Retired;
-                other.to_tell.insert((key.0, lun));
+                other.to_report.insert((key.0, lun));
             }
             self.abort(key, data);
         }
@@ -83,7 +83,7 @@ impl TargetSession {
                 self.managements.for_others.push(other);
                 continue;
             }
-            self.tell_terminated(other.to_tell);
+            self.report_terminated(other.to_report);
             self.output(Output::OthersAborted { id: other.id, tasks: other.tasks });
         }
     }

@@ -104,13 +104,13 @@ pub(super) struct Link {
     /// The connection was closed because the session ends.
     ended: bool,
     /// ExpCmdSN and MaxCmdSN last sent to the connection.
-    pub(super) told: (SerialNumber, SerialNumber),
+    pub(super) sent_window: (SerialNumber, SerialNumber),
 }
 
 impl Link {
     /// True if the numbers last sent to this connection show a closed window.
     fn shows_closed_window(&self, exp_cmd_sn: SerialNumber) -> bool {
-        !exp_cmd_sn.before(self.told.1.next())
+        !exp_cmd_sn.before(self.sent_window.1.next())
     }
 }
 
@@ -254,8 +254,8 @@ impl TargetSession {
         self.step_managements();
         self.deliver_ready();
         self.step_logouts();
-        self.tell_accepted();
-        self.tell_window();
+        self.report_accepted();
+        self.send_window();
         self.check_ended();
         self.speaker = None;
     }
@@ -284,7 +284,7 @@ impl TargetSession {
         self.outputs.push_back(output);
     }
 
-    pub(super) fn tell(&mut self, cid: u16, message: ToConnection) {
+    pub(super) fn send(&mut self, cid: u16, message: ToConnection) {
         if self.connections.contains_key(cid) {
             self.outputs.push_back(Output::ToConnection(cid, message));
         }
@@ -324,7 +324,7 @@ impl TargetSession {
         let open = self.state == State::Open && !self.leaving(cid);
         let accepted = open && (waiting.immediate || self.window.may_come(waiting.cmd_sn));
         if !accepted {
-            return self.tell(cid, ToConnection::Verdict { ticket, accepted });
+            return self.send(cid, ToConnection::Verdict { ticket, accepted });
         }
         self.accepted = Some(ticket);
         if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
@@ -389,39 +389,39 @@ impl TargetSession {
                 let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
                 if known.aborting.is_none() {
                     known.delivered = true;
-                    self.tell_delivered(cid, ticket);
+                    self.send_delivered(cid, ticket);
                 }
             }
             Arrival::Management { .. } => {
-                self.tell_accepted();
+                self.report_accepted();
                 self.manage(waiting);
             }
             Arrival::Other => {
                 if !immediate {
                     self.window.end();
                 }
-                self.tell_delivered(cid, ticket);
+                self.send_delivered(cid, ticket);
             }
         }
     }
 
     /// Delivers a request; the message carries the window.
-    fn tell_delivered(&mut self, cid: u16, ticket: u64) {
+    fn send_delivered(&mut self, cid: u16, ticket: u64) {
         if self.speaker == Some(cid) && self.accepted == Some(ticket) {
             self.accepted = None; // implied by the delivery
         }
-        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
         if let Some(link) = self.connections.get_mut(cid) {
-            link.told = told;
+            link.sent_window = window;
             let delivered = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
             self.outputs.push_back(Output::ToConnection(cid, delivered));
         }
     }
 
     /// Reports to the speaker that its request was accepted and waits.
-    fn tell_accepted(&mut self) {
+    fn report_accepted(&mut self) {
         if let (Some(cid), Some(ticket)) = (self.speaker, self.accepted.take()) {
-            self.tell(cid, ToConnection::Verdict { ticket, accepted: true });
+            self.send(cid, ToConnection::Verdict { ticket, accepted: true });
         }
     }
 
@@ -438,16 +438,16 @@ impl TargetSession {
     /// Makes the connection abort a task, unless it has received an abort at least as strong.
     pub(super) fn abort(&mut self, key: Key, data: DataDue) {
         let Some(known) = self.tasks.get_mut(key) else { return };
-        let told = known.aborting;
-        if told >= Some(data) {
+        let previous = known.aborting;
+        if previous >= Some(data) {
             return; // no change, and many resets may hit the same task
         }
         known.aborting = Some(data);
-        if told.is_none() && !known.counted && !known.immediate {
+        if previous.is_none() && !known.counted && !known.immediate {
             // The command arrived early: its number stays received.
             self.window.plug(known.cmd_sn);
         }
-        self.tell(key.0, ToConnection::AbortTask { task: key.1, data });
+        self.send(key.0, ToConnection::AbortTask { task: key.1, data });
     }
 
     fn join(&mut self, cid: u16) {
@@ -460,9 +460,12 @@ impl TargetSession {
             return;
         }
         self.state = State::Open;
-        let told @ (exp_cmd_sn, max_cmd_sn) = self.window();
-        self.connections.insert(cid, Link { leaving: false, replaced: false, ended: false, told });
-        self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+        let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
+        self.connections.insert(
+            cid,
+            Link { leaving: false, replaced: false, ended: false, sent_window: window },
+        );
+        self.send(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
     }
 
     fn replace(&mut self, cid: u16) {
@@ -470,7 +473,7 @@ impl TargetSession {
             && !link.replaced
         {
             (link.leaving, link.replaced) = (true, true);
-            self.tell(cid, ToConnection::Close);
+            self.send(cid, ToConnection::Close);
         }
     }
 
@@ -502,7 +505,7 @@ impl TargetSession {
             }
             if logout.cid == Some(cid) {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
-                self.tell(logout.asker, done);
+                self.send(logout.asker, done);
             } else {
                 self.logouts.push(logout);
             }
@@ -524,7 +527,7 @@ impl TargetSession {
                 let others: Vec<_> = self.connections.keys().filter(|cid| *cid != asker).collect();
                 for cid in others {
                     self.leave(cid);
-                    self.tell(cid, ToConnection::Close);
+                    self.send(cid, ToConnection::Close);
                 }
                 self.leave(asker);
                 self.abort_all_of(asker);
@@ -535,11 +538,11 @@ impl TargetSession {
             }
             Some(other) if self.connections.contains_key(other) => {
                 self.leave(other);
-                self.tell(other, ToConnection::Close);
+                self.send(other, ToConnection::Close);
             }
             Some(_) => {
                 let done = ToConnection::LogoutDone(LogoutResult::CID_NOT_FOUND);
-                return self.tell(asker, done);
+                return self.send(asker, done);
             }
         }
         self.logouts.push(Logout { asker, cid });
@@ -554,7 +557,7 @@ impl TargetSession {
             let quiet = self.tasks.keys_in(keys_of(logout.asker)).next().is_none();
             if own && alone && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
-                self.tell(logout.asker, done);
+                self.send(logout.asker, done);
             } else {
                 self.logouts.push(logout);
             }
@@ -590,7 +593,7 @@ impl TargetSession {
                 && !core::mem::replace(&mut link.ended, true)
             {
                 link.leaving = true;
-                self.tell(cid, ToConnection::Close);
+                self.send(cid, ToConnection::Close);
             }
         }
     }
@@ -599,9 +602,9 @@ impl TargetSession {
     /// response, and connections that show a closed window, because the initiator must learn that
     /// it is open (RFC 7143 §11.4.11). PDUs of other connections carry an older window, which never
     /// takes anything back.
-    fn tell_window(&mut self) {
+    fn send_window(&mut self) {
         if let Some(cid) = self.speaker {
-            self.tell_window_to(cid);
+            self.send_window_to(cid);
         }
         let somebody_speaks = self.speaker.is_some();
         if self.connections.len() > usize::from(somebody_speaks) {
@@ -609,16 +612,16 @@ impl TargetSession {
             let needs = |link: &Link| !somebody_speaks || link.shows_closed_window(exp_cmd_sn);
             let all = self.connections.iter().filter(|(_, link)| needs(link));
             let all: Vec<_> = all.map(|(cid, _)| cid).collect();
-            all.into_iter().for_each(|cid| self.tell_window_to(cid));
+            all.into_iter().for_each(|cid| self.send_window_to(cid));
         }
     }
 
-    pub(super) fn tell_window_to(&mut self, cid: u16) {
+    pub(super) fn send_window_to(&mut self, cid: u16) {
         let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
         if let Some(link) = self.connections.get_mut(cid)
-            && core::mem::replace(&mut link.told, window) != window
+            && core::mem::replace(&mut link.sent_window, window) != window
         {
-            self.tell(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+            self.send(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
         }
     }
 

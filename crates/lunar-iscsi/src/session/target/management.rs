@@ -37,7 +37,7 @@ struct Current {
     request: Request,
     stage: Stage,
     /// Connections that must report terminated tasks, and their units.
-    to_tell: BTreeSet<(u16, Lun)>,
+    to_report: BTreeSet<(u16, Lun)>,
 }
 
 #[derive(Debug)]
@@ -290,10 +290,10 @@ impl TargetSession {
         if !request.immediate {
             self.window.end();
         }
-        self.tell_window_to(request.cid);
+        self.send_window_to(request.cid);
         let initiator_task_tag = request.initiator_task_tag;
         let done = ToConnection::ManagementDone { initiator_task_tag, response, information };
-        self.tell(request.cid, done);
+        self.send(request.cid, done);
     }
 
     /// Continues a function after the executor has done its part.
@@ -305,16 +305,16 @@ impl TargetSession {
         if current.id != id || !matches!(current.stage, Stage::Executing) {
             return;
         }
-        let to_tell = core::mem::take(&mut current.to_tell);
+        let to_report = core::mem::take(&mut current.to_report);
         let waiting = match self.connections.len() {
             // On one connection the stream keeps the order of responses.
             0 | 1 => BTreeSet::new(),
             _ => self.connections.keys().collect(),
         };
         current.stage = Stage::FencedBefore(BTreeSet::clone(&waiting), response);
-        self.tell_terminated(to_tell);
+        self.report_terminated(to_report);
         for cid in waiting {
-            self.tell(cid, ToConnection::Fence { id });
+            self.send(cid, ToConnection::Fence { id });
         }
     }
 
@@ -367,15 +367,15 @@ impl TargetSession {
         let Some(mut current) = self.managements.current.take() else {
             let Some(request) = self.managements.queue.pop_front() else { return false };
             let (id, stage) = (self.managements.new_id(), Stage::Awaiting);
-            let to_tell = BTreeSet::new();
-            self.managements.current = Some(Current { id, request, stage, to_tell });
+            let to_report = BTreeSet::new();
+            self.managements.current = Some(Current { id, request, stage, to_report });
             return true;
         };
         let went_on = match &current.stage {
             Stage::Awaiting if self.awaits_commands(&current.request) => false,
             Stage::Awaiting => {
                 let affected = self.affected(&current.request);
-                current.to_tell = self.abort_affected(&affected, current.request.cid);
+                current.to_report = self.abort_affected(&affected, current.request.cid);
                 current.stage = Stage::Quieting(affected);
                 true
             }
@@ -413,7 +413,7 @@ impl TargetSession {
         let cid = current.request.cid;
         let wanted = self.holds_responses() && self.has_fences();
         if wanted && self.connections.contains_key(cid) {
-            self.tell(cid, ToConnection::Fence { id: current.id });
+            self.send(cid, ToConnection::Fence { id: current.id });
             return true;
         }
         false
@@ -423,24 +423,24 @@ impl TargetSession {
     /// connections that must report terminated tasks, and the units.
     fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
         let fast = self.is_fast();
-        let mut to_tell = BTreeSet::new();
+        let mut to_report = BTreeSet::new();
         for key in affected {
             let data = match fast {
                 false => DataDue::Awaited,
                 true if key.0 == issuer => DataDue::Discarded,
                 true => {
-                    to_tell.extend(self.tasks.get(*key).map(|known| (key.0, known.lun)));
+                    to_report.extend(self.tasks.get(*key).map(|known| (key.0, known.lun)));
                     DataDue::Retired
                 }
             };
             self.abort(*key, data);
         }
-        to_tell
+        to_report
     }
 
-    pub(super) fn tell_terminated(&mut self, to_tell: BTreeSet<(u16, Lun)>) {
-        for (cid, lun) in to_tell {
-            self.tell(cid, ToConnection::TasksTerminated { lun });
+    pub(super) fn report_terminated(&mut self, to_report: BTreeSet<(u16, Lun)>) {
+        for (cid, lun) in to_report {
+            self.send(cid, ToConnection::TasksTerminated { lun });
         }
     }
 
@@ -451,7 +451,7 @@ impl TargetSession {
         }
         let all: Vec<_> = self.connections.keys().collect();
         for cid in all {
-            self.tell(cid, ToConnection::Release);
+            self.send(cid, ToConnection::Release);
         }
     }
 

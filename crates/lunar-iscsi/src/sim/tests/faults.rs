@@ -160,7 +160,7 @@ fn a_write_that_stops_half_way_ends() {
         pair.run();
         let data = pattern(seed, 4096);
         assert_eq!(pair.write(again, 0, &data).expect("a status").status, 0, "seed {seed}");
-        pair.tell_target(link, Serve::PeerClosed);
+        pair.handle_at_target(link, Serve::PeerClosed);
         pair.run();
         pair.assert_nothing_left();
     }

@@ -164,7 +164,7 @@ fn a_target_stops() {
         let link = pair.login();
         let ids = random_load(&mut pair, &mut rng, &[link], 10);
         pair.run_steps(rng.below(100));
-        pair.tell_target(link, Serve::Shutdown { within_seconds: 10 });
+        pair.handle_at_target(link, Serve::Shutdown { within_seconds: 10 });
         pair.pass(Duration::from_secs(30));
         assert_eq!(pair.events(link).len(), 1, "seed {seed}");
         assert_eq!(pair.events(link)[0].event, AsyncEvent::LOGOUT_REQUESTED);

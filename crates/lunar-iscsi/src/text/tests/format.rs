@@ -1,7 +1,8 @@
 //! `key=value\0` and its continuation over PDUs.
 
 use crate::text::{
-    Emitter, Key, PAIRS_MAX, Pair, Reassembler, Seen, TEXT_BYTES_MAX, TextBuilder, Violation, parse,
+    Emitter, Key, KeySet, PAIRS_MAX, Pair, Reassembler, TEXT_BYTES_MAX, TextBuilder, Violation,
+    parse,
 };
 use alloc::format;
 use alloc::string::String;
@@ -58,13 +59,13 @@ fn malformed_text_is_refused() {
 
 #[test]
 fn a_key_comes_once() {
-    let mut seen = Seen::NOTHING;
+    let mut seen = KeySet::EMPTY;
     for known in [pair(Some(Key::ChapA), "CHAP_A", "5"), pair(None, "X-a", "1")] {
-        assert_eq!(seen.note(&known), Ok(()));
-        assert_eq!(seen.note(&known), Err(Violation::Repeated(known.name.into())));
+        assert_eq!(seen.record(&known), Ok(()));
+        assert_eq!(seen.record(&known), Err(Violation::Repeated(known.name.into())));
     }
     let address = pair(Some(Key::TargetAddress), "TargetAddress", "a,1");
-    assert_eq!((seen.note(&address), seen.note(&address)), (Ok(()), Ok(())));
+    assert_eq!((seen.record(&address), seen.record(&address)), (Ok(()), Ok(())));
 }
 
 /// Goal: text of every critical length is reassembled, and one byte too many is refused.

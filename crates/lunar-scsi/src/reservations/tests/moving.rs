@@ -71,7 +71,7 @@ fn moving_to_another_port() {
 }
 
 #[test]
-fn moving_is_judged() {
+fn invalid_moves_are_refused() {
     let kind = Type::WRITE_EXCLUSIVE;
     let wrong = |byte, bit| Err(Refusal::Check(Sense::invalid_field_in_parameter_list(byte, bit)));
     let mut reservations = reserved(kind);

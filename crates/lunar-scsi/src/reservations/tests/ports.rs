@@ -85,7 +85,7 @@ fn unregistering_releases_what_another_port_holds() {
         let all = kind.is_all_registrants();
         assert_eq!(reservations.kind, all.then_some(kind));
         let expected = match kind.is_registrants_only() {
-            true => told(Attention::RESERVATIONS_RELEASED, &[2]),
+            true => attentions_of(Attention::RESERVATIONS_RELEASED, &[2]),
             false => vec![],
         };
         assert_eq!(outcome.attentions, expected, "{kind:?}");
@@ -94,7 +94,7 @@ fn unregistering_releases_what_another_port_holds() {
 
 /// Goal: all of the registrations are made, or none.
 #[test]
-fn room_for_all_ports_or_none() {
+fn registrations_for_all_ports_are_all_or_none() {
     let mut reservations = Reservations::new(true);
     for number in 1..REGISTRATIONS_MAX {
         let mut who = nexus(0);

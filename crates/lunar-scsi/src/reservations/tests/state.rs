@@ -4,7 +4,7 @@ use super::*;
 
 /// Goal: the last registration decides about APTPL. Method: state in bytes after each step.
 #[test]
-fn what_is_saved_and_when() {
+fn the_last_registration_decides_about_aptpl() {
     let mut reservations = Reservations::new(true);
     reservations.register_number(2);
     assert_eq!(reservations.encode(), []);

@@ -21,7 +21,7 @@ fn reply(lun: Lun, cdb: &[u8]) -> Vec<u8> {
 const LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 
 #[test]
-fn inquiry_says_that_nothing_is_there() {
+fn inquiry_reports_no_unit() {
     let data = reply(Lun::new(1), &[0x12, 0, 0, 0, 255, 0]);
     assert_eq!(data[0], 0x7f);
     assert!(data.len() >= 36);
@@ -31,7 +31,7 @@ fn inquiry_says_that_nothing_is_there() {
 }
 
 #[test]
-fn everything_else_is_refused_but_luns_and_sense_are_told() {
+fn a_lun_without_a_unit_answers_only_three_commands() {
     let not_supported = Sense::LOGICAL_UNIT_NOT_SUPPORTED;
     for opcode in 0..=255 {
         let mut cdb = [0; 16];

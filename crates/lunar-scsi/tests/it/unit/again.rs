@@ -49,7 +49,7 @@ type Between = fn(&mut Bench);
 /// Goal: each event between a write and its data has its own effect, and the revision shows it; a
 /// unit attention established meanwhile waits for the next command.
 #[test]
-fn what_comes_before_the_data_counts() {
+fn events_before_the_data_take_effect() {
     let conflict = Refusal::ReservationConflict;
     let gone = Sense::LBA_OUT_OF_RANGE.with_information(8);
     let cases: [(Between, Option<Refusal>); 8] = [
@@ -111,12 +111,12 @@ fn a_late_parameter_list_meets_the_reservation() {
     ];
     for (cdb, bytes) in commands {
         let mut bench = Bench::thin();
-        let Plan::Parameters { parked, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
+        let Plan::Parameters { awaiting, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
         out(&mut bench, B, 0, 0, [0, 0xb]);
         out(&mut bench, B, 1, EXCLUSIVE_ACCESS, [0xb, 0]);
         let port = port();
         let context = Context::new(&bench.luns, &port);
-        let resumed = bench.unit.resume(A, &context, parked, &vec![0; bytes]);
+        let resumed = bench.unit.resume(A, &context, awaiting, &vec![0; bytes]);
         assert_eq!(resumed, Err(Refusal::ReservationConflict), "{cdb:02x?}");
     }
 }
@@ -181,10 +181,10 @@ fn steps() -> impl Strategy<Value = Step> {
 fn take(bench: &mut Bench, step: Step) {
     match step {
         Step::Send(nexus, cdb, list) => {
-            if let Ok(Plan::Parameters { parked, .. }) = bench.run(nexus, &cdb) {
+            if let Ok(Plan::Parameters { awaiting, .. }) = bench.run(nexus, &cdb) {
                 let port = port();
                 let context = Context::new(&bench.luns, &port);
-                let _ = bench.unit.resume(nexus, &context, parked, &list);
+                let _ = bench.unit.resume(nexus, &context, awaiting, &list);
             }
         }
         Step::Resize(blocks) => bench.unit.resize(blocks),
@@ -228,7 +228,7 @@ proptest! {
     /// check again.
     /// Method: sequences of all events that may change a result, for all commands and two nexuses.
     #[test]
-    fn no_change_goes_unnoticed(steps in prop::collection::vec(steps(), 1..40)) {
+    fn changed_results_change_the_revision(steps in prop::collection::vec(steps(), 1..40)) {
         let mut bench = Bench::with_everything();
         let mut known = (bench.unit.revision(), verdicts(&bench));
         for step in steps {

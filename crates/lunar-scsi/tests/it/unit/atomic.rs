@@ -20,7 +20,7 @@ fn write_atomic(flags: u8, lba: u64, boundary: u16, count: u16) -> [u8; 16] {
 }
 
 #[test]
-fn what_the_limits_allow_is_written() {
+fn atomic_writes_within_the_limits() {
     let mut bench = bench();
     for (lba, count) in [(0, 8), (8, 64), (COUNT - 8, 8), (0, 0), (COUNT, 0)] {
         for (flags, durable) in [(0, false), (0x08, true), (0x10, false)] {
@@ -33,7 +33,7 @@ fn what_the_limits_allow_is_written() {
 }
 
 #[test]
-fn what_they_do_not_allow_is_refused_at_its_field() {
+fn atomic_writes_beyond_the_limits_are_refused() {
     let mut bench = bench();
     for (cdb, at) in [
         (write_atomic(0, 0, 0, 72), 12),
@@ -53,7 +53,7 @@ fn what_they_do_not_allow_is_refused_at_its_field() {
 
 /// Goal: a unit whose device guarantees nothing does not have the command.
 #[test]
-fn it_is_offered_where_the_device_can() {
+fn write_atomic_requires_support_of_the_device() {
     let sense = Bench::thin().sense(&write_atomic(0, 0, 0, 8));
     assert_eq!(sense, Sense::INVALID_OPERATION_CODE);
 }

@@ -28,7 +28,7 @@ fn write(mode: u8, buffer: u8, offset: u32, bytes: u32) -> Vec<u8> {
 const DONE: Result<Plan, lunar_scsi::plan::Refusal> = Ok(Plan::Reply(Vec::new()));
 
 #[test]
-fn descriptors_say_what_there_is() {
+fn descriptors_report_capacities() {
     let mut bench = Bench::thin();
     assert_eq!(bench.reply(&read(DESCRIPTOR, 0, 0, 4)), [0, 0, 0x10, 0]);
     for buffer in 1..=255 {
@@ -46,7 +46,7 @@ fn descriptors_say_what_there_is() {
 /// Goal: READ BUFFER never returns memory that was not written (FreeBSD's CVE-2024-8178 and
 /// CVE-2024-43110). Method: read before, beside and behind the written data.
 #[test]
-fn what_was_not_written_is_not_shown() {
+fn read_buffer_returns_only_written_data() {
     let mut bench = Bench::thin();
     assert_eq!(bench.reply(&read(DATA, 0, 0, 1 << 20)), [0; CAPACITY as usize]);
     assert_eq!(bench.sense(&read(ECHO, 0, 0, 4096)), Sense::COMMAND_SEQUENCE_ERROR);

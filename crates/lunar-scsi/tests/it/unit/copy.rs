@@ -152,7 +152,7 @@ fn designators_of_page_83_are_understood() {
 }
 
 #[test]
-fn names_are_used_as_list_id_usage_says() {
+fn list_id_usage_controls_the_list_identifier() {
     let mut bytes = example();
     for (usage, name) in [(0x00, Some(0x5a)), (0x10, Some(0x5a)), (0x27, Some(0x5a))] {
         bytes[1] = usage; // STR and PRIORITY have no effect
@@ -202,7 +202,7 @@ fn empty_and_endless_lists() {
 }
 
 #[test]
-fn as_many_descriptors_as_operating_parameters_says() {
+fn descriptor_counts_are_limited_as_reported() {
     let cscds = |count: u16| vec![cscd([7; 16], 512); count.into()];
     let segments = |count: u16| vec![segment(0, 0, 1, 0, 8); count.into()];
     let most = read(&list(&cscds(CSCD_DESCRIPTORS_MAX), &segments(SEGMENT_DESCRIPTORS_MAX)));

@@ -46,7 +46,7 @@ fn report_luns_clears_its_attention() {
 }
 
 #[test]
-fn a_reset_is_told_to_the_others() {
+fn a_reset_is_reported_to_the_others() {
     let mut bench = Bench::thin();
     bench.unit.reset(Some(A));
     bench.reply(&READY);
@@ -74,7 +74,7 @@ fn operation_code_then_service_action_then_control() {
 /// Goal: an initiator that returns after its own target reset is not informed of it, once; all
 /// others are.
 #[test]
-fn who_reset_the_target_knows() {
+fn the_sender_of_a_target_reset_is_not_informed() {
     let mut bench = Bench::thin();
     let back = |bench: &mut Bench, nexus, returns_from| {
         let initiator = InitiatorPort { name: "iqn.2026-11.org.lunarsan:i".into(), isid: [0; 6] };

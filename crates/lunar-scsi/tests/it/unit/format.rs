@@ -21,10 +21,10 @@ fn plan(work: OperationWork, immediate: bool) -> Result<Plan, Refusal> {
 /// Sends a list, which contains its own length: the CDB has no field for it.
 fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
     match bench.plan(&[0x04, flags, 0, 0, 0, 0]) {
-        Plan::Parameters { bytes, parked } => {
-            assert!(bytes as usize >= list.len() && parked.kind() == ListKind::OpenEnded);
+        Plan::Parameters { bytes, awaiting } => {
+            assert!(bytes as usize >= list.len() && awaiting.kind() == ListKind::OpenEnded);
             let port = crate::unit::support::port();
-            bench.unit.resume(A, &Context::new(&[], &port), parked, list)
+            bench.unit.resume(A, &Context::new(&[], &port), awaiting, list)
         }
         other => panic!("{other:?}"),
     }

@@ -121,7 +121,7 @@ impl Rig {
 
     /// Ends a session that was never reported to the unit: unit attentions of an earlier nexus stay
     /// pending. A rig that attached the nexus early has to restore these.
-    fn end_unnoticed(&mut self, initiator: usize) {
+    fn end_before_attachment(&mut self, initiator: usize) {
         let follows_lost = self.follows_lost(initiator);
         self.end(initiator, follows_lost);
     }
@@ -135,7 +135,7 @@ impl Rig {
         let port = port();
         let context = Context { logins: &self.sessions, ..Context::new(&[], &port) };
         match self.unit.plan(nexus, &context, cdb)? {
-            Plan::Parameters { parked, .. } => self.unit.resume(nexus, &context, parked, list),
+            Plan::Parameters { awaiting, .. } => self.unit.resume(nexus, &context, awaiting, list),
             plan => Ok(plan),
         }
     }
@@ -321,7 +321,7 @@ proptest! {
     /// Goal: whatever the order of logins, announcements and first commands, a nexus gets the same
     /// unit attentions, and its commands end in the same way, as if attached since its login.
     #[test]
-    fn a_nexus_that_is_known_late_is_told_the_same(
+    fn late_and_early_attachment_are_equivalent(
         steps in prop::collection::vec(steps(), 1..60),
     ) {
         let (mut early, mut late) = (Rig::new(true), Rig::new(false));
@@ -337,7 +337,7 @@ proptest! {
                 Step::LogOut(initiator) | Step::Lose(initiator)
                     if late.known(initiator).is_none() =>
                 {
-                    early.end_unnoticed(initiator);
+                    early.end_before_attachment(initiator);
                     late.end(initiator, false);
                     continue;
                 }

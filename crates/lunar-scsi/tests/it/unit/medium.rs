@@ -77,7 +77,7 @@ fn a_fixed_medium_stays() {
 }
 
 #[test]
-fn an_ejected_medium_is_not_there() {
+fn an_ejected_medium_is_not_present() {
     let mut bench = Bench::removable();
     assert_eq!(bench.plan(&EJECT), FLUSH);
     for opcode in [0x00, 0x28, 0x2a, 0x2f, 0x35, 0x41, 0x25, 0x34, 0x89, 0x8b, 0x42] {

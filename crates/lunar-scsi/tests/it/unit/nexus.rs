@@ -66,7 +66,7 @@ fn nexus_loss_and_reservations() {
 /// events; a reset meanwhile implies them; an initiator that logged out itself receives the
 /// power-on as usual.
 #[test]
-fn the_next_session_is_told() {
+fn the_next_session_receives_the_nexus_loss() {
     let mut bench = Bench::thin();
     bench.unit.nexus_loss(B);
     bench.unit.detach(B);
@@ -151,7 +151,7 @@ fn pending_events() {
 /// Goal: the iSCSI version descriptor is 0960h plus the session's protocol level, with and without
 /// a unit, and the functions of level 2 are reported at level 2 only.
 #[test]
-fn what_the_protocol_level_changes() {
+fn the_protocol_level_changes_descriptor_and_functions() {
     let mut bench = Bench::thin();
     let inquiry = [0x12, 0, 0, 0, 255, 0];
     let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];

@@ -49,9 +49,9 @@ impl Paths {
     fn run(&mut self, at: At, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
         let context = Context { ports: &self.ports, ..Context::new(&[], &self.ports[at.1]) };
         match self.unit.plan(nexus(at), &context, cdb)? {
-            Plan::Parameters { bytes, parked } => {
+            Plan::Parameters { bytes, awaiting } => {
                 assert_eq!(bytes as usize, list.len());
-                self.unit.resume(nexus(at), &context, parked, list)
+                self.unit.resume(nexus(at), &context, awaiting, list)
             }
             plan => Ok(plan),
         }
@@ -144,7 +144,7 @@ fn report_target_port_groups_bytes() {
 /// Goal: a state change is visible on every port, and every nexus except the sender is informed,
 /// once. Method: one nexus sets, all four are queried; setting the same state again informs none.
 #[test]
-fn everybody_else_is_told() {
+fn all_other_nexuses_are_informed() {
     for by in EACH {
         let mut paths = Paths::new();
         paths.set_well(by, &[(STANDBY, 0x0203)]);
@@ -165,7 +165,7 @@ fn everybody_else_is_told() {
 /// Goal: a standby or unavailable port gives no access to blocks, the other port does; the state
 /// can be read and set on both. SPC-4 §5.15.2.4.
 #[test]
-fn what_comes_through() {
+fn inactive_ports_give_no_access_to_blocks() {
     for (state, refusal) in [
         (STANDBY, Sense::TARGET_PORT_IN_STANDBY_STATE),
         (UNAVAILABLE, Sense::TARGET_PORT_IN_UNAVAILABLE_STATE),

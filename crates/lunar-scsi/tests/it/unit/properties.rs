@@ -108,10 +108,10 @@ proptest! {
         for (first, cdb) in &commands {
             let nexus = if *first { A } else { B };
             let plan = bench.run(nexus, cdb);
-            if let Ok(Plan::Parameters { parked, .. }) = plan {
+            if let Ok(Plan::Parameters { awaiting, .. }) = plan {
                 let port = crate::unit::support::port();
                 let context = Context::new(&bench.luns, &port);
-                if let Ok(plan) = bench.unit.resume(nexus, &context, parked, &list) {
+                if let Ok(plan) = bench.unit.resume(nexus, &context, awaiting, &list) {
                     check(&unit, &plan);
                 }
             } else if let Ok(plan) = plan {

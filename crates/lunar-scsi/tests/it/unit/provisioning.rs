@@ -82,7 +82,7 @@ fn unmap_has_limits() {
 }
 
 #[test]
-fn nothing_is_anchored() {
+fn anchored_unmap_is_refused() {
     let mut bench = Bench::thin();
     let mut cdb = unmap_cdb(&unmap_list(&[(0, 1)]));
     cdb[1] = 1;

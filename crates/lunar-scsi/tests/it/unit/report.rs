@@ -129,7 +129,7 @@ fn one_operation_code() {
 }
 
 #[test]
-fn what_is_not_there_is_reported_so() {
+fn unsupported_operation_codes_are_reported() {
     let mut bench = Bench::thin();
     for (options, opcode, action) in
         [(1, 0xff, 0), (2, 0xff, 0), (3, 0xff, 0), (2, 0x9e, 0x11), (3, 0x28, 1), (1, 0x1e, 0)]

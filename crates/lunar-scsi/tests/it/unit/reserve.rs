@@ -209,9 +209,9 @@ fn registrations_need_room_of_all_units() {
         bench.send_from(nexus, &cdb, &list)
     };
     let mut bench = Bench::new(options());
-    bench.unit.set_registration_room(1);
+    bench.unit.set_registrations_allowed(1);
     assert!(register(&mut bench, A, [0, 7]).is_ok());
-    bench.unit.set_registration_room(0);
+    bench.unit.set_registrations_allowed(0);
     let refused = register(&mut bench, B, [0, 8]);
     assert_eq!(refused, Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into()));
     assert_eq!(bench.unit.registration_origins().count(), 1);

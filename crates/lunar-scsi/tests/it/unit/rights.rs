@@ -31,7 +31,7 @@ fn restricted(mut bench: Bench) -> Bench {
 }
 
 #[test]
-fn what_acts_on_all_is_for_administrators() {
+fn commands_that_affect_all_users_require_administration() {
     let cdbs: &[&[u8]] = &[
         &FORMAT,
         &[0x04, 0x10, 0, 0, 0, 0],             // with a parameter list
@@ -174,7 +174,7 @@ fn inquiry_offers_no_groups_that_may_not_be_set() {
 
 /// Goal: a nexus is informed exactly when its rights to the unit change.
 #[test]
-fn a_change_of_rights_is_told() {
+fn a_change_of_rights_is_reported() {
     let mut bench = bench();
     bench.unit.set_rights(B, NONE);
     bench.unit.set_rights(B, Rights { administers_target: true, ..NONE });
@@ -188,13 +188,13 @@ fn a_change_of_rights_is_told() {
 
 /// Goal: a right that is removed while a parameter list is on its way no longer applies.
 #[test]
-fn rights_are_judged_again_with_the_list() {
+fn rights_are_checked_again_with_the_parameter_list() {
     let port = port();
     for cdb in [&SET_GROUPS[..], &[0x04, 0x10, 0, 0, 0, 0], &[0x48, 1, 0, 0, 0, 0, 0, 0, 8, 0]] {
         let mut bench = Bench::with_everything();
-        let Plan::Parameters { parked, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
+        let Plan::Parameters { awaiting, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
         bench.unit.set_rights(A, NONE);
-        let resumed = bench.unit.resume(A, &Context::new(&[], &port), parked, &[0; 8]);
+        let resumed = bench.unit.resume(A, &Context::new(&[], &port), awaiting, &[0; 8]);
         assert_eq!(resumed, Err(DENIED.into()), "{cdb:02x?}");
     }
 }
@@ -253,7 +253,7 @@ proptest! {
     /// Goal: commands of a nexus without rights never change shared state, and no plan erases the
     /// unit.
     #[test]
-    fn nothing_that_all_share_is_changed(
+    fn without_rights_shared_state_does_not_change(
         (cdb, mut list) in commands(),
         removable in any::<bool>(),
     ) {
@@ -262,10 +262,10 @@ proptest! {
         let mut bench = if removable { bench() } else { restricted(Bench::thin()) };
         let before = shared_state(&mut bench);
         let mut plan = bench.run(B, &cdb);
-        if let Ok(Plan::Parameters { bytes, parked }) = plan {
+        if let Ok(Plan::Parameters { bytes, awaiting }) = plan {
             list.resize(bytes as usize, 0);
             let port = port();
-            plan = bench.unit.resume(B, &Context::new(&[], &port), parked, &list);
+            plan = bench.unit.resume(B, &Context::new(&[], &port), awaiting, &list);
         }
         let erases = matches!(plan, Ok(Plan::LongOperation { .. } | Plan::ExitFailureMode));
         prop_assert!(!erases, "{cdb:02x?} {plan:?}");

@@ -40,7 +40,7 @@ fn done(bench: &mut Bench) {
 }
 
 #[test]
-fn overwrite_is_planned_as_its_list_says() {
+fn overwrite_follows_its_parameter_list() {
     let mut bench = Bench::thin();
     for (flags, immediate, unrestricted_exit) in
         [(0, false, false), (IMMED, true, false), (AUSE, false, true), (IMMED | AUSE, true, true)]
@@ -84,7 +84,7 @@ fn overwrite_lists_that_are_none() {
 
 /// Goal: reserved fields and unsupported features are refused: ZNR, CRYPTOGRAPHIC ERASE.
 #[test]
-fn what_is_reserved_is_refused() {
+fn reserved_and_unsupported_fields_are_refused() {
     let mut bench = Bench::thin();
     for (action, bytes) in [(OVERWRITE, 5), (BLOCK_ERASE, 0), (EXIT_FAILURE_MODE, 0)] {
         let refused = bench.sense(&cdb(0x40 | action, bytes));
@@ -110,7 +110,7 @@ fn what_is_reserved_is_refused() {
 /// Goal: during the operation, every command is refused except those that report about the unit,
 /// and these report the progress. Method: the whole table.
 #[test]
-fn meanwhile_the_unit_tells_and_does_nothing() {
+fn commands_during_an_operation_are_refused_with_progress() {
     let mut bench = Bench::removable();
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
     begin(&mut bench, plan).unwrap();
@@ -155,7 +155,7 @@ fn meanwhile_the_unit_tells_and_does_nothing() {
 /// Goal: a nexus that logs in during the operation is not informed of the end: the answers report
 /// the operation, and it has seen no block before.
 #[test]
-fn who_comes_later_is_not_told_of_the_end() {
+fn a_nexus_during_the_operation_is_not_informed_of_its_end() {
     let mut bench = Bench::thin();
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
     begin(&mut bench, plan).unwrap();
@@ -170,7 +170,7 @@ fn who_comes_later_is_not_told_of_the_end() {
 /// Goal: a nexus that logged in before the beginning is informed of the end, also if the unit
 /// attaches it afterwards.
 #[test]
-fn who_was_there_is_told_of_the_end_by_its_first_command() {
+fn a_nexus_before_the_operation_is_informed_of_its_end() {
     let mut bench = Bench::thin();
     let login = |number| {
         let initiator = InitiatorPort { name: "iqn.late".into(), isid: [0, 0, 0, 0, 0, number] };
@@ -209,14 +209,14 @@ fn resets_do_not_end_it() {
 #[test]
 fn one_at_a_time() {
     let mut bench = Bench::thin();
-    let Ok(Plan::Parameters { parked, .. }) = bench.run(B, &cdb(OVERWRITE, 5)) else { panic!() };
+    let Ok(Plan::Parameters { awaiting, .. }) = bench.run(B, &cdb(OVERWRITE, 5)) else { panic!() };
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
     begin(&mut bench, plan.clone()).unwrap();
     let running = Sense::SANITIZE_IN_PROGRESS.with_progress(0);
     assert_eq!(begin(&mut bench, plan), Err(running.clone()));
     let port = crate::unit::support::port();
     let context = lunar_scsi::unit::Context::new(&[], &port);
-    let resumed = bench.unit.resume(B, &context, parked, &list(1, &[1]));
+    let resumed = bench.unit.resume(B, &context, awaiting, &list(1, &[1]));
     assert_eq!(resumed, Err(running.into()));
 }
 
@@ -271,7 +271,7 @@ fn restarted(bench: &Bench) -> Bench {
 
 /// Goal: an operation, its failure and its end survive the process.
 #[test]
-fn it_survives_a_restart() {
+fn an_operation_survives_a_restart() {
     let mut bench = Bench::thin();
     let plan = bench.send(&cdb(OVERWRITE | AUSE, 6), &list(0x83, &[1, 2])).unwrap();
     begin(&mut bench, plan).unwrap();
@@ -291,7 +291,7 @@ fn it_survives_a_restart() {
 }
 
 #[test]
-fn what_cannot_begin_leaves_all_as_it_was() {
+fn an_operation_that_cannot_begin_changes_nothing() {
     let mut bench = Bench::removable();
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
     bench.plan(&[0x1b, 0, 0, 0, 2, 0]);

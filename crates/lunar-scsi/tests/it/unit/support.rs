@@ -129,10 +129,10 @@ impl Bench {
 
     pub fn send_from(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
         match self.run(nexus, cdb)? {
-            Plan::Parameters { bytes, parked } => {
+            Plan::Parameters { bytes, awaiting } => {
                 assert_eq!(bytes as usize, list.len(), "the list is as long as the CDB says");
                 let context = Context::new(&self.luns, &self.port);
-                self.unit.resume(nexus, &context, parked, list)
+                self.unit.resume(nexus, &context, awaiting, list)
             }
             other => panic!("{cdb:02x?} wants no list: {other:x?}"),
         }

@@ -14,7 +14,7 @@ fn bench() -> Bench {
 
 fn observe(bench: &mut Bench, available_sets: u64) -> bool {
     let available_bytes = available_sets * SET;
-    bench.unit.observe_room(Resources { used_bytes: 5 * SET, available_bytes })
+    bench.unit.observe_free_space(Resources { used_bytes: 5 * SET, available_bytes })
 }
 
 fn mode_sense(page_control: u8, page: u8, subpage: u8) -> [u8; 6] {
@@ -40,7 +40,7 @@ fn with_count(enabled: bool, count: u32) -> [u8; 24] {
 /// Goal: log page 0Ch reports the space of units with a threshold, after the first measurement.
 /// SBC-3 §6.3.
 #[test]
-fn the_log_page_tells_the_room() {
+fn the_log_page_reports_free_space() {
     let log = |parameter| [0x4d, 0, 0x4c, 0, 0, 0, parameter, 0, 255, 0];
     let refused = Bench::thin().sense(&log(0));
     assert_eq!(refused, Sense::invalid_field_in_cdb(2, Some(5)), "no threshold, no page");
@@ -95,7 +95,7 @@ fn page_and_subpage_codes() {
 /// Goal: each nexus is informed once per crossing, with the offset of the descriptor.
 /// SBC-3 §4.7.3.7.
 #[test]
-fn every_nexus_is_told_once() {
+fn each_nexus_is_informed_once_per_crossing() {
     let mut bench = bench();
     assert!(!observe(&mut bench, 0x0103));
     assert!(observe(&mut bench, 0x0101));
@@ -113,7 +113,7 @@ fn every_nexus_is_told_once() {
 }
 
 #[test]
-fn lbpere_decides_whether_they_are_told() {
+fn lbpere_enables_threshold_reports() {
     let mut bench = bench();
     let page = bench.reply(&mode_sense(0, 1, 0))[4..].to_vec();
     assert_eq!(page, [1, 10, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]);
@@ -153,7 +153,7 @@ fn an_initiator_may_move_the_threshold() {
 }
 
 #[test]
-fn what_cannot_change_of_it_is_refused_at_its_bit() {
+fn unchangeable_provisioning_bits_are_refused() {
     for (at, value, bit) in [(4, 1, 0), (16, 0x88, 3), (16, 0x81, 0), (17, 2, 1), (18, 1, 0)] {
         let mut page = with_count(true, 10);
         page[at] = value;

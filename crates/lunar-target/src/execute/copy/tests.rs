@@ -89,14 +89,14 @@ fn a_unit_is_looked_for_once_in_a_list() {
 #[test]
 fn a_list_counts_in_a_turn() {
     let (units, list) = (units(64), wrong_list(2, 256));
-    let mut turn = lunar_net::MovingTurn::begin();
+    let mut turn = lunar_net::MoveBudget::begin();
     let in_turn = copy_all(&units, &list, 4);
     assert_eq!(in_turn, [None; 4], "a list of most segments is a turn of its own");
     assert!(turn.begin_next() && !turn.begin_next());
     drop(turn);
     assert_eq!(copy_all(&units, &list, 1), [Some(true)], "outside of turns");
     let short_ones = || {
-        let _turn = lunar_net::MovingTurn::begin();
+        let _turn = lunar_net::MoveBudget::begin();
         copy_all(&units, &wrong_list(2, 16), 8).iter().filter(|done| **done == Some(true)).count()
     };
     // The time of a turn may be over before the first one ends.

@@ -1,8 +1,8 @@
-//! The units that the CSCD descriptors of a copy list name. Hundreds of segments may name the same
-//! few units, so each unit is looked up once in a command.
+//! The units that the CSCD descriptors of a copy list (EXTENDED COPY) name. Hundreds of segments
+//! may name the same few units, so each unit is looked up once in a command.
 //!
-//! The cost of the list counts as moved data in the turn of its connection: a list that is refused
-//! for its last segment moves none.
+//! The time that checking takes counts as moved data in the connection's time slice, because a list
+//! that is refused for its last segment moves no data.
 
 use super::{Copy, Run, Step, unreachable_unit};
 use crate::long_operation::Generation;
@@ -11,7 +11,7 @@ use lunar_scsi::copy::{CopyList, Party};
 use lunar_scsi::unit::UnitOptions;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of moved data that take about as long as judging a segment.
+/// Bytes of moved data that take about as long as checking a segment.
 const SEGMENT_COST_BYTES: usize = 4096;
 /// Bytes of moved data that take about as long as comparing a designator with those of a unit.
 const UNIT_COST_BYTES: usize = 1024;
@@ -22,9 +22,9 @@ pub(super) struct NamedUnits(Vec<Option<NamedUnit>>);
 /// A unit that a CSCD descriptor names.
 pub(super) struct NamedUnit {
     unit: Arc<LogicalUnit>,
-    /// Generation from before the unit is judged: a SANITIZE that begins later overtakes the copy.
+    /// Generation from before the checks: a SANITIZE that begins later makes the copy fail.
     generation: Generation,
-    /// Options by which the segments are judged.
+    /// Options against which the segments are checked.
     pub(super) options: UnitOptions,
     /// True after a check that this nexus may use the unit as copy source, and as copy destination.
     is_source: bool,
@@ -59,19 +59,22 @@ impl NamedUnits {
 
 impl Copy<'_> {
     /// Looks up the units of segment `number`, and checks whether this nexus may use them.
-    pub(super) async fn name_units(
+    ///
+    /// # Errors
+    /// An abort, or COPY TARGET DEVICE NOT REACHABLE for the segment.
+    pub(super) async fn look_up_segment(
         &self,
         list: &CopyList,
         number: u16,
         named: &mut NamedUnits,
     ) -> Step<()> {
-        self.abort.may_move().await?;
+        self.abort.wait_to_move().await?;
         lunar_net::count_moved(SEGMENT_COST_BYTES);
         self.abort.check()?;
         let unreachable = || unreachable_unit(number);
         let segment = list.segments.get(usize::from(number)).ok_or_else(unreachable)?;
         for cscd in [segment.source, segment.destination] {
-            self.name_unit(list, cscd, named).await.ok_or_else(unreachable)?;
+            self.look_up_unit(list, cscd, named).await.ok_or_else(unreachable)?;
         }
         for (cscd, party) in
             [(segment.source, Party::Source), (segment.destination, Party::Destination)]
@@ -90,10 +93,10 @@ impl Copy<'_> {
         Ok(())
     }
 
-    async fn name_unit(&self, list: &CopyList, cscd: u16, named: &mut NamedUnits) -> Option<()> {
+    async fn look_up_unit(&self, list: &CopyList, cscd: u16, named: &mut NamedUnits) -> Option<()> {
         let slot = named.0.get_mut(usize::from(cscd))?;
         if slot.is_none() {
-            self.abort.may_move().await.ok()?;
+            self.abort.wait_to_move().await.ok()?;
             let unit = self.resolve(list, cscd)?;
             (self.attach)(&unit);
             let generation = unit.generation();
@@ -104,10 +107,10 @@ impl Copy<'_> {
         Some(())
     }
 
-    /// The unit of a CSCD descriptor. A designator that fits several units names none.
+    /// The unit of a CSCD descriptor; `None` if its designator matches no unit, or several.
     fn resolve(&self, list: &CopyList, cscd: u16) -> Option<Arc<LogicalUnit>> {
         let cscd = list.cscds.get(usize::from(cscd))?;
-        let fits = |unit: &&Arc<LogicalUnit>| {
+        let matches = |unit: &&Arc<LogicalUnit>| {
             #[cfg(test)]
             COMPARISONS.with(|count| count.set(count.get() + 1));
             cscd.designates(unit.options().uuid.as_bytes())
@@ -115,9 +118,9 @@ impl Copy<'_> {
         let mut found = None;
         (self.with_units)(&mut |units| {
             lunar_net::count_moved(UNIT_COST_BYTES * units.len());
-            let mut fitting = units.iter().filter(fits);
-            let unit = fitting.next();
-            found = if fitting.next().is_some() { None } else { unit.cloned() };
+            let mut matching = units.iter().filter(matches);
+            let unit = matching.next();
+            found = if matching.next().is_some() { None } else { unit.cloned() };
         });
         found
     }

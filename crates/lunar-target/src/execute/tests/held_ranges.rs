@@ -354,7 +354,7 @@ fn counted_in_turns(command: impl Future<Output = PlanResult>) -> (usize, usize)
         let mut command = std::pin::pin!(command);
         let (mut most, mut all) = (0, 0);
         loop {
-            let turn = lunar_net::MovingTurn::begin();
+            let turn = lunar_net::MoveBudget::begin();
             let polled = command.as_mut().now_or_never();
             (most, all) = (most.max(turn.moved_bytes()), all + turn.moved_bytes());
             drop(turn);

@@ -337,7 +337,7 @@ pub fn connect_from(source: &str, address: &str) -> RawClient {
         socket.connect(address.parse().unwrap()).await.unwrap().into_std().unwrap()
     });
     tcp.set_nonblocking(false).unwrap();
-    RawClient::over(tcp).unwrap()
+    RawClient::from_tcp(tcp).unwrap()
 }
 
 /// Returns the CPU seconds that this process has used.

@@ -71,7 +71,7 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     }
     assert_eq!(runs.load(SeqCst), POOLS);
     drop(pools);
-    assert_eq!((slots.waiting(), slots.state().taken.len()), (0, 0));
+    assert_eq!((slots.waiting(), slots.state().in_use.len()), (0, 0));
 }
 
 /// Goal: jobs that wait for their disks, however many, keep no other jobs from computing, although
@@ -145,7 +145,7 @@ fn owners_take_turns_and_nothing_is_lost() {
     }
     assert_eq!(*order.lock().unwrap(), [0, 4, 3, 5]);
     drop(pools);
-    assert_eq!((slots.waiting(), slots.state().taken.len()), (0, 0));
+    assert_eq!((slots.waiting(), slots.state().in_use.len()), (0, 0));
 }
 
 /// Transfers that others wait for once the test says so.
@@ -230,7 +230,7 @@ fn a_permit_that_others_wait_for_waits_behind_no_job_of_its_owner() {
 /// PRE-FETCH of 256 files another host kept 20 % of its requests, with that of one file 35 %.
 /// Method: prefetches of 64 pools arrive while a job computes.
 #[test]
-fn prefetches_need_slots_and_are_one_of_a_file() {
+fn prefetches_take_slots_and_run_once_per_file() {
     let slots = patient_slots(1);
     let pools: Vec<_> = (0..64).map(|_| test_workers_within(8, 8, &slots)).collect();
     let first = test_workers_within(1, 0, &slots);
@@ -238,7 +238,7 @@ fn prefetches_need_slots_and_are_one_of_a_file() {
     let runs = Arc::new(AtomicUsize::new(0));
     let (ended, ends) = mpsc::channel();
     let owner = Arc::default();
-    let mut taken = 0;
+    let mut accepted = 0;
     for pool in &pools {
         for _ in 0..100 {
             let (runs, ended) = (Arc::clone(&runs), ended.clone());
@@ -246,15 +246,15 @@ fn prefetches_need_slots_and_are_one_of_a_file() {
                 runs.fetch_add(1, SeqCst);
                 ended.send(()).unwrap();
             };
-            taken += usize::from(IoContext::new(&owner).scope_sync(|| pool.run_hint(hint)));
+            accepted += usize::from(IoContext::new(&owner).scope_sync(|| pool.run_hint(hint)));
         }
     }
     // Four wait, and a thread has taken one; another one may arrive in between.
-    assert!(taken <= pools.len() * 5, "{taken} of {}", pools.len() * 100);
+    assert!(accepted <= pools.len() * 5, "{accepted} of {}", pools.len() * 100);
     // At most one waiting job belongs to each pool.
     assert!(slots.waiting() <= pools.len(), "{}", slots.waiting());
     assert_eq!(runs.load(SeqCst), 0, "a job computes");
     held.end();
-    (0..taken).for_each(|_| ends.recv().unwrap());
-    assert_eq!(runs.load(SeqCst), taken);
+    (0..accepted).for_each(|_| ends.recv().unwrap());
+    assert_eq!(runs.load(SeqCst), accepted);
 }

@@ -29,7 +29,7 @@ pub struct Bench {
     /// PDUs that the initiator sent and the test has not examined.
     pub sent: VecDeque<Pdu>,
     /// All other outputs that the test has not examined.
-    pub told: VecDeque<Output>,
+    pub outputs: VecDeque<Output>,
     pub wait: Option<Time>,
     pub stat_sn: SerialNumber,
     pub exp_cmd_sn: SerialNumber,
@@ -81,7 +81,7 @@ impl Bench {
             session,
             machine: InitiatorConnection::new(now, options),
             sent: VecDeque::new(),
-            told: VecDeque::new(),
+            outputs: VecDeque::new(),
             wait: None,
             stat_sn: STAT_SN,
             exp_cmd_sn: CMD_SN,
@@ -121,9 +121,9 @@ impl Bench {
             status: LoginStatus::SUCCESS,
         };
         self.target(response.encode(), &text.into_bytes());
-        let logged_in = self.told.iter().any(|told| matches!(told, Output::LoggedIn(_)));
-        assert!(logged_in, "{:?}", self.told);
-        self.told.clear();
+        let logged_in = self.outputs.iter().any(|output| matches!(output, Output::LoggedIn(_)));
+        assert!(logged_in, "{:?}", self.outputs);
+        self.outputs.clear();
     }
 
     pub fn handle(&mut self, input: Input) {
@@ -134,9 +134,10 @@ impl Bench {
     /// Delivers a PDU of the target with its data segment.
     pub fn target(&mut self, bhs: [u8; 48], data: &[u8]) {
         let pdu = Pdu::with_data(bhs, Bytes::copy_from_slice(data));
-        let told = self.told.len();
+        let before = self.outputs.len();
         self.handle(Input::Header(Header::new(pdu.bhs)));
-        let wanted = self.told.iter().skip(told).any(|told| matches!(told, Output::Receive(_)));
+        let wanted =
+            self.outputs.iter().skip(before).any(|output| matches!(output, Output::Receive(_)));
         if wanted {
             self.handle(Input::Payload { data: pdu.data, digest_ok: true });
         }
@@ -156,30 +157,30 @@ impl Bench {
                 Output::ToSession(message) => {
                     self.session.handle(ToMachine::Connection(7, message));
                     if self.session_is_prompt {
-                        self.hear_session();
+                        self.deliver_session_messages();
                     }
                 }
                 Output::Wait(wait) => {
                     self.wait = wait;
-                    if !self.hear_session() {
+                    if !self.deliver_session_messages() {
                         return;
                     }
                 }
-                told => self.told.push_back(told),
+                other => self.outputs.push_back(other),
             }
         }
     }
 
     /// Delivers the messages of the session; returns whether there were any.
-    fn hear_session(&mut self) -> bool {
-        let mut said = false;
+    fn deliver_session_messages(&mut self) -> bool {
+        let mut delivered = false;
         while let Some(output) = self.session.poll() {
             if let FromMachine::ToConnection(7, message) = output {
                 self.machine.handle(self.now, Input::Session(message));
-                said = true;
+                delivered = true;
             }
         }
-        said
+        delivered
     }
 
     pub fn execute(&mut self, id: u64, data_out: &[u8], data_in_bytes_max: u32) {
@@ -272,8 +273,8 @@ impl Bench {
     }
 
     /// Takes the outputs to the driver, except `Receive`.
-    pub fn told(&mut self) -> Vec<Output> {
-        self.told.drain(..).filter(|told| !matches!(told, Output::Receive(_))).collect()
+    pub fn outputs(&mut self) -> Vec<Output> {
+        self.outputs.drain(..).filter(|output| !matches!(output, Output::Receive(_))).collect()
     }
 
     pub fn assert_nothing_left(&mut self) {

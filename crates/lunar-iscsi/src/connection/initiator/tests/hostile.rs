@@ -25,13 +25,13 @@ fn bench() -> (Bench, u32, u32) {
 /// Checks that the connection ended for a violation, both commands were reported lost, and nothing
 /// remains.
 fn violation(bench: &mut Bench) -> Violation {
-    let told = bench.told();
-    let lost = |told: &&Output| {
-        matches!(told, Output::Completed { result: Err(RequestFailure::Lost), .. })
+    let outputs = bench.outputs();
+    let lost = |output: &&Output| {
+        matches!(output, Output::Completed { result: Err(RequestFailure::Lost), .. })
     };
-    assert_eq!(told.iter().filter(lost).count(), 2, "{told:?}");
-    let Some(Output::Close(CloseReason::Violation(violation))) = told.last() else {
-        panic!("{told:?}")
+    assert_eq!(outputs.iter().filter(lost).count(), 2, "{outputs:?}");
+    let Some(Output::Close(CloseReason::Violation(violation))) = outputs.last() else {
+        panic!("{outputs:?}")
     };
     let violation = *violation;
     bench.sent.clear();
@@ -41,7 +41,7 @@ fn violation(bench: &mut Bench) -> Violation {
     bench.handle(Input::Header(Header::new([0xff; 48])));
     bench.handle(Input::PeerClosed);
     bench.handle(Input::Deadline);
-    assert!(bench.told().is_empty());
+    assert!(bench.outputs().is_empty());
     violation
 }
 
@@ -251,10 +251,13 @@ fn flipped_bits_never_panic() {
 fn a_silent_target_is_given_up() {
     let mut bench = Bench::before_login(Offer::initiator(), limits());
     bench.later(14);
-    assert!(bench.told().is_empty());
+    assert!(bench.outputs().is_empty());
     bench.later(2);
-    let told = bench.told();
-    assert!(matches!(told[..], [Output::Close(CloseReason::TimedOut("the login"))]), "{told:?}");
+    let outputs = bench.outputs();
+    assert!(
+        matches!(outputs[..], [Output::Close(CloseReason::TimedOut("the login"))]),
+        "{outputs:?}"
+    );
     assert_eq!(bench.wait, None);
 }
 
@@ -269,8 +272,8 @@ fn a_login_is_closed_over_newer_keys() {
     {
         let mut bench = Bench::before_login(offer, limits());
         bench.handle(Input::PeerClosed);
-        let told = bench.told();
-        assert!(matches!(&told[..], [Output::Close(why)] if *why == reason), "{told:?}");
+        let outputs = bench.outputs();
+        assert!(matches!(&outputs[..], [Output::Close(why)] if *why == reason), "{outputs:?}");
     }
 }
 
@@ -297,10 +300,10 @@ fn endless_text_meets_a_limit() {
         };
         bench.target(answer.encode(), b"");
     }
-    let told = bench.told();
-    let Some(Output::Close(CloseReason::Violation(Violation::TextTooLong { .. }))) = told.last()
+    let outputs = bench.outputs();
+    let Some(Output::Close(CloseReason::Violation(Violation::TextTooLong { .. }))) = outputs.last()
     else {
-        panic!("{told:?}")
+        panic!("{outputs:?}")
     };
 }
 

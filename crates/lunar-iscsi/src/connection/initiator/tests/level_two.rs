@@ -30,7 +30,7 @@ fn answer(bench: &mut Bench, tag: u32, response: Response, information: [u8; 3])
 }
 
 fn managed(bench: &mut Bench) -> (Result<Response, RequestFailure>, [u8; 3]) {
-    match bench.told().pop() {
+    match bench.outputs().pop() {
         Some(Output::Managed { result, information, .. }) => (result, information),
         other => panic!("{other:?}"),
     }
@@ -64,7 +64,7 @@ fn nothing_of_it_at_level_one() {
 }
 
 fn status_of(bench: &mut Bench) -> (u8, u16) {
-    match &bench.told()[..] {
+    match &bench.outputs()[..] {
         [
             Output::Completed {
                 result: Ok(CommandResult { status, status_qualifier, .. }), ..
@@ -118,13 +118,13 @@ fn query_task() {
         (urgent.initiator_task_tag, query.cmd_sn)
     );
     answer(&mut bench, query.initiator_task_tag, Response::FUNCTION_SUCCEEDED, [0; 3]);
-    bench.told();
+    bench.outputs();
     for tag in [first.initiator_task_tag, urgent.initiator_task_tag, urgent.initiator_task_tag + 1]
     {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
     }
-    assert_eq!(bench.told().len(), 3);
+    assert_eq!(bench.outputs().len(), 3);
     manage(&mut bench, 6, Function::QUERY_TASK, Some(1));
     assert_eq!(managed(&mut bench).0, Ok(Response::FUNCTION_COMPLETE));
     assert!(bench.sent.is_empty());
@@ -148,11 +148,11 @@ fn questions_end_nothing() {
         assert_eq!(managed(&mut bench), succeeded);
         let response = bench.response(meanwhile);
         bench.target(response.encode(), &[]);
-        assert_eq!(bench.told().len(), 1);
+        assert_eq!(bench.outputs().len(), 1);
     }
     let response = bench.response(first);
     bench.target(response.encode(), &[]);
-    bench.told();
+    bench.outputs();
     bench.assert_nothing_left();
 }
 
@@ -168,12 +168,12 @@ fn i_t_nexus_reset() {
     bench.sent.drain(..2);
     let tag = sent_management(&mut bench).initiator_task_tag;
     answer(&mut bench, tag, Response::FUNCTION_COMPLETE, [0; 3]);
-    let told = bench.told();
-    let aborted = |told: &Output| {
-        matches!(told, Output::Completed { result: Err(RequestFailure::Aborted), .. })
+    let outputs = bench.outputs();
+    let aborted = |output: &Output| {
+        matches!(output, Output::Completed { result: Err(RequestFailure::Aborted), .. })
     };
-    assert_eq!(told.iter().filter(|told| aborted(told)).count(), 2, "{told:?}");
-    assert!(matches!(told[2], Output::Managed { result: Ok(_), .. }), "{told:?}");
+    assert_eq!(outputs.iter().filter(|output| aborted(output)).count(), 2, "{outputs:?}");
+    assert!(matches!(outputs[2], Output::Managed { result: Ok(_), .. }), "{outputs:?}");
     bench.assert_nothing_left();
 }
 
@@ -219,7 +219,7 @@ fn data_stops_with_the_function() {
         assert!(data_outs(&mut bench).is_empty());
         let response = bench.response(other);
         bench.target(response.encode(), &[]);
-        assert_eq!(bench.told().len(), 3);
+        assert_eq!(bench.outputs().len(), 3);
         bench.assert_nothing_left();
     }
 }
@@ -256,7 +256,7 @@ fn data_goes_on_after_a_function_that_failed() {
         assert_eq!(data_outs(&mut bench).len(), 1, "refused: {refused}");
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
-        assert_eq!(bench.told().len(), 2);
+        assert_eq!(bench.outputs().len(), 2);
         bench.assert_nothing_left();
     }
 }
@@ -295,11 +295,11 @@ fn terminated_tasks_end_and_are_acknowledged() {
     let on_its_way = bench.sent_command();
     let message = terminated(&mut bench, Lun::new(3), on_its_way.cmd_sn);
     bench.target(message.encode(), &[]);
-    let told = bench.told();
+    let outputs = bench.outputs();
     let [Output::Event(event), Output::Completed { id, result: Err(RequestFailure::Aborted) }] =
-        &told[..]
+        &outputs[..]
     else {
-        panic!("{told:?}")
+        panic!("{outputs:?}")
     };
     assert_eq!((event.event, *id), (AsyncEvent::TASKS_TERMINATED, TaskId(1)));
     let nop = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);
@@ -313,7 +313,7 @@ fn terminated_tasks_end_and_are_acknowledged() {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
     }
-    assert_eq!(bench.told().len(), 2);
+    assert_eq!(bench.outputs().len(), 2);
     bench.assert_nothing_left();
 }
 
@@ -325,10 +325,10 @@ fn terminated_without_agreement() {
     let tag = bench.sent_command().initiator_task_tag;
     let message = terminated(&mut bench, Lun::new(3), SerialNumber(100));
     bench.target(message.encode(), &[]);
-    assert!(matches!(bench.told()[..], [Output::Event(_)]));
+    assert!(matches!(bench.outputs()[..], [Output::Event(_)]));
     assert!(bench.sent.is_empty());
     let response = bench.response(tag);
     bench.target(response.encode(), &[]);
-    assert_eq!(bench.told().len(), 1);
+    assert_eq!(bench.outputs().len(), 1);
     bench.assert_nothing_left();
 }

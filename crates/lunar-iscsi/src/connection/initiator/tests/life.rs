@@ -42,9 +42,9 @@ fn login_command_logout() {
     bench.target(bench.data_in(tag, 0, 0).encode(), &[7; 512]);
     let response = bench.response(tag);
     bench.target(response.encode(), &[]);
-    let told = bench.told();
-    let [Output::Completed { id: TaskId(1), result: Ok(result) }] = &told[..] else {
-        panic!("{told:?}")
+    let outputs = bench.outputs();
+    let [Output::Completed { id: TaskId(1), result: Ok(result) }] = &outputs[..] else {
+        panic!("{outputs:?}")
     };
     assert_eq!((result.status, result.data_in_bytes), (0, 512));
     assert_eq!(result.residual, Residual::None);
@@ -55,11 +55,11 @@ fn login_command_logout() {
     assert_eq!(logout.reason(), LogoutReason::CLOSE_SESSION);
     let answer = bench.logout_response(logout.initiator_task_tag);
     bench.target(answer, &[]);
-    let told = bench.told();
+    let outputs = bench.outputs();
     let [Output::LoggedOut { result: Ok(reply) }, Output::Close(CloseReason::LoggedOut)] =
-        &told[..]
+        &outputs[..]
     else {
-        panic!("{told:?}")
+        panic!("{outputs:?}")
     };
     assert_eq!(reply.result, LogoutResult::CLOSED);
     bench.assert_nothing_left();
@@ -149,11 +149,11 @@ fn our_ping_comes_back() {
         assert_eq!(pdu.data, b"four"[..]);
         let pong = bench.nop_in(NopOut::decode(&pdu.bhs).initiator_task_tag, TAG_RESERVED);
         bench.target(pong, echo);
-        let told = bench.told();
-        match told[..] {
+        let outputs = bench.outputs();
+        match outputs[..] {
             [Output::Pong { id: TaskId(1), result: Ok(()) }] => assert_eq!(echo, b"four"),
             [Output::Close(CloseReason::Violation(_))] => assert_eq!(echo, b"five"),
-            _ => panic!("{told:?}"),
+            _ => panic!("{outputs:?}"),
         }
     }
     bench.assert_nothing_left();
@@ -172,12 +172,12 @@ fn a_dead_target_is_noticed() {
     let pong = bench.nop_in(ping.initiator_task_tag, TAG_RESERVED);
     bench.target(pong, &[]);
     bench.later(4);
-    assert!(bench.sent.is_empty() && bench.told().is_empty());
+    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
     bench.later(1);
     bench.sent(Opcode::NOP_OUT);
     bench.later(6);
-    let told = bench.told();
-    assert!(matches!(told[..], [Output::Close(CloseReason::TimedOut("a ping"))]), "{told:?}");
+    let outputs = bench.outputs();
+    assert!(matches!(outputs[..], [Output::Close(CloseReason::TimedOut("a ping"))]), "{outputs:?}");
     bench.assert_nothing_left();
 }
 
@@ -192,16 +192,16 @@ fn asked_to_log_out() {
         let message = bench.async_message(AsyncEvent::LOGOUT_REQUESTED, [0, 0, 10]);
         bench.target(message, &[]);
         bench.execute(2, &[], 0);
-        let told = bench.told();
+        let outputs = bench.outputs();
         assert!(
             matches!(
-                told[..],
+                outputs[..],
                 [
                     Output::Event(_),
                     Output::Completed { id: TaskId(2), result: Err(RequestFailure::Refused(_)) }
                 ]
             ),
-            "{told:?}"
+            "{outputs:?}"
         );
         assert!(bench.sent.is_empty());
         if patient {
@@ -214,11 +214,11 @@ fn asked_to_log_out() {
         assert_eq!((logout.reason(), logout.cid), (LogoutReason::CLOSE_CONNECTION, 7));
         let answer = bench.logout_response(logout.initiator_task_tag);
         bench.target(answer, &[]);
-        let told = bench.told();
+        let outputs = bench.outputs();
         let ([Output::Completed { .. }, Output::Close(CloseReason::LoggedOut)], _) =
-            (&told[..], patient)
+            (&outputs[..], patient)
         else {
-            panic!("{told:?}")
+            panic!("{outputs:?}")
         };
         bench.assert_nothing_left();
         assert_eq!(bench.wait, None);
@@ -252,14 +252,14 @@ fn a_drop_is_told() {
         let mut bench = Bench::new();
         let message = bench.async_message(event, [7, 30, 60]);
         bench.target(message, &[]);
-        let told = bench.told();
-        let [Output::Event(said)] = &told[..] else { panic!("{told:?}") };
-        assert_eq!((said.event, said.parameters), (event, [7, 30, 60]));
+        let outputs = bench.outputs();
+        let [Output::Event(message)] = &outputs[..] else { panic!("{outputs:?}") };
+        assert_eq!((message.event, message.parameters), (event, [7, 30, 60]));
         bench.handle(Input::PeerClosed);
-        let told = bench.told();
-        assert!(matches!(told[..], [Output::Close(CloseReason::PeerClosed)]), "{told:?}");
+        let outputs = bench.outputs();
+        assert!(matches!(outputs[..], [Output::Close(CloseReason::PeerClosed)]), "{outputs:?}");
         bench.later(3600);
-        assert!(bench.sent.is_empty() && bench.told().is_empty());
+        assert!(bench.sent.is_empty() && bench.outputs().is_empty());
         bench.assert_nothing_left();
     }
 }
@@ -275,7 +275,7 @@ fn asked_to_negotiate() {
     let header = TextRequest::decode(&request.bhs);
     let bhs = bench.text_response(&header, TextFlags::FINAL, TAG_RESERVED);
     bench.target(bhs, &[]);
-    bench.told();
+    bench.outputs();
     bench.assert_nothing_left();
 }
 
@@ -321,9 +321,9 @@ fn send_targets() {
         bhs,
         b"ess=10.0.0.1:3260,1\0TargetAddress=[fd00::1]:3260,2\0TargetName=iqn.2026-01.example:b\0",
     );
-    let told = bench.told();
-    let [Output::Targets { id: TaskId(1), result: Ok(targets) }] = &told[..] else {
-        panic!("{told:?}")
+    let outputs = bench.outputs();
+    let [Output::Targets { id: TaskId(1), result: Ok(targets) }] = &outputs[..] else {
+        panic!("{outputs:?}")
     };
     assert_eq!(targets.len(), 2);
     assert_eq!(targets[0].name, "iqn.2026-01.example:a");
@@ -332,9 +332,9 @@ fn send_targets() {
     let second = bench.sent(Opcode::TEXT_REQUEST);
     assert_eq!(second.data, b"SendTargets=\0"[..]);
     bench.reject(RejectReason::PROTOCOL_ERROR, &second);
-    let told = bench.told();
-    let [Output::Targets { id: TaskId(2), result: Err(failure) }] = &told[..] else {
-        panic!("{told:?}")
+    let outputs = bench.outputs();
+    let [Output::Targets { id: TaskId(2), result: Err(failure) }] = &outputs[..] else {
+        panic!("{outputs:?}")
     };
     assert_eq!(*failure, RequestFailure::Rejected(RejectReason::PROTOCOL_ERROR));
     bench.assert_nothing_left();
@@ -351,11 +351,11 @@ fn a_rejected_command_leaves_no_gap() {
         let cmd_sn = ScsiCommand::decode(&pdu.bhs).cmd_sn;
         bench.exp_cmd_sn = if counted { cmd_sn.next() } else { cmd_sn };
         bench.reject(RejectReason::DATA_DIGEST_ERROR, &pdu);
-        let told = bench.told();
+        let outputs = bench.outputs();
         let failure = RequestFailure::Rejected(RejectReason::DATA_DIGEST_ERROR);
         assert!(
-            matches!(&told[..], [Output::Completed { result: Err(why), .. }] if *why == failure),
-            "{told:?}"
+            matches!(&outputs[..], [Output::Completed { result: Err(why), .. }] if *why == failure),
+            "{outputs:?}"
         );
         if !counted {
             let plug = NopOut::decode(&bench.sent(Opcode::NOP_OUT).bhs);

@@ -32,13 +32,13 @@ fn abort_task() {
     assert!(sent.first.is_immediate());
     assert_eq!(sent.referenced_task_tag, second.initiator_task_tag);
     assert_eq!((sent.ref_cmd_sn, sent.lun), (second.cmd_sn, second.lun));
-    assert!(bench.told().is_empty(), "the task lives until the response");
+    assert!(bench.outputs().is_empty(), "the task lives until the response");
     let answer = bench.management(sent.initiator_task_tag, ManagementResponse::FUNCTION_COMPLETE);
     bench.target(answer, &[]);
-    let told = bench.told();
+    let outputs = bench.outputs();
     assert!(
         matches!(
-            told[..],
+            outputs[..],
             [
                 Output::Completed { id: TaskId(2), result: Err(RequestFailure::Aborted) },
                 Output::Managed {
@@ -48,12 +48,12 @@ fn abort_task() {
                 }
             ]
         ),
-        "{told:?}"
+        "{outputs:?}"
     );
     bench.target(bench.data_in(first.initiator_task_tag, 0, 0).encode(), &[1; 512]);
     let response = bench.response(first.initiator_task_tag);
     bench.target(response.encode(), &[]);
-    bench.told();
+    bench.outputs();
     bench.assert_nothing_left();
 }
 
@@ -76,7 +76,7 @@ fn abort_of_an_immediate_task() {
     bench.target(answer, &[]);
     let response = bench.response(later.initiator_task_tag);
     bench.target(response.encode(), &[]);
-    assert_eq!(bench.told().len(), 3);
+    assert_eq!(bench.outputs().len(), 3);
     bench.assert_nothing_left();
 }
 
@@ -92,11 +92,11 @@ fn a_response_may_overtake_the_abort() {
     bench.target(response.encode(), &[]);
     let answer = bench.management(sent.initiator_task_tag, ManagementResponse::TASK_DOES_NOT_EXIST);
     bench.target(answer, &[]);
-    let told = bench.told();
+    let outputs = bench.outputs();
     let [Output::Completed { result: Ok(_), .. }, Output::Managed { result: Ok(response), .. }] =
-        &told[..]
+        &outputs[..]
     else {
-        panic!("{told:?}")
+        panic!("{outputs:?}")
     };
     assert_eq!(*response, ManagementResponse::TASK_DOES_NOT_EXIST);
     bench.assert_nothing_left();
@@ -113,10 +113,10 @@ fn a_waiting_command_is_withdrawn() {
         (0..16).map(|_| bench.sent_command().initiator_task_tag).collect();
     bench.manage(20, ManagementFunction::ABORT_TASK, Some(16));
     assert!(bench.sent.is_empty());
-    let told = bench.told();
+    let outputs = bench.outputs();
     assert!(
         matches!(
-            told[..],
+            outputs[..],
             [
                 Output::Completed { id: TaskId(16), result: Err(RequestFailure::Aborted) },
                 Output::Managed {
@@ -126,14 +126,14 @@ fn a_waiting_command_is_withdrawn() {
                 }
             ]
         ),
-        "{told:?}"
+        "{outputs:?}"
     );
     bench.exp_cmd_sn = bench.exp_cmd_sn.plus(16);
     for tag in tags {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
     }
-    bench.told();
+    bench.outputs();
     bench.assert_nothing_left();
 }
 
@@ -161,16 +161,16 @@ fn data_goes_out_until_a_reset_is_answered() {
     bench.target(answer, &[]);
     bench.target(bench.r2t(tag, 1, 600, 400).encode(), &[]);
     assert!(bench.sent.is_empty(), "the task is over");
-    let told = bench.told();
+    let outputs = bench.outputs();
     assert!(
         matches!(
-            told[..],
+            outputs[..],
             [
                 Output::Completed { result: Err(RequestFailure::Aborted), .. },
                 Output::Managed { .. }
             ]
         ),
-        "{told:?}"
+        "{outputs:?}"
     );
     bench.assert_nothing_left();
 }
@@ -191,30 +191,30 @@ fn a_reset_ends_the_older_tasks_of_its_unit() {
     assert_eq!(reset.referenced_task_tag, TAG_RESERVED);
     let answer = bench.management(reset.initiator_task_tag, ManagementResponse::FUNCTION_COMPLETE);
     bench.target(answer, &[]);
-    let told = bench.told();
+    let outputs = bench.outputs();
     assert!(
         matches!(
-            told[..],
+            outputs[..],
             [
                 Output::Completed { id: TaskId(1), result: Err(RequestFailure::Aborted) },
                 Output::Managed { id: TaskId(3), .. }
             ]
         ),
-        "{told:?}"
+        "{outputs:?}"
     );
     let later = bench.sent_command();
     for tag in [other.initiator_task_tag, later.initiator_task_tag] {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
     }
-    assert_eq!(bench.told().len(), 2);
+    assert_eq!(bench.outputs().len(), 2);
     bench.assert_nothing_left();
 }
 
 /// Goal: a function on another connection ends tasks here as well; while data of a task arrives,
 /// its buffer is kept until the segment is complete, and late PDUs are no violation.
 #[test]
-fn tasks_ended_from_elsewhere() {
+fn another_connections_function_ends_tasks() {
     use crate::session::initiator::ToConnection;
     let mut bench = Bench::new();
     bench.execute(1, &[], 512);
@@ -224,16 +224,16 @@ fn tasks_ended_from_elsewhere() {
     bench.handle(Input::Header(crate::framing::Header::new(data_in.encode())));
     let before = sent.cmd_sn.next();
     bench.handle(Input::Session(ToConnection::TasksEnded { lun: None, before }));
-    assert!(bench.told().is_empty(), "the buffer is in use");
+    assert!(bench.outputs().is_empty(), "the buffer is in use");
     bench.handle(Input::Payload { data: bytes::Bytes::new(), digest_ok: true });
-    let told = bench.told();
+    let outputs = bench.outputs();
     assert!(
-        matches!(told[..], [Output::Completed { result: Err(RequestFailure::Aborted), .. }]),
-        "{told:?}"
+        matches!(outputs[..], [Output::Completed { result: Err(RequestFailure::Aborted), .. }]),
+        "{outputs:?}"
     );
     bench.target(bench.data_in(sent.initiator_task_tag, 1, 0).encode(), &[1; 8]);
     let response = bench.response(sent.initiator_task_tag);
     bench.target(response.encode(), &[]);
-    assert!(bench.told().is_empty());
+    assert!(bench.outputs().is_empty());
     bench.assert_nothing_left();
 }

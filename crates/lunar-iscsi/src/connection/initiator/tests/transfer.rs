@@ -33,9 +33,9 @@ fn data_outs(bench: &mut Bench) -> Vec<(DataOut, Vec<u8>)> {
 }
 
 fn completed(bench: &mut Bench) -> CommandResult {
-    match bench.told().pop() {
+    match bench.outputs().pop() {
         Some(Output::Completed { result: Ok(result), .. }) => result,
-        told => panic!("{told:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -90,7 +90,7 @@ fn unsolicited_data_in_order() {
         let response = bench.response(tag);
         bench.target(response.encode(), &[]);
     }
-    assert_eq!(bench.told().len(), 3);
+    assert_eq!(bench.outputs().len(), 3);
     bench.assert_nothing_left();
 }
 
@@ -233,9 +233,9 @@ fn status_with_the_data() {
     last.stat_sn = bench.stat_sn.take();
     bench.target(last.encode(), &[2; 3000]);
     let places: Vec<DataDestination> = bench
-        .told
+        .outputs
         .iter()
-        .filter_map(|told| match told {
+        .filter_map(|output| match output {
             Output::Receive(place) => Some(*place),
             _ => None,
         })
@@ -348,6 +348,6 @@ fn a_closed_window_holds_commands_back() {
         let response = bench.response(sent.initiator_task_tag);
         bench.target(response.encode(), &[]);
     }
-    assert_eq!(bench.told().len(), 21);
+    assert_eq!(bench.outputs().len(), 21);
     bench.assert_nothing_left();
 }

@@ -12,19 +12,19 @@ use crate::session::target as session;
 use core::time::Duration;
 use lunar_wire::{Lun, SerialNumber};
 
-fn done(rig: &mut Rig, cid: u16) -> (u32, Response) {
+fn management_response(rig: &mut Rig, cid: u16) -> (u32, Response) {
     let pdu = rig.sent_one(cid);
     assert_eq!(pdu.opcode(), Opcode::TASK_MANAGEMENT_RESPONSE);
     let response = TaskManagementResponse::decode(&pdu.bhs);
     (response.initiator_task_tag, response.response)
 }
 
-fn numbered(pdu: TaskManagementRequest) -> TaskManagementRequest {
+fn not_immediate(pdu: TaskManagementRequest) -> TaskManagementRequest {
     TaskManagementRequest { first: FirstByte::plain(Opcode::TASK_MANAGEMENT_REQUEST), ..pdu }
 }
 
 /// Starts a write of 1000 bytes up to its R2T; returns the task and the R2T's tag.
-fn asked(rig: &mut Rig, number: u32, tag: u32) -> (TaskId, u32) {
+fn start_write(rig: &mut Rig, number: u32, tag: u32) -> (TaskId, u32) {
     rig.send(1, write(number, tag, 1000).encode(), &[]);
     let task = rig.started(1).id;
     rig.wants(1, task, 1000);
@@ -42,7 +42,7 @@ fn abort_task_waits_for_the_executor() {
     assert_eq!(rig.link(1).aborts, [task]);
     assert!(rig.sent(1).is_empty());
     rig.good(1, task);
-    assert_eq!(done(&mut rig, 1), (6, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (6, Response::FUNCTION_COMPLETE));
     rig.assert_nothing_left();
 }
 
@@ -51,9 +51,9 @@ fn abort_task_waits_for_the_executor() {
 #[test]
 fn abort_task_of_a_write() {
     let mut rig = Rig::normal("");
-    let (_, ttt) = asked(&mut rig, 0, 5);
+    let (_, ttt) = start_write(&mut rig, 0, 5);
     rig.send(1, abort_task(1, 6, 5, 0).encode(), &[]);
-    assert_eq!(done(&mut rig, 1), (6, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (6, Response::FUNCTION_COMPLETE));
     rig.send(1, data_out(5, ttt, 0, 0, true).encode(), &[1; 1000]);
     assert!(rig.sent(1).is_empty());
     rig.assert_nothing_left();
@@ -61,24 +61,32 @@ fn abort_task_of_a_write() {
 
 /// Goal: the three responses of RFC 7143 §11.6.1 for a task that does not exist are sent.
 #[test]
-fn abort_task_of_nobody() {
+fn abort_task_of_unknown_tasks() {
     let mut rig = Rig::normal("");
     rig.send(1, read(0, 5, 512).encode(), &[]);
     let task = rig.started(1).id;
     rig.good(1, task);
     rig.sent(1);
     rig.send(1, abort_task(1, 6, 5, 0).encode(), &[]);
-    assert_eq!(done(&mut rig, 1).1, Response::TASK_DOES_NOT_EXIST, "answered before");
+    assert_eq!(
+        management_response(&mut rig, 1).1,
+        Response::TASK_DOES_NOT_EXIST,
+        "the command has its response"
+    );
     rig.send(1, abort_task(2, 6, 5, 0x1000_0000).encode(), &[]);
-    assert_eq!(done(&mut rig, 1).1, Response::TASK_DOES_NOT_EXIST, "outside the window");
+    assert_eq!(
+        management_response(&mut rig, 1).1,
+        Response::TASK_DOES_NOT_EXIST,
+        "outside the window"
+    );
     // The command with CmdSN 1 has not arrived: it counts as received from now on.
     rig.send(1, read(2, 8, 0).encode(), &[]);
     assert!(rig.link(1).started.is_empty());
     rig.send(1, abort_task(3, 6, 7, 1).encode(), &[]);
-    assert_eq!(done(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
+    assert_eq!(management_response(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
     let task = rig.started(1).id;
     rig.send(1, read(1, 7, 512).encode(), &[]);
-    assert!(rig.link(1).started.is_empty(), "it comes too late");
+    assert!(rig.link(1).started.is_empty(), "the command arrived after its abort");
     rig.good(1, task);
     assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).exp_cmd_sn, cmd_sn(3));
     rig.assert_nothing_left();
@@ -86,11 +94,11 @@ fn abort_task_of_nobody() {
 
 /// Goal: a command aborted before its delivery never starts, and its number stays received.
 #[test]
-fn abort_task_before_its_turn() {
+fn abort_task_before_delivery() {
     let mut rig = Rig::normal("");
     rig.send(1, write(1, 5, 512).encode(), &[1; 512]);
     rig.send(1, abort_task(2, 6, 5, 1).encode(), &[]);
-    assert_eq!(done(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
+    assert_eq!(management_response(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
     rig.send(1, read(0, 7, 0).encode(), &[]);
     let task = rig.started(1).id;
     rig.good(1, task);
@@ -110,23 +118,27 @@ fn functions_that_are_refused() {
     rig.send(1, read(0, 5, 0).encode(), &[]);
     let task = rig.started(1).id;
     rig.send(2, abort_task(1, 6, 5, 0).encode(), &[]);
-    assert_eq!(done(&mut rig, 2), (6, Response::FUNCTION_REJECTED));
+    assert_eq!(management_response(&mut rig, 2), (6, Response::FUNCTION_REJECTED));
     let other_unit = TaskManagementRequest { lun: Lun::new(3), ..abort_task(1, 7, 5, 0) };
     rig.send(1, other_unit.encode(), &[]);
-    assert_eq!(done(&mut rig, 1), (7, Response::TASK_DOES_NOT_EXIST));
+    assert_eq!(management_response(&mut rig, 1), (7, Response::TASK_DOES_NOT_EXIST));
     rig.send(1, abort_task(1, 8, 5, 0).encode(), &[]);
     rig.send(1, abort_task(1, 9, 8, 1).encode(), &[]);
-    assert_eq!(done(&mut rig, 1), (9, Response::FUNCTION_REJECTED), "of task management");
+    assert_eq!(
+        management_response(&mut rig, 1),
+        (9, Response::FUNCTION_REJECTED),
+        "the tag of a task management request"
+    );
     let reassign = TaskManagementRequest {
         referenced_task_tag: 5,
         ..management(1, 10, Function::TASK_REASSIGN)
     };
     rig.send(1, reassign.encode(), &[]);
-    assert_eq!(done(&mut rig, 1), (10, Response::REASSIGNMENT_NOT_SUPPORTED));
+    assert_eq!(management_response(&mut rig, 1), (10, Response::REASSIGNMENT_NOT_SUPPORTED));
     rig.send(1, management(1, 11, Function(9)).encode(), &[]);
-    assert_eq!(done(&mut rig, 1), (11, Response::FUNCTION_NOT_SUPPORTED));
+    assert_eq!(management_response(&mut rig, 1), (11, Response::FUNCTION_NOT_SUPPORTED));
     rig.good(1, task);
-    assert_eq!(done(&mut rig, 1), (8, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (8, Response::FUNCTION_COMPLETE));
     assert!(rig.managed.is_empty());
     rig.assert_nothing_left();
 }
@@ -136,22 +148,22 @@ fn functions_that_are_refused() {
 #[test]
 fn logical_unit_reset() {
     let mut rig = Rig::normal("");
-    let (write_task, ttt) = asked(&mut rig, 0, 5);
+    let (write_task, ttt) = start_write(&mut rig, 0, 5);
     let mut elsewhere = read(1, 6, 0);
     elsewhere.lun = Lun::new(2);
     rig.send(1, elsewhere.encode(), &[]);
     let other = rig.started(1).id;
-    rig.send(1, numbered(management(2, 7, Function::LOGICAL_UNIT_RESET)).encode(), &[]);
+    rig.send(1, not_immediate(management(2, 7, Function::LOGICAL_UNIT_RESET)).encode(), &[]);
     rig.send(1, read(3, 8, 0).encode(), &[]);
     assert_eq!(rig.link(1).aborts, [write_task]);
     assert!(rig.managed.is_empty(), "the data is still to come");
-    assert!(rig.link(1).started.is_empty(), "behind the reset");
+    assert!(rig.link(1).started.is_empty(), "the command follows the reset");
     rig.send(1, data_out(5, ttt, 0, 0, true).encode(), &[1; 1000]);
     let (id, function, lun) = rig.managed.pop().unwrap();
     assert_eq!((function, lun), (Function::LOGICAL_UNIT_RESET, Lun::new(1)));
     assert!(rig.sent(1).is_empty());
     rig.managed(id);
-    assert_eq!(done(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
     let task = rig.started(1).id;
     rig.good(1, task);
     rig.good(1, other);
@@ -162,15 +174,15 @@ fn logical_unit_reset() {
 
 /// Goal: an initiator that stops sending data after a reset does not delay it forever.
 #[test]
-fn data_that_never_comes() {
+fn missing_data_delays_a_reset_briefly() {
     let mut rig = Rig::normal("");
-    asked(&mut rig, 0, 5);
+    start_write(&mut rig, 0, 5);
     rig.send(1, management(1, 7, Function::ABORT_TASK_SET).encode(), &[]);
     assert!(rig.managed.is_empty());
     rig.wait(Duration::from_secs(3));
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
-    assert_eq!(done(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
     rig.assert_nothing_left();
 }
 
@@ -188,7 +200,7 @@ fn overtaken_commands() {
     assert_eq!(rig.link(1).aborts.len(), rig.link(1).started.len() + 1);
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
-    assert_eq!(done(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (7, Response::FUNCTION_COMPLETE));
     rig.link(1).started.clear();
 
     rig.send(1, management(5, 8, Function::TARGET_WARM_RESET).encode(), &[]);
@@ -202,14 +214,14 @@ fn overtaken_commands() {
     rig.send(1, management(0x2000_0000, 9, Function::LOGICAL_UNIT_RESET).encode(), &[]);
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
-    assert_eq!(done(&mut rig, 1), (9, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (9, Response::FUNCTION_COMPLETE));
     rig.assert_nothing_left();
 }
 
 /// Goal: functions that wait for commands end with their connection; otherwise a session would keep
 /// those of all connections it ever had. Functions from other connections are carried out.
 #[test]
-fn functions_that_wait_go_with_their_connection() {
+fn waiting_functions_end_with_their_connection() {
     let keys = "MaxConnections=2";
     let mut rig = Rig::normal(keys);
     rig.login(2, keys);
@@ -226,7 +238,7 @@ fn functions_that_wait_go_with_their_connection() {
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
     assert!(rig.managed.is_empty());
-    assert_eq!(done(&mut rig, 1), (9, Response::FUNCTION_COMPLETE));
+    assert_eq!(management_response(&mut rig, 1), (9, Response::FUNCTION_COMPLETE));
     rig.assert_nothing_left();
 }
 
@@ -248,7 +260,7 @@ fn responses_are_fenced() {
     rig.send(1, management(2, 7, Function::LOGICAL_UNIT_RESET).encode(), &[]);
     let (id, ..) = rig.managed.pop().unwrap();
     rig.managed(id);
-    assert!(rig.sent(1).is_empty(), "nothing of its own is unacknowledged");
+    assert!(rig.sent(1).is_empty(), "a response of connection 2 is unacknowledged");
     let ping = NopIn::decode(&rig.sent_one(2).bhs);
     assert_ne!(ping.target_transfer_tag, TAG_RESERVED);
     rig.good(2, task);
@@ -264,10 +276,10 @@ fn responses_are_fenced() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a fence does not wait for a connection that has ended, and a silent connection is closed
-/// in time.
+/// Goal: a fence does not wait for a connection that has ended, and a connection that does not
+/// answer the ping is closed after its time limit.
 #[test]
-fn a_fence_outlives_no_connection() {
+fn a_fence_ignores_ended_connections() {
     let keys = "MaxConnections=3 TaskReporting=ResponseFence";
     let mut rig = Rig::normal(keys);
     rig.login(2, keys);
@@ -301,7 +313,7 @@ fn a_fence_outlives_no_connection() {
 fn aborted_by_another_session() {
     let mut rig = Rig::normal("");
     rig.aborts_at_once = false;
-    let (mine, _) = asked(&mut rig, 0, 5);
+    let (task, _) = start_write(&mut rig, 0, 5);
     let mut elsewhere = read(1, 6, 0);
     elsewhere.lun = Lun::new(2);
     rig.send(1, elsewhere.encode(), &[]);
@@ -310,11 +322,11 @@ fn aborted_by_another_session() {
         id: 44,
         lun: Some(Lun([0x40, 1, 0, 0, 0, 0, 0, 0])),
     });
-    assert_eq!(rig.link(1).aborts, [mine]);
+    assert_eq!(rig.link(1).aborts, [task]);
     assert!(rig.others_aborted.is_empty());
-    rig.good(1, mine);
+    rig.good(1, task);
     assert_eq!(rig.others_aborted, [(44, 1)]);
-    assert!(rig.sent(1).is_empty(), "no response for it");
+    assert!(rig.sent(1).is_empty(), "an aborted task gets no response");
     rig.at_session(session::Input::AbortedByOther { id: 45, lun: Some(Lun::new(9)) });
     assert_eq!(rig.others_aborted[1..], [(45, 0)]);
     rig.good(1, other);

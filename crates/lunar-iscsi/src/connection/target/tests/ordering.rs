@@ -153,10 +153,10 @@ fn immediate_requests() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a request counts as unjudged until the session has answered or the request is gone; in
+/// Goal: a request counts as undecided until the session has answered or the request is gone; in
 /// whatever order this happens, no request is counted forever, and none twice.
 #[test]
-fn unjudged_requests_are_counted_once() {
+fn undecided_requests_are_counted_once() {
     let mut rig = windowed(1024);
     let connection = &mut rig.link(1).machine;
     let now = Time::from_nanos(2_000_000_000);
@@ -190,9 +190,9 @@ fn unjudged_requests_are_counted_once() {
             tell(Input::Session(said));
         }
     }
-    let unjudged = (300..400).position(|number| !tell(header(number)).1);
-    let limit = ConnectionLimits::default().unjudged_requests_max;
-    assert_eq!(unjudged, Some(limit - 1), "of so many at once it has heard nothing");
+    let undecided = (300..400).position(|number| !tell(header(number)).1);
+    let limit = ConnectionLimits::default().undecided_requests_max;
+    assert_eq!(undecided, Some(limit - 1), "of so many at once it has heard nothing");
 }
 
 /// Goal: with every limit there is room for one immediate task management function and one other

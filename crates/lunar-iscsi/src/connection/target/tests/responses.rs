@@ -88,10 +88,10 @@ fn residuals() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a short part of a long answer does not keep all of it in memory, and data that the
-/// executor left out is part of the residual.
+/// Goal: a short data-in cut from a long buffer does not keep that buffer in memory, and data that
+/// the executor left out counts in the residual.
 #[test]
-fn what_is_cut_off_is_not_kept() {
+fn unsent_data_is_not_kept_in_memory() {
     let mut rig = Rig::normal("MaxRecvDataSegmentLength=65536");
     for (number, (expected, left_out)) in
         [(1, 0), (200, 0), (9_000, 8 << 20)].into_iter().enumerate()
@@ -111,7 +111,7 @@ fn what_is_cut_off_is_not_kept() {
 
 /// Goal: a status with sense is sent in its own SCSI Response, after the data.
 #[test]
-fn sense_behind_data() {
+fn sense_follows_data() {
     let mut rig = Rig::normal("");
     rig.send(1, read(0, 5, 1024).encode(), &[]);
     let task = rig.started(1).id;

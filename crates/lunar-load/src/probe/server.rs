@@ -1,4 +1,4 @@
-//! The thread that answers probes.
+//! The server side of a probe: threads that send the responses.
 
 use super::{HEADER_BYTES, SILENCE_MAX};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -26,13 +26,13 @@ pub(super) fn header(what: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES]
 
 /// Answers the connections of a probe; ends on drop.
 #[derive(Debug)]
-pub(super) struct Answerer {
+pub(super) struct ProbeServer {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Answerer {
+impl ProbeServer {
     pub(super) fn start() -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
@@ -56,7 +56,7 @@ impl Answerer {
     }
 }
 
-impl Drop for Answerer {
+impl Drop for ProbeServer {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
         // Wakes the thread.

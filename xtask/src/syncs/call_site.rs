@@ -3,16 +3,16 @@
 use super::table::Call;
 use std::ops::Range;
 
-/// Marks around the call, in a text of a row that is longer than the call.
+/// Marks around the call in the text of a row, if the text is longer than the call.
 const MARKS: [char; 2] = ['«', '»'];
 
-/// Position of a call.
-pub(super) struct Place {
+/// Position of a call in its file.
+pub(super) struct CallSite {
     /// Bytes of the file.
     pub(super) bytes: Range<usize>,
 }
 
-impl Place {
+impl CallSite {
     /// Lines of the call, counted from 1.
     pub(super) fn lines(&self, source: &str) -> Range<usize> {
         let line = |at: usize| source[..at].matches('\n').count() + 1;
@@ -21,7 +21,7 @@ impl Place {
 }
 
 /// Finds the call of a row; returns a message if it is missing or not unique.
-pub(super) fn find(source: &str, call: &Call) -> Result<Place, String> {
+pub(super) fn find(source: &str, call: &Call) -> Result<CallSite, String> {
     let wrong = |what: &str| {
         format!("{}: {what}, says a row of xtask/src/syncs/table.rs: {:?}", call.file, call.text)
     };
@@ -32,9 +32,9 @@ pub(super) fn find(source: &str, call: &Call) -> Result<Place, String> {
         return Err(wrong("something that is there twice"));
     }
     let Some((before, rest)) = call.text.split_once(MARKS[0]) else {
-        return Ok(Place { bytes: at..at + text.len() });
+        return Ok(CallSite { bytes: at..at + text.len() });
     };
     let (marked, _) = rest.split_once(MARKS[1]).ok_or_else(|| wrong("a mark without its end"))?;
     let start = at + before.len();
-    Ok(Place { bytes: start..start + marked.len() })
+    Ok(CallSite { bytes: start..start + marked.len() })
 }

@@ -1,7 +1,7 @@
 //! Requests of the caller: checks whether each is allowed now and valid.
 
 use super::machine::{InitiatorConnection, State};
-use super::request::{Asked, PingPurpose, Request, TextPurpose};
+use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::task::checked;
 use super::{Command, Management, Output, RequestFailure, SendTargets};
 use crate::framing::TaskId;
@@ -14,14 +14,14 @@ use lunar_wire::Time;
 impl InitiatorConnection {
     pub(super) fn on_execute(&mut self, command: Command) {
         let allowed = self.allowed().and_then(|()| checked(&command));
-        self.ask_if(allowed, Asked::Command { command, aborts: Vec::new() });
+        self.queue_if(allowed, Queued::Command { command, aborts: Vec::new() });
     }
 
     pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
         let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
         let too_long = RequestFailure::Refused("a ping longer than the target can receive");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
-        self.ask_if(allowed, Asked::Ping { purpose: PingPurpose::Asked(id), data });
+        self.queue_if(allowed, Queued::Ping { purpose: PingPurpose::Caller(id), data });
     }
 
     pub(super) fn on_send_targets(&mut self, id: TaskId, which: &SendTargets) {
@@ -31,37 +31,38 @@ impl InitiatorConnection {
             SendTargets::This => "",
         };
         let text = [b"SendTargets=", value.as_bytes(), b"\0"].concat().into();
-        self.on_ask_text(TextPurpose::SendTargets(id), text);
+        self.on_text_request(TextPurpose::SendTargets(id), text);
     }
 
     pub(super) fn on_manage(&mut self, management: Management) {
         let Management { id, function, referenced, .. } = management;
         if let Err(failure) = self.allowed() {
-            return self.tell_managed(id, Err(failure));
+            return self.report_management(id, Err(failure));
         }
         if function == ManagementFunction::TASK_REASSIGN {
             let why = RequestFailure::Refused("it needs ErrorRecoveryLevel 2");
-            return self.tell_managed(id, Err(why));
+            return self.report_management(id, Err(why));
         }
         let level = function.info().map_or(1, |info| info.level);
         if level > self.session.protocol_level {
             let why = RequestFailure::Refused("it needs iSCSIProtocolLevel 2");
-            return self.tell_managed(id, Err(why));
+            return self.report_management(id, Err(why));
         }
         if function.is_multi_task() {
             self.outputs.push_back(Output::ToSession(ToSession::Hold));
         }
-        if !means_one_task(function) {
-            return self.ask(Asked::Management(management));
+        if !names_one_task(function) {
+            return self.enqueue(Queued::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self.tell_managed(id, Err(RequestFailure::Refused("it has to name a task")));
+            return self
+                .report_management(id, Err(RequestFailure::Refused("it has to name a task")));
         };
         if self.tasks.values().any(|task| task.id == referenced) {
-            return self.ask(Asked::Management(management));
+            return self.enqueue(Queued::Management(management));
         }
-        for (ticket, asked) in self.asked.iter_mut() {
-            if let Asked::Command { command, aborts } = asked
+        for (ticket, request) in self.queue.iter_mut() {
+            if let Queued::Command { command, aborts } = request
                 && command.id == referenced
                 && function == ManagementFunction::ABORT_TASK
             {
@@ -70,37 +71,39 @@ impl InitiatorConnection {
                 return self.outputs.push_back(Output::ToSession(withdraw));
             }
         }
-        self.tell_managed(id, Ok(without_task(function)));
+        self.report_management(id, Ok(without_task(function)));
     }
 
-    pub(super) fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
+    pub(super) fn on_text_request(&mut self, purpose: TextPurpose, text: Bytes) {
         let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
         let too_long = RequestFailure::Refused("a text longer than the target can receive");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
-        if allowed.is_ok() && self.text_is_open() {
+        if allowed.is_ok() && self.text_is_pending() {
             self.texts.push_back((purpose, text));
         } else {
-            self.ask_if(allowed, Asked::Text { purpose, text });
+            self.queue_if(allowed, Queued::Text { purpose, text });
         }
     }
 
     /// True while a text exchange is in progress or waits for its numbers.
-    pub(super) fn text_is_open(&self) -> bool {
-        let asked = |asked: &Asked| matches!(asked, Asked::Text { .. } | Asked::MoreText { .. });
-        self.asked.iter().any(|(_, waits)| asked(waits))
+    pub(super) fn text_is_pending(&self) -> bool {
+        let is_text = |(_, request): &(u64, Queued)| {
+            matches!(request, Queued::Text { .. } | Queued::MoreText { .. })
+        };
+        self.queue.iter().any(is_text)
             || self.requests.values().any(|request| matches!(request, Request::Text { .. }))
     }
 
     /// Starts the next queued text exchange once the previous one has ended.
     pub(super) fn next_text(&mut self) {
-        if !self.text_is_open()
+        if !self.text_is_pending()
             && let Some((purpose, text)) = self.texts.pop_front()
         {
-            self.ask(Asked::Text { purpose, text });
+            self.enqueue(Queued::Text { purpose, text });
         }
     }
 
-    pub(super) fn on_ask_logout(&mut self, reason: LogoutReason, cid: Option<u16>) {
+    pub(super) fn on_logout_request(&mut self, reason: LogoutReason, cid: Option<u16>) {
         let cid = cid.unwrap_or(self.cid);
         let allowed = match self.state {
             State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
@@ -111,7 +114,7 @@ impl InitiatorConnection {
             self.timers.drain_by = None;
             self.withdraw_all();
         }
-        self.ask_if(allowed, Asked::Logout { reason, cid, told: true });
+        self.queue_if(allowed, Queued::Logout { reason, cid, by_caller: true });
     }
 
     /// Stops accepting requests, and logs this connection out when all requests have ended, at the
@@ -133,7 +136,7 @@ impl InitiatorConnection {
         self.timers.drain_by = None;
         self.withdraw_all();
         let reason = LogoutReason::CLOSE_CONNECTION;
-        self.ask(Asked::Logout { reason, cid: self.cid, told: false });
+        self.enqueue(Queued::Logout { reason, cid: self.cid, by_caller: false });
     }
 
     /// Withdraws requests that wait for a CmdSN: nothing may be sent behind a Logout Request
@@ -141,10 +144,10 @@ impl InitiatorConnection {
     /// connections. Requests that have their CmdSN by then are sent before the logout, because
     /// numbers are granted in order.
     fn withdraw_all(&mut self) {
-        for (ticket, asked) in self.asked.iter() {
-            let waits = match asked {
-                Asked::Command { command, .. } => !command.immediate,
-                Asked::Text { .. } | Asked::MoreText { .. } => true,
+        for (ticket, request) in self.queue.iter() {
+            let waits = match request {
+                Queued::Command { command, .. } => !command.immediate,
+                Queued::Text { .. } | Queued::MoreText { .. } => true,
                 _ => false,
             };
             if waits {
@@ -181,7 +184,7 @@ impl InitiatorConnection {
         }
     }
 
-    pub(super) fn tell_managed(
+    pub(super) fn report_management(
         &mut self,
         id: TaskId,
         result: Result<ManagementResponse, RequestFailure>,
@@ -189,10 +192,10 @@ impl InitiatorConnection {
         self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
     }
 
-    pub(super) fn ask_if(&mut self, allowed: Result<(), RequestFailure>, asked: Asked) {
+    pub(super) fn queue_if(&mut self, allowed: Result<(), RequestFailure>, request: Queued) {
         match allowed {
-            Ok(()) => self.ask(asked),
-            Err(failure) => self.fail_asked(asked, failure),
+            Ok(()) => self.enqueue(request),
+            Err(failure) => self.fail_queued(request, failure),
         }
     }
 
@@ -215,7 +218,7 @@ impl InitiatorConnection {
     }
 }
 
-pub(super) fn means_one_task(function: ManagementFunction) -> bool {
+pub(super) fn names_one_task(function: ManagementFunction) -> bool {
     [ManagementFunction::ABORT_TASK, ManagementFunction::QUERY_TASK].contains(&function)
 }
 

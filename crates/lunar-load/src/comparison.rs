@@ -1,14 +1,14 @@
-//! Measures several disks in turn, in rounds.
+//! Compares disks: measures each of them once in every round, one after the other.
 
 use crate::cpu::{ListeningProcess, processor_time};
 use crate::probe::{Probe, ProbeShape, Probed};
 use crate::relay::Relay;
-use crate::{Failed, Latency, LoadResult, Spread, Workload, run};
+use crate::{Latency, LoadError, LoadResult, Spread, Workload, run};
 use lunar_block::BlockDevice;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A disk that has its turn in each round.
+/// A disk that each round measures once.
 #[derive(Debug)]
 pub struct Subject {
     /// The disk.
@@ -37,52 +37,51 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Returns a message, with a remedy, if no request ended in the time, so that there are no
-    /// figures.
-    pub fn nothing(&self) -> Option<&'static str> {
+    /// Returns why there are no figures, with a remedy, if no request ended in the measured time.
+    pub fn no_figures_reason(&self) -> Option<&'static str> {
         (self.latency.count() == 0).then_some(
             "no request ended within the time that is measured: give it more (--seconds)",
         )
     }
 }
 
-/// One turn.
+/// Result of one disk in one round.
 #[derive(Debug)]
-struct Turn {
+struct RoundResult {
     outcome: LoadResult,
     /// `None` if no request ended.
     client_micros: Option<f64>,
     target_micros: Option<f64>,
 }
 
-/// Disks, with the results of their turns so far.
+/// Disks to compare, with their results so far.
 #[derive(Debug)]
-pub struct Turns {
-    lanes: Vec<(Subject, Vec<Turn>)>,
+pub struct Comparison {
+    subjects: Vec<(Subject, Vec<RoundResult>)>,
 }
 
-impl Turns {
-    /// Returns turns of these disks.
-    pub fn new(lanes: impl IntoIterator<Item = Subject>) -> Self {
-        Self { lanes: lanes.into_iter().map(|lane| (lane, Vec::new())).collect() }
+impl Comparison {
+    /// Creates a comparison of these disks, without results.
+    pub fn new(subjects: impl IntoIterator<Item = Subject>) -> Self {
+        Self { subjects: subjects.into_iter().map(|subject| (subject, Vec::new())).collect() }
     }
 
-    /// Runs one round: each disk once, one after the other.
+    /// Runs one round: measures each disk once, one after the other.
     ///
     /// # Errors
     /// The first request that fails, or the first impossible load.
-    pub async fn round(&mut self) -> Result<(), Failed> {
-        for (lane, turns) in &mut self.lanes {
-            let number = turns.len() as u64;
-            let work = Workload { seed: lane.work.seed.wrapping_add(number), ..lane.work };
-            turns.push(turn(lane, work).await?);
+    pub async fn round(&mut self) -> Result<(), LoadError> {
+        for (subject, results) in &mut self.subjects {
+            let number = results.len() as u64;
+            let work = Workload { seed: subject.work.seed.wrapping_add(number), ..subject.work };
+            results.push(measure(subject, work).await?);
         }
         Ok(())
     }
 
     /// Returns the results of all disks, in the given order.
     pub fn measured(&self) -> Vec<Measured> {
-        self.lanes.iter().map(|(_, turns)| together(turns)).collect()
+        self.subjects.iter().map(|(_, results)| combine(results)).collect()
     }
 }
 
@@ -90,22 +89,22 @@ impl Turns {
 ///
 /// # Errors
 /// The first request or probe that fails, or the first impossible load.
-pub async fn in_rounds(
+pub async fn measure_in_rounds(
     subjects: Vec<Subject>,
     rounds: u16,
     probe: Option<&Arc<Probe>>,
     shape: ProbeShape,
-) -> Result<(Vec<Measured>, Option<Probed>), Failed> {
+) -> Result<(Vec<Measured>, Option<Probed>), LoadError> {
     let time = subjects.first().map_or(Duration::ZERO, |subject| subject.work.time);
-    let mut turns = Turns::new(subjects);
+    let mut comparison = Comparison::new(subjects);
     let mut probed = probe.map(|_| Probed::default());
     for _ in 0..rounds {
-        turns.round().await?;
+        comparison.round().await?;
         if let (Some(probe), Some(so_far)) = (probe, probed.take()) {
             probed = Some(probe_round(Arc::clone(probe), shape, time, so_far).await?);
         }
     }
-    Ok((turns.measured(), probed))
+    Ok((comparison.measured(), probed))
 }
 
 /// Runs one round of the probe, on its own thread.
@@ -114,18 +113,19 @@ async fn probe_round(
     shape: ProbeShape,
     time: Duration,
     mut probed: Probed,
-) -> Result<Probed, Failed> {
+) -> Result<Probed, LoadError> {
     let round = move || probe.round(shape, time, &mut probed).map(|()| probed);
-    let told = tokio::task::spawn_blocking(round).await;
-    told.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(Failed::Probe)
+    let result = tokio::task::spawn_blocking(round).await;
+    result.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(LoadError::Probe)
 }
 
-async fn turn(lane: &Subject, work: Workload) -> Result<Turn, Failed> {
-    let target_time = || lane.target.as_ref().and_then(ListeningProcess::processor_time);
-    let relay_time = || lane.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
+async fn measure(subject: &Subject, work: Workload) -> Result<RoundResult, LoadError> {
+    let target_time = || subject.target.as_ref().and_then(ListeningProcess::processor_time);
+    let relay_time =
+        || subject.relay.as_ref().map_or(Duration::ZERO, |relay| relay.processor_time());
     let client_time = || processor_time().saturating_sub(relay_time());
     let (client_before, target_before) = (client_time(), target_time());
-    let outcome = run(&lane.device, work).await?;
+    let outcome = run(&subject.device, work).await?;
     let client = client_time().saturating_sub(client_before);
     let target = target_before.zip(target_time()).map(|(from, to)| to.saturating_sub(from));
     // The processor time includes the warm-up, so requests are extrapolated to it.
@@ -133,26 +133,26 @@ async fn turn(lane: &Subject, work: Workload) -> Result<Turn, Failed> {
     let requests = outcome.requests as f64 * whole;
     let micros = |spent: Duration| (requests > 0.0).then(|| spent.as_secs_f64() * 1e6 / requests);
     let target_micros = target.and_then(micros);
-    Ok(Turn { client_micros: micros(client), target_micros, outcome })
+    Ok(RoundResult { client_micros: micros(client), target_micros, outcome })
 }
 
-fn together(turns: &[Turn]) -> Measured {
-    let of = |figure: fn(&Turn) -> f64| Spread::of(turns.iter().map(figure));
-    // Rounds in which no request ended have no figure; if other rounds lack one, there is no
+fn combine(results: &[RoundResult]) -> Measured {
+    let of = |figure: fn(&RoundResult) -> f64| Spread::of(results.iter().map(figure));
+    // Rounds in which no request ended have no figure. If any other round lacks one, there is no
     // result.
-    let cpu = |figure: fn(&Turn) -> Option<f64>| {
-        let some = turns.iter().filter(|turn| turn.outcome.requests > 0);
+    let cpu = |figure: fn(&RoundResult) -> Option<f64>| {
+        let some = results.iter().filter(|round| round.outcome.requests > 0);
         let figures: Option<Vec<f64>> = some.map(figure).collect();
         figures.filter(|all| !all.is_empty()).map(Spread::of)
     };
     let mut latency = Latency::default();
-    turns.iter().for_each(|turn| latency.add(&turn.outcome.latency));
+    results.iter().for_each(|round| latency.add(&round.outcome.latency));
     Measured {
-        requests_per_second: of(|turn| turn.outcome.requests_per_second()),
-        bytes_per_second: of(|turn| turn.outcome.bytes_per_second()),
+        requests_per_second: of(|round| round.outcome.requests_per_second()),
+        bytes_per_second: of(|round| round.outcome.bytes_per_second()),
         latency,
-        client_cpu_micros: cpu(|turn| turn.client_micros),
-        target_cpu_micros: cpu(|turn| turn.target_micros),
+        client_cpu_micros: cpu(|round| round.client_micros),
+        target_cpu_micros: cpu(|round| round.target_micros),
     }
 }
 
@@ -168,13 +168,13 @@ mod tests {
 
     /// A disk that logs its name and each offset, and takes 10 ms for a request.
     #[derive(Debug)]
-    struct Noted {
+    struct LoggingDevice {
         name: &'static str,
         memory: MemoryDevice,
         log: Arc<Mutex<Vec<(&'static str, u64)>>>,
     }
 
-    impl BlockDevice for Noted {
+    impl BlockDevice for LoggingDevice {
         fn name(&self) -> &str {
             self.name
         }
@@ -209,10 +209,10 @@ mod tests {
         }
     }
 
-    /// Goal: in each round each disk has its turn, alone; rounds use different offsets, and both
-    /// disks the same ones within a round.
+    /// Goal: each round measures each disk alone; rounds use different offsets, and both disks use
+    /// the same ones within a round.
     #[test]
-    fn disks_take_turns() {
+    fn each_round_measures_each_disk() {
         let log = Arc::<Mutex<Vec<_>>>::default();
         let work = Workload {
             pattern: AccessPattern::RandomRead,
@@ -224,9 +224,9 @@ mod tests {
             time: Duration::from_millis(100),
             seed: 1,
         };
-        let lanes = ["a", "b"].map(|name| {
+        let subjects = ["a", "b"].map(|name| {
             let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
-            let device = Arc::new(Noted { name, memory, log: Arc::clone(&log) });
+            let device = Arc::new(LoggingDevice { name, memory, log: Arc::clone(&log) });
             Subject { device, work, target: None, relay: None }
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -234,38 +234,38 @@ mod tests {
             .start_paused(true)
             .build()
             .unwrap();
-        let mut turns = Turns::new(lanes);
-        runtime.block_on(turns.round()).unwrap();
-        runtime.block_on(turns.round()).unwrap();
+        let mut comparison = Comparison::new(subjects);
+        runtime.block_on(comparison.round()).unwrap();
+        runtime.block_on(comparison.round()).unwrap();
         let log = log.lock().unwrap();
         let mut order: Vec<&str> = log.iter().map(|(name, _)| *name).collect();
         order.dedup();
         assert_eq!(order, ["a", "b", "a", "b"]);
-        let places = |turn: usize| {
+        let places = |measure: usize| {
             let mut groups = log.chunk_by(|one, next| one.0 == next.0);
-            let group = groups.nth(turn).unwrap();
+            let group = groups.nth(measure).unwrap();
             group.iter().map(|(_, place)| *place).collect::<Vec<_>>()
         };
         assert_eq!(places(0), places(1), "the same for both");
         assert_ne!(places(0), places(2), "and others in the next round");
-        for measured in turns.measured() {
+        for measured in comparison.measured() {
             assert_eq!(measured.latency.count(), 2 * 9, "what ends with the time is not counted");
             assert_eq!(measured.requests_per_second.median, 90.0);
             assert_eq!(measured.target_cpu_micros, None);
-            assert!(measured.client_cpu_micros.is_some() && measured.nothing().is_none());
+            assert!(measured.client_cpu_micros.is_some() && measured.no_figures_reason().is_none());
         }
     }
 
     /// Goal: without a request that ended in the time, there are no figures.
     #[test]
-    fn of_nothing_nothing_is_told() {
+    fn no_ended_request_means_no_figures() {
         let outcome = LoadResult { time: Duration::from_secs(1), ..LoadResult::default() };
-        let turn = Turn { outcome, client_micros: None, target_micros: None };
-        let measured = together(&[turn]);
+        let measure = RoundResult { outcome, client_micros: None, target_micros: None };
+        let measured = combine(&[measure]);
         assert_eq!((measured.client_cpu_micros, measured.target_cpu_micros), (None, None));
-        assert!(measured.nothing().unwrap().contains("--seconds"));
-        let told = crate::report::latency_json(&measured.latency);
-        assert_eq!((&told["p50"], &told["max"]), (&serde_json::Value::Null, &told["mean"]));
-        assert_eq!(told["requests"], 0);
+        assert!(measured.no_figures_reason().unwrap().contains("--seconds"));
+        let result = crate::report::latency_json(&measured.latency);
+        assert_eq!((&result["p50"], &result["max"]), (&serde_json::Value::Null, &result["mean"]));
+        assert_eq!(result["requests"], 0);
     }
 }

@@ -1,6 +1,6 @@
-//! The side of a probe that sends requests and measures.
+//! The client side of a probe: sends requests and measures.
 
-use super::answerer::{EXCHANGE, PIECE, STREAM_DOWN, STREAM_UP, header};
+use super::server::{EXCHANGE, PIECE, STREAM_DOWN, STREAM_UP, header};
 use super::{HEADER_BYTES, ProbeShape, SILENCE_MAX, STREAM_TIME};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

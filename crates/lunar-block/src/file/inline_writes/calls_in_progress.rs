@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// System calls that are in progress.
 #[derive(Debug, Default)]
-pub(super) struct Oldest {
+pub(super) struct CallsInProgress {
     /// Start of the oldest call, or 0 if there is none.
     since_nanos: AtomicU64,
     calls: Mutex<Calls>,
@@ -19,7 +19,7 @@ struct Calls {
     running: Vec<(u64, u64)>,
 }
 
-impl Oldest {
+impl CallsInProgress {
     /// Records the start of a call; returns its number for [`end`](Self::end).
     pub(super) fn begin(&self, now: u64) -> u64 {
         let mut calls = self.calls();
