@@ -693,8 +693,7 @@ fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
 /// All other commands: LOGICAL UNIT NOT SUPPORTED; of the well known unit, INVALID COMMAND
 /// OPERATION CODE.
 pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
-    let unit =
-        if lun == Lun::REPORT_LUNS { AbsentUnit::WellKnown } else { AbsentUnit::Missing };
+    let unit = if lun == Lun::REPORT_LUNS { AbsentUnit::WellKnown } else { AbsentUnit::Missing };
     if let Some(bytes) = cdb.first().and_then(|opcode| crate::cdb::length(*opcode)) {
         check_control(cdb, bytes)?;
     }

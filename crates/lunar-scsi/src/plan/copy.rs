@@ -52,10 +52,7 @@ pub(crate) fn failure(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
 
 /// Builds the plan from the data that `of` returns for a list identifier; `None` if the identifier
 /// is not known.
-fn results(
-    request: &Request<'_>,
-    of: impl FnOnce(u8) -> Option<Vec<u8>>,
-) -> Result<Plan, Refusal> {
+fn results(request: &Request<'_>, of: impl FnOnce(u8) -> Option<Vec<u8>>) -> Result<Plan, Refusal> {
     let raw = ReceiveCopyResults::decode(&first(request.cdb));
     // "If the list identifier … is not known": SPC-3 §6.17.2, §6.17.5.
     let reply = of(raw.list_identifier).ok_or(Sense::invalid_field_in_cdb(2, None))?;

@@ -1,7 +1,7 @@
 //! Counting of one connection's commands, at the inputs and outputs of its machine.
 
-use super::counters::{ErrorKind, LunCounters, Moved};
 use super::OperationClass;
+use super::counters::{ErrorKind, LunCounters, Moved};
 use super::{Counters, TargetCounters, add};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};

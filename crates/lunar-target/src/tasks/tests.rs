@@ -126,7 +126,12 @@ struct Transfer {
 #[derive(Clone, Debug)]
 enum Change {
     /// Claims blocks: exclusively, or blocked for readers, or shared.
-    Claim { lba: u8, count: u8, exclusive: bool, blocks_readers: bool },
+    Claim {
+        lba: u8,
+        count: u8,
+        exclusive: bool,
+        blocks_readers: bool,
+    },
     Release,
     Reserve,
     ReleaseReservation,
@@ -137,10 +142,15 @@ enum Change {
     EndOperation,
     Recover,
     /// Detaches as many writes as one owner may have: this one, or another one.
-    Detach { own: bool },
+    Detach {
+        own: bool,
+    },
     Reattach,
     /// Holds a write: of this nexus, or of another one.
-    Hold { lba: u8, own: bool },
+    Hold {
+        lba: u8,
+        own: bool,
+    },
     EndHold,
     Break(Option<u8>),
     /// Keeps replies in memory, or drops those that were kept.
