@@ -2,7 +2,7 @@
 //! this process, so that the test can observe its end meanwhile.
 
 use crate::targets::{OWN, own_options};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use lunar_block::MemoryDevice;
 use lunar_lab::powercut::{CallKind, HangGuard, PowerCutDisk};
 use lunar_target::{LogicalUnit, LogicalUnitOptions, Server};

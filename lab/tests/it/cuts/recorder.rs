@@ -23,7 +23,7 @@ pub struct Recorder {
 struct State {
     bytes: Vec<u8>,
     executed: Vec<Vec<u64>>,
-    random: u64,
+    random: Random,
 }
 
 /// Statistics of a run.
@@ -44,7 +44,7 @@ impl Recorder {
         let state = State {
             bytes: vec![0; bytes as usize],
             executed: vec![Vec::new(); blocks as usize],
-            random: seed,
+            random: Random::new(seed),
         };
         let geometry = Geometry::new("recorder", bytes, BLOCK as u32, BLOCK as u32)?;
         Ok(Self { geometry, state: Mutex::new(state) })
@@ -56,13 +56,7 @@ impl Recorder {
 
     /// Delays some commands, so that commands of a broken session are still pending in the disk.
     async fn dawdle(&self) {
-        let pause = {
-            let mut state = self.state();
-            let mut random = Random::new(state.random);
-            let pause = random.below(4 * DELAY_MICROSECONDS_MAX);
-            state.random = random.0;
-            pause
-        };
+        let pause = { self.state().random.below(4 * DELAY_MICROSECONDS_MAX) };
         if pause < DELAY_MICROSECONDS_MAX {
             tokio::time::sleep(Duration::from_micros(pause)).await;
         }
