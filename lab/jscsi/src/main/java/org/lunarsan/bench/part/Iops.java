@@ -129,7 +129,8 @@ public final class Iops {
                     "iops_most", iops.most(), "ratio", ratio.median()));
             if (!way.equals(RUST)) {
                 goals.add(new Verdict("4 KiB reads, depth 32, by " + way
-                        + ": IOPS, share of the Rust initiator's", "iops", GOAL, true, ratios, "", null));
+                        + ": IOPS, share of the Rust initiator's", "iops", GOAL, true, ratios, "",
+                        null));
             }
         }
         return new Section("iops", "Small random reads", List.of("calls", "load",

@@ -36,8 +36,8 @@ final class TableSection {
             cells.stream().filter(cell -> cell.operation == operation)
                     .forEach(cell -> rows.add(row(cell)));
         }
-        return new Section("table", "The paper's Table 1, beside Lunar's figures", COLUMNS, rows, notes(),
-                cells.stream().map(TableSection::figures).toList(), goals());
+        return new Section("table", "The paper's Table 1, beside Lunar's figures", COLUMNS, rows,
+                notes(), cells.stream().map(TableSection::figures).toList(), goals());
     }
 
     private static List<String> paperRow(Paper row) {
@@ -73,8 +73,8 @@ final class TableSection {
 
     private List<String> notes() {
         List<String> notes = new ArrayList<>();
-        notes.add("%d runs of each contestant, in %d turns; contestants alternate within each round. Each"
-                .formatted(plan.runs(), plan.rounds()) + " operation runs for "
+        notes.add("%d runs of each contestant, in %d turns; contestants alternate within each"
+                .formatted(plan.runs(), plan.rounds()) + " round. Each operation runs for "
                 + plan.warmUp().toMillis() / 1000.0 + " s before. 1 kB is 1,024 bytes; offsets are"
                 + " random, aligned to the operation. Bytes allocated: median of the runs, all"
                 + " threads of the JVM.");
