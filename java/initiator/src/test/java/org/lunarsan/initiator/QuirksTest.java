@@ -127,7 +127,7 @@ final class QuirksTest {
                 while (disk.connections() < 4 && log.count(SETTLES) == 0) {
                     Thread.onSpinWait();
                 }
-                assertTrue(logins < 100, "it is made for ever");
+                assertTrue(logins < 100, "connections are retried without end");
             }
             assertEquals(4 + Quirks.RETRIES_MAX - 1, target.logins.get());
             writeMany(target, disk, 1);

@@ -70,7 +70,7 @@ final class Assembly {
             opened.add(device);
             switch (MemberArea.readLabel(device)) {
                 case PoolLabel.None none -> throw refuse(device.name()
-                        + " has no pool label: it is not a member, or was overwritten");
+                        + " has no label of a pool: it is not a member, or was overwritten");
                 case PoolLabel.Unusable bad -> throw refuse(
                         "the label of " + device.name() + " cannot be used: " + bad.why());
                 case PoolLabel.Valid valid -> found.add(new Present(device, valid.label()));

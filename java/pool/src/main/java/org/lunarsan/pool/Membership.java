@@ -226,7 +226,7 @@ final class Membership {
         long others = among.stream().filter(one -> one != kept)
                 .mapToLong(one -> one.losses() - 1).sum();
         losses += Math.max(keepAsItIs(kept) + others, 1);
-        Log.warn(() -> name + ": no member has all writes that had returned, " + kept
+        Log.warn(() -> name + ": no member has all acknowledged writes, " + kept
                 + " is kept as it is; the next flush fails");
     }
 

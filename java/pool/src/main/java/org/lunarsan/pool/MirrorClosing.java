@@ -45,7 +45,7 @@ final class MirrorClosing {
                 troubles.add("pending calls did not end within " + limit.toMillis() + " ms");
             }
             if (membership.hasUntoldLoss()) {
-                troubles.add("writes that had returned may be lost, and no flush has reported it");
+                troubles.add("acknowledged writes may be lost, and no flush has reported it");
             }
             if (!troubles.isEmpty()) {
                 troubles.add(marked + (marked == 1 ? " marked region is" : " marked regions are")
