@@ -92,7 +92,8 @@ final class Quirks {
             connections = 1;
         }
         settle(portal, ORDER_LOSSES_MAX + " sessions were lost with one of several connections, as"
-                + " with targets that require commands in CmdSN order, the last time because " + why);
+                + " with targets that require commands in CmdSN order, the last time because "
+                + why);
     }
 
     /**

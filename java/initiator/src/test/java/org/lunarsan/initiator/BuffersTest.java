@@ -444,7 +444,7 @@ final class BuffersTest {
     private static void await(Condition condition) {
         long until = System.nanoTime() + 60_000_000_000L;
         while (!condition.holds()) {
-            assertTrue(System.nanoTime() < until, "the writer does not stall");
+            assertTrue(System.nanoTime() < until, "the condition does not hold in time");
             Thread.yield();
         }
     }
