@@ -4,6 +4,7 @@ use lunar_load::split_mix_64;
 use std::ops::Range;
 
 /// A sequence of numbers that its seed determines (SplitMix64).
+#[derive(Debug)]
 pub struct Random {
     seed: u64,
     /// Number of values returned so far.

@@ -15,7 +15,7 @@ use anyhow::{Result, bail, ensure};
 /// Beginning of the script: a line that fails ends the script and is named; servers are started and
 /// stopped.
 const PRELUDE: &str = r#"set -eEuo pipefail
-trap 'echo "README.md: this failed: $BASH_COMMAND" >&2; cat server.log >&2 || true' ERR
+trap 'echo "this failed: $BASH_COMMAND" >&2; cat server.log >&2 || true' ERR
 server=
 start() {
     : >server.log

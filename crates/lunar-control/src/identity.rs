@@ -1,6 +1,6 @@
 //! Identity of a unit: a UUID that is generated once and stored with the unit's state.
 //!
-//! See docs/decisions/020-where-a-units-identity-lives.md.
+//! See docs/decisions/020-identity-of-a-unit.md.
 
 use crate::Failure;
 use crate::device_url::missing_hint;

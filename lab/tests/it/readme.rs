@@ -1,4 +1,5 @@
-//! The README's chapters, run as written, in namespaces where their ports and addresses are free.
+//! Chapters of README.md and docs/guide.md, run as written, in namespaces where their ports and
+//! addresses are free.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Addresses that the README's examples listen on besides loopback (RFC 5737: documentation).
+/// Addresses that the examples listen on besides loopback (RFC 5737: documentation).
 const ADDRESSES: [&str; 2] = ["192.0.2.7/32", "198.51.100.7/32"];
 
 /// A server of another user that runs while a chapter is walked.
@@ -63,17 +64,20 @@ END
         cmp <(head -c 16M /dev/zero) ../foreign/vm.img\n",
 };
 
-/// Runs a chapter in an empty folder, with `lunar` in the search path.
-fn walk(title: &str) -> Result<()> {
-    walk_beside(title, None)
+const README: &str = "README.md";
+const GUIDE: &str = "docs/guide.md";
+
+/// Runs a chapter of a document in an empty folder, with `lunar` in the search path.
+fn walk(document: &str, title: &str) -> Result<()> {
+    walk_beside(document, title, None)
 }
 
 /// Runs a chapter, which must not harm a server that runs already.
-fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
+fn walk_beside(document: &str, title: &str, foreign: Option<Foreign>) -> Result<()> {
     let scratch = Scratch::new("readme")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let document = std::fs::read_to_string(root.join("README.md"))?;
-    std::fs::write(scratch.path("walk"), readme::script(&document, title)?)?;
+    let text = std::fs::read_to_string(root.join(document))?;
+    std::fs::write(scratch.path("walk"), readme::script(&text, title)?)?;
     let lunar = std::fs::canonicalize(lunar::binary()?)?;
     std::fs::create_dir(scratch.path("bin"))?;
     std::os::unix::fs::symlink(&lunar, scratch.path("bin/lunar"))?;
@@ -104,7 +108,7 @@ fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
     let walked = run("unshare", &arguments, LIMIT)?;
     ensure!(
         walked.succeeded() && walked.stdout.ends_with("walked\n"),
-        "{title}: {}",
+        "{document}, {title}: {}",
         walked.outputs()
     );
     Ok(())
@@ -112,39 +116,39 @@ fn walk_beside(title: &str, foreign: Option<Foreign>) -> Result<()> {
 
 #[test]
 fn use_the_demo_disk() -> Result<()> {
-    walk("Use the demo disk")
+    walk(README, "Use the demo disk")
 }
 
 #[test]
 fn use_the_disks_of_other_targets() -> Result<()> {
-    walk("Use the disks of other targets")
+    walk(GUIDE, "Use the disks of other targets")
 }
 
 /// Fault: the chapter's commands reached any tgtd that ran on the machine, removed its target 1 and
 /// stopped it.
 #[test]
 fn a_foreign_tgtd_is_not_touched() -> Result<()> {
-    walk_beside("Use the disks of other targets", Some(FOREIGN_TGTD))
+    walk_beside(GUIDE, "Use the disks of other targets", Some(FOREIGN_TGTD))
 }
 
 #[test]
 fn serve_disks_of_your_own() -> Result<()> {
-    walk("Serve disks of your own")
+    walk(README, "Serve disks of your own")
 }
 
 #[test]
-fn who_may_use_what() -> Result<()> {
-    walk("Who may use what")
+fn access_control() -> Result<()> {
+    walk(GUIDE, "Access control")
 }
 
 #[test]
 fn operation() -> Result<()> {
-    walk("Operation")
+    walk(GUIDE, "Operation")
 }
 
 /// Fault: the chapter ended every server on the machine with the same command line, and if its own
 /// server did not run, `lunar ctl` changed another one.
 #[test]
 fn a_foreign_server_is_not_touched() -> Result<()> {
-    walk_beside("Operation", Some(FOREIGN_LUNAR))
+    walk_beside(GUIDE, "Operation", Some(FOREIGN_LUNAR))
 }

@@ -488,14 +488,16 @@ fn any_text_is_judged() {
     }
 }
 
-/// Goal: the configurations in the README are valid.
+/// Goal: the configurations in README.md and the guide are valid.
 #[test]
-fn the_readme_shows_valid_configurations() {
+fn documents_show_valid_configurations() {
     let readme = include_str!("../../../../README.md");
+    let guide = include_str!("../../../../docs/guide.md");
     let scratch = Scratch::new("readme");
     scratch.file("alice.secret", b"the secret of alice");
     scratch.file("bob.secret", b"the secret of bob");
-    let blocks = readme.split("```toml\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
+    let rests = [readme, guide].into_iter().flat_map(|text| text.split("```toml\n").skip(1));
+    let blocks = rests.map(|rest| rest.split_once("```").unwrap().0);
     let counts = blocks.map(|text| {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file, "--json"]);

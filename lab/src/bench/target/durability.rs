@@ -30,11 +30,11 @@ pub fn seen(servers: &mut Servers, contestant: Contestant) -> Result<Durability>
     let portal = servers.portal(contestant)?;
     let mut texts = vec![match open_flags(portal.pid, servers.path()?) {
         Some(flags) => flags_text(flags),
-        None => "the file's flags are not to be seen".to_owned(),
+        None => "the file's flags cannot be read".to_owned(),
     }];
     texts.push(match has_write_cache(&portal)? {
-        true => "it tells of a write cache (WCE 1)".to_owned(),
-        false => "it tells of no write cache (WCE 0)".to_owned(),
+        true => "it reports a write cache (WCE 1)".to_owned(),
+        false => "it reports no write cache (WCE 0)".to_owned(),
     });
     if servers.store.is_write_through {
         texts.push(syncs(servers, &portal)?);

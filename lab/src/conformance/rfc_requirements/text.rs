@@ -50,7 +50,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "6.3",
         role: Both,
         rule: "a key that comes twice ends the login; names and session type may be said once \
-               more as they were ([030](docs/decisions/030-text-where-peers-differ.md))",
+               more as they were ([030](docs/decisions/030-text-negotiation.md))",
         tests: &[
             "iscsi::text::tests::format::a_key_comes_once",
             "iscsi::login::tests::target::the_first_request",
@@ -78,7 +78,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "6.2",
         role: Both,
         rule: "an unknown key is answered with NotUnderstood, or with a Reject where it stands \
-               alone after the login ([030](docs/decisions/030-text-where-peers-differ.md)); a \
+               alone after the login ([030](docs/decisions/030-text-negotiation.md)); a \
                key of this RFC never is",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
@@ -175,7 +175,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "C",
         role: Target,
         rule: "SendTargets gives no other target than its own in a normal session, though All is \
-               taken there ([030](docs/decisions/030-text-where-peers-differ.md))",
+               taken there ([030](docs/decisions/030-text-negotiation.md))",
         tests: &[
             "iscsi::text::tests::exchange::send_targets_values",
             "iscsi::connection::target::tests::service::text_in_a_normal_session",

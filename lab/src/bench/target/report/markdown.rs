@@ -102,9 +102,9 @@ fn rivals_text(places: &[RivalLead]) -> String {
         ]);
     }
     format!(
-        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
-         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
-         our client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
+        "Figures in which a rival is ahead, or Lunar less than {CLOSE} times better. A ratio below \
+         1 means that the rival is better. tgt and Lunar are compared round by round; Lunar's \
+         client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
         table(&leads)
     )
 }
@@ -116,8 +116,8 @@ fn profiles(run: &BenchRun, at: &Path) -> String {
     let missed: Vec<&GoalVerdict> = run.goals.iter().filter(missed).collect();
     if run.profiles.is_empty() {
         return match missed.is_empty() {
-            true => "In no cell of this run was a goal missed.",
-            false => "This run was made without `--profiles`, or perf was not to be had.",
+            true => "No goal of a cell was missed in this run.",
+            false => "This run was made without `--profiles`, or perf was not available.",
         }
         .to_owned();
     }
@@ -218,7 +218,7 @@ mod tests {
             "| rand-read-4Ki-32-tmpfs-libiscsi | lunar | lunar by libiscsi | IOPS | 0.50 | \
              theirs is ahead |",
             "| tmpfs | tgt | a\\|b |",
-            "stands in [benchmarks.md](benchmarks.md).",
+            "do not edit it. [benchmarks.md](benchmarks.md) explains",
             "### rand-read-4Ki-32-tmpfs\n\nrand-read, 4Ki, depth 32, tmpfs. Raw TCP: ping-pong \
              50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange moved by 0 % (1 \
              rounds); a spinning thread had 98 % of its core.",
@@ -238,7 +238,7 @@ mod tests {
     fn profiles_are_shown() {
         let mut run = run();
         let at = Path::new("docs/performance.md");
-        assert!(chapter(&run, at).contains("In no cell of this run was a goal missed."));
+        assert!(chapter(&run, at).contains("No goal of a cell was missed in this run."));
         assert!(!chapter(&run, at).contains("A sample belongs to"));
         run.goals = goals::judge(&run);
         assert!(chapter(&run, at).contains("This run was made without `--profiles`, or"));
@@ -267,7 +267,7 @@ mod tests {
              | busy: the client (not sampled), of one core |  | - |\n\n[![Flame graph of \
              rand-read-4Ki-32-tmpfs, lunar](profiles/rand-read-4Ki-32-tmpfs.svg)]\
              (profiles/rand-read-4Ki-32-tmpfs.svg)\n",
-            "A sample belongs to the part that",
+            "A sample belongs to the part of",
             "There is no profile of `rand-read-4Ki-32-tmpfs-libiscsi`: IOPS, the same",
         ] {
             assert!(told.contains(line), "no {line:?} in\n{told}");

@@ -30,7 +30,7 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     let least = (null + reading) / null;
     let so = if least > goal.wanted {
         format!(
-            ", so {} is out of reach for whoever reads the file by a system call for each request",
+            ", so {} is out of reach for a target that reads by one system call per request",
             goal.wanted
         )
     } else {
@@ -38,9 +38,9 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     };
     let mut text = format!(
         "A read takes {ours:.2} us of the target's core; {:.0} % of it, {reading:.2} us, are the \
-         system call that reads the file, which the null target ({null:.2} us) has not. These two \
-         alone make {least:.2} times the null target's{so}; what else Lunar does (SCSI, the ranges \
-         that keep blocks whole, statistics) takes {:.2} us.",
+         system call that reads the file, which the null target ({null:.2} us) lacks. These two \
+         alone are {least:.2} times the null target's cost{so}; the rest of Lunar (SCSI, the \
+         ranges that keep blocks whole, statistics) takes {:.2} us.",
         share * 100.0,
         ours - null - reading,
     );

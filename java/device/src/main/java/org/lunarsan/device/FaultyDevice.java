@@ -243,7 +243,7 @@ public final class FaultyDevice extends ForwardingDevice {
             throws PoisonedException {
         if (poisoned && (operation == Operation.WRITE || operation == Operation.FLUSH
                 || operation == Operation.UNMAP)) {
-            String what = "an injected fault made a flush fail before";
+            String what = "an earlier flush failed by an injected fault";
             throw new PoisonedException(name(), operation, address, blocks, what, null);
         }
     }
@@ -325,7 +325,7 @@ public final class FaultyDevice extends ForwardingDevice {
         checkOpen(operation, address, 0);
         int blocks = shape().checkBuffer(name(), operation, address, buffer);
         if (operation == Operation.WRITE && isReadOnly()) {
-            String what = "the device inside takes no writes";
+            String what = "the inner device is read-only";
             throw new ReadOnlyDeviceException(name(), operation, address, blocks, what, null);
         }
         return blocks;

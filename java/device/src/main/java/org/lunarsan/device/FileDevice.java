@@ -322,7 +322,7 @@ public final class FileDevice implements Device {
     private void checkWritable(Operation operation, long address, long blocks)
             throws DeviceException {
         if (readOnly) {
-            String what = "it was opened to read only";
+            String what = "it was opened read-only";
             throw new ReadOnlyDeviceException(name, operation, address, blocks, what, null);
         }
         checkPoison(operation, address, blocks);
@@ -331,7 +331,7 @@ public final class FileDevice implements Device {
     private void checkPoison(Operation operation, long address, long blocks)
             throws PoisonedException {
         if (poisoned) {
-            String what = "a flush failed before: what was written since the last good one may be"
+            String what = "an earlier flush failed: writes since the last successful one may be"
                     + " lost; close the device, check its data and open it again";
             throw new PoisonedException(name, operation, address, blocks, what, null);
         }

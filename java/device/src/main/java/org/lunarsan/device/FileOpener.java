@@ -54,7 +54,7 @@ final class FileOpener {
         } catch (FileAlreadyExistsException exists) {
             throw cannotOpen("the file exists already", exists);
         } catch (IOException failure) {
-            throw cannotOpen("the file cannot be made: " + failure, failure);
+            throw cannotOpen("the file cannot be created: " + failure, failure);
         }
         // From here on the file is ours: it is completed or deleted.
         boolean whole = false;
@@ -62,7 +62,7 @@ final class FileOpener {
             lengthen(made, shape.bytes());
             whole = true;
         } catch (IOException failure) {
-            throw cannotOpen("the file cannot be made: " + failure, failure);
+            throw cannotOpen("the file cannot be created: " + failure, failure);
         } finally {
             if (!whole) {
                 deleteQuietly();
@@ -117,10 +117,10 @@ final class FileOpener {
         try {
             bytes = opened.size();
         } catch (IOException failure) {
-            throw cannotOpen("its size cannot be found out: " + failure, failure);
+            throw cannotOpen("its size cannot be determined: " + failure, failure);
         }
         if (blockSize > 0 && bytes % blockSize != 0) {
-            throw cannotOpen("its size of " + bytes + " bytes is no whole number of blocks of "
+            throw cannotOpen("its size of " + bytes + " bytes is not a whole number of blocks of "
                     + blockSize + " bytes", null);
         }
         return Geometry.of(name, blockSize, bytes / Math.max(blockSize, 1));

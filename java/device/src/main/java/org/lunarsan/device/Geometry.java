@@ -118,7 +118,7 @@ public record Geometry(int blockSize, long blockCount) {
         int bytes = buffer.remaining();
         int blocks = bytes / blockSize;
         if (bytes % blockSize != 0) {
-            String what = "a buffer of " + bytes + " bytes is no whole number of blocks of "
+            String what = "a buffer of " + bytes + " bytes is not a whole number of blocks of "
                     + blockSize + " bytes";
             throw new UnalignedException(device, operation, address, blocks, what, null);
         }

@@ -428,7 +428,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     private void checkWritable(QueuedRequest request) throws ReadOnlyDeviceException {
         if (isReadOnly()) {
             throw new ReadOnlyDeviceException(name, request.operation, request.address,
-                    request.blocks, "the device takes no writes", null);
+                    request.blocks, "the device is read-only", null);
         }
     }
 

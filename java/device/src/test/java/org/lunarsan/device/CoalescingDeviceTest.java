@@ -170,7 +170,7 @@ class CoalescingDeviceTest {
         while (fourth.isAlive() && fourth.getState() != Thread.State.WAITING) {
             Thread.onSpinWait();
         }
-        assertTrue(fourth.isAlive(), "it got in, though the queue was full");
+        assertTrue(fourth.isAlive(), "a full queue accepted a request");
         disk.release();
         fourth.join();
         goOn();
@@ -247,7 +247,7 @@ class CoalescingDeviceTest {
         losses.incrementAndGet();
         ByteBuffer after = read(5, 1);
         goOn();
-        assertEquals(0, after.get(0), "served from what was read ahead");
+        assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
     /** Goal: the same when reads that the device answered are doubted. */
@@ -269,7 +269,7 @@ class CoalescingDeviceTest {
         doubted.incrementAndGet();
         ByteBuffer after = read(5, 1);
         goOn();
-        assertEquals(0, after.get(0), "served from what was read ahead");
+        assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
     /** Fault: the same after a failed flush, which a device need not count as a loss. */
@@ -285,7 +285,7 @@ class CoalescingDeviceTest {
         disk.write(4, new byte[512 * 60]);
         ByteBuffer after = read(4, 1);
         goOn();
-        assertEquals(0, after.get(0), "served from what was read ahead");
+        assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
     /**

@@ -33,7 +33,7 @@ class FileDeviceTest {
         assertCannotOpen(FileDevice.of(folder.resolve("none"), 512), "no such file");
         assertCannotOpen(FileDevice.of(folder, 512), "directory");
         Path odd = Files.write(folder.resolve("odd"), new byte[513]);
-        assertCannotOpen(FileDevice.of(odd, 512), "no whole number of blocks");
+        assertCannotOpen(FileDevice.of(odd, 512), "not a whole number of blocks");
         Path empty = Files.write(folder.resolve("empty"), new byte[0]);
         assertCannotOpen(FileDevice.of(empty, 512), "at least one block");
         Path good = Files.write(folder.resolve("good"), new byte[6144]);

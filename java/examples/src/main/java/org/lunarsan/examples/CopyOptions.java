@@ -93,7 +93,7 @@ record CopyOptions(String source, String destination, int connections, int proto
                     "", "", connections, protocolLevel, Optional.empty(), json, true);
         }
         if (ends.size() != 2 || isUrl(ends.get(0)) == isUrl(ends.get(1))) {
-            throw new Usage("one path and one iscsi:// URL are wanted");
+            throw new Usage("give one path and one iscsi:// URL");
         }
         if (user.isPresent() != secretFile.isPresent()) {
             throw new Usage("--mutual-chap-user and --mutual-chap-secret-file go together");
@@ -138,7 +138,7 @@ record CopyOptions(String source, String destination, int connections, int proto
         boolean digits = text.matches("[0-9]{1,2}");
         int number = digits ? Integer.parseInt(text) : 0;
         if (number < least || number > most) {
-            throw new Usage(option + " wants a number from " + least + " to " + most);
+            throw new Usage(option + " requires a number from " + least + " to " + most);
         }
         return number;
     }

@@ -93,7 +93,7 @@ public final class Discovery {
             return TargetRecord.parse(question.answer()).stream().map(Discovery::target).toList();
         } catch (TextViolation odd) {
             throw Failure.of(Kind.PROTOCOL, session.portal()
-                    + " answers SendTargets with nonsense: " + odd.getMessage(), odd);
+                    + " sent an invalid answer to SendTargets: " + odd.getMessage(), odd);
         } finally {
             session.leave();
         }

@@ -103,12 +103,12 @@ final class Disk {
 
     private static void requireDisk(Inquiry identity) throws Failure {
         if (identity.qualifier() != 0) {
-            throw Failure.of(Kind.REFUSED, "the target has no such LUN for us")
-                    .hint("Discovery.sendTargets lists targets; is the LUN right?");
+            throw Failure.of(Kind.REFUSED, "no such LUN, or this initiator may not see it")
+                    .hint("check the LUN; Discovery.sendTargets lists the targets");
         }
         if (identity.deviceType() != Inquiry.DISK) {
-            throw Failure.of(Kind.REFUSED, "it is no disk (device type %02xh)"
-                    .formatted(identity.deviceType())).hint("is the LUN right?");
+            throw Failure.of(Kind.REFUSED, "the LUN is not a disk (device type %02xh)"
+                    .formatted(identity.deviceType())).hint("check the LUN");
         }
     }
 
@@ -230,8 +230,8 @@ final class Disk {
     private Failure cacheLost() {
         LossCause cause = unflushed.cause(attentions.resetCause());
         return Failure.of(Kind.CACHE_LOST, cause.words()
-                + "; what the target acknowledged but had not yet made durable may be lost")
-                .hint("write again what was written since the last flush that succeeded");
+                + "; acknowledged writes that were not yet durable may be lost")
+                .hint("repeat all writes since the last successful flush");
     }
 
     /** Tells the unit that blocks are no longer needed. */

@@ -43,7 +43,7 @@ final class Failure extends Exception {
 
     /** The calling thread was interrupted; its interrupt status stays set. */
     static Failure interrupted() {
-        return of(Kind.INTERRUPTED, "the thread that asked for it was interrupted");
+        return of(Kind.INTERRUPTED, "the calling thread was interrupted");
     }
 
     /** Returns the same failure with advice. */

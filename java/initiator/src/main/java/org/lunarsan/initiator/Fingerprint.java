@@ -56,7 +56,7 @@ record Fingerprint(List<Designator> designators, String product, int blockBytes,
 
     private static Failure changed(String what) {
         return Failure.of(Kind.CHANGED, what)
-                .hint("nothing was read or written; open the device again if this is right");
+                .hint("nothing was read or written; open the device again if this is intended");
     }
 
     private String knownBy() {

@@ -25,7 +25,7 @@ final class InitiatorName {
 
     static String checked(String name) {
         if (!isOne(name)) {
-            throw new IllegalArgumentException("`" + name + "` is no iSCSI name: it begins with"
+            throw new IllegalArgumentException("`" + name + "` is not an iSCSI name: it begins with"
                     + " iqn., eui. or naa., has a-z, 0-9, `.`, `:` and `-`, and at most "
                     + IscsiUrl.NAME_BYTES_MAX + " bytes");
         }

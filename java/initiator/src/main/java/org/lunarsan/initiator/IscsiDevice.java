@@ -311,8 +311,8 @@ public final class IscsiDevice implements AsyncDevice {
 
     private static void refuseToWaitInReader() {
         if (ReaderThread.isCurrent()) {
-            throw new IllegalStateException("a call that waits, in a thread that has to read the"
-                    + " answer: use the calls that return futures, or thenApplyAsync");
+            throw new IllegalStateException("a blocking call in the thread that reads the"
+                    + " answers would deadlock: use calls that return futures, or thenApplyAsync");
         }
     }
 
@@ -343,7 +343,7 @@ public final class IscsiDevice implements AsyncDevice {
         if (!write && CallerBuffers.isConfined(buffer)) {
             return CompletableFuture.failedFuture(new IllegalArgumentException("a buffer of a"
                     + " confined arena cannot be read into by another thread: use a shared arena,"
-                    + " or the call that waits"));
+                    + " or the blocking call"));
         }
         ByteBuffer data = write && !CallerBuffers.isLasting(buffer)
                 ? CallerBuffers.copyOf(buffer) : buffer;

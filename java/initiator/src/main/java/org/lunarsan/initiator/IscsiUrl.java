@@ -84,8 +84,8 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
             }
             String host = text.substring(1, close);
             if (!isIpv6(host.split("%", 2)[0])) {
-                throw wrong("`" + host + "` is no IPv6 address",
-                        "only IPv6 addresses stand in brackets");
+                throw wrong("`" + host + "` is not an IPv6 address",
+                        "brackets are for IPv6 addresses only");
             }
             String rest = text.substring(close + 1);
             if (!rest.isEmpty() && !rest.startsWith(":")) {
@@ -254,7 +254,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
                     "known are header_digest and data_digest");
         }
         if ((header ? headerDigest : dataDigest).isPresent()) {
-            throw wrong("`" + key + "` stands twice in the URL", "leave one out");
+            throw wrong("`" + key + "` occurs twice in the URL", "leave one out");
         }
         Optional<Digest> digest = Optional.of(switch (value.toLowerCase(Locale.ROOT)) {
             case "crc32c" -> Digest.CRC32C;

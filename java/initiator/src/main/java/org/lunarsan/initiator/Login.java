@@ -191,7 +191,7 @@ final class Login {
 
     private Failure tooLate() {
         return Failure.of(Kind.SESSION_LOST, portal + " did not answer the login in time")
-                .hint("is it an iSCSI target, and its server not stopped or overloaded?");
+                .hint("check that it is an iSCSI target, and not stopped or overloaded");
     }
 
     static Failure unreachable(String portal, Exception why) {

@@ -82,7 +82,7 @@ final class Outcome {
         if (task.isExpired()) {
             String what = portal + " did not answer " + command(task) + " within "
                     + session.options().commandTime.toSeconds() + " s; it was aborted";
-            return Failure.of(Kind.TIMED_OUT, what).hint("the device behind it may hang; a longer"
+            return Failure.of(Kind.TIMED_OUT, what).hint("its disk may not respond; a longer"
                     + " command time waits for it longer");
         }
         var failure = task.failure();

@@ -91,8 +91,9 @@ final class Quirks {
             losses.count = 0;
             connections = 1;
         }
-        settle(portal, ORDER_LOSSES_MAX + " sessions were lost with one of several, as with targets"
-                + " that want commands in the order of their CmdSN, the last time because " + why);
+        settle(portal, ORDER_LOSSES_MAX + " sessions were lost with one of several connections, as"
+                + " with targets that require commands in CmdSN order, the last time because "
+                + why);
     }
 
     /**
@@ -117,7 +118,7 @@ final class Quirks {
 
     private void settle(String portal, String why) {
         int left = connections();
-        Log.warn(() -> portal + ": sessions go on with " + left + " of " + connectionsWanted
+        Log.warn(() -> portal + ": sessions continue with " + left + " of " + connectionsWanted
                 + " connections until the device is opened again: " + why);
     }
 

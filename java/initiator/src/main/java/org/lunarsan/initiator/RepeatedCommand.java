@@ -179,7 +179,7 @@ final class RepeatedCommand {
             }
             checks++;
             if (checks > CHECKS_MAX) {
-                throw Failure.of(Kind.PROTOCOL, "the unit tells of changes without end");
+                throw Failure.of(Kind.PROTOCOL, "the unit keeps reporting changes");
             }
             try {
                 disk.examine(session);

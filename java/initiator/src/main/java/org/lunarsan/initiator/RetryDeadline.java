@@ -69,6 +69,6 @@ final class RetryDeadline {
         String what = first.getMessage() + again + ", and was not back after "
                 + seconds.replace(".0 s", " s") + ": " + tried;
         return failure.saying(what)
-                .hint("is the server running? a longer recovery time waits for it longer");
+                .hint("check whether the server is running, or set a longer recovery time");
     }
 }

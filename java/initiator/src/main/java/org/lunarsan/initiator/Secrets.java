@@ -98,7 +98,7 @@ final class Secrets {
             throw wrong("a CHAP secret has 1 to " + SECRET_BYTES_MAX + " bytes");
         }
         if (secret.length < SECRET_BYTES_MIN && !options.allowShortSecrets) {
-            throw wrong("a CHAP secret of " + secret.length + " bytes can be found by trying")
+            throw wrong("a CHAP secret of " + secret.length + " bytes can be found by brute force")
                     .hint("use " + SECRET_BYTES_MIN + " bytes or more, or allowShortSecrets");
         }
         return secret;

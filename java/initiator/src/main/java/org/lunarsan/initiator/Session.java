@@ -123,7 +123,7 @@ final class Session {
         int cid = nextCid.getAndIncrement();
         AtomicReference<Connection> made = new AtomicReference<>();
         LoginNumbers numbers = machine.open(cid, () -> wake(made.get())).orElseThrow(() ->
-                Failure.of(Kind.LOGIN, "the session with " + portal + " takes no connection"));
+                Failure.of(Kind.LOGIN, "the session with " + portal + " accepts no connection"));
         if (established != null) {
             joinedSince = System.nanoTime();
             hasBeenJoined = true;
@@ -135,7 +135,7 @@ final class Session {
             Connection connection = new Connection(this, cid, channel, capped(joined));
             if (joined.tsih() == 0) {
                 Log.warn(() -> portal + ": the target gave the discovery session no TSIH (RFC 7143"
-                        + " §11.13.3); the session goes on");
+                        + " §11.13.3); the session continues");
             }
             established = established == null ? joined : established;
             made.set(connection);
@@ -274,7 +274,7 @@ final class Session {
                 }
             });
         } else if (!over && !loggingOut && !(reason instanceof CloseReason.LoggedOut)) {
-            Log.info(() -> portal + ": connection " + connection.cid() + " is made again: "
+            Log.info(() -> portal + ": connection " + connection.cid() + " is re-established: "
                     + connection.cause().getMessage());
             lost.set(connection.cause());
             lostAmong.set(0);

@@ -66,7 +66,7 @@ final class SessionSupervisor {
             throw interrupted;
         }
         made.completeExceptionally(Failure.of(Kind.CONNECT, "the login to " + route.url().portal()
-                + " did not come to its end"));
+                + " did not end"));
         if (made.isCompletedExceptionally()) {
             throw thrown(made.exceptionNow());
         }
@@ -325,8 +325,8 @@ final class SessionSupervisor {
                 return tries == 1 ? "a login failed: " + failure.getMessage()
                         : tries + " logins failed, the last: " + failure.getMessage();
             }
-            return waitsSeconds == 0 ? "the first login has not come to its end"
-                    : "no login was tried, for the target wants " + waitsSeconds
+            return waitsSeconds == 0 ? "the first login has not ended"
+                    : "no login was tried: the target requires " + waitsSeconds
                             + " s between a loss and the next login (DefaultTime2Wait)";
         } finally {
             lock.unlock();

@@ -132,7 +132,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                 throw failed(next, refused);
             }
         }
-        throw Failure.of(Kind.LOGIN, url.portal() + " was sent elsewhere too often");
+        throw Failure.of(Kind.LOGIN, url.portal() + " was redirected too often");
     }
 
     private static Portal elsewhere(TargetMovedException moved) throws Failure {
@@ -197,7 +197,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                 portal, address, attentions);
         quirks.noteUnknownNewerKeys();
         Log.warn(() -> portal + ": the target closed the connection " + OFFERS_MAX + " times over"
-                + " TaskReporting and iSCSIProtocolLevel, and lets us in without them;"
+                + " TaskReporting and iSCSIProtocolLevel, and accepts logins without them;"
                 + " protocolLevel(1) of IscsiOptions leaves them out from the start");
         return session;
     }
@@ -210,7 +210,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
     private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {
         return Failure.of(Kind.LOGIN, address + " is in portal group " + named(session.group())
                 + ", the lost session was in " + named(follows.group())
-                + ": there it may still be alive, and write over what is written anew")
+                + ": it may still be alive there and overwrite newer data")
                 .hint("make a portal of the same portal group reachable, or, once the lost session"
                         + " has ended at the target, start again");
     }
@@ -260,7 +260,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
             case LoginStatus.AUTHENTICATION_FAILURE -> unproven(what, refused);
             case LoginStatus.AUTHORIZATION_FAILURE ->
                 Failure.of(Kind.AUTHENTICATION, what, refused)
-                        .hint("let this initiator name and address in at the target");
+                        .hint("permit this initiator name and address at the target");
             case LoginStatus.NOT_FOUND -> Failure.of(Kind.LOGIN, what, refused)
                     .hint("Discovery.sendTargets lists the targets that may be seen");
             default -> Failure.of(Kind.LOGIN, what, refused)
@@ -274,7 +274,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                     .hint("check the CHAP user and the secret, also those of the target");
         }
         return Failure.of(Kind.AUTHENTICATION,
-                what + ": it wants a proof by CHAP, and no CHAP user was given", refused)
+                what + ": it requires CHAP, and no CHAP user was configured", refused)
                 .hint("name user and secret in the options, or write iscsi://USER@HOST with the"
                         + " secret in " + IscsiOptions.SECRET_VARIABLE);
     }

@@ -184,10 +184,10 @@ final class Writer implements Runnable {
             throw new IOException("the session is over");
         }
         if (now - stalledSince > silenceNanos) {
-            throw new IOException("the target takes no data");
+            throw new IOException("the target accepts no data");
         }
         if (pings && machine.nanosSilent(now) > silenceNanos) {
-            throw new IOException("the target says nothing");
+            throw new IOException("the target is silent");
         }
     }
 }

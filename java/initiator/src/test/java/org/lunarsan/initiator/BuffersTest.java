@@ -444,7 +444,7 @@ final class BuffersTest {
     private static void await(Condition condition) {
         long until = System.nanoTime() + 60_000_000_000L;
         while (!condition.holds()) {
-            assertTrue(System.nanoTime() < until, "it does not come to hold");
+            assertTrue(System.nanoTime() < until, "the condition does not hold in time");
             Thread.yield();
         }
     }

@@ -211,7 +211,7 @@ final class InterruptsTest {
             disk.open();
             Thread.currentThread().interrupt();
             disk.read(0, new byte[512]);
-            assertTrue(Thread.interrupted(), "what is open goes on");
+            assertTrue(Thread.interrupted(), "an open device keeps the interrupt");
         }
     }
 

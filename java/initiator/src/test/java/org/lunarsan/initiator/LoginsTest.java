@@ -103,7 +103,7 @@ final class LoginsTest {
             assertEquals(Kind.AUTHENTICATION, refused(target, IscsiOptions.defaults()).kind());
             refused(target, IscsiOptions.builder().chap("vm", SECRET)
                     .mutualChap("lunar", bytes("another-secret-of-it")).build());
-            assertEquals(0, target.sessions.get(), "none was let in");
+            assertEquals(0, target.sessions.get(), "a login was accepted");
         }
     }
 
@@ -115,9 +115,9 @@ final class LoginsTest {
                     "hunter2-of-the-initiator", null, null));
             IscsiException missing = refused(target, IscsiOptions.defaults());
             assertEquals(target.url() + ": open: login to " + target.portal() + " failed: "
-                    + MiniTarget.NAME + " answers AUTHENTICATION_FAILURE (0201): it wants a proof"
-                    + " by CHAP, and no CHAP user was given (name user and secret in the options,"
-                    + " or write iscsi://USER@HOST with the secret in LUNAR_CHAP_SECRET)",
+                    + MiniTarget.NAME + " answers AUTHENTICATION_FAILURE (0201): it requires CHAP,"
+                    + " and no CHAP user was configured (name user and secret in the options, or"
+                    + " write iscsi://USER@HOST with the secret in LUNAR_CHAP_SECRET)",
                     missing.getMessage());
             IscsiException wrong =
                     refused(target, IscsiOptions.builder().chap("vm", OTHER).build());

@@ -25,7 +25,7 @@ import org.lunarsan.iscsi.text.Key;
 /** Targets that do not support everything that the RFC allows an initiator. */
 final class QuirksTest {
     private static final IscsiOptions FOUR = IscsiOptions.builder().connections(4).build();
-    private static final String SETTLES = "sessions go on with";
+    private static final String SETTLES = "sessions continue with";
     private static final long MINUTE = 60_000_000_000L;
 
     private static void writeMany(MiniTarget target, IscsiDevice disk, int seed) throws Exception {
@@ -127,7 +127,7 @@ final class QuirksTest {
                 while (disk.connections() < 4 && log.count(SETTLES) == 0) {
                     Thread.onSpinWait();
                 }
-                assertTrue(logins < 100, "it is made for ever");
+                assertTrue(logins < 100, "connections are retried without end");
             }
             assertEquals(4 + Quirks.RETRIES_MAX - 1, target.logins.get());
             writeMany(target, disk, 1);
@@ -223,7 +223,7 @@ final class QuirksTest {
     void oldTargetsAreAskedWithoutNewKeys() throws Exception {
         for (Key key : List.of(Key.TASK_REPORTING, Key.PROTOCOL_LEVEL)) {
             try (MiniTarget target = new MiniTarget(1024).withoutWait();
-                    Logged log = new Logged(target.portal(), "lets us in without them")) {
+                    Logged log = new Logged(target.portal(), "accepts logins without them")) {
                 target.closesOn = Set.of(key);
                 try (IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
                     log.await();
@@ -239,7 +239,7 @@ final class QuirksTest {
                     writeMany(target, disk, 2);
                     assertEquals(10 + 1, target.logins.get());
                 }
-                assertEquals(1, log.count("lets us in without them"));
+                assertEquals(1, log.count("accepts logins without them"));
             }
         }
     }

@@ -84,7 +84,7 @@ final class RecoveryPartsTest {
         doubts.replaced(3);
         waits.join();
         doubts.hold(1, 0, 8);
-        assertFalse(doubts.isAny(), "told of late, its session was replaced long ago");
+        assertFalse(doubts.isAny(), "reported late: its session was replaced before");
     }
 
     /**
@@ -165,13 +165,13 @@ final class RecoveryPartsTest {
         UnitAttentions unit = new UnitAttentions();
         unit.see(attention(0x2900), 1);
         unit.begun(1);
-        assertEquals(1, unit.resets(), "told, and counted once");
+        assertEquals(1, unit.resets(), "reported, and counted once");
         unit.see(attention(0x2907), 2);
         unit.begun(2);
         assertEquals(1, unit.resets());
         unit.begun(3);
         unit.begun(3);
-        assertEquals(2, unit.resets(), "nothing was told");
+        assertEquals(2, unit.resets(), "the unit reported nothing");
         unit.see(attention(0x2904), 3);
         unit.see(attention(0x2800), 3);
         assertEquals(4, unit.resets(), "in the middle of a session as well");

@@ -437,7 +437,7 @@ final class SessionLossTest {
         open(IscsiOptions.defaults());
         // The unit reports nothing to a new session: neither a reset nor a nexus loss.
         target.greeting = 0;
-        assertTrue(lostBy().contains("the session was lost, and the target has not told"));
+        assertTrue(lostBy().contains("the session was lost, and the target did not report"));
         target.greeting = 0x2901;
         assertTrue(lostBy().contains("the unit has reported a restart"));
         target.greeting = 0x2907;

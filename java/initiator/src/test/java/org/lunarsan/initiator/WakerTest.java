@@ -74,7 +74,7 @@ final class WakerTest {
             waker.wake(waiting(3, woken), 0);
             assertTrue(waker.isBusy());
             waker.lookAfter(1);
-            assertTrue(waker.isBusy(), "it is given its time");
+            assertTrue(waker.isBusy(), "the virtual thread still has time");
             waker.lookAfter(LONG_NANOS);
             woken.await();
             assertFalse(waker.isBusy());
@@ -181,6 +181,6 @@ final class WakerTest {
         for (Thread waiter : waiters) {
             waiter.join();
         }
-        assertEquals(0, sending.sent.get(), "who took it over sends, and nobody else");
+        assertEquals(0, sending.sent.get(), "only the thread that took the sender over sends");
     }
 }

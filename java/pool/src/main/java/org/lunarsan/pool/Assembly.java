@@ -70,7 +70,7 @@ final class Assembly {
             opened.add(device);
             switch (MemberArea.readLabel(device)) {
                 case PoolLabel.None none -> throw refuse(device.name()
-                        + " carries no label of a pool: it is no member, or was overwritten");
+                        + " has no label of a pool: it is not a member, or was overwritten");
                 case PoolLabel.Unusable bad -> throw refuse(
                         "the label of " + device.name() + " cannot be used: " + bad.why());
                 case PoolLabel.Valid valid -> found.add(new Present(device, valid.label()));
@@ -98,7 +98,7 @@ final class Assembly {
                         + kind);
             }
             if (!label.isSamePool(newest)) {
-                throw refuse(name + " and " + first + " disagree on the shape of their pool");
+                throw refuse(name + " and " + first + " have labels with different pool geometry");
             }
             Present same = members[label.index()];
             if (same != null) {

@@ -128,7 +128,7 @@ final class Formatting {
         if (PoolLayout.of(device).dataBlocksMax() < 1) {
             throw refuse(device.name(), "it is too small for a member of a pool");
         }
-        String clear = ": if nobody needs it, PoolLabels.clear";
+        String clear = ": if it is not needed any more, PoolLabels.clear";
         switch (MemberArea.readLabel(device)) {
             case PoolLabel.None none -> { }
             case PoolLabel.Unusable bad -> throw refuse(device.name(),

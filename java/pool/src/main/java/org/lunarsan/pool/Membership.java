@@ -226,7 +226,7 @@ final class Membership {
         long others = among.stream().filter(one -> one != kept)
                 .mapToLong(one -> one.losses() - 1).sum();
         losses += Math.max(keepAsItIs(kept) + others, 1);
-        Log.warn(() -> name + ": no member has kept all writes that had returned, " + kept
+        Log.warn(() -> name + ": no member has all acknowledged writes, " + kept
                 + " is kept as it is; the next flush fails");
     }
 
@@ -297,7 +297,7 @@ final class Membership {
     void refuseLosses(long told) throws PoisonedException {
         if (losses > told) {
             throw new PoisonedException(name, Operation.FLUSH,
-                    "what had been written and not flushed may be lost: no member has kept it all",
+                    "unflushed writes may be lost: no member has all of them",
                     null);
         }
     }
@@ -332,13 +332,13 @@ final class Membership {
 
     private void logLeftOut(MirrorMember member) {
         Log.warn(() -> name + ": member " + member + " is left out: " + member.lastFailure()
-                + "; the others go on, and what it has is stale");
+                + "; the others continue, and its data is stale");
     }
 
     /** Returns the failure of a member that has a loss. */
     static PoisonedException lossOf(MirrorMember member) {
         return new PoisonedException(member.toString(), Operation.READ,
-                "what it had acknowledged and not flushed may be lost: its device counts a loss, or"
+                "its acknowledged, unflushed writes may be lost: its device counts a loss, or"
                         + " a flush of it failed", null);
     }
 

@@ -42,10 +42,10 @@ final class MirrorClosing {
                     troubles.add("a member missed a change and could not be left out");
                 }
             } else {
-                troubles.add("calls under way did not end within " + limit.toMillis() + " ms");
+                troubles.add("pending calls did not end within " + limit.toMillis() + " ms");
             }
             if (membership.hasUntoldLoss()) {
-                troubles.add("writes that had returned may be lost, and no flush has told of it");
+                troubles.add("acknowledged writes may be lost, and no flush has reported it");
             }
             if (!troubles.isEmpty()) {
                 troubles.add(marked + (marked == 1 ? " marked region is" : " marked regions are")

@@ -37,7 +37,7 @@ final class MirrorOpening {
             add(index);
         }
         if (current.isEmpty()) {
-            throw found.refuse("no member is there that has all data");
+            throw found.refuse("no current member is present");
         }
         readOnly = members.stream()
                 .anyMatch(member -> member.device != null && member.device.isReadOnly());

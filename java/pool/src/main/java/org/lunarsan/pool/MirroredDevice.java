@@ -378,7 +378,7 @@ public final class MirroredDevice implements Device {
                 throw Formatting.refuse(name, "member " + index + " is in use");
             }
             if (device.isReadOnly()) {
-                throw Formatting.refuse(device.name(), "it takes no writes");
+                throw Formatting.refuse(device.name(), "it is read-only");
             }
             Formatting.refuseLabelled(device);
             PoolLabel label = now.membership().label().at(index);

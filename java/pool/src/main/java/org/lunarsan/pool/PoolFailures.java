@@ -62,7 +62,7 @@ final class PoolFailures {
     static ReadOnlyDeviceException readOnly(
             String pool, Operation operation, long address, long blocks) {
         return new ReadOnlyDeviceException(
-                pool, operation, address, blocks, "a member takes no writes", null);
+                pool, operation, address, blocks, "a member is read-only", null);
     }
 
     static DeviceClosedException closed(String pool, Operation operation, long address) {

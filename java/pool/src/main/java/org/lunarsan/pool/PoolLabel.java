@@ -167,7 +167,7 @@ record PoolLabel(
      */
     Optional<String> contradicts(PoolLayout layout) {
         if (blockSize != layout.blockSize()) {
-            return Optional.of("it speaks of blocks of " + blockSize + " bytes, the device has "
+            return Optional.of("it describes blocks of " + blockSize + " bytes, the device has "
                     + layout.blockSize());
         }
         if (dataBlocks > layout.dataBlocksMax()) {

@@ -115,7 +115,7 @@ public final class StripedDevice implements Device {
         for (int index = 0; index < found.count(); index++) {
             if (found.member(index) == null) {
                 throw found.refuse("member " + index + " of " + found.count()
-                        + " is missing: no stripe is kept twice");
+                        + " is missing: a striped pool needs all members");
             }
             members.add(new MemberDevice(found.member(index).device()));
         }

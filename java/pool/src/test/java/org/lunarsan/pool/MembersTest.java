@@ -196,7 +196,7 @@ class MembersTest {
                 @Override
                 public void write(long address, ByteBuffer buffer) throws DeviceException {
                     throw new ReadOnlyDeviceException(
-                            name(), Operation.WRITE, address, 0, "it takes no writes", null);
+                            name(), Operation.WRITE, address, 0, "it is read-only", null);
                 }
             });
         }

@@ -84,7 +84,7 @@ class MirrorDoubtedReadsTest {
             before = members.getFirst().seen(Operation.READ);
             first();
         } while (members.getFirst().seen(Operation.READ) == before);
-        assertEquals(1, first(), "nothing tells of the loss yet");
+        assertEquals(1, first(), "the loss is not reported yet");
     }
 
     /** Fault: a cache still returned the old block after the flush that reported the loss. */

@@ -154,7 +154,7 @@ class MirrorFailuresTest {
         }
         awaitFired(0, 1);
         members.get(1).release();
-        assertTrue(failed(write), "the pool was closed before it was known who has it");
+        assertTrue(failed(write), "the pool was closed before any label recorded the write");
         // The members differ, and no label records it: closing reports it.
         assertThrows(CompletionException.class, close::join);
         try (MirroredDevice again = MirroredDevice.of(disks)) {

@@ -132,7 +132,7 @@ class MirrorLateBuffersTest {
             late.release();
             pool.copies().join();
             assertEquals(Set.of(), watching.foreign,
-                    "the disk got what was put into the buffer later");
+                    "the disk got data put into the buffer later");
             assertArrayEquals(filled(2, 3), Members.read(pool, 5, 3));
         }
         Members.assertSame(disks);

@@ -64,6 +64,6 @@ class MirrorLogTest {
             cache.cutPower();
         }
         assertThrows(PoisonedException.class, pool::flush);
-        assertLogged("WARNING", "no member has kept all writes that had returned, logged0");
+        assertLogged("WARNING", "no member has all acknowledged writes, logged0");
     }
 }

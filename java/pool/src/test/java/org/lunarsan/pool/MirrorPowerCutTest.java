@@ -178,7 +178,7 @@ class MirrorPowerCutTest {
             after.resync().join();
             after.copies().join();
             assertEquals(PoolStatus.Health.HEALTHY, after.status().health());
-            assertArrayEquals(before, Members.read(after, 0, BLOCKS), "what was read changed");
+            assertArrayEquals(before, Members.read(after, 0, BLOCKS), "reads of a block differ");
         }
         Members.assertSame(left);
     }

@@ -188,7 +188,7 @@ class MirrorPropertiesTest {
             after.open();
             byte[] before = Members.read(after, 0, BLOCKS);
             after.copies().join();
-            assertArrayEquals(before, Members.read(after, 0, BLOCKS), "what was read changed");
+            assertArrayEquals(before, Members.read(after, 0, BLOCKS), "reads of a block differ");
             assertEquals(PoolStatus.Health.HEALTHY, after.status().health());
             for (int block = 0; block < BLOCKS; block++) {
                 int at = block * BLOCK;

@@ -227,7 +227,7 @@ class MirrorUntoldLossTest {
         cutPower();
         assertThrows(PoisonedException.class, () -> pool.write(UNMARKED, filled(4, 1)));
         DeviceException told = assertThrows(DeviceException.class, pool::close);
-        assertTrue(told.getMessage().contains("no flush has told"), told::getMessage);
+        assertTrue(told.getMessage().contains("no flush has reported"), told::getMessage);
     }
 
     /** Goal: a striped pool of mirrors passes the loss of a mirror on, once. */

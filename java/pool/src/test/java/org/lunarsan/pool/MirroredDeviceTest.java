@@ -188,7 +188,7 @@ class MirroredDeviceTest {
         }
         byte[] found = new byte[512];
         assertThrows(MediumException.class, () -> pool.read(3, found), "bad on both");
-        assertEquals(PoolStatus.Health.HEALTHY, health(), "nobody is better than the other");
+        assertEquals(PoolStatus.Health.HEALTHY, health(), "neither member is better");
         long writes = member(0).seen(Operation.WRITE);
         member(0).inject(Fault.fail().on(Operation.READ).at(2048 + 3, 1).times(1));
         while (member(0).seen(Operation.WRITE) == writes) {

@@ -129,7 +129,7 @@ class NewMirrorTest {
             BitSet left = regions(2);
             left.andNot(regions(4));
             assertEquals(left, all.get(1).missing(), "the other one has these");
-            assertEquals(regions(4), all.get(2).missing(), "nobody has: the first decides");
+            assertEquals(regions(4), all.get(2).missing(), "no member has it: the first decides");
         } finally {
             found.closeAll();
         }

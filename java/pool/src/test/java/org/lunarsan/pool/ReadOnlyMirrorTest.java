@@ -78,7 +78,7 @@ class ReadOnlyMirrorTest {
                 changes.incrementAndGet();
                 if (readOnly) {
                     throw new ReadOnlyDeviceException(
-                            name(), Operation.WRITE, address, 0, "it takes no writes", null);
+                            name(), Operation.WRITE, address, 0, "it is read-only", null);
                 }
                 super.write(address, buffer);
             }

@@ -53,8 +53,8 @@ final class Others {
         Ticks now = Ticks.now();
         double share = Math.max(0.0, (now.busy() - begun.busy() - (now.own() - begun.own()))
                 / (double) Math.max(1, now.all() - begun.all()));
-        return String.format(Locale.ROOT, "%.1f %% of the processors meanwhile%s", share * PERCENT,
-                share <= QUIET ? ""
-                        : ": WARNING: these figures are not those of a quiet machine");
+        return String.format(Locale.ROOT, "%.1f %% of the processors during the run%s",
+                share * PERCENT, share <= QUIET ? ""
+                        : ": WARNING: the machine was not idle");
     }
 }

@@ -79,7 +79,7 @@ abstract class BufferContract extends ContractBase {
             assertTrue(found[at] == before || found[at] == after, "block " + (address + block));
         }
         for (int again = 0; again < 8; again++) {
-            assertArrayEquals(found, read(address, blocks), "what was read changed");
+            assertArrayEquals(found, read(address, blocks), "reads of a block differ");
         }
     }
 

@@ -24,7 +24,7 @@ final class Asking {
     /** Submits a request. False: refused, and the request holds the reason. */
     boolean submit(Request request) {
         if (request.state != Request.IDLE) {
-            throw new IllegalStateException("the request is in hand; wait until it comes back");
+            throw new IllegalStateException("the request is pending; wait until it has completed");
         }
         request.begin();
         String refusal = judge(request);
@@ -56,7 +56,7 @@ final class Asking {
             return "the connection is being logged out";
         }
         if (core.slots.used() >= core.limits.requestsMax()) {
-            return "too many requests are in hand";
+            return "too many requests are pending";
         }
         int sendMax = core.parameters.sendDataSegmentBytesMax();
         return switch (request) {

@@ -360,7 +360,7 @@ public non-sealed class Command extends Request {
 
     private void requireIdle() {
         if (state != IDLE) {
-            throw new IllegalStateException("the command is in hand; wait until it comes back");
+            throw new IllegalStateException("the command is pending; wait until it has completed");
         }
     }
 }

@@ -73,7 +73,7 @@ final class Notices {
         int echoed =
                 Math.min(ping.data.length, core.parameters.receiveDataSegmentBytesMax());
         if (!echo.equals(ByteBuffer.wrap(ping.data, 0, echoed))) {
-            throw Violated.malformed(Opcode.NOP_IN, "the data of a ping came back changed");
+            throw Violated.malformed(Opcode.NOP_IN, "the data of a ping was changed");
         }
         core.finish(ping, null);
     }
@@ -163,7 +163,7 @@ final class Notices {
             throw new Violated(new Violation.UnknownTag(Opcode.TEXT_RESPONSE, tag));
         }
         if (question.goesOn) {
-            throw Violated.malformed(Opcode.TEXT_RESPONSE, "nothing asked for it");
+            throw Violated.malformed(Opcode.TEXT_RESPONSE, "no request is pending for it");
         }
         question.rounds++;
         int bytesMax = core.limits.textBytesMax();
@@ -183,7 +183,7 @@ final class Notices {
             return;
         }
         if (answer.targetTransferTag() == BasicHeader.TAG_RESERVED) {
-            throw Violated.malformed(Opcode.TEXT_RESPONSE, "neither F nor a tag to go on with");
+            throw Violated.malformed(Opcode.TEXT_RESPONSE, "neither F nor a Target Transfer Tag");
         }
         question.goesOn = true;
         question.lun = answer.lun();
@@ -281,7 +281,7 @@ final class Notices {
     void onReject(Reject reject, ByteBuffer data) throws Violated {
         int at = data.position();
         if (data.remaining() < BasicHeader.HEADER_BYTES) {
-            throw Violated.malformed(Opcode.REJECT, "it does not say what was rejected");
+            throw Violated.malformed(Opcode.REJECT, "it does not contain the rejected header");
         }
         Request request = core.sent(BasicHeader.initiatorTaskTag(data, at));
         int opcode = BasicHeader.opcode(data, at);

@@ -249,7 +249,7 @@ final class Reading {
             return new byte[0];
         }
         if (data.remaining() < Short.BYTES) {
-            throw Violated.malformed(opcode, "half a SenseLength");
+            throw Violated.malformed(opcode, "a truncated SenseLength");
         }
         int bytes = Fields.u16(data, data.position());
         if (bytes > data.remaining() - Short.BYTES) {

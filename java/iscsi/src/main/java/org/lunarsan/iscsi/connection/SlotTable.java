@@ -80,7 +80,7 @@ final class SlotTable {
         int old = slots.length;
         int capacity = Math.min(2 * old, CAPACITY_MAX);
         if (capacity == old) {
-            throw new IllegalStateException("more requests than Initiator Task Tags have room for");
+            throw new IllegalStateException("more requests than there are Initiator Task Tags");
         }
         slots = Arrays.copyOf(slots, capacity);
         generations = Arrays.copyOf(generations, capacity);

@@ -164,8 +164,8 @@ public final class InitiatorLogin {
         responses++;
         require(opcode == Opcode.LOGIN_RESPONSE,
                 "the answer to a login is not a Login Response");
-        require(outstanding, "a Login Response that nothing asked for");
-        require(responses <= LOGIN_PDUS_MAX, "a login without end");
+        require(outstanding, "an unexpected Login Response");
+        require(responses <= LOGIN_PDUS_MAX, "too many Login Responses");
         require(response.initiatorTaskTag() == options.initiatorTaskTag(),
                 "a Login Response with another Initiator Task Tag");
         require(response.dataSegmentLength() <= LOGIN_SEGMENT_BYTES_MAX,
@@ -173,7 +173,7 @@ public final class InitiatorLogin {
         if (response.status() != LoginStatus.SUCCESS) {
             return;
         }
-        require(response.versionActive() == 0, "an iSCSI version that we do not speak");
+        require(response.versionActive() == 0, "an unsupported iSCSI version");
         require(LoginFlags.current(response.flags()) == stage,
                 "a Login Response of another stage");
         judgeTransit(response.flags());
@@ -189,7 +189,7 @@ public final class InitiatorLogin {
         }
         int next = LoginFlags.next(flags);
         require((flags & LoginFlags.CONTINUE) == 0, "T and C in one response");
-        require(asked != NO_STAGE, "a transit that was not asked for");
+        require(asked != NO_STAGE, "a transit that was not requested");
         require(next <= asked && next > stage && next != 2,
                 "a transit to a stage that was not offered");
     }

@@ -175,7 +175,7 @@ sealed interface LoginState {
             boolean proven = ours.isAnsweredBy(required(pairs, Key.CHAP_R), expected.secret());
             // Our own response sent back proves nothing: the two secrets differ, see `first`.
             if (!(proven & user.equals(expected.user()))) {
-                throw new Broken("the target does not prove itself; check its CHAP name and "
+                throw new Broken("the target did not authenticate itself; check its CHAP name and "
                         + "secret, or it is another target");
             }
             return new ExpectProof(chap, null, null);

@@ -60,7 +60,7 @@ final class Refusal {
     private static String advice(int status) {
         return switch (status) {
             case LoginStatus.AUTHENTICATION_FAILURE -> "check the CHAP name and secret";
-            case LoginStatus.AUTHORIZATION_FAILURE -> "let this initiator name in at the target";
+            case LoginStatus.AUTHORIZATION_FAILURE -> "permit this initiator name at the target";
             case LoginStatus.NOT_FOUND, LoginStatus.TARGET_REMOVED -> "check the target's name";
             case LoginStatus.SESSION_DOES_NOT_EXIST -> "the session is over; open a new one";
             case LoginStatus.TOO_MANY_CONNECTIONS -> "ask for fewer connections";

@@ -29,7 +29,7 @@ public record CachingMode(boolean isWriteProtected, boolean knowsForceUnitAccess
     public static CachingMode decode(ByteBuffer data) throws ScsiDataException {
         int at = data.position();
         if (data.remaining() < HEADER_BYTES) {
-            throw new ScsiDataException("MODE SENSE is answered by too few bytes");
+            throw new ScsiDataException("MODE SENSE has a truncated answer");
         }
         int specific = Fields.u8(data, at + 2);
         int page = at + HEADER_BYTES + Fields.u8(data, at + 3);

@@ -37,12 +37,12 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
     public static Capacity decode16(ByteBuffer data) throws ScsiDataException {
         int at = data.position();
         // SBC-2 units answer 12 bytes; missing fields are 0.
-        require(data.remaining() >= 12, "READ CAPACITY (16) is answered by too few bytes");
+        require(data.remaining() >= 12, "READ CAPACITY (16) has a truncated answer");
         int blockBytes = blockBytes(Fields.i32(data, at + 8));
         long count = Fields.i64(data, at) + 1;
         // Sizes are counted in bytes, and must fit.
         require(count > 0 && count <= Long.MAX_VALUE / blockBytes,
-                "READ CAPACITY (16) tells a size that no device can have");
+                "READ CAPACITY (16) reports an impossible size");
         boolean told = data.remaining() >= 16;
         int exponent = told ? Fields.u8(data, at + 13) & 0x0f : 0;
         int provisioning = told ? Fields.u16(data, at + 14) : 0;
@@ -60,7 +60,7 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
     public static Capacity decode10(ByteBuffer data) throws ScsiDataException {
         int at = data.position();
         require(data.remaining() >= Cdb.CAPACITY_10_BYTES,
-                "READ CAPACITY (10) is answered by too few bytes");
+                "READ CAPACITY (10) has a truncated answer");
         int last = Fields.i32(data, at);
         int blockBytes = blockBytes(Fields.i32(data, at + 4));
         return new Capacity(Integer.toUnsignedLong(last) + 1, blockBytes, blockBytes, false, false,

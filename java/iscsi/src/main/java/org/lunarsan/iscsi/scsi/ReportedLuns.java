@@ -24,7 +24,7 @@ public final class ReportedLuns {
      */
     public static long[] decode(ByteBuffer data) throws ScsiDataException {
         if (data.remaining() < HEADER_BYTES) {
-            throw new ScsiDataException("REPORT LUNS is answered by too few bytes");
+            throw new ScsiDataException("REPORT LUNS has a truncated answer");
         }
         int at = data.position();
         long told = Integer.toUnsignedLong(Fields.i32(data, at));

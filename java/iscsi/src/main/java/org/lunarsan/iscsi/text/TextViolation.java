@@ -38,7 +38,7 @@ public final class TextViolation extends Exception {
         /** A value that the key's definition does not allow. */
         BAD_VALUE("%s has a value that its definition does not allow"),
         /** An answer that was not up for choice. */
-        BAD_ANSWER("%s was answered with a value that was not up for choice"),
+        BAD_ANSWER("%s was answered with a value that was not offered"),
         /** A constant that is only an answer. */
         RESERVED_VALUE("%s was proposed with a constant that is only an answer"),
         /** The result is not acceptable here. */
@@ -46,7 +46,7 @@ public final class TextViolation extends Exception {
         /** A key is missing. */
         MISSING("%s is missing"),
         /** The peer continues while text is being sent to it. */
-        OUT_OF_TURN("the peer goes on while text is on its way to it");
+        OUT_OF_TURN("the peer continues while text is being sent to it");
 
         private final String message;
 

@@ -189,7 +189,7 @@ class LifeTest {
             int tag = rig.next(ScsiCommand.class).initiatorTaskTag();
             rig.gets(event(rig, AsyncEvent.LOGOUT_REQUESTED, 10));
             assertFalse(rig.connection.submit(Rig.read(8)));
-            assertNull(rig.next(), "a command is in hand");
+            assertNull(rig.next(), "a command is pending");
             if (inTime) {
                 rig.gets(rig.lastDataIn(tag, 0, 0, 8, 0, 0));
                 rig.answered(read);

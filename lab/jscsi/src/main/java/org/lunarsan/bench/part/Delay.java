@@ -71,13 +71,13 @@ public final class Delay {
         measure(Contestants.OURS, "none", NO_WINDOW);
         measure(Contestants.LIBISCSI, "256 KiB", WINDOW_BYTES);
         return new Section("delay", "Over a distance: " + DELAY.toMillis() + " ms each way",
-                List.of("who, window of each connection", "operation", "one target, ms",
-                        "RAID 0 over two, ms", "times as fast"), rows,
+                List.of("contestant, window of each connection", "operation", "one target, ms",
+                        "RAID 0 over two, ms", "speed-up"), rows,
                 List.of("8 MB operations, " + TURN + " in each turn, " + rounds
                         + " rounds; means of rounds, median (least to most). Each target is behind"
                         + " a relay of its own, with the model of `lunar bench --delay --window`:"
-                        + " each byte arrives one delay after it was sent, and credit for it comes"
-                        + " back one delay later. Without a window only round trips are saved."),
+                        + " each byte arrives one delay after it was sent, and its credit returns"
+                        + " one delay later. Without a window RAID 0 can save only round trips."),
                 figures, goals);
     }
 

@@ -45,9 +45,9 @@ public final class Garbage {
                     GOAL_BYTES, false, new double[] {bytes}, "bytes", null));
         }
         if (rows.isEmpty()) {
-            throw new IOException("JMH told nothing");
+            throw new IOException("JMH printed no result");
         }
-        return new Section("garbage", "Garbage", List.of("into", "what", "bytes allocated for one",
+        return new Section("garbage", "Garbage", List.of("into", "load", "bytes allocated for one",
                 "reads a second"), rows, List.of("JMH with -prof gc: all threads of the JVM."),
                 figures, goals);
     }

@@ -40,12 +40,12 @@ public final class Idle {
         }
         double bytes = told[0] + told[1];
         return new Section("idle", "Idle sessions",
-                List.of("sessions", "one of them takes", "bytes"), List.of(
+                List.of("sessions", "memory of one session", "bytes"), List.of(
                         row("heap", told[0]), row("direct memory", told[1]),
                         row("heap and direct memory", bytes),
-                        row("resident memory, stacks with it", told[2]), row("threads", told[3])),
-                List.of("Heap: all live objects. Each session has read 4 KiB once. What the process"
-                        + " keeps for all sessions together was there before."),
+                        row("resident memory, with stacks", told[2]), row("threads", told[3])),
+                List.of("Heap: all live objects. Each session has read 4 KiB once. Memory that all"
+                        + " sessions share was allocated before."),
                 List.of(Map.of("sessions", SESSIONS, "heap_bytes", told[0], "direct_bytes",
                         told[1], "resident_bytes", told[2], "threads", told[3])),
                 List.of(new Verdict("an idle session, heap and direct memory", "idle", GOAL_BYTES,

@@ -41,7 +41,7 @@ public final class IdleProbe {
             String[] total = histogram.substring(histogram.lastIndexOf("Total")).split("\\s+");
             return Long.parseLong(total[2]);
         } catch (JMException refused) {
-            throw new IOException("this JVM tells no class histogram", refused);
+            throw new IOException("this JVM has no class histogram", refused);
         }
     }
 

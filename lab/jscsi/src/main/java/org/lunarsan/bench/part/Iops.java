@@ -102,7 +102,7 @@ public final class Iops {
                 Double.toString(WARM_UP_SECONDS), "--seed", Integer.toString(seed)));
         Matcher median = MEDIAN.matcher(Programs.run(turn.plus(OVERTIME), words));
         if (!median.find()) {
-            throw new IOException("lunar bench told no figure");
+            throw new IOException("lunar bench printed no figure");
         }
         return Double.parseDouble(median.group(1));
     }
@@ -129,11 +129,12 @@ public final class Iops {
                     "iops_most", iops.most(), "ratio", ratio.median()));
             if (!way.equals(RUST)) {
                 goals.add(new Verdict("4 KiB reads, depth 32, by " + way
-                        + ": IOPS, of our Rust initiator's", "iops", GOAL, true, ratios, "", null));
+                        + ": IOPS, share of the Rust initiator's", "iops", GOAL, true, ratios, "",
+                        null));
             }
         }
-        return new Section("iops", "Small random reads", List.of("how", "what",
-                "requests a second (least to most)", "of Rust's"), rows,
+        return new Section("iops", "Small random reads", List.of("calls", "load",
+                "requests a second (least to most)", "share of the Rust initiator's"), rows,
                 List.of("Each measures for " + turn.toMillis() / 1000.0 + " s in each of " + rounds
                         + " rounds; buffers are direct. `virtual`: " + DEPTH
                         + " virtual threads that call read()."), figures, goals);

@@ -13,7 +13,7 @@ import org.lunarsan.bench.report.Verdict;
 
 /** Formats the table for people and for programs, beside the paper's, with its goals. */
 final class TableSection {
-    private static final List<String> COLUMNS = List.of("operation, ms", "who, on which target",
+    private static final List<String> COLUMNS = List.of("operation, ms", "contestant, target",
             "min", "max", "avg", "stddev", "conf95", "p99", "runs", "bytes allocated");
     /** Smallest speed-up over the published jSCSI. */
     private static final double JSCSI_GOAL = 3;
@@ -36,8 +36,8 @@ final class TableSection {
             cells.stream().filter(cell -> cell.operation == operation)
                     .forEach(cell -> rows.add(row(cell)));
         }
-        return new Section("table", "The paper's Table 1, beside ours", COLUMNS, rows, notes(),
-                cells.stream().map(TableSection::figures).toList(), goals());
+        return new Section("table", "The paper's Table 1, beside Lunar's figures", COLUMNS, rows,
+                notes(), cells.stream().map(TableSection::figures).toList(), goals());
     }
 
     private static List<String> paperRow(Paper row) {
@@ -73,21 +73,20 @@ final class TableSection {
 
     private List<String> notes() {
         List<String> notes = new ArrayList<>();
-        notes.add("%d runs in %d turns of each contestant, which take turns within each round; each"
-                .formatted(plan.runs(), plan.rounds()) + " runs each operation for "
-                + plan.warmUp().toMillis() / 1000.0 + " s before. 1 kB is 1,024 bytes; places are"
+        notes.add("%d runs of each contestant, in %d turns; contestants alternate within each"
+                .formatted(plan.runs(), plan.rounds()) + " round. Each operation runs for "
+                + plan.warmUp().toMillis() / 1000.0 + " s before. 1 kB is 1,024 bytes; offsets are"
                 + " random, aligned to the operation. Bytes allocated: median of the runs, all"
                 + " threads of the JVM.");
-        notes.add("RAID 0 has stripes of " + Table.STRIPE_BYTES / 1024 + " KiB. That of"
-                + " `lunar-java` is org.lunarsan.pool, with labels, and RAID 1 with its record of"
-                + " writes under way."
-                + " That of the published jSCSI is a loop of this bench, a thread for each target,"
-                + " as in its storage pool, of which Maven Central has no artifact. That of"
-                + " `libiscsi` is two sessions in one poll loop.");
-        notes.add("`jscsi` is org.jscsi:initiator:2.2 with the settings that it comes with"
-                + " (segments of 8 KiB), `jscsi-large` the same with segments of 256 KiB. It knows"
-                + " neither unit attentions nor LUNs other than 0: both are added when it is"
-                + " loaded, outside of reads and writes.");
+        notes.add("RAID 0 has stripes of " + Table.STRIPE_BYTES / 1024 + " KiB. `lunar-java`"
+                + " uses org.lunarsan.pool, with labels, and for RAID 1 with its record of pending"
+                + " writes. For the published jSCSI this bench runs a thread for each target, as"
+                + " in jSCSI's storage pool, which is not in Maven Central. `libiscsi` uses two"
+                + " sessions in one poll loop.");
+        notes.add("`jscsi` is org.jscsi:initiator:2.2 with its default settings (segments of"
+                + " 8 KiB), `jscsi-large` the same with segments of 256 KiB. It supports neither"
+                + " unit attentions nor LUNs other than 0: a class loader adds both, outside of"
+                + " reads and writes.");
         cells.stream().filter(Cell::isFailed).forEach(cell -> notes.add("Failed: " + cell.contestant
                 + " on " + cell.server + ", " + cell.operation.title() + ": " + cell.failure()));
         return notes;
