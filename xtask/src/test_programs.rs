@@ -198,7 +198,8 @@ mod tests {
             executable: PathBuf::new(),
             folder: PathBuf::new(),
         };
-        let names = ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "lunar-target/lunar_target"];
+        let names =
+            ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "lunar-target/lunar_target"];
         let mut programs: Vec<_> = names.map(program).into();
         programs.sort_by_key(Program::order);
         let sorted: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
