@@ -16,6 +16,17 @@ use std::time::Instant;
 /// Number of programs that run at once.
 const PROGRAMS_AT_ONCE: usize = 4;
 
+/// Programs whose tests wait more than they compute, with the number of their tests that run at
+/// once. They begin first, in this order: those that last longest.
+const WAITING: &[(&str, usize)] =
+    &[("lab/it", 8), ("lunar/it", 8), ("lunar-target/it", 8), ("lunar-control/it", 4)];
+
+/// Variable with the number of tests of a program that run at once.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// Number of the slowest programs that are listed at the end.
+const SLOWEST: usize = 6;
+
 /// A test program that cargo has built.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Program {
@@ -33,26 +44,48 @@ struct Program {
 /// The tests cannot be built, or a program cannot be started.
 pub fn run(root: &Path) -> Result<bool> {
     let mut programs = build(root)?;
-    // Integration tests last longest: they begin first.
-    programs.sort_by_key(|program| (!program.name.ends_with("/it"), program.name.clone()));
+    programs.sort_by_key(Program::order);
     let output = root.join("target/test-output");
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
-    let (queue, failed) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
+    let (queue, ended) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
         let work = || {
             while let Some(program) = next() {
-                if let Err(error) = run_one(&program, &output) {
+                let began = Instant::now();
+                let passed = run_one(&program, &output);
+                let seconds = began.elapsed().as_secs();
+                if let Err(error) = &passed {
                     println!("{error:#}");
-                    failed.lock().unwrap_or_else(PoisonError::into_inner).push(program.name);
                 }
+                let ended = &mut ended.lock().unwrap_or_else(PoisonError::into_inner);
+                ended.push((seconds, program.name, passed.is_ok()));
             }
         };
         (0..PROGRAMS_AT_ONCE).for_each(|_| drop(scope.spawn(work)));
     });
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ended.sort_unstable();
+    println!("slowest test programs:");
+    for (seconds, name, _) in ended.iter().rev().take(SLOWEST) {
+        println!("{seconds:>6} s  {name}");
+    }
+    let failed: Vec<_> = ended.iter().filter(|(.., passed)| !passed).collect();
     println!("test programs that failed: {}", failed.len());
     Ok(failed.is_empty())
+}
+
+impl Program {
+    /// Returns the number of its tests that run at once, if that is not the number of cores.
+    fn threads(&self) -> Option<usize> {
+        WAITING.iter().find(|(name, _)| *name == self.name).map(|(_, threads)| *threads)
+    }
+
+    /// Returns a key by which those that last longest come first.
+    fn order(&self) -> (usize, bool, String) {
+        let at = WAITING.iter().position(|(name, _)| *name == self.name);
+        (at.unwrap_or(WAITING.len()), !self.name.ends_with("/it"), self.name.clone())
+    }
 }
 
 fn build(root: &Path) -> Result<Vec<Program>> {
@@ -112,6 +145,9 @@ fn run_one(program: &Program, output: &Path) -> Result<()> {
     let began = Instant::now();
     let mut command = Command::new(&program.executable);
     remove_own_variables(&mut command);
+    if let (Some(threads), None) = (program.threads(), std::env::var_os(THREADS)) {
+        command.env(THREADS, threads.to_string());
+    }
     let status = command
         .current_dir(&program.folder)
         .stdin(Stdio::null())
@@ -152,6 +188,25 @@ mod tests {
         assert_eq!(programs(&messages.concat())?, [expected]);
         assert!(programs("no message").is_err());
         Ok(())
+    }
+
+    /// Goal: programs that wait begin first, with more tests at once; then other integration tests.
+    #[test]
+    fn long_programs_begin_first() {
+        let program = |name: &str| Program {
+            name: name.to_owned(),
+            executable: PathBuf::new(),
+            folder: PathBuf::new(),
+        };
+        let names =
+            ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "lunar-target/lunar_target"];
+        let mut programs: Vec<_> = names.map(program).into();
+        programs.sort_by_key(Program::order);
+        let sorted: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
+        let first = ["lab/it", "lunar-target/it", "fuzz/it"];
+        assert_eq!(sorted, [&first[..], &["lab/lab", "lunar-target/lunar_target"]].concat());
+        assert!(programs[0].threads() > Some(1));
+        assert_eq!(programs[2].threads(), None);
     }
 
     /// Goal: a program that fails is an error with its output, one that succeeds is not.

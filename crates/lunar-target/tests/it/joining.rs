@@ -201,7 +201,7 @@ fn log_in_again(rig: &Rig) -> u16 {
 /// two seconds.
 #[test]
 fn waiting_is_idle() {
-    let rig = Rig::with(|options| options.limits.data_in_bytes = 1 << 20);
+    let rig = Rig::alone_with(|options| options.limits.data_in_bytes = 1 << 20);
     let mut deaf = rig.log_in(1);
     let (mut stuck, mut half) = (rig.log_in(2), rig.log_in(3));
     for _ in 0..20 {

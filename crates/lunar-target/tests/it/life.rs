@@ -242,7 +242,7 @@ fn a_slow_reader_is_alive() {
 /// Method: a peer that sends SendTargets continuously and reads nothing; many targets.
 #[test]
 fn long_answers_are_not_piled_up() {
-    let rig = Rig::with(|options| {
+    let rig = Rig::alone_with(|options| {
         let first = options.targets[0].clone();
         options.targets.extend((0..500).map(|n| lunar_target::TargetOptions {
             name: format!("{}-{n}-{}", first.name, "x".repeat(100)),

@@ -14,10 +14,12 @@ struct Watched {
     server: Option<Server>,
     address: String,
     device: Arc<FaultDevice>,
+    _use: ProcessUse,
 }
 
 impl Watched {
     fn start() -> Self {
+        let process = ProcessUse::shared();
         let memory = || MemoryDevice::new(64 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory()), 1);
         let mut options = options_of(unit(Arc::<FaultDevice>::clone(&device)));
@@ -27,7 +29,7 @@ impl Watched {
         options.limits.login_failures_free = 100;
         let server = Server::start(options).unwrap();
         let address = server.addresses()[0].to_string();
-        Self { server: Some(server), address, device }
+        Self { server: Some(server), address, device, _use: process }
     }
 
     fn log_in(&self) -> RawClient {

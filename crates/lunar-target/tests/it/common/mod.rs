@@ -12,7 +12,7 @@ use lunar_target::{
 };
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
@@ -35,11 +35,30 @@ pub struct Rig {
     /// Addresses of all portals; the first one is `address`.
     pub addresses: Vec<String>,
     pub device: Arc<FaultDevice>,
-    _alone: MutexGuard<'static, ()>,
+    _use: ProcessUse,
 }
 
-/// Admits one test at a time, because the buffer pool belongs to the process.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Lock on the resources of the test process: shared by most tests, held alone by those that
+/// measure the process as a whole.
+static PROCESS: RwLock<()> = RwLock::new(());
+
+/// Part of [`PROCESS`] that a test holds.
+pub enum ProcessUse {
+    Shared(RwLockReadGuard<'static, ()>),
+    Alone(RwLockWriteGuard<'static, ()>),
+}
+
+impl ProcessUse {
+    /// Waits until no test measures the process.
+    pub fn shared() -> Self {
+        Self::Shared(PROCESS.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until no other test uses the process.
+    fn alone() -> Self {
+        Self::Alone(PROCESS.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 impl Rig {
     pub fn new() -> Self {
@@ -48,7 +67,16 @@ impl Rig {
 
     /// Starts a server with changed options.
     pub fn with(change: impl FnOnce(&mut ServerOptions)) -> Self {
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::start(ProcessUse::shared(), change)
+    }
+
+    /// Starts a server like [`with`](Self::with) while no other server of the tests runs: for
+    /// tests that measure memory or CPU time of the process.
+    pub fn alone_with(change: impl FnOnce(&mut ServerOptions)) -> Self {
+        Self::start(ProcessUse::alone(), change)
+    }
+
+    fn start(process: ProcessUse, change: impl FnOnce(&mut ServerOptions)) -> Self {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 1);
         let mut options = options_of(unit(Arc::<FaultDevice>::clone(&device)));
@@ -56,7 +84,7 @@ impl Rig {
         let server = Server::start(options).unwrap();
         let addresses: Vec<_> = server.addresses().iter().map(ToString::to_string).collect();
         let address = addresses[0].clone();
-        Self { server: Some(server), address, addresses, device, _alone: alone }
+        Self { server: Some(server), address, addresses, device, _use: process }
     }
 
     /// Returns the server, while it runs.
