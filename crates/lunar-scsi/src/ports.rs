@@ -146,7 +146,7 @@ mod tests {
                 for low in 0..32 {
                     let cdb = [opcode, low | 0x20, 0, 0, 0, 0];
                     let Some(command) = commands::row(&cdb) else { continue };
-                    let exact = matches!((opcode, low), (0xa3 | 0xa4 | 0x3b | 0x3c, 0x0a));
+                    let is_listed = matches!((opcode, low), (0xa3 | 0xa4 | 0x3b | 0x3c, 0x0a));
                     let passes = match state {
                         AccessState::STANDBY => {
                             is_listed || always.contains(&opcode) || standby.contains(&opcode)

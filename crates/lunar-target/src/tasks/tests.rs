@@ -365,8 +365,8 @@ impl Lane {
                 plan => break plan,
             }
         };
-        if let Ok(Plan::Parameters { parked, .. }) = plan {
-            let done = scsi.resume(OTHER, &context, parked, list);
+        if let Ok(Plan::Parameters { awaiting, .. }) = plan {
+            let done = scsi.resume(OTHER, &context, awaiting, list);
             assert_eq!(done, Ok(Plan::Reply(Vec::new())));
         }
     }
