@@ -12,15 +12,13 @@ use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::{
-    CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input,
-    Management, Output, RequestFailure, SendTargets,
+    CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input, Management,
+    Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
-use lunar_iscsi::pdu::{
-    AsyncEvent, LogoutReason, ManagementFunction, RejectReason,
-};
+use lunar_iscsi::pdu::{AsyncEvent, LogoutReason, ManagementFunction, RejectReason};
 use lunar_iscsi::session::initiator::{Ending, ToConnection, ToSession};
 use lunar_net::Outbox;
 use lunar_wire::{Lun, Time};

@@ -2,9 +2,7 @@
 
 use crate::client::ConnectionParts;
 use crate::connection_end::ConnectionEnd;
-use crate::connection_handle::{
-    ConnectionHandle, ConnectionState, Executed, HandleRequest, gone,
-};
+use crate::connection_handle::{ConnectionHandle, ConnectionState, Executed, HandleRequest, gone};
 use crate::connection_task::ConnectionTask;
 use crate::numbering::{ConnectionMessage, Numbering};
 use crate::session_context::SessionContext;

@@ -93,7 +93,8 @@ impl AccessRules {
     ) -> (Vec<TargetRecord>, bool) {
         let is_visible = |target: &ServedTarget<'_>| {
             lunar_net::count_moved(TARGET_BYTES);
-            target.admits(initiator, path.peer.ip()) && chap_demand(target.options, initiator).is_ok()
+            target.admits(initiator, path.peer.ip())
+                && chap_demand(target.options, initiator).is_ok()
         };
         let record = |target: ServedTarget<'_>| TargetRecord {
             name: target.options.name.clone(),

@@ -28,8 +28,8 @@ use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::session::target::{ToConnection, ToSession};
 use lunar_net::{
-    BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId, TURN_BYTES,
-    TURN_PDUS, TapChange, TappedConnection,
+    BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MovingTurn, Outbox, OwnerId,
+    TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
 };
 use lunar_wire::{SerialNumber, Time};
 use std::collections::VecDeque;
@@ -310,8 +310,7 @@ impl Connection {
                 let query = TargetsQuery { only, after, text_bytes };
                 let initiator = self.session.as_ref().map(|(session, _)| session);
                 let name = initiator.map_or("", |session| &session.key.initiator_name);
-                let (records, more) =
-                    self.services.rules.visible_targets(name, self.path, &query);
+                let (records, more) = self.services.rules.visible_targets(name, self.path, &query);
                 self.answers.push_back(Input::Targets { records, more });
             }
             Output::Abort(task) => {

@@ -170,8 +170,10 @@ impl SessionLogins {
         admission: Admission,
     ) -> Result<Arc<Session>, LoginStatus> {
         let Admission { target, origin, luns, port, ports } = admission;
-        let units_charge =
-            joiner.memory.try_charge(luns.len() * UNIT_BYTES).ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+        let units_charge = joiner
+            .memory
+            .try_charge(luns.len() * UNIT_BYTES)
+            .ok_or(LoginStatus::OUT_OF_RESOURCES)?;
         let limits = SessionLimits { window_commands: self.window_commands };
         let tsih = sessions.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
         let machine = TargetSession::new(tsih, join.session, join.cmd_sn, limits);
@@ -206,11 +208,7 @@ impl SessionLogins {
     /// Takes a connection from the share of the initiator. Refuses a login with proof if the
     /// initiator has its share of all connections. The share of those without proof is judged by
     /// their addresses alone, see `connection_table`.
-    fn take_place(
-        &self,
-        join: &Join,
-        owner: Owner<'_>,
-    ) -> Result<ConnectionPlace, LoginStatus> {
+    fn take_place(&self, join: &Join, owner: Owner<'_>) -> Result<ConnectionPlace, LoginStatus> {
         if join.user.is_none() {
             return Ok(self.shares.enter(owner));
         }
@@ -239,7 +237,10 @@ impl SessionLogins {
         let Some(old) = self.sessions().lock().find(key) else { return Ok(()) };
         old.end();
         if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
-            tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
+            tracing::warn!(
+                initiator = key.initiator_name,
+                "the session to be replaced does not end"
+            );
             return Err(LoginStatus::OUT_OF_RESOURCES);
         }
         Ok(())
@@ -252,7 +253,8 @@ impl SessionLogins {
         tsih: u16,
         joiner: Joiner,
     ) -> Result<Arc<Session>, LoginStatus> {
-        let session = self.sessions().lock().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+        let session =
+            self.sessions().lock().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         if session.key != *key || key.target_name.is_none() {
             return Err(LoginStatus::SESSION_DOES_NOT_EXIST);
         }

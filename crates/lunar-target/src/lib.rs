@@ -121,8 +121,7 @@ pub use room::OutOfSpace;
 pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
-    CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics,
-    TargetStatistics,
+    CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics, TargetStatistics,
 };
 pub use trace::{NoTrace, TRACES_MAX, Trace};
 pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};

@@ -63,7 +63,8 @@ impl Portals {
             let address = match &portal.advertise {
                 Some(advertised) => advertised.clone(),
                 None if listening.ip().is_unspecified() => {
-                    let ip = if index == path.portal || same_family(listening.ip(), path.local.ip()) {
+                    let ip = if index == path.portal || same_family(listening.ip(), path.local.ip())
+                    {
                         path.local.ip().to_canonical()
                     } else {
                         continue;

@@ -215,7 +215,8 @@ impl Server {
 
     fn end_connections(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> usize {
         let within_seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX).max(1);
-        let open = self.services.connections.tell_all(|| ConnectionEvent::Shutdown { within_seconds });
+        let open =
+            self.services.connections.tell_all(|| ConnectionEvent::Shutdown { within_seconds });
         if open > 0 {
             progress(&format!("asking {open} connection(s) to log out"));
         }
@@ -285,8 +286,7 @@ fn connection_services(
 ) -> ConnectionServices {
     let (clock, counters) = (Clock::start(), Arc::<Counters>::default());
     let table_limits = TableLimits::new(&limits, connections_max);
-    let connections =
-        Connections::new(table_limits, Arc::clone(&counters), clock, stopped.clone());
+    let connections = Connections::new(table_limits, Arc::clone(&counters), clock, stopped.clone());
     let logins = LoginPolicy::new(
         &limits,
         Arc::clone(&rules),

@@ -365,11 +365,7 @@ impl Session {
     }
 
     /// Context at a unit, which can look up the sessions that see it.
-    pub(crate) fn context_at<'a>(
-        &'a self,
-        view: &'a View,
-        logins: &'a dyn Logins,
-    ) -> Context<'a> {
+    pub(crate) fn context_at<'a>(&'a self, view: &'a View, logins: &'a dyn Logins) -> Context<'a> {
         Context { logins, ..self.context(view) }
     }
 
@@ -384,11 +380,7 @@ impl Session {
     }
 
     /// Adds a connection, if there is room for it and no other has its CID.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        cid: u16,
-        member: Member,
-    ) -> Result<(), NoPlace> {
+    pub(crate) fn join(self: &Arc<Self>, cid: u16, member: Member) -> Result<(), NoPlace> {
         {
             let mut members = self.members();
             if members.contains_key(&cid) {
@@ -474,10 +466,7 @@ impl Session {
     }
 
     /// Aborts this session's tasks on `unit` for another nexus.
-    pub(crate) fn abort_on_unit(
-        self: &Arc<Self>,
-        unit: &Arc<LogicalUnit>,
-    ) -> BegunAborts {
+    pub(crate) fn abort_on_unit(self: &Arc<Self>, unit: &Arc<LogicalUnit>) -> BegunAborts {
         #[cfg(test)]
         self.visits.fetch_add(1, Relaxed);
         let mut tasks = 0;
@@ -504,10 +493,7 @@ impl Session {
 
     /// Aborts this session's tasks on the LUNs selected by `is_hit` for another nexus: returns one
     /// value for each LUN that had tasks.
-    fn abort_on_luns(
-        self: &Arc<Self>,
-        is_hit: impl Fn(u16) -> bool,
-    ) -> Vec<AbortedTasks> {
+    fn abort_on_luns(self: &Arc<Self>, is_hit: impl Fn(u16) -> bool) -> Vec<AbortedTasks> {
         let hit = |lun: Lun| match lun.form() {
             LunForm::Unit(id) if is_hit(id) => Some(id),
             _ => None,
@@ -582,12 +568,7 @@ impl Session {
     /// Takes one step of the machine. Values for other connections are put into their mailboxes
     /// under the lock, so that they arrive in the order of the steps. The connection that the step
     /// is taken for empties its mailbox under the lock, and gets the answers behind that mail.
-    fn step(
-        self: &Arc<Self>,
-        now: Time,
-        input: Input,
-        mut speaker: Option<Speaker<'_>>,
-    ) {
+    fn step(self: &Arc<Self>, now: Time, input: Input, mut speaker: Option<Speaker<'_>>) {
         let mut ended = false;
         let mut machine = self.machine();
         if let Some(Speaker { mail, heard, .. }) = &mut speaker

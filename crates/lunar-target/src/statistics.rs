@@ -11,7 +11,5 @@ mod target_counters;
 
 pub(crate) use commands::Commands;
 pub use operation::OperationClass;
-pub use report::{
-    CommandErrors, LunStatistics, OperationStatistics, Statistics, TargetStatistics,
-};
+pub use report::{CommandErrors, LunStatistics, OperationStatistics, Statistics, TargetStatistics};
 pub(crate) use target_counters::Counters;

@@ -381,9 +381,7 @@ impl Tasks {
         drop(self.take_buffer(task.id));
         match buffer {
             // The disk was tried already.
-            Some(buffer) => {
-                self.begin(asker.session, task.id, planned, TaskData::In(buffer))
-            }
+            Some(buffer) => self.begin(asker.session, task.id, planned, TaskData::In(buffer)),
             None => self.start_reading(asker, task.id, planned),
         }
     }
@@ -497,11 +495,7 @@ impl Tasks {
     }
 
     /// Runs a task whose data-out is complete.
-    pub(crate) fn run(
-        &mut self,
-        session: &Arc<Session>,
-        task: TaskId,
-    ) -> Option<Input> {
+    pub(crate) fn run(&mut self, session: &Arc<Session>, task: TaskId) -> Option<Input> {
         let planned = self.waiting.remove(task)?;
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));

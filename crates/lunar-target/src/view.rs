@@ -80,7 +80,12 @@ impl View {
     pub(crate) fn new(luns: Arc<LunTable>) -> Self {
         let since = LogicalTime::next();
         let slot = |_| Slot { seen_since: since, nexus: OnceLock::new() };
-        Self { slots: luns.units().iter().map(slot).collect(), luns, nexuses: Arc::default(), since }
+        Self {
+            slots: luns.units().iter().map(slot).collect(),
+            luns,
+            nexuses: Arc::default(),
+            since,
+        }
     }
 
     /// The view that follows `old` in the same session.

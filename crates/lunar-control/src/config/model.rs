@@ -1,7 +1,7 @@
 //! The configuration of a server as plain values, without open files.
 
-use super::named_limits::NamedLimits;
 use super::api_options::ApiOptions;
+use super::named_limits::NamedLimits;
 use crate::device_url::{DeviceUrl, LocalOptions};
 use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;

@@ -2,8 +2,8 @@
 //! express.
 
 use super::api_options::ApiOptions;
-use super::defaults::{default_offer, default_portal};
 use super::conflict::Disks;
+use super::defaults::{default_offer, default_portal};
 use super::file::{self, ConfigProblem, Located, Problems, TOP, TableReader, TextSpan};
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;

@@ -1,9 +1,9 @@
 //! Opening, closing and resizing units for a change, and undoing that.
 
-use super::plan::{Layout, Plan, Wanted};
-use super::units::{Created, Entry, Opening, say_size, set_size};
 use super::blocking::block_on;
 use super::catalogue::catalogue;
+use super::plan::{Layout, Plan, Wanted};
+use super::units::{Created, Entry, Opening, say_size, set_size};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use lunar_block::{FileIdentity, file_identity};

@@ -70,11 +70,7 @@ impl Created {
 }
 
 impl Opening {
-    pub(super) fn new(
-        configuration: &Configuration,
-        grow: bool,
-        opener: Arc<dyn Opener>,
-    ) -> Self {
+    pub(super) fn new(configuration: &Configuration, grow: bool, opener: Arc<dyn Opener>) -> Self {
         Self {
             opener,
             state: configuration.state.clone(),

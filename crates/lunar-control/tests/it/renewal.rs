@@ -3,8 +3,8 @@
 use crate::common::{PATIENCE, Scratch, TARGET, lun};
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::api::bound::BoundApi;
-use lunar_control::config::{ApiListen, ApiOptions};
 use lunar_control::client::{ApiClient, ApiPath};
+use lunar_control::config::{ApiListen, ApiOptions};
 use lunar_control::daemon::{
     Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
 };

@@ -24,7 +24,8 @@ impl Client {
         let path = rig.path();
         let (mailbox, mail) = unbounded_channel();
         let (presence, _abort) = services.connections.enter(path.peer, &mailbox).unwrap();
-        let connection = Connection::new(Arc::clone(services), presence, path, mailbox.clone(), mail);
+        let connection =
+            Connection::new(Arc::clone(services), presence, path, mailbox.clone(), mail);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0"
@@ -160,7 +161,8 @@ fn tasks_are_aborted_out_of_turn() {
     client.command(&[0; 6]); // the unit attention of the reset
     client.verify();
     let (by, unit) = (Arc::clone(&other), Arc::clone(&rig.units[0]));
-    let preempt = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, vec![session.nexus]);
+    let preempt =
+        crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, vec![session.nexus]);
     rig.runtime.block_on(client.has_no_turn(preempt));
     assert!(client.connection.tasks.are_quiet());
     assert_eq!(session.tasks(), 0);

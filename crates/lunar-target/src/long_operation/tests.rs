@@ -3,8 +3,8 @@
 use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::execute;
-use crate::plan_result::PlanResult;
 use crate::operation_slots::OPERATIONS_MAX;
+use crate::plan_result::PlanResult;
 use crate::unit::LogicalUnitOptions;
 use bytes::Bytes;
 use lunar_block::{

@@ -9,10 +9,7 @@ use std::sync::Arc;
 impl Session {
     /// Gives the session other LUNs from now on. Returns its tasks on LUNs that it no longer sees,
     /// which are aborted; once they are quiet, [`end_show`](Self::end_show) is to be called.
-    pub(crate) fn begin_show(
-        self: &Arc<Self>,
-        change: &LunChange,
-    ) -> Vec<AbortedTasks> {
+    pub(crate) fn begin_show(self: &Arc<Self>, change: &LunChange) -> Vec<AbortedTasks> {
         let luns = Arc::clone(change.new_luns());
         self.charge_units(luns.len());
         self.set_view(View::after(&self.view(), luns));

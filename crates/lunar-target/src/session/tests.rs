@@ -556,7 +556,8 @@ fn functions_are_charged_until_they_end() {
         for _ in 0..FUNCTIONS {
             let (by, unit) = (Arc::clone(&sessions[0]), Arc::clone(&rig.units[0]));
             let nexuses = vec![sessions[1].nexus];
-            let aborts = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
+            let aborts =
+                crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
             drop(tokio::task::spawn_local(aborts));
         }
         let preempts = used() - before;

@@ -3,9 +3,9 @@
 use super::*;
 use crate::abort::AbortSignal;
 use crate::execute::{QuotaCharge, execute};
-use crate::plan_result::PlanResult;
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
+use crate::plan_result::PlanResult;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
