@@ -51,6 +51,7 @@
 #![warn(missing_docs)]
 
 mod attentions;
+pub mod blocking;
 mod client;
 mod commands;
 mod completion_barrier;

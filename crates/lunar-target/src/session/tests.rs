@@ -339,7 +339,8 @@ fn a_change_is_settled_in_pieces() {
     catalogue.targets = vec![Arc::new(target)];
     let new = Arc::new(Indexed::new(catalogue).unwrap());
     let old = rig.server.catalogue.swap(Arc::clone(&new));
-    let mut settled = pin!(settle(rig.sessions(), &old, &new));
+    let table = Arc::clone(rig.sessions());
+    let mut settled = pin!(settle(&table, &old, &new));
     let mut context = TaskContext::from_waker(Waker::noop());
     let turns = (1..).find(|_| settled.as_mut().poll(&mut context).is_ready()).unwrap();
     // Each session has a view of 256 units that is replaced; 1,024 units are a piece.
