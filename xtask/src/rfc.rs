@@ -132,7 +132,7 @@ fn citations_in_line(line: &str, number: usize, found: &mut Vec<Citation>) {
             // The sentence continues: later sections belong to the document until the sentence
             // ends.
             document = match document {
-                CitedDocument::OtherStandard => CitedDocument::Another,
+                CitedDocument::OtherStandard => CitedDocument::OtherStandard,
                 CitedDocument::Rfc(rfc) if !word.ends_with('.') => CitedDocument::Rfc(rfc),
                 _ => CitedDocument::None,
             };
