@@ -173,9 +173,9 @@ fn sequential_writes_stay_in_their_range() {
     for (number, (write, range)) in sent.iter().enumerate() {
         assert_eq!((*write, *range), (true, BlockRange::new(number as u64 % 8 * 2, 2)));
     }
-    let noise = random_bytes(4096, 1);
-    let zeroes = noise.iter().filter(|byte| **byte == 0).count();
-    assert!(noise.len() == 4096 && zeroes < 64, "{zeroes} zeroes");
+    let data = random_bytes(4096, 1);
+    let zeroes = data.iter().filter(|byte| **byte == 0).count();
+    assert!(data.len() == 4096 && zeroes < 64, "{zeroes} zeroes");
 }
 
 /// Goal: an impossible load is refused before any request is sent.
