@@ -102,7 +102,7 @@ async fn add_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
-    Body(settings): Body<LunSettings>,
+    Body(settings, _charge): Body<LunSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| daemon.add_lun(&target, &settings, &by)).await
 }
@@ -142,7 +142,7 @@ async fn resize(
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
-    Body(resize): Body<Resize>,
+    Body(resize, _charge): Body<Resize>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
         let at = LunAt { target: &target, id, device: device.as_deref() };
@@ -166,7 +166,7 @@ async fn recover(
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
-    Body(Recover { accept_loss }): Body<Recover>,
+    Body(Recover { accept_loss }, _charge): Body<Recover>,
 ) -> Result<Json<Recovered>, Problem> {
     let recovered = served.recoveries.blocking(&served, move |served| {
         if !accept_loss {
@@ -190,7 +190,7 @@ async fn redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(target): At<String>,
-    Body(to): Body<Redirect>,
+    Body(to, _charge): Body<Redirect>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| daemon.redirect(&target, Some(&to.address), &by)).await
 }

@@ -74,7 +74,7 @@ async fn configuration(
 async fn apply(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    Body(apply): Body<Apply>,
+    Body(apply, _charge): Body<Apply>,
 ) -> Result<Json<Applied>, Problem> {
     let source = match apply.configuration {
         None => ConfigSource::OwnFile,

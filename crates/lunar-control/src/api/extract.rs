@@ -2,22 +2,14 @@
 
 use super::problem::Problem;
 use super::shared::ApiState;
-use axum::body::HttpBody;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
-use lunar_block::MemoryKind;
+use lunar_block::MemoryCharge;
 use serde::de::DeserializeOwned;
-use std::time::Duration;
 
-/// Maximum size of a request's body in bytes; the largest body is a configuration.
-pub const BODY_BYTES_MAX: usize = 4 << 20;
-/// Maximum time for receiving a body.
-pub const BODY_TIME_MAX: Duration = Duration::from_secs(20);
-
-/// Extractor for a JSON body.
-pub(crate) struct Body<T>(pub(crate) T);
+/// Extractor for a JSON body. The value and its charge live as long as the handler.
+pub(crate) struct Body<T>(pub(crate) T, pub(crate) MemoryCharge);
 
 impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
     type Rejection = Problem;
@@ -28,34 +20,16 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
                 .hint("send `Content-Type: application/json`"));
         }
-        let announced = request.body().size_hint().upper().and_then(|bytes| bytes.try_into().ok());
-        let bytes = announced.unwrap_or(BODY_BYTES_MAX).min(BODY_BYTES_MAX);
-        let api = served.daemon.server().buffers().sibling(MemoryKind::Api);
-        let _charge = api.charge(bytes);
-        let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect();
-        let body = match tokio::time::timeout(BODY_TIME_MAX, body).await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                let what = format!("the body is longer than {BODY_BYTES_MAX} bytes");
-                return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
-            }
-            Ok(Err(error)) => {
-                let what = format!("the body did not come in: {error}");
-                return Err(Problem::new(StatusCode::BAD_REQUEST, what));
-            }
-            Err(_) => {
-                let what = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
-                return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, what));
-            }
-        };
-        serde_json::from_slice(&body).map(Self).map_err(|error| {
+        let body = served.bodies.receive(request.into_body()).await?;
+        let value = serde_json::from_slice(body.bytes()).map_err(|error| {
             let status = match error.classify() {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
             Problem::new(status, format!("the body: {error}"))
                 .hint("GET /api/v1/openapi.json describes what each request holds")
-        })
+        })?;
+        Ok(Self(value, body.into_charge()))
     }
 }
 

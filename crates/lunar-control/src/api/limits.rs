@@ -59,7 +59,7 @@ async fn limit(
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(Which { device }): Asked<Which>,
-    Body(settings): Body<LimitSettings>,
+    Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
         let at = LunAt { target: &target, id, device: device.as_deref() };
@@ -82,7 +82,7 @@ async fn limit_initiator_at(
     Extension(by): Extension<Caller>,
     At((target, id)): At<(String, u16)>,
     Asked(WhichAndWhose { device, initiator }): Asked<WhichAndWhose>,
-    Body(settings): Body<LimitSettings>,
+    Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
         let at = LunAt { target: &target, id, device: device.as_deref() };
@@ -101,7 +101,7 @@ async fn limit_initiator(
     Extension(by): Extension<Caller>,
     At(target): At<String>,
     Asked(Whose { initiator }): Asked<Whose>,
-    Body(settings): Body<LimitSettings>,
+    Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
         daemon.limit_initiator(&target, initiator.as_deref(), &settings, &by)

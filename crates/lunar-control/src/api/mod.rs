@@ -1,6 +1,7 @@
 //! The HTTP API: one file for each resource, and one OpenAPI document that describes them all.
 
 mod backing;
+mod bodies;
 pub mod bound;
 pub mod changes;
 pub mod configuration;
@@ -23,6 +24,7 @@ use crate::http::charged;
 use crate::slot::Slot;
 use axum::http::StatusCode;
 use axum::{Json, Router, middleware};
+use bodies::RequestBodies;
 use documents::Documents;
 use lunar_block::MemoryKind;
 use shared::{ApiState, Served, WorkLimit, disks_are_busy};
@@ -31,7 +33,7 @@ use std::time::{Instant, SystemTime};
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use extract::{BODY_BYTES_MAX, BODY_TIME_MAX};
+pub use bodies::{BODY_BYTES_MAX, BODY_TIME_MAX};
 pub use problem::{Problem, ProblemBody};
 
 /// Prefix of all paths of this version of the API.
@@ -73,6 +75,7 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
             disks_are_busy("another change of what is served is under way")
         }),
         recoveries: WorkLimit::new(2, || disks_are_busy("other disks are being recovered")),
+        bodies: RequestBodies::new(&account),
         documents: Documents::new(account.sibling(MemoryKind::Api)),
     };
     let (router, _) = resources().split_for_parts();

@@ -1,5 +1,6 @@
 //! State shared by the handlers, and blocking work outside of the thread that answers.
 
+use super::bodies::RequestBodies;
 use super::documents::Documents;
 use super::problem::Problem;
 use crate::daemon::Daemon;
@@ -21,6 +22,8 @@ pub(crate) struct Served {
     pub(crate) changes: WorkLimit,
     /// Recoveries of disks.
     pub(crate) recoveries: WorkLimit,
+    /// Bodies of requests.
+    pub(crate) bodies: RequestBodies,
     /// Answers that are encoded as a whole.
     pub(crate) documents: Documents,
 }

@@ -64,7 +64,7 @@ async fn trace(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
     At(tsih): At<u16>,
-    Body(TraceOrder { seconds, snap_bytes, max_bytes }): Body<TraceOrder>,
+    Body(TraceOrder { seconds, snap_bytes, max_bytes }, _charge): Body<TraceOrder>,
 ) -> Result<Response, Problem> {
     let caller = by.to_string();
     let trace =

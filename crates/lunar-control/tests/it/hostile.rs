@@ -1,9 +1,10 @@
 //! Misbehaving clients of the API, and their effect on other clients.
 
-use crate::common::{PATIENCE, Scratch, ask, exchange, parse, serve};
+use crate::common::{PATIENCE, Scratch, TARGET, ask, daemon, exchange, parse, serve, serve_daemon};
 use lunar_control::http::{Address, HttpLimits, HttpServer};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn start(scratch: &Scratch, limits: HttpLimits) -> HttpServer {
@@ -147,6 +148,36 @@ fn who_says_nothing_makes_room() {
     other.read_exact(&mut start).unwrap();
     assert_eq!(&start, b"HTTP/1.1 200");
     drop(held);
+}
+
+/// Fault: a body was charged with its announced size before it arrived. 64 connections that announced
+/// 4 MiB took 256 MiB, and initiators got BUSY.
+#[test]
+fn announced_bodies_take_no_memory() {
+    const CLIENTS: usize = 32;
+    let scratch = Scratch::new("announced");
+    let daemon = daemon();
+    let used_bytes = || daemon.server().buffers().budget().usage().used_bytes;
+    let address = format!("unix:{}", scratch.path("api.sock").display());
+    let limits = HttpLimits::default();
+    let server = serve_daemon(Arc::clone(&daemon), &address, None, None, limits);
+    let before = used_bytes();
+    let clients: Vec<_> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    for mut client in &clients {
+        let request = "POST /api/v1/apply HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\
+             Content-Type: application/json\r\nContent-Length: 4194304\r\n\r\n";
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100", "the body is being received");
+    }
+    assert!(used_bytes() - before < CLIENTS * (64 << 10), "{}", used_bytes() - before);
+    // A request with a short body is carried out meanwhile.
+    let body = "Content-Type: application/json\r\n\r\n{\"iops\": 100}";
+    let path = format!("/api/v1/targets/{TARGET}/luns/0/limit");
+    let (status, answer) = ask(server.address(), "PUT", &path, body);
+    assert_eq!(status, 200, "{answer}");
+    drop(clients);
 }
 
 /// Goal: a client that does not read a long answer is disconnected, and its slot is free again.

@@ -8,22 +8,21 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lunar_wire::Lun;
 
-/// Maximum number of searches for commands that arrived while others were ended. An initiator may
-/// send immediate commands at any time, which must not delay the reset of another initiator
-/// forever.
-const ROUNDS_MAX: u8 = 16;
-
 /// A function of another session that affects tasks of this one.
+///
+/// With FastAbort the function lasts as long as its slowest delivered task, however many commands
+/// arrive meanwhile: none of its units is delivered a command before its end, and those that have
+/// arrived then are aborted without a wait, since they have not begun.
 #[derive(Debug)]
 pub(super) struct ForeignAbort {
     id: u64,
     lun: Option<Lun>,
     tasks: u32,
+    /// Delivered tasks that have not ended.
     waiting: BTreeSet<Key>,
     /// Connections that must report terminated tasks, and their units. FastAbort only.
     to_report: BTreeSet<(u16, Lun)>,
     is_fast: bool,
-    rounds: u8,
 }
 
 impl ForeignAbort {
@@ -36,6 +35,15 @@ impl ForeignAbort {
     pub(super) fn is_barrier(&self) -> bool {
         self.is_fast
     }
+
+    /// True while an immediate command for this unit must wait, too: the function will abort it.
+    pub(super) fn holds_immediate(&self, lun: Lun) -> bool {
+        self.is_barrier() && self.affects(lun)
+    }
+
+    fn affects(&self, lun: Lun) -> bool {
+        self.lun.is_none_or(|unit| is_same_unit(lun, unit))
+    }
 }
 
 impl TargetSession {
@@ -46,42 +54,41 @@ impl TargetSession {
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
         let is_fast = self.is_fast();
         let (tasks, waiting, to_report) = (0, BTreeSet::new(), BTreeSet::new());
-        let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, is_fast, rounds: 0 };
-        self.abort_more(&mut other);
+        let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, is_fast };
+        other.waiting = self.abort_hit(&mut other, |known| known.delivered);
         self.managements.for_others.push(other);
     }
 
-    /// Aborts matching tasks that are not yet aborted for this function.
-    fn abort_more(&mut self, other: &mut ForeignAbort) {
-        let hit = |known: &Known| {
-            known.is_exposed(other.is_fast)
-                && other.lun.is_none_or(|lun| is_same_unit(known.lun, lun))
-        };
-        let more =
-            self.tasks.iter().filter(|(key, known)| hit(known) && !other.waiting.contains(key));
-        let more: Vec<(Key, Lun)> = more.map(|(key, known)| (key, known.lun)).collect();
-        for (key, lun) in more {
+    /// Aborts the tasks of the function's units that `is_hit` selects, and returns them.
+    fn abort_hit(
+        &mut self,
+        other: &mut ForeignAbort,
+        is_hit: impl Fn(&Known) -> bool,
+    ) -> BTreeSet<Key> {
+        let hit = self.tasks.iter().filter(|(_, known)| other.affects(known.lun) && is_hit(known));
+        let hit: Vec<(Key, Lun)> = hit.map(|(key, known)| (key, known.lun)).collect();
+        for (key, lun) in &hit {
             other.tasks = other.tasks.saturating_add(1);
-            other.waiting.insert(key);
             let mut data = DataDue::Discarded;
             if other.is_fast {
                 data = DataDue::Retired;
-                other.to_report.insert((key.0, lun));
+                other.to_report.insert((key.0, *lun));
             }
-            self.abort(key, data);
+            self.abort(*key, data);
         }
+        hit.into_iter().map(|(key, _)| key).collect()
     }
 
     pub(super) fn step_for_others(&mut self) {
         for mut other in core::mem::take(&mut self.managements.for_others) {
-            if other.waiting.is_empty() && other.is_fast && other.rounds < ROUNDS_MAX {
-                other.rounds += 1;
-                // The message would also cover commands that arrived meanwhile.
-                self.abort_more(&mut other);
-            }
             if !other.waiting.is_empty() {
                 self.managements.for_others.push(other);
                 continue;
+            }
+            if other.is_fast {
+                // The message also covers commands that have arrived but were not delivered. Their
+                // connections handle the aborts before the message.
+                self.abort_hit(&mut other, |known| known.is_exposed(true));
             }
             self.report_terminated(other.to_report);
             self.output(Output::OthersAborted { id: other.id, tasks: other.tasks });

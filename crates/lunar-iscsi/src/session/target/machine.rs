@@ -77,7 +77,8 @@ pub struct TargetSession {
     /// Connections by CID, with the state of a logout.
     pub(super) connections: SortedMap<u16, Link>,
     pub(super) tasks: SortedMap<Key, Known>,
-    /// Requests in order that wait for a task management function to end.
+    /// Requests that wait for a task management function to end: those whose number came, and
+    /// immediate commands for units of which another session's function aborts the tasks.
     pub(super) ready: VecDeque<Waiting>,
     pub(super) managements: Managements,
     /// The existing units; `None` if only the executor has the list.
@@ -341,7 +342,12 @@ impl TargetSession {
             self.tasks.insert((cid, *task), known);
         }
         if waiting.immediate {
-            return self.deliver(waiting);
+            return match &waiting.request {
+                Arrival::Command { lun, .. } if self.managements.holds_immediate(*lun) => {
+                    self.ready.push_back(waiting);
+                }
+                _ => self.deliver(waiting),
+            };
         }
         if self.window.pass(waiting.cmd_sn) {
             self.in_order(waiting);

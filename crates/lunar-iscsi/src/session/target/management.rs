@@ -116,6 +116,11 @@ impl Managements {
         matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
     }
 
+    /// True while an immediate command for this unit must wait.
+    pub(super) fn holds_immediate(&self, lun: Lun) -> bool {
+        self.for_others.iter().any(|other| other.holds_immediate(lun))
+    }
+
     /// Handles the end of a task; `true` if a fence ended with it.
     pub(super) fn task_ended(&mut self, key: Key) -> bool {
         if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {

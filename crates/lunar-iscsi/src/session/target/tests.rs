@@ -5,7 +5,7 @@ use super::{
 };
 use crate::framing::TaskId;
 use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
-use crate::text::SessionParameters;
+use crate::text::{SessionParameters, TaskReporting};
 use alloc::vec::Vec;
 use lunar_wire::{Lun, SerialNumber, Time};
 
@@ -163,6 +163,79 @@ fn a_task_that_is_being_aborted_is_not_told_again() {
     let answers = core::iter::from_fn(|| session.poll())
         .filter(|output| matches!(output, Output::OthersAborted { tasks: 1, .. }));
     assert_eq!(answers.count() as u64, RESETS);
+}
+
+/// An immediate command for this unit; `number` is its tag, ticket and task.
+fn immediate(number: u32, cmd_sn: u32, unit: u16) -> Input {
+    let request = Arrival::Command {
+        task: TaskId(number.into()),
+        initiator_task_tag: number,
+        lun: Lun::new(unit),
+        attribute: TaskAttribute::SIMPLE,
+    };
+    let (ticket, cmd_sn) = (number.into(), SerialNumber(cmd_sn));
+    Input::Connection(1, ToSession::Arrived { ticket, immediate: true, cmd_sn, request })
+}
+
+fn outputs(session: &mut TargetSession, input: Input) -> Vec<Output> {
+    session.handle(Time::default(), input);
+    core::iter::from_fn(|| session.poll()).collect()
+}
+
+/// Fault: immediate commands that a session with FastAbort sent during another initiator's LUN
+/// RESET were begun, and aborted in one of 16 further rounds. Each round waited for the writes that
+/// had begun meanwhile: with a slow disk the reset took up to 4.8 s.
+///
+/// RFC 7143 §11.9.1: the message reports the end of all active tasks of the unit, so none of them
+/// goes on after it.
+#[test]
+fn a_foreign_reset_waits_for_no_command_that_arrives_during_it() {
+    let mut session = session(1);
+    session.parameters.task_reporting = TaskReporting::FastAbort;
+    let reset = |id| Input::AbortedByOther { id, lun: Some(Lun::ZERO) };
+    let to = |message| Output::ToConnection(1, message);
+    let abort = |number: u32| {
+        let task = TaskId(number.into());
+        to(ToConnection::AbortTask { task, data: DataDue::Retired })
+    };
+    let waits = |ticket: u64| to(ToConnection::Verdict { ticket, accepted: true });
+    assert_eq!(arrives(&mut session, 1, 0), [(1, deliver(0, 1, 3))]);
+    assert_eq!(outputs(&mut session, reset(7)), [abort(0)]);
+    let arrived = outputs(&mut session, immediate(100, 1, 0));
+    assert_eq!(arrived, [waits(100)], "it would be aborted when it has begun");
+    let arrived = arrives(&mut session, 1, 1);
+    assert!(arrived.iter().all(|(_, said)| !matches!(said, ToConnection::Deliver { .. })));
+    let arrived = outputs(&mut session, immediate(200, 2, 1));
+    assert_eq!(arrived, [to(deliver(200, 2, 3))], "the function is of another unit");
+    let ended = Input::Connection(1, ToSession::TaskEnded(TaskId(0)));
+    let mut said = outputs(&mut session, ended);
+    said.retain(|output| !matches!(output, Output::ToConnection(_, ToConnection::Window { .. })));
+    let told = to(ToConnection::TasksTerminated { lun: Lun::ZERO });
+    let done = Output::OthersAborted { id: 7, tasks: 3 };
+    assert_eq!(said, [abort(1), abort(100), told, done], "it waits for neither");
+    ends(&mut session, 1, 1);
+    ends(&mut session, 1, 100);
+    let arrived = outputs(&mut session, immediate(101, 2, 0));
+    assert_eq!(arrived, [to(deliver(101, 2, 4))]);
+    assert!(session.ready.is_empty() && session.tasks() == 2 && session.managements.are_none());
+}
+
+/// Goal: an immediate command that waits for the end of another session's function is forgotten
+/// with its connection.
+#[test]
+fn a_held_immediate_command_ends_with_its_connection() {
+    let mut session = session(2);
+    session.parameters.task_reporting = TaskReporting::FastAbort;
+    arrives(&mut session, 2, 0);
+    outputs(&mut session, Input::AbortedByOther { id: 7, lun: Some(Lun::ZERO) });
+    outputs(&mut session, immediate(100, 1, 0));
+    assert_eq!((session.tasks(), session.ready.len()), (2, 1));
+    outputs(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
+    assert_eq!((session.tasks(), session.ready.len()), (1, 0));
+    let ended = Input::Connection(2, ToSession::TaskEnded(TaskId(0)));
+    let said = outputs(&mut session, ended);
+    assert!(said.contains(&Output::OthersAborted { id: 7, tasks: 1 }), "{said:?}");
+    assert_eq!(session.window(), (SerialNumber(1), SerialNumber(4)), "it took up no number");
 }
 
 /// Goal: a session that is ended repeatedly informs each connection once.
