@@ -39,7 +39,9 @@ pub(super) fn model_text(model: &Model) -> String {
 
 /// Parses `2ms`, `500us`, `0.5s`.
 fn parse_delay(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}");
+    let wrong = || format!(
+        "`{text}` is not a time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}"
+    );
     let unit = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);
     let scale = match unit {
@@ -58,7 +60,7 @@ fn parse_delay(text: &str) -> Result<Duration, String> {
 fn parse_window(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes >= WINDOW_MIN => Ok(bytes),
-        _ => Err(format!("a window has {WINDOW_MIN} bytes at least")),
+        _ => Err(format!("the window must be at least {WINDOW_MIN} bytes")),
     }
 }
 

@@ -56,7 +56,10 @@ impl Engine<'_> {
                         break;
                     }
                     Err(error) if is_cache_lost(&error) && tries < TRIES_MAX => {
-                        tracing::warn!(%error, "copying again what may be lost");
+                        tracing::warn!(
+                            %error,
+                            "data not yet flushed may be lost: copying it again"
+                        );
                         progress.back_to(part.start);
                         tries += 1;
                     }
@@ -183,8 +186,8 @@ impl Engine<'_> {
                 let name = self.destination.name();
                 let what = format!("{name} differs from the source at byte {}", start + at as u64);
                 return Err(Failure::new(what).hint(
-                    "does anybody else write to one of the disks? Copy again, and look at the logs \
-                     of whoever serves them",
+                    "make sure that nothing else writes to the disks, copy again, and check the \
+                     logs of their servers",
                 ));
             }
             start = piece.end;
