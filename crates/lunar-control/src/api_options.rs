@@ -54,15 +54,16 @@ impl ApiOptions {
                 let proven = self.tls.is_some() && self.token_file.is_some();
                 if !address.is_local() && !proven {
                     return wrong(
-                        format!("an API at {address} can be reached from other machines"),
-                        "there it wants both TLS (a certificate and its key) and a token file",
+                        format!("other machines can reach an API at {address}"),
+                        "configure both TLS (a certificate and its key) and a token file",
                     );
                 }
                 Ok(())
             }
             _ if self.tls.is_some() || self.token_file.is_some() => wrong(
-                "TLS and a token are for an API over TCP".to_owned(),
-                "name an address and a port, or leave them out: a socket's file mode protects it",
+                "TLS and a token require an API over TCP".to_owned(),
+                "use an address and a port, or omit TLS and the token: a unix socket is protected \
+                 by its file mode",
             ),
             _ => Ok(()),
         }
@@ -118,7 +119,7 @@ impl BoundApi {
 }
 
 fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
-    let mut why = "neither a runtime directory nor a state directory is there".to_owned();
+    let mut why = "there is neither a runtime directory nor a state directory".to_owned();
     for path in default_sockets(is_daemon, state) {
         let address = Address::Unix(path);
         let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
@@ -127,7 +128,7 @@ fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
             Err(failure) => why = failure.to_string(),
         }
     }
-    tracing::info!("no API for `lunar ctl`: {why}");
+    tracing::info!("the API for `lunar ctl` is disabled: {why}");
     None
 }
 

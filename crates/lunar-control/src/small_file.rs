@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64, readable: Readable) -> Result<(V
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
     if bytes.is_empty() && metadata.file_type().is_fifo() {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "it is a pipe that nobody writes to"));
+        return Err(Error::new(ErrorKind::UnexpectedEof, "it is a pipe without a writer"));
     }
     Ok((bytes, metadata))
 }

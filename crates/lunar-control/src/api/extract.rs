@@ -24,7 +24,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
 
     async fn from_request(request: Request, served: &ApiState) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            let what = "the body is not said to be JSON";
+            let what = "the request body is not declared as JSON";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
                 .hint("send `Content-Type: application/json`"));
         }
@@ -36,15 +36,15 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
         let body = match tokio::time::timeout(BODY_TIME_MAX, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
-                let what = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+                let what = format!("the request body is longer than {BODY_BYTES_MAX} bytes");
                 return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
             }
             Ok(Err(error)) => {
-                let what = format!("the body did not come in: {error}");
+                let what = format!("the request body cannot be received: {error}");
                 return Err(Problem::new(StatusCode::BAD_REQUEST, what));
             }
             Err(_) => {
-                let what = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+                let what = format!("the request body took longer than {} s", BODY_TIME_MAX.as_secs());
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, what));
             }
         };
@@ -53,8 +53,8 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
-            Problem::new(status, format!("the body: {error}"))
-                .hint("GET /api/v1/openapi.json describes what each request holds")
+            Problem::new(status, format!("the request body is invalid: {error}"))
+                .hint("see GET /api/v1/openapi.json for the body of each request")
         })
     }
 }

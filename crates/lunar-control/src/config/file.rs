@@ -84,7 +84,7 @@ pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().collect::<Vec<_>>().join(", ");
-        problems.add(&span, message, Some("the file is not valid TOML here".to_owned()));
+        problems.add(&span, message, Some("correct the TOML syntax at this position".to_owned()));
     }
     document
 }
@@ -174,7 +174,7 @@ impl<'d, 't> TableReader<'d, 't> {
                 to.add(
                     &value.span(),
                     format!("`{key}` is {integer}"),
-                    Some(format!("it may be {low} to {high}")),
+                    Some(format!("the allowed range is {low} to {high}")),
                 );
                 None
             }
@@ -196,7 +196,7 @@ impl<'d, 't> TableReader<'d, 't> {
             Ok(bytes) if range.contains(&bytes) => {
                 return Some(Located { value: bytes, span: value.span() });
             }
-            Ok(_) => format!("it may be {} to {} bytes", range.start(), range.end()),
+            Ok(_) => format!("the allowed range is {} to {} bytes", range.start(), range.end()),
             Err(why) => why,
         };
         to.add(&value.span(), format!("`{key}` is {text:?}"), Some(hint));
@@ -232,7 +232,7 @@ impl<'d, 't> TableReader<'d, 't> {
     pub fn not_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
         let Some(value) = self.get(key) else { return };
         if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
-            let hint = "name at least one, or leave the key out".to_owned();
+            let hint = "list at least one value, or omit the key".to_owned();
             to.add(&value.span(), format!("`{key}` is empty"), Some(hint));
         }
     }
@@ -287,14 +287,14 @@ impl<'d, 't> TableReader<'d, 't> {
                 continue;
             }
             let hint = if later.contains(&name) {
-                "not in this version".to_owned()
+                "not supported in this version".to_owned()
             } else if let Some(near) = nearest(name, &self.known) {
                 format!("did you mean `{near}`?")
             } else {
                 let known: Vec<_> = self.known.iter().copied().collect();
                 let home =
-                    home(name).map_or_else(String::new, |home| format!("it belongs into {home}; "));
-                format!("{home}known here: {}", known.join(", "))
+                    home(name).map_or_else(String::new, |home| format!("it belongs in {home}; "));
+                format!("{home}known keys here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }
@@ -390,7 +390,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "allow_short_secrets",
         ],
     ),
-    ("the first lines, before any [section],", &["state"]),
+    ("the top level, before any [section]", &["state"]),
 ];
 
 /// The table that a key belongs to.

@@ -64,7 +64,7 @@ impl Created {
         let removed =
             [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
         for error in removed.into_iter().flatten().filter_map(Result::err) {
-            tracing::warn!("what a change that failed had made is still there: {error}");
+            tracing::warn!("cannot remove a file that a failed change had created: {error}");
         }
     }
 }
@@ -150,8 +150,8 @@ impl Opening {
         let is = device.geometry().size_bytes();
         if is > wanted {
             tracing::warn!(
-                "{} is served with its {is} bytes, although its `size` is {wanted}: write the \
-                 size that it has",
+                "{} is served with its current size of {is} bytes, although the configured `size` \
+                 is {wanted}: write the current size into the configuration",
                 config.device
             );
         }
@@ -159,11 +159,11 @@ impl Opening {
             return Ok(());
         }
         let what =
-            format!("{} has {is} bytes, not {wanted} as its size option says", config.device);
+            format!("the file {} exists with {is} bytes, but the size option requests {wanted}", config.device);
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)
-                .hint("leave the size out: it is for files that do not exist yet")),
+                .hint("omit the size: it applies only to files that do not exist")),
         }
     }
 
@@ -180,11 +180,11 @@ impl Opening {
             let what = format!("{device} has the identity of another disk, {name}");
             return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
                 true => {
-                    "the file that is served under that name was replaced: serve that no more \
-                         first"
+                    "the served file with that name was replaced: stop serving it first"
                 }
                 // The state was copied with the disk: initiators would take both disks for one.
-                false => "remove the `uuid` file of the copy's state, so that it gets its own",
+                false => "remove the `uuid` file in the state directory of the copy, so that it \
+                          gets its own identity",
             }));
         }
         let size_bytes = device.geometry().size_bytes();
@@ -213,8 +213,8 @@ impl Opening {
 fn new(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match path.try_exists() {
         Ok(there) => Ok((!there).then(|| path.to_owned())),
-        Err(error) => Err(Failure::new(format!("{} cannot be looked at: {error}", path.display()))
-            .hint("give the server the right to enter the directories above it")),
+        Err(error) => Err(Failure::new(format!("cannot check {}: {error}", path.display()))
+            .hint("give the server permission to search the parent directories")),
     }
 }
 
@@ -227,13 +227,13 @@ fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Re
         return Ok(());
     }
     let (file, state) = (path.display(), directory.display());
-    let what = if new(path)?.is_some() { "is not there" } else { "is empty" };
+    let what = if new(path)?.is_some() { "does not exist" } else { "is empty" };
     Err(Failure::conflict(format!(
-        "{file} {what}, but the identity of a disk is, in {state}: a new disk would be taken for \
-         that one"
+        "{file} {what}, but {state} contains the identity of an earlier disk: initiators would \
+         take a new disk for that disk"
     ))
     .hint(format!(
-        "mount or restore what holds {file}; for a new disk in its place, remove {state}"
+        "mount or restore the file system of {file}; to create a new disk instead, remove {state}"
     )))
 }
 
@@ -278,7 +278,7 @@ pub(super) fn agree(one: &UnitConfig, other: &UnitConfig) -> Result<(), Failure>
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{} and {} are one disk with different settings",
+        "{} and {} are the same disk with different settings",
         one.device, other.device
     ))
     .hint("give both LUNs the same settings"))
