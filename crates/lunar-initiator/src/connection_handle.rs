@@ -179,7 +179,7 @@ impl ConnectionTask {
     ) -> Result<ConnectionClient, Error> {
         let session = self.numbering.parameters();
         let Some(numbers) = self.numbering.open(self.state.cid, &self.state.mailbox) else {
-            let what = format!("the session with {} takes no connection", self.door.portal);
+            let what = format!("the session with {} accepts no further connection", self.door.portal);
             return Err(Error::new(ErrorKind::Login, what));
         };
         let options = self.connector.connection_options(self.state.cid, numbers, session);
@@ -206,7 +206,7 @@ impl ConnectionTask {
                 retries = Retries::new();
             }
             let (ended, mut requests) = client.finish();
-            tracing::debug!(portal = %self.door.portal, "connection over: {}", ended.error);
+            tracing::debug!(portal = %self.door.portal, "connection ended: {}", ended.error);
             match self.again(&mut requests, &mut retries, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
@@ -258,7 +258,7 @@ impl ConnectionTask {
             match self.door.connect(end).await {
                 Ok(tcp) if wanted() => return Some(tcp),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "connecting again"),
+                Err(error) => tracing::debug!(%error, "cannot re-establish a connection"),
             }
         }
         None
@@ -270,8 +270,8 @@ impl ConnectionTask {
             tracing::warn!(
                 portal = %self.door.portal,
                 %error,
-                "a connection was closed or refused {RETRIES_MAX} times in a row; the session goes \
-                 on with those that work"
+                "a connection was closed or refused {RETRIES_MAX} times in a row; the session \
+                 continues with the others"
             );
         }
     }
@@ -300,7 +300,7 @@ impl Retries {
 
 /// Returns the error for a session that is over.
 pub(crate) fn gone(portal: &str) -> Error {
-    Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
+    Error::new(ErrorKind::SessionLost, format!("the session with {portal} has ended"))
 }
 
 /// Time a connection that logs out waits for its commands.

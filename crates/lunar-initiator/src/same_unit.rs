@@ -42,26 +42,26 @@ impl Fingerprint {
     pub(crate) fn check(&self, now: &Self, name: &str) -> Result<(), Error> {
         let changed = |what: String| {
             Err(Error::new(ErrorKind::Changed, format!("{name}: {what}"))
-                .hint("nothing was read or written; open the disk again if this is right"))
+                .hint("nothing was read or written; reopen the disk if the change is intended"))
         };
         if (&now.designators, &now.product) != (&self.designators, &self.product) {
             return changed(format!(
-                "another unit answers under this name: {} instead of {}",
+                "a different unit responds: {} instead of {}",
                 now.known_by(),
                 self.known_by()
             ));
         }
         if now.block_bytes != self.block_bytes {
             let (was, is) = (self.block_bytes, now.block_bytes);
-            return changed(format!("its blocks had {was} bytes and now have {is}"));
+            return changed(format!("the block size changed from {was} to {is} bytes"));
         }
         if now.block_count < self.block_count {
             let (was, is) = (self.block_count, now.block_count);
-            return changed(format!("it has shrunk from {was} blocks to {is}"));
+            return changed(format!("the disk has shrunk from {was} to {is} blocks"));
         }
         if now.block_count > self.block_count {
             let (was, is) = (self.block_count, now.block_count);
-            tracing::info!(name, was, is, "the disk has grown; it is used as it was opened");
+            tracing::info!(name, was, is, "the disk has grown; the size at opening remains in use");
         }
         Ok(())
     }

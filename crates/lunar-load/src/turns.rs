@@ -41,7 +41,7 @@ impl Measured {
     /// figures.
     pub fn nothing(&self) -> Option<&'static str> {
         (self.latency.count() == 0).then_some(
-            "no request ended within the time that is measured: give it more (--seconds)",
+            "no request completed within the measurement: use a longer time (--seconds)",
         )
     }
 }

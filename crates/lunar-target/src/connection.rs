@@ -85,7 +85,7 @@ async fn serve(
     let tcp = match lunar_net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
         Err(error) => {
-            tracing::debug!(%error, peer = %path.peer, "a connection failed as it was accepted");
+            tracing::debug!(%error, peer = %path.peer, "cannot set up an accepted connection");
             return;
         }
     };
@@ -543,7 +543,7 @@ impl Connection {
         let peer = Some(self.path.peer);
         match &self.over {
             Some(CloseReason::Violation(what)) => {
-                let why = format!("the peer broke the protocol: {what}");
+                let why = format!("protocol error of the peer: {what}");
                 self.shared.warn_of_connection(peer, &why);
             }
             // A login that took too long was already logged as a login timeout.
@@ -706,7 +706,7 @@ impl ConnectionHandler for Connection {
             + self.messages_bytes();
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
-            let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
+            let why = "memory is exhausted, and this initiator uses most of it (memory_bytes_max)";
             self.shared.warn_of_connection(Some(self.path.peer), why);
         }
         may

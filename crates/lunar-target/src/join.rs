@@ -117,7 +117,7 @@ async fn create(
         target = session.key.target_name,
         peer = %session.path.peer,
         tsih = session.tsih,
-        "session begins"
+        "session started"
     );
     // A session is in use once it can be found; no other login can know its TSIH yet.
     session
@@ -263,7 +263,10 @@ async fn replace_session(shared: &Arc<Shared>, key: &SessionKey) -> Result<(), L
     let Some(old) = shared.sessions().find(key) else { return Ok(()) };
     old.end(shared);
     if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
-        tracing::warn!(initiator = key.initiator_name, "the session to be replaced does not end");
+        tracing::warn!(
+            initiator = key.initiator_name,
+            "login refused: the old session of the initiator does not end"
+        );
         return Err(LoginStatus::OUT_OF_RESOURCES);
     }
     Ok(())

@@ -62,7 +62,7 @@ impl Login {
         match turn {
             LoginDelay::Now => Some(self.judge(shared, path)),
             LoginDelay::After(wait, ticket) => {
-                tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
+                tracing::debug!(peer = %path.peer, ?wait, "login delayed after earlier failures");
                 let timer = Box::pin(tokio::time::sleep(wait));
                 let shared = Arc::clone(shared);
                 self.waiting = Some(Waiting { timer, ticket, shared, network });
@@ -139,7 +139,7 @@ impl Login {
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.
     pub(crate) fn timed_out(&self, shared: &Shared, path: ConnectionPath) {
-        let why = format!("it took longer than {} s", shared.limits.login_seconds);
+        let why = format!("the login took longer than {} s", shared.limits.login_seconds);
         self.tell(shared, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
     }
 

@@ -200,10 +200,14 @@ impl Server {
         for unit in self.shared.units() {
             let (device, writes) = (unit.device().name(), unit.leftover_writes());
             if writes > 0 {
-                progress(&format!("{device} HANGS: {writes} aborted write(s) have not returned"));
+                progress(&format!(
+                    "{device} is NOT RESPONDING: {writes} aborted write(s) still pending"
+                ));
             }
             if unit.saves() {
-                progress(&format!("the state of {device} HANGS: its save has not returned"));
+                progress(&format!(
+                    "the state directory of {device} is NOT RESPONDING: a save is still pending"
+                ));
             }
         }
     }
@@ -242,7 +246,7 @@ pub(crate) struct Shared {
 impl Shared {
     fn new(options: ServerOptions, addresses: Vec<SocketAddr>) -> Result<Arc<Self>, Error> {
         if options.portals.iter().any(|portal| portal.portal_group == Some(0)) {
-            return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
+            return Err(Error::Options("a portal group tag must be 1 to 65535".to_owned()));
         }
         let targets = options.targets.into_iter().map(Arc::new).collect();
         let catalogue =
@@ -253,7 +257,7 @@ impl Shared {
         let wanted = options.limits.connections;
         if connections_max < wanted {
             tracing::warn!(
-                "the system grants too few open files for {wanted} connections: at most \
+                "the limit of open files is too low for {wanted} connections: at most \
                  {connections_max} are served. Raise the hard limit (ulimit -Hn, LimitNOFILE=) or \
                  lower [limits] connections"
             );
@@ -261,7 +265,7 @@ impl Shared {
         let in_memory = open_files::connections_in_memory(options.buffers.budget().limit_bytes());
         if in_memory < wanted {
             tracing::warn!(
-                "memory_bytes_max has no room for {wanted} connections: at most {in_memory} are \
+                "memory_bytes_max is too low for {wanted} connections: at most {in_memory} are \
                  served. Raise it, or lower [limits] connections"
             );
         }
@@ -506,7 +510,7 @@ async fn accept_on(
                 if is_out_of_files(&error) {
                     shared.make_room();
                 }
-                shared.warn_of_connection(None, &format!("it could not be accepted: {error}"));
+                shared.warn_of_connection(None, &format!("cannot accept the connection: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

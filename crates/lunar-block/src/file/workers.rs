@@ -304,7 +304,7 @@ impl Shared {
     /// Handles a failure to start a thread. Other threads may do the work; if there are none, this
     /// thread does it, so that the jobs are late but not lost.
     fn without_new_thread(&self, error: &std::io::Error) {
-        tracing::warn!(pool = self.name, %error, "no new thread for I/O");
+        tracing::warn!(pool = self.name, %error, "cannot start another I/O thread");
         let mut state = self.lock();
         state.idle -= 1;
         self.leave(&mut state);

@@ -128,7 +128,7 @@ impl AxisUnit {
         match self {
             Self::Count => "",
             Self::Bytes => ", bytes",
-            Self::BytesPerSecond => ", bytes a second",
+            Self::BytesPerSecond => ", bytes per second",
             Self::PerSecond => ", a second",
             Self::Micros => ", microseconds",
             Self::Percent | Self::Nines => ", percent",

@@ -19,7 +19,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
         let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = RequestFailure::Refused("a ping longer than the target can receive");
+        let too_long = RequestFailure::Refused("the ping is longer than the target accepts");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         self.ask_if(allowed, Asked::Ping { purpose: PingPurpose::Asked(id), data });
     }
@@ -40,12 +40,12 @@ impl InitiatorConnection {
             return self.tell_managed(id, Err(failure));
         }
         if function == ManagementFunction::TASK_REASSIGN {
-            let why = RequestFailure::Refused("it needs ErrorRecoveryLevel 2");
+            let why = RequestFailure::Refused("the function requires ErrorRecoveryLevel 2");
             return self.tell_managed(id, Err(why));
         }
         let level = function.info().map_or(1, |info| info.level);
         if level > self.session.protocol_level {
-            let why = RequestFailure::Refused("it needs iSCSIProtocolLevel 2");
+            let why = RequestFailure::Refused("the function requires iSCSIProtocolLevel 2");
             return self.tell_managed(id, Err(why));
         }
         if function.is_multi_task() {
@@ -55,7 +55,9 @@ impl InitiatorConnection {
             return self.ask(Asked::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self.tell_managed(id, Err(RequestFailure::Refused("it has to name a task")));
+            return self.tell_managed(id, Err(RequestFailure::Refused(
+                "the function requires a referenced task",
+            )));
         };
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.ask(Asked::Management(management));
@@ -75,7 +77,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_ask_text(&mut self, purpose: TextPurpose, text: Bytes) {
         let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = RequestFailure::Refused("a text longer than the target can receive");
+        let too_long = RequestFailure::Refused("the text is longer than the target accepts");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         if allowed.is_ok() && self.text_is_open() {
             self.texts.push_back((purpose, text));
@@ -104,7 +106,9 @@ impl InitiatorConnection {
         let cid = cid.unwrap_or(self.cid);
         let allowed = match self.state {
             State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
-            _ => Err(RequestFailure::Refused("not logged in, or logging out already")),
+            _ => Err(RequestFailure::Refused(
+                "the connection is not logged in, or is already logging out",
+            )),
         };
         if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
             self.state = State::Draining;
@@ -203,11 +207,11 @@ impl InitiatorConnection {
     /// Checks that new requests are accepted in this state.
     pub(super) fn allowed(&self) -> Result<(), RequestFailure> {
         let why = match self.state {
-            State::LoggingIn(_) => "the login is not through",
+            State::LoggingIn(_) => "the login is not complete",
             State::Draining => "the connection is being logged out",
             State::Closed => "the connection is closed",
             State::FullFeature if self.in_hand() >= self.limits.requests_max as usize => {
-                "too many requests are in hand"
+                "too many requests are outstanding"
             }
             State::FullFeature => return Ok(()),
         };

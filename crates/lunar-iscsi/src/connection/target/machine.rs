@@ -218,7 +218,10 @@ impl Login {
                 self.close(CloseReason::TimedOut("the login took too long"), out);
             }
             Input::HeaderDigestError => {
-                self.close(CloseReason::Violation("a header digest in a login".into()), out);
+                self.close(CloseReason::Violation(
+                    "a header digest is not allowed during the login",
+                    .into(),
+                ), out);
             }
             Input::PeerClosed => self.close(CloseReason::Ended, out),
             Input::Shutdown { .. } | Input::Session(ToConnection::Close) => {
