@@ -252,7 +252,7 @@ mod tests {
         assert!(!base.join("dangling").exists());
         fs::remove_file(&uuid).unwrap();
         fs::hard_link(&victim, &uuid).unwrap();
-        refused("uuid is one of 2 names (hard links)");
+        refused("uuid has 2 hard links");
         fs::remove_file(&uuid).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &uuid, mode).unwrap();
@@ -270,7 +270,7 @@ mod tests {
         let first = load(&unit).unwrap();
         assert_eq!(load(&real).unwrap(), first);
         fs::set_permissions(&real, PermissionsExt::from_mode(0o777)).unwrap();
-        refused("everybody may write to the folder");
+        refused("everybody can write to the directory");
         assert!(is_kept(&unit, None).is_err());
         fs::remove_dir_all(base).unwrap();
     }

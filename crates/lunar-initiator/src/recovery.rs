@@ -139,7 +139,7 @@ mod tests {
         let error = patience.over("3 logins failed");
         assert_eq!(error.kind, ErrorKind::SessionLost);
         let wanted =
-            "it closed the connection (lost 2 times), and was not back after 5 s: 3 logins failed";
+            "it closed the connection (lost 2 times), and was not re-established within 5 s: 3 logins failed";
         assert_eq!(error.what, wanted);
     }
 }

@@ -100,8 +100,8 @@ mod tests {
         assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "growing is no harm");
         for (other, part) in [
             (disk("naa2", 512, 1000), "`naa2` instead of `naa1`"),
-            (disk("naa1", 4096, 1000), "512 bytes and now have 4096"),
-            (disk("naa1", 512, 999), "shrunk from 1000 blocks to 999"),
+            (disk("naa1", 4096, 1000), "changed from 512 to 4096 bytes"),
+            (disk("naa1", 512, 999), "shrunk from 1000 to 999 blocks"),
             (unnamed(Some("1")), "`a b 1` instead"),
         ] {
             let error = opened.check(&other, "x").unwrap_err();

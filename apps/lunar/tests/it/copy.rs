@@ -136,7 +136,7 @@ fn a_copy_outlives_its_server() {
     let output = copying.join().unwrap();
     assert_exit(&output, 0);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("copying again what may be lost"), "{stderr}");
+    assert!(stderr.contains("data not yet flushed may be lost: copying it again"), "{stderr}");
     assert_eq!(json(&output)["copied_bytes"], SIZE);
     // The rate is that of the copy; the time of the comparison is reported separately.
     assert!(json(&output)["verify_seconds"].as_f64().unwrap() > 0.0);

@@ -62,7 +62,7 @@ fn a_server_takes_the_files_there_are() {
     assert_exit(&output, 0);
     // If the system grants too few files for that, the server reports it.
     let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(most == 16_384 || told.contains("too few open files"), "{taken}: {told}");
+    assert!(most == 16_384 || told.contains("limit of open files is too low"), "{taken}: {told}");
 }
 
 /// Goal: more idle connections than open files do not prevent logins. Fault: 1,100 connections

@@ -333,7 +333,7 @@ mod tests {
         let scratch = Scratch::new("refused");
         let file = scratch.0.join("file");
         std::fs::write(&file, "precious").unwrap();
-        assert!(listen(&file).unwrap_err().what.contains("no socket"));
+        assert!(listen(&file).unwrap_err().what.contains("is not a socket"));
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
         let open = scratch.0.join("open");
         std::fs::create_dir(&open).unwrap();

@@ -129,7 +129,7 @@ impl AxisUnit {
             Self::Count => "",
             Self::Bytes => ", bytes",
             Self::BytesPerSecond => ", bytes per second",
-            Self::PerSecond => ", a second",
+            Self::PerSecond => ", per second",
             Self::Micros => ", microseconds",
             Self::Percent | Self::Nines => ", percent",
         }

@@ -95,9 +95,9 @@ mod tests {
         assert!(Limit::new(Some(IOPS_MIN), Some(BYTES_PER_SECOND_MIN)).is_ok());
         assert!(Limit::new(None, None).unwrap().is_none());
         let error = Limit::new(Some(9), None).unwrap_err().to_string();
-        assert!(error.contains("9 commands a second is less than 10"), "{error}");
+        assert!(error.contains("9 commands per second is below the minimum of 10"), "{error}");
         let error = Limit::new(None, Some(125_000)).unwrap_err().to_string();
-        assert!(error.contains("1000000 bit/s is less than 10 Mbit/s"), "{error}");
+        assert!(error.contains("1000000 bit/s is below the minimum of 10 Mbit/s"), "{error}");
     }
 
     #[test]

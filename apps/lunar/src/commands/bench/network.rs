@@ -85,7 +85,7 @@ mod tests {
         let delay = Some(Duration::from_millis(2));
         let all = NetworkArgs { delay, rate: Some(125_000_000), window: Some(256 << 10) };
         let model = all.model().unwrap_or_default();
-        assert_eq!(model_text(&model), "2 ms each way, 1Gbit, windows of 256Ki");
+        assert_eq!(model_text(&model), "2 ms each way, 1Gbit, window 256Ki");
         let rate = NetworkArgs { rate: Some(1000), ..NetworkArgs::default() };
         let model = Model { rate_bytes_per_second: Some(1000), ..Model::default() };
         assert_eq!(rate.model(), Some(model));

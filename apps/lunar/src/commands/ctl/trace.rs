@@ -210,7 +210,7 @@ mod tests {
             plant();
             let failure = create(&file).unwrap_err();
             assert!(failure.what.contains("exists"), "{failure}");
-            assert!(failure.hint.unwrap().contains("remove that one"));
+            assert!(failure.hint.unwrap().contains("remove the existing file"));
             assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
             assert!(!missing.exists());
             std::fs::remove_file(&file).unwrap();
