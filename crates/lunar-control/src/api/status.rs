@@ -96,7 +96,7 @@ pub struct UnitStatus {
     pub device: String,
     /// I/O tier: the mechanism that reads and writes the blocks.
     pub io_tier: String,
-    /// Whether a sync has failed, so that the unit takes no writes until it is recovered.
+    /// Whether a sync has failed, so that the unit refuses writes until it is recovered.
     pub poisoned: bool,
 }
 

@@ -91,7 +91,7 @@ pub struct Lun {
     pub read_only: bool,
     /// Whether the LUN is shown as a removable medium.
     pub removable: bool,
-    /// Whether a sync of the disk has failed, so that the LUN takes no writes until it is
+    /// Whether a sync of the disk has failed, so that the LUN refuses writes until it is
     /// recovered.
     pub poisoned: bool,
     /// Initiators, of those that may log in, that see the LUN; empty: all.
