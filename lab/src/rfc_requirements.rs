@@ -48,7 +48,7 @@ pub fn all() -> Vec<&'static Must> {
 
 /// Returns the table in Markdown.
 pub fn markdown() -> String {
-    let mut text = String::from("| Rule | RFC 7143 | Binds | What it says | Shown by |\n");
+    let mut text = String::from("| Rule | RFC 7143 | Binds | Requirement | Tests |\n");
     text += "|--:|---|---|---|---|\n";
     for Must { number, sections, role, rule, tests } in all() {
         let role = match role {
