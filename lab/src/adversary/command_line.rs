@@ -68,7 +68,7 @@ impl Adversary {
         }
         let find = |name: &String| {
             let found = all.iter().find(|attack| attack.name == name).copied();
-            found.with_context(|| format!("no attack {name}; --list names them"))
+            found.with_context(|| format!("there is no attack {name}; --list prints all names"))
         };
         self.names.iter().map(find).collect()
     }
@@ -127,7 +127,7 @@ fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     let memory = if measured.has_group {
         "a control group of 512 MiB"
     } else {
-        "no control group: resident memory of the process alone, ended at 512 MiB"
+        "no control group: resident memory of the process, killed at 512 MiB"
     };
     let setting = format!("{processors} processors; {memory}; {SECONDS} s for each attack.");
     let order = attacks_of(part);

@@ -65,7 +65,7 @@ fn peak_resident_bytes(pid: u32) -> Result<u64> {
     let status = std::fs::read_to_string(&path).context(path)?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next());
-    Ok(kilobytes.context("no VmHWM: it has ended")?.parse::<u64>()? * 1024)
+    Ok(kilobytes.context("the server has ended: /proc has no VmHWM")?.parse::<u64>()? * 1024)
 }
 
 #[cfg(test)]

@@ -178,7 +178,7 @@ impl AttackedServer {
         let panic = log.lines().find(|line| line.contains("panicked"));
         ensure!(panic.is_none(), "{}", panic.unwrap_or_default());
         let stopped = matches!(end, crate::process::End::Exited(status) if status.success());
-        ensure!(stopped, "SIGTERM ended in {end:?}");
+        ensure!(stopped, "the server did not stop cleanly after SIGTERM: {end:?}");
         Ok(())
     }
 }

@@ -246,14 +246,16 @@ impl RawSession {
                 return Ok(outcome);
             }
         }
-        bail!("unit attentions without end")
+        bail!("endless unit attentions")
     }
 
     /// Collects the responses to one command.
     fn outcome(&mut self, tag: u32, until: Instant) -> Result<RawOutcome> {
         let mut data = Vec::new();
         loop {
-            let pdu = self.wait(until).with_context(|| format!("no answer to tag {tag:#x}"))?;
+            let pdu = self.wait(until).with_context(|| format!(
+                "no answer to tag {tag:#x}"
+            ))?;
             if pdu.u32_at(16) != tag {
                 continue;
             }
@@ -268,7 +270,7 @@ impl RawSession {
                     let sense = pdu.data.get(2..).unwrap_or_default().to_vec();
                     return Ok(RawOutcome { status: pdu.header[3], data, sense });
                 }
-                opcode::REJECT => bail!("rejected for reason {:#04x}", pdu.header[2]),
+                opcode::REJECT => bail!("the PDU was rejected with reason {:#04x}", pdu.header[2]),
                 _ => {}
             }
         }
