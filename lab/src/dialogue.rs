@@ -57,7 +57,7 @@ impl Dialogue {
     /// The program has ended.
     pub fn say(&mut self, line: &str) -> Result<()> {
         let input = self.input.as_mut().context("its input is closed")?;
-        writeln!(input, "{line}").with_context(|| format!("{} takes no input", self.name))
+        writeln!(input, "{line}").with_context(|| format!("{} does not accept input", self.name))
     }
 
     /// Waits for `prompt`; returns the text of both outputs before it.

@@ -49,13 +49,14 @@ pub fn render(suite: &str) -> Result<String> {
         document = put(&document, part, &text())?;
     }
     let left = document.lines().find(|line| line.starts_with("<!-- part: "));
-    ensure!(left.is_none(), "the template has a place for an unknown part: {left:?}");
+    ensure!(left.is_none(), "the template refers to an unknown part: {left:?}");
     Ok(document)
 }
 
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
     let place = format!("<!-- part: {part} -->\n");
-    ensure!(document.matches(&place).count() == 1, "the template needs one line {place}");
+    ensure!(document.matches(&place).count() == 1, "the template must contain exactly one line \
+                                                    {place}");
     let (begin, end) = marks(part);
     Ok(document.replace(&place, &format!("{begin}\n{}\n{end}\n", text.trim())))
 }
@@ -70,8 +71,8 @@ fn marks(part: &str) -> (String, String) {
 /// The marks are missing.
 pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     let (begin, end) = marks(part);
-    let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
-    let to = document.find(&end).with_context(|| format!("no line {end}"))?;
+    let from = document.find(&begin).with_context(|| format!("the line {begin} is missing"))? + begin.len();
+    let to = document.find(&end).with_context(|| format!("the line {end} is missing"))?;
     Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
 }
 
@@ -84,7 +85,7 @@ pub fn replaced(document: &str, part: &str, text: &str) -> Result<String> {
     let (begin, end) = marks(part);
     let marked = |inner: &str| format!("{begin}\n{inner}\n{end}");
     let old = marked(old);
-    ensure!(document.matches(&old).count() == 1, "the marks of {part} enclose more than that");
+    ensure!(document.matches(&old).count() == 1, "the old table of {part} occurs more than once");
     Ok(document.replace(&old, &marked(text.trim())))
 }
 

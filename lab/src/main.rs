@@ -55,7 +55,7 @@ fn main() -> Result<()> {
             let report = report(&runs);
             println!("{report}");
             for line in unclean(&runs) {
-                println!("not excused: {line}");
+                println!("unexpected result: {line}");
             }
             Ok(std::fs::write(PATH, render(&report)?)?)
         }

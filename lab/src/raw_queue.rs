@@ -64,13 +64,13 @@ impl<T> Queue<T> {
             let pdu = match self.raw.answer(limit)? {
                 RawAnswer::Pdu(pdu) => pdu,
                 RawAnswer::Closed => return Ok(None),
-                RawAnswer::Silence => bail!("{} commands without an answer", self.depth()),
+                RawAnswer::Silence => bail!("{} commands were not answered", self.depth()),
             };
             let tag = pdu.u32_at(16);
             match pdu.opcode() {
                 opcode::DATA_IN => {
                     let Some((_, data)) = self.under_way.get_mut(&tag) else {
-                        bail!("data for nothing: {tag:#x}");
+                        bail!("Data-In for an unknown tag: {tag:#x}");
                     };
                     ensure!(pdu.u32_at(40) as usize == data.len(), "Data-In out of order");
                     data.extend_from_slice(&pdu.data);
@@ -84,7 +84,7 @@ impl<T> Queue<T> {
             }
             self.raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             let Some((what, data)) = self.under_way.remove(&tag) else {
-                bail!("an answer to nothing: {tag:#x}");
+                bail!("a response for an unknown tag: {tag:#x}");
             };
             let sense = if pdu.opcode() == opcode::SCSI_RESPONSE { &pdu.data[..] } else { &[] };
             let sense = sense.get(2..).unwrap_or_default().to_vec();

@@ -51,7 +51,7 @@ pub fn run(root: &Path) -> Result<bool> {
         (0..AT_ONCE).for_each(|_| drop(scope.spawn(work)));
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("test programs that failed: {}", failed.len());
+    println!("failed test programs: {}", failed.len());
     Ok(failed.is_empty())
 }
 
@@ -66,10 +66,10 @@ fn build(root: &Path) -> Result<Vec<Program>> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test --no-run")?;
-    ensure!(output.status.success(), "the tests cannot be built");
+    ensure!(output.status.success(), "cannot build the tests");
     let programs = programs(&String::from_utf8(output.stdout)?)?;
     if programs.is_empty() {
-        bail!("cargo built no test program");
+        bail!("cargo built no test programs");
     }
     Ok(programs)
 }

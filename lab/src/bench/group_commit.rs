@@ -75,7 +75,7 @@ impl GroupCommitBench {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let disk = runtime.block_on(connect(&server))?;
         let (mut by_loop, mut by_iscsi) = (Vec::new(), Vec::new());
-        println!("round   local loop      iSCSI   writes a second, depth {}", self.depth);
+        println!("round   local loop      iSCSI   writes per second, depth {}", self.depth);
         for round in 0..self.rounds {
             by_loop.push(self.by_loop(local.path(), round)?);
             by_iscsi.push(runtime.block_on(self.by_iscsi(&disk, round))?);
@@ -90,7 +90,7 @@ impl GroupCommitBench {
         }
         println!("ratio of the medians: {ratio:.2} ({})", self.surroundings()?);
         if let Some(least) = self.at_least {
-            ensure!(ratio >= least, "the ratio is {ratio:.2}, and not {least}");
+            ensure!(ratio >= least, "the ratio is {ratio:.2}, below the required {least}");
         }
         Ok(())
     }
@@ -148,6 +148,7 @@ async fn connect(server: &Lunar) -> Result<Arc<RemoteDisk>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
     let disk = RemoteDisk::connect(&url, &options).await?;
-    ensure!(!disk.has_write_cache(), "write-through was asked for");
+    ensure!(!disk.has_write_cache(), "the target reports a write cache although write-through was \
+                                      requested");
     Ok(Arc::new(disk))
 }

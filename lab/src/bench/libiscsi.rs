@@ -28,7 +28,7 @@ const CLIENT_CORE: u16 = 1;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- libiscsi --case 4K@32 --pin\n\n\
-    Needs cc and Debian's libiscsi-dev; --target tgt Debian's tgt and root.")]
+    Requires cc and Debian's libiscsi-dev; --target tgt requires Debian's tgt and root.")]
 pub struct Libiscsi {
     /// Server of the disk: `lunar` (release build) or `tgt`, Debian's
     #[arg(long, default_value = "lunar", value_parser = ["lunar", "tgt"])]
@@ -117,7 +117,7 @@ impl Libiscsi {
             true => println!("{:#}", report::document(self, &self.surroundings()?, &rows, &goals)),
             false => goals.iter().for_each(|goal| println!("{}", goal.line())),
         }
-        ensure!(!self.strict || goals.iter().all(|goal| goal.met), "a goal is missed");
+        ensure!(!self.strict || goals.iter().all(|goal| goal.met), "at least one goal was missed");
         Ok(())
     }
 
@@ -233,16 +233,16 @@ fn fill(url: &str) -> Result<()> {
 }
 
 fn parse_case(text: &str) -> Result<(u64, u16)> {
-    let (size, depth) = text.split_once('@').context("it is SIZE@DEPTH, such as 4K@32")?;
+    let (size, depth) = text.split_once('@').context("write SIZE@DEPTH, such as 4K@32")?;
     let size = parse_size(size).map_err(anyhow::Error::msg)?;
-    ensure!((1..=16 << 20).contains(&size), "a request has 1 byte to 16 MiB");
+    ensure!((1..=16 << 20).contains(&size), "the request size must be 1 byte to 16 MiB");
     let depth = depth.parse()?;
-    ensure!((1..=1024).contains(&depth), "the depth is 1 to 1024");
+    ensure!((1..=1024).contains(&depth), "the depth must be 1 to 1024");
     Ok((size, depth))
 }
 
 fn parse_seconds(text: &str) -> Result<f64> {
     let seconds: f64 = text.parse()?;
-    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    ensure!((0.0..=3600.0).contains(&seconds), "write a number of seconds from 0 to 3600");
     Ok(seconds)
 }

@@ -106,7 +106,7 @@ impl ScaleBench {
             files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
         let is_met = |goal: &GoalVerdict| goal.outcome == GoalOutcome::Pass;
-        ensure!(!self.strict || goals.iter().all(is_met), "a goal is missed");
+        ensure!(!self.strict || goals.iter().all(is_met), "at least one goal was missed");
         Ok(())
     }
 
@@ -210,7 +210,7 @@ fn line(goal: &GoalVerdict) -> String {
     let bound = if goal.is_at_least { "at least" } else { "at most" };
     let GoalVerdict { what, unit, wanted, from, .. } = goal;
     let outcome = goal.outcome.text();
-    format!("{outcome:<5} {what}: {got:.0} {unit}, {bound} {wanted:.0} ({from})")
+    format!("{outcome:<5} {what}: {got:.0} {unit}, goal {bound} {wanted:.0} ({from})")
 }
 
 async fn log_in(url: &Url) -> Result<Initiator> {

@@ -39,7 +39,7 @@ const PROBED: u32 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- target --only rand-read-4Ki --html report.html\n\n\
-    Needs root (tgtd), two cores, and what `scripts/setup bench` installs.")]
+    Requires root (tgtd), two cores, and the packages that `scripts/setup bench` installs.")]
 pub struct TargetBench {
     /// All cells, not only those that goals need
     #[arg(long)]
@@ -92,7 +92,7 @@ impl TargetBench {
     /// Something cannot be built or started, a client fails, or `--strict` and goals are missed.
     pub fn run(&self) -> Result<()> {
         let cells: Vec<&Cell> = CELLS.iter().filter(|cell| self.wants(cell)).collect();
-        ensure!(!cells.is_empty(), "no cell has such a key: --list --full tells them");
+        ensure!(!cells.is_empty(), "no cell has a matching key: see --list --full");
         if self.list {
             cells.iter().for_each(|cell| println!("{}", cell.key()));
             return Ok(());
@@ -259,6 +259,6 @@ fn goals_of(path: &Path) -> Result<Vec<GoalVerdict>> {
 
 fn parse_seconds(text: &str) -> Result<f64> {
     let seconds: f64 = text.parse()?;
-    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    ensure!((0.0..=3600.0).contains(&seconds), "write a number of seconds from 0 to 3600");
     Ok(seconds)
 }

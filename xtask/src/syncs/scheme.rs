@@ -48,7 +48,7 @@ fn rewritten(
     }
     let (mut text, mut parts, mut at) = (String::new(), Vec::new(), 0);
     for (bytes, row) in places.into_values() {
-        ensure!(bytes.start >= at, "{file}: two rows are about the same text, one is {row}");
+        ensure!(bytes.start >= at, "{file}: two rows have the same text; one of them is {row}");
         text.push_str(&source[at..bytes.start]);
         let first = text.lines().count();
         text.push_str(&choice(row, &source[bytes.clone()]));

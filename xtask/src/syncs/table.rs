@@ -68,7 +68,7 @@ const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "what_was_erased";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
-const NO_DISK: &str = "standard output, no disk";
+const NO_DISK: &str = "standard output, not a disk";
 
 /// All calls that make something durable, or look like one.
 pub const CALLS: &[Call] = &[
@@ -101,7 +101,7 @@ pub const CALLS: &[Call] = &[
     kept(
         FILE,
         "return self.flush().await;",
-        "what recovers a disk that is not poisoned: no promise",
+        "recovery of a disk that is not poisoned promises nothing",
     ),
     removed(
         COMMIT,
@@ -112,7 +112,8 @@ pub const CALLS: &[Call] = &[
     kept(
         COMMIT,
         "self.sync_in_order()?;",
-        "after a failed sync: lets out no disk whose syncs still fail; block's own test of recover",
+        "after a failed sync: a disk whose syncs still fail is not released; covered by the test \
+         of recover in lunar-block",
     ),
     // The device: its size and its name.
     removed(
@@ -167,7 +168,7 @@ pub const CALLS: &[Call] = &[
     kept(
         IDENTITY,
         "StateDirectory::create(directory)",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the sync that makes it durable is above",
     ),
     removed(
         IDENTITY,
@@ -178,13 +179,13 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-control/src/daemon/units.rs",
         "identity::create_directory(&directory)?",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the sync that makes it durable is above",
     ),
     // Reservations, and pending erasures.
     kept(
         STATE,
         "StateDirectory::create(&self.directory)",
-        "opens the directory as well; what makes it durable is above",
+        "also opens the directory; the sync that makes it durable is above",
     ),
     removed(STATE, "directory.save(NAME, state)", "Ok(drop(directory))", RESERVED),
     removed(
@@ -222,7 +223,8 @@ pub const CALLS: &[Call] = &[
         LONG,
         "// If the failure is not saved, the next start tries once more, which is just as good.
         self.save().await;",
-        "the operation has failed: without it the next start begins it anew, and shows no block",
+        "the operation has failed: without the save the next start repeats it, and no block is \
+         readable",
     ),
     removed(
         EXECUTE_LONG,
@@ -298,7 +300,7 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-scsi/src/plan/atomic.rs",
         "unit.is_durable(raw.flags & FUA != 0)",
-        "no file offers atomic writes; target/tests/durable.rs notices with a disk that does",
+        "files have no atomic writes; target/tests/durable.rs covers a disk that has them",
     ),
     // The end of a unit, and of the server.
     removed(
@@ -348,12 +350,12 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-initiator/src/blocking.rs",
         "self.run(async move { disk.flush().await })?",
-        "no program of this project calls it; it hands its caller the flush below",
+        "no program of this project calls it; it forwards to the flush below",
     ),
     kept(
         REMOTE,
         "if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }",
-        "for durable writes to a unit without FUA, which no command of this version makes",
+        "for durable writes to a unit without FUA; no command of this version sends them",
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
@@ -363,7 +365,7 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-block/src/device.rs",
         "self.flush()",
-        "what a disk that is not poisoned does: no promise",
+        "recovery of a disk that is not poisoned promises nothing",
     ),
     kept("crates/lunar-block/src/fault.rs", "return self.flush().await;", "a decorator for tests"),
     kept("crates/lunar-block/src/fault.rs", "self.inner.flush().await", "a decorator for tests"),

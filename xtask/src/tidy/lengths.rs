@@ -14,13 +14,15 @@ pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES_MAX {
-        let what = format!("{lines} lines, at most {FILE_LINES_MAX}: give a part its own file");
+        let what = format!(
+            "{lines} lines, the maximum is {FILE_LINES_MAX}: move a part to its own file"
+        );
         problems.push(source.problem(lines, what));
     }
     for (index, line) in source.text.lines().enumerate() {
         let columns = line.chars().count();
         if columns > LINE_COLUMNS_MAX {
-            let what = format!("{columns} columns, at most {LINE_COLUMNS_MAX}");
+            let what = format!("{columns} columns, the maximum is {LINE_COLUMNS_MAX}");
             problems.push(source.problem(index + 1, what));
         }
     }
@@ -37,7 +39,9 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
             functions.problems
         }
         Err(error) => {
-            problems.push(source.problem(error.span().start().line, format!("no Rust: {error}")));
+            problems.push(source.problem(error.span().start().line, format!(
+                "cannot parse Rust: {error}"
+            )));
             problems
         }
     }
@@ -56,7 +60,7 @@ impl Functions<'_> {
         let lines = body.end().line - first + 1;
         if lines > FUNCTION_LINES_MAX {
             let name = &signature.ident;
-            let what = format!("fn {name} has {lines} lines, at most {FUNCTION_LINES_MAX}");
+            let what = format!("fn {name} has {lines} lines, the maximum is {FUNCTION_LINES_MAX}");
             self.problems.push(self.source.problem(first, what));
         }
     }

@@ -31,7 +31,10 @@ fn judge(citation: &Citation, implied: bool, lists: &Lists) -> Option<String> {
         Some(sections) if sections.contains(section) => None,
         Some(_) => Some(format!("RFC {rfc} has no §{section}")),
         None => {
-            Some(format!("no list of the sections of RFC {rfc} is committed: cite it as a whole"))
+            Some(format!(
+                "the sections of RFC {rfc} are not in xtask/rfc-sections: cite it without a \
+                 section"
+            ))
         }
     }
 }

@@ -120,7 +120,9 @@ impl LoadPrograms {
 }
 
 fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
-    let number = |value: &Value| value.as_f64().context("a client told no figure");
+    let number = |value: &Value| value.as_f64().context(
+        "the output of a client contains no figure",
+    );
     let latency = &result["latency_us"];
     let sample = Sample {
         iops: number(iops)?,
@@ -131,7 +133,10 @@ fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
             number(&latency["p99_9"])?,
         ],
     };
-    ensure!(sample.iops > 0.0 && sample.cpu_micros > 0.0, "a client did nothing: {sample:?}");
+    ensure!(
+        sample.iops > 0.0 && sample.cpu_micros > 0.0,
+        "a client completed no requests: {sample:?}"
+    );
     Ok(sample)
 }
 
@@ -139,7 +144,7 @@ fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
 fn build() -> Result<PathBuf> {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/libiscsi/load.c");
     let own = std::env::current_exe()?;
-    let into = own.parent().context("a folder for builds")?.join("libiscsi-load");
+    let into = own.parent().context("the program has no parent directory")?.join("libiscsi-load");
     let output = Command::new("cc")
         .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-o"])
         .arg(&into)

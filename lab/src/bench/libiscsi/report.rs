@@ -139,7 +139,7 @@ impl Goal {
     pub fn line(&self) -> String {
         let met = if self.met { "met" } else { "missed" };
         let bound = if self.what.starts_with("IOPS") { "at least" } else { "at most" };
-        format!("{met}: {}: {:.2}, wanted {bound} {:.2}", self.what, self.got, self.wanted)
+        format!("{met}: {}: {:.2}, goal {bound} {:.2}", self.what, self.got, self.wanted)
     }
 }
 

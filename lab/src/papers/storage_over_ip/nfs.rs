@@ -61,8 +61,8 @@ impl NfsServer {
     pub(super) async fn start(room: &Room) -> Result<Self> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "nfs-ganesha is started by root only (run this as root, or name a directory of a \
-             mounted NFS: --nfs-directory)"
+            "only root can start nfs-ganesha (run this as root, or use a directory in a mounted \
+             NFS: --nfs-directory)"
         );
         for (program, package) in NEEDED {
             let is_there = is_installed(program);
@@ -84,7 +84,7 @@ impl NfsServer {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start nfs-ganesha")?;
-        let pid = child.id().context("nfs-ganesha ended at once")?;
+        let pid = child.id().context("nfs-ganesha ended immediately")?;
         let mut server = Self { child, pid, disk };
         server.wait_until_ready(&folder.join("ganesha.log")).await?;
         Ok(server)

@@ -54,7 +54,7 @@ impl Qemu {
         let task = Task { record_bytes: 4096, writes: false, byte: 0, places: vec![0] };
         match timeout(TRIAL_MAX, self.run(&task)).await {
             Ok(tried) => tried.map(drop),
-            Err(_) => bail!("{} does not answer", self.url),
+            Err(_) => bail!("{} does not respond", self.url),
         }
     }
 
@@ -136,7 +136,7 @@ impl Running {
         drop(self.stdin);
         match timeout(END_MAX, self.child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
-            _ => bail!("{} failed at its end", self.name),
+            _ => bail!("{} failed at exit", self.name),
         }
     }
 
