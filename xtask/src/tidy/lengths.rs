@@ -102,11 +102,11 @@ mod tests {
             format!("struct A;\nimpl A {{\nfn long() {{\n{body}}}\n}}\n")
         };
         assert_eq!(complaints(function(70)), Vec::<String>::new());
-        assert_eq!(complaints(function(71)), ["a.rs:3: fn long has 71 lines, at most 70"]);
+        assert_eq!(complaints(function(71)), ["a.rs:3: fn long has 71 lines, the maximum is 70"]);
         assert_eq!(complaints(format!("//{}\n", "x".repeat(98))), Vec::<String>::new());
         assert_eq!(
             complaints(format!("\n//{}\n", "x".repeat(99))),
-            ["a.rs:2: 101 columns, at most 100"]
+            ["a.rs:2: 101 columns, the maximum is 100"]
         );
         assert_eq!(complaints("// x\n".repeat(800)), Vec::<String>::new());
         assert_eq!(complaints("// x\n".repeat(801)).len(), 1);

@@ -101,8 +101,8 @@ fn rivals_text(places: &[RivalLead]) -> String {
         ]);
     }
     format!(
-        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
-         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
+        "Figures in which a rival is ahead, or Lunar is less than {CLOSE} times better. The ratio is \
+         the advantage of Lunar; below 1 the rival is better. tgt and Lunar are compared per round; \
          our client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
         table(&leads)
     )
@@ -116,7 +116,7 @@ fn profiles(run: &BenchRun, at: &Path) -> String {
     if run.profiles.is_empty() {
         return match missed.is_empty() {
             true => "In no cell of this run was a goal missed.",
-            false => "This run was made without `--profiles`, or perf was not to be had.",
+            false => "This run was made without `--profiles`, or perf was not available.",
         }
         .to_owned();
     }
