@@ -115,7 +115,7 @@ fn profiles(run: &BenchRun, at: &Path) -> String {
     let missed: Vec<&GoalVerdict> = run.goals.iter().filter(missed).collect();
     if run.profiles.is_empty() {
         return match missed.is_empty() {
-            true => "In no cell of this run was a goal missed.",
+            true => "No goal was missed in this run.",
             false => "This run was made without `--profiles`, or perf was not available.",
         }
         .to_owned();
@@ -237,7 +237,7 @@ mod tests {
     fn profiles_are_shown() {
         let mut run = run();
         let at = Path::new("docs/performance.md");
-        assert!(chapter(&run, at).contains("In no cell of this run was a goal missed."));
+        assert!(chapter(&run, at).contains("No goal was missed in this run."));
         assert!(!chapter(&run, at).contains("A sample belongs to"));
         run.goals = goals::judge(&run);
         assert!(chapter(&run, at).contains("This run was made without `--profiles`, or"));
