@@ -29,11 +29,11 @@ pub fn seen(servers: &mut Servers, contestant: Contestant) -> Result<Durability>
     let portal = servers.portal(contestant)?;
     let mut texts = vec![match open_flags(portal.pid, servers.path()?) {
         Some(flags) => flags_text(flags),
-        None => "the flags of the file are not visible".to_owned(),
+        None => "the file's flags are not to be seen".to_owned(),
     }];
     texts.push(match has_write_cache(&portal)? {
-        true => "it reports a write cache (WCE 1)".to_owned(),
-        false => "it reports no write cache (WCE 0)".to_owned(),
+        true => "it tells of a write cache (WCE 1)".to_owned(),
+        false => "it tells of no write cache (WCE 0)".to_owned(),
     });
     if servers.store.is_write_through {
         texts.push(syncs(servers, &portal)?);
@@ -65,7 +65,7 @@ fn syncs(servers: &Servers, portal: &LanePortal) -> Result<String> {
         return Ok("no cell writes to it".to_owned());
     };
     let Some(counter) = Counter::attach(portal.pid)? else {
-        return Ok("system calls were not counted: strace is not installed".to_owned());
+        return Ok("system calls were not counted: there is no strace".to_owned());
     };
     let times = Times { warm_up: Duration::ZERO, measured: COUNTED };
     let sample = initiator::turn(&Turn { cell, lane: &LUNAR, seed: 1, times, portal })?;

@@ -101,8 +101,8 @@ fn rivals_text(places: &[RivalLead]) -> String {
         ]);
     }
     format!(
-        "Figures in which a rival is ahead, or Lunar is less than {CLOSE} times better. The ratio is \
-         the advantage of Lunar; below 1 the rival is better. tgt and Lunar are compared per round; \
+        "Wherever a rival is ahead, or ours is less than {CLOSE} times better. The ratio says how \
+         many times better ours is: below 1 theirs is. tgt and Lunar are compared round by round; \
          our client and libiscsi's, both on Lunar, by medians of two cells.\n\n{}",
         table(&leads)
     )
@@ -115,8 +115,8 @@ fn profiles(run: &BenchRun, at: &Path) -> String {
     let missed: Vec<&GoalVerdict> = run.goals.iter().filter(missed).collect();
     if run.profiles.is_empty() {
         return match missed.is_empty() {
-            true => "No goal was missed in this run.",
-            false => "This run was made without `--profiles`, or perf was not available.",
+            true => "In no cell of this run was a goal missed.",
+            false => "This run was made without `--profiles`, or perf was not to be had.",
         }
         .to_owned();
     }
@@ -237,7 +237,7 @@ mod tests {
     fn profiles_are_shown() {
         let mut run = run();
         let at = Path::new("docs/performance.md");
-        assert!(chapter(&run, at).contains("No goal was missed in this run."));
+        assert!(chapter(&run, at).contains("In no cell of this run was a goal missed."));
         assert!(!chapter(&run, at).contains("A sample belongs to"));
         run.goals = goals::judge(&run);
         assert!(chapter(&run, at).contains("This run was made without `--profiles`, or"));

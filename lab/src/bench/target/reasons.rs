@@ -29,17 +29,17 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     let least = (null + reading) / null;
     let so = if least > goal.wanted {
         format!(
-            ", so {} cannot be reached with one read system call per request",
+            ", so {} is out of reach for whoever reads the file by a system call for each request",
             goal.wanted
         )
     } else {
         String::new()
     };
     let mut text = format!(
-        "A read takes {ours:.2} us of target CPU; {:.0} % of it, {reading:.2} us, is the system \
-         call that reads the file. The null target ({null:.2} us) does not make this call. \
-         Together these two already take {least:.2} times the null target's time{so}; the rest of \
-         Lunar (SCSI, range locks, statistics) takes {:.2} us.",
+        "A read takes {ours:.2} us of the target's core; {:.0} % of it, {reading:.2} us, are the \
+         system call that reads the file, which the null target ({null:.2} us) has not. These two \
+         alone make {least:.2} times the null target's{so}; what else Lunar does (SCSI, the ranges \
+         that keep blocks whole, statistics) takes {:.2} us.",
         share * 100.0,
         ours - null - reading,
     );
@@ -69,12 +69,12 @@ fn four_by_one(cell: &CellResult) -> Option<String> {
     let (one_cpu, four_cpu) = (cpu(cell, &one)?, cpu(cell, &four)?);
     let depth = u32::from(cell.depth);
     Some(format!(
-        "With one connection the target uses {:.0} % of a core and the client {:.0} %, and there \
-         are two cores: at the same cost per request they can serve at most {:.2} times as many \
-         requests, with any number of connections. Four connections share the depth, {} requests \
-         each, so fewer requests share a wake-up and a system call: {four_cpu:.2} us of target \
-         CPU per request instead of {one_cpu:.2} us, and two threads of the target compete with \
-         the client for the same cores.",
+        "With one connection the target is busy for {:.0} % of a core and the client for {:.0} %, \
+         and there are two cores: at the same cost of a request they have room for {:.2} times as \
+         many, however many connections carry them. Four connections share the depth, {} requests \
+         each, so fewer of them come with one wake-up and one system call: {four_cpu:.2} us of the \
+         target for each instead of {one_cpu:.2} us, and two threads of the target wait for the \
+         same cores as the client's.",
         target * 100.0,
         client * 100.0,
         2.0 / (target + client),

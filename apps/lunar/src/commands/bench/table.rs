@@ -18,7 +18,7 @@ pub(super) fn head(args: &BenchCommand) -> String {
     network.unwrap_or_default()
         + &line(
             [pattern, size, depth, conns],
-            ["IOPS", "(min to max)", "MB/s"],
+            ["IOPS", "(least to most)", "MB/s"],
             ["p50", "p99", "p99.9", "max", "CPU/req", "target"],
         )
         + "\n"
