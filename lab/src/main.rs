@@ -20,7 +20,7 @@ use lunar_lab::suite::{TestOutcome, run_suite, suites};
 enum Command {
     #[command(flatten)]
     Bench(Bench),
-    /// Attack a server of ours while a well-behaved client measures
+    /// Attack a Lunar server while a well-behaved client measures it
     Adversary(Adversary),
     /// Run the libiscsi suite and write CONFORMANCE.md
     Conformance,
@@ -28,7 +28,7 @@ enum Command {
     ConformanceTables,
     /// Our initiators against LIO in a QEMU guest: lab/kernel/run
     Lio {
-        /// A folder made by lab/kernel/fetch
+        /// Directory created by lab/kernel/fetch
         folder: String,
         /// Run the cases whose names contain all of these words
         words: Vec<String>,

@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Time that the client is watched after an attack.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// Attack a server of ours while a well-behaved client measures
+/// Attack a Lunar server while a well-behaved client measures it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo run -p lunar-lab -- adversary --attack x\n\n\
     The server is LUNAR_BIN, or a build of profile lab. As root it runs in a control group of\n\
@@ -35,7 +35,7 @@ pub struct Adversary {
     /// Determines every random choice [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Folder of the server's disks [default: /dev/shm, else the temporary folder]
+    /// Directory of the server's disks [default: /dev/shm, else the temporary directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<String>,
     /// Write all measurements to a file

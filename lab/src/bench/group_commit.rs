@@ -34,7 +34,7 @@ pub struct GroupCommitBench {
     /// Duration of a round
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Folder of the files; its file system is measured
+    /// Directory of the files; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// `buffered` or `direct`, as for `lunar serve`; the local loop is always buffered

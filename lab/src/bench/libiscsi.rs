@@ -36,10 +36,10 @@ pub struct Libiscsi {
     /// Store of the disk: `mem` (for tgt a file in /dev/shm) or `file` (buffered, write-back)
     #[arg(long, value_delimiter = ',', default_value = "mem", value_parser = ["mem", "file"])]
     disk: Vec<String>,
-    /// Folder of the file
+    /// Directory of the file
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// Bytes of a request, and number of requests under way
+    /// Size of a request, and number of outstanding requests
     #[arg(long = "case", value_name = "SIZE@DEPTH", value_delimiter = ',')]
     #[arg(value_parser = parse_case, default_value = "4K@1,4K@8,4K@32,64K@8,256K@8")]
     cases: Vec<(u64, u16)>,

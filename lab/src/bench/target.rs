@@ -56,7 +56,7 @@ pub struct TargetBench {
     /// Warm-up of each client before that
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     warm_up: f64,
-    /// Folder of files on a disk; its file system is measured
+    /// Directory of files on a disk; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// List the cells, and measure nothing
@@ -77,7 +77,7 @@ pub struct TargetBench {
     /// Write a chapter in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Folder of flame graphs: one for each lane whose goal was missed, sampled by perf
+    /// Directory of flame graphs: one for each lane whose goal was missed, sampled by perf
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     profiles: Option<PathBuf>,
     /// Fail when more than two goals are missed, or one of the column tgt

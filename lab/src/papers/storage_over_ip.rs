@@ -44,7 +44,7 @@ const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
     the three files (1G).")]
 pub struct StorageOverIp {
     /// Directory for its files, three of --size (1G); their file system is measured [default: the
-    /// folder for temporary files]
+    /// directory for temporary files]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Directory on a mounted NFS, to use instead of an NFS server of its own

@@ -80,7 +80,7 @@ pub struct Serve {
     /// Maximum data rate of each LUN, like 200Mbit, at least 10Mbit; further commands wait
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     limit_bandwidth: Option<u64>,
-    /// Handling of a write when there is no room
+    /// Handling of writes without free space
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
     out_of_space: OutOfSpaceChoice,
     /// Let only this initiator log in; may be repeated. Names are not authenticated
@@ -125,7 +125,7 @@ enum Cache {
 enum OutOfSpaceChoice {
     /// The write fails
     Fail,
-    /// The write waits until there is room
+    /// The write waits until space is free
     Hold,
 }
 

@@ -44,7 +44,7 @@ pub struct ProfileCommand {
     /// Time that perf samples
     #[arg(long, default_value_t = SECONDS, value_parser = parse_seconds)]
     seconds: f64,
-    /// Folder of files on a disk
+    /// Directory of files on a disk
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
 }

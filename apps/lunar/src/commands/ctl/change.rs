@@ -87,7 +87,7 @@ pub struct AddLun {
     /// Notify initiators when the file system of a sparse file reaches this fill level, like 90%
     #[arg(long, value_name = "PERCENT")]
     thin_threshold: Option<String>,
-    /// Handling of a write when there is no room: fail or hold
+    /// Handling of writes without free space: fail or hold
     #[arg(long, value_name = "WHAT")]
     out_of_space: Option<String>,
     /// Maximum rate of SANITIZE and FORMAT UNIT, like 1Gbit

@@ -17,9 +17,9 @@ const DRIFT: &str = "these changes last until a configuration is applied or the 
 
 /// Show the status of the server: health of its units, and differences from its configuration
 ///
-/// Health is degraded by a failed sync, a disk that hangs, writes that wait for room, and a backing
-/// file that was deleted, renamed, replaced or truncated by another program. Each fault is listed
-/// with a remedy; for a deleted file, that is the command that saves its data.
+/// Health is degraded by a failed sync, a disk that does not respond, writes that wait for free
+/// space, and a backing file that was deleted, renamed, replaced or truncated by another program.
+/// Each fault is listed with a remedy; for a deleted file, that is the command that saves its data.
 ///
 /// Differences (the drift) last until a configuration is applied or the server is restarted. An
 /// enlarged disk keeps its size: only `lunar apply --shrink` reduces it. Settings that require a
