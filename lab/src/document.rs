@@ -55,8 +55,10 @@ pub fn render(suite: &str) -> Result<String> {
 
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
     let place = format!("<!-- part: {part} -->\n");
-    ensure!(document.matches(&place).count() == 1, "the template must contain exactly one line \
-                                                    {place}");
+    ensure!(
+        document.matches(&place).count() == 1,
+        "the template must contain exactly one line {place}"
+    );
     let (begin, end) = marks(part);
     Ok(document.replace(&place, &format!("{begin}\n{}\n{end}\n", text.trim())))
 }
@@ -71,7 +73,8 @@ fn marks(part: &str) -> (String, String) {
 /// The marks are missing.
 pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     let (begin, end) = marks(part);
-    let from = document.find(&begin).with_context(|| format!("the line {begin} is missing"))? + begin.len();
+    let from = document.find(&begin).with_context(|| format!("the line {begin} is missing"))?
+        + begin.len();
     let to = document.find(&end).with_context(|| format!("the line {end} is missing"))?;
     Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
 }

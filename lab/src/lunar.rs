@@ -233,7 +233,11 @@ impl Lunar {
         self.server.signal(Signal::TERM)?;
         let end = self.server.wait(limit)?;
         let stopped = matches!(end, End::Exited(status) if status.success());
-        ensure!(stopped, "the server did not stop cleanly after SIGTERM: {end:?}:\n{}", self.server.log());
+        ensure!(
+            stopped,
+            "the server did not stop cleanly after SIGTERM: {end:?}:\n{}",
+            self.server.log()
+        );
         Ok(started.elapsed())
     }
 }

@@ -31,13 +31,11 @@ impl Opener for LocalOpener {
                 let (block, physical) = (options.block_bytes, options.physical_block_bytes);
                 Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
             }
-            DeviceUrl::Iscsi(url) => {
-                Err(Failure::new(format!("{url} is not a local device"))
-                    .hint(
-                        "this version cannot serve a LUN of another target: use a path, file:PATH \
-                         or mem:SIZE",
-                    ))
-            }
+            DeviceUrl::Iscsi(url) => Err(Failure::new(format!("{url} is not a local device"))
+                .hint(
+                    "this version cannot serve a LUN of another target: use a path, file:PATH or \
+                     mem:SIZE",
+                )),
         }
     }
 }

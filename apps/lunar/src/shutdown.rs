@@ -224,7 +224,10 @@ fn told(progress: &str) {
 
 fn judge(report: &ShutdownReport) -> Result<(), Failure> {
     if report.connections_cut > 0 {
-        say(&format!("{} connections closed: their initiators did not log out in time", report.connections_cut));
+        say(&format!(
+            "{} connections closed: their initiators did not log out in time",
+            report.connections_cut
+        ));
     }
     if report.failed_syncs.is_empty() {
         say("stopped");

@@ -96,7 +96,9 @@ impl Token {
             return Err(wrong(range));
         }
         if !token.iter().all(u8::is_ascii_graphic) {
-            return Err(wrong("a token must consist of printable ASCII characters without spaces".to_owned()));
+            return Err(wrong(
+                "a token must consist of printable ASCII characters without spaces".to_owned(),
+            ));
         }
         Ok(Self(token.to_vec()))
     }
@@ -178,8 +180,11 @@ impl Guard {
     fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
         // Only browsers send `Origin`, and no page is of this API's origin.
         if headers.contains_key(ORIGIN) {
-            return Err(Problem::new(StatusCode::FORBIDDEN, "this API refuses requests of web pages")
-                .hint("use `lunar ctl`, or a client that sends no Origin header"));
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "this API refuses requests of web pages",
+            )
+            .hint("use `lunar ctl`, or a client that sends no Origin header"));
         }
         let (address, tls) = match *peer {
             Peer::Unix { uid } => return Ok(Caller::User { uid }),

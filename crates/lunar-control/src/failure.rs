@@ -110,9 +110,9 @@ impl From<lunar_block::Error> for Failure {
             lunar_block::ErrorKind::NoSpace => {
                 Some("free space on the file system of the disk, then try again")
             }
-            lunar_block::ErrorKind::Disconnected => Some(
-                "check that the server is running, then try again",
-            ),
+            lunar_block::ErrorKind::Disconnected => {
+                Some("check that the server is running, then try again")
+            }
             lunar_block::ErrorKind::Medium => {
                 Some("check the reservations with `lunar info URL`, and the log of the server")
             }

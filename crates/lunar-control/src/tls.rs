@@ -57,8 +57,11 @@ pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, 
         })
         .map_err(|error| {
             let both = (files.certificate.display(), files.key.display());
-            Failure::new(format!("cannot use the certificate {} with the key {}: {error}", both.0, both.1))
-                .hint("use a certificate and its private key")
+            Failure::new(format!(
+                "cannot use the certificate {} with the key {}: {error}",
+                both.0, both.1
+            ))
+            .hint("use a certificate and its private key")
         })?;
     Ok(ServerTls { acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
 }
@@ -101,8 +104,10 @@ fn certificates(path: &Path, readable: Readable) -> Result<Vec<CertificateDer<'s
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(Failure::new(format!("no certificate in {}", path.display()))
             .hint("use a file with certificates in PEM format")),
-        Err(error) => Err(Failure::new(format!("cannot read certificates from {}: {error}", path.display()))
-            .hint("use a file with certificates in PEM format")),
+        Err(error) => {
+            Err(Failure::new(format!("cannot read certificates from {}: {error}", path.display()))
+                .hint("use a file with certificates in PEM format"))
+        }
     }
 }
 

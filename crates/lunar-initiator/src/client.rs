@@ -452,11 +452,10 @@ impl ConnectionClient {
             let (nobody, _) = oneshot::channel();
             let seconds = self.command_time.unwrap_or_default().as_secs();
             let what = format!("{} did not answer a command within {seconds} s", self.portal);
-            let error = Error::new(ErrorKind::TimedOut, what)
-                .hint(
-                    "the device of the target may not be responding; use a longer \
-                     --command-seconds to wait longer",
-                );
+            let error = Error::new(ErrorKind::TimedOut, what).hint(
+                "the device of the target may not be responding; use a longer --command-seconds \
+                 to wait longer",
+            );
             drop(std::mem::replace(answer, nobody).send(Err(error)));
         }
     }
@@ -489,11 +488,10 @@ impl ConnectionClient {
                 ErrorKind::Refused,
                 format!("the target at {portal} rejected the request: {reason:?}"),
             ),
-            RequestFailure::Aborted => {
-                Error::new(ErrorKind::Refused, format!(
-                    "the target at {portal} aborted the command"
-                ))
-            }
+            RequestFailure::Aborted => Error::new(
+                ErrorKind::Refused,
+                format!("the target at {portal} aborted the command"),
+            ),
             RequestFailure::LoggedOut | RequestFailure::Lost => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }

@@ -538,7 +538,10 @@ mod tests {
         bytes[0] |= 1;
         let error = sense_error(0x28, &bytes);
         assert_eq!(error.sense().unwrap().information, None);
-        assert_eq!(error.what, "command 28h: MEDIUM_ERROR 0ch/00h (deferred error of an earlier command)");
+        assert_eq!(
+            error.what,
+            "command 28h: MEDIUM_ERROR 0ch/00h (deferred error of an earlier command)"
+        );
     }
 
     #[test]

@@ -36,11 +36,10 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
             lost(format!("protocol error of {portal}: {violation}"))
         }
         CloseReason::TimedOut("the login") => {
-            lost(format!("{portal} did not answer the login in time"))
-                .hint(
-                    "check that this is an iSCSI target, and that its server is not stopped or \
-                     overloaded",
-                )
+            lost(format!("{portal} did not answer the login in time")).hint(
+                "check that this is an iSCSI target, and that its server is not stopped or \
+                 overloaded",
+            )
         }
         CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),

@@ -179,7 +179,8 @@ impl ConnectionTask {
     ) -> Result<ConnectionClient, Error> {
         let session = self.numbering.parameters();
         let Some(numbers) = self.numbering.open(self.state.cid, &self.state.mailbox) else {
-            let what = format!("the session with {} accepts no further connection", self.door.portal);
+            let what =
+                format!("the session with {} accepts no further connection", self.door.portal);
             return Err(Error::new(ErrorKind::Login, what));
         };
         let options = self.connector.connection_options(self.state.cid, numbers, session);

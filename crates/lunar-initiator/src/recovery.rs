@@ -90,11 +90,14 @@ impl RetryDeadline {
                 losses => format!(" (lost {losses} times)"),
             };
             let seconds = self.recovery.as_secs();
-            error.what =
-                format!("{}{again}, and was not re-established within {seconds} s: {tried}", error.what);
+            error.what = format!(
+                "{}{again}, and was not re-established within {seconds} s: {tried}",
+                error.what
+            );
             error.hint = Some(
                 "check that the server is running, or use a longer --recovery-seconds to wait \
-                 longer".to_owned(),
+                 longer"
+                    .to_owned(),
             );
         }
         error
@@ -138,8 +141,8 @@ mod tests {
         assert_eq!(patience.lost(lost).unwrap(), until, "the time runs from the first loss");
         let error = patience.over("3 logins failed");
         assert_eq!(error.kind, ErrorKind::SessionLost);
-        let wanted =
-            "it closed the connection (lost 2 times), and was not re-established within 5 s: 3 logins failed";
+        let wanted = "it closed the connection (lost 2 times), and was not re-established within \
+                      5 s: 3 logins failed";
         assert_eq!(error.what, wanted);
     }
 }

@@ -204,8 +204,12 @@ impl RemoteDisk {
             Some(end) if end <= self.geometry.block_count => Ok(()),
             _ => {
                 let kind = lunar_block::ErrorKind::OutOfRange;
-                Err(lunar_block::Error::new(kind, Arc::clone(&self.name), "past the end of the disk")
-                    .at(range))
+                Err(lunar_block::Error::new(
+                    kind,
+                    Arc::clone(&self.name),
+                    "past the end of the disk",
+                )
+                .at(range))
             }
         }
     }
@@ -291,9 +295,8 @@ impl RemoteDisk {
         match answered.data_in {
             Some(filled) if came as usize == bytes => Ok(filled),
             _ => {
-                let what = format!(
-                    "READ ended with status GOOD after only {came} of {bytes} bytes"
-                );
+                let what =
+                    format!("READ ended with status GOOD after only {came} of {bytes} bytes");
                 Err(Error::new(ErrorKind::Protocol, what))
             }
         }

@@ -144,7 +144,12 @@ impl Url {
         *slot = Some(match value.to_ascii_lowercase().as_str() {
             "crc32c" => Digest::Crc32c,
             "none" => Digest::None,
-            _ => return Err(wrong(format!("invalid value of {key}: `{value}`"), "write crc32c or none")),
+            _ => {
+                return Err(wrong(
+                    format!("invalid value of {key}: `{value}`"),
+                    "write crc32c or none",
+                ));
+            }
         });
         Ok(())
     }
@@ -196,8 +201,12 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
         None => PORT_DEFAULT,
         Some(port) => match port.parse() {
             Ok(port) if port != 0 && port_is_plain(text) => port,
-            _ => return Err(wrong(format!("`{port}` is not a port"), "write a port from 1 to \
-                                                                      65535")),
+            _ => {
+                return Err(wrong(
+                    format!("`{port}` is not a port"),
+                    "write a port from 1 to 65535",
+                ));
+            }
         },
     };
     Ok((host.to_owned(), port))

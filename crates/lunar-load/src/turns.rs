@@ -40,9 +40,8 @@ impl Measured {
     /// Returns a message, with a remedy, if no request ended in the time, so that there are no
     /// figures.
     pub fn nothing(&self) -> Option<&'static str> {
-        (self.latency.count() == 0).then_some(
-            "no request completed within the measurement: use a longer time (--seconds)",
-        )
+        (self.latency.count() == 0)
+            .then_some("no request completed within the measurement: use a longer time (--seconds)")
     }
 }
 

@@ -43,8 +43,9 @@ impl LoginRefusal {
             Self::Stopping => "the server is stopping",
             Self::NoEntropy => "the system provides no random numbers",
             Self::NoRoom => "the limit `connections` is reached",
-            Self::NoRoomForAddress => "the address has reached its share of unauthenticated \
-                                       connections",
+            Self::NoRoomForAddress => {
+                "the address has reached its share of unauthenticated connections"
+            }
             Self::Evicted => "closed in favor of another connection",
             Self::Protocol(_) | Self::TimedOut => return None,
         })

@@ -63,7 +63,9 @@ impl LogicalUnit {
         let nobody = tokio::time::timeout(SHRINK_WAIT_MAX, self.ranges.lock(tail, true)).await;
         let Ok(_nobody) = nobody else {
             self.scsi().resize(old.block_count);
-            return Err(refuse("writes to the blocks beyond the new end do not complete".to_owned()));
+            return Err(refuse(
+                "writes to the blocks beyond the new end do not complete".to_owned(),
+            ));
         };
         let resized = resize.resize(size_bytes).await;
         self.scsi().resize(device.geometry().block_count);

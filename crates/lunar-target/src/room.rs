@@ -48,9 +48,9 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
         Some(sparse) => sparse.room()?,
         None => None,
     };
-    let Some(room) = room else { return refuse(
-        "its free space is unknown; only sparse files have a threshold",
-    ) };
+    let Some(room) = room else {
+        return refuse("its free space is unknown; only sparse files have a threshold");
+    };
     let left = u128::from(room.total_bytes) * u128::from(100 - percent.min(99)) / 100;
     let sets = left / u128::from(THRESHOLD_SET_BYTES);
     let block_bytes = u64::from(options.device.geometry().block_bytes);

@@ -223,8 +223,10 @@ impl Exchange<'_> {
                 break pdu;
             }
             let left = self.until.saturating_duration_since(Instant::now());
-            ensure!(!self.connection.is_closed(), "the server closed the connection during the \
-                                                   login");
+            ensure!(
+                !self.connection.is_closed(),
+                "the server closed the connection during the login"
+            );
             ensure!(!left.is_zero(), "the server did not answer the login in time");
             self.connection.wait_readable(left);
         };
@@ -268,9 +270,10 @@ fn chap_response(identifier: u8, secret: &str, challenge: &str) -> Result<String
     hash.update([identifier]);
     hash.update(secret);
     for at in (0..digits.len()).step_by(2) {
-        hash.update([u8::from_str_radix(digits.get(at..at + 2).context(
-            "the CHAP challenge has an odd number of digits",
-        )?, 16)?]);
+        hash.update([u8::from_str_radix(
+            digits.get(at..at + 2).context("the CHAP challenge has an odd number of digits")?,
+            16,
+        )?]);
     }
     let mut response = String::from("0x");
     for byte in hash.finalize() {

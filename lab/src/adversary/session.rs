@@ -253,9 +253,7 @@ impl RawSession {
     fn outcome(&mut self, tag: u32, until: Instant) -> Result<RawOutcome> {
         let mut data = Vec::new();
         loop {
-            let pdu = self.wait(until).with_context(|| format!(
-                "no answer to tag {tag:#x}"
-            ))?;
+            let pdu = self.wait(until).with_context(|| format!("no answer to tag {tag:#x}"))?;
             if pdu.u32_at(16) != tag {
                 continue;
             }

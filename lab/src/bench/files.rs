@@ -220,7 +220,10 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         std::fs::create_dir(folder.join("run.json.new")).unwrap();
         let error = write_whole(&path, "none").unwrap_err();
-        assert!(format!("{error:#}").contains(&format!("cannot write to {}", path.display())), "{error:#}");
+        assert!(
+            format!("{error:#}").contains(&format!("cannot write to {}", path.display())),
+            "{error:#}"
+        );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "another");
         std::fs::remove_dir_all(&folder).unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();

@@ -148,7 +148,9 @@ async fn connect(server: &Lunar) -> Result<Arc<RemoteDisk>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new("iqn.2026-11.org.lunarsan:bench");
     let disk = RemoteDisk::connect(&url, &options).await?;
-    ensure!(!disk.has_write_cache(), "the target reports a write cache although write-through was \
-                                      requested");
+    ensure!(
+        !disk.has_write_cache(),
+        "the target reports a write cache although write-through was requested"
+    );
     Ok(Arc::new(disk))
 }

@@ -123,9 +123,8 @@ impl NullServer {
         line.extend([own, "null-target", "--size", &size]);
         let mut server = ServerProcess::start(line[0], &line[1..])?;
         let line = server.wait_for_line(LISTENING, START_MAX)?;
-        let address = line.strip_prefix(LISTENING).context(
-            "the null target did not print its address",
-        )?;
+        let address =
+            line.strip_prefix(LISTENING).context("the null target did not print its address")?;
         Ok(Self { address: address.trim().to_owned(), server })
     }
 

@@ -40,8 +40,8 @@ const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- papers storage-over-ip --directory /var/tmp\n\n\
-    An NFS server requires root; without it there are no NFS figures. --size is the size of each of\n\
-    the three files (1G).")]
+    An NFS server requires root; without it there are no NFS figures. --size is the size of each\n\
+    of the three files (1G).")]
 pub struct StorageOverIp {
     /// Directory for its files, three of --size (1G); their file system is measured [default: the
     /// directory for temporary files]
@@ -274,9 +274,6 @@ fn parse_record(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
     match paper::RECORDS.iter().any(|record| record.bytes() == bytes) {
         true => Ok(bytes),
-        false => Err(
-            "choose one of the record sizes of the paper: 256K, 512K, 1M, 2M, 4M, 8M, 16M",
-            .to_owned(),
-        ),
+        false => Err("use a record size of the paper: 256K, 512K, 1M, 2M, 4M, 8M, 16M".to_owned()),
     }
 }

@@ -191,9 +191,9 @@ impl PowerCutDisk {
     pub fn after_cut(&self, seed: u64, name: &str) -> Result<Vec<u8>> {
         let mut volume = self.volume();
         volume.cut(seed);
-        let inode = volume.find(Path::new(name)).with_context(|| format!(
-            "{name} does not exist any more"
-        ))?;
+        let inode = volume
+            .find(Path::new(name))
+            .with_context(|| format!("{name} does not exist any more"))?;
         Ok(volume.read(inode, 0..u64::MAX)?)
     }
 

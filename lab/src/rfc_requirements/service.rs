@@ -116,8 +116,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 40,
         sections: "11.5.1, 11.6.1",
         role: Target,
-        rule: "a target reset by an unauthorized initiator is answered with \"function authorization failed\", and \
-               nothing is aborted",
+        rule: "a target reset by an unauthorized initiator is answered with \"function \
+               authorization failed\", and nothing is aborted",
         tests: &[
             "target::tests::it::administer::resets_of_the_target_are_for_administrators",
             "iscsi::session::target::tests::resets_of_the_target_are_for_administrators",

@@ -89,7 +89,8 @@ fn judge(package: &Package) -> Vec<(String, String)> {
         if other < row || (other == row && (beside || for_tests)) {
             continue;
         }
-        let what = format!("{} must not depend on {}: see ARCHITECTURE.md", package.name, dependency.name);
+        let what =
+            format!("{} must not depend on {}: see ARCHITECTURE.md", package.name, dependency.name);
         found.push((dependency.name.clone(), what));
     }
     found

@@ -14,9 +14,8 @@ pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES_MAX {
-        let what = format!(
-            "{lines} lines, the maximum is {FILE_LINES_MAX}: move a part to its own file"
-        );
+        let what =
+            format!("{lines} lines, the maximum is {FILE_LINES_MAX}: move a part to its own file");
         problems.push(source.problem(lines, what));
     }
     for (index, line) in source.text.lines().enumerate() {
@@ -39,9 +38,9 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
             functions.problems
         }
         Err(error) => {
-            problems.push(source.problem(error.span().start().line, format!(
-                "cannot parse Rust: {error}"
-            )));
+            problems.push(
+                source.problem(error.span().start().line, format!("cannot parse Rust: {error}")),
+            );
             problems
         }
     }

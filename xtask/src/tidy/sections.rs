@@ -30,12 +30,9 @@ fn judge(citation: &Citation, implied: bool, lists: &Lists) -> Option<String> {
     match lists.get(&rfc) {
         Some(sections) if sections.contains(section) => None,
         Some(_) => Some(format!("RFC {rfc} has no §{section}")),
-        None => {
-            Some(format!(
-                "the sections of RFC {rfc} are not in xtask/rfc-sections: cite it without a \
-                 section"
-            ))
-        }
+        None => Some(format!(
+            "the sections of RFC {rfc} are not in xtask/rfc-sections: cite it without a section"
+        )),
     }
 }
 

@@ -181,7 +181,7 @@ fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
             "--portal cannot be combined with --delay, --rate or --window: its connections would \
              bypass the simulated network",
         )
-            .hint("remove --portal, or remove --delay, --rate and --window")),
+        .hint("remove --portal, or remove --delay, --rate and --window")),
         false => Ok(()),
     }
 }
@@ -245,7 +245,10 @@ fn facts(args: &BenchCommand) -> Vec<(String, String)> {
         ("version".to_owned(), format!("lunar {}", env!("CARGO_PKG_VERSION"))),
     ];
     facts.extend(lunar_load::report::machine().facts());
-    let rounds = format!("{} rounds of {} s, each after a warm-up of {} s", args.rounds, args.seconds, args.warm_up);
+    let rounds = format!(
+        "{} rounds of {} s, each after a warm-up of {} s",
+        args.rounds, args.seconds, args.warm_up
+    );
     facts.push(("rounds".to_owned(), rounds));
     facts
 }

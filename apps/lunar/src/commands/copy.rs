@@ -105,7 +105,7 @@ impl Copy {
                 Err(Failure::usage(
                     "--portal is ambiguous: source and destination are LUNs of different targets",
                 )
-                    .hint("copy to a file first, or remove --portal"))
+                .hint("copy to a file first, or remove --portal"))
             }
             _ => Ok(()),
         }
@@ -150,7 +150,7 @@ async fn check_pair(source: &OpenedDevice, destination: &OpenedDevice) -> Result
         return Err(Failure::new(format!(
             "the destination {name} is too small: it has {to}, the source has {from}"
         ))
-            .hint("enlarge a LUN of Lunar with `lunar ctl resize`, a file with truncate(1)"));
+        .hint("enlarge a LUN of Lunar with `lunar ctl resize`, a file with truncate(1)"));
     }
     if !from.size_bytes().is_multiple_of(u64::from(to.block_bytes)) {
         let what = format!(
@@ -212,9 +212,8 @@ fn tell(
             "verify_seconds": verified.map(|time| time.as_secs_f64()),
         }));
     }
-    let same = verified.map_or(String::new(), |time| {
-        format!(", verified in {:.1} s", time.as_secs_f64())
-    });
+    let same =
+        verified.map_or(String::new(), |time| format!(", verified in {:.1} s", time.as_secs_f64()));
     output::print_text(&format!(
         "copied {}: {} data, {} zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
         output::size(data_bytes + zero_bytes),

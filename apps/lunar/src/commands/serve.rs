@@ -269,7 +269,7 @@ fn administer(args: &Serve, access: &Access) -> Result<Option<Vec<String>>, Fail
         Some(name) => Err(Failure::usage(format!(
             "--administer {name}: this initiator is not allowed to log in"
         ))
-            .hint("add --initiator with the same name")),
+        .hint("add --initiator with the same name")),
         None => Ok(Some(names)),
     }
 }
@@ -296,10 +296,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         DeviceUrl::File(path) => {
             if args.size.is_none() && !path.exists() {
                 return Err(Failure::new(format!("{} does not exist", path.display())).hint(
-                    missing_hint(
-                        path,
-                        "use an existing file, or add --size 10G to create it",
-                    ),
+                    missing_hint(path, "use an existing file, or add --size 10G to create it"),
                 ));
             }
             args.size
@@ -309,7 +306,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
             return Err(Failure::usage(format!(
                 "{url} is a LUN of another target, which cannot be served"
             ))
-                .hint("use a path, file:PATH or mem:SIZE"));
+            .hint("use a path, file:PATH or mem:SIZE"));
         }
     };
     let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));

@@ -63,13 +63,17 @@ async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u
         put(device, piece.span, piece.data, &pool).await?;
     }
     if exact && end < span.end {
-        return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start))
-            .hint("the received data was written; use --length with the number of bytes on stdin"));
+        return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start)).hint(
+            "the received data was written; use --length with the number of bytes on stdin",
+        ));
     }
     if !exact && end == span.end && input.goes_on().await? {
         let size = output::size(device.geometry().size_bytes());
-        return Err(Failure::new(format!("the data on stdin is longer than {} ({size})", device.name()))
-            .hint("the data that fits was written; use --length to write fewer bytes"));
+        return Err(Failure::new(format!(
+            "the data on stdin is longer than {} ({size})",
+            device.name()
+        ))
+        .hint("the data that fits was written; use --length to write fewer bytes"));
     }
     Ok(end - span.start)
 }

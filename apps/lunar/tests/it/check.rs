@@ -11,7 +11,10 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
-    Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "correct the TOML syntax")] },
+    Case {
+        text: "[[target]\nname = 1\n",
+        told: &[(1, 10, "expected `]`", "correct the TOML syntax")],
+    },
     Case {
         text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
                aliass = \"x\"\n",
@@ -473,7 +476,11 @@ fn one_disk_has_one_face() {
     let other = scratch.file("linked.toml", other.as_bytes());
     let output = run(&["check", &other]);
     assert_exit(&output, 1);
-    assert!(said(&output).contains("are the same file with different settings"), "{}", said(&output));
+    assert!(
+        said(&output).contains("are the same file with different settings"),
+        "{}",
+        said(&output)
+    );
 }
 
 /// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that

@@ -243,7 +243,9 @@ fn who_finds_no_server_is_told_why() {
     let dead = machine.ctl(&["status"]);
     assert_exit(&dead, 1);
     assert!(said(&dead).contains("no running server"), "{}", said(&dead));
-    assert!(said(&machine.ctl(&["--api", &api, "status"])).contains("no server is listening there"));
+    assert!(
+        said(&machine.ctl(&["--api", &api, "status"])).contains("no server is listening there")
+    );
     let next = machine.start(&["mem:1M"]);
     let left = machine.0.path().join(format!("lunar/serve-{pid}.sock"));
     assert!(!left.exists(), "the next one sweeps");
@@ -410,7 +412,9 @@ fn a_socket_of_somebody_else_is_told() {
         let refused = finish(command, b"");
         assert_exit(&refused, 1);
         let told = said(&refused);
-        for words in ["cannot reach a server at", "Permission denied", "only its owner may use the socket"] {
+        for words in
+            ["cannot reach a server at", "Permission denied", "only its owner may use the socket"]
+        {
             assert!(told.contains(words), "{told}");
         }
         assert_eq!(refused.stdout.is_empty(), !json, "{told}");

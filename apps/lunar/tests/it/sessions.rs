@@ -334,7 +334,11 @@ fn sigterm_with_an_open_session() {
     let session = OpenSession::with(&server);
     let (last, _) = server.stop();
     assert_exit(&last, 0);
-    assert!(!said(&last).contains("connections closed"), "nobody had to be waited for: {}", said(&last));
+    assert!(
+        !said(&last).contains("connections closed"),
+        "nobody had to be waited for: {}",
+        said(&last)
+    );
     let client = session.finish();
     assert_exit(&client, 1);
     assert!(json(&client)["error"].is_string(), "{}", said(&client));

@@ -322,7 +322,8 @@ impl<'a> Opening<'a> {
     }
 
     fn disk(&self, file: File, file_systems: &FileSystems) -> Result<Disk, Error> {
-        let unreadable = |error: io::Error| self.refused("its metadata cannot be read").because(error);
+        let unreadable =
+            |error: io::Error| self.refused("its metadata cannot be read").because(error);
         let metadata = file.metadata().map_err(unreadable)?;
         let is_device = metadata.file_type().is_block_device();
         let size = if is_device {

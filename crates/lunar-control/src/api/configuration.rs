@@ -70,7 +70,8 @@ async fn configuration(
 
 /// Applies a configuration, all of it or nothing
 #[utoipa::path(post, path = "/apply", tag = "configuration", request_body = Apply,
-    responses((status = 200, description = "The changes that were made, or would be made", body = Applied)))]
+    responses((status = 200, description = "The changes that were made, or would be made",
+        body = Applied)))]
 async fn apply(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,

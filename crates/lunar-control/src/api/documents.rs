@@ -66,9 +66,8 @@ pub(super) async fn document<T: Serialize>(
 }
 
 fn busy() -> Problem {
-    Problem::busy("too many long responses are being sent").hint(
-        "try again when other clients have read their responses",
-    )
+    Problem::busy("too many long responses are being sent")
+        .hint("try again when other clients have read their responses")
 }
 
 #[cfg(test)]

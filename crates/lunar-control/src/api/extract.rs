@@ -44,7 +44,8 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
                 return Err(Problem::new(StatusCode::BAD_REQUEST, what));
             }
             Err(_) => {
-                let what = format!("the request body took longer than {} s", BODY_TIME_MAX.as_secs());
+                let what =
+                    format!("the request body took longer than {} s", BODY_TIME_MAX.as_secs());
                 return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, what));
             }
         };

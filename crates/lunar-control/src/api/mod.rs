@@ -68,9 +68,7 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         daemon,
         started: SystemTime::now(),
         since: Instant::now(),
-        changes: WorkLimit::new(1, || {
-            disks_are_busy("another change is in progress")
-        }),
+        changes: WorkLimit::new(1, || disks_are_busy("another change is in progress")),
         recoveries: WorkLimit::new(2, || disks_are_busy("two recoveries are in progress")),
         documents: Documents::new(account.sibling(MemoryKind::Api)),
     };

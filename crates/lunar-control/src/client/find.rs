@@ -43,13 +43,19 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
         all.join(" ")
     };
     if found.live.len() > 1 {
-        return Err(Failure::usage(format!("{} servers are running on this machine", found.live.len()))
-            .hint(format!("select one with --api: {}", list(&found.live))));
+        return Err(Failure::usage(format!(
+            "{} servers are running on this machine",
+            found.live.len()
+        ))
+        .hint(format!("select one with --api: {}", list(&found.live))));
     }
     match (found.live.pop(), found.denied.is_empty()) {
         (Some(path), _) => Ok(Address::Unix(path)),
         _ if !found.foreign.is_empty() => {
-            let what = format!("the only running server belongs to another user: {}", list(&found.foreign));
+            let what = format!(
+                "the only running server belongs to another user: {}",
+                list(&found.foreign)
+            );
             Err(Failure::new(what).hint("to use it, select it with --api"))
         }
         (None, false) => Err(Failure::new(format!("permission denied: {}", list(&found.denied)))

@@ -168,16 +168,15 @@ impl ApiClient {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = self.shown()? {
-            let mut value = HeaderValue::from_bytes(&token.header())
-                .map_err(|_| Failure::new(
-                    "the token contains characters that are not allowed in an HTTP header",
-                ))?;
+            let mut value = HeaderValue::from_bytes(&token.header()).map_err(|_| {
+                Failure::new("the token contains characters that are not allowed in an HTTP header")
+            })?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        request.body(Full::new(body)).map_err(|error| Failure::new(format!(
-            "cannot build the HTTP request: {error}"
-        )))
+        request
+            .body(Full::new(body))
+            .map_err(|error| Failure::new(format!("cannot build the HTTP request: {error}")))
     }
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
@@ -201,11 +200,10 @@ impl ApiClient {
     }
 
     fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::new(format!("no valid HTTP response from {}: {error}", self.address))
-            .hint(
-                "check that this is the address of the lunar API, and that both sides use TLS or \
-                 neither does",
-            )
+        Failure::new(format!("no valid HTTP response from {}: {error}", self.address)).hint(
+            "check that this is the address of the lunar API, and that both sides use TLS or \
+             neither does",
+        )
     }
 
     async fn handshake(&self, stream: Box<dyn Stream>) -> Result<Handshake, Failure> {
@@ -230,11 +228,10 @@ impl ApiClient {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                 "no server is listening there: it may have stopped, or use another --api address"
             }
-            _ => tls::hint(&error)
-                .unwrap_or(
-                    "check that this is the address that the server printed, and that both sides \
-                     use TLS or neither does",
-                ),
+            _ => tls::hint(&error).unwrap_or(
+                "check that this is the address that the server printed, and that both sides use \
+                 TLS or neither does",
+            ),
         }))
     }
 
@@ -264,10 +261,9 @@ impl ApiClient {
         if !status.is_success() {
             return Err(self.refusal(status, body));
         }
-        serde_json::from_slice(body)
-            .map_err(|error| self.no_answer(status, &format!(
-                "with an unexpected document: {error}"
-            )))
+        serde_json::from_slice(body).map_err(|error| {
+            self.no_answer(status, &format!("with an unexpected document: {error}"))
+        })
     }
 
     fn no_answer(&self, status: StatusCode, what: &str) -> Failure {

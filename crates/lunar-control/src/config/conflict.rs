@@ -56,8 +56,10 @@ impl<'c> Disks<'c> {
                 });
             }
             (unit.uuid.is_some() && unit.uuid == other.uuid).then(|| {
-                (format!("its uuid is the same as that of {}", other.device), "give each disk its \
-                                                                               own UUID")
+                (
+                    format!("its uuid is the same as that of {}", other.device),
+                    "give each disk its own UUID",
+                )
             })
         });
         self.seen.push((place, lun));

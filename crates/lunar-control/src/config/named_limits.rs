@@ -128,7 +128,10 @@ impl NamedLimits {
             "transfer_bytes"
                 if !u64::from(limits.transfer_bytes).is_multiple_of(TRANSFER_STEP_BYTES) =>
             {
-                Some((format!("`{key}` is not a multiple of 64KiB"), "choose a multiple of 64KiB".to_owned()))
+                Some((
+                    format!("`{key}` is not a multiple of 64KiB"),
+                    "choose a multiple of 64KiB".to_owned(),
+                ))
             }
             _ => None,
         }

@@ -405,7 +405,11 @@ impl Resolver<'_> {
         if memory || !thin {
             let what = if memory { "a memory disk" } else { "a disk with thin = false" };
             let hint = "omit it: only a thin disk in a sparse file can have a threshold".to_owned();
-            self.problems.add(&text.span, format!("`thin_threshold` is not supported for {what}"), Some(hint));
+            self.problems.add(
+                &text.span,
+                format!("`thin_threshold` is not supported for {what}"),
+                Some(hint),
+            );
         }
         self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
@@ -419,8 +423,7 @@ impl Resolver<'_> {
             physical.as_ref().map_or(u64::from(defaults.physical_block_bytes), |p| p.value);
         if let Err(hint) = rules::check_block_sizes(block_bytes, physical_bytes) {
             let span = physical.or(block).map_or_else(|| table.span.clone(), |size| size.span);
-            let what =
-                format!("invalid block sizes: {block_bytes}, physical {physical_bytes}");
+            let what = format!("invalid block sizes: {block_bytes}, physical {physical_bytes}");
             self.problems.add(&span, what, Some(hint));
             return (defaults.block_bytes, defaults.physical_block_bytes);
         }
@@ -457,7 +460,8 @@ impl Resolver<'_> {
                     to.add(&text.span, format!("{:?}", text.value), Some(hint));
                 }
                 if let Some(size) = &size {
-                    let hint = "omit `size`: the size of a memory disk is part of mem:SIZE".to_owned();
+                    let hint =
+                        "omit `size`: the size of a memory disk is part of mem:SIZE".to_owned();
                     to.add(&size.span, "`size` is not allowed for a memory disk", Some(hint));
                 }
             }

@@ -48,9 +48,8 @@ impl Resolver<'_> {
         let access = self.access(table);
         for Located { value: name, span } in &access.initiators {
             if !target.initiators.is_empty() && !target.initiators.contains(name) {
-                let what = format!(
-                    "{name} may see this LUN but is not allowed to log in to the target"
-                );
+                let what =
+                    format!("{name} may see this LUN but is not allowed to log in to the target");
                 let hint = "add it also to the `initiators` of the target".to_owned();
                 self.problems.add(span, what, Some(hint));
             }
@@ -117,12 +116,11 @@ impl Resolver<'_> {
     pub fn locked(&mut self, targets: &[(TargetConfig, TextSpan)], portal: &Located<Portal>) {
         for (target, span) in targets {
             if !target.is_locked() {
-                let what =
-                    format!(
-                        "the target is accessible without authentication for every host that can \
-                         reach {}",
-                        portal.value.listen
-                    );
+                let what = format!(
+                    "the target is accessible without authentication for every host that can \
+                     reach {}",
+                    portal.value.listen
+                );
                 let hint = "add chap or networks (an initiator name alone is not authenticated), \
                             or listen on 127.0.0.1";
                 self.problems.add(span, what, Some(hint.to_owned()));

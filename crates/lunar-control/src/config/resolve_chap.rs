@@ -25,7 +25,8 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
         reader.finish(&[], &mut resolver.problems);
         if entries.iter().any(|entry| entry.initiator == initiator) {
             let hint = "use a different initiator in each: only the first matching credential is \
-                        used".to_owned();
+                        used"
+                .to_owned();
             let what = "a second credential for the same initiator";
             resolver.problems.add(&item.span(), what, Some(hint));
         }

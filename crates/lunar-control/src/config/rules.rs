@@ -27,7 +27,9 @@ pub fn check_name(name: &str) -> Result<(), String> {
         Some(("eui", hex)) if is_hex(hex, &[16]) => Ok(()),
         Some(("eui", _)) => Err("`eui.` must be followed by 16 hexadecimal digits".to_owned()),
         Some(("naa", hex)) if is_hex(hex, &[16, 32]) => Ok(()),
-        Some(("naa", _)) => Err("`naa.` must be followed by 16 or 32 hexadecimal digits".to_owned()),
+        Some(("naa", _)) => {
+            Err("`naa.` must be followed by 16 or 32 hexadecimal digits".to_owned())
+        }
         _ => Err("an iSCSI name must begin with `iqn.`, `eui.` or `naa.`".to_owned()),
     }
 }
@@ -128,7 +130,10 @@ pub fn one_address_two_groups<'p>(
     let advertised = portal.advertise.as_ref()?;
     let same = |other: &&Portal| other.advertise.as_ref() == Some(advertised);
     let other = others.find(|other| same(other) && other.portal_group != portal.portal_group)?;
-    Some(format!("{advertised} is already advertised for {}, in another portal group", other.listen))
+    Some(format!(
+        "{advertised} is already advertised for {}, in another portal group",
+        other.listen
+    ))
 }
 
 /// Whether `address` can be reached from this machine only.

@@ -248,7 +248,11 @@ impl<'d> ChangeTransaction<'d> {
         }
         let what = match lost.is_empty() {
             true => failure.what,
-            false => format!("{}; the previous state could not be restored completely: {}", failure.what, lost.join("; ")),
+            false => format!(
+                "{}; the previous state could not be restored completely: {}",
+                failure.what,
+                lost.join("; ")
+            ),
         };
         let mut running = self.running.clone();
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {

@@ -279,10 +279,9 @@ impl Daemon {
 
     fn read(&self, source: &ConfigSource) -> Result<Configuration, Failure> {
         let ConfigOrigin::File { path: own, api } = &self.origin else {
-            return Err(Failure::conflict("this server was started without a configuration")
-                .hint(
-                    "change it with lunar ctl, or start the server with lunar target --config FILE",
-                ));
+            return Err(Failure::conflict("this server was started without a configuration").hint(
+                "change it with lunar ctl, or start the server with lunar target --config FILE",
+            ));
         };
         let mut read = match source {
             ConfigSource::OwnFile => config::load_running(own)?,
@@ -343,8 +342,9 @@ impl Daemon {
             let target = find(&mut wanted, at.target)?;
             let index = which(&target.luns, at)?;
             let block_bytes = target.luns[index].unit.options.block_bytes;
-            config::rules::check_size(bytes, block_bytes)
-                .map_err(|why| Failure::usage(format!("invalid size of {bytes} bytes")).hint(why))?;
+            config::rules::check_size(bytes, block_bytes).map_err(|why| {
+                Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
+            })?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
             let size = |lun: &mut LunConfig| say_size(&mut lun.unit, bytes);
             if let Some(target) = place {
@@ -365,8 +365,9 @@ impl Daemon {
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
         if let Some(to) = to {
-            config::rules::check_redirect(to)
-                .map_err(|why| Failure::usage(format!("{to:?} is not a portal address")).hint(why))?;
+            config::rules::check_redirect(to).map_err(|why| {
+                Failure::usage(format!("{to:?} is not a portal address")).hint(why)
+            })?;
         }
         self.change(&Aim::default(), by, |mut wanted| {
             find(&mut wanted, target)?.redirect = to.map(str::to_owned);
@@ -521,7 +522,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Waits for a future of the server, on a thread that may block.
 fn block_on<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
-    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     Ok(runtime.block_on(work))
 }
 
@@ -617,7 +619,8 @@ fn difference(
 /// The result of a dry run: the changes, and those that would be refused.
 fn only_told(difference: Difference, shrink: bool) -> Applied {
     let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
-    let refused = refused.map(|why| format!("the change is refused without --shrink: {}", why.what));
+    let refused =
+        refused.map(|why| format!("the change is refused without --shrink: {}", why.what));
     let warnings = refused.into_iter().collect();
     Applied { difference, warnings, ..Applied::default() }
 }
@@ -672,7 +675,8 @@ fn which(luns: &[LunConfig], at: &LunAt<'_>) -> Result<usize, Failure> {
         _ => {
             let devices: Vec<_> = found.iter().map(|(_, l)| l.unit.device.to_string()).collect();
             let what = format!("{} has several LUNs with number {}", at.target, at.id);
-            Err(Failure::conflict(what).hint(format!("select one with --device: {}", devices.join(", "))))
+            Err(Failure::conflict(what)
+                .hint(format!("select one with --device: {}", devices.join(", "))))
         }
     }
 }

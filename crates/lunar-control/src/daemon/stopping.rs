@@ -35,9 +35,9 @@ impl Daemon {
         let Ok(entries) = self.entries.lock() else {
             let what = "an earlier change failed by an internal error, and the state of the open \
                         disks is unknown";
-            return Err(Failure::new(what).hint(
-                "I/O continues; restart the server before the next change",
-            ));
+            return Err(
+                Failure::new(what).hint("I/O continues; restart the server before the next change")
+            );
         };
         match self.is_stopping() {
             true => Err(Failure::stopping()),

@@ -158,8 +158,10 @@ impl Opening {
         if is >= wanted {
             return Ok(());
         }
-        let what =
-            format!("the file {} exists with {is} bytes, but the size option requests {wanted}", config.device);
+        let what = format!(
+            "the file {} exists with {is} bytes, but the size option requests {wanted}",
+            config.device
+        );
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)
@@ -179,12 +181,12 @@ impl Opening {
             let (device, name) = (&config.device, other.device.name());
             let what = format!("{device} has the identity of another disk, {name}");
             return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
-                true => {
-                    "the served file with that name was replaced: stop serving it first"
-                }
+                true => "the served file with that name was replaced: stop serving it first",
                 // The state was copied with the disk: initiators would take both disks for one.
-                false => "remove the `uuid` file in the state directory of the copy, so that it \
-                          gets its own identity",
+                false => {
+                    "remove the `uuid` file in the state directory of the copy, so that it gets \
+                     its own identity"
+                }
             }));
         }
         let size_bytes = device.geometry().size_bytes();

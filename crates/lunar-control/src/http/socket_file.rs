@@ -139,7 +139,9 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
         let metadata = match std::fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(Failure::new(format!("cannot use unix:{}: {error}", path.display()))),
+            Err(error) => {
+                return Err(Failure::new(format!("cannot use unix:{}: {error}", path.display())));
+            }
         };
         if !metadata.file_type().is_socket() {
             let what = format!("{} exists and is not a socket", path.display());
@@ -197,7 +199,7 @@ fn no_place(directory: &Path, error: &std::io::Error) -> Failure {
             Failure::new(format!(
                 "cannot create the directory {directory} of the API socket: {error}"
             ))
-                .hint(format!("{hint}, or use --api none"))
+            .hint(format!("{hint}, or use --api none"))
         }
     }
 }

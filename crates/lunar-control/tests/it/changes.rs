@@ -301,7 +301,10 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
                 std::fs::write(&file, "").unwrap();
             }
             let refused = apply(&text).unwrap_err();
-            assert!(refused.what.contains("contains the identity of an earlier disk"), "{name}: {refused}");
+            assert!(
+                refused.what.contains("contains the identity of an earlier disk"),
+                "{name}: {refused}"
+            );
             assert!(refused.hint.unwrap().contains("mount or restore"), "{name}");
             assert_eq!(file.metadata().map(|file| file.len()).ok(), empty.then_some(0), "{name}");
         }

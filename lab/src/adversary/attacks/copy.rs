@@ -19,8 +19,7 @@ pub const ATTACKS: &[Attack] = &[
         .summary("8 sessions: EXTENDED COPY with 256 segments, of which the last is refused"),
     Attack::new("copy-then-reset", 4, copy_then_reset)
         .summary("EXTENDED COPY is sent and the connection is reset, as fast as possible"),
-    Attack::new("tokens", 4, tokens)
-        .summary("POPULATE TOKEN endlessly, each token for 10 minutes"),
+    Attack::new("tokens", 4, tokens).summary("POPULATE TOKEN endlessly, each token for 10 minutes"),
 ];
 
 /// Reads the designator of the unit.

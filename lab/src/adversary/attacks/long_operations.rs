@@ -46,9 +46,9 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
         "300 sessions: COMPARE AND WRITE of the good client's blocks that fails, and VERIFY",
     ),
-    Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts).from_hosts(16).summary(
-        "160 sessions of 16 hosts: endless failing COMPARE AND WRITE of one block",
-    ),
+    Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts)
+        .from_hosts(16)
+        .summary("160 sessions of 16 hosts: endless failing COMPARE AND WRITE of one block"),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
     Attack::new("verify-64-sessions", 64, |attacker| {

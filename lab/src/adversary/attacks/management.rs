@@ -74,9 +74,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("lun-reset-512-sessions", 512, |attacker| {
         many_sessions(attacker, Destination::Neighbour, LUN_RESET)
     })
-    .summary(
-        "256 sessions: WRITEs without their data, then ORDERED commands; 256: LUN RESET",
-    ),
+    .summary("256 sessions: WRITEs without their data, then ORDERED commands; 256: LUN RESET"),
     Attack::new("warm-reset-512-sessions", 512, |attacker| {
         many_sessions(attacker, Destination::Own, TARGET_WARM_RESET)
     })
@@ -86,9 +84,7 @@ pub const ATTACKS: &[Attack] = &[
         .summary("1,024 sessions: WRITEs solicited by 960 R2Ts, LUN RESET, never acknowledged"),
     Attack::new("lun-reset-beside-256-resets", 256, beside_resets)
         .beside_resets_of_the_neighbour()
-        .summary(
-            "Endless LUN RESET of 256 LUNs; new sessions reset a LUN that 1,024 sessions use",
-        ),
+        .summary("Endless LUN RESET of 256 LUNs; new sessions reset a LUN that 1,024 sessions use"),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)

@@ -13,9 +13,8 @@ use std::time::Duration;
 pub const ATTACKS: &[Attack] = &[
     Attack::new("cmdsn-far-ahead", 8, far_ahead)
         .summary("Commands whose CmdSN is far outside the window, with 64 KiB of data each"),
-    Attack::new("cmdsn-gap", 32, gap).summary(
-        "32 sessions fill their windows with 256 KiB WRITEs behind a missing CmdSN",
-    ),
+    Attack::new("cmdsn-gap", 32, gap)
+        .summary("32 sessions fill their windows with 256 KiB WRITEs behind a missing CmdSN"),
     Attack::new("cmdsn-gap-reset", 8, gap_then_reset)
         .summary("The same, then the connection is reset, as fast as possible"),
     Attack::new("same-tag", 8, same_tag).summary("Every command has the same Initiator Task Tag"),

@@ -40,9 +40,8 @@ pub const ATTACKS: &[Attack] = &[
         storm(attacker, Destination::Shared, &[REGISTER_AND_IGNORE])
     })
     .summary("4 initiators endlessly register and unregister at the shared LUN"),
-    Attack::new("register-storm-64-sessions", 64, register_storm).summary(
-        "64 sessions register at the shared LUN at depth 128 with changing keys (APTPL)",
-    ),
+    Attack::new("register-storm-64-sessions", 64, register_storm)
+        .summary("64 sessions register at the shared LUN at depth 128 with changing keys (APTPL)"),
     Attack::new("full-status-8-bytes", 12, full_status_cut)
         .summary("12 sessions: READ FULL STATUS of hundreds of registrations, allocation length 8"),
     Attack::new("reserve-preempt-storm", 4, |attacker| {

@@ -29,10 +29,9 @@ pub const ATTACKS: &[Attack] = &[
     .summary("64 sessions: READ (16) of 8 MiB with an expected length of 4 KiB, answers unread"),
     Attack::new("read-8m-in-512-bytes", 4, short_pdus)
         .summary("READ (16) of 8 MiB in Data-In PDUs of 512 bytes, answers unread"),
-    Attack::new("read-half-closed", 256, half_closed)
-        .summary(
-            "256 sessions: 16 READs of 1 MiB, then the sending half is closed, answers unread",
-        ),
+    Attack::new("read-half-closed", 256, half_closed).summary(
+        "256 sessions: 16 READs of 1 MiB, then the sending half is closed, answers unread",
+    ),
     Attack::new("read-wrong-flags", 4, read_wrong_flags)
         .summary("READ (6, 10, 12, 16) without R, with W, with both, with EDTL 0, unread"),
     Attack::new("replies-edtl-1", 4, |attacker| replies(attacker, 1))

@@ -120,9 +120,8 @@ impl LoadPrograms {
 }
 
 fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
-    let number = |value: &Value| value.as_f64().context(
-        "the output of a client contains no figure",
-    );
+    let number =
+        |value: &Value| value.as_f64().context("the output of a client contains no figure");
     let latency = &result["latency_us"];
     let sample = Sample {
         iops: number(iops)?,

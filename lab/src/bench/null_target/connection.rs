@@ -155,8 +155,10 @@ impl NullConnection {
     }
 
     fn login(&mut self, request: &LoginRequest, data: Range<usize>) -> Result<()> {
-        ensure!(!request.flags.has(LoginFlags::CONTINUE), "the login text does not fit into one \
-                                                           PDU");
+        ensure!(
+            !request.flags.has(LoginFlags::CONTINUE),
+            "the login text does not fit into one PDU"
+        );
         let answers = login::answer(&self.input[data], &mut self.agreed);
         let mut answers = answers.context("the null target does not support these keys")?;
         if !self.told_group {

@@ -86,7 +86,11 @@ pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) ->
         match profile {
             Ok(profile) => profiles.push(profile),
             Err(why) => {
-                println!("cannot profile {}, {}; no further profiles are made: {why:#}", cell.key(), lane.name());
+                println!(
+                    "cannot profile {}, {}; no further profiles are made: {why:#}",
+                    cell.key(),
+                    lane.name()
+                );
                 break;
             }
         }
@@ -160,8 +164,10 @@ fn file_name(cell: &str, lane: &str) -> String {
 fn parse_seconds(text: &str) -> Result<f64> {
     let seconds: f64 = text.parse()?;
     let range = SECONDS_LEAST..=SECONDS_MOST;
-    ensure!(range.contains(&seconds), "the duration must be {SECONDS_LEAST} to {SECONDS_MOST} \
-                                       seconds");
+    ensure!(
+        range.contains(&seconds),
+        "the duration must be {SECONDS_LEAST} to {SECONDS_MOST} seconds"
+    );
     Ok(seconds)
 }
 

@@ -100,7 +100,10 @@ impl Disk {
     pub(super) fn path_text(&self) -> Result<String> {
         let text = self.path.to_str().map(str::to_owned);
         text.with_context(|| {
-            format!("{} is not in UTF-8: choose another directory (--directory)", self.path.display())
+            format!(
+                "{} is not in UTF-8: choose another directory (--directory)",
+                self.path.display()
+            )
         })
     }
 }

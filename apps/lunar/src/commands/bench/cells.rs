@@ -156,8 +156,9 @@ fn remote(error: RemoteError) -> Failure {
         RemoteError::Address(_) => failure.hint("check the host name, or use the IP address"),
         RemoteError::Relay(_) => failure,
         RemoteError::Target(error) => error.into(),
-        RemoteError::Redirected { portal, .. } => failure
-            .hint(format!("use {portal} in the URL, or remove --delay, --rate and --window")),
+        RemoteError::Redirected { portal, .. } => {
+            failure.hint(format!("use {portal} in the URL, or remove --delay, --rate and --window"))
+        }
     }
 }
 

@@ -39,9 +39,8 @@ pub(super) fn model_text(model: &Model) -> String {
 
 /// Parses `2ms`, `500us`, `0.5s`.
 fn parse_delay(text: &str) -> Result<Duration, String> {
-    let wrong = || format!(
-        "`{text}` is not a time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}"
-    );
+    let wrong =
+        || format!("`{text}` is not a time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}");
     let unit = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);
     let scale = match unit {

@@ -252,9 +252,10 @@ pub async fn recover(
     let done: changes::Recovered = client.send(Method::POST, &path, &body).await?;
     match format {
         Format::Json => output::print_json(&done),
-        Format::Human => {
-            output::print_text(&format!("LUN {} of {} accepts writes again\n", done.lun, done.target))
-        }
+        Format::Human => output::print_text(&format!(
+            "LUN {} of {} accepts writes again\n",
+            done.lun, done.target
+        )),
     }
 }
 

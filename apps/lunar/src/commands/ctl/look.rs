@@ -238,10 +238,13 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
     line("memory", human_memory(&status.memory));
     if status.connections_max < status.connections_configured {
         let (max, wanted) = (status.connections_max, status.connections_configured);
-        line("", format!(
-            "at most {max} of the configured {wanted} connections are served: the limit of open \
-             files is too low"
-        ));
+        line(
+            "",
+            format!(
+                "at most {max} of the configured {wanted} connections are served: the limit of \
+                 open files is too low"
+            ),
+        );
     }
     if status.stopping {
         line("stopping", "the server is stopping and refuses changes".to_owned());

@@ -138,9 +138,8 @@ impl Taking<'_> {
             };
             let Some(piece) = piece else { return Ok(()) };
             let blocks = self.blocks.push(&piece).map_err(|_| {
-                Failure::new("the server's response is not a trace").hint(
-                    "check that the server has the same version as this program",
-                )
+                Failure::new("the server's response is not a trace")
+                    .hint("check that the server has the same version as this program")
             })?;
             self.file.write_all(&blocks).map_err(|error| {
                 Failure::new(format!("cannot write {}: {error}", self.args.file.display()))

@@ -49,11 +49,13 @@ fn meaning(error: &io::Error) -> &'static str {
             "blocked by the seccomp profile of the container or service, or by the sysctl \
              kernel.io_uring_disabled"
         }
-        Some(libc::ENOSYS | libc::EINVAL) => "not supported by this kernel, or only an older \
-                                              version",
+        Some(libc::ENOSYS | libc::EINVAL) => {
+            "not supported by this kernel, or only an older version"
+        }
         Some(libc::ENOMEM) => "its memory cannot be locked: raise RLIMIT_MEMLOCK",
-        Some(libc::EMFILE | libc::ENFILE) => "no file descriptors left: raise the limit of open \
-                                              files",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "no file descriptors left: raise the limit of open files"
+        }
         _ => "refused by the kernel",
     }
 }

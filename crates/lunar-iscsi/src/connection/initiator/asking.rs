@@ -55,9 +55,10 @@ impl InitiatorConnection {
             return self.ask(Asked::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self.tell_managed(id, Err(RequestFailure::Refused(
-                "the function requires a referenced task",
-            )));
+            return self.tell_managed(
+                id,
+                Err(RequestFailure::Refused("the function requires a referenced task")),
+            );
         };
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.ask(Asked::Management(management));

@@ -41,7 +41,10 @@ pub fn turn(turn: &Turn<'_>) -> Result<(Sample, f64)> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "iscsi-perf: {}: {said}", output.status);
     let iops = average(&String::from_utf8_lossy(&output.stdout)).with_context(|| {
-        format!("the output of iscsi-perf contains no average: {}", String::from_utf8_lossy(&output.stdout))
+        format!(
+            "the output of iscsi-perf contains no average: {}",
+            String::from_utf8_lossy(&output.stdout)
+        )
     })?;
     let sample = Sample {
         iops,

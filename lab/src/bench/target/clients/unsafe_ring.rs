@@ -66,9 +66,8 @@ impl<'a> Reader<'a> {
     fn new(turn: &Turn<'_>, file: &'a File) -> Result<Self> {
         let (depth, io_bytes) = (usize::from(turn.cell.depth), turn.cell.io_bytes);
         let ring = IoUring::new(turn.cell.depth.into());
-        let ring = ring.context(
-            "io_uring is not available: the kernel refuses it (often in containers)",
-        )?;
+        let ring =
+            ring.context("io_uring is not available: the kernel refuses it (often in containers)")?;
         let mut buffer = vec![0_u8; depth * io_bytes as usize + ALIGNMENT];
         let from = buffer.as_ptr().align_offset(ALIGNMENT);
         ensure!(from < ALIGNMENT, "cannot allocate aligned memory");
@@ -157,8 +156,10 @@ impl<'a> Reader<'a> {
     fn judge(&self, result: i32) -> Result<()> {
         let failed = || std::io::Error::from_raw_os_error(-result);
         ensure!(result >= 0, "a direct read failed: {}", failed());
-        ensure!(result.cast_unsigned() == self.io_bytes, "a direct read returned only {result} \
-                                                          bytes");
+        ensure!(
+            result.cast_unsigned() == self.io_bytes,
+            "a direct read returned only {result} bytes"
+        );
         Ok(())
     }
 
