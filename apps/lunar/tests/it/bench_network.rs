@@ -165,6 +165,6 @@ fn of_no_requests_no_figures_are_told() {
     assert_eq!(result["latency_us"]["requests"], 0, "{result}");
     assert!(result["warning"].as_str().unwrap().contains("--seconds"), "{result}");
     let text = said(&run(&asked));
-    assert!(text.contains("warning: no request ended") && !text.contains("0.00 us"), "{text}");
+    assert!(text.contains("warning: no request completed") && !text.contains("0.00 us"), "{text}");
     assert_exit(&server.stop().0, 0);
 }

@@ -448,7 +448,7 @@ fn names_alone_open_nothing() {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file]);
         assert_exit(&checked, i32::from(!opened));
-        let told = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
+        let told = said(&checked).contains("lunar.toml:3:1: the target is accessible");
         assert_eq!(told, !opened, "{text}{}", said(&checked));
     }
 }

@@ -180,7 +180,7 @@ fn luns_come_grow_and_go() {
     let status = machine.ctl_json(&["status"]);
     assert_eq!(status["drift"].as_array().unwrap().len(), 2, "{status}");
     let text = machine.ctl_text(&["status"]);
-    assert!(text.contains("drift       until a configuration is applied or the server"), "{text}");
+    assert!(text.contains("drift       these changes last until a configuration"), "{text}");
     let whole = machine.ctl_text(&["targets", "--print-toml"]);
     let pasted = machine.0.file("pasted.toml", whole.as_bytes());
     assert_exit(&run(&["check", &pasted]), 0);

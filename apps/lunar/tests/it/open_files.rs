@@ -51,7 +51,7 @@ fn a_server_takes_the_files_there_are() {
     let (output, _) = server.stop();
     assert_exit(&output, 0);
     let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("the limit is raised from 64 to 2000"), "{told}");
+    assert!(told.contains("limit raised from 64 to 2000"), "{told}");
     let words = format!("too few open files for 16384 connections: at most {most} are served");
     assert!(told.contains(&words), "{told}");
 

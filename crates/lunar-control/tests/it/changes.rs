@@ -182,7 +182,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
         let options = ApplyOptions { dry_run, ..ApplyOptions::default() };
         let refused = rig.daemon.apply(&unlocked, options, &"a test").unwrap_err();
         assert_eq!(refused.kind, FailureKind::Conflict);
-        assert!(refused.what.contains("open to everybody who reaches 0.0.0.0"), "{refused}");
+        assert!(refused.what.contains("for every host that can reach 0.0.0.0"), "{refused}");
     }
     let at = LunAt { target: NAME, id: 0, device: None };
     let emptied = rig.daemon.remove_lun(&at, &"a test").unwrap_err();
@@ -249,7 +249,7 @@ fn a_file_that_is_served_may_lose_its_name() {
     assert!(!path("a.img").exists(), "nothing is made in its place");
     assert_eq!((rig.uuids(), rig.read("a.img", 0)), (uuids.clone(), 7));
     let refused = rig.apply(&two, ApplyOptions::default()).unwrap_err();
-    assert!(refused.what.contains("a.img is served, but its file has another name"), "{refused}");
+    assert!(refused.what.contains("a.img was renamed or deleted while it is served"), "{refused}");
     assert!(!path("a.img").exists());
     assert_eq!(rig.uuids(), uuids);
 }
