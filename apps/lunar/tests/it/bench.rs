@@ -104,7 +104,7 @@ fn people_get_a_table() {
         (["mem:1M", "--depth", "0"], 2, "must be 1 to 4096, not 0"),
         (["mem:64M", "--io-size=16M", "--depth=65"], 2, "exceed the maximum of 1073741824 bytes"),
         (["mem:1M", "--io-size", "1000"], 2, "requests of 1000 bytes"),
-        (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
+        (["mem:1M", "--size", "2M"], 2, "the range of 2097152 bytes"),
         (["mem:1M", "--seconds", "0"], 2, "too short"),
         (["mem:1M", "--seconds", "long"], 2, "a number of seconds"),
         // An invalid value after a valid one is found before the valid one is measured.

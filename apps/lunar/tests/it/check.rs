@@ -24,9 +24,9 @@ const CASES: &[Case] = &[
         text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 1, "unknown key `portals`", "belongs into [listen]"),
-            (4, 1, "unknown key `cache`", "belongs into [[target.lun]]"),
-            (5, 1, "unknown key `user`", "belongs into chap"),
+            (1, 1, "unknown key `portals`", "belongs in [listen]"),
+            (4, 1, "unknown key `cache`", "belongs in [[target.lun]]"),
+            (5, 1, "unknown key `user`", "belongs in chap"),
         ],
     },
     Case {
@@ -79,7 +79,7 @@ const CASES: &[Case] = &[
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
                device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
         told: &[
-            (6, 1, "a LUN 0 already", "another id"),
+            (6, 1, "already has a LUN 0", "another id"),
             (9, 1, "is used twice", "its own name"),
             (12, 6, "`id` is 16384", "0 to 16383"),
             (13, 10, "mem:1000", "multiple of the block size"),
@@ -98,9 +98,9 @@ const CASES: &[Case] = &[
         told: &[
             (2, 66, "advertise: \"x\"", "HOST:PORT"),
             (3, 3, "invalid listen address", "127.0.0.1:3260"),
-            (4, 1, "open to everybody who reaches 0.0.0.0:3260", "chap or networks"),
+            (4, 1, "for every host that can reach 0.0.0.0:3260", "chap or networks"),
             (6, 48, "invalid initiator name", "iqn."),
-            (7, 13, "a network: \"10.0.0.0/40\"", "prefix length"),
+            (7, 13, "invalid network: \"10.0.0.0/40\"", "prefix length"),
             (8, 12, "redirect: \"h\"", "HOST:PORT"),
         ],
     },
@@ -140,8 +140,8 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
                thin_threshold = \"90%\"\n",
         told: &[
-            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 cannot both be", ""),
-            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 cannot both be", ""),
+            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 overlap", ""),
+            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 overlap", ""),
             (10, 18, "`thin_threshold` is not supported for a memory disk", "sparse file"),
             (15, 18, "for a disk with thin = false", "sparse file"),
         ],
@@ -155,13 +155,13 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
         told: &[
-            (8, 48, "example:eve sees this LUN but may not log in", "`initiators` of the target"),
-            (9, 27, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
-            (9, 42, "a network: \"here\"", "not an IP address"),
+            (8, 48, "example:eve may see this LUN but is not allowed", "`initiators` of the target"),
+            (9, 27, "10.2.0.0/16 may see this LUN but", "`networks` of the target"),
+            (9, 42, "invalid network: \"here\"", "not an IP address"),
             (9, 50, "`networks` is a whole number", "string"),
             (10, 1, "already has a LUN 0", "disjoint lists"),
             (13, 14, "`initiators` is a string", "list of strings"),
-            (17, 13, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+            (17, 13, "10.2.0.0/16 may see this LUN but", "`networks` of the target"),
         ],
     },
     Case {
@@ -186,7 +186,7 @@ const CASES: &[Case] = &[
                redirect = \"h:1\"\n",
         told: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
-            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
+            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds`: 7"),
             (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
         ],
     },
@@ -200,7 +200,7 @@ const CASES: &[Case] = &[
         told: &[
             (2, 15, "`connections` is 0", "1 to"),
             (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
-            (4, 18, "uneven", "64KiB"),
+            (4, 18, "is not a multiple of 64KiB", "choose"),
             (6, 9, "`cores` is 2000", "0 to 1024"),
             (9, 8, "`mutual_user` without `mutual_secret_file`", "both or none"),
             (9, 36, "cannot read the secret file", "chmod"),
@@ -218,12 +218,12 @@ const CASES: &[Case] = &[
         told: &[
             (3, 19, "`iops` is 9", "10 to"),
             (3, 38, "invalid initiator name", "iqn."),
-            (3, 56, "a limit for each initiator already", ""),
+            (3, 56, "already a limit for each initiator", ""),
             (3, 71, "`limit` is a whole number", "a list like"),
             (7, 9, "neither iops nor bandwidth", "iops ="),
-            (11, 23, "9Mbit", "at least 10Mbit"),
+            (11, 23, "9Mbit", "the minimum is 10Mbit"),
             (11, 32, "unknown key `io`", "iops"),
-            (12, 19, "`initiator_limit` is empty", "leave"),
+            (12, 19, "`initiator_limit` is empty", "omit"),
         ],
     },
 ];

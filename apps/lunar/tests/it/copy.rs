@@ -92,9 +92,9 @@ fn nonsense_is_refused() {
     let odd = scratch.file("odd.img", &vec![1; 4096 + 512]);
     let blocks = Server::start(&["mem:8M", "--block-size", "4096"]);
     for (from, to, why) in [
-        (path.as_str(), small.lun(0).as_str(), "and the source 24 MiB"),
+        (path.as_str(), small.lun(0).as_str(), "the source has 24 MiB"),
         (&small.lun(1), &small.lun(1), "are the same disk"),
-        (&odd, &blocks.lun(0), "ends within a block"),
+        (&odd, &blocks.lun(0), "is not a multiple of the block size"),
         (&path, &path, "source.img"),
         ("nowhere.img", &small.lun(0), "nowhere.img"),
     ] {

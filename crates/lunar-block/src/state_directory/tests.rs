@@ -54,11 +54,11 @@ impl Planted {
     /// Returns words that a refusal of this kind contains.
     fn words(self) -> &'static str {
         match self {
-            Self::Link => "is a symbolic link, not a regular file: another file would be",
+            Self::Link => "is a symbolic link, not a regular file, which could lead to another file",
             Self::HardLink => "has 2 hard links",
             Self::Pipe => "is a pipe, not a regular file",
             Self::Socket => "is a socket, not a regular file",
-            Self::Folder => "is a folder, not a regular file",
+            Self::Folder => "is a directory, not a regular file",
             Self::Foreign => "belongs to uid 65534, who can change it at any time",
         }
     }
@@ -233,9 +233,9 @@ fn folders_that_others_change_are_refused() {
     StateDirectory::create(&folder).unwrap();
     for (mode, words) in [
         (0o770, "the group "),
-        (0o707, "everybody may write"),
-        (0o777, "everybody may write"),
-        (0o1777, "everybody may write"),
+        (0o707, "everybody can write"),
+        (0o777, "everybody can write"),
+        (0o1777, "everybody can write"),
         (0o1770, "the group "),
     ] {
         fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();

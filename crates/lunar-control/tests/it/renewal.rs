@@ -155,7 +155,7 @@ fn certificate_and_token_are_read_anew() {
     assert!(rig.get(&old, OLD).is_ok(), "a dry run changes nothing");
     let applied = rig.apply(1, false).unwrap();
     let told = applied.difference.to_string();
-    assert!(told.contains("~ api.tls: read anew") && told.contains("~ api.token_file"), "{told}");
+    assert!(told.contains("~ api.tls: reloaded") && told.contains("~ api.token_file"), "{told}");
     assert!(!told.contains(NEW), "{told}");
     assert!(rig.apply(1, false).unwrap().difference.is_empty(), "it was told");
 
