@@ -21,7 +21,7 @@ use lunar_lab::report::sections::section;
 enum Command {
     #[command(flatten)]
     Bench(Bench),
-    /// Attack a server of ours while a well-behaved client measures
+    /// Attack a Lunar server while a well-behaved client measures it
     Adversary(Adversary),
     /// Run the libiscsi suite and write CONFORMANCE.md
     Conformance,
@@ -29,7 +29,7 @@ enum Command {
     ConformanceTables,
     /// Our initiators against LIO in a QEMU guest: lab/kernel/run
     Lio {
-        /// A folder made by lab/kernel/fetch
+        /// Directory created by lab/kernel/fetch
         folder: String,
         /// Run the cases whose names contain all of these words
         words: Vec<String>,
@@ -56,7 +56,7 @@ fn main() -> Result<()> {
             let report = report(&runs);
             println!("{report}");
             for line in unclean(&runs) {
-                println!("not excused: {line}");
+                println!("unexpected result: {line}");
             }
             Ok(std::fs::write(PATH, render(&report)?)?)
         }

@@ -64,7 +64,7 @@ pub fn script(document: &str, title: &str) -> Result<String> {
             Part::Block(language, text) => script.push_str(&step(&language, &text)?),
         }
     }
-    ensure!(!skip, "a `not walked` without a block behind it");
+    ensure!(!skip, "a `not walked` mark without a code block after it");
     script.push_str("stop\necho walked\n");
     Ok(script)
 }
@@ -72,7 +72,7 @@ pub fn script(document: &str, title: &str) -> Result<String> {
 fn chapter(document: &str, title: &str) -> Result<String> {
     let heading = format!("## {title}");
     let mut lines = document.lines().skip_while(|line| *line != heading);
-    ensure!(lines.next().is_some(), "no chapter `{title}`");
+    ensure!(lines.next().is_some(), "there is no chapter `{title}`");
     let lines: Vec<_> = lines.take_while(|line| !line.starts_with("## ")).collect();
     Ok(lines.join("\n"))
 }
@@ -119,7 +119,7 @@ fn step(language: &str, text: &str) -> Result<String> {
             Ok(format!("cat >{name} <<'END OF FILE'\n{text}\nEND OF FILE\n"))
         }
         "text" => Ok(String::new()),
-        other => bail!("a block of `{other}`"),
+        other => bail!("a code block of unknown language `{other}`"),
     }
 }
 

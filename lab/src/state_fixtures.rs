@@ -75,8 +75,9 @@ pub fn write_fixtures() -> Result<()> {
         if scene.exists() {
             if read(&scene)? != files {
                 bail!(
-                    "{} holds another state than this build writes: give the format a new version \
-                     number (docs/formats.md) and the workspace a new version, and run this again",
+                    "{} differs from the state that this build writes: assign a new version \
+                     number to the format (docs/formats.md) and to the workspace, and run this \
+                     again",
                     scene.display()
                 );
             }
@@ -99,12 +100,12 @@ pub fn fixtures() -> Result<Vec<Version>> {
     let mut versions = Vec::new();
     for (version, path) in entries(&folder())? {
         let numbers: Result<Vec<u32>, _> = version.split('.').map(str::parse).collect();
-        let numbers = numbers.with_context(|| format!("{version} is no version"))?;
+        let numbers = numbers.with_context(|| format!("{version} is not a version"))?;
         let scenes = entries(&path)?.into_iter().map(|(name, path)| Ok((name, read(&path)?)));
         versions.push((numbers, version, scenes.collect::<Result<_>>()?));
     }
     versions.sort_by(|a, b| a.0.cmp(&b.0));
-    ensure!(!versions.is_empty(), "no fixtures in {}", folder().display());
+    ensure!(!versions.is_empty(), "there are no fixtures in {}", folder().display());
     Ok(versions.into_iter().map(|(_, version, scenes)| (version, scenes)).collect())
 }
 

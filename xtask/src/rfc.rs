@@ -26,7 +26,8 @@ pub fn read_lists(root: &Path) -> Result<Lists> {
         let path = entry?.path();
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let number = stem.strip_prefix("rfc").and_then(|digits| digits.parse().ok());
-        let number = number.with_context(|| format!("{}: not rfcNNNN.txt", path.display()))?;
+        let number = number
+            .with_context(|| format!("{}: the file name is not rfcNNNN.txt", path.display()))?;
         let sections = std::fs::read_to_string(&path)?.lines().map(str::to_owned).collect();
         lists.insert(number, sections);
     }

@@ -99,10 +99,10 @@ fn build(root: &Path) -> Result<Vec<Program>> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test --no-run")?;
-    ensure!(output.status.success(), "the tests cannot be built");
+    ensure!(output.status.success(), "cannot build the tests");
     let programs = programs(&String::from_utf8(output.stdout)?)?;
     if programs.is_empty() {
-        bail!("cargo built no test program");
+        bail!("cargo built no test programs");
     }
     Ok(programs)
 }

@@ -14,7 +14,7 @@ pub fn given(option: &[String]) -> Option<Vec<String>> {
 pub fn note(names: Option<&Vec<String>>) -> Option<String> {
     let names = names?;
     Some(match names.as_slice() {
-        [] => "administered by nobody".to_owned(),
+        [] => "no administrators".to_owned(),
         names => format!("administered by {}", names.join(" ")),
     })
 }

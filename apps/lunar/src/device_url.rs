@@ -31,10 +31,11 @@ impl Opener for LocalOpener {
                 let (block, physical) = (options.block_bytes, options.physical_block_bytes);
                 Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
             }
-            DeviceUrl::Iscsi(url) => {
-                Err(Failure::new(format!("{url} is no device of this machine"))
-                    .hint("serving a LUN of another target is not in this version"))
-            }
+            DeviceUrl::Iscsi(url) => Err(Failure::new(format!("{url} is not a local device"))
+                .hint(
+                    "this version cannot serve a LUN of another target: use a path, file:PATH or \
+                     mem:SIZE",
+                )),
         }
     }
 }
@@ -114,10 +115,10 @@ fn open_file(
     let size = device.geometry().size_bytes();
     match options.size_bytes {
         Some(wanted) if wanted != size => Err(Failure::new(format!(
-            "{} has {size} bytes, not {wanted} as its size option says",
+            "the file {} exists with {size} bytes, but the size option requests {wanted}",
             path.display()
         ))
-        .hint("leave the size out: it is for files that do not exist yet")),
+        .hint("omit the size: it applies only to files that do not exist")),
         _ => Ok(device),
     }
 }

@@ -75,7 +75,10 @@ fn main() -> ExitCode {
 /// will come.
 fn end_with(parent: i32) -> bool {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        tracing::warn!(%error, "this process may outlive the one that started it");
+        tracing::warn!(
+            %error,
+            "cannot request a signal at the end of the parent process: this process may outlive it"
+        );
     }
     Pid::from_raw(parent).is_none_or(|parent| test_kill_process(parent) != Err(Errno::SRCH))
 }
@@ -107,7 +110,7 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
         let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let what = said.collect::<Vec<_>>().join(" ");
         let failure = Failure::usage(what.trim_start_matches("error: "))
-            .hint("lunar help lists the commands and their options");
+            .hint("see `lunar help` for the commands and their options");
         // The command's name is the first word that is no option.
         let command = std::env::args_os().skip(1).find(|arg| arg != "--json");
         let reads = command.is_some_and(|command| command == "read");

@@ -20,7 +20,9 @@ pub fn ready(status: &str) {
 pub fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!("no time for the service manager: {error}"),
+        Err(error) => tracing::warn!(
+            "cannot report the reload to the service manager: the clock cannot be read: {error}"
+        ),
     }
 }
 
@@ -48,6 +50,6 @@ fn one_line(text: &str) -> String {
 
 fn send(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("cannot tell the service manager ($NOTIFY_SOCKET): {error}");
+        tracing::warn!("cannot notify the service manager ($NOTIFY_SOCKET): {error}");
     }
 }

@@ -9,7 +9,7 @@ pub fn raise_limit() {
     let Some(before) = current.filter(|_| current != maximum) else { return };
     let after = maximum.map_or_else(|| "unlimited".to_owned(), |maximum| maximum.to_string());
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        Ok(()) => tracing::info!("open files: the limit is raised from {before} to {after}"),
-        Err(error) => tracing::warn!("open files: the limit stays at {before}: {error}"),
+        Ok(()) => tracing::info!("open files: limit raised from {before} to {after}"),
+        Err(error) => tracing::warn!("open files: cannot raise the limit of {before}: {error}"),
     }
 }

@@ -20,8 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 /// Text in place of the API's address.
-const NO_API: &str = "none: lunar ctl cannot reach this server; --api unix:PATH or --state DIR \
-                      (in a configuration: api.listen, state) gives it one";
+const NO_API: &str = "none: lunar ctl cannot reach this server. To enable the API, use --api \
+                      unix:PATH or --state DIR (in a configuration: api.listen, state)";
 
 /// The served configuration, as reported on stdout.
 #[derive(Debug, Serialize)]

@@ -133,7 +133,7 @@ pub async fn serve_until_signal(
         }
     }
     notify::stopping();
-    say("stopping: initiators have 5 seconds to log out; a second signal gives up");
+    say("stopping: initiators have 5 seconds to log out; a second signal aborts the shutdown");
     let (done, report) = tokio::sync::oneshot::channel();
     // The server's shutdown blocks; signals must still be handled meanwhile.
     std::thread::Builder::new()
@@ -149,13 +149,17 @@ pub async fn serve_until_signal(
     tokio::select! {
         report = report => match report {
             Ok(report) => judge(&report),
-            Err(_) => Err(Failure::new("the server's end failed: data may not be on the disks")),
+            Err(_) => Err(Failure::new(
+                "the shutdown failed by an internal error: data may not be on the disks",
+            )),
         },
         never = extend() => match never {},
         () = signals.second() => {
-            say("GIVEN UP at the second signal");
-            Err(Failure::new("stopped before the end: acknowledged writes may be lost")
-                .hint("send one signal, and wait for the final sync"))
+            say("SHUTDOWN ABORTED by a second signal");
+            Err(Failure::new(
+                "the shutdown was aborted before it was complete: acknowledged writes may be lost",
+            )
+                .hint("next time, send one signal and wait for the final sync"))
         }
     }
 }
@@ -196,7 +200,7 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
     });
     if let Err(error) = thread {
         turn.waits.store(false, Ordering::Release);
-        say(&format!("not applied: no thread for it: {error}"));
+        say(&format!("configuration not applied: cannot start a thread: {error}"));
     }
 }
 
@@ -220,7 +224,10 @@ fn log_progress(progress: &str) {
 
 fn judge(report: &ShutdownReport) -> Result<(), Failure> {
     if report.connections_cut > 0 {
-        say(&format!("{} connections were cut: they did not log out", report.connections_cut));
+        say(&format!(
+            "{} connections closed: their initiators did not log out in time",
+            report.connections_cut
+        ));
     }
     if report.failed_syncs.is_empty() {
         say("stopped");
@@ -229,7 +236,7 @@ fn judge(report: &ShutdownReport) -> Result<(), Failure> {
     let failed: Vec<_> =
         report.failed_syncs.iter().map(|(unit, why)| format!("{unit}: {why}")).collect();
     Err(Failure::new(format!("the final sync failed: {}", failed.join("; ")))
-        .hint("treat what was written since the last successful flush as lost"))
+        .hint("treat data written since the last successful flush as lost"))
 }
 
 fn say(text: &str) {

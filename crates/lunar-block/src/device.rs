@@ -47,7 +47,7 @@ impl Geometry {
         let refuse = |what: String| Err(Error::new(ErrorKind::Open, device, what));
         if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
             return refuse(format!(
-                "a block cannot have {block_bytes} bytes; 512, 1024, 2048 and 4096 are possible"
+                "the block size must be 512, 1024, 2048 or 4096 bytes, not {block_bytes}"
             ));
         }
         if physical_block_bytes < block_bytes
@@ -55,19 +55,20 @@ impl Geometry {
             || physical_block_bytes > PHYSICAL_BLOCK_BYTES_MAX
         {
             return refuse(format!(
-                "a physical block cannot have {physical_block_bytes} bytes; powers of two from \
-                 the block length ({block_bytes}) to {PHYSICAL_BLOCK_BYTES_MAX} are possible"
+                "the physical block size must be a power of two from the block size \
+                 ({block_bytes}) to {PHYSICAL_BLOCK_BYTES_MAX}, not {physical_block_bytes}"
             ));
         }
         if size_bytes == 0 {
             return refuse(
-                "it is empty: a disk has at least one block (truncate -s 1G FILE makes it longer)"
+                "it is empty: a disk must have at least one block (extend the file with truncate \
+                 -s 1G FILE)"
                     .into(),
             );
         }
         if !size_bytes.is_multiple_of(u64::from(block_bytes)) {
             return refuse(format!(
-                "its size of {size_bytes} bytes is not a multiple of the block length of \
+                "its size of {size_bytes} bytes is not a multiple of the block size of \
                  {block_bytes} bytes"
             ));
         }
@@ -437,7 +438,7 @@ impl AtomicLimits {
             return Ok(bytes);
         }
         let what = format!(
-            "an atomic write is of {unit} byte units and of {} bytes at most",
+            "an atomic write must be aligned to {unit} bytes and have at most {} bytes",
             self.bytes_max
         );
         Err(Error::new(ErrorKind::Unaligned, device, what).at(range))

@@ -508,7 +508,7 @@ impl AtomicWrite for FaultDevice {
                 return Err(self.error(ErrorKind::Medium, Some(range)));
             }
             let none =
-                || Error::new(ErrorKind::Medium, self.name(), "it writes nothing atomically");
+                || Error::new(ErrorKind::Medium, self.name(), "atomic writes are not supported");
             self.inner.atomic().ok_or_else(none)?.write_atomic(range, from, durable).await
         })
     }

@@ -142,7 +142,11 @@ impl FileDevice {
         let opened = Self::with_sync(disk, move || {
             synced.sync().inspect_err(|error| {
                 let device = &synced.name;
-                tracing::error!(%device, %error, "a sync failed: no writes any more");
+                tracing::error!(
+                    %device,
+                    %error,
+                    "sync failed: the disk refuses writes from now on"
+                );
             })
         });
         *opened.created() = created;
@@ -196,7 +200,7 @@ impl FileDevice {
     pub fn identity(&self) -> Result<FileIdentity, Error> {
         let metadata = self.disk.file.metadata();
         metadata.map(|metadata| FileIdentity::of(&metadata)).map_err(|error| {
-            Error::new(ErrorKind::Open, self.name(), "it cannot be looked at").because(error)
+            Error::new(ErrorKind::Open, self.name(), "its metadata cannot be read").because(error)
         })
     }
 
@@ -284,8 +288,8 @@ impl FileDevice {
     }
 
     fn poisoned(&self) -> Error {
-        let what = "a sync has failed: what was written since the last good one may be lost; \
-                    check the device, then recover it or open it again";
+        let what = "a sync has failed: data written since the last successful sync may be lost; \
+                    check the device, then recover it or reopen it";
         Error::new(ErrorKind::Poisoned, self.name(), what)
     }
 
@@ -510,7 +514,7 @@ impl BlockDevice for FileDevice {
             let tried = tried.await.unwrap_or_else(|lost| Err(io::Error::other(lost)));
             tried.map_err(|error| {
                 let failed =
-                    Error::new(ErrorKind::Medium, self.name(), "it cannot be synced still");
+                    Error::new(ErrorKind::Medium, self.name(), "it still cannot be synced");
                 failed.because(error)
             })
         })
@@ -523,7 +527,11 @@ impl BlockDevice for FileDevice {
     fn poison(&self) {
         if let Err(error) = self.disk.drop_cache() {
             let device = self.name();
-            tracing::warn!(device, %error, "reads may show what never reached the medium");
+            tracing::warn!(
+                device,
+                %error,
+                "cannot drop the page cache: reads may return data that is not on the medium"
+            );
         }
         self.commit.start_poisoned();
     }

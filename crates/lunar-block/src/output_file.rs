@@ -96,7 +96,7 @@ impl Output {
         let Kind::Stream(wanted) = self.kind else { return Ok(open(OFlags::TRUNC)?) };
         let stream = open(OFlags::NOFOLLOW)?;
         if FileIdentity::of(&stream.metadata()?) != wanted {
-            return Err(io::Error::other("it was replaced while it was opened"));
+            return Err(io::Error::other("it was replaced while it was being opened"));
         }
         Ok(stream)
     }

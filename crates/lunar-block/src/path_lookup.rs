@@ -289,8 +289,10 @@ impl Lookup {
         if !is_ours(made) {
             let (uid, path) = (made.uid(), self.path.join(name));
             let path = path.display();
-            let what = format!("uid {uid} made the symbolic link {path}, which may lead anywhere");
-            return Err(UntrustedFile::error(what, "remove it, or make one of your own"));
+            let what = format!(
+                "the symbolic link {path} belongs to uid {uid}, who can point it at any file"
+            );
+            return Err(UntrustedFile::error(what, "remove it, or replace it by your own link"));
         }
         self.links += 1;
         if self.links > LINKS_MAX {

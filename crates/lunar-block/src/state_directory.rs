@@ -115,7 +115,7 @@ impl StateDirectory {
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > bytes_max {
-            let what = format!("{name} is longer than {bytes_max} bytes, which none ever is");
+            let what = format!("{name} is longer than the maximum of {bytes_max} bytes");
             return Err(io::Error::new(ErrorKind::InvalidData, what));
         }
         Ok(Some(bytes))
@@ -243,7 +243,7 @@ fn write_durably(mut file: File, bytes: &[u8]) -> io::Result<()> {
 /// Refuses a string that is not the name of a file in the folder itself.
 fn plain(name: &str) -> io::Result<()> {
     if name.is_empty() || name.contains(['/', '\0']) || [".", ".."].contains(&name) {
-        let what = format!("`{name}` is no plain file name");
+        let what = format!("`{name}` is not a plain file name");
         return Err(io::Error::new(ErrorKind::InvalidInput, what));
     }
     Ok(())

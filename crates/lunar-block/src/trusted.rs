@@ -120,14 +120,14 @@ fn own_uid() -> u32 {
 pub(crate) fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder) -> io::Result<()> {
     let path = path.display();
     if !folder.is_dir() {
-        let what = format!("{path} is {}, not a folder", kind(folder.file_type()));
+        let what = format!("{path} is {}, not a directory", kind(folder.file_type()));
         return Err(UntrustedFile::error(what, "move it away"));
     }
     if !is_ours(folder) {
         let (theirs, ours) = (folder.uid(), own_uid());
         return Err(UntrustedFile::error(
-            format!("uid {theirs} owns the folder {path} and may change whatever is in it"),
-            format!("look at what is in it, then make it yours: chown {ours} {path}"),
+            format!("the directory {path} belongs to uid {theirs}, who can change its contents"),
+            format!("check its contents, then take ownership: chown {ours} {path}"),
         ));
     }
     let is_sticky = folder.mode() & STICKY != 0;
@@ -138,8 +138,8 @@ pub(crate) fn check_folder(path: &Path, folder: &Metadata, shared: SharedFolder)
         _ => "everybody".to_owned(),
     };
     Err(UntrustedFile::error(
-        format!("{writers} may write to the folder {path} and change whatever is in it"),
-        format!("look at what is in it, then close it: chmod go-w {path}"),
+        format!("{writers} can write to the directory {path} and change its contents"),
+        format!("check its contents, then remove the permission: chmod go-w {path}"),
     ))
 }
 
@@ -152,19 +152,19 @@ pub(crate) fn check_file(name: &OsStr, file: &Metadata) -> io::Result<()> {
     let (name, kind_of) = (name.display(), file.file_type());
     let what = if !kind_of.is_file() {
         let why = match kind_of.is_symlink() {
-            true => ": another file would be read or changed through it",
+            true => ", which could lead to another file",
             false => "",
         };
         format!("{name} is {}, not a regular file{why}", kind(kind_of))
     } else if !is_ours(file) {
-        format!("{name} belongs to uid {}, who may change it at any time", file.uid())
+        format!("{name} belongs to uid {}, who can change it at any time", file.uid())
     } else if file.nlink() > 1 {
         let names = file.nlink();
-        format!("{name} is one of {names} names (hard links) of a file, which others may change")
+        format!("{name} has {names} hard links, through which others could change it")
     } else {
         return Ok(());
     };
-    Err(UntrustedFile::error(what, "put a regular file of your own in its place, or remove it"))
+    Err(UntrustedFile::error(what, "replace it by a regular file of your own, or remove it"))
 }
 
 /// Checks that a pipe or device named by a user belongs to this user or root: another owner could
@@ -178,12 +178,12 @@ pub(crate) fn check_stream(path: &Path, stream: &Metadata) -> io::Result<()> {
     }
     let (kind, uid) = (kind(stream.file_type()), stream.uid());
     let what = format!("{} is {kind} of uid {uid}", path.display());
-    Err(UntrustedFile::error(what, "name a file in a folder of yours"))
+    Err(UntrustedFile::error(what, "choose a file in your own directory"))
 }
 
 fn kind(kind: FileType) -> &'static str {
     if kind.is_dir() {
-        "a folder"
+        "a directory"
     } else if kind.is_file() {
         "a regular file"
     } else if kind.is_symlink() {

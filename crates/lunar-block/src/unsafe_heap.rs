@@ -24,7 +24,7 @@ pub(crate) fn map_large_memory() {
     // SAFETY: `mallopt` takes no pointer, and changes no memory that is in use.
     let was_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES_MIN) };
     if was_set == 0 {
-        tracing::debug!("the allocator keeps its threshold for mappings");
+        tracing::debug!("cannot set the mmap threshold of the allocator");
     }
 }
 

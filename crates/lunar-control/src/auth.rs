@@ -26,7 +26,8 @@ use subtle::ConstantTimeEq;
 const TOKEN_BYTES_MIN: usize = 16;
 /// Maximum length of a token file; a longer file is taken for a mistake.
 const TOKEN_BYTES_MAX: usize = 1024;
-const TOKEN_HINT: &str = "make one with: (umask 077; head -c 32 /dev/urandom | base64 -w0 > FILE)";
+const TOKEN_HINT: &str = "create one with: (umask 077; head -c 32 /dev/urandom | base64 -w0 > \
+                          FILE)";
 
 /// The origin of a request, for the log of changes.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -87,15 +88,17 @@ impl Token {
         let (bytes, metadata) = small_file::read(path, TOKEN_BYTES_MAX as u64 + 2, readable)
             .map_err(|error| wrong(error.to_string()))?;
         if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-            tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
+            tracing::warn!("{} is readable by other users: run chmod 600 on it", path.display());
         }
         let token = bytes.trim_ascii();
         if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
-            let range = format!("a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes");
+            let range = format!("a token must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes");
             return Err(wrong(range));
         }
         if !token.iter().all(u8::is_ascii_graphic) {
-            return Err(wrong("a token is letters, digits and signs of ASCII".to_owned()));
+            return Err(wrong(
+                "a token must consist of printable ASCII characters without spaces".to_owned(),
+            ));
         }
         Ok(Self(token.to_vec()))
     }
@@ -166,15 +169,22 @@ impl Guard {
         let now = Time::ZERO.after(self.start.elapsed());
         if let Some(untold) = self.lines.line(now) {
             let untold = (untold > 0).then_some(untold);
-            tracing::warn!(peer = %address, untold, "API: refused, the token is missing or wrong");
+            tracing::warn!(
+                peer = %address,
+                untold,
+                "API request refused: the token is missing or wrong"
+            );
         }
     }
 
     fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
         // Only browsers send `Origin`, and no page is of this API's origin.
         if headers.contains_key(ORIGIN) {
-            return Err(Problem::new(StatusCode::FORBIDDEN, "web pages may not use this API")
-                .hint("use `lunar ctl`, or a client that sends no Origin"));
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "this API refuses requests of web pages",
+            )
+            .hint("use `lunar ctl`, or a client that sends no Origin header"));
         }
         let (address, tls) = match *peer {
             Peer::Unix { uid } => return Ok(Caller::User { uid }),
@@ -183,9 +193,12 @@ impl Guard {
         if !tls && !names_this_machine(headers) {
             return Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "the Host header names neither an address nor localhost",
+                "the Host header is neither an IP address nor localhost",
             )
-            .hint("a name that leads here may be a web page's trick: use the address itself"));
+            .hint(
+                "use the IP address: a host name is refused because of DNS rebinding attacks by \
+                 web pages",
+            ));
         }
         match self.token.get() {
             Some(token) if token.is_shown(headers) => Ok(Caller::Token { address }),
@@ -198,9 +211,10 @@ impl Guard {
             None if method.is_safe() => Ok(Caller::Anybody { address }),
             None => Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "without a token this port takes no changes: any user of the machine reaches it",
+                "this port refuses changes without a token, because every user of the machine can \
+                 connect to it",
             )
-            .hint("start the server with --api-token-file FILE, or use its unix socket")),
+            .hint("start the server with --api-token-file FILE, or use a unix socket")),
         }
     }
 }

@@ -79,27 +79,30 @@ impl DeviceUrl {
                 .parse()
                 .map_err(|e: lunar_initiator::UrlError| Failure::usage(e.what).hint(e.hint))?;
             if url.unit.is_none() {
-                return Err(Failure::usage("the URL names a portal, but no target and LUN")
-                    .hint("write iscsi://HOST[:PORT]/TARGET/LUN; `lunar discover` lists targets"));
+                return Err(Failure::usage("the URL contains a portal, but no target and LUN")
+                    .hint(
+                        "write iscsi://HOST[:PORT]/TARGET/LUN; see `lunar discover` for targets",
+                    ));
             }
             return Ok(Self::Iscsi(url));
         }
         match scheme(text) {
             None if text.is_empty() => Err(Failure::usage("the name of a device is empty")),
             None => Ok(Self::File(PathBuf::from(text))),
-            Some(("file", "")) => Err(Failure::usage("file: without a path")),
+            Some(("file", "")) => Err(Failure::usage("file: requires a path")),
             Some(("file", path)) => Ok(Self::File(PathBuf::from(path))),
             Some(("mem", size)) => match parse_size(size) {
-                Ok(0) | Err(_) => Err(Failure::usage(format!("`{text}` names no size of memory"))
+                Ok(0) | Err(_) => Err(Failure::usage(format!("`{text}` has no valid memory size"))
                     .hint("write mem:SIZE, for example mem:1G")),
                 Ok(size_bytes) => Ok(Self::Memory { size_bytes }),
             },
             Some(("pool" | "rbd", _)) => {
-                Err(Failure::usage(format!("`{text}`: not in this version"))
-                    .hint("this version opens paths, file:PATH, mem:SIZE and iscsi:// URLs"))
+                Err(Failure::usage(format!("`{text}` is not supported in this version"))
+                    .hint("use a path, file:PATH, mem:SIZE or an iscsi:// URL"))
             }
             Some((scheme, _)) => Err(Failure::usage(format!("unknown scheme `{scheme}:`")).hint(
-                "write PATH, file:PATH, mem:SIZE or iscsi://…; a file of that name is ./NAME",
+                "write PATH, file:PATH, mem:SIZE or iscsi://…; write ./NAME for a file with a \
+                 colon in its name",
             )),
         }
     }
@@ -133,8 +136,8 @@ impl DeviceUrl {
 /// Hint for a path that leads to nothing; `create` is the hint where a file could be created.
 pub fn missing_hint(path: &Path, create: &str) -> String {
     match is_among_devices(path) {
-        true => "check the name (lsblk lists the devices there are); no file is made in /dev, put \
-                 one elsewhere"
+        true => "check the device name (see lsblk); files are not created in /dev, use another \
+                 directory"
             .to_owned(),
         false => create.to_owned(),
     }

@@ -79,18 +79,18 @@ impl ChangeEffect {
     fn note(self) -> &'static str {
         match self {
             Self::AtOnce => "",
-            Self::NextLogin => "from the next login on",
-            Self::SessionsEnd => "sessions concerned end",
-            Self::Grows => "initiators are told",
-            Self::Shrinks => "what lies beyond is lost",
+            Self::NextLogin => "effective from the next login",
+            Self::SessionsEnd => "affected sessions end",
+            Self::Grows => "initiators are notified",
+            Self::Shrinks => "the data beyond the new end is lost",
             Self::Reopens => {
-                "the unit is closed and opened again: sessions that see it lose it for that \
-                 moment, reservations without APTPL are released"
+                "the unit is closed and reopened: sessions lose access to it for a moment, and \
+                 reservations without APTPL are released"
             }
             Self::OtherDisk => {
-                "it is another disk: initiators that have the LUN open go on with other data"
+                "the LUN becomes a different disk: initiators that use it will see other data"
             }
-            Self::Restart => "needs a restart",
+            Self::Restart => "requires a restart",
         }
     }
 }
@@ -249,7 +249,7 @@ impl Difference {
         let (same, open) = (shown.same, shown.size_bytes.is_some());
         let same_device = old.unit.device == new.unit.device;
         if !same && !open && same_device && !memory {
-            self.reopened(place, new, "is another file now");
+            self.reopened(place, new, "is now a different file");
         }
         for (old, new) in settings::of_lun(old).iter().zip(&settings::of_lun(new)) {
             let effect = match new.key {
@@ -280,7 +280,7 @@ impl Difference {
     fn moved(&mut self, place: &Place, lun: &LunConfig, shown: ShownUnit) {
         let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
-            self.reopened(place, lun, "gets other settings");
+            self.reopened(place, lun, "has changed settings");
         }
         let Some(is) = size_of(&lun.unit).filter(|is| *is != was) else { return };
         let effect = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
@@ -403,7 +403,7 @@ impl fmt::Display for Difference {
 
 /// The note on a change, at the end of its line.
 fn in_brackets(note: &str, forgets: bool) -> String {
-    let lost = forgets.then_some("what is in memory is lost");
+    let lost = forgets.then_some("the data in memory is lost");
     match (note, lost) {
         ("", None) => String::new(),
         ("", Some(only)) | (only, None) => format!(" ({only})"),
@@ -537,56 +537,57 @@ mod tests {
         for (new, line, effect) in [
             (
                 target(&format!("alias = \"x\\\"y\"\n{LUN}")),
-                format!("{a} alias: none -> \"x\\\"y\" (from the next login on)"),
+                format!("{a} alias: none -> \"x\\\"y\" (effective from the next login)"),
                 ChangeEffect::NextLogin,
             ),
             (
                 target(&format!("redirect = \"h:1\"\n{LUN}")),
-                format!("{a} redirect: none -> \"h:1\" (sessions concerned end)"),
+                format!("{a} redirect: none -> \"h:1\" (affected sessions end)"),
                 ChangeEffect::SessionsEnd,
             ),
             (
                 target(&format!("networks = [\"10.0.0.0/8\"]\n{LUN}")),
-                format!("{a} networks: none -> [\"10.0.0.0/8\"] (sessions concerned end)"),
+                format!("{a} networks: none -> [\"10.0.0.0/8\"] (affected sessions end)"),
                 ChangeEffect::SessionsEnd,
             ),
             (
                 target(&LUN.replace("1M", "2M")),
-                format!("{a} LUN 0 device: \"mem:1MiB\" -> \"mem:2MiB\" (initiators are told)"),
+                format!("{a} LUN 0 device: \"mem:1MiB\" -> \"mem:2MiB\" (initiators are notified)"),
                 ChangeEffect::Grows,
             ),
             (
                 target(&LUN.replace("1M", "512K")),
                 format!(
-                    "{a} LUN 0 device: \"mem:1MiB\" -> \"mem:512KiB\" (what lies beyond is lost)"
+                    "{a} LUN 0 device: \"mem:1MiB\" -> \"mem:512KiB\" (the data beyond the new \
+                     end is lost)"
                 ),
                 ChangeEffect::Shrinks,
             ),
             (
                 target(&format!("{LUN}cache = \"write-back\"\n")),
                 format!(
-                    "{a} LUN 0 cache: \"write-through\" -> \"write-back\" (the unit is closed \
-                     and opened again: sessions that see it lose it for that moment, reservations \
-                     without APTPL are released, what is in memory is lost)"
+                    "{a} LUN 0 cache: \"write-through\" -> \"write-back\" (the unit is closed and \
+                     reopened: sessions lose access to it for a moment, and reservations without \
+                     APTPL are released, the data in memory is lost)"
                 ),
                 ChangeEffect::Reopens,
             ),
             (
                 format!("[metrics]\nlisten = \"127.0.0.1:9860\"\n{base}"),
-                "~ metrics.listen: none -> \"127.0.0.1:9860\" (needs a restart)".to_owned(),
+                "~ metrics.listen: none -> \"127.0.0.1:9860\" (requires a restart)".to_owned(),
                 ChangeEffect::Restart,
             ),
             (
                 format!("[limits]\nconnections = 5\n{base}"),
-                "~ limits.connections: 16384 -> 5 (needs a restart)".to_owned(),
+                "~ limits.connections: 16384 -> 5 (requires a restart)".to_owned(),
                 ChangeEffect::Restart,
             ),
             (
                 format!(
                     "[listen]\nportals = [{{ listen = \"[::1]:1\", portal_group = 3 }}]\n{base}"
                 ),
-                "~ listen.portals: [\"127.0.0.1:3260\"] -> [{ listen = \"[::1]:1\", \
-                 portal_group = 3 }] (needs a restart)"
+                "~ listen.portals: [\"127.0.0.1:3260\"] -> [{ listen = \"[::1]:1\", portal_group \
+                 = 3 }] (requires a restart)"
                     .to_owned(),
                 ChangeEffect::Restart,
             ),
@@ -603,7 +604,7 @@ mod tests {
         let second = format!("{base}[[target.lun]]\nid = 1\ndevice = \"mem:2M\"\nthin = false\n");
         let added = "iqn.2026-11.org.example:a LUN 1: device = \"mem:2MiB\", thin = false";
         assert_eq!(lines(&base, &second), [(format!("+ {added}"), ChangeEffect::AtOnce)]);
-        let gone = format!("- {added} (what is in memory is lost)");
+        let gone = format!("- {added} (the data in memory is lost)");
         assert_eq!(lines(&second, &base), [(gone, ChangeEffect::AtOnce)]);
         let other = base.replace(":a", ":b");
         assert_eq!(
@@ -615,11 +616,11 @@ mod tests {
                     ChangeEffect::AtOnce
                 ),
                 (
-                    "- iqn.2026-11.org.example:a (sessions concerned end)".to_owned(),
+                    "- iqn.2026-11.org.example:a (affected sessions end)".to_owned(),
                     ChangeEffect::SessionsEnd
                 ),
                 (
-                    "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\" (what is in memory \
+                    "- iqn.2026-11.org.example:a LUN 0: device = \"mem:1MiB\" (the data in memory \
                      is lost)"
                         .to_owned(),
                     ChangeEffect::AtOnce
@@ -641,7 +642,9 @@ mod tests {
             output,
             [
                 format!("{a} mem:2MiB networks: [\"127.0.0.0/8\"] -> [\"10.0.0.0/8\"]"),
-                format!("{a} mem:3MiB device: \"mem:1MiB\" -> \"mem:3MiB\" (initiators are told)"),
+                format!(
+                    "{a} mem:3MiB device: \"mem:1MiB\" -> \"mem:3MiB\" (initiators are notified)"
+                ),
                 format!("{a} mem:3MiB networks: [\"10.0.0.0/8\"] -> [\"127.0.0.0/8\"]"),
             ]
         );
@@ -652,7 +655,7 @@ mod tests {
     #[test]
     fn another_disk_is_reported() {
         const OTHER: &str =
-            "it is another disk: initiators that have the LUN open go on with other data";
+            "the LUN becomes a different disk: initiators that use it will see other data";
         const UUID: &str = "uuid = \"6b1f1c1e-0000-4000-8000-000000000001\"\n";
         // Any two existing files.
         const A: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
@@ -667,7 +670,7 @@ mod tests {
         let files = change(A, B);
         assert_eq!(files, format!("\"file:{A}\" -> \"file:{B}\" ({OTHER})"));
         let memory = change("mem:1M", B);
-        let lost = format!("({OTHER}, what is in memory is lost)");
+        let lost = format!("({OTHER}, the data in memory is lost)");
         assert_eq!(memory, format!("\"mem:1MiB\" -> \"file:{B}\" {lost}"));
 
         let named =
@@ -676,7 +679,7 @@ mod tests {
         assert_eq!(moved.len(), 2, "{moved:?}");
         assert!(moved.iter().all(|(line, _)| !line.contains("lost")), "{moved:?}");
         let gone = lines(&named(0), &one(B).replace("id = 0", "id = 1"));
-        assert!(gone[1].0.ends_with("(what is in memory is lost)"), "{gone:?}");
+        assert!(gone[1].0.ends_with("(the data in memory is lost)"), "{gone:?}");
     }
 
     /// Goal: another secret in the same file is a difference, and the secret is not shown.

@@ -63,9 +63,9 @@ impl Failure {
 
     /// The server is stopping: it accepts no changes.
     pub fn stopping() -> Self {
-        let what = "the server is stopping: nothing that it serves changes any more";
+        let what = "the server is stopping and refuses changes";
         Self { kind: FailureKind::Stopping, ..Self::new(what) }
-            .hint("ask again when it has been started anew")
+            .hint("try again after the server has restarted")
     }
 
     /// Adds a hint.
@@ -93,9 +93,9 @@ impl From<lunar_target::Error> for Failure {
         };
         Self::new(format!("cannot listen on {address}: {source}")).hint(match source.kind() {
             io::ErrorKind::AddrNotAvailable => {
-                "name an address of this machine (`ip address` lists them), or 0.0.0.0 for all"
+                "use an address of this machine (see `ip address`), or 0.0.0.0 for all"
             }
-            io::ErrorKind::PermissionDenied => "choose a port from 1024 on",
+            io::ErrorKind::PermissionDenied => "choose a port number of 1024 or higher",
             _ => "choose another address or port, or stop the server that uses it",
         })
     }
@@ -105,14 +105,16 @@ impl From<lunar_block::Error> for Failure {
     fn from(error: lunar_block::Error) -> Self {
         let hint = match error.kind {
             lunar_block::ErrorKind::ReadOnly => {
-                Some("it is served read-only, or an initiator has write-protected it (SWP)")
+                Some("the disk is served read-only, or an initiator has write-protected it (SWP)")
             }
             lunar_block::ErrorKind::NoSpace => {
-                Some("make room on the file system that holds the disk, then try again")
+                Some("free space on the file system of the disk, then try again")
             }
-            lunar_block::ErrorKind::Disconnected => Some("is the server still running? Try again"),
+            lunar_block::ErrorKind::Disconnected => {
+                Some("check that the server is running, then try again")
+            }
             lunar_block::ErrorKind::Medium => {
-                Some("lunar info URL shows reservations; the server's log may say more")
+                Some("check the reservations with `lunar info URL`, and the log of the server")
             }
             _ => None,
         };

@@ -36,10 +36,10 @@ pub fn directory(
             let name = encode(&canonical(file)?);
             if name.len() > NAME_BYTES_MAX {
                 return Err(Failure::new(format!(
-                    "the path of {} is too long to name its state",
+                    "the path of {} is too long for the name of its state directory",
                     file.display()
                 ))
-                .hint("give the unit a uuid in a configuration, or use a shorter path"));
+                .hint("set a uuid in a configuration, or use a shorter path"));
             }
             Ok(state.join(name))
         }
@@ -51,7 +51,7 @@ pub fn directory(
             }
             if is_among_devices(&file) && !file.is_file() {
                 return Err(Failure::new(format!(
-                    "the state of {} cannot lie in /dev, which is lost at a reboot",
+                    "the state of {} cannot be kept in /dev, which is lost at a reboot",
                     file.display()
                 ))
                 .hint("give --state DIR (in a configuration: state = \"DIR\")"));
@@ -104,7 +104,7 @@ pub fn create_directory(directory: &Path) -> Result<StateDirectory, Failure> {
 }
 
 fn cannot_keep(directory: &Path, error: &std::io::Error) -> Failure {
-    let cannot = format!("cannot keep the unit's identity in {}", directory.display());
+    let cannot = format!("cannot store the identity of the unit in {}", directory.display());
     match UntrustedFile::of(error) {
         Some(UntrustedFile { what, remedy }) => {
             Failure::new(format!("{cannot}: {what}")).hint(remedy.as_str())
@@ -122,9 +122,9 @@ fn read(directory: &StateDirectory) -> Result<Option<Uuid>, Failure> {
         Ok(uuid) if !uuid.is_nil() => Ok(Some(uuid)),
         _ => {
             let path = directory.path().join(UUID_FILE);
-            Err(Failure::new(format!("{} holds no UUID", path.display())).hint(
-                "restore the file: initiators know the disk by it; removed, the disk becomes a \
-                 new one to them",
+            Err(Failure::new(format!("{} does not contain a UUID", path.display())).hint(
+                "restore the file: initiators identify the disk by it. Without it they see a new \
+                 disk",
             ))
         }
     }
@@ -137,7 +137,7 @@ fn canonical(file: &Path) -> Result<PathBuf, Failure> {
             Failure::new(format!("cannot open {}: {what}", file.display())).hint(remedy.as_str())
         }
         None => Failure::new(format!("cannot find {}: {error}", file.display()))
-            .hint("the directory of a new file must exist: make it with mkdir -p"),
+            .hint("the directory of a new file must exist: create it with mkdir -p"),
     })
 }
 
@@ -252,7 +252,7 @@ mod tests {
         assert!(!base.join("dangling").exists());
         fs::remove_file(&uuid).unwrap();
         fs::hard_link(&victim, &uuid).unwrap();
-        refused("uuid is one of 2 names (hard links)");
+        refused("uuid has 2 hard links");
         fs::remove_file(&uuid).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &uuid, mode).unwrap();
@@ -270,7 +270,7 @@ mod tests {
         let first = load(&unit).unwrap();
         assert_eq!(load(&real).unwrap(), first);
         fs::set_permissions(&real, PermissionsExt::from_mode(0o777)).unwrap();
-        refused("everybody may write to the folder");
+        refused("everybody can write to the directory");
         assert!(is_kept(&unit, None).is_err());
         fs::remove_dir_all(base).unwrap();
     }

@@ -34,12 +34,12 @@ pub fn read_file(path: &Path) -> Result<Secret, Failure> {
 pub(crate) fn read(path: &Path, readable: Readable) -> Result<Secret, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read the secret file {}: {error}", path.display()))
-            .hint("make one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
+            .hint("create one with: head -c 18 /dev/urandom | base64 > FILE; chmod 600 FILE")
     };
     let (mut bytes, metadata) =
         small_file::read(path, SECRET_BYTES_MAX as u64 + 3, readable).map_err(failed)?;
     if metadata.is_file() && metadata.mode() & 0o077 != 0 {
-        tracing::warn!("{} can be read by others than its owner: chmod 600 it", path.display());
+        tracing::warn!("{} is readable by other users: run chmod 600 on it", path.display());
     }
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
@@ -64,7 +64,7 @@ pub fn from_file_or_environment(path: Option<&Path>) -> Result<Secret, Failure> 
             use std::os::unix::ffi::OsStringExt;
             checked(value.into_vec(), SECRET_VARIABLE)
         }
-        None => Err(Failure::usage("a CHAP user needs a secret").hint(format!(
+        None => Err(Failure::usage("the CHAP user has no secret").hint(format!(
             "give --chap-secret-file FILE, or set the environment variable {SECRET_VARIABLE}"
         ))),
     }
@@ -106,8 +106,9 @@ pub fn check_length(secret: &Secret, lengths: Lengths) -> Result<(), Failure> {
     }
     Err(Failure::new(format!("the CHAP secret is shorter than {SECRET_BYTES_MIN} bytes (96 bits)"))
         .hint(
-            "--allow-short-secrets takes it (in a configuration allow_short_secrets), although \
-             it can be found by trying; or make one with: head -c 18 /dev/urandom | base64 > FILE",
+            "create a longer one with: head -c 18 /dev/urandom | base64 > FILE; or accept the \
+             short one, which can be guessed, with --allow-short-secrets (in a configuration: \
+             allow_short_secrets)",
         ))
 }
 
@@ -120,8 +121,8 @@ pub fn check_mutual(initiator: &Secret, target: &Secret) -> Result<(), Failure> 
     if initiator != target {
         return Ok(());
     }
-    Err(Failure::new("the mutual CHAP secret is the same as an initiator's")
-        .hint("give the target a secret that no initiator logs in with"))
+    Err(Failure::new("the mutual CHAP secret is the same as the secret of an initiator")
+        .hint("give the target a secret that no initiator uses"))
 }
 
 /// A demand with every supported algorithm, strongest first.

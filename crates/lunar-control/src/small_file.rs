@@ -34,7 +34,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64, readable: Readable) -> Result<(V
     let mut bytes = Vec::new();
     file.take(bytes_max).read_to_end(&mut bytes)?;
     if bytes.is_empty() && metadata.file_type().is_fifo() {
-        return Err(Error::new(ErrorKind::UnexpectedEof, "it is a pipe that nobody writes to"));
+        return Err(Error::new(ErrorKind::UnexpectedEof, "it is a pipe without a writer"));
     }
     Ok((bytes, metadata))
 }
@@ -81,7 +81,7 @@ mod tests {
     fn a_pipe_without_a_writer_does_not_block() {
         let path = pipe("silent");
         let silent = read(&path, 10, Readable::Any).unwrap_err();
-        assert!(silent.to_string().contains("nobody writes"), "{silent}");
+        assert!(silent.to_string().contains("without a writer"), "{silent}");
         for (path, kind) in [
             (path.as_path(), "a pipe"),
             (Path::new("/dev/zero"), "a device"),

@@ -47,8 +47,8 @@ impl std::fmt::Debug for ServerTls {
 pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, Failure> {
     let certificates = certificates(&files.certificate, readable)?;
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key, readable)?).map_err(|error| {
-        Failure::new(format!("no private key in {}: {error}", files.key.display()))
-            .hint("name a file with a private key in PEM")
+        Failure::new(format!("cannot read a private key from {}: {error}", files.key.display()))
+            .hint("use a file with a private key in PEM format")
     })?;
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
@@ -57,8 +57,11 @@ pub(crate) fn server(files: &TlsFiles, readable: Readable) -> Result<ServerTls, 
         })
         .map_err(|error| {
             let both = (files.certificate.display(), files.key.display());
-            Failure::new(format!("{} and {} cannot be used: {error}", both.0, both.1))
-                .hint("name a certificate and the private key that belongs to it")
+            Failure::new(format!(
+                "cannot use the certificate {} with the key {}: {error}",
+                both.0, both.1
+            ))
+            .hint("use a certificate and its private key")
         })?;
     Ok(ServerTls { acceptor: TlsAcceptor::from(Arc::new(config)), certificates })
 }
@@ -68,12 +71,12 @@ pub(crate) fn client(trusted: &Path) -> Result<TlsConnector, Failure> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(trusted, Readable::Any)? {
         roots.add(certificate).map_err(|error| {
-            Failure::new(format!("a certificate in {}: {error}", trusted.display()))
+            Failure::new(format!("invalid certificate in {}: {error}", trusted.display()))
         })?;
     }
     let config = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
-        .map_err(|error| Failure::new(format!("no TLS: {error}")))?
+        .map_err(|error| Failure::new(format!("cannot set up TLS: {error}")))?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
@@ -84,9 +87,9 @@ pub(crate) fn hint(error: &std::io::Error) -> Option<&'static str> {
     // The type of the reason belongs to a crate that is no direct dependency, so its text is
     // checked.
     error.to_string().contains("CaUsedAsEndEntity").then_some(
-        "the server shows a certificate that may only sign others (CA:TRUE, as plain \
-         `openssl req -x509` makes it): make one with \
-         -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:ADDRESS",
+        "the certificate of the server is a CA certificate (CA:TRUE, the default of `openssl req \
+         -x509`), which must not identify a server: create one with -addext \
+         basicConstraints=critical,CA:FALSE -addext subjectAltName=IP:ADDRESS",
     )
 }
 
@@ -100,16 +103,18 @@ fn certificates(path: &Path, readable: Readable) -> Result<Vec<CertificateDer<'s
     match found {
         Ok(found) if !found.is_empty() => Ok(found),
         Ok(_) => Err(Failure::new(format!("no certificate in {}", path.display()))
-            .hint("name a file with certificates in PEM")),
-        Err(error) => Err(Failure::new(format!("certificates in {}: {error}", path.display()))
-            .hint("name a file with certificates in PEM")),
+            .hint("use a file with certificates in PEM format")),
+        Err(error) => {
+            Err(Failure::new(format!("cannot read certificates from {}: {error}", path.display()))
+                .hint("use a file with certificates in PEM format"))
+        }
     }
 }
 
 fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| {
         Failure::new(format!("cannot read {}: {error}", path.display()))
-            .hint("name a PEM file that may be read")
+            .hint("use a readable file in PEM format")
     };
     Ok(small_file::read(path, PEM_BYTES_MAX, readable).map_err(failed)?.0)
 }

@@ -15,12 +15,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "g" | "gib" => 30,
         "t" | "tib" => 40,
         _ => {
-            return Err(format!("`{text}` is no size: write bytes, or a number with K, M, G or T"));
+            return Err(format!(
+                "`{text}` is not a size: write bytes, or a number with K, M, G or T"
+            ));
         }
     };
     let number: u64 = number
         .parse()
-        .map_err(|_| format!("`{text}` is no size: write a whole number, like 10G or 512MiB"))?;
+        .map_err(|_| format!("`{text}` is not a size: write a whole number, like 10G or 512MiB"))?;
     number
         .checked_mul(1 << shift)
         .filter(|bytes| i64::try_from(*bytes).is_ok())
@@ -54,7 +56,7 @@ const RATE_BITS_MIN: u64 = 8_000;
 /// # Errors
 /// Returns a text that says what is wrong.
 pub fn parse_rate(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no rate: write bits a second, like 100Mbit or 1Gbit");
+    let wrong = || format!("`{text}` is not a rate: write bits per second, like 100Mbit or 1Gbit");
     let lower = text.trim().to_ascii_lowercase();
     let number = lower.strip_suffix("bit").ok_or_else(wrong)?;
     let (number, factor) = match number.char_indices().last() {
@@ -71,7 +73,7 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
     let thousandths = format!("{whole}{part:0<3}").parse::<u64>().map_err(|_| wrong())?;
     let bits = thousandths.checked_mul(factor).ok_or_else(wrong)? / 1_000;
     if bits < RATE_BITS_MIN {
-        return Err(format!("`{text}` is too slow: at least {} kbit", RATE_BITS_MIN / 1_000));
+        return Err(format!("`{text}` is too slow: the minimum is {} kbit", RATE_BITS_MIN / 1_000));
     }
     Ok(bits / 8)
 }

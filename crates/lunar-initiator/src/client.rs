@@ -325,7 +325,11 @@ impl ConnectionClient {
                 }
             }
             Output::Event(event) => {
-                tracing::info!(?event, portal = %self.portal, "told by the target");
+                tracing::info!(
+                    ?event,
+                    portal = %self.portal,
+                    "the target sent an Asynchronous Message"
+                );
                 if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == Leaving::No {
                     self.link.set_up(false);
                     self.leaving = Leaving::Asked;
@@ -346,7 +350,7 @@ impl ConnectionClient {
         let task = self.aborts.remove(at).map(|abort| abort.task);
         let stays = task.is_some_and(|task| self.pending.contains_key(&task));
         if stays && matches!(self.leaving, Leaving::No | Leaving::Drains(_)) {
-            let what = format!("{} has not ended a command that was aborted", self.portal);
+            let what = format!("{} did not end an aborted command", self.portal);
             self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
         }
     }
@@ -408,8 +412,10 @@ impl ConnectionClient {
             let (nobody, _) = oneshot::channel();
             let seconds = self.command_time.unwrap_or_default().as_secs();
             let what = format!("{} did not answer a command within {seconds} s", self.portal);
-            let error = Error::new(ErrorKind::TimedOut, what)
-                .hint("the device behind it may hang; a longer command time waits for it longer");
+            let error = Error::new(ErrorKind::TimedOut, what).hint(
+                "the device of the target may not be responding; use a longer --command-seconds \
+                 to wait longer",
+            );
             drop(std::mem::replace(answer, nobody).send(Err(error)));
         }
     }
@@ -436,15 +442,16 @@ impl ConnectionClient {
         let portal = &self.portal;
         match failure {
             RequestFailure::Refused(why) => {
-                Error::new(ErrorKind::Refused, format!("not sent: {why}"))
+                Error::new(ErrorKind::Refused, format!("the request was not sent: {why}"))
             }
             RequestFailure::Rejected(reason) => Error::new(
                 ErrorKind::Refused,
                 format!("the target at {portal} rejected the request: {reason:?}"),
             ),
-            RequestFailure::Aborted => {
-                Error::new(ErrorKind::Refused, format!("aborted by the target at {portal}"))
-            }
+            RequestFailure::Aborted => Error::new(
+                ErrorKind::Refused,
+                format!("the target at {portal} aborted the command"),
+            ),
             RequestFailure::LoggedOut | RequestFailure::Lost => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }
@@ -737,7 +744,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
     fn elapsed(&mut self, now: Time, out: &mut Outbox) {
         if self.aborts.front().is_some_and(|abort| abort.by <= now) {
             self.aborts.clear();
-            let what = format!("{} does not answer an ABORT TASK", self.portal);
+            let what = format!("{} did not answer an ABORT TASK", self.portal);
             self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
         }
         self.tell_overdue(now);

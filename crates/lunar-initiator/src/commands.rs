@@ -384,7 +384,7 @@ impl Attempt {
     ) -> Result<RetryDecision, Error> {
         let opcode = cdb.first().copied().unwrap_or_default();
         if result.response != ServiceResponse::COMMAND_COMPLETED {
-            let what = format!("command {opcode:02x}h failed in the target");
+            let what = format!("command {opcode:02x}h failed in the target (iSCSI target failure)");
             return Err(Error::new(ErrorKind::Protocol, what));
         }
         self.tries += 1;
@@ -433,10 +433,10 @@ fn sense_error(opcode: u8, bytes: &[u8]) -> Error {
                 sense.information = None; // not a block of this command
             }
             let [code, qualifier] = sense.code.to_be_bytes();
-            let of = if of_earlier { ", of earlier commands" } else { "" };
+            let of = if of_earlier { " (deferred error of an earlier command)" } else { "" };
             format!("command {opcode:02x}h: {:?} {code:02x}h/{qualifier:02x}h{of}", sense.key)
         }
-        None => format!("command {opcode:02x}h: check condition without sense"),
+        None => format!("command {opcode:02x}h: CHECK CONDITION without sense data"),
     };
     Error::new(ErrorKind::Sense(sense), what)
 }
@@ -447,7 +447,7 @@ pub(crate) fn is_illegal(error: &Error) -> bool {
 }
 
 fn short(command: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the answer to {command} makes no sense"))
+    Error::new(ErrorKind::Protocol, format!("the response to {command} is invalid"))
 }
 
 /// Returns `block_bytes` if a `BlockDevice` can have blocks of this length.
@@ -455,7 +455,7 @@ fn checked_block(block_bytes: u32) -> Result<u32, Error> {
     if block_bytes.is_power_of_two() && (512..=4096).contains(&block_bytes) {
         return Ok(block_bytes);
     }
-    let what = format!("the unit has blocks of {block_bytes} bytes");
+    let what = format!("the unit has an unsupported block size of {block_bytes} bytes");
     Err(Error::new(ErrorKind::Protocol, what).hint("only 512, 1024, 2048 and 4096 are supported"))
 }
 
@@ -535,7 +535,10 @@ mod tests {
         bytes[0] |= 1;
         let error = sense_error(0x28, &bytes);
         assert_eq!(error.sense().unwrap().information, None);
-        assert_eq!(error.what, "command 28h: MEDIUM_ERROR 0ch/00h, of earlier commands");
+        assert_eq!(
+            error.what,
+            "command 28h: MEDIUM_ERROR 0ch/00h (deferred error of an earlier command)"
+        );
     }
 
     #[test]

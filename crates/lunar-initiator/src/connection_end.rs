@@ -33,11 +33,13 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
         }
         CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
         CloseReason::Violation(violation) => {
-            lost(format!("{portal} broke the protocol: {violation}"))
+            lost(format!("protocol error of {portal}: {violation}"))
         }
         CloseReason::TimedOut("the login") => {
-            lost(format!("{portal} did not answer the login in time"))
-                .hint("is it an iSCSI target, and its server not stopped or overloaded?")
+            lost(format!("{portal} did not answer the login in time")).hint(
+                "check that this is an iSCSI target, and that its server is not stopped or \
+                 overloaded",
+            )
         }
         CloseReason::TimedOut(what) => lost(format!("{portal} did not answer in time: {what}")),
         CloseReason::PeerClosed => lost(format!("{portal} closed the connection")),
@@ -58,16 +60,18 @@ fn login_error(failure: &LoginFailure, portal: &str) -> Error {
             if failure.proven_by == Some(ChapAlgorithm::Sha256) =>
         {
             Error::new(ErrorKind::Authentication, what).hint(
-                "check --chap-user and the secret; to a target that computes another hash than \
-                 SHA-256 (tgt does), --chap-algorithm md5 proves them",
+                "check --chap-user and the secret; for a target with a faulty SHA-256 (such as \
+                 tgt), use --chap-algorithm md5",
             )
         }
         Some(LoginStatus::AUTHENTICATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
-            .hint("check --chap-user and the secret, also those of the target"),
+            .hint("check --chap-user and the secret, and those of the target (mutual CHAP)"),
         Some(LoginStatus::AUTHORIZATION_FAILURE) => Error::new(ErrorKind::Authentication, what)
-            .hint("the target does not let this initiator name or address in"),
+            .hint(
+                "the target does not allow this initiator name or address: check its access list",
+            ),
         Some(LoginStatus::NOT_FOUND) => Error::new(ErrorKind::Login, what)
-            .hint("lunar discover lists the targets that may be seen"),
+            .hint("see `lunar discover` for the targets that are offered"),
         _ => Error::new(ErrorKind::Login, what),
     }
 }

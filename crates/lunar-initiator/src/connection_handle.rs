@@ -166,5 +166,5 @@ impl Drop for CommandLoad {
 
 /// Returns the error for a session that is over.
 pub(crate) fn gone(portal: &str) -> Error {
-    Error::new(ErrorKind::SessionLost, format!("the session with {portal} is over"))
+    Error::new(ErrorKind::SessionLost, format!("the session with {portal} has ended"))
 }

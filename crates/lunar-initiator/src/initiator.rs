@@ -94,7 +94,7 @@ impl Initiator {
     /// `Connect` · `Authentication` · `Login`.
     pub async fn connect(url: &Url, options: &SessionOptions) -> Result<Self, Error> {
         let Some(unit) = &url.unit else {
-            return Err(Error::new(ErrorKind::Login, "the URL names no target")
+            return Err(Error::new(ErrorKind::Login, "the URL contains no target")
                 .hint("write iscsi://HOST/TARGET/LUN"));
         };
         let connector = TargetConnector::new(url, Some(unit.target.clone()), options)?;
@@ -383,7 +383,7 @@ pub async fn discover(url: &Url, options: &SessionOptions) -> Result<Vec<TargetR
     let targets = session.send_targets().await?;
     // The targets have been received; a failed logout does not matter.
     if let Err(error) = session.log_out().await {
-        tracing::debug!(%error, "logout of the discovery session");
+        tracing::debug!(%error, "the logout of a discovery session failed");
     }
     Ok(targets)
 }

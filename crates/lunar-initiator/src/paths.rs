@@ -410,7 +410,7 @@ impl DiskPath {
             return Err(Unusable::Passing(Error::new(ErrorKind::SessionLost, what)));
         };
         if session.connections() == 0 {
-            let what = format!("the session with {} takes nothing for now", portal());
+            let what = format!("the session with {} accepts no commands at the moment", portal());
             return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
         }
         if self.rests() {
@@ -432,5 +432,5 @@ impl DiskPath {
 }
 
 fn no_path() -> Error {
-    Error::new(ErrorKind::NotSent, "there is no path to the disk")
+    Error::new(ErrorKind::NotSent, "no path to the disk is available")
 }

@@ -82,9 +82,9 @@ impl Quirks {
         }
         tracing::warn!(
             portal,
-            "the target closed one of several busy connections in {ORDER_LOSSES_MAX} sessions, as \
-             targets do that want commands in the order of their CmdSN; commands use one \
-             connection of the session from now on"
+            "the target closed one of several busy connections in {ORDER_LOSSES_MAX} sessions, \
+             like targets that require commands in CmdSN order; from now on commands use one \
+             connection of the session"
         );
     }
 
@@ -110,8 +110,8 @@ impl Quirks {
         }
         tracing::warn!(
             portal,
-            "the target ended {JOIN_LOSSES_MAX} sessions in a row soon after a further connection \
-             began to log in; sessions have one connection from now on"
+            "the target ended {JOIN_LOSSES_MAX} sessions in a row soon after the login of a \
+             further connection began; from now on sessions have one connection"
         );
     }
 

@@ -71,7 +71,7 @@ impl RetryDeadline {
         self.sent |= loss.kind == ErrorKind::SessionLost;
         self.loss.get_or_insert(loss);
         let until = *self.until.get_or_insert(now + self.recovery);
-        if now < until { Ok(until) } else { Err(self.over("no login was tried")) }
+        if now < until { Ok(until) } else { Err(self.over("no login was attempted")) }
     }
 
     /// Returns the deadline, if a session was lost.
@@ -90,10 +90,14 @@ impl RetryDeadline {
                 losses => format!(" (lost {losses} times)"),
             };
             let seconds = self.recovery.as_secs();
-            error.what =
-                format!("{}{again}, and was not back after {seconds} s: {tried}", error.what);
+            error.what = format!(
+                "{}{again}, and was not re-established within {seconds} s: {tried}",
+                error.what
+            );
             error.hint = Some(
-                "is the server running? a longer recovery time waits for it longer".to_owned(),
+                "check that the server is running, or use a longer --recovery-seconds to wait \
+                 longer"
+                    .to_owned(),
             );
         }
         error
@@ -137,8 +141,8 @@ mod tests {
         assert_eq!(patience.lost(lost).unwrap(), until, "the time runs from the first loss");
         let error = patience.over("3 logins failed");
         assert_eq!(error.kind, ErrorKind::SessionLost);
-        let wanted =
-            "it closed the connection (lost 2 times), and was not back after 5 s: 3 logins failed";
+        let wanted = "it closed the connection (lost 2 times), and was not re-established within \
+                      5 s: 3 logins failed";
         assert_eq!(error.what, wanted);
     }
 }

@@ -94,11 +94,11 @@ impl RemoteDisk {
         let identity = unit.identity().await?;
         if identity.qualifier != 0 || identity.device_type != 0 {
             let what = match identity.qualifier {
-                0 => format!("{url} is no disk (device type {:02x}h)", identity.device_type),
-                _ => format!("{url}: the target has no such LUN for us"),
+                0 => format!("{url} is not a disk (device type {:02x}h)", identity.device_type),
+                _ => format!("{url}: no such LUN, or this initiator may not see it"),
             };
             return Err(Error::new(ErrorKind::Refused, what)
-                .hint("lunar discover lists targets; is the LUN right?"));
+                .hint("check the LUN in the URL, and the LUN mapping of the target"));
         }
         let path = DiskPath::new(unit.clone(), place, 0);
         unit.test_ready().await?;
@@ -190,7 +190,7 @@ impl RemoteDisk {
         if bytes as u64 >= wanted && !too_long {
             return Ok(());
         }
-        let what = "the buffer does not fit the blocks";
+        let what = "the buffer length does not match the blocks";
         Err(lunar_block::Error::new(
             lunar_block::ErrorKind::Unaligned,
             Arc::clone(&self.name),
@@ -205,8 +205,12 @@ impl RemoteDisk {
             Some(end) if end <= self.geometry.block_count => Ok(()),
             _ => {
                 let kind = lunar_block::ErrorKind::OutOfRange;
-                Err(lunar_block::Error::new(kind, Arc::clone(&self.name), "blocks past the end")
-                    .at(range))
+                Err(lunar_block::Error::new(
+                    kind,
+                    Arc::clone(&self.name),
+                    "past the end of the disk",
+                )
+                .at(range))
             }
         }
     }
@@ -292,7 +296,8 @@ impl RemoteDisk {
         match answered.data_in {
             Some(filled) if came as usize == bytes => Ok(filled),
             _ => {
-                let what = format!("READ was answered GOOD with {came} bytes of {bytes}");
+                let what =
+                    format!("READ ended with status GOOD after only {came} of {bytes} bytes");
                 Err(Error::new(ErrorKind::Protocol, what))
             }
         }

@@ -42,26 +42,26 @@ impl Fingerprint {
     pub(crate) fn check(&self, now: &Self, name: &str) -> Result<(), Error> {
         let changed = |what: String| {
             Err(Error::new(ErrorKind::Changed, format!("{name}: {what}"))
-                .hint("nothing was read or written; open the disk again if this is right"))
+                .hint("nothing was read or written; reopen the disk if the change is intended"))
         };
         if (&now.designators, &now.product) != (&self.designators, &self.product) {
             return changed(format!(
-                "another unit answers under this name: {} instead of {}",
+                "a different unit responds: {} instead of {}",
                 now.known_by(),
                 self.known_by()
             ));
         }
         if now.block_bytes != self.block_bytes {
             let (was, is) = (self.block_bytes, now.block_bytes);
-            return changed(format!("its blocks had {was} bytes and now have {is}"));
+            return changed(format!("the block size changed from {was} to {is} bytes"));
         }
         if now.block_count < self.block_count {
             let (was, is) = (self.block_count, now.block_count);
-            return changed(format!("it has shrunk from {was} blocks to {is}"));
+            return changed(format!("the disk has shrunk from {was} to {is} blocks"));
         }
         if now.block_count > self.block_count {
             let (was, is) = (self.block_count, now.block_count);
-            tracing::info!(name, was, is, "the disk has grown; it is used as it was opened");
+            tracing::info!(name, was, is, "the disk has grown; the size at opening remains in use");
         }
         Ok(())
     }
@@ -100,8 +100,8 @@ mod tests {
         assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "growing is no harm");
         for (other, part) in [
             (disk("naa2", 512, 1000), "`naa2` instead of `naa1`"),
-            (disk("naa1", 4096, 1000), "512 bytes and now have 4096"),
-            (disk("naa1", 512, 999), "shrunk from 1000 blocks to 999"),
+            (disk("naa1", 4096, 1000), "changed from 512 to 4096 bytes"),
+            (disk("naa1", 512, 999), "shrunk from 1000 to 999 blocks"),
             (unnamed(Some("1")), "`a b 1` instead"),
         ] {
             let error = opened.check(&other, "x").unwrap_err();

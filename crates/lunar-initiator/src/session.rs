@@ -135,7 +135,11 @@ impl Session {
             && self.shared.connector.quirks.report_fewer_once()
         {
             let (portal, there) = (self.portal(), links.len());
-            tracing::warn!(portal, %error, "the session has {there} of {wanted} connections");
+            tracing::warn!(
+                portal,
+                %error,
+                "cannot open all connections: the session has {there} of {wanted}"
+            );
         }
         self.shared.links.store(Arc::new(links));
     }
@@ -174,14 +178,14 @@ impl Session {
     pub(crate) fn elsewhere(&self, wanted: Group, address: SocketAddr) -> Error {
         let named = |group: Group| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
         let what = format!(
-            "{address} is in portal group {}, the lost session was in {}: there it may still be \
-             alive, and write over what is written anew",
+            "{address} is in portal group {}, the lost session was in portal group {}: the old \
+             session may still be alive there, and its delayed writes could overwrite new data",
             named(self.group()),
             named(wanted)
         );
         Error::new(ErrorKind::Login, what).hint(
-            "make a portal of the same portal group reachable, or, once the lost session has ended \
-             at the target, start again",
+            "make a portal of the same portal group reachable; or reopen the disk after the old \
+             session has ended at the target",
         )
     }
 

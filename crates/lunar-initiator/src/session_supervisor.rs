@@ -146,7 +146,7 @@ impl SessionSupervisor {
         work.waits = (!wait.is_zero()).then_some(wait);
         drop(work);
         let portal = self.connector.url.portal();
-        tracing::warn!(portal, "the connection is lost; logging in again");
+        tracing::warn!(portal, "session lost; logging in again");
         let task = Task { supervisor: Arc::downgrade(self), ended: false };
         self.runtime.spawn(task.run(wait));
         true
@@ -181,13 +181,13 @@ impl SessionSupervisor {
         let work = self.work();
         match (&work.failure, work.tries) {
             (Some(failure), 1) => format!("a login failed: {failure}"),
-            (Some(failure), tries) => format!("{tries} logins failed, the last: {failure}"),
+            (Some(failure), tries) => format!("{tries} logins failed, the last one: {failure}"),
             (None, _) => match work.waits.map(|wait| wait.as_secs()) {
                 Some(seconds) => format!(
-                    "no login was tried, for the target wants {seconds} s between a loss and the \
-                     next login (DefaultTime2Wait)"
+                    "no login was attempted, because the target requires a wait of {seconds} s \
+                     before the next login (DefaultTime2Wait)"
                 ),
-                None => "the first login has not come to its end".to_owned(),
+                None => "the first login is not complete".to_owned(),
             },
         }
     }
@@ -240,7 +240,7 @@ impl Task {
 
     fn failed(&self, error: Error) {
         if let Some(supervisor) = self.supervisor.upgrade() {
-            tracing::debug!(%error, "login again");
+            tracing::debug!(%error, "a login failed; trying again");
             if error.kind == ErrorKind::Connect {
                 supervisor.connector.quirks.forget_losses();
             }
@@ -262,7 +262,10 @@ impl Task {
                     tracing::warn!(portal = session.portal(), "logged in again");
                     supervisor.lost_session_writes.replaced(session.number());
                 }
-                SessionState::Refused(error) => tracing::warn!(%error, "not let in again"),
+                SessionState::Refused(error) => tracing::warn!(
+                    %error,
+                    "the target refused to re-establish the session"
+                ),
                 SessionState::Closed => {}
             }
             supervisor.line.send_replace(line);

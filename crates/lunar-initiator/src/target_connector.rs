@@ -130,7 +130,7 @@ impl PortalAddress {
 }
 
 pub(crate) fn no_random(error: getrandom::Error) -> Error {
-    Error::new(ErrorKind::Login, format!("no random numbers: {error}"))
+    Error::new(ErrorKind::Login, format!("the system provides no random numbers: {error}"))
 }
 
 /// Returns the error for a portal that cannot be connected to.

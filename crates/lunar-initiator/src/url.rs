@@ -117,7 +117,7 @@ fn refuse_secret(text: &str) -> Result<(), UrlError> {
     };
     if user.contains('%') || (authority.contains('@') && user.contains(':')) {
         return Err(wrong(
-            "the URL holds a secret, which other users of this machine could read",
+            "the URL contains a secret, which other users of this machine could read",
             "write only USER@ and give the secret with --chap-secret-file FILE or in the \
              environment variable LUNAR_CHAP_SECRET",
         ));
@@ -134,17 +134,22 @@ impl Url {
             _ => {
                 return Err(wrong(
                     format!("unknown option `{key}` in the URL"),
-                    "known are header_digest and data_digest",
+                    "the options are header_digest and data_digest",
                 ));
             }
         };
         if slot.is_some() {
-            return Err(wrong(format!("`{key}` stands twice in the URL"), "leave one out"));
+            return Err(wrong(format!("`{key}` is given twice in the URL"), "remove one"));
         }
         *slot = Some(match value.to_ascii_lowercase().as_str() {
             "crc32c" => Digest::Crc32c,
             "none" => Digest::None,
-            _ => return Err(wrong(format!("{key}: `{value}`"), "write crc32c or none")),
+            _ => {
+                return Err(wrong(
+                    format!("invalid value of {key}: `{value}`"),
+                    "write crc32c or none",
+                ));
+            }
         });
         Ok(())
     }
@@ -163,8 +168,8 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
             let address = host.split('%').next().unwrap_or_default();
             if address.parse::<std::net::Ipv6Addr>().is_err() {
                 return Err(wrong(
-                    format!("`{host}` is no IPv6 address"),
-                    "only IPv6 addresses stand in brackets",
+                    format!("`{host}` is not an IPv6 address"),
+                    "use brackets only for IPv6 addresses",
                 ));
             }
             match rest.strip_prefix(':') {
@@ -172,7 +177,7 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
                 None if rest.is_empty() => (host, None),
                 None => {
                     return Err(wrong(
-                        format!("`{rest}` after the bracket"),
+                        format!("unexpected `{rest}` after the bracket"),
                         "write [ADDRESS]:PORT",
                     ));
                 }
@@ -190,13 +195,18 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
         },
     };
     if host.is_empty() {
-        return Err(wrong("no host is named", "write HOST or HOST:PORT"));
+        return Err(wrong("the host is missing", "write HOST or HOST:PORT"));
     }
     let port = match port {
         None => PORT_DEFAULT,
         Some(port) => match port.parse() {
             Ok(port) if port != 0 && port_is_plain(text) => port,
-            _ => return Err(wrong(format!("`{port}` is no port"), "a port is 1 to 65535")),
+            _ => {
+                return Err(wrong(
+                    format!("`{port}` is not a port"),
+                    "write a port from 1 to 65535",
+                ));
+            }
         },
     };
     Ok((host.to_owned(), port))
@@ -210,13 +220,13 @@ fn port_is_plain(text: &str) -> bool {
 fn parse_unit(path: &str) -> Result<UnitPath, UrlError> {
     let Some((target, lun)) = path.split_once('/') else {
         return Err(wrong(
-            format!("the URL names the target {path} but no LUN"),
+            format!("the URL contains the target {path} but no LUN"),
             "write iscsi://HOST/TARGET/LUN, for example …/0",
         ));
     };
     if target.is_empty() || target.len() > NAME_BYTES_MAX {
         return Err(wrong(
-            format!("a target's name has 1 to {NAME_BYTES_MAX} bytes"),
+            format!("a target name must have 1 to {NAME_BYTES_MAX} bytes"),
             "write iscsi://HOST/TARGET/LUN",
         ));
     }
@@ -225,8 +235,8 @@ fn parse_unit(path: &str) -> Result<UnitPath, UrlError> {
             Ok(UnitPath { target: target.to_owned(), lun: number })
         }
         _ => Err(wrong(
-            format!("`{lun}` is no LUN"),
-            format!("a LUN is a number from 0 to {}", lunar_wire::Lun::UNIT_MAX),
+            format!("`{lun}` is not a LUN"),
+            format!("write a LUN from 0 to {}", lunar_wire::Lun::UNIT_MAX),
         )),
     }
 }

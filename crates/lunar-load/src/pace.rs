@@ -30,7 +30,10 @@ impl Pacer {
     pub(crate) fn new(begin: Instant, per_second: f64) -> Self {
         let timer = Timer::new();
         if let Err(error) = &timer {
-            tracing::warn!(%error, "requests begin in steps of 1 ms: there is no better timer");
+            tracing::warn!(
+                %error,
+                "requests start at intervals of 1 ms: a finer timer is not available"
+            );
         }
         Self { begin, per_second, next: Mutex::new((0, timer.ok())) }
     }
@@ -47,7 +50,7 @@ impl Pacer {
         if let (Some(timer), true) = (&next.1, due > now)
             && let Err(error) = timer.wait(due - now).await
         {
-            tracing::warn!(%error, "requests begin in steps of 1 ms: the timer failed");
+            tracing::warn!(%error, "requests start at intervals of 1 ms: the timer failed");
             next.1 = None;
         }
         // Used without a timer, and in tests, whose clock stands still until a task waits for it.

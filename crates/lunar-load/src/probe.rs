@@ -131,7 +131,7 @@ impl Probed {
         let (name, most) = moved.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
         (most > VARIATION_MAX).then(|| {
             format!(
-                "the machine was not quiet: raw TCP ({name}) moved by {:.0} % between rounds",
+                "the machine was not idle: raw TCP ({name}) varied by {:.0} % between rounds",
                 most * 100.0
             )
         })

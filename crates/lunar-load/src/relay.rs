@@ -50,7 +50,7 @@ impl Model {
     pub fn text(&self, rate_text: impl Fn(u64) -> String) -> String {
         let mut parts = vec![format!("{} ms each way", self.delay.as_secs_f64() * 1e3)];
         parts.extend(self.rate_bytes_per_second.map(rate_text));
-        let window = |bytes: u64| format!("windows of {}", crate::report::size_text(bytes));
+        let window = |bytes: u64| format!("window {}", crate::report::size_text(bytes));
         parts.extend(self.window_bytes.map(window));
         parts.join(", ")
     }

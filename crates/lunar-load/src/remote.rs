@@ -21,7 +21,7 @@ pub enum RemoteError {
     #[error(transparent)]
     Target(#[from] lunar_initiator::Error),
     /// The target redirects past the relay, so that the network would not be simulated.
-    #[error("{url} redirects to {portal}, past the relay that is the network")]
+    #[error("{url} redirects to {portal}, which bypasses the simulated network")]
     Redirected {
         /// URL of the LUN.
         url: Box<Url>,

@@ -45,7 +45,7 @@ pub enum LoadError {
     #[error(transparent)]
     Disk(#[from] Error),
     /// The probe of raw TCP lost a connection.
-    #[error("the probe of raw TCP failed: {0}")]
+    #[error("the raw TCP probe failed: {0}")]
     Probe(#[source] std::io::Error),
 }
 

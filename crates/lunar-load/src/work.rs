@@ -91,16 +91,19 @@ impl Workload {
         let refuse = |what: String| Err(WorkError(what));
         let (io, block) = (u64::from(self.io_bytes), u64::from(geometry.block_bytes));
         if io == 0 || !io.is_multiple_of(block) {
-            return refuse(format!("requests of {io} bytes on a disk with blocks of {block}"));
+            return refuse(format!(
+                "requests of {io} bytes are not a multiple of the block size of the disk, {block} \
+                 bytes"
+            ));
         }
         if self.depth == 0 || self.depth > DEPTH_MAX {
-            return refuse(format!("a depth of {}: 1 to {DEPTH_MAX} are possible", self.depth));
+            return refuse(format!("the depth must be 1 to {DEPTH_MAX}, not {}", self.depth));
         }
         if self.depth as u64 * io > IN_FLIGHT_BYTES_MAX {
             let (depth, most) = (self.depth, IN_FLIGHT_BYTES_MAX);
             return refuse(format!(
-                "{depth} requests of {io} bytes under way at once: together they may have {most} \
-                 bytes at most, so choose a smaller depth or smaller requests"
+                "{depth} outstanding requests of {io} bytes exceed the maximum of {most} bytes: \
+                 choose a smaller depth or smaller requests"
             ));
         }
         if self.time < TIME_MIN {
@@ -109,13 +112,14 @@ impl Workload {
         if let Pace::PerSecond(rate) = self.pace
             && !(rate.is_finite() && rate > 0.0)
         {
-            return refuse(format!("a rate of {rate} requests a second"));
+            return refuse(format!("invalid rate of {rate} requests per second"));
         }
         let size = geometry.size_bytes();
         let range = self.range_bytes.unwrap_or(size);
         if range > size || range < io {
             return refuse(format!(
-                "requests of {io} bytes in a range of {range} on a disk of {size} bytes"
+                "the range of {range} bytes is smaller than a request ({io} bytes) or larger than \
+                 the disk ({size} bytes)"
             ));
         }
         Ok(range / io)

@@ -74,7 +74,7 @@ impl SocketBuffers {
             None => self.tune(&socket),
         };
         if let Err(error) = set {
-            tracing::debug!(%error, "the buffers of a socket stay as they are");
+            tracing::debug!(%error, "cannot set the buffer sizes of a socket");
         }
     }
 

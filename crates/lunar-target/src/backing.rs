@@ -64,27 +64,28 @@ impl BackingFault {
     /// Event and consequence, for the log.
     fn line(&self) -> String {
         match self {
-            Self::Deleted { .. } => "the backing file was deleted: its data is lost when it is \
-                                     served no more; `lunar ctl status` names the command that \
+            Self::Deleted { .. } => "the backing file was deleted: its data will be lost when the \
+                                     server closes it; `lunar ctl status` shows the command that \
                                      saves it"
                 .to_owned(),
             Self::Renamed { new_path, .. } => {
                 let new_path = new_path.as_ref().map(|path| format!(" to {}", path.display()));
                 format!(
-                    "the backing file was renamed{}: it is served on, but the next start will \
+                    "the backing file was renamed{}: it is still served, but the next start will \
                      not find it",
                     new_path.unwrap_or_default()
                 )
             }
             Self::Truncated { file_bytes, disk_bytes } => format!(
                 "the backing file was truncated by another program to {file_bytes} of \
-                 {disk_bytes} bytes: what lay beyond is lost"
+                 {disk_bytes} bytes: the data beyond is lost"
             ),
             Self::Lost { error } => {
-                format!("the backing file is lost: its file system does not know it ({error})")
+                format!("the backing file is lost: its file system reports it as stale ({error})")
             }
             Self::NoAnswer { seconds } => format!(
-                "the backing file is not watched: its file system has not answered for {seconds} s"
+                "the backing file cannot be checked: its file system has not responded for \
+                 {seconds} s"
             ),
         }
     }
@@ -189,10 +190,10 @@ impl BackingHealth {
             }
         }
         if faults.is_empty() && !state.faults.is_empty() {
-            tracing::warn!(device, "the backing file is as it was again");
+            tracing::warn!(device, "the fault of the backing file has ended");
         }
         if std::mem::take(&mut state.is_late) {
-            tracing::warn!(device, "the file system of the backing file answers again");
+            tracing::warn!(device, "the file system of the backing file responds again");
         }
         state.faults = faults;
     }
@@ -318,8 +319,8 @@ impl Looks {
         if queue.lookers == LOOKERS_MAX {
             if !std::mem::replace(&mut queue.is_stuck, true) {
                 tracing::error!(
-                    "backing files are not watched: {LOOKERS_MAX} of them are on file systems \
-                     that do not answer"
+                    "backing files are not checked: {LOOKERS_MAX} checks wait for file systems \
+                     that do not respond"
                 );
             }
             return;
@@ -328,7 +329,10 @@ impl Looks {
         match Builder::new().name("backing-look".to_owned()).spawn(move || looks.run()) {
             Ok(_) => queue.lookers += 1,
             // The pending checks stay in the queue.
-            Err(error) => tracing::error!(%error, "backing files are not watched: no thread"),
+            Err(error) => tracing::error!(
+                %error,
+                "backing files are not checked: cannot start a thread"
+            ),
         }
     }
 

@@ -75,7 +75,7 @@ impl Indexed {
         let mut by_name = BTreeMap::new();
         for (index, target) in catalogue.targets.iter().enumerate() {
             if target.portal_group == 0 {
-                return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
+                return Err(Error::Options("a portal group tag must be 1 to 65535".to_owned()));
             }
             if by_name.insert(target.name.to_ascii_lowercase(), index).is_some() {
                 return Err(Error::Options(format!("two targets are named {}", target.name)));

@@ -102,7 +102,7 @@ async fn serve(
     let tcp = match lunar_net::prepare(&tcp).and_then(|()| tokio::net::TcpStream::from_std(tcp)) {
         Ok(tcp) => tcp,
         Err(error) => {
-            tracing::debug!(%error, peer = %path.peer, "a connection failed as it was accepted");
+            tracing::debug!(%error, peer = %path.peer, "cannot set up an accepted connection");
             return;
         }
     };

@@ -5,7 +5,7 @@
 pub enum Error {
     /// The server cannot listen on an address.
     #[error(
-        "cannot listen on {address} ({source}): choose another --listen address or stop the \
+        "cannot listen on {address} ({source}): choose another --listen address, or stop the \
          server that uses it"
     )]
     Listen {
@@ -15,7 +15,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The state directory cannot be used.
-    #[error("state {}: {what}", path.display())]
+    #[error("state file {}: {what}", path.display())]
     State {
         /// The file or directory.
         path: std::path::PathBuf,

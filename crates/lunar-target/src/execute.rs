@@ -571,7 +571,7 @@ fn complain(error: &lunar_block::Error) {
     }
     *last = Some(Instant::now());
     let why = error.source.as_ref().map(|source| format!(": {source}")).unwrap_or_default();
-    tracing::error!("{error}{why} (the initiator is told; at most one such line a second)");
+    tracing::error!("{error}{why} (reported to the initiator; at most one such line per second)");
 }
 
 mod diagnostic;

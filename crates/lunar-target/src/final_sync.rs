@@ -70,7 +70,7 @@ fn dirty() -> Option<String> {
     let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("Dirty:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(format!(" ({} MiB of the whole machine are not written yet)", kib >> 10))
+    Some(format!(" ({} MiB of dirty data on the whole machine)", kib >> 10))
 }
 
 fn listed(names: &[String]) -> String {

@@ -112,7 +112,7 @@ impl Login {
         match turn {
             LoginDelay::Now => Some(self.judge(policy, path)),
             LoginDelay::After(wait, ticket) => {
-                tracing::debug!(peer = %path.peer, ?wait, "a login waits: others failed before");
+                tracing::debug!(peer = %path.peer, ?wait, "login delayed after earlier failures");
                 let timer = Box::pin(tokio::time::sleep(wait));
                 let policy = Arc::clone(policy);
                 self.waiting = Some(Waiting { timer, ticket, policy, network });

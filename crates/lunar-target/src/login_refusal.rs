@@ -35,16 +35,18 @@ impl LoginRefusal {
     /// Text for the log; `None` if the caller has a more exact reason.
     pub(crate) fn log_text(self) -> Option<&'static str> {
         Some(match self {
-            Self::NoTarget => "there is no such target",
-            Self::AccessList => "its name or address is not on the target's list",
-            Self::NoLun => "no LUN of the target is for it",
-            Self::NoCredential => "no CHAP credential of the target is for it",
-            Self::TooManyWait => "too many logins of its network wait because of failures",
-            Self::Stopping => "the server stops",
-            Self::NoEntropy => "the system gives no random bytes",
+            Self::NoTarget => "the target does not exist",
+            Self::AccessList => "the target does not allow this initiator name or address",
+            Self::NoLun => "no LUN of the target is accessible to this initiator",
+            Self::NoCredential => "the target has no CHAP credential for this initiator",
+            Self::TooManyWait => "too many logins from this network are delayed after failures",
+            Self::Stopping => "the server is stopping",
+            Self::NoEntropy => "the system provides no random numbers",
             Self::NoRoom => "the limit `connections` is reached",
-            Self::NoRoomForAddress => "its address has its share of connections without proof",
-            Self::Evicted => "it made room for another connection",
+            Self::NoRoomForAddress => {
+                "the address has reached its share of unauthenticated connections"
+            }
+            Self::Evicted => "closed in favor of another connection",
             Self::Protocol(_) | Self::TimedOut => return None,
         })
     }

@@ -170,11 +170,14 @@ impl LogicalUnit {
     pub(crate) async fn resume_operation(self: Arc<Self>) {
         if self.device().is_read_only() {
             let device = self.device().name();
-            tracing::warn!(device, "an unfinished SANITIZE or FORMAT waits: the disk is read-only");
+            tracing::warn!(
+                device,
+                "cannot resume an interrupted SANITIZE or FORMAT: the disk is read-only"
+            );
             return;
         }
         self.operating.runs.fetch_add(1, SeqCst);
-        tracing::info!(device = self.device().name(), "an unfinished SANITIZE or FORMAT goes on");
+        tracing::info!(device = self.device().name(), "resuming an interrupted SANITIZE or FORMAT");
         let owner = OperationOwner::SERVER;
         let _ = lunar_net::in_turns_of(owner.time, self.operate(&owner)).await; // already logged
         self.operating.runs.fetch_sub(1, SeqCst);
@@ -189,7 +192,8 @@ impl LogicalUnit {
         let before = self.generation().recoveries;
         let mut result = self.work(&work, owner).await;
         if result.is_ok() && self.generation().recoveries != before {
-            let what = "a sync has failed meanwhile: some blocks may be as they were";
+            let what = "a sync failed during the operation: some blocks may have their old \
+                        contents";
             let device = self.device().name();
             result = Err(lunar_block::Error::new(ErrorKind::Poisoned, device, what).into());
         }
@@ -206,7 +210,7 @@ impl LogicalUnit {
             Err(Halt::Device(error)) => {
                 self.late_errors.write(|untold| {
                     tracing::error!(
-                        %error, untold, "{kind:?} has failed: the blocks stay out of reach"
+                        %error, untold, "{kind:?} failed: the blocks remain inaccessible"
                     );
                 });
             }
@@ -318,7 +322,7 @@ impl LogicalUnit {
             }
             // Pieces are made for the device that they go to.
             (What::Deallocate | What::Zero, None, _) | (What::Data(_), _, None) => {
-                let what = "it can no longer deallocate";
+                let what = "the device no longer supports deallocation";
                 Err(lunar_block::Error::new(ErrorKind::Medium, self.device().name(), what))
             }
         }
@@ -329,7 +333,7 @@ impl LogicalUnit {
         let saved = self.save_state().await;
         if let Err(error) = &saved {
             self.save_errors.write(|untold| {
-                tracing::error!(%error, untold, "state of a SANITIZE or FORMAT not saved");
+                tracing::error!(%error, untold, "cannot save the state of a SANITIZE or FORMAT");
             });
         }
         saved.is_ok()

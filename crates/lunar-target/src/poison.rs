@@ -38,8 +38,8 @@ impl Poison {
         if unit.is_poisoned() {
             tracing::error!(
                 device = device.name(),
-                "it takes no writes: a sync failed before it was opened. Check the device, then \
-                 `lunar ctl recover LUN --accept-loss`"
+                "the disk refuses writes: a sync failed before it was opened. Check the device, \
+                 then run `lunar ctl recover LUN --accept-loss`"
             );
         }
         let (unit, name) = (Arc::downgrade(unit), device.name().to_owned());
@@ -56,7 +56,7 @@ impl PoisonWatcher for Poison {
             tracing::error!(
                 device,
                 %error,
-                "that it takes no writes could not be noted: a restart would let it"
+                "cannot store that the disk refuses writes: after a restart it would accept them"
             );
         }
     }

@@ -275,6 +275,6 @@ async fn retire(unit: &Arc<LogicalUnit>) -> Result<(), String> {
     }
     match tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await {
         Ok(synced) => synced.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("it has not ended in {} s", RETIRE_SYNC_MAX.as_secs())),
+        Err(_) => Err(format!("the sync did not end within {} s", RETIRE_SYNC_MAX.as_secs())),
     }
 }

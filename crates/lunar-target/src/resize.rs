@@ -33,11 +33,11 @@ impl LogicalUnit {
         let name = device.name();
         let refuse = |what: String| Error::Options(format!("{name} cannot be resized: {what}"));
         let Some(resize) = device.resize().filter(|_| !self.is_read_only()) else {
-            return Err(refuse("it is read-only, or of a kind that has one size".to_owned()));
+            return Err(refuse("it is read-only, or its kind has a fixed size".to_owned()));
         };
         let _alone = self.resizing.lock().await;
         if self.scsi().operation().is_some() {
-            return Err(refuse("a SANITIZE or FORMAT UNIT is under way".to_owned()));
+            return Err(refuse("a SANITIZE or FORMAT UNIT is in progress".to_owned()));
         }
         let old = device.geometry();
         let lost = old.size_bytes().saturating_sub(size_bytes);
@@ -52,7 +52,9 @@ impl LogicalUnit {
         }
         let block_bytes = u64::from(old.block_bytes);
         if !size_bytes.is_multiple_of(block_bytes) || size_bytes == 0 {
-            return Err(refuse(format!("{size_bytes} is no multiple of {block_bytes} bytes")));
+            return Err(refuse(format!(
+                "{size_bytes} is not a multiple of the block size, {block_bytes} bytes"
+            )));
         }
         let lba = size_bytes / block_bytes;
         self.scsi().resize(lba);
@@ -61,7 +63,9 @@ impl LogicalUnit {
         let nobody = tokio::time::timeout(SHRINK_WAIT_MAX, self.ranges.lock(tail, true)).await;
         let Ok(_nobody) = nobody else {
             self.scsi().resize(old.block_count);
-            return Err(refuse("writes to the blocks that would go do not end".to_owned()));
+            return Err(refuse(
+                "writes to the blocks beyond the new end do not complete".to_owned(),
+            ));
         };
         let resized = resize.resize(size_bytes).await;
         self.scsi().resize(device.geometry().block_count);

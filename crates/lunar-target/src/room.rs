@@ -38,16 +38,18 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
     let Some(percent) = options.thin_threshold_percent else { return Ok(None) };
     let refuse = |what: &str| {
         let name = options.device.name();
-        Err(Error::Options(format!("a threshold of room makes no sense for {name}: {what}")))
+        Err(Error::Options(format!("thin_threshold is not possible for {name}: {what}")))
     };
     if !options.thin {
-        return refuse("it is not thin");
+        return refuse("the disk is not thin");
     }
     let room = match options.device.sparse() {
         Some(sparse) => sparse.space_usage()?,
         None => None,
     };
-    let Some(room) = room else { return refuse("its room is not known; a sparse file has one") };
+    let Some(room) = room else {
+        return refuse("its free space is unknown; only sparse files have a threshold");
+    };
     let left = u128::from(room.total_bytes) * u128::from(100 - percent.min(99)) / 100;
     let sets = left / u128::from(THRESHOLD_SET_BYTES);
     let block_bytes = u64::from(options.device.geometry().block_bytes);
@@ -91,7 +93,11 @@ async fn look(unit: &Arc<LogicalUnit>) {
     if unit.scsi().observe_free_space(resources) {
         let device = unit.device().name();
         let available_bytes = room.available_bytes;
-        tracing::warn!(device, available_bytes, "little room is left: initiators are told");
+        tracing::warn!(
+            device,
+            available_bytes,
+            "free space is below the threshold: initiators are notified"
+        );
     }
 }
 
@@ -181,7 +187,10 @@ impl LogicalUnit {
         drop(writes);
         if is_to_be_told {
             let device = self.device().name();
-            tracing::warn!(device, "no room is left: writes wait until there is (out_of_space)");
+            tracing::warn!(
+                device,
+                "no space left: writes wait until space is free (out_of_space = hold)"
+            );
         }
         Some(HeldWriteGuard { unit: Arc::clone(self), id })
     }
@@ -210,7 +219,7 @@ impl LogicalUnit {
 
     fn tell_if_none_is_held(&self) {
         if self.held().have_ceased() {
-            tracing::warn!(device = self.device().name(), "no write waits for room any more");
+            tracing::warn!(device = self.device().name(), "no writes wait for free space any more");
         }
     }
 }

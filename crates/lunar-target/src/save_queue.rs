@@ -135,7 +135,7 @@ async fn save_changes(unit: Arc<LogicalUnit>) {
             Ok(()) => unit.scsi().end_save(snapshot),
             Err(error) => {
                 unit.save_errors.write(|untold| {
-                    tracing::error!(%error, untold, "reservations could not be saved");
+                    tracing::error!(%error, untold, "cannot save persistent reservations");
                 });
                 waiting.extend(unit.roll_back());
                 // If the changes are on the medium after all, the next start must not load them.

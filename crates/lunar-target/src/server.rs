@@ -261,10 +261,14 @@ impl Server {
         for unit in self.catalogue.units() {
             let (device, writes) = (unit.device().name(), unit.leftover_writes());
             if writes > 0 {
-                progress(&format!("{device} HANGS: {writes} aborted write(s) have not returned"));
+                progress(&format!(
+                    "{device} is NOT RESPONDING: {writes} aborted write(s) still pending"
+                ));
             }
             if unit.saves() {
-                progress(&format!("the state of {device} HANGS: its save has not returned"));
+                progress(&format!(
+                    "the state directory of {device} is NOT RESPONDING: a save is still pending"
+                ));
             }
         }
     }

@@ -21,13 +21,13 @@ pub const TRACES_MAX: usize = 4;
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum NoTrace {
     /// There is no such session.
-    #[error("there is no such session")]
+    #[error("the session does not exist")]
     NoSession,
     /// The session is traced already.
-    #[error("it is traced already")]
+    #[error("the session is already being traced")]
     Traced,
     /// [`TRACES_MAX`] traces of other sessions run.
-    #[error("{TRACES_MAX} traces run, which is the limit")]
+    #[error("the limit of {TRACES_MAX} traces is reached")]
     TooMany,
 }
 

@@ -193,7 +193,7 @@ impl LogicalUnit {
             if let Some(bytes) = file.load()? {
                 scsi.restore(&bytes).map_err(|error| Error::State {
                     path: file.describe(),
-                    what: format!("{error}; to give its reservations up, move the file away"),
+                    what: format!("{error}; to discard its reservations, move the file away"),
                 })?;
             }
         }
@@ -258,10 +258,13 @@ impl LogicalUnit {
         let device = self.device().name();
         let was_poisoned = self.is_poisoned();
         self.device().recover().await.inspect_err(|error| {
-            tracing::error!(device, %error, "a recovery has failed: it takes no writes");
+            tracing::error!(device, %error, "recovery failed: the disk still refuses writes");
         })?;
         if was_poisoned {
-            tracing::warn!(device, "recovered by an operator: what was not synced may be lost");
+            tracing::warn!(
+                device,
+                "recovered by an operator: data that was not synced may be lost"
+            );
         }
         if self.backing.was_truncated() {
             self.restore_size().await?;
@@ -280,7 +283,7 @@ impl LogicalUnit {
         self.scsi().raise(Attention::MEDIUM_MAY_HAVE_CHANGED.0, None);
         tracing::warn!(
             device = device.name(),
-            "recovered by an operator: what lay beyond the end of the truncated file is lost"
+            "recovered by an operator: data beyond the end of the truncated file is lost"
         );
         Ok(())
     }
@@ -381,7 +384,8 @@ impl LogicalUnit {
                 if let Err(error) = unit.device().flush().await {
                     unit.late_errors.write(|untold| {
                         tracing::error!(
-                            %error, untold, "a sync that was answered at once failed later"
+                            %error, untold, "a sync failed after its command had been \
+                                             acknowledged (IMMED)"
                         );
                     });
                 }

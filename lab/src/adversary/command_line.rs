@@ -17,7 +17,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Time that the client is watched after an attack.
 const AFTERMATH: Duration = Duration::from_secs(3);
 
-/// Attack a server of ours while a well-behaved client measures
+/// Attack a Lunar server while a well-behaved client measures it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo run -p lunar-lab -- adversary --attack x\n\n\
     The server is LUNAR_BIN, or a build of profile lab. As root it runs in a control group of\n\
@@ -35,7 +35,7 @@ pub struct Adversary {
     /// Determines every random choice [default: from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Folder of the server's disks [default: /dev/shm, else the temporary folder]
+    /// Directory of the server's disks [default: /dev/shm, else the temporary directory]
     #[arg(long, value_name = "DIR")]
     directory: Option<String>,
     /// Write all measurements to a file
@@ -68,7 +68,7 @@ impl Adversary {
         }
         let find = |name: &String| {
             let found = all.iter().find(|attack| attack.name == name).copied();
-            found.with_context(|| format!("no attack {name}; --list names them"))
+            found.with_context(|| format!("there is no attack {name}; --list prints all names"))
         };
         self.names.iter().map(find).collect()
     }
@@ -127,7 +127,7 @@ fn renew_row(part: Part, measured: &Measurement) -> Result<()> {
     let memory = if measured.has_group {
         "a control group of 512 MiB"
     } else {
-        "no control group: resident memory of the process alone, ended at 512 MiB"
+        "no control group: resident memory of the process, killed at 512 MiB"
     };
     let setting = format!("{processors} processors; {memory}; {SECONDS} s for each attack.");
     let order = attacks_of(part);

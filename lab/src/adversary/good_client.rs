@@ -193,7 +193,8 @@ impl<'a> GoodClient<'a> {
             (opcode::R2T, Some(at)) => {
                 let begin = pdu.u32_at(40) as usize;
                 let bytes = self.slots[at].bytes.get(begin..begin + pdu.u32_at(44) as usize);
-                session.answer_r2t_with(pdu, bytes.context("an R2T beyond the data")?);
+                session
+                    .answer_r2t_with(pdu, bytes.context("an R2T exceeds the data of its command")?);
             }
             (opcode::DATA_IN, Some(at)) => {
                 let slot = &mut self.slots[at];

@@ -163,7 +163,7 @@ impl LoginParameters {
             (Some(_), 0) => (security, format!("{}AuthMethod=CHAP\0", self.names())),
             (Some(_), 1) => (security, "CHAP_A=7\0".to_owned()),
             (Some(credential), 2) => {
-                let answer = answer.context("no challenge")?;
+                let answer = answer.context("the answer contains no CHAP challenge")?;
                 let text = chap_answer(credential, &String::from_utf8_lossy(&answer.data))?;
                 (TRANSIT | security | OPERATIONAL, text)
             }
@@ -182,7 +182,7 @@ impl LoginParameters {
         connection: &mut TcpConnection,
         answer: &RawPdu,
     ) -> Result<LoginResult> {
-        ensure!(answer.header[1] & TRANSIT != 0, "the login goes on");
+        ensure!(answer.header[1] & TRANSIT != 0, "the login is not complete");
         self.negotiated(connection, answer, &String::from_utf8_lossy(&answer.data))
     }
 
@@ -223,8 +223,11 @@ impl Exchange<'_> {
                 break pdu;
             }
             let left = self.until.saturating_duration_since(Instant::now());
-            ensure!(!self.connection.is_closed(), "closed during login");
-            ensure!(!left.is_zero(), "no answer to a login");
+            ensure!(
+                !self.connection.is_closed(),
+                "the server closed the connection during the login"
+            );
+            ensure!(!left.is_zero(), "the server did not answer the login in time");
             self.connection.wait_readable(left);
         };
         ensure!(answer.opcode() == opcode::LOGIN_RESPONSE, "{:02x?}", answer.header);
@@ -262,12 +265,15 @@ fn chap_answer(credential: &ChapCredential, text: &str) -> Result<String> {
 
 /// Returns `0x…` of SHA-256 over identifier, secret and challenge (hexadecimal or base64).
 fn chap_response(identifier: u8, secret: &str, challenge: &str) -> Result<String> {
-    let digits = challenge.strip_prefix("0x").context("a challenge that is not hexadecimal")?;
+    let digits = challenge.strip_prefix("0x").context("the CHAP challenge is not hexadecimal")?;
     let mut hash = Sha256::new();
     hash.update([identifier]);
     hash.update(secret);
     for at in (0..digits.len()).step_by(2) {
-        hash.update([u8::from_str_radix(digits.get(at..at + 2).context("half a byte")?, 16)?]);
+        hash.update([u8::from_str_radix(
+            digits.get(at..at + 2).context("the CHAP challenge has an odd number of digits")?,
+            16,
+        )?]);
     }
     let mut response = String::from("0x");
     for byte in hash.finalize() {

@@ -246,7 +246,7 @@ impl RawSession {
                 return Ok(outcome);
             }
         }
-        bail!("unit attentions without end")
+        bail!("endless unit attentions")
     }
 
     /// Collects the responses to one command.
@@ -268,7 +268,7 @@ impl RawSession {
                     let sense = pdu.data.get(2..).unwrap_or_default().to_vec();
                     return Ok(RawOutcome { status: pdu.header[3], data, sense });
                 }
-                opcode::REJECT => bail!("rejected for reason {:#04x}", pdu.header[2]),
+                opcode::REJECT => bail!("the PDU was rejected with reason {:#04x}", pdu.header[2]),
                 _ => {}
             }
         }

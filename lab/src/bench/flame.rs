@@ -28,11 +28,11 @@ pub enum CodeKind {
 const LEGEND: [(CodeKind, &str, &str); 7] = [
     (CodeKind::Network, "#8fb8de", "kernel: network"),
     (CodeKind::Files, "#a3d39c", "kernel: files"),
-    (CodeKind::Kernel, "#c9bfe3", "kernel: waiting, waking, the rest"),
-    (CodeKind::Own, "#f4a261", "the program's own code"),
+    (CodeKind::Kernel, "#c9bfe3", "kernel: waiting, waking, other"),
+    (CodeKind::Own, "#f4a261", "code of the program"),
     (CodeKind::Runtime, "#f6d58e", "runtime and other crates"),
     (CodeKind::Library, "#e3a6b8", "C library"),
-    (CodeKind::Unknown, "#d0d0d0", "not known"),
+    (CodeKind::Unknown, "#d0d0d0", "unknown"),
 ];
 
 const WIDTH: f64 = 1200.0;

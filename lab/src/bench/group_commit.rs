@@ -35,7 +35,7 @@ pub struct GroupCommitBench {
     /// Duration of a round
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
-    /// Folder of the files; its file system is measured
+    /// Directory of the files; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// `buffered` or `direct`, as for `lunar serve`; the local loop is always buffered
@@ -89,7 +89,7 @@ impl GroupCommitBench {
         let ratio = by_iscsi.median / by_loop.median;
         println!("ratio of the medians: {ratio:.2} ({})", self.surroundings()?);
         if let Some(least) = self.at_least {
-            ensure!(ratio >= least, "the ratio is {ratio:.2}, and not {least}");
+            ensure!(ratio >= least, "the ratio is {ratio:.2}, below the required {least}");
         }
         Ok(())
     }
@@ -135,6 +135,9 @@ async fn connect(server: &Lunar) -> Result<Arc<dyn BlockDevice>> {
     let url: Url = format!("iscsi://{}/{TARGET}/0", server.address()).parse()?;
     let options = SessionOptions::new(INITIATOR);
     let disk = RemoteDisk::connect(&url, &options).await?;
-    ensure!(!disk.has_write_cache(), "write-through was asked for");
+    ensure!(
+        !disk.has_write_cache(),
+        "the target reports a write cache although write-through was requested"
+    );
     Ok(Arc::new(disk))
 }

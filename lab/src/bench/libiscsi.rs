@@ -27,7 +27,7 @@ const DISK_BYTES: u64 = 256 << 20;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- libiscsi --case 4K@32 --pin\n\n\
-    Needs cc and Debian's libiscsi-dev; --target tgt Debian's tgt and root.")]
+    Requires cc and Debian's libiscsi-dev; --target tgt requires Debian's tgt and root.")]
 pub struct Libiscsi {
     /// Server of the disk: `lunar` (release build) or `tgt`, Debian's
     #[arg(long, default_value = "lunar", value_parser = ["lunar", "tgt"])]
@@ -35,10 +35,10 @@ pub struct Libiscsi {
     /// Store of the disk: `mem` (for tgt a file in /dev/shm) or `file` (buffered, write-back)
     #[arg(long, value_delimiter = ',', default_value = "mem", value_parser = ["mem", "file"])]
     disk: Vec<String>,
-    /// Folder of the file
+    /// Directory of the file
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
-    /// Bytes of a request, and number of requests under way
+    /// Size of a request, and number of outstanding requests
     #[arg(long = "case", value_name = "SIZE@DEPTH", value_delimiter = ',')]
     #[arg(value_parser = parse_case, default_value = "4K@1,4K@8,4K@32,64K@8,256K@8")]
     cases: Vec<(u64, u16)>,
@@ -234,10 +234,10 @@ fn fill(url: &str) -> Result<()> {
 }
 
 fn parse_case(text: &str) -> Result<(u64, u16)> {
-    let (size, depth) = text.split_once('@').context("it is SIZE@DEPTH, such as 4K@32")?;
+    let (size, depth) = text.split_once('@').context("write SIZE@DEPTH, such as 4K@32")?;
     let size = parse_size(size).map_err(anyhow::Error::msg)?;
-    ensure!((1..=16 << 20).contains(&size), "a request has 1 byte to 16 MiB");
+    ensure!((1..=16 << 20).contains(&size), "the request size must be 1 byte to 16 MiB");
     let depth = depth.parse()?;
-    ensure!((1..=1024).contains(&depth), "the depth is 1 to 1024");
+    ensure!((1..=1024).contains(&depth), "the depth must be 1 to 1024");
     Ok((size, depth))
 }

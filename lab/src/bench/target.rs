@@ -38,7 +38,7 @@ const PROBE_TURNS: u32 = 2;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- target --only rand-read-4Ki --html report.html\n\n\
-    Needs root (tgtd), two cores, and what `scripts/setup bench` installs.")]
+    Requires root (tgtd), two cores, and the packages that `scripts/setup bench` installs.")]
 pub struct TargetBench {
     /// All cells, not only those that goals need
     #[arg(long)]
@@ -55,7 +55,7 @@ pub struct TargetBench {
     /// Warm-up of each client before that
     #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     warm_up: f64,
-    /// Folder of files on a disk; its file system is measured
+    /// Directory of files on a disk; its file system is measured
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
     /// List the cells, and measure nothing
@@ -76,7 +76,7 @@ pub struct TargetBench {
     /// Write a chapter in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Folder of flame graphs: one for each lane whose goal was missed, sampled by perf
+    /// Directory of flame graphs: one for each lane whose goal was missed, sampled by perf
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     profiles: Option<PathBuf>,
     /// Fail when more than two goals are missed, or one of the column tgt
@@ -91,7 +91,7 @@ impl TargetBench {
     /// Something cannot be built or started, a client fails, or `--strict` and goals are missed.
     pub fn run(&self) -> Result<()> {
         let cells: Vec<&Cell> = CELLS.iter().filter(|cell| self.wants(cell)).collect();
-        ensure!(!cells.is_empty(), "no cell has such a key: --list --full tells them");
+        ensure!(!cells.is_empty(), "no cell has a matching key: see --list --full");
         if self.list {
             cells.iter().for_each(|cell| println!("{}", cell.key()));
             return Ok(());

@@ -50,7 +50,7 @@ pub fn render(suite: &str) -> Result<String> {
         document = put(&document, part, &text())?;
     }
     let left = document.lines().find(|line| line.starts_with("<!-- part: "));
-    ensure!(left.is_none(), "the template has a place for an unknown part: {left:?}");
+    ensure!(left.is_none(), "the template refers to an unknown part: {left:?}");
     Ok(document)
 }
 

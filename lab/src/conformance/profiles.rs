@@ -180,7 +180,7 @@ impl Profile {
             }
             results.append(&mut of_suite);
         }
-        ensure!(subject.lunar.server().is_running()?, "{}: the server died", self.name);
+        ensure!(subject.lunar.server().is_running()?, "{}: the server has ended", self.name);
         Ok(ProfileRun { profile: self, results })
     }
 }

@@ -218,7 +218,7 @@ pub fn worse_than(committed: &str, runs: &[ProfileRun]) -> Result<Vec<String>> {
     for ((suite, test), by) in union(runs) {
         let before = committed.uncovered.get(&suite);
         if by.is_none() && before.is_some_and(|tests| !tests.contains(&test)) {
-            worse.push(format!("{suite}.{test}: no profile covers it any more"));
+            worse.push(format!("{suite}.{test}: no longer covered by any profile"));
         }
     }
     for ProfileRun { profile, results } in runs {

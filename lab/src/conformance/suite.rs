@@ -81,7 +81,7 @@ pub struct Suite {
 pub fn suites() -> Result<Vec<Suite>> {
     let listed = must("iscsi-test-cu", &["--list"], LIST_TIME_MAX)?;
     let suites = parse_list(&listed);
-    ensure!(!suites.is_empty(), "iscsi-test-cu --list names no suite:\n{listed}");
+    ensure!(!suites.is_empty(), "iscsi-test-cu --list prints no suites:\n{listed}");
     Ok(suites)
 }
 
@@ -124,7 +124,7 @@ fn parse_results(suite: &Suite, finished: &Finished) -> Result<Vec<TestResult>> 
     let ended = match (finished.end, finished.signal()) {
         (End::TimedOut, _) => Some((TestOutcome::Hung, format!("killed after {SUITE_TIME_MAX:?}"))),
         (_, Some(signal)) => {
-            Some((TestOutcome::Crashed, format!("the tool died of signal {signal}")))
+            Some((TestOutcome::Crashed, format!("the tool was killed by signal {signal}")))
         }
         _ => None,
     };

@@ -47,7 +47,7 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
             continue;
         }
         if !stage.guest.is_running()? {
-            println!("lio: the guest has ended and is started again");
+            println!("lio: the guest ended; starting it again");
             stage.guest = Guest::start(folder, &stage.scratch)?;
             stage.reports_judged = 0;
         }
@@ -67,7 +67,7 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
             }
         }
     }
-    ensure!(passed + failed > 0, "no case is named like that");
+    ensure!(passed + failed > 0, "no case has a matching name");
     if stage.guest.is_running()? {
         stage.end()?;
     }
@@ -146,7 +146,7 @@ impl Stage {
         let unknown: Vec<_> = new.iter().filter(|report| report.known.is_none()).collect();
         ensure!(
             unknown.len() == 1 && unknown[0].lines == [PRETENDED_FAULT],
-            "not the pretended fault alone is taken for one: {unknown:?}"
+            "other lines than the pretended fault were reported as faults: {unknown:?}"
         );
         println!("lio: a pretended fault of the kernel was seen");
         self.guest.stop()?;
@@ -208,7 +208,7 @@ impl Stage {
         let source = std::fs::read(source)?;
         disk.truncate(source.len());
         let differs = source.iter().zip(&disk).position(|(wanted, is)| wanted != is);
-        ensure!(differs.is_none(), "LUN 0 is not what was written, from byte {differs:?} on");
+        ensure!(differs.is_none(), "LUN 0 differs from the written data from byte {differs:?}");
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl Stage {
         let read = std::fs::read(&file)?;
         ensure!(read.len() == DISK_BYTES, "{} bytes were read", read.len());
         let differs = wanted.iter().zip(&read).position(|(wanted, is)| wanted != is);
-        ensure!(differs.is_none(), "what was read differs from byte {differs:?} on");
+        ensure!(differs.is_none(), "the read data differs from byte {differs:?}");
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Stage {
         for result in results {
             let rate = result["iops"]["median"].as_f64().unwrap_or_default();
             let pattern = result["pattern"].as_str().unwrap_or_default();
-            ensure!(rate > 0.0, "no requests: {result}");
+            ensure!(rate > 0.0, "the benchmark completed no requests: {result}");
             figures += &format!(", {pattern} {rate:.0}/s");
         }
         Ok(figures)
@@ -337,7 +337,7 @@ impl Stage {
 /// Checks that every cut and every flip has happened.
 fn all_came_about(cutter: &Cutter) -> Result<()> {
     let left: Option<Cut> = cutter.still_armed();
-    ensure!(left.is_none(), "not cut: {left:?}");
-    ensure!(!cutter.is_to_flip(), "no bit was turned over");
+    ensure!(left.is_none(), "the connection was not cut at: {left:?}");
+    ensure!(!cutter.is_to_flip(), "no bit was flipped");
     Ok(())
 }

@@ -120,17 +120,17 @@ impl Paper {
 }
 
 fn interrupted() -> anyhow::Error {
-    anyhow!("interrupted by a signal: its files and servers are gone")
+    anyhow!("interrupted by a signal: its files and servers were removed")
 }
 
 /// Starts both ends of the raw TCP probe, through the same kind of network as to the target.
 fn probe(model: Option<Model>) -> Result<Arc<Probe>> {
-    Ok(Arc::new(Probe::start(model).context("starting a probe of raw TCP")?))
+    Ok(Arc::new(Probe::start(model).context("starting the raw TCP probe")?))
 }
 
 /// Parses a number of seconds, at most a day.
 fn parse_seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse()?;
-    ensure!((0.0..=86_400.0).contains(&seconds), "it is a number of seconds, from 0 to 86400");
+    ensure!((0.0..=86_400.0).contains(&seconds), "write a number of seconds from 0 to 86400");
     Ok(Duration::from_secs_f64(seconds))
 }

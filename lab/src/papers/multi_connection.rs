@@ -40,7 +40,7 @@ const KNEE: f64 = 0.95;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- papers multi-connection --html connections.html\n\n\
-    Frame sizes need root and iproute2; without them that part is left out.")]
+    Frame sizes require root and iproute2; without them this part is skipped.")]
 pub struct MultiConnection {
     /// A LUN, iscsi://HOST:PORT/TARGET/LUN, that is only read [default: a target of its own with a
     /// disk in memory]
@@ -119,7 +119,7 @@ impl MultiConnection {
     pub(super) async fn measure(&self) -> Result<Report> {
         let rounds = self.common.rounds;
         let [seconds, warm_up] = [self.seconds, self.warm_up].map(|time| time.as_secs_f64());
-        let rounds = format!("{rounds} of {seconds} s, after {warm_up} s each");
+        let rounds = format!("{rounds} rounds of {seconds} s, each after a warm-up of {warm_up} s");
         let mut run = PaperRun::new(&self.common, "Several connections in a session", rounds);
         let own = match self.url {
             None => Some(self.own_target(&[], "127.0.0.1:0", &[])?),
@@ -220,20 +220,20 @@ impl Runner<'_> {
         model: Option<Model>,
     ) -> Result<(Section, [Option<f64>; 2])> {
         let network = model
-            .map_or("no delay, windows as the kernel makes them".to_owned(), |model| {
+            .map_or("no delay, window size chosen by the kernel".to_owned(), |model| {
                 model.text(rate_text)
             });
         let mut section = Section::new(key, format!("One against several connections: {network}"));
         section.prose.push(format!(
-            "Sequential requests of {}, {DEPTH} under way over all connections together. {}",
+            "Sequential requests of {}, {DEPTH} outstanding over all connections together. {}",
             size_text(LARGE),
             match model {
                 Some(_) =>
-                    "A connection carries its window in each round trip, 65.5 MB/s, and several \
-                     carry several windows.",
+                    "A connection transfers one window per round trip, 65.5 MB/s; several \
+                     connections transfer several windows.",
                 None =>
-                    "Nothing limits a connection but the processors, which client and target \
-                     share: what several connections bring here is what cores were free.",
+                    "A connection is limited only by the processors, which client and target \
+                     share: several connections gain only as much as there are free cores.",
             }
         ));
         let mut asks = Vec::new();
@@ -252,7 +252,7 @@ impl Runner<'_> {
         };
         section.tables.insert(0, figures(&rows, "of_one_connection", "of one", of));
         section.plots.push(Plot {
-            title: "Throughput over connections".to_owned(),
+            title: "Throughput by number of connections".to_owned(),
             x: Axis::new("connections", AxisUnit::Count, AxisScale::Log2),
             y: Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear),
             series: by_pattern(&rows, |row| (row.connections as f64, bytes_per_second(row))),
@@ -266,10 +266,10 @@ impl Runner<'_> {
 
     /// Small requests by depth; returns the maximum per second and the knee.
     async fn queue(&mut self) -> Result<(Section, (f64, u16))> {
-        let mut section = Section::new("queue_depth", "Queue length with small requests");
+        let mut section = Section::new("queue_depth", "Queue depth with small requests");
         section.prose.push(format!(
             "Random reads of {}, one connection, no delay. The knee is the smallest depth that \
-             reaches {:.0} % of the most that any depth brings.",
+             reaches {:.0} % of the maximum over all depths.",
             size_text(SMALL),
             KNEE * 100.0
         ));
@@ -291,8 +291,8 @@ impl Runner<'_> {
             }),
         );
         section.plots.push(Plot {
-            title: "Requests a second over queue length".to_owned(),
-            x: Axis::new("requests under way", AxisUnit::Count, AxisScale::Log2),
+            title: "Requests per second by queue depth".to_owned(),
+            x: Axis::new("outstanding requests", AxisUnit::Count, AxisScale::Log2),
             y: Axis::new("IOPS", AxisUnit::PerSecond, AxisScale::Linear),
             series: by_pattern(&rows, |row| (row.ask.depth.into(), iops(row))),
         });
@@ -305,13 +305,13 @@ impl Runner<'_> {
 
     /// A gigabit network without and with the delay; returns the relative read throughput.
     async fn metro(&mut self) -> Result<(Section, Option<f64>)> {
-        let mut section = Section::new("metro", "Lab against metropolitan network");
+        let mut section = Section::new("metro", "Laboratory and metropolitan network");
         let lab = Model { rate_bytes_per_second: Some(GIGABIT), ..Model::default() };
         let metro = Model { delay: DELAY, ..lab };
         section.prose.push(format!(
-            "Sequential requests of {}, {DEPTH} under way, one connection, through a link of one \
-             gigabit a second: in the laboratory without delay, in the metropolitan network with \
-             {} ms each way. Windows are large enough for both.",
+            "Sequential requests of {}, {DEPTH} outstanding, one connection, over a link of 1 \
+             Gbit/s: in the laboratory without delay, in the metropolitan network with {} ms each \
+             way. The window is large enough for both.",
             size_text(LARGE),
             DELAY.as_millis()
         ));

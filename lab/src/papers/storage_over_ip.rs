@@ -38,11 +38,11 @@ const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:storage-over-ip";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- papers storage-over-ip --directory /var/tmp\n\n\
-    An NFS server needs root; without it there are no figures of NFS. The size is that of each of\n\
-    its three files (1G).")]
+    An NFS server requires root; without it there are no NFS figures. --size is the size of each\n\
+    of the three files (1G).")]
 pub struct StorageOverIp {
     /// Directory for its files, three of --size (1G); their file system is measured [default: the
-    /// folder for temporary files]
+    /// directory for temporary files]
     #[arg(long, value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Directory on a mounted NFS, to use instead of an NFS server of its own
@@ -64,10 +64,10 @@ impl StorageOverIp {
         }
         let size_bytes = self.common.size.unwrap_or(FILE_BYTES);
         let longest = self.record_size.iter().copied().max().unwrap_or_default();
-        ensure!(size_bytes >= longest, "--size has room for one of the largest records at least");
+        ensure!(size_bytes >= longest, "--size must be at least the size of the largest record");
         let directory = self.directory.clone().unwrap_or_else(std::env::temp_dir);
         let room = Room::new(&directory, size_bytes)?;
-        let rounds = format!("{}; in each every record once", self.common.rounds);
+        let rounds = format!("{}; each uses every record once", self.common.rounds);
         let mut run = PaperRun::new(&self.common, "Storage over IP", rounds);
         run.report.facts.push(("files".to_owned(), room.text()?));
         let mut all = Vec::new();
@@ -121,9 +121,9 @@ impl StorageOverIp {
         group.prose.push(
             "qemu-io of Debian's qemu-utils reads and writes the local file, iscsi:// (libiscsi; \
              the target is lunar serve --cache write-back) and nfs:// (libnfs, NFS version 3; the \
-             server is nfs-ganesha with its VFS back end). It gets a list of records in random \
-             order, asks one after the other as IOzone did, and tells how long each took. \
-             (qemu-img bench asks only in even steps, and tells no single times.)"
+             server is nfs-ganesha with its VFS back end). It reads a list of records in random \
+             order, requests one after the other as IOzone did, and reports the time of each. \
+             (qemu-img bench uses only regular steps, and reports no single times.)"
                 .to_owned(),
         );
         let mut lanes = vec![(Way::Local, Qemu::here(local.path_text()?), local.path.clone())];
@@ -136,14 +136,14 @@ impl StorageOverIp {
                     lanes.push((Way::Nfs, qemu, disk.path.clone()));
                     (group.nfs, group.nfs_file) = (Some(server), Some(disk));
                 }
-                Err(why) => group.warnings.push(format!("no figures of NFS: {why:#}")),
+                Err(why) => group.warnings.push(format!("no NFS figures: {why:#}")),
             }
         }
         for (way, qemu, file) in lanes {
             match qemu.try_it().await {
                 Ok(()) => group.lanes.push(Lane { way, client: Client::Qemu(qemu), file }),
                 Err(why) => {
-                    let what = format!("no figures of {} by qemu-io: {why:#}", way.name());
+                    let what = format!("no qemu-io figures for {}: {why:#}", way.name());
                     group.warnings.push(what);
                 }
             }
@@ -165,8 +165,8 @@ impl StorageOverIp {
         if let Some(directory) = &self.nfs_directory {
             let disk = room.disk_in(directory, "nfs.img")?;
             group.prose.push(format!(
-                "NFS is a file in {}, by way of the kernel's client, whose cache is in between: \
-                 reads of what was written before need not reach the server.",
+                "NFS is a file in {}, through the client of the kernel and its cache: reads of \
+                 recently written data may not reach the server.",
                 directory.display()
             ));
             group.lanes.push(lane(Way::Nfs, disk.path.clone(), false)?);
@@ -178,13 +178,13 @@ impl StorageOverIp {
 
 /// Refuses a directory that is not on NFS, as its figures would be reported as those of NFS.
 fn check_nfs(directory: &Path) -> Result<()> {
-    const HINT: &str = "--nfs-directory names a directory of an NFS that is mounted here; without \
-                        it there is a server of its own";
+    const HINT: &str = "--nfs-directory must be in a mounted NFS; without the option this program \
+                        starts its own server";
     let name = directory.display();
     let kind = rustix::fs::statfs(directory);
-    let kind = kind.with_context(|| format!("cannot look at {name} ({HINT})"))?;
+    let kind = kind.with_context(|| format!("cannot access {name} ({HINT})"))?;
     let is_nfs = kind.f_type == rustix::fs::NFS_SUPER_MAGIC;
-    ensure!(is_nfs, "{name} is no directory of an NFS ({HINT})");
+    ensure!(is_nfs, "{name} is not in an NFS ({HINT})");
     Ok(())
 }
 
@@ -210,12 +210,12 @@ fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
     let shape = ProbeShape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
     let mut probed = Probed::default();
     for _ in 0..run.args.rounds {
-        probe.round(shape, TCP_ROUND, &mut probed).context("a probe of raw TCP")?;
+        probe.round(shape, TCP_ROUND, &mut probed).context("the raw TCP probe")?;
     }
-    let mut section = Section::new("raw_tcp", "TCP alone, over loopback");
+    let mut section = Section::new("raw_tcp", "Raw TCP over loopback");
     section.prose.push(
-        "The paper's dashed line was netperf with requests of 16 kB between two machines; here \
-         both ends are on this machine, for this and for all that follows."
+        "The dashed line of the paper was netperf with requests of 16 kB between two machines; \
+         here both ends are on this machine, in this and all following measurements."
             .to_owned(),
     );
     let mut table = Table::new([
@@ -237,8 +237,8 @@ fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
 async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Section>> {
     let mut group = Group::new("direct", "Lunar's own client, past the page cache");
     group.prose.push(
-        "The local file is opened with O_DIRECT, the target serves with --io direct: what the \
-         disk itself takes is in these figures."
+        "The local file is opened with O_DIRECT, and the target uses --io direct: these figures \
+         include the time of the disk itself."
             .to_owned(),
     );
     let lane = match lane(Way::Local, local.path.clone(), true) {
@@ -282,6 +282,6 @@ fn parse_record(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text)?;
     match paper::RECORDS.iter().any(|record| record.bytes() == bytes) {
         true => Ok(bytes),
-        false => Err("the paper has 256K, 512K, 1M, 2M, 4M, 8M and 16M".to_owned()),
+        false => Err("use a record size of the paper: 256K, 512K, 1M, 2M, 4M, 8M, 16M".to_owned()),
     }
 }

@@ -128,7 +128,8 @@ impl LoadPrograms {
 }
 
 fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
-    let number = |value: &Value| value.as_f64().context("a client told no figure");
+    let number =
+        |value: &Value| value.as_f64().context("the output of a client contains no figure");
     let latency = &result["latency_us"];
     let sample = Sample {
         iops: number(iops)?,
@@ -139,7 +140,10 @@ fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
             number(&latency["p99_9"])?,
         ],
     };
-    ensure!(sample.iops > 0.0 && sample.cpu_micros > 0.0, "a client did nothing: {sample:?}");
+    ensure!(
+        sample.iops > 0.0 && sample.cpu_micros > 0.0,
+        "a client completed no requests: {sample:?}"
+    );
     Ok(sample)
 }
 

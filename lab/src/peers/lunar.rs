@@ -62,7 +62,7 @@ fn build(profile: &str) -> Result<String> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo build")?;
-    ensure!(output.status.success(), "lunar cannot be built, see above");
+    ensure!(output.status.success(), "lunar cannot be built, see the output above");
     for line in String::from_utf8(output.stdout)?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         if let Some(path) = message["executable"].as_str() {
@@ -161,7 +161,7 @@ impl Lunar {
             if found.len() >= count {
                 return Ok(found);
             }
-            ensure!(Instant::now() < until, "it listens on {found:?} only:\n{log}");
+            ensure!(Instant::now() < until, "the server listens only on {found:?}:\n{log}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -195,7 +195,7 @@ impl Lunar {
     /// # Errors
     /// The server has no API, or no session in time.
     pub fn session(&self) -> Result<String> {
-        let api = self.api().context("it has no API")?;
+        let api = self.api().context("the server has no API")?;
         let until = Instant::now() + SESSION_MAX;
         loop {
             let told = must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
@@ -203,7 +203,7 @@ impl Lunar {
             if let Some(tsih) = told["sessions"][0]["tsih"].as_u64() {
                 return Ok(tsih.to_string());
             }
-            ensure!(Instant::now() < until, "no session: {told}");
+            ensure!(Instant::now() < until, "no session was established: {told}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -233,7 +233,11 @@ impl Lunar {
         self.server.signal(Signal::TERM)?;
         let end = self.server.wait(limit)?;
         let stopped = matches!(end, End::Exited(status) if status.success());
-        ensure!(stopped, "SIGTERM ended in {end:?}:\n{}", self.server.log());
+        ensure!(
+            stopped,
+            "the server did not stop cleanly after SIGTERM: {end:?}:\n{}",
+            self.server.log()
+        );
         Ok(started.elapsed())
     }
 }

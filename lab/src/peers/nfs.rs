@@ -61,8 +61,8 @@ impl NfsServer {
     pub fn check() -> Result<()> {
         ensure!(
             rustix::process::geteuid().is_root(),
-            "nfs-ganesha is started by root only (run this as root, or name a directory of a \
-             mounted NFS: --nfs-directory)"
+            "only root can start nfs-ganesha (run this as root, or use a directory in a mounted \
+             NFS: --nfs-directory)"
         );
         for (program, package) in NEEDED {
             let is_there = is_installed(program);

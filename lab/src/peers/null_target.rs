@@ -38,7 +38,7 @@ const LISTENING: &str = "listening on ";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- null-target --listen 127.0.0.1:3261 --size 1G\n\n\
-    It keeps nothing: reads give one pattern, writes are thrown away.")]
+    It stores no data: reads return a fixed pattern, writes are discarded.")]
 pub struct NullTarget {
     /// Address to listen on; port 0: a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
@@ -123,7 +123,8 @@ impl NullServer {
         line.extend([own, "null-target", "--size", &size]);
         let mut server = ServerProcess::start(line[0], &line[1..])?;
         let line = server.wait_for_line(LISTENING, START_MAX)?;
-        let address = line.strip_prefix(LISTENING).context("the null target does not listen")?;
+        let address =
+            line.strip_prefix(LISTENING).context("the null target did not print its address")?;
         Ok(Self { address: address.trim().to_owned(), server })
     }
 

@@ -108,7 +108,7 @@ impl PowerCutDisk {
     pub fn mount(name: &str) -> Result<Self> {
         ensure!(
             Path::new("/dev/fuse").exists(),
-            "there is no /dev/fuse, which the power-cut tests need: modprobe fuse, or start the \
+            "/dev/fuse is missing, which the power-cut tests require: modprobe fuse, or start the \
              container with --device /dev/fuse --cap-add SYS_ADMIN"
         );
         clear_up();
@@ -123,7 +123,7 @@ impl PowerCutDisk {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName(SOURCE.into())];
         let session = fuser::spawn_mount(Glue::new(&shared), mount.folder(), &config)
-            .context("the power-cut file system cannot be mounted (scripts/setup test)")?;
+            .context("cannot mount the power-cut file system (see scripts/setup test)")?;
         Ok(Self { shared, session: Some(session), mount })
     }
 
@@ -192,7 +192,9 @@ impl PowerCutDisk {
     pub fn after_cut(&self, seed: u64, name: &str) -> Result<Vec<u8>> {
         let mut volume = self.volume();
         volume.cut(seed);
-        let inode = volume.find(Path::new(name)).with_context(|| format!("{name} is gone"))?;
+        let inode = volume
+            .find(Path::new(name))
+            .with_context(|| format!("{name} does not exist any more"))?;
         Ok(volume.read(inode, 0..u64::MAX)?)
     }
 

@@ -21,8 +21,9 @@ const RELEASE_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
 /// Message with the requirements, for when a loop device cannot be attached.
-const HELP: &str = "the power-cut tests need loop devices and root: modprobe loop, or start the \
-                    container with --privileged (losetup and mkfs.ext4: scripts/setup test)";
+const HELP: &str = "the power-cut tests require loop devices and root: modprobe loop, or start \
+                    the container with --privileged (for losetup and mkfs.ext4 see scripts/setup \
+                    test)";
 
 /// An attached loop device. The kernel detaches it when nothing uses it any more: this value, a
 /// mounted file system, or a program that has it open. The device is therefore also released when
@@ -39,7 +40,7 @@ impl LoopDevice {
     /// # Errors
     /// Fails if there are no loop devices, or if we are not root.
     pub fn attach(backing: &str, sector_bytes: u64) -> Result<Self> {
-        ensure!(Path::new("/dev/loop-control").exists(), "there is no /dev/loop-control; {HELP}");
+        ensure!(Path::new("/dev/loop-control").exists(), "/dev/loop-control is missing; {HELP}");
         let sector = format!("--sector-size={sector_bytes}");
         let attached = must("losetup", &["--find", "--show", &sector, backing], TOOL_MAX);
         let path = attached.context(HELP)?.trim().to_owned();
@@ -48,7 +49,7 @@ impl LoopDevice {
         let detached = must("losetup", &["--detach", &path], TOOL_MAX);
         let device = Self { path, backing: backing.to_owned(), file: Some(opened?) };
         detached?;
-        ensure!(device.is_attached(), "{} was detached at once", device.path);
+        ensure!(device.is_attached(), "{} was detached immediately", device.path);
         Ok(device)
     }
 
@@ -185,7 +186,7 @@ impl Drop for Ext4 {
 pub(super) fn unmount_lazily(path: &str) {
     let done = run("umount", &["--lazy", path], TOOL_MAX);
     if !done.is_ok_and(|done| done.succeeded()) {
-        eprintln!("{path} stays mounted");
+        eprintln!("cannot unmount {path}");
     }
 }
 

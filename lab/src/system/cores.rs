@@ -22,7 +22,8 @@ pub fn pin(core: u16) -> Result<()> {
     set.set(usize::from(core));
     sched_setaffinity(None, &set).with_context(|| {
         format!(
-            "core {core} cannot be used: two cores are wanted, one for a target, one for a client"
+            "core {core} cannot be used: the benchmark requires two cores, one for the target and \
+             one for the client"
         )
     })
 }

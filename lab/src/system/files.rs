@@ -147,7 +147,7 @@ impl Drop for TemporaryFolder {
 /// The file cannot be written, or a file of another user is in the way.
 pub fn write_whole(path: &Path, text: &str) -> Result<()> {
     output_file::write(path, text.as_bytes())
-        .with_context(|| format!("{} cannot be written", path.display()))
+        .with_context(|| format!("cannot write to {}", path.display()))
 }
 
 /// Checks that a file can be written, before measurements are made for it.
@@ -155,7 +155,7 @@ pub fn write_whole(path: &Path, text: &str) -> Result<()> {
 /// # Errors
 /// See [`write_whole`].
 pub fn check_writable(path: &Path) -> Result<()> {
-    output_file::check(path).with_context(|| format!("{} cannot be written", path.display()))
+    output_file::check(path).with_context(|| format!("cannot write to {}", path.display()))
 }
 
 /// Returns the file system of a directory: `ext4 on /dev/vda`.
@@ -220,7 +220,10 @@ mod tests {
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         std::fs::create_dir(folder.join("run.json.new")).unwrap();
         let error = write_whole(&path, "none").unwrap_err();
-        assert!(format!("{error:#}").contains("run.json cannot be written"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains(&format!("cannot write to {}", path.display())),
+            "{error:#}"
+        );
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "another");
         std::fs::remove_dir_all(&folder).unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();

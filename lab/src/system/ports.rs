@@ -23,7 +23,7 @@ pub fn free_port() -> Result<u16> {
         let port = u16::try_from(PORTS.start + at).ok()?;
         TcpListener::bind(("127.0.0.1", port)).ok().map(|_| port)
     });
-    found.context("no port of 20000 to 32000 is free")
+    found.context("no free port from 20000 to 32000")
 }
 
 #[cfg(test)]

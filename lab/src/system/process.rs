@@ -168,7 +168,7 @@ fn spawn(program: &str, arguments: &[&str], stdin: Stdio) -> Result<Child> {
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .with_context(|| format!("starting {program}: is everything installed? (scripts/setup)"))
+        .with_context(|| format!("cannot start {program}; see scripts/setup for required packages"))
 }
 
 fn collect(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
@@ -310,7 +310,7 @@ impl ServerProcess {
     /// # Errors
     /// Fails if the process has ended.
     pub fn bytes_written_by(&self, thread: &str) -> Result<u64> {
-        ensure!(Path::new("/proc/self/io").exists(), "no CONFIG_TASK_IO_ACCOUNTING in the kernel");
+        ensure!(Path::new("/proc/self/io").exists(), "the kernel has no CONFIG_TASK_IO_ACCOUNTING");
         let mut bytes = 0;
         for task in std::fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let of = |name| std::fs::read_to_string(task.as_ref().ok()?.path().join(name)).ok();

@@ -70,7 +70,7 @@ impl<T> Queue<T> {
             match pdu.opcode() {
                 opcode::DATA_IN => {
                     let Some((_, data)) = self.under_way.get_mut(&tag) else {
-                        bail!("data for nothing: {tag:#x}");
+                        bail!("Data-In for an unknown tag: {tag:#x}");
                     };
                     ensure!(pdu.u32_at(40) as usize == data.len(), "Data-In out of order");
                     data.extend_from_slice(&pdu.data);
@@ -84,7 +84,7 @@ impl<T> Queue<T> {
             }
             self.raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
             let Some((what, data)) = self.under_way.remove(&tag) else {
-                bail!("an answer to nothing: {tag:#x}");
+                bail!("a response for an unknown tag: {tag:#x}");
             };
             let sense = if pdu.opcode() == opcode::SCSI_RESPONSE { &pdu.data[..] } else { &[] };
             let sense = sense.get(2..).unwrap_or_default().to_vec();

@@ -127,7 +127,7 @@ fn a_final_sync_that_takes_long() -> Result<()> {
         ensure!(lunar.server().is_running()?);
         if give_up {
             lunar.server().signal(Signal::TERM)?;
-            lunar.server().wait_for_line("GIVEN UP", PATIENCE)?;
+            lunar.server().wait_for_line("SHUTDOWN ABORTED", PATIENCE)?;
         }
         drop(held);
         let (good, log) = end(&mut lunar)?;
@@ -179,16 +179,16 @@ fn a_failed_sync_is_told_and_recovered() -> Result<()> {
     disk.fail_once(CallKind::Sync, Errno::IO);
     ensure!(raw.run(&ten(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
     let told = ctl(&["status"])?;
-    for words in ["degraded", "takes no writes", "lunar ctl recover 0 --accept-loss"] {
+    for words in ["degraded", "refuses writes", "lunar ctl recover 0 --accept-loss"] {
         ensure!(told.contains(words), "{told}");
     }
     for list in ["luns", "targets"] {
         let told = ctl(&[list])?;
-        ensure!(told.contains("TAKES NO WRITES"), "{told}");
+        ensure!(told.contains("REFUSES WRITES"), "{told}");
     }
     ctl(&["recover", "0", "--accept-loss"])?;
     ensure!(ctl(&["status"])?.contains("health      good"));
-    ensure!(!ctl(&["luns"])?.contains("TAKES NO WRITES"));
+    ensure!(!ctl(&["luns"])?.contains("REFUSES WRITES"));
     // The first response reports that the medium may have changed.
     raw.execute(&[0; 6], 0)?;
     raw.write_blocks(0, &[2; 4096])?;

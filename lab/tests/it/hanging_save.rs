@@ -113,7 +113,7 @@ fn a_server_ends_while_a_save_hangs() -> Result<()> {
     let mut told = Vec::new();
     let report = server.shutdown(GRACE, &mut |line| told.push(line.to_owned()));
     ensure!(report.failed_syncs.is_empty() && report.connections_cut == 0, "{report:?}");
-    let hangs = |line: &String| line.contains("HANGS: its save has not returned");
+    let hangs = |line: &String| line.contains("NOT RESPONDING: a save is still pending");
     ensure!(told.iter().any(hangs), "{told:?}");
     drop(saving);
     Ok(())

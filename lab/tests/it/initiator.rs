@@ -107,7 +107,7 @@ fn tgt_with_chap() -> Result<()> {
     let any = ["--chap-user", "user", "--chap-secret-file"];
     for (options, hint) in [
         ([&md5[..], &[&wrong]].concat(), ""),
-        ([&any[..], &[&right]].concat(), "--chap-algorithm md5 proves"),
+        ([&any[..], &[&right]].concat(), "use --chap-algorithm md5"),
     ] {
         let refused =
             run(&binary()?, &[&["info", &tgt.url()], &options[..]].concat(), COMMAND_MAX)?;

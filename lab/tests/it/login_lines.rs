@@ -105,10 +105,10 @@ fn each_reason_is_told() -> Result<()> {
     let login = open.login(text("guest", "open").as_bytes());
     ensure!(status(&mut open, &login)? == 0);
     let cases = [
-        ("none", AT_ONCE, 0, "there is no such target"),
-        ("listed", AT_ONCE, 0, "its name or address is not on the target's list"),
-        ("mapped", AT_ONCE, 0, "no LUN of the target is for it"),
-        ("proof", AT_ONCE, 0, "no CHAP credential of the target is for it"),
+        ("none", AT_ONCE, 0, "the target does not exist"),
+        ("listed", AT_ONCE, 0, "the target does not allow this initiator name or address"),
+        ("mapped", AT_ONCE, 0, "no LUN of the target is accessible to this initiator"),
+        ("proof", AT_ONCE, 0, "the target has no CHAP credential for this initiator"),
         ("secret", AT_ONCE, 0, "AUTHENTICATION_FAILURE"),
         ("open", AT_ONCE, 0xfffe, "SESSION_DOES_NOT_EXIST"),
         ("open", 0x8f, 0, "INITIATOR_ERROR"),
@@ -146,7 +146,7 @@ fn a_slow_login_is_told() -> Result<()> {
     let login = slow.login(ask.as_bytes()).put(1, &[0]);
     ensure!(status(&mut slow, &login)? == 0);
     let told = lines(&mut lunar, 2)?;
-    ensure!(told.iter().all(|line| line.contains("it took longer than 2 s")), "{told:?}");
+    ensure!(told.iter().all(|line| line.contains("the login took longer than 2 s")), "{told:?}");
     let of = |host: &str| told.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
     ensure!(!of("peer=127.0.0.20:").is_empty(), "{told:?}");
     let line = of("peer=127.0.0.21:");
@@ -192,7 +192,7 @@ fn floods_and_forged_lines() -> Result<()> {
     for raw in &mut waiting {
         raw.send(&raw.login(text("eve", "none").as_bytes()))?;
     }
-    let words = "too many logins of its network wait because of failures";
+    let words = "too many logins from this network are delayed after failures";
     let told = lunar.server().wait_for_line(words, PATIENCE)?;
     ensure!(told.contains("login refused"), "{told}");
     drop(waiting);

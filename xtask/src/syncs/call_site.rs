@@ -23,18 +23,18 @@ impl CallSite {
 /// Finds the call of a row; returns a message if it is missing or not unique.
 pub(super) fn find(source: &str, call: &Call) -> Result<CallSite, String> {
     let wrong = |what: &str| {
-        format!("{}: {what}, says a row of xtask/src/syncs/table.rs: {:?}", call.file, call.text)
+        format!("{}: {what} in a row of xtask/src/syncs/table.rs: {:?}", call.file, call.text)
     };
     let text = call.text.replace(MARKS, "");
     let mut found = source.match_indices(&text);
-    let (at, _) = found.next().ok_or_else(|| wrong("a call that is not there"))?;
+    let (at, _) = found.next().ok_or_else(|| wrong("call not found in the source"))?;
     if found.next().is_some() {
-        return Err(wrong("something that is there twice"));
+        return Err(wrong("text that occurs twice in the source"));
     }
     let Some((before, rest)) = call.text.split_once(MARKS[0]) else {
         return Ok(CallSite { bytes: at..at + text.len() });
     };
-    let (marked, _) = rest.split_once(MARKS[1]).ok_or_else(|| wrong("a mark without its end"))?;
+    let (marked, _) = rest.split_once(MARKS[1]).ok_or_else(|| wrong("mark without an end"))?;
     let start = at + before.len();
     Ok(CallSite { bytes: start..start + marked.len() })
 }

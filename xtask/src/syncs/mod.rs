@@ -42,8 +42,9 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
             covered.iter().any(|(file, lines)| *file == hit.file && lines.contains(&hit.line));
         if !is_covered {
             problems.push(format!(
-                "{}:{}: `{}` is in no row of xtask/src/syncs/table.rs: say what it becomes when \
-                 it is removed and which power-cut test notices, or why none can",
+                "{}:{}: `{}` has no row in xtask/src/syncs/table.rs: add its replacement when it \
+                 is removed and the power-cut test that detects this, or the reason why no test \
+                 can",
                 hit.file, hit.line, hit.text
             ));
         }

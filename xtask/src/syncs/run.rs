@@ -32,7 +32,7 @@ struct Round {
 pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     let began = Instant::now();
     let problems = check(root)?;
-    ensure!(problems.is_empty(), "the table does not fit:\n{}", problems.join("\n"));
+    ensure!(problems.is_empty(), "the table does not match the source:\n{}", problems.join("\n"));
     let copy = Copy::make(root)?;
     let not_built = copy.build_all(root)?;
     let complete = copy.play("", None)?;
@@ -47,7 +47,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
         let began = Instant::now();
         let round = match not_built.get(&row) {
             Some(error) => {
-                Round { caught_by: None, how: format!("what it becomes does not compile: {error}") }
+                Round { caught_by: None, how: format!("the replacement does not compile: {error}") }
             }
             None => copy.round(row, detected_by)?,
         };
@@ -63,7 +63,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     }
     let kept = CALLS.iter().filter(|call| matches!(call.treatment, Treatment::Kept { .. })).count();
     println!(
-        "{done} syncs removed, {missed} not noticed; {kept} calls are none, or left alone; {} s",
+        "{done} syncs removed, {missed} not detected; {kept} calls kept; {} s",
         began.elapsed().as_secs()
     );
     Ok(missed == 0)
@@ -84,7 +84,7 @@ struct Played {
 impl Copy {
     fn make(root: &Path) -> Result<Self> {
         let tests = power_cut_tests(root)?;
-        let target = tests.ancestors().nth(3).context("a target directory")?;
+        let target = tests.ancestors().nth(3).context("there is no target directory")?;
         let base = target.join("mutate-syncs");
         let copy = Self { tree: base.join("tree"), build: base.join("target"), tests };
         let with_switches =
@@ -132,7 +132,7 @@ impl Copy {
             command.env(VARIABLE, row.to_string());
         }
         let (success, output) = run_within(&mut command, &self.build.join("played.log"))?;
-        ensure!(!output.contains("running 0 tests"), "no test is called {tests}");
+        ensure!(!output.contains("running 0 tests"), "there is no test {tests}");
         Ok(Played { success, output })
     }
 
@@ -153,12 +153,12 @@ impl Copy {
                 Round { caught_by: Some(test.into()), how: message.chars().take(110).collect() }
             }
             (Some(test), None) => {
-                let how = format!("{test} fails, but nothing was lost:\n{}", last.output);
+                let how = format!("{test} failed, but no data was lost:\n{}", last.output);
                 Round { caught_by: None, how }
             }
-            _ if last.success => Round { caught_by: None, how: "every test passes".into() },
+            _ if last.success => Round { caught_by: None, how: "all tests passed".into() },
             _ => {
-                let how = format!("the tests crashed, or hung:\n{}", last.output);
+                let how = format!("the tests crashed or timed out:\n{}", last.output);
                 Round { caught_by: None, how }
             }
         })
@@ -213,7 +213,7 @@ fn power_cut_tests(root: &Path) -> Result<PathBuf> {
         let of_test = message["target"]["name"] == "it";
         of_test.then(|| message["executable"].as_str().map(PathBuf::from)).flatten()
     };
-    messages.filter_map(executable).next_back().context("cargo named no test program")
+    messages.filter_map(executable).next_back().context("cargo reported no test program")
 }
 
 fn cargo() -> Command {

@@ -67,7 +67,7 @@ const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "what_was_erased";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
-const NO_DISK: &str = "standard output, no disk";
+const NO_DISK: &str = "standard output, not a disk";
 
 /// All calls that make something durable, or look like one.
 pub const CALLS: &[Call] = &[
@@ -347,12 +347,12 @@ pub const CALLS: &[Call] = &[
     kept(
         "crates/lunar-initiator/src/blocking.rs",
         "self.run(async move { disk.flush().await })?",
-        "no program of this project calls it; it hands its caller the flush below",
+        "no program of this project calls it; it forwards to the flush below",
     ),
     kept(
         REMOTE,
         "if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }",
-        "for durable writes to a unit without FUA, which no command of this version makes",
+        "for durable writes to a unit without FUA; no command of this version sends them",
     ),
     kept("apps/lunar/src/output.rs", ".and_then(|()| stdout.flush())", NO_DISK),
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),

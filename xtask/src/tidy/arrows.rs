@@ -75,7 +75,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
 /// Returns the forbidden dependencies of one package: name and complaint.
 fn judge(package: &Package) -> Vec<(String, String)> {
     let Some(row) = row_of(&package.name) else {
-        let what = format!("crate {} stands in no row of xtask/src/tidy/arrows.rs", package.name);
+        let what = format!("crate {} has no row in xtask/src/tidy/arrows.rs", package.name);
         return vec![(String::from("name"), what)];
     };
     let mut found = Vec::new();
@@ -89,7 +89,8 @@ fn judge(package: &Package) -> Vec<(String, String)> {
         if other < row || (other == row && (beside || for_tests)) {
             continue;
         }
-        let what = format!("{} may not use {}: see ARCHITECTURE.md", package.name, dependency.name);
+        let what =
+            format!("{} must not depend on {}: see ARCHITECTURE.md", package.name, dependency.name);
         found.push((dependency.name.clone(), what));
     }
     found

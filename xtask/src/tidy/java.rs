@@ -12,13 +12,15 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
     let library = source.path.contains("/src/main/") && !is_program;
     for (index, line) in source.text.lines().enumerate() {
         if line.starts_with("import ") && line.ends_with(".*;") {
-            problems.push(source.problem(index + 1, "import what is used by its name"));
+            problems.push(
+                source.problem(index + 1, "import the class instead of using its qualified name"),
+            );
         }
         if library && (line.contains("System.out") || line.contains("System.err")) {
-            problems.push(source.problem(index + 1, "a library prints nothing"));
+            problems.push(source.problem(index + 1, "a library must not print"));
         }
         if test && line.contains("Thread.sleep(") {
-            problems.push(source.problem(index + 1, "wait for an event, not for a time"));
+            problems.push(source.problem(index + 1, "wait for an event instead of sleeping"));
         }
     }
     problems
@@ -36,7 +38,9 @@ pub(super) fn check_versions(sources: &[Source]) -> Vec<Problem> {
         lines.find(|(_, line)| line.contains("<artifactId>lunar-parent<"))?;
         let (index, line) = lines.find(|(_, line)| line.contains("<version>"))?;
         let same = line.trim() == format!("<version>{version}</version>");
-        (!same).then(|| pom.problem(index + 1, format!("the workspace has version {version}")))
+        (!same).then(|| {
+            pom.problem(index + 1, format!("the version must be that of the workspace, {version}"))
+        })
     })
     .collect()
 }

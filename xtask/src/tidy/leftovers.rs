@@ -5,11 +5,11 @@ use super::{Problem, Source};
 /// Written in two halves, so that this file passes its own check.
 const MARKS: &[(&str, &str)] = &[
     (concat!("TO", "DO"), "finish it, or open an issue and delete the mark"),
-    (concat!("FIX", "ME"), "mend it, or open an issue and delete the mark"),
+    (concat!("FIX", "ME"), "fix it, or open an issue and delete the mark"),
     (concat!("XX", "X"), "finish it, or open an issue and delete the mark"),
-    (concat!("todo", "!("), "a stub called done is a defect"),
-    (concat!("unimplemented", "!("), "a stub called done is a defect"),
-    (concat!("#[ign", "ore"), "a test that does not run proves nothing"),
+    (concat!("todo", "!("), "implement it: a stub is a defect"),
+    (concat!("unimplemented", "!("), "implement it: a stub is a defect"),
+    (concat!("#[ign", "ore"), "enable or delete the test"),
 ];
 
 /// Top-level folders that exist only on one machine.
@@ -27,7 +27,7 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
             }
         }
         if let Some(folder) = OWN_FOLDERS.iter().find(|folder| names_folder(line, folder)) {
-            let what = format!("a path below /{folder} exists on one machine only");
+            let what = format!("a path below /{folder} exists only on one machine");
             problems.push(source.problem(index + 1, what));
         }
     }

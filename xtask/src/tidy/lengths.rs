@@ -14,13 +14,14 @@ pub(super) fn check_lines(source: &Source) -> Vec<Problem> {
     let mut problems = Vec::new();
     let lines = source.text.lines().count();
     if lines > FILE_LINES_MAX {
-        let what = format!("{lines} lines, at most {FILE_LINES_MAX}: give a part its own file");
+        let what =
+            format!("{lines} lines, the maximum is {FILE_LINES_MAX}: move a part to its own file");
         problems.push(source.problem(lines, what));
     }
     for (index, line) in source.text.lines().enumerate() {
         let columns = line.chars().count();
         if columns > LINE_COLUMNS_MAX {
-            let what = format!("{columns} columns, at most {LINE_COLUMNS_MAX}");
+            let what = format!("{columns} columns, the maximum is {LINE_COLUMNS_MAX}");
             problems.push(source.problem(index + 1, what));
         }
     }
@@ -37,7 +38,9 @@ pub(super) fn check(source: &Source) -> Vec<Problem> {
             functions.problems
         }
         Err(error) => {
-            problems.push(source.problem(error.span().start().line, format!("no Rust: {error}")));
+            problems.push(
+                source.problem(error.span().start().line, format!("cannot parse Rust: {error}")),
+            );
             problems
         }
     }
@@ -56,7 +59,7 @@ impl Functions<'_> {
         let lines = body.end().line - first + 1;
         if lines > FUNCTION_LINES_MAX {
             let name = &signature.ident;
-            let what = format!("fn {name} has {lines} lines, at most {FUNCTION_LINES_MAX}");
+            let what = format!("fn {name} has {lines} lines, the maximum is {FUNCTION_LINES_MAX}");
             self.problems.push(self.source.problem(first, what));
         }
     }
@@ -98,11 +101,11 @@ mod tests {
             format!("struct A;\nimpl A {{\nfn long() {{\n{body}}}\n}}\n")
         };
         assert_eq!(complaints(function(70)), Vec::<String>::new());
-        assert_eq!(complaints(function(71)), ["a.rs:3: fn long has 71 lines, at most 70"]);
+        assert_eq!(complaints(function(71)), ["a.rs:3: fn long has 71 lines, the maximum is 70"]);
         assert_eq!(complaints(format!("//{}\n", "x".repeat(98))), Vec::<String>::new());
         assert_eq!(
             complaints(format!("\n//{}\n", "x".repeat(99))),
-            ["a.rs:2: 101 columns, at most 100"]
+            ["a.rs:2: 101 columns, the maximum is 100"]
         );
         assert_eq!(complaints("// x\n".repeat(800)), Vec::<String>::new());
         assert_eq!(complaints("// x\n".repeat(801)).len(), 1);

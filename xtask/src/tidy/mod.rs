@@ -99,7 +99,7 @@ fn no_std(sources: &[Source]) -> Vec<Problem> {
         let path = format!("crates/{name}/src/lib.rs");
         let Some(source) = sources.iter().find(|source| source.path == path) else { continue };
         if !source.text.lines().any(|line| line == "#![no_std]") {
-            problems.push(source.problem(1, "a protocol crate: it must say #![no_std]"));
+            problems.push(source.problem(1, "a protocol crate must have #![no_std]"));
         }
     }
     problems

@@ -31,8 +31,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Problem> {
         if !allowed.contains(name) {
             let all: Vec<&str> = packages.keys().map(String::as_str).collect();
             let what = format!(
-                "{name} is a type of {}: give it another name, or say in \
-                 xtask/src/tidy/names.rs why both are right",
+                "{name} is a type of {}: rename one of them, or add the reason for both to \
+                 xtask/src/tidy/names.rs",
                 all.join(" and ")
             );
             problems
@@ -45,7 +45,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Problem> {
         problems.push(Problem {
             file,
             line: 0,
-            what: format!("{name} is no type of two packages"),
+            what: format!("{name} is not a type of two packages: remove its row"),
         });
     }
     problems

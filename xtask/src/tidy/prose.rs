@@ -18,7 +18,7 @@ pub(super) fn check(sources: &[Source]) -> Vec<Problem> {
         for (line, first) in first_lines(&source.text, source.is_java()) {
             count.blocks += 1;
             if opens_badly(first) {
-                count.bad.push(source.problem(line, "comments open with their subject"));
+                count.bad.push(source.problem(line, "begin the comment with its subject"));
             }
         }
     }
@@ -28,8 +28,8 @@ pub(super) fn check(sources: &[Source]) -> Vec<Problem> {
         let (bad, blocks) = (count.bad.len(), count.blocks);
         let list = OPENERS.join(", ");
         let what = format!(
-            "{bad} of {blocks} comments of {package} open with {list}; at most \
-             {OPENERS_PERCENT_MAX} % may"
+            "{bad} of {blocks} comments of {package} begin with {list}; the maximum is \
+             {OPENERS_PERCENT_MAX} %"
         );
         let first = count.bad.into_iter().next();
         problems.extend(first.map(|first| Problem { what, ..first }));

@@ -30,9 +30,9 @@ fn problem_with(citation: &Citation, implies_iscsi: bool, lists: &Lists) -> Opti
     match lists.get(&rfc) {
         Some(sections) if sections.contains(section) => None,
         Some(_) => Some(format!("RFC {rfc} has no §{section}")),
-        None => {
-            Some(format!("no list of the sections of RFC {rfc} is committed: cite it as a whole"))
-        }
+        None => Some(format!(
+            "the sections of RFC {rfc} are not in xtask/rfc-sections: cite it without a section"
+        )),
     }
 }
 

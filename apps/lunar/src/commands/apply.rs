@@ -53,15 +53,15 @@ pub fn run(args: &ApplyCommand, format: Format) -> Result<(), Failure> {
 fn human(applied: &Applied) -> String {
     let mut text = applied.difference.to_string();
     if applied.difference.is_empty() {
-        text.push_str("nothing differs\n");
+        text.push_str("no differences\n");
     }
     if applied.made {
         let (changed, ended) = (applied.sessions_changed, applied.sessions_ended);
         text.push_str(&format!(
-            "applied, sessions that see other LUNs: {changed}, ended: {ended}\n"
+            "applied; sessions whose LUNs changed: {changed}, sessions ended: {ended}\n"
         ));
     } else {
-        text.push_str("nothing was changed: --dry-run\n");
+        text.push_str("--dry-run: no changes were made\n");
     }
     for warning in &applied.warnings {
         text.push_str(&format!("warning: {warning}\n"));

@@ -25,12 +25,13 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --depth 1,32 --seconds 3\n\n\
-    Every combination of what is listed is measured, each in rounds; several disks take turns\n\
-    within a round, so that a machine that slows down slows all of them. Figures are medians of\n\
-    the rounds, with the least and the most; percentiles are those of all rounds together.\n\
-    Patterns that write overwrite what the disks hold.\n\n\
-    --delay, --rate and --window put a network between here and the targets: a relay in this\n\
-    process. A target that redirects its initiators, past it, is refused.\n  \
+    Each combination of the listed values is measured in several rounds. Several disks take turns\n\
+    within a round, so that a slowdown of the machine affects all of them. Figures are medians of\n\
+    the rounds, with minimum and maximum; percentiles are taken over all rounds together.\n\
+    Write patterns overwrite the data on the disks.\n\n\
+    --delay, --rate and --window simulate a network between this process and the targets with a\n\
+    relay in this process. A target that redirects the login to another portal is refused:\n\
+    the connection would bypass the relay.\n  \
     lunar bench iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --delay 2ms --rate 1Gbit\n    \
     --window 256K --connections 1,4 --io-size 64K")]
 pub struct BenchCommand {
@@ -143,8 +144,8 @@ async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
     let mut all = Vec::new();
     let is_remote = args.urls.iter().any(|url| Url::has_scheme(url));
     if args.network.model().is_some() && !is_remote {
-        return Err(Failure::usage("--delay, --rate and --window without an iscsi:// URL")
-            .hint("they are of a network, and none of these disks is behind one"));
+        return Err(Failure::usage("--delay, --rate and --window require an iscsi:// URL")
+            .hint("they simulate a network, and all of these disks are local"));
     }
     if args.network.model().is_some() {
         refuse_portals(&args.session)?;
@@ -176,8 +177,11 @@ async fn measure(args: &BenchCommand, format: Format) -> Result<(), Failure> {
 /// connections to other portals would bypass it.
 fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
     match session.names_portals() {
-        true => Err(Failure::usage("--portal goes past the relay that is the network")
-            .hint("leave --portal out, or --delay, --rate and --window")),
+        true => Err(Failure::usage(
+            "--portal cannot be combined with --delay, --rate or --window: its connections would \
+             bypass the simulated network",
+        )
+        .hint("remove --portal, or remove --delay, --rate and --window")),
         false => Ok(()),
     }
 }
@@ -186,7 +190,7 @@ fn refuse_portals(session: &SessionArgs) -> Result<(), Failure> {
 fn probe(model: Option<Model>) -> Result<Arc<Probe>, Failure> {
     let started = Probe::start(model);
     let started = started
-        .map_err(|error| Failure::new(format!("cannot start a probe of raw TCP: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot start the raw TCP probe: {error}")))?;
     Ok(Arc::new(started))
 }
 
@@ -241,7 +245,10 @@ fn facts(args: &BenchCommand) -> Vec<(String, String)> {
         ("version".to_owned(), format!("lunar {}", env!("CARGO_PKG_VERSION"))),
     ];
     facts.extend(lunar_load::report::machine().facts());
-    let rounds = format!("{} of {} s, after {} s each", args.rounds, args.seconds, args.warm_up);
+    let rounds = format!(
+        "{} rounds of {} s, each after a warm-up of {} s",
+        args.rounds, args.seconds, args.warm_up
+    );
     facts.push(("rounds".to_owned(), rounds));
     facts
 }
@@ -261,14 +268,14 @@ fn write_page(args: &BenchCommand, report: &Report) -> Result<(), Failure> {
 
 fn cannot_write_page(path: &std::path::Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot write {}: {error}", path.display()))
-        .hint("--html names a file in a folder that exists and may be written to")
+        .hint("--html requires a path in an existing directory with write permission")
 }
 
 /// Parses a number of seconds, at most a day.
 fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
-        _ => Err("it is a number of seconds, from 0 to 86400".to_owned()),
+        _ => Err("write a number of seconds from 0 to 86400".to_owned()),
     }
 }
 

@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     lunar copy disk.img iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --verify\n\n\
-    Holes stay holes, and runs of zeroes become some where the destination can have them. A file\n\
-    that does not exist is made; whatever the destination holds is overwritten. A connection that\n\
-    is lost is waited for (--recovery-seconds), and the copy goes on.")]
+    Holes of the source remain holes, and long runs of zeroes become holes if the destination\n\
+    supports this. A destination file that does not exist is created; existing data of the\n\
+    destination is overwritten. After a lost connection the copy waits for the target\n\
+    (--recovery-seconds) and continues.")]
 pub struct Copy {
     /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "SOURCE")]
@@ -58,7 +59,9 @@ pub fn run(args: &Copy, format: Format) -> Result<(), Failure> {
             interrupted = tokio::signal::ctrl_c() => {
                 interrupted
                     .map_err(|error| Failure::new(format!("cannot wait for signals: {error}")))?;
-                Err(Failure::new("interrupted").hint("the destination holds a part of the source"))
+                Err(Failure::new("interrupted").hint(
+                    "the destination contains only part of the source: copy again",
+                ))
             }
         }
     })
@@ -99,8 +102,10 @@ impl Copy {
             (Some(source), Some(destination))
                 if source != destination && self.session.names_portals() =>
             {
-                Err(Failure::usage("--portal could be a portal of either target")
-                    .hint("copy to a file first, or without --portal"))
+                Err(Failure::usage(
+                    "--portal is ambiguous: source and destination are LUNs of different targets",
+                )
+                .hint("copy to a file first, or remove --portal"))
             }
             _ => Ok(()),
         }
@@ -134,24 +139,26 @@ impl Copy {
 async fn check_pair(source: &OpenedDevice, destination: &OpenedDevice) -> Result<(), Failure> {
     if same_unit(source, destination).await? {
         return Err(Failure::usage("source and destination are the same disk").hint(
-            "they say the same of themselves (`lunar info`): if they are not the same after all, \
-             give one of them another identifier",
+            "both report the same identifier (`lunar info`): if they are different disks, change \
+             the identifier of one of them",
         ));
     }
     let (from, to) = (source.device().geometry(), destination.device().geometry());
     if to.size_bytes() < from.size_bytes() {
         let (from, to) = (output::size(from.size_bytes()), output::size(to.size_bytes()));
         let name = destination.device().name();
-        return Err(Failure::new(format!("{name} has {to}, and the source {from}"))
-            .hint("`lunar ctl resize` makes a LUN of ours larger, truncate(1) a file"));
+        return Err(Failure::new(format!(
+            "the destination {name} is too small: it has {to}, the source has {from}"
+        ))
+        .hint("enlarge a LUN of Lunar with `lunar ctl resize`, a file with truncate(1)"));
     }
     if !from.size_bytes().is_multiple_of(u64::from(to.block_bytes)) {
         let what = format!(
-            "the source ends within a block of {}, which has {} bytes",
+            "the size of the source is not a multiple of the block size of {}, {} bytes",
             destination.device().name(),
             to.block_bytes
         );
-        return Err(Failure::new(what).hint("choose a destination with smaller blocks"));
+        return Err(Failure::new(what).hint("choose a destination with a smaller block size"));
     }
     Ok(())
 }
@@ -205,11 +212,10 @@ fn print_summary(
             "verify_seconds": verified.map(|time| time.as_secs_f64()),
         }));
     }
-    let same = verified.map_or(String::new(), |time| {
-        format!(", compared in {:.1} s and the same", time.as_secs_f64())
-    });
+    let same =
+        verified.map_or(String::new(), |time| format!(", verified in {:.1} s", time.as_secs_f64()));
     output::print_text(&format!(
-        "copied {}: {} of data, {} of zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
+        "copied {}: {} data, {} zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
         output::size(data_bytes + zero_bytes),
         output::size(data_bytes),
         output::size(zero_bytes),

@@ -53,5 +53,5 @@ fn human(targets: &[TargetRecord]) -> String {
             text.push_str(&format!("    {address}, portal group {portal_group}\n"));
         }
     }
-    if text.is_empty() { "no targets are shown to us\n".to_owned() } else { text }
+    if text.is_empty() { "no targets are offered to this initiator\n".to_owned() } else { text }
 }

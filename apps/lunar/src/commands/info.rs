@@ -250,7 +250,7 @@ fn human(report: &Report) -> String {
         }
         line("write cache", yes(unit.write_cache));
         let transfer = unit.maximum_transfer_bytes.map(output::size);
-        line("maximum transfer", transfer.as_deref().unwrap_or("not told"));
+        line("maximum transfer", transfer.as_deref().unwrap_or("not reported"));
         match &unit.reservation {
             Some(reservation) => {
                 line("reservation", &format!("{} {}", reservation.kind, reservation.key));

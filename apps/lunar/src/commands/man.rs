@@ -27,7 +27,7 @@ pub struct Man {
 pub fn run(args: &Man, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| {
         Failure::new(format!("cannot write to {}: {error}", args.directory.display()))
-            .hint("name a directory that you may write to")
+            .hint("choose a directory with write permission")
     };
     std::fs::create_dir_all(&args.directory).map_err(failed)?;
     let mut command = crate::Cli::command().disable_help_subcommand(true);
@@ -84,9 +84,9 @@ fn render(page: &Page, command: &clap::Command) -> io::Result<Vec<u8>> {
 fn common_sections(command: &clap::Command) -> Roff {
     let mut page = Roff::new();
     let status = [
-        ("0", "It was done."),
-        ("1", "It failed; one line on standard error says what, why, and what to do."),
-        ("2", "Wrong usage; nothing was done."),
+        ("0", "Success."),
+        ("1", "Failure. One line on standard error describes what failed, why, and what to do."),
+        ("2", "Wrong usage. Nothing was done."),
     ];
     page.control("SH", ["EXIT STATUS"]);
     for (code, meaning) in status {

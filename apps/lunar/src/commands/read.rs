@@ -14,7 +14,7 @@ use lunar_control::units::parse_size;
 #[command(after_help = "Example:\n  \
     lunar read iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M --length 4K \
     > block\n\n\
-    Stdout carries the data; --json concerns errors only, which are on stderr.")]
+    Stdout contains the data. --json applies only to errors, which are printed on stderr.")]
 pub struct ReadCommand {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]

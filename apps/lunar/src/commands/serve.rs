@@ -80,7 +80,7 @@ pub struct Serve {
     /// Maximum data rate of each LUN, like 200Mbit, at least 10Mbit; further commands wait
     #[arg(long, value_name = "RATE", value_parser = parse_bandwidth)]
     limit_bandwidth: Option<u64>,
-    /// Handling of a write when there is no room
+    /// Handling of writes without free space
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OutOfSpaceChoice::Fail)]
     out_of_space: OutOfSpaceChoice,
     /// Let only this initiator log in; may be repeated. Names are not authenticated
@@ -125,7 +125,7 @@ enum Cache {
 enum OutOfSpaceChoice {
     /// The write fails
     Fail,
-    /// The write waits until there is room
+    /// The write waits until space is free
     Hold,
 }
 
@@ -168,7 +168,8 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         && access.networks.is_empty()
     {
         return Err(Failure::usage(format!(
-            "{} can be reached from other machines, and nothing is asked of them",
+            "other machines can reach {}, and no authentication or network restriction is \
+             configured",
             portal.listen
         ))
         .hint("add --chap-user NAME --chap-secret-file FILE, or --network ADDRESS/PREFIX"));
@@ -221,11 +222,11 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
 
 fn portals(args: &Serve) -> Result<Vec<Portal>, Failure> {
     if args.advertise.len() > args.listen.len() {
-        return Err(Failure::usage("more --advertise than --listen"));
+        return Err(Failure::usage("there are more --advertise than --listen options"));
     }
     if !args.portal_group.is_empty() && args.portal_group.len() != args.listen.len() {
-        return Err(Failure::usage("--portal-group is given, but not once for each --listen")
-            .hint("give it once for each --listen, in the same order, or not at all"));
+        return Err(Failure::usage("the number of --portal-group and --listen options differs")
+            .hint("give --portal-group once for each --listen, in the same order, or omit it"));
     }
     for advertise in &args.advertise {
         rules::check_advertised(advertise)
@@ -265,8 +266,10 @@ fn administer(args: &Serve, access: &Access) -> Result<Option<Vec<String>>, Fail
     let names = names("--administer", &given)?;
     let lets_in = |name| access.initiators.is_empty() || access.initiators.contains(name);
     match names.iter().find(|name| !lets_in(name)) {
-        Some(name) => Err(Failure::usage(format!("--administer {name}: it may not log in"))
-            .hint("give it with --initiator too")),
+        Some(name) => Err(Failure::usage(format!(
+            "--administer {name}: this initiator is not allowed to log in"
+        ))
+        .hint("add --initiator with the same name")),
         None => Ok(Some(names)),
     }
 }
@@ -287,29 +290,28 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     let physical = args.physical_block_size.unwrap_or(4096);
     rules::check_block_sizes(args.block_size, physical).map_err(|why| {
         let sizes = format!("{}, physical {physical}", args.block_size);
-        Failure::usage(format!("block sizes that cannot be: {sizes}")).hint(why)
+        Failure::usage(format!("invalid block sizes: {sizes}")).hint(why)
     })?;
     let size_bytes = match &device {
         DeviceUrl::File(path) => {
             if args.size.is_none() && !path.exists() {
                 return Err(Failure::new(format!("{} does not exist", path.display())).hint(
-                    missing_hint(
-                        path,
-                        "name an existing file, or add --size 10G to have it created",
-                    ),
+                    missing_hint(path, "use an existing file, or add --size 10G to create it"),
                 ));
             }
             args.size
         }
         DeviceUrl::Memory { .. } => None,
         DeviceUrl::Iscsi(url) => {
-            return Err(Failure::usage(format!("{url} is a LUN of another target"))
-                .hint("this version serves paths, file:PATH and mem:SIZE"));
+            return Err(Failure::usage(format!(
+                "{url} is a LUN of another target, which cannot be served"
+            ))
+            .hint("use a path, file:PATH or mem:SIZE"));
         }
     };
     let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));
     if let Some(odd) = odd {
-        return Err(Failure::usage(format!("--size {odd} is no multiple of the block size"))
+        return Err(Failure::usage(format!("--size {odd} is not a multiple of the block size"))
             .hint(format!("the block size is {}", args.block_size)));
     }
     let options = LocalOptions {

@@ -103,7 +103,8 @@ impl ChapArgs {
         user: &str,
         secret: lunar_iscsi::login::Secret,
     ) -> Result<Credential, Failure> {
-        config::check_user(user).map_err(|why| Failure::usage("a CHAP user's name").hint(why))?;
+        config::check_user(user)
+            .map_err(|why| Failure::usage("the CHAP user name is invalid").hint(why))?;
         secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
         Ok(Credential { user: user.to_owned(), secret })
     }

@@ -148,7 +148,7 @@ impl SessionArgs {
         };
         let Some(user) = user else {
             if secret_file.is_some() || self.mutual_chap_user.is_some() {
-                return Err(Failure::usage("a CHAP secret without a user")
+                return Err(Failure::usage("a CHAP secret is given without a user name")
                     .hint("add --chap-user NAME, or write iscsi://NAME@HOST"));
             }
             return Ok(None);
@@ -191,7 +191,7 @@ fn parse_algorithm(name: &str) -> Result<ChapAlgorithm, String> {
     let known = secrets::ALGORITHMS.iter().find(|(_, known)| *known == name);
     known.map(|(algorithm, _)| *algorithm).ok_or_else(|| {
         let names = secrets::ALGORITHMS.map(|(_, name)| name);
-        format!("it is one of {}", names.join(", "))
+        format!("choose one of {}", names.join(", "))
     })
 }
 

@@ -55,8 +55,12 @@ pub fn span(
     };
     match end {
         Some(end) if end <= size => Ok(ByteSpan { start: offset, end }),
-        _ => Err(Failure::new(format!("{} ends at {}", device.name(), output::size(size)))
-            .hint("choose a smaller --offset or --length")),
+        _ => Err(Failure::new(format!(
+            "--offset and --length exceed the size of {}, {}",
+            device.name(),
+            output::size(size)
+        ))
+        .hint("choose a smaller --offset or --length")),
     }
 }
 

@@ -13,7 +13,7 @@ use lunar_control::units::parse_size;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     lunar write iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M < block\n\n\
-    Bytes around a start or end within a block are read and written back.")]
+    If the range starts or ends within a block, the rest of the block is written back as read.")]
 pub struct Write {
     /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
     #[arg(value_name = "URL")]
@@ -63,13 +63,17 @@ async fn copy(device: &dyn BlockDevice, span: ByteSpan, exact: bool) -> Result<u
         put(device, piece.span, piece.data, &pool).await?;
     }
     if exact && end < span.end {
-        return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start))
-            .hint("what came was written; give the --length that stdin has"));
+        return Err(Failure::new(format!("stdin ended after {} bytes", end - span.start)).hint(
+            "the received data was written; use --length with the number of bytes on stdin",
+        ));
     }
     if !exact && end == span.end && input.has_more_data().await? {
         let size = output::size(device.geometry().size_bytes());
-        return Err(Failure::new(format!("stdin goes on, but {} ends at {size}", device.name()))
-            .hint("what fits was written; use --length to write only so much"));
+        return Err(Failure::new(format!(
+            "the data on stdin is longer than {} ({size})",
+            device.name()
+        ))
+        .hint("the data that fits was written; use --length to write fewer bytes"));
     }
     Ok(end - span.start)
 }

@@ -293,7 +293,7 @@ fn certificate_and_token_are_read_anew() {
     ]);
     let refused = finish(apply, b"");
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("no private key in"), "{}", said(&refused));
+    assert!(said(&refused).contains("cannot read a private key from"), "{}", said(&refused));
     assert!(opens(&trusted, TOKEN), "what was used is used on");
     certificate(&scratch);
     let (new, token) = (scratch.path().join("cert.pem"), "another-token-0123456789");
@@ -309,6 +309,6 @@ fn certificate_and_token_are_read_anew() {
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
     let told = said(&stopped);
-    assert!(told.contains("~ api.tls: read anew from"), "{told}");
+    assert!(told.contains("~ api.tls: reloaded from"), "{told}");
     assert!(!told.contains(token), "{told}");
 }

@@ -133,7 +133,7 @@ fn a_deleted_file_is_told_and_can_be_saved() {
     machine.metric(1, 1);
     machine.metric(2, 0);
     for hint in &hints {
-        run_hint(hint, "then save it: ");
+        run_hint(hint, "then save the data: ");
     }
     let mut wanted = data(0);
     wanted[..4096].fill(1);
@@ -165,7 +165,7 @@ fn a_renamed_file_is_told() {
     fs::rename(path("0.img"), path("a.img")).unwrap();
     fs::rename(path("1.img"), path("b.img")).unwrap();
     fs::write(path("1.img"), b"another").unwrap();
-    let hints = machine.until_troubles(&[(0, "leads to nothing"), (1, "is another file now")]);
+    let hints = machine.until_troubles(&[(0, "no longer exists"), (1, "is now a different file")]);
     assert!(hints[1].contains(path("b.img").canonicalize().unwrap().to_str().unwrap()));
     machine.metric(0, 1);
     run_hint(&hints[0], "move it back: ");
@@ -173,7 +173,7 @@ fn a_renamed_file_is_told() {
     machine.until_troubles(&[]);
     machine.metric(0, 0);
     let log = machine.stop();
-    for words in ["backing file was renamed to", "is as it was again"] {
+    for words in ["backing file was renamed to", "the fault of the backing file has ended"] {
         assert_eq!(log.lines().filter(|line| line.contains(words)).count(), 2, "{log}");
     }
 }

@@ -101,15 +101,15 @@ fn people_get_a_table() {
     assert!(lines[0].starts_with("pattern") && lines[0].contains("p99.9       max"), "{text}");
     assert!(lines[1].ends_with("  1.00  mem:1M") && lines[2].ends_with("  mem:2M"), "{text}");
     for (wrong, status, why) in [
-        (["mem:1M", "--depth", "0"], 2, "a depth of 0"),
-        (["mem:64M", "--io-size=16M", "--depth=65"], 2, "1073741824 bytes at most"),
+        (["mem:1M", "--depth", "0"], 2, "must be 1 to 4096, not 0"),
+        (["mem:64M", "--io-size=16M", "--depth=65"], 2, "exceed the maximum of 1073741824 bytes"),
         (["mem:1M", "--io-size", "1000"], 2, "requests of 1000 bytes"),
-        (["mem:1M", "--size", "2M"], 2, "in a range of 2097152"),
+        (["mem:1M", "--size", "2M"], 2, "the range of 2097152 bytes"),
         (["mem:1M", "--seconds", "0"], 2, "too short"),
         (["mem:1M", "--seconds", "long"], 2, "a number of seconds"),
         // An invalid value after a valid one is found before the valid one is measured.
         (["mem:1M", "--io-size", "4K,1000"], 2, "mem:1M: requests of 1000 bytes"),
-        (["mem:1M", "--depth", "4,5000"], 2, "a depth of 5000"),
+        (["mem:1M", "--depth", "4,5000"], 2, "must be 1 to 4096, not 5000"),
         (["nowhere.img", "--depth", "1"], 1, "nowhere.img"),
     ] {
         let output = run(&[&["bench"], &wrong[..]].concat());

@@ -44,7 +44,7 @@ fn a_network_stands_between() {
     assert!(probe["ping_us"]["least"].as_f64().unwrap() >= 6000.0, "{probe}");
     let output = run(&asked);
     let text = said(&output);
-    assert!(text.contains("relay: 3 ms each way, 100Mbit, windows of 64Ki"), "{text}");
+    assert!(text.contains("relay: 3 ms each way, 100Mbit, window 64Ki"), "{text}");
     assert!(text.contains("\nraw TCP "), "{text}");
     for wrong in [["--delay", "3"], ["--rate", "5"], ["--window", "1"]] {
         assert_exit(&run(&[&["bench", &url], &wrong[..]].concat()), 2);
@@ -52,7 +52,7 @@ fn a_network_stands_between() {
     assert_exit(&run(&["bench", "mem:1M", "--delay", "1ms"]), 2);
     let past = run(&["bench", &url, "--delay", "1ms", "--portal", "127.0.0.1:1"]);
     assert_exit(&past, 2);
-    assert!(said(&past).contains("past the relay"), "{}", said(&past));
+    assert!(said(&past).contains("bypasses the simulated network"), "{}", said(&past));
     assert_exit(&server.stop().0, 0);
     let refused = run(&["bench", &url, "--delay", "1ms"]);
     let direct = run(&["bench", &url]);
@@ -165,6 +165,6 @@ fn of_no_requests_no_figures_are_told() {
     assert_eq!(result["latency_us"]["requests"], 0, "{result}");
     assert!(result["warning"].as_str().unwrap().contains("--seconds"), "{result}");
     let text = said(&run(&asked));
-    assert!(text.contains("warning: no request ended") && !text.contains("0.00 us"), "{text}");
+    assert!(text.contains("warning: no request completed") && !text.contains("0.00 us"), "{text}");
     assert_exit(&server.stop().0, 0);
 }

@@ -11,7 +11,10 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
-    Case { text: "[[target]\nname = 1\n", told: &[(1, 10, "expected `]`", "not valid TOML")] },
+    Case {
+        text: "[[target]\nname = 1\n",
+        told: &[(1, 10, "expected `]`", "correct the TOML syntax")],
+    },
     Case {
         text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
                aliass = \"x\"\n",
@@ -21,22 +24,22 @@ const CASES: &[Case] = &[
         text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 1, "unknown key `portals`", "belongs into [listen]"),
-            (4, 1, "unknown key `cache`", "belongs into [[target.lun]]"),
-            (5, 1, "unknown key `user`", "belongs into chap"),
+            (1, 1, "unknown key `portals`", "belongs in [listen]"),
+            (4, 1, "unknown key `cache`", "belongs in [[target.lun]]"),
+            (5, 1, "unknown key `user`", "belongs in chap"),
         ],
     },
     Case {
         text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[(1, 1, "unknown key `colour`", "known here:")],
+        told: &[(1, 1, "unknown key `colour`", "known keys here:")],
     },
     Case {
         text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 2, "unknown key `pool`", "not in this version"),
-            (4, 10, "an address to listen on: \"x\"", "write ADDRESS:PORT"),
+            (1, 2, "unknown key `pool`", "not supported in this version"),
+            (4, 10, "invalid listen address: \"x\"", "write ADDRESS:PORT"),
             (6, 16, "`latency_mode` ", "true or false"),
         ],
     },
@@ -44,7 +47,7 @@ const CASES: &[Case] = &[
         text: "[api]\nlisten = \"0.0.0.0:9000\"\ntls = { certificate_file = \"c\" }\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 1, "can be reached from other machines", "TLS"),
+            (1, 1, "other machines can reach an API", "TLS"),
             (3, 7, "has no `key_file`", "add a line key_file"),
         ],
     },
@@ -52,7 +55,7 @@ const CASES: &[Case] = &[
         text: "[api]\nlisten = \"/run/api.sock\"\ntoken_file = \"t\"\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         told: &[
-            (1, 1, "TLS and a token are for an API over TCP", "leave them out"),
+            (1, 1, "TLS and a token require an API over TCP", "omit TLS and the token"),
             (2, 10, "[api] listen", "unix:/run/api.sock"),
         ],
     },
@@ -61,7 +64,7 @@ const CASES: &[Case] = &[
                header_digest = [\"md5\"]\nportal_group = 0\n  [[target.lun]]\n  id = 0\n\
                \x20 device = \"mem:1M\"\n  cahce = \"write-back\"\n  io = \"fast\"\n",
         told: &[
-            (2, 8, "the name of a target", "begins with `iqn.`"),
+            (2, 8, "invalid target name", "must begin with `iqn.`"),
             (3, 24, "`error_recovery_level` is 2", "only 0"),
             (4, 19, "`max_connections` is a string", "whole number"),
             (5, 18, "header_digest: \"md5\"", "crc32c"),
@@ -76,8 +79,8 @@ const CASES: &[Case] = &[
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
                device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
         told: &[
-            (6, 1, "a LUN 0 already", "another id"),
-            (9, 1, "there is a target", "another name"),
+            (6, 1, "already has a LUN 0", "another id"),
+            (9, 1, "is used twice", "its own name"),
             (12, 6, "`id` is 16384", "0 to 16383"),
             (13, 10, "mem:1000", "multiple of the block size"),
             (14, 1, "the LUN has no `id`", "id = 0"),
@@ -94,10 +97,10 @@ const CASES: &[Case] = &[
                redirect = \"h\"\n",
         told: &[
             (2, 66, "advertise: \"x\"", "HOST:PORT"),
-            (3, 3, "an address to listen on", "127.0.0.1:3260"),
-            (4, 1, "open to everybody who reaches 0.0.0.0:3260", "chap or networks"),
-            (6, 48, "the name of an initiator", "iqn."),
-            (7, 13, "a network: \"10.0.0.0/40\"", "prefix length"),
+            (3, 3, "invalid listen address", "127.0.0.1:3260"),
+            (4, 1, "for every host that can reach 0.0.0.0:3260", "chap or networks"),
+            (6, 48, "invalid initiator name", "iqn."),
+            (7, 13, "invalid network: \"10.0.0.0/40\"", "prefix length"),
             (8, 12, "redirect: \"h\"", "HOST:PORT"),
         ],
     },
@@ -110,7 +113,7 @@ const CASES: &[Case] = &[
         told: &[
             (3, 42, "`portal_group` is 0", "1 to 65535"),
             (4, 42, "`portal_group` is 65536", "1 to 65535"),
-            (6, 1, "h:1 is advertised for 127.0.0.1:3 already", "same portal group"),
+            (6, 1, "h:1 is already advertised for 127.0.0.1:3", "same portal group"),
             (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
         ],
     },
@@ -120,12 +123,12 @@ const CASES: &[Case] = &[
                initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
                device = \"mem:1M\"\ninitiators = []\nnetworks = [ ]\n",
         told: &[
-            (2, 11, "`portals` is empty", "name at least one"),
-            (5, 14, "`initiators` is empty", "leave the key out"),
-            (6, 12, "`networks` is empty", "leave the key out"),
-            (7, 8, "`chap` is empty", "leave the key out"),
-            (11, 14, "`initiators` is empty", "leave the key out"),
-            (12, 12, "`networks` is empty", "leave the key out"),
+            (2, 11, "`portals` is empty", "list at least one"),
+            (5, 14, "`initiators` is empty", "omit the key"),
+            (6, 12, "`networks` is empty", "omit the key"),
+            (7, 8, "`chap` is empty", "omit the key"),
+            (11, 14, "`initiators` is empty", "omit the key"),
+            (12, 12, "`networks` is empty", "omit the key"),
         ],
     },
     // Fault: these portals were found valid, but could not be served.
@@ -137,10 +140,10 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
                thin_threshold = \"90%\"\n",
         told: &[
-            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 cannot both be", ""),
-            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 cannot both be", ""),
-            (10, 18, "`thin_threshold` of memory", "sparse file"),
-            (15, 18, "`thin_threshold` of a disk that is not thin", "sparse file"),
+            (2, 27, "0.0.0.0:7 and 127.0.0.1:7 overlap", ""),
+            (3, 3, "127.0.0.1:8 and 0.0.0.0:8 overlap", ""),
+            (10, 18, "`thin_threshold` is not supported for a memory disk", "sparse file"),
+            (15, 18, "for a disk with thin = false", "sparse file"),
         ],
     },
     Case {
@@ -152,13 +155,13 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
         told: &[
-            (8, 48, "example:eve sees this LUN but may not log in", "`initiators` of the target"),
-            (9, 27, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
-            (9, 42, "a network: \"here\"", "not an IP address"),
+            (8, 48, "example:eve may see this LUN but is not allowed", "`initiators` of the target"),
+            (9, 27, "10.2.0.0/16 may see this LUN but", "`networks` of the target"),
+            (9, 42, "invalid network: \"here\"", "not an IP address"),
             (9, 50, "`networks` is a whole number", "string"),
-            (10, 1, "a LUN 0 already", "nothing in common"),
+            (10, 1, "already has a LUN 0", "disjoint lists"),
             (13, 14, "`initiators` is a string", "list of strings"),
-            (17, 13, "10.2.0.0/16 sees this LUN but", "`networks` of the target"),
+            (17, 13, "10.2.0.0/16 may see this LUN but", "`networks` of the target"),
         ],
     },
     Case {
@@ -171,8 +174,8 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
                [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
         told: &[
-            (4, 48, "example:eve administers what it may not log in to", "`initiators` too"),
-            (9, 47, "example:bob administers what it may not log in to or see", "take it off"),
+            (4, 48, "example:eve is an administrator, but is not allowed", "`initiators` as well"),
+            (9, 47, "example:bob is an administrator, but is not allowed", "remove it from"),
             (9, 77, "`administer` is a whole number", "string"),
             (17, 14, "`administer` is a string", "list of strings"),
         ],
@@ -183,7 +186,7 @@ const CASES: &[Case] = &[
                redirect = \"h:1\"\n",
         told: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
-            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds` at most: 7"),
+            (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds`: 7"),
             (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
         ],
     },
@@ -197,13 +200,13 @@ const CASES: &[Case] = &[
         told: &[
             (2, 15, "`connections` is 0", "1 to"),
             (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
-            (4, 18, "uneven", "64KiB"),
+            (4, 18, "is not a multiple of 64KiB", "choose"),
             (6, 9, "`cores` is 2000", "0 to 1024"),
             (9, 8, "`mutual_user` without `mutual_secret_file`", "both or none"),
             (9, 36, "cannot read the secret file", "chmod"),
             (12, 10, "missing.img does not exist", "size ="),
             (16, 8, "`size` is 1000 bytes", "multiple of the block size"),
-            (18, 23, "block sizes that cannot be: 4096, physical 512", "power of two"),
+            (18, 23, "invalid block sizes: 4096, physical 512", "power of two"),
         ],
     },
     Case {
@@ -214,13 +217,13 @@ const CASES: &[Case] = &[
                limit = { bandwidth = \"9Mbit\", io = 1 }\ninitiator_limit = []\n",
         told: &[
             (3, 19, "`iops` is 9", "10 to"),
-            (3, 38, "the name of an initiator", "iqn."),
-            (3, 56, "a limit for each initiator already", ""),
+            (3, 38, "invalid initiator name", "iqn."),
+            (3, 56, "already a limit for each initiator", ""),
             (3, 71, "`limit` is a whole number", "a list like"),
-            (7, 9, "limits nothing", "iops ="),
-            (11, 23, "9Mbit", "at least 10Mbit"),
+            (7, 9, "neither iops nor bandwidth", "iops ="),
+            (11, 23, "9Mbit", "the minimum is 10Mbit"),
             (11, 32, "unknown key `io`", "iops"),
-            (12, 19, "`initiator_limit` is empty", "leave"),
+            (12, 19, "`initiator_limit` is empty", "omit"),
         ],
     },
 ];
@@ -445,7 +448,7 @@ fn names_alone_open_nothing() {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file]);
         assert_exit(&checked, i32::from(!opened));
-        let told = said(&checked).contains("lunar.toml:3:1: the target is open to everybody");
+        let told = said(&checked).contains("lunar.toml:3:1: the target is accessible");
         assert_eq!(told, !opened, "{text}{}", said(&checked));
     }
 }
@@ -473,7 +476,11 @@ fn one_disk_has_one_face() {
     let other = scratch.file("linked.toml", other.as_bytes());
     let output = run(&["check", &other]);
     assert_exit(&output, 1);
-    assert!(said(&output).contains("are one file with different settings"), "{}", said(&output));
+    assert!(
+        said(&output).contains("are the same file with different settings"),
+        "{}",
+        said(&output)
+    );
 }
 
 /// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that

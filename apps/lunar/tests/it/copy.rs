@@ -92,9 +92,9 @@ fn nonsense_is_refused() {
     let odd = scratch.file("odd.img", &vec![1; 4096 + 512]);
     let blocks = Server::start(&["mem:8M", "--block-size", "4096"]);
     for (from, to, why) in [
-        (path.as_str(), small.lun(0).as_str(), "and the source 24 MiB"),
+        (path.as_str(), small.lun(0).as_str(), "the source has 24 MiB"),
         (&small.lun(1), &small.lun(1), "are the same disk"),
-        (&odd, &blocks.lun(0), "ends within a block"),
+        (&odd, &blocks.lun(0), "is not a multiple of the block size"),
         (&path, &path, "source.img"),
         ("nowhere.img", &small.lun(0), "nowhere.img"),
     ] {
@@ -136,7 +136,7 @@ fn a_copy_outlives_its_server() {
     let output = copying.join().unwrap();
     assert_exit(&output, 0);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(stderr.contains("copying again what may be lost"), "{stderr}");
+    assert!(stderr.contains("data not yet flushed may be lost: copying it again"), "{stderr}");
     assert_eq!(json(&output)["copied_bytes"], SIZE);
     // The rate is that of the copy; the time of the comparison is reported separately.
     assert!(json(&output)["verify_seconds"].as_f64().unwrap() > 0.0);

@@ -227,5 +227,5 @@ fn redirects_are_followed_to_an_end() {
     );
     let lost = run(&["info", &format!("{}/{name}/0", circle.portal())]);
     assert_exit(&lost, 1);
-    assert!(said(&lost).contains("elsewhere too often"), "{}", said(&lost));
+    assert!(said(&lost).contains("redirected too many times"), "{}", said(&lost));
 }

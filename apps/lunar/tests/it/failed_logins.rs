@@ -57,7 +57,7 @@ fn failed_logins_are_told_but_not_in_a_flood() {
     let log = said(&stopped);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("login refused")).collect();
     assert_eq!(lines.len(), 6, "five, then none, then one after a success: {log}");
-    assert!(lines[0].contains("there is no such target"), "{}", lines[0]);
+    assert!(lines[0].contains("the target does not exist"), "{}", lines[0]);
     for line in &lines {
         assert!(line.contains(EVE) && line.contains("peer=127.0.0.1:"), "{line}");
     }

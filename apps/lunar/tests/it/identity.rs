@@ -71,7 +71,7 @@ fn a_damaged_identity_is_not_replaced() {
     std::fs::write(&kept, "").unwrap();
     let refused = run(&["serve", &file, "--listen", "127.0.0.1:0"]);
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("holds no UUID"), "{}", said(&refused));
+    assert!(said(&refused).contains("does not contain a UUID"), "{}", said(&refused));
     assert_eq!(std::fs::read(&kept).unwrap(), b"");
 }
 

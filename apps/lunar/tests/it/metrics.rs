@@ -39,10 +39,10 @@ fn refused_logins_say_why_and_are_counted() {
     };
     assert_exit(&read("open", &[]), 0);
     let ways = [
-        ("none", "there is no such target", "no_target"),
-        ("listed", "its name or address is not on the target's list", "access_list"),
-        ("empty", "no LUN of the target is for it", "no_lun"),
-        ("named", "no CHAP credential of the target is for it", "no_credential"),
+        ("none", "the target does not exist", "no_target"),
+        ("listed", "the target does not allow this initiator name or address", "access_list"),
+        ("empty", "no LUN of the target is accessible to this initiator", "no_lun"),
+        ("named", "the target has no CHAP credential for this initiator", "no_credential"),
     ];
     for (name, ..) in ways {
         assert_exit(&read(name, &[]), 1);

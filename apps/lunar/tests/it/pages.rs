@@ -69,7 +69,7 @@ fn keys_of(table: &str, scratch: &Scratch) -> Vec<String> {
         problem["error"].as_str().is_some_and(|text| text.contains(UNKNOWN))
     };
     let hint = problems.iter().find(about).and_then(|problem| problem["hint"].as_str());
-    let known = hint.and_then(|hint| hint.strip_prefix("known here: "));
+    let known = hint.and_then(|hint| hint.strip_prefix("known keys here: "));
     known.unwrap_or_else(|| panic!("{table}: {document}")).split(", ").map(str::to_owned).collect()
 }
 

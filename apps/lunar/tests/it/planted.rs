@@ -78,11 +78,11 @@ fn an_image_is_not_made_through_a_link() {
     let shared = Shared::new("planted-image");
     let disk = shared.path("disk.img");
     symlink(shared.ours().join("new"), &disk).unwrap();
-    shared.refused(&[], "a symbolic link that leads nowhere is there");
+    shared.refused(&[], "a symbolic link to a file that does not exist");
     fs::remove_file(&disk).unwrap();
     symlink(shared.victim(), &disk).unwrap();
     if give_away(&disk) {
-        shared.refused(&[], "uid 65534 made the symbolic link");
+        shared.refused(&[], "belongs to uid 65534, who can point it");
     }
     fs::remove_file(&disk).unwrap();
     let real = shared.path("real.img");
@@ -109,11 +109,11 @@ fn an_image_is_not_made_beyond_a_link() {
         let serve = ["serve", &disk, "--size", "64K", "--listen", "127.0.0.1:0", "--json"];
         let output = run(&[&serve[..], options].concat());
         assert_exit(&output, 1);
-        let words = "uid 65534 made the symbolic link";
+        let words = "belongs to uid 65534, who can point it";
         assert!(said(&output).contains(words), "{}", said(&output));
         shared.is_untouched();
     }
-    shared.refused(&["--state", &shared.text("d/state")], "uid 65534 made the symbolic link");
+    shared.refused(&["--state", &shared.text("d/state")], "belongs to uid 65534, who can point it");
     shared.refused(&["--api", &format!("unix:{}", shared.text("d/api.sock"))], "uid 65534 made");
     shared.refused(&["--api", &format!("unix:{}", shared.text("d/a/api.sock"))], "uid 65534 made");
     fs::remove_file(&link).unwrap();
@@ -138,14 +138,14 @@ fn a_state_folder_of_another_user_is_refused() {
         if !give_away(&folder) {
             return;
         }
-        shared.refused(options, "uid 65534 owns the folder");
+        shared.refused(options, "belongs to uid 65534, who can change its contents");
         chown(&folder, Some(0), Some(0)).unwrap();
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
-        shared.refused(options, "the group 0 may write to the folder");
+        shared.refused(options, "the group 0 can write to the directory");
         fs::remove_dir(&folder).unwrap();
         symlink(shared.ours(), &folder).unwrap();
         give_away(&folder);
-        shared.refused(options, "uid 65534 made the symbolic link");
+        shared.refused(options, "belongs to uid 65534, who can point it");
         assert!(!shared.path("disk.img").exists(), "what a refused start has made is gone");
         fs::remove_file(&folder).unwrap();
     }
@@ -170,7 +170,7 @@ fn files_of_another_user_are_refused() {
         shared.refused(&[], &format!("{name} is a symbolic link, not a regular file"));
         fs::remove_file(&at).unwrap();
         fs::hard_link(shared.victim(), &at).unwrap();
-        shared.refused(&[], &format!("{name} is one of 2 names (hard links)"));
+        shared.refused(&[], &format!("{name} has 2 hard links"));
         fs::remove_file(&at).unwrap();
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mkfifoat(rustix::fs::CWD, &at, mode).unwrap();
@@ -185,7 +185,7 @@ fn files_of_another_user_are_refused() {
     }
     symlink(shared.victim(), shared.path("disk.img.lunar/poisoned")).unwrap();
     let server = Server::start(&[&shared.text("disk.img")]);
-    server.until_said("it takes no writes");
+    server.until_said("the disk refuses writes");
     drop(server);
     shared.is_untouched();
 }
@@ -214,7 +214,7 @@ fn a_report_is_not_written_through_a_link() {
     for target in [shared.victim(), shared.ours().join("new")] {
         symlink(target, &html).unwrap();
         if give_away(Path::new(&html)) {
-            refused("uid 65534 made the symbolic link");
+            refused("belongs to uid 65534, who can point it");
         }
         fs::remove_file(&html).unwrap();
     }

@@ -334,7 +334,11 @@ fn sigterm_with_an_open_session() {
     let session = OpenSession::with(&server);
     let (last, _) = server.stop();
     assert_exit(&last, 0);
-    assert!(!said(&last).contains("were cut"), "nobody had to be waited for: {}", said(&last));
+    assert!(
+        !said(&last).contains("connections closed"),
+        "nobody had to be waited for: {}",
+        said(&last)
+    );
     let client = session.finish();
     assert_exit(&client, 1);
     assert!(json(&client)["error"].is_string(), "{}", said(&client));
@@ -354,7 +358,7 @@ fn time_to_end_of_a_frozen_one() -> Duration {
     session.freeze();
     let (last, took) = server.stop();
     assert_exit(&last, 0);
-    assert!(said(&last).contains("were cut"), "{}", said(&last));
+    assert!(said(&last).contains("connections closed"), "{}", said(&last));
     assert!(took > Duration::from_secs(3), "{took:?}: initiators are given time");
     took
 }
@@ -397,7 +401,7 @@ fn a_second_signal_gives_up() {
     crate::common::signal(server.pid(), "INT");
     let last = server.end();
     assert_exit(&last, 1);
-    assert!(said(&last).contains("GIVEN UP"), "{}", said(&last));
+    assert!(said(&last).contains("SHUTDOWN ABORTED"), "{}", said(&last));
 }
 
 /// Goal: a second server on a file is refused with a message, and does not affect the first.

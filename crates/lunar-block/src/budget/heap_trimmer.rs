@@ -86,7 +86,7 @@ impl MemoryBudget {
         let thread = named.spawn(move || trim_after_falls(&shared, trim))?;
         if self.shared.falls.trimmer.set(thread.thread().clone()).is_err() {
             // Another call came first; this thread is never woken.
-            tracing::debug!("a heap trimmer runs already");
+            tracing::debug!("a heap trimmer is already running");
         }
         Ok(())
     }

@@ -50,7 +50,7 @@ impl FileIdentity {
 /// The reason why a file cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LockError {
-    #[error("it is in use by {0}; nobody else may use it meanwhile")]
+    #[error("it is in use by {0}, which excludes other users")]
     InUse(String),
     #[error("it cannot be locked")]
     System(#[source] io::Error),

@@ -52,10 +52,10 @@ const FAR_MAGICS: [i64; 10] = [
 ];
 
 const NOT_OPENED: &str = "it cannot be opened";
-const NO_DEVICE: &str = "it does not exist, and no file is made among the devices: check the name \
-                         (lsblk lists the devices there are), or put a file elsewhere";
-const DANGLING: &str = "a symbolic link that leads nowhere is there, and no file is made through \
-                        it; remove it, or make the file that it leads to";
+const NO_DEVICE: &str = "it does not exist, and files are not created in /dev: check the device \
+                         name (see lsblk), or use a file in another directory";
+const DANGLING: &str = "it is a symbolic link to a file that does not exist, and files are not \
+                        created through links; remove the link, or create its target";
 
 /// Options for opening a file or block device.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -116,7 +116,7 @@ pub(super) fn open(
     opening.geometry(size)?;
     let entry = PathEntry::find(&options.path).map_err(|error| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
-        let no_folder = "it does not exist, nor does the folder it should be in";
+        let no_folder = "neither it nor its directory exists";
         opening.refused(if is_missing { no_folder } else { NOT_OPENED }).because(error)
     })?;
     let opened = match &entry.found {
@@ -159,7 +159,7 @@ impl<'a> Opening<'a> {
         // The file may have been replaced since the first check.
         let opened = file.metadata().map_err(|e| self.refused("it cannot be read").because(e))?;
         if FileIdentity::of(&opened) != FileIdentity::of(&metadata) {
-            return Err(self.refused("it was replaced while it was opened"));
+            return Err(self.refused("it was replaced while it was being opened"));
         }
         lock(&file, !self.options.read_only).map_err(|e| self.not_locked(e))?;
         let mut sync_failed = false;
@@ -198,7 +198,7 @@ impl<'a> Opening<'a> {
             return Err(self.refused("it does not exist"));
         };
         if self.options.read_only {
-            return Err(self.refused("it does not exist, and a read-only one is not made"));
+            return Err(self.refused("it does not exist, and a read-only disk is not created"));
         }
         if entry.by_link {
             return Err(self.refused(DANGLING).because(io::Error::from(Errno::EXIST)));
@@ -263,7 +263,7 @@ impl<'a> Opening<'a> {
                     "direct I/O is not possible on this file system; use buffered I/O"
                 }
                 Some(Errno::BUSY) => "it is in use: mounted, or part of another device",
-                Some(Errno::EXIST) => "something else was put there meanwhile; try again",
+                Some(Errno::EXIST) => "another file was created at this path; try again",
                 Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) if !self.options.read_only => {
                     "it cannot be opened for writing; serve it read-only, or change its permissions"
                 }
@@ -286,10 +286,10 @@ impl<'a> Opening<'a> {
     /// the name of the file.
     fn give_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
         let failed = |what: &str, error: io::Error| self.refused(what).because(error);
-        file.set_len(size).map_err(|e| failed("it cannot be given its size", e))?;
+        file.set_len(size).map_err(|e| failed("its size cannot be set", e))?;
         if !self.options.thin {
             rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size)
-                .map_err(|e| failed("its room cannot be taken at once", e.into()))?;
+                .map_err(|e| failed("its space cannot be allocated", e.into()))?;
         }
         file.sync_all().map_err(|e| failed("its size cannot be made durable", e))?;
         let directory = crate::durable::keep_names(folder);
@@ -308,17 +308,22 @@ impl<'a> Opening<'a> {
         if let Err(error) = &size
             && !is_without_sync(error)
         {
-            tracing::error!(%device, %error, "a sync failed: no writes before it is recovered");
+            tracing::error!(
+                %device,
+                %error,
+                "sync failed: the disk refuses writes until it is recovered"
+            );
             return true;
         }
         if let Err(error) = size.and(name) {
-            tracing::warn!(%device, %error, "a power cut may take the file with it: no sync");
+            tracing::warn!(%device, %error, "the file cannot be synced: a power cut may remove it");
         }
         false
     }
 
     fn disk(&self, file: File, file_systems: &FileSystems) -> Result<Disk, Error> {
-        let unreadable = |error: io::Error| self.refused("it cannot be looked at").because(error);
+        let unreadable =
+            |error: io::Error| self.refused("its metadata cannot be read").because(error);
         let metadata = file.metadata().map_err(unreadable)?;
         let is_device = metadata.file_type().is_block_device();
         let size = if is_device {
@@ -399,8 +404,8 @@ impl<'a> Opening<'a> {
         let unit = alignment.offset_bytes;
         if !geometry.size_bytes().is_multiple_of(u64::from(unit)) || !unit.is_power_of_two() {
             return Err(self.refused(format!(
-                "direct I/O goes in units of {unit} bytes here, and the size of {} bytes is no \
-                 multiple of that; use buffered I/O",
+                "direct I/O requires a multiple of {unit} bytes here, and the size is {} bytes; \
+                 use buffered I/O",
                 geometry.size_bytes()
             )));
         }

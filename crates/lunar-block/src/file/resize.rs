@@ -34,7 +34,9 @@ impl Disk {
             && !new.size_bytes().is_multiple_of(u64::from(direct.offset_bytes))
         {
             let unit = direct.offset_bytes;
-            return Err(refuse(format!("with direct I/O its size is a multiple of {unit} bytes")));
+            return Err(refuse(format!(
+                "with direct I/O its size must be a multiple of {unit} bytes"
+            )));
         }
         let failed = |error: io::Error| {
             let kind = super::disk::kind_of(&error);
@@ -46,8 +48,8 @@ impl Disk {
             let size = size.map_err(failed)?;
             if size != new.size_bytes() {
                 return Err(refuse(format!(
-                    "a block device is as large as it is, {size} bytes: change it first, then say \
-                     that size"
+                    "the block device has {size} bytes: resize the device first, then use its new \
+                     size"
                 )));
             }
             self.shape.set(new);
@@ -95,6 +97,6 @@ impl Disk {
         if bytes.end <= self.shape.get().size_bytes() {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the disk became shorter"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the disk has shrunk"))
     }
 }

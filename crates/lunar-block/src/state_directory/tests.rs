@@ -54,12 +54,12 @@ impl Planted {
     /// Returns words that a refusal of this kind contains.
     fn words(self) -> &'static str {
         match self {
-            Self::Link => "is a symbolic link, not a regular file: another file would be",
-            Self::HardLink => "is one of 2 names (hard links)",
+            Self::Link => "is a symbolic link, not a regular file, which could lead to another file",
+            Self::HardLink => "has 2 hard links",
             Self::Pipe => "is a pipe, not a regular file",
             Self::Socket => "is a socket, not a regular file",
-            Self::Folder => "is a folder, not a regular file",
-            Self::Foreign => "belongs to uid 65534, who may change it at any time",
+            Self::Folder => "is a directory, not a regular file",
+            Self::Foreign => "belongs to uid 65534, who can change it at any time",
         }
     }
 }
@@ -218,7 +218,7 @@ fn a_link_of_our_own_to_the_folder_is_followed() {
         lchown(&link, Some(NOBODY), Some(NOBODY)).unwrap();
         for path in [&link, &chain] {
             let what = refusal(StateDirectory::create(path));
-            assert!(what.contains("uid 65534 made the symbolic link"), "{what}");
+            assert!(what.contains("belongs to uid 65534, who can point it"), "{what}");
             refusal(StateDirectory::open(path));
         }
     }
@@ -233,9 +233,9 @@ fn folders_that_others_change_are_refused() {
     StateDirectory::create(&folder).unwrap();
     for (mode, words) in [
         (0o770, "the group "),
-        (0o707, "everybody may write"),
-        (0o777, "everybody may write"),
-        (0o1777, "everybody may write"),
+        (0o707, "everybody can write"),
+        (0o777, "everybody can write"),
+        (0o1777, "everybody can write"),
         (0o1770, "the group "),
     ] {
         fs::set_permissions(&folder, PermissionsExt::from_mode(mode)).unwrap();
@@ -250,11 +250,11 @@ fn folders_that_others_change_are_refused() {
     if is_root() {
         chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
         let what = refusal(StateDirectory::create(&folder));
-        assert!(what.contains("uid 65534 owns the folder"), "{what}");
+        assert!(what.contains("belongs to uid 65534, who can change its contents"), "{what}");
         refusal(trusted::open_folder(&folder, SharedFolder::AllowedIfSticky));
     }
     let what = refusal(StateDirectory::create(&scratch.path("victim")));
-    assert!(what.contains("is a regular file, not a folder"), "{what}");
+    assert!(what.contains("is a regular file, not a directory"), "{what}");
     let below = StateDirectory::create(&scratch.path("victim/state")).unwrap_err();
     assert_eq!(below.kind(), ErrorKind::NotADirectory);
     scratch.victim_is_whole();

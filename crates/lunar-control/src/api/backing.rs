@@ -12,20 +12,22 @@ pub(super) fn troubles(unit: &LogicalUnit, recover: &str) -> Vec<(String, String
 fn trouble(device: &str, fault: &BackingFault, recover: &str) -> (String, String) {
     match fault {
         BackingFault::Deleted { open_path, path } => (
-            format!("the file of {device} was deleted: its data is lost when it is served no more"),
             format!(
-                "have the initiators stop writing, then save it: {}. Serve that file then, in \
-                 the place of this one",
+                "the file of {device} was deleted: its data will be lost when the server closes it"
+            ),
+            format!(
+                "stop the writes of all initiators, then save the data: {}. Then serve the saved \
+                 file instead",
                 save_command(open_path, path)
             ),
         ),
         BackingFault::Renamed { path, new_path, is_replaced } => {
             let now = match is_replaced {
-                true => "is another file now",
-                false => "leads to nothing",
+                true => "is now a different file",
+                false => "no longer exists",
             };
             let what = format!(
-                "the file of {device} was renamed: it is served on, but {} {now}, and the next \
+                "the file of {device} was renamed: it is still served, but {} {now}, so the next \
                  start will not find it",
                 path.display()
             );
@@ -34,28 +36,28 @@ fn trouble(device: &str, fault: &BackingFault, recover: &str) -> (String, String
                     format!("move it back: mv -n {} {}", quoted(new_path), quoted(path))
                 }
                 (Some(new_path), true) => format!(
-                    "it is {} now. Move both files where they belong, or have the new one served: \
-                     lunar apply, or lunar ctl remove-lun and add-lun",
+                    "it is now {}. Move both files back to their paths, or serve the new file \
+                     with lunar apply, or with lunar ctl remove-lun and add-lun",
                     new_path.display()
                 ),
-                (None, _) => "move it back to the path that it had".to_owned(),
+                (None, _) => "move it back to its original path".to_owned(),
             };
             (what, hint)
         }
         BackingFault::Truncated { file_bytes, disk_bytes } => (
             format!(
                 "the file of {device} was truncated by another program, to {file_bytes} of \
-                 {disk_bytes} bytes: what lay beyond is lost"
+                 {disk_bytes} bytes: the data beyond is lost"
             ),
-            format!("tell those who use the disk, restore what is lost, then: {recover}"),
+            format!("notify the users of the disk, restore the lost data, then run: {recover}"),
         ),
         BackingFault::Lost { error } => (
-            format!("the file of {device} is lost: its file system does not know it ({error})"),
-            "mend the file system, then serve the disk anew".to_owned(),
+            format!("the file of {device} is lost: its file system reports it as stale ({error})"),
+            "repair the file system, then serve the disk again".to_owned(),
         ),
         BackingFault::NoAnswer { seconds } => (
             format!("the file system of {device} has not answered for {seconds} s"),
-            "look after the file system, or the server that it comes from".to_owned(),
+            "check the file system, or the server that provides it".to_owned(),
         ),
     }
 }

@@ -97,7 +97,7 @@ pub(super) async fn change(
 /// Adds a LUN
 #[utoipa::path(post, path = "/targets/{target}/luns", tag = "luns", request_body = LunSettings,
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "It is served", body = Changed)))]
+    responses((status = 200, description = "The LUN is served", body = Changed)))]
 async fn add_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -114,7 +114,7 @@ async fn add_lun(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         Which,
     ),
-    responses((status = 200, description = "It is served no more", body = Changed)))]
+    responses((status = 200, description = "The LUN is no longer served", body = Changed)))]
 async fn remove_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -136,7 +136,7 @@ async fn remove_lun(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         Which,
     ),
-    responses((status = 200, description = "It has that size", body = Changed)))]
+    responses((status = 200, description = "The LUN has the new size", body = Changed)))]
 async fn resize(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -159,8 +159,12 @@ async fn resize(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         Which,
     ),
-    responses((status = 200, description = "It takes writes, and initiators are told that its \
-        medium may have changed", body = Recovered)))]
+    responses((
+        status = 200,
+        description =,
+        "The LUN accepts writes again; initiators are notified that the medium may have changed",
+        body = Recovered,
+    )))]
 async fn recover(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -170,8 +174,8 @@ async fn recover(
 ) -> Result<Json<Recovered>, Problem> {
     let recovered = served.recoveries.blocking(&served, move |served| {
         if !accept_loss {
-            let what = "`accept_loss` is false: what was written since the last good sync may be \
-                        lost, which has to be accepted";
+            let what = "`accept_loss` must be true: data written since the last successful sync \
+                        may be lost";
             return Err(Failure::usage(what));
         }
         let at = LunAt { target: &target, id, device: device.as_deref() };
@@ -185,7 +189,7 @@ async fn recover(
 #[utoipa::path(put, path = "/targets/{target}/redirect", tag = "targets",
     request_body = Redirect,
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "Logins are sent there", body = Changed)))]
+    responses((status = 200, description = "Logins are redirected", body = Changed)))]
 async fn redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -198,7 +202,7 @@ async fn redirect(
 /// Stops redirecting logins
 #[utoipa::path(delete, path = "/targets/{target}/redirect", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name")),
-    responses((status = 200, description = "Logins are taken here", body = Changed)))]
+    responses((status = 200, description = "Logins are no longer redirected", body = Changed)))]
 async fn no_redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,

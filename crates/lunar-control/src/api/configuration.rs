@@ -55,7 +55,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 
 /// The running configuration as text
 #[utoipa::path(get, path = "/configuration", tag = "configuration",
-    responses((status = 200, description = "All of it, and what differs",
+    responses((status = 200, description = "The running configuration, and its drift",
         body = ConfigurationText)))]
 async fn configuration(
     State(served): State<ApiState>,
@@ -70,7 +70,8 @@ async fn configuration(
 
 /// Applies a configuration, all of it or nothing
 #[utoipa::path(post, path = "/apply", tag = "configuration", request_body = Apply,
-    responses((status = 200, description = "What changed, or would change", body = Applied)))]
+    responses((status = 200, description = "The changes that were made, or would be made",
+        body = Applied)))]
 async fn apply(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,

@@ -66,7 +66,8 @@ pub(super) async fn document<T: Serialize>(
 }
 
 fn busy() -> Problem {
-    Problem::busy("too many long answers are being sent").hint("ask again when they are read")
+    Problem::busy("too many long responses are being sent")
+        .hint("try again when other clients have read their responses")
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
 
     async fn from_request(request: Request, served: &ApiState) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
-            let what = "the body is not said to be JSON";
+            let what = "the request body is not declared as JSON";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, what)
                 .hint("send `Content-Type: application/json`"));
         }

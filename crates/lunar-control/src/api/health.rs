@@ -76,10 +76,10 @@ fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
     let device = lun.unit.options().device.name();
     Some((
         format!(
-            "{device} takes no writes: a sync of it failed, and what was written since the last \
-             good one may be lost"
+            "{device} refuses writes: a sync failed, and data written since the last successful \
+             sync may be lost"
         ),
-        format!("mend the cause, tell those who use the disk, then: {recover}"),
+        format!("fix the cause, notify the users of the disk, then run: {recover}"),
     ))
 }
 
@@ -88,8 +88,8 @@ fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {
     (count > 0).then(|| {
         let device = unit.options().device.name();
         (
-            format!("{device} hangs: aborted writes that the system is still at: {count}"),
-            "look after the disk: what touches these blocks waits".to_owned(),
+            format!("{device} is not responding: {count} aborted writes are still pending"),
+            "check the disk: I/O to the blocks of these writes waits".to_owned(),
         )
     })
 }
@@ -99,8 +99,8 @@ fn held(unit: &LogicalUnit) -> Option<(String, String)> {
     (count > 0).then(|| {
         let device = unit.options().device.name();
         (
-            format!("{device} has no room: writes that wait for some: {count}"),
-            "make room on the file system of the disk".to_owned(),
+            format!("{device} is out of space: {count} writes are waiting"),
+            "free space on the file system of the disk".to_owned(),
         )
     })
 }

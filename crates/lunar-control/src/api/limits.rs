@@ -53,7 +53,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         Which,
     ),
-    responses((status = 200, description = "It is limited so", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -76,7 +76,7 @@ async fn limit(
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
         WhichAndWhose,
     ),
-    responses((status = 200, description = "It is limited so", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit_initiator_at(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
@@ -95,7 +95,7 @@ async fn limit_initiator_at(
 #[utoipa::path(put, path = "/targets/{target}/limit", tag = "targets",
     request_body = LimitSettings,
     params(("target" = String, Path, description = "The target's iSCSI name"), Whose),
-    responses((status = 200, description = "It is limited so", body = Changed)))]
+    responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit_initiator(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,

@@ -81,12 +81,12 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
     let (router, _) = resources().split_for_parts();
     router
         .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this can be asked for in another way")
-                .hint("GET /api/v1/openapi.json describes the API")
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "this path does not support the method")
+                .hint("see GET /api/v1/openapi.json for the API")
         })
         .fallback(async || {
-            Problem::not_found("there is nothing of this name")
-                .hint("GET /api/v1/openapi.json describes the API")
+            Problem::not_found("there is no resource at this path")
+                .hint("see GET /api/v1/openapi.json for the API")
         })
         .with_state(Arc::new(served))
         .layer(middleware::from_fn_with_state(Arc::new(Guard::new(token)), guard))

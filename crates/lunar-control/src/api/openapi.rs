@@ -19,20 +19,20 @@ const PROBLEM: &str = "ProblemBody";
 
 /// Error responses that each request may get.
 const PROBLEMS: [(StatusCode, &str); 11] = [
-    (StatusCode::BAD_REQUEST, "The request cannot be read"),
+    (StatusCode::BAD_REQUEST, "The request cannot be parsed"),
     (StatusCode::UNAUTHORIZED, "The token is missing or wrong"),
-    (StatusCode::FORBIDDEN, "A web page asks, or a change without a token"),
-    (StatusCode::NOT_FOUND, "There is no such thing"),
-    (StatusCode::REQUEST_TIMEOUT, "The body took too long"),
-    (StatusCode::CONFLICT, "It cannot be done as things are"),
-    (StatusCode::PAYLOAD_TOO_LARGE, "The body is too long"),
-    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body is not said to be JSON"),
-    (StatusCode::UNPROCESSABLE_ENTITY, "What is asked for makes no sense"),
-    (StatusCode::INTERNAL_SERVER_ERROR, "An error of ours; the log says more"),
+    (StatusCode::FORBIDDEN, "The request comes from a web page, or is a change without a token"),
+    (StatusCode::NOT_FOUND, "The resource does not exist"),
+    (StatusCode::REQUEST_TIMEOUT, "The request body took too long"),
+    (StatusCode::CONFLICT, "The request conflicts with the current state"),
+    (StatusCode::PAYLOAD_TOO_LARGE, "The request body is too long"),
+    (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The request body is not declared as JSON"),
+    (StatusCode::UNPROCESSABLE_ENTITY, "The request is invalid"),
+    (StatusCode::INTERNAL_SERVER_ERROR, "An internal error; see the log of the server"),
     (
         StatusCode::SERVICE_UNAVAILABLE,
-        "The server is stopping: nothing changes any more; with Retry-After: too many long \
-         answers are being sent",
+        "The server is stopping and refuses changes; with Retry-After: too many long responses \
+         are being sent",
     ),
 ];
 

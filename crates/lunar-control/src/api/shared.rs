@@ -64,7 +64,7 @@ impl WorkLimit {
 /// The answer to a request for work with disks that finds no free place.
 pub(crate) fn disks_are_busy(what: &str) -> Problem {
     Problem::new(StatusCode::CONFLICT, what)
-        .hint("ask again later; if it stays so, a disk hangs: the log says which")
+        .hint("try again later; if the error persists, a disk is not responding: see the log")
 }
 
 /// Maximum time that a request waits for a free place.
@@ -79,8 +79,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 ) -> Result<T, Problem> {
     let served = Arc::clone(served);
     tokio::task::spawn_blocking(move || work(&served)).await.map_err(|error| {
-        tracing::error!("a request of the API failed: {error}");
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed by an error of ours")
-            .hint("the server's log says more")
+        tracing::error!("API request failed by an internal error: {error}");
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed by an internal error")
+            .hint("see the log of the server")
     })
 }

@@ -96,7 +96,7 @@ pub struct UnitStatus {
     pub device: String,
     /// I/O tier: the mechanism that reads and writes the blocks.
     pub io_tier: String,
-    /// Whether a sync has failed, so that the unit takes no writes until it is recovered.
+    /// Whether a sync has failed, so that the unit refuses writes until it is recovered.
     pub poisoned: bool,
 }
 
@@ -144,7 +144,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 
 /// Status of the server: version, uptime, health, drift, units
 #[utoipa::path(get, path = "/status", tag = "status",
-    responses((status = 200, description = "How it goes", body = Status)))]
+    responses((status = 200, description = "The status of the server", body = Status)))]
 async fn status(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,

@@ -58,17 +58,17 @@ pub(super) async fn text(fragments: Fragments) -> Result<Response, Problem> {
 
 /// The error of a list whose items are no longer what they were when the list began.
 #[derive(Debug, thiserror::Error)]
-#[error("what is listed changed meanwhile")]
+#[error("the listed objects changed during the response")]
 pub(super) struct ListChanged;
 
 /// The answer to a request whose answer cannot be made.
 pub(super) fn failed(error: BoxError) -> Problem {
     if error.is::<ListChanged>() {
-        return Problem::new(StatusCode::CONFLICT, error.to_string()).hint("ask again");
+        return Problem::new(StatusCode::CONFLICT, error.to_string()).hint("try again");
     }
-    tracing::error!("a request of the API failed: {error}");
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed by an error of ours")
-        .hint("the server's log says more")
+    tracing::error!("API request failed by an internal error: {error}");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the request failed by an internal error")
+        .hint("see the log of the server")
 }
 
 pub(super) fn response(body: Body) -> Response {

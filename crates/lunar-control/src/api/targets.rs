@@ -91,7 +91,7 @@ pub struct Lun {
     pub read_only: bool,
     /// Whether the LUN is shown as a removable medium.
     pub removable: bool,
-    /// Whether a sync of the disk has failed, so that the LUN takes no writes until it is
+    /// Whether a sync of the disk has failed, so that the LUN refuses writes until it is
     /// recovered.
     pub poisoned: bool,
     /// Initiators, of those that may log in, that see the LUN; empty: all.
@@ -195,7 +195,7 @@ fn head(comma: &str, target: &TargetOptions, portals: &[Portal]) -> Result<Vec<u
     let mut text = comma.as_bytes().to_vec();
     serde_json::to_writer(&mut text, &Target::without_luns(target, portals))?;
     if !text.ends_with(TARGET_END) {
-        return Err("the LUNs are not the last member of a target".into());
+        return Err("the member `luns` of a target is not the last one".into());
     }
     text.truncate(text.len() - TARGET_END.len());
     Ok(text)
@@ -254,7 +254,7 @@ async fn target(State(served): State<ApiState>, At(name): At<String>) -> Result<
     let listed = blocking(&served, |served| ListedTargets::new(served, has_name)).await?;
     if listed.targets.len() == 0 {
         return Err(Problem::not_found(format!("there is no target {name}"))
-            .hint("GET /api/v1/targets lists those there are"));
+            .hint("see GET /api/v1/targets for the current targets"));
     }
     streamed::text(Box::new(listed.texts())).await
 }

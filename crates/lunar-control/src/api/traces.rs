@@ -58,7 +58,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
     request_body = TraceOrder,
     params(("tsih" = u16, Path, description = "The session's handle", minimum = 1,
         maximum = 65535)),
-    responses((status = 200, description = "pcapng: one packet or more for each PDU, raw IP",
+    responses((status = 200, description = "pcapng: one or more raw IP packets for each PDU",
         content_type = "application/vnd.tcpdump.pcap", body = Vec<u8>)))]
 async fn trace(
     State(served): State<ApiState>,

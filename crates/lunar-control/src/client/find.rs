@@ -43,19 +43,28 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
         all.join(" ")
     };
     if found.live.len() > 1 {
-        return Err(Failure::usage(format!("{} servers run here", found.live.len()))
-            .hint(format!("name one of them with --api: {}", list(&found.live))));
+        return Err(Failure::usage(format!(
+            "{} servers are running on this machine",
+            found.live.len()
+        ))
+        .hint(format!("select one with --api: {}", list(&found.live))));
     }
     match (found.live.pop(), found.denied.is_empty()) {
         (Some(path), _) => Ok(Address::Unix(path)),
         _ if !found.foreign.is_empty() => {
-            let what = format!("another user's server: {}", list(&found.foreign));
-            Err(Failure::new(what).hint("if it is meant, name it with --api"))
+            let what = format!(
+                "the only running server belongs to another user: {}",
+                list(&found.foreign)
+            );
+            Err(Failure::new(what).hint("to use it, select it with --api"))
         }
         (None, false) => Err(Failure::new(format!("permission denied: {}", list(&found.denied)))
-            .hint("the socket is its owner's alone: run this as the server's user, or with sudo")),
+            .hint(
+                "only its owner may use the socket: run this command as the server's user, or \
+                 with sudo",
+            )),
         (None, true) => Err(Failure::new("no running server was found").hint(
-            "start one (lunar serve DEVICE), or name where its API is, as it told: \
+            "start one (lunar serve DEVICE), or give the API address that the server printed: \
              --api unix:PATH or --api ADDRESS:PORT",
         )),
     }
@@ -145,7 +154,7 @@ mod tests {
         // the token.
         let others = [me[0] + 1, me[0] + 1];
         let foreign = judge(look(&[], &state_directories(&scratch), others)).unwrap_err();
-        assert!(foreign.what.contains("another user's"), "{foreign}");
+        assert!(foreign.what.contains("another user"), "{foreign}");
         assert_eq!(judge(look(std::slice::from_ref(&state), &[], others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
         let hint = judge(looked()).unwrap_err().hint.unwrap();

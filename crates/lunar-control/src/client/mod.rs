@@ -131,9 +131,10 @@ impl ApiClient {
             return Ok(None);
         };
         if self.trusted.is_none() && !self.address.is_local() {
-            let what = format!("the token would go to {address} in clear");
+            let what = format!("the token would be sent to {address} unencrypted");
             return Err(Failure::usage(what).hint(
-                "speak TLS: --ca-file FILE with the certificate that the server's is signed by",
+                "use TLS: --ca-file FILE with the server's certificate, or the certificate that \
+                 signed it",
             ));
         }
         Ok(Some(token))
@@ -167,12 +168,15 @@ impl ApiClient {
             request = request.header(CONTENT_TYPE, "application/json");
         }
         if let Some(token) = self.shown()? {
-            let mut value = HeaderValue::from_bytes(&token.header())
-                .map_err(|_| Failure::new("the token fits in no header"))?;
+            let mut value = HeaderValue::from_bytes(&token.header()).map_err(|_| {
+                Failure::new("the token contains characters that are not allowed in an HTTP header")
+            })?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        request.body(Full::new(body)).map_err(|error| Failure::new(format!("no request: {error}")))
+        request
+            .body(Full::new(body))
+            .map_err(|error| Failure::new(format!("cannot build the HTTP request: {error}")))
     }
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Failure> {
@@ -191,13 +195,15 @@ impl ApiClient {
 
     fn silent(&self, time: Duration) -> Failure {
         let seconds = time.as_secs();
-        Failure::new(format!("{} did not answer in {seconds} s", self.address))
-            .hint("`lunar ctl status` tells whether the change was made")
+        Failure::new(format!("{} did not respond within {seconds} s", self.address))
+            .hint("check with `lunar ctl status` whether the change was made")
     }
 
     fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
-        Failure::new(format!("no answer from {}: {error}", self.address))
-            .hint("is it the API of lunar, with TLS or without as there?")
+        Failure::new(format!("no valid HTTP response from {}: {error}", self.address)).hint(
+            "check that this is the address of the lunar API, and that both sides use TLS or \
+             neither does",
+        )
     }
 
     async fn handshake(&self, stream: Box<dyn Stream>) -> Result<Handshake, Failure> {
@@ -216,13 +222,16 @@ impl ApiClient {
         let failure = Failure::new(format!("cannot reach a server at {}: {error}", self.address));
         Err(failure.hint(match error.kind() {
             io::ErrorKind::PermissionDenied => {
-                "the socket is its owner's alone: run this as the server's user, or with sudo"
+                "only its owner may use the socket: run this command as the server's user, or \
+                 with sudo"
             }
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                "no server listens there: it may have ended, or have another --api"
+                "no server is listening there: it may have stopped, or use another --api address"
             }
-            _ => tls::hint(&error)
-                .unwrap_or("is it the address that the server told, with TLS or without as there?"),
+            _ => tls::hint(&error).unwrap_or(
+                "check that this is the address that the server printed, and that both sides use \
+                 TLS or neither does",
+            ),
         }))
     }
 
@@ -252,18 +261,19 @@ impl ApiClient {
         if !status.is_success() {
             return Err(self.refusal(status, body));
         }
-        serde_json::from_slice(body)
-            .map_err(|error| self.no_answer(status, &format!("not what was asked for: {error}")))
+        serde_json::from_slice(body).map_err(|error| {
+            self.no_answer(status, &format!("with an unexpected document: {error}"))
+        })
     }
 
     fn no_answer(&self, status: StatusCode, what: &str) -> Failure {
-        Failure::new(format!("{} answered {status}, {what}", self.address))
-            .hint("is it the API of this version of lunar?")
+        Failure::new(format!("{} responded {status} {what}", self.address))
+            .hint("check that the server is lunar, and of the same version")
     }
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
         let Ok(problem) = serde_json::from_slice::<ProblemBody>(body) else {
-            return self.no_answer(status, "without saying why");
+            return self.no_answer(status, "without an error message");
         };
         // The caller that sent the configuration formats its problems for people.
         let parts = problem

@@ -65,11 +65,11 @@ impl ResponseStream {
             let frame =
                 tokio::time::timeout(SILENCE_MAX, self.body.frame()).await.map_err(|_| {
                     let seconds = SILENCE_MAX.as_secs();
-                    Failure::new(format!("{} said nothing for {seconds} s", self.server))
+                    Failure::new(format!("{} sent nothing for {seconds} s", self.server))
                 })?;
             let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| {
-                Failure::new(format!("the answer of {} broke off: {error}", self.server))
+                Failure::new(format!("the response of {} ended early: {error}", self.server))
             })?;
             if let Ok(data) = frame.into_data() {
                 return Ok(Some(data));

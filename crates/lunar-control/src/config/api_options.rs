@@ -49,15 +49,16 @@ impl ApiOptions {
                 let proven = self.tls.is_some() && self.token_file.is_some();
                 if !address.is_local() && !proven {
                     return wrong(
-                        format!("an API at {address} can be reached from other machines"),
-                        "there it wants both TLS (a certificate and its key) and a token file",
+                        format!("other machines can reach an API at {address}"),
+                        "configure both TLS (a certificate and its key) and a token file",
                     );
                 }
                 Ok(())
             }
             _ if self.tls.is_some() || self.token_file.is_some() => wrong(
-                "TLS and a token are for an API over TCP".to_owned(),
-                "name an address and a port, or leave them out: a socket's file mode protects it",
+                "TLS and a token require an API over TCP".to_owned(),
+                "use an address and a port, or omit TLS and the token: a unix socket is protected \
+                 by its file mode",
             ),
             _ => Ok(()),
         }

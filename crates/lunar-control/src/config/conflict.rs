@@ -46,17 +46,20 @@ impl<'c> Disks<'c> {
                 let differ = renamed != *other || !lun.same_limits(other_lun);
                 return differ.then(|| {
                     let what = match unit.device == other.device {
-                        true => format!("{} stands here twice", unit.device),
-                        false => format!("{} and {} are one file", unit.device, other.device),
+                        true => format!("{} is listed twice", unit.device),
+                        false => format!("{} and {} are the same file", unit.device, other.device),
                     };
                     (
                         format!("{what} with different settings"),
-                        "two LUNs over one file are one disk: give both the same settings",
+                        "two LUNs with the same file are one disk: give both the same settings",
                     )
                 });
             }
             (unit.uuid.is_some() && unit.uuid == other.uuid).then(|| {
-                (format!("its uuid is also that of {}", other.device), "two disks need two UUIDs")
+                (
+                    format!("its uuid is the same as that of {}", other.device),
+                    "give each disk its own UUID",
+                )
             })
         });
         self.seen.push((place, lun));

@@ -84,7 +84,7 @@ pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().collect::<Vec<_>>().join(", ");
-        problems.add(&span, message, Some("the file is not valid TOML here".to_owned()));
+        problems.add(&span, message, Some("correct the TOML syntax at this position".to_owned()));
     }
     document
 }
@@ -174,7 +174,7 @@ impl<'d, 't> TableReader<'d, 't> {
                 to.add(
                     &value.span(),
                     format!("`{key}` is {integer}"),
-                    Some(format!("it may be {low} to {high}")),
+                    Some(format!("the allowed range is {low} to {high}")),
                 );
                 None
             }
@@ -196,7 +196,7 @@ impl<'d, 't> TableReader<'d, 't> {
             Ok(bytes) if range.contains(&bytes) => {
                 return Some(Located { value: bytes, span: value.span() });
             }
-            Ok(_) => format!("it may be {} to {} bytes", range.start(), range.end()),
+            Ok(_) => format!("the allowed range is {} to {} bytes", range.start(), range.end()),
             Err(why) => why,
         };
         to.add(&value.span(), format!("`{key}` is {text:?}"), Some(hint));
@@ -233,7 +233,7 @@ impl<'d, 't> TableReader<'d, 't> {
     pub fn refuse_empty(&mut self, key: &'static str, to: &mut Problems<'_>) {
         let Some(value) = self.get(key) else { return };
         if matches!(value.get_ref(), DeValue::Array(items) if items.is_empty()) {
-            let hint = "name at least one, or leave the key out".to_owned();
+            let hint = "list at least one value, or omit the key".to_owned();
             to.add(&value.span(), format!("`{key}` is empty"), Some(hint));
         }
     }
@@ -289,7 +289,7 @@ impl<'d, 't> TableReader<'d, 't> {
                 continue;
             }
             let hint = if later.contains(&name) {
-                "not in this version".to_owned()
+                "not supported in this version".to_owned()
             } else if let Some(near) = nearest(name, &self.known) {
                 format!("did you mean `{near}`?")
             } else {
@@ -397,7 +397,7 @@ const TABLE_KEYS: &[(&str, &[&str])] = &[
             "allow_short_secrets",
         ],
     ),
-    ("the first lines, before any [section],", &["state"]),
+    ("the top level, before any [section]", &["state"]),
 ];
 
 /// Returns the table that a key belongs to, if exactly one has it.

@@ -28,12 +28,12 @@ impl LimitSettings {
     /// Fails if a value is too low or is no rate.
     pub fn limit(&self) -> Result<Limit, Failure> {
         if let Some(iops) = self.iops.filter(|iops| !(IOPS_MIN..=IOPS_MAX).contains(iops)) {
-            return Err(Failure::usage(format!("a limit of {iops} commands a second"))
-                .hint(format!("it may be {IOPS_MIN} to {IOPS_MAX}")));
+            return Err(Failure::usage(format!("invalid limit of {iops} commands per second"))
+                .hint(format!("the allowed range is {IOPS_MIN} to {IOPS_MAX}")));
         }
         let rate = self.bandwidth.as_deref().map(|text| {
             parse_bandwidth(text)
-                .map_err(|why| Failure::usage(format!("a bandwidth of {text}")).hint(why))
+                .map_err(|why| Failure::usage(format!("invalid bandwidth {text}")).hint(why))
         });
         Ok(Limit::new(self.iops, rate.transpose()?)?)
     }

@@ -86,7 +86,7 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
     let id = settings.id.or_else(free);
     let settings = LunSettings { id, ..settings.clone() };
     let text = toml::to_string(&settings)
-        .map_err(|error| Failure::usage(format!("these are no settings of a LUN: {error}")))?;
+        .map_err(|error| Failure::usage(format!("invalid LUN settings: {error}")))?;
     let mut problems = Problems::new(&text);
     let document = file::parse(&text, &mut problems);
     let mut resolver = Resolver::new(PathBuf::new(), problems, Readable::Regular);
@@ -101,8 +101,8 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
     };
     match lun.unit.device.path() {
         Some(path) if path.is_relative() => {
-            let what = format!("{} is no whole path", path.display());
-            Err(Failure::usage(what).hint("write it from the root on: /srv/disk.img"))
+            let what = format!("{} is not an absolute path", path.display());
+            Err(Failure::usage(what).hint("use an absolute path, like /srv/disk.img"))
         }
         _ => Ok(lun),
     }
@@ -149,12 +149,12 @@ pub fn check_locked(configuration: &Configuration) -> Result<(), Failure> {
     };
     match configuration.targets.iter().find(|target| !target.restricts_access()) {
         Some(target) => Err(Failure::conflict(format!(
-            "{} would be open to everybody who reaches {}",
+            "{} would be accessible without authentication for every host that can reach {}",
             target.name, portal.listen
         ))
         .hint(
-            "give it chap or networks, or each of its LUNs networks; listening elsewhere takes a \
-             restart",
+            "configure chap or networks for the target, or networks for each of its LUNs; \
+             changing the portal requires a restart",
         )),
         None => Ok(()),
     }

@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Result<String, Failure> {
 fn read_kind(path: &Path, readable: Readable) -> Result<String, Failure> {
     let cannot = |why: String| {
         Failure::new(format!("cannot read {}: {why}", path.display()))
-            .hint("name a configuration: a text file in TOML that may be read")
+            .hint("use a readable configuration file in TOML format")
     };
     let (bytes, _) = small_file::read(path, file::FILE_BYTES_MAX + 1, readable)
         .map_err(|error| cannot(error.to_string()))?;

@@ -104,12 +104,15 @@ impl NamedLimits {
         match key {
             "login_backoff_seconds_max" if limits.login_backoff_seconds_max > half => Some((
                 format!("`{key}` is {}", limits.login_backoff_seconds_max),
-                format!("it may be half of `login_seconds` at most: {half}"),
+                format!("the maximum is half of `login_seconds`: {half}"),
             )),
             "transfer_bytes"
                 if !u64::from(limits.transfer_bytes).is_multiple_of(TRANSFER_STEP_BYTES) =>
             {
-                Some((format!("`{key}` is uneven"), "it is a multiple of 64KiB".to_owned()))
+                Some((
+                    format!("`{key}` is not a multiple of 64KiB"),
+                    "choose a multiple of 64KiB".to_owned(),
+                ))
             }
             _ => None,
         }

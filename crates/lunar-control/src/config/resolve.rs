@@ -211,7 +211,7 @@ impl Resolver<'_> {
     }
 
     fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {
-        self.judge("an address to listen on", text, rules::parse_listen(&text.value))
+        self.judge("invalid listen address", text, rules::parse_listen(&text.value))
     }
 
     /// Adds a problem if `result` is an error.
@@ -233,7 +233,7 @@ impl Resolver<'_> {
     fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
         let name = table.required("name", &mut self.problems);
         if let Some(name) = &name {
-            self.judge("the name of a target", name, rules::check_name(&name.value));
+            self.judge("invalid target name", name, rules::check_name(&name.value));
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
         let access = self.access(table).plain();
@@ -286,7 +286,7 @@ impl Resolver<'_> {
             && level.value != 0
         {
             let what = format!("`error_recovery_level` is {}", level.value);
-            let hint = "only 0 is in this version".to_owned();
+            let hint = "this version supports only 0".to_owned();
             self.problems.add(&level.span, what, Some(hint));
         }
         offer
@@ -309,7 +309,7 @@ impl Resolver<'_> {
                 Some(digest) if digests.contains(&digest) => {
                     self.problems.add(
                         &item.span,
-                        format!("{:?} stands here twice", item.value),
+                        format!("{:?} is listed twice", item.value),
                         None,
                     );
                 }
@@ -404,9 +404,13 @@ impl Resolver<'_> {
         let text = table.string("thin_threshold", &mut self.problems)?;
         let memory = device.is_some_and(|device| device.value.starts_with("mem:"));
         if memory || !thin {
-            let what = if memory { "memory" } else { "a disk that is not thin" };
-            let hint = "leave it out: only a thin disk in a sparse file has a threshold".to_owned();
-            self.problems.add(&text.span, format!("`thin_threshold` of {what}"), Some(hint));
+            let what = if memory { "a memory disk" } else { "a disk with thin = false" };
+            let hint = "omit it: only a thin disk in a sparse file can have a threshold".to_owned();
+            self.problems.add(
+                &text.span,
+                format!("`thin_threshold` is not supported for {what}"),
+                Some(hint),
+            );
         }
         self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
@@ -420,8 +424,7 @@ impl Resolver<'_> {
             physical.as_ref().map_or(u64::from(defaults.physical_block_bytes), |p| p.value);
         if let Err(hint) = rules::check_block_sizes(block_bytes, physical_bytes) {
             let span = physical.or(block).map_or_else(|| table.span.clone(), |size| size.span);
-            let what =
-                format!("block sizes that cannot be: {block_bytes}, physical {physical_bytes}");
+            let what = format!("invalid block sizes: {block_bytes}, physical {physical_bytes}");
             self.problems.add(&span, what, Some(hint));
             return (defaults.block_bytes, defaults.physical_block_bytes);
         }
@@ -447,30 +450,31 @@ impl Resolver<'_> {
             DeviceUrl::File(path) => {
                 *path = self.base.join(&*path);
                 if size.is_none() && !path.exists() {
-                    let hint = "name an existing file, or add size = \"10GiB\" to have it created";
+                    let hint = "use an existing file, or add size = \"10GiB\" to create it";
                     let what = format!("{} does not exist", path.display());
                     to.add(&text.span, what, Some(missing_hint(path, hint)));
                 }
             }
             DeviceUrl::Memory { size_bytes } => {
                 if !size_bytes.is_multiple_of(block) {
-                    let hint = format!("its size is a multiple of the block size, {block}");
+                    let hint = format!("the size must be a multiple of the block size, {block}");
                     to.add(&text.span, format!("{:?}", text.value), Some(hint));
                 }
                 if let Some(size) = &size {
-                    let hint = "leave `size` out: it stands behind mem:".to_owned();
-                    to.add(&size.span, "`size` of a memory device", Some(hint));
+                    let hint =
+                        "omit `size`: the size of a memory disk is part of mem:SIZE".to_owned();
+                    to.add(&size.span, "`size` is not allowed for a memory disk", Some(hint));
                 }
             }
             DeviceUrl::Iscsi(_) => {
-                let hint = "this version serves paths, file:PATH and mem:SIZE".to_owned();
-                to.add(&text.span, "a LUN of another target", Some(hint));
+                let hint = "use a path, file:PATH or mem:SIZE".to_owned();
+                to.add(&text.span, "a LUN of another target cannot be served", Some(hint));
             }
         }
         if let Some(size) = &size
             && !size.value.is_multiple_of(block)
         {
-            let hint = format!("it is a multiple of the block size, {block}");
+            let hint = format!("the size must be a multiple of the block size, {block}");
             to.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
         }
         Some(device)
@@ -495,8 +499,8 @@ impl Resolver<'_> {
         let mut disks = Disks::default();
         for (target, span) in targets {
             if !target.name.is_empty() && names.insert(&target.name, ()).is_some() {
-                let what = format!("there is a target {} already", target.name);
-                self.problems.add(span, what, Some("give it another name".to_owned()));
+                let what = format!("the target name {} is used twice", target.name);
+                self.problems.add(span, what, Some("give each target its own name".to_owned()));
             }
             for lun in &target.luns {
                 if let Some((what, hint)) = disks.add(lun) {

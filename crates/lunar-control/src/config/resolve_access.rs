@@ -30,7 +30,7 @@ impl Resolver<'_> {
         let initiators = names.into_iter().map(|name| self.initiator(name)).collect();
         let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
         let read = |text: Located<String>| {
-            let network = self.judge("a network", &text, Network::parse(&text.value))?;
+            let network = self.judge("invalid network", &text, Network::parse(&text.value))?;
             Some(Located { value: network, span: text.span })
         };
         ReadAccess { initiators, networks: networks.into_iter().filter_map(read).collect() }
@@ -39,7 +39,7 @@ impl Resolver<'_> {
     /// Checks the name of an initiator and returns its normal form.
     pub fn initiator(&mut self, name: Located<String>) -> Located<String> {
         let lower = name.value.to_ascii_lowercase();
-        self.judge("the name of an initiator", &name, rules::check_name(&lower));
+        self.judge("invalid initiator name", &name, rules::check_name(&lower));
         Located { value: lower, span: name.span }
     }
 
@@ -48,8 +48,9 @@ impl Resolver<'_> {
         let access = self.access(table);
         for Located { value: name, span } in &access.initiators {
             if !target.initiators.is_empty() && !target.initiators.contains(name) {
-                let what = format!("{name} sees this LUN but may not log in to the target");
-                let hint = "add it to the `initiators` of the target too".to_owned();
+                let what =
+                    format!("{name} may see this LUN but is not allowed to log in to the target");
+                let hint = "add it also to the `initiators` of the target".to_owned();
                 self.problems.add(span, what, Some(hint));
             }
         }
@@ -57,8 +58,10 @@ impl Resolver<'_> {
             let alone = Access { networks: vec![*network], ..Access::default() };
             let target = Access { networks: target.networks.clone(), ..Access::default() };
             if target.and(&alone).is_none() {
-                let what = format!("{network} sees this LUN but may not log in to the target");
-                let hint = "add it to the `networks` of the target too".to_owned();
+                let what = format!(
+                    "{network} may see this LUN but is not allowed to log in to the target"
+                );
+                let hint = "add it also to the `networks` of the target".to_owned();
                 self.problems.add(span, what, Some(hint));
             }
         }
@@ -79,8 +82,11 @@ impl Resolver<'_> {
                 access.initiators.is_empty() || access.initiators.contains(&name)
             };
             if !access.iter().all(lets_in) {
-                let what = format!("{name} administers what it may not log in to or see");
-                let hint = "add it to the `initiators` too, or take it off this list".to_owned();
+                let what = format!(
+                    "{name} is an administrator, but is not allowed to log in to the target or to \
+                     see the LUN"
+                );
+                let hint = "add it to `initiators` as well, or remove it from this list".to_owned();
                 self.problems.add(&span, what, Some(hint));
             }
             name
@@ -99,9 +105,9 @@ impl Resolver<'_> {
         let same = luns.iter().filter(|other| other.id == lun.id);
         let mut both = same.filter(|other| target.may_see_both(&other.access, &lun.access));
         if both.next().is_some() {
-            let what = format!("this target has a LUN {} already", lun.id);
-            let hint = "give it another id, or give both LUNs `initiators` (or `networks`) that \
-                        have nothing in common: no initiator may see two LUNs of one id";
+            let what = format!("the target already has a LUN {}", lun.id);
+            let hint = "use another id, or give both LUNs disjoint lists of `initiators` (or \
+                        `networks`): an initiator must not see two LUNs with the same id";
             self.problems.add(at, what, Some(hint.to_owned()));
         }
     }

@@ -24,7 +24,9 @@ pub fn chap_list(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -
         let read = demand(&mut reader, resolver);
         reader.finish(&[], &mut resolver.problems);
         if entries.iter().any(|entry| entry.initiator == initiator) {
-            let hint = "name a different initiator in each: the first that fits counts".to_owned();
+            let hint = "use a different initiator in each: only the first matching credential is \
+                        used"
+                .to_owned();
             let what = "a second credential for the same initiator";
             resolver.problems.add(&item.span(), what, Some(hint));
         }
@@ -61,7 +63,7 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
         resolver.problems.add(&reader.span, what, Some("give both or none".to_owned()));
     }
     for user in [&user, &mutual_user].into_iter().flatten() {
-        resolver.judge("the name of a CHAP user", user, check_user(&user.value));
+        resolver.judge("invalid CHAP user name", user, check_user(&user.value));
     }
     let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
     let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
@@ -130,7 +132,7 @@ fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> 
         }
     }
     if names.is_empty() {
-        let hint = "leave `algorithms` out to allow all".to_owned();
+        let hint = "omit `algorithms` to allow all".to_owned();
         resolver.problems.add(&reader.span, "`algorithms` is empty", Some(hint));
     }
     chosen

@@ -19,7 +19,10 @@ pub fn parse_bandwidth(text: &str) -> Result<u64, String> {
     let rate = parse_rate(text)?;
     if rate < BYTES_PER_SECOND_MIN {
         let least = BYTES_PER_SECOND_MIN * 8 / 1_000_000;
-        return Err(format!("at least {least}Mbit: below, initiators give commands up that wait"));
+        return Err(format!(
+            "the minimum is {least}Mbit: with a lower limit, commands would time out at the \
+             initiator"
+        ));
     }
     Ok(rate)
 }
@@ -89,7 +92,7 @@ impl Resolver<'_> {
             entry.finish(&[], &mut self.problems);
             if limits.iter().any(|other| other.initiator == initiator) {
                 let whom = initiator.as_deref().unwrap_or("each initiator");
-                let what = format!("there is a limit for {whom} already");
+                let what = format!("there is already a limit for {whom}");
                 self.problems.add(&entry.span, what, None);
             }
             limits.push(InitiatorLimit { initiator, limit });
@@ -104,7 +107,7 @@ impl Resolver<'_> {
             .and_then(|text| self.judge("bandwidth", &text, parse_bandwidth(&text.value)));
         if !table.has("iops") && !table.has("bandwidth") {
             let hint = "add iops = 1000, bandwidth = \"200Mbit\", or both".to_owned();
-            self.problems.add(&table.span, "a limit that limits nothing", Some(hint));
+            self.problems.add(&table.span, "the limit sets neither iops nor bandwidth", Some(hint));
         }
         // Both values are above the minimum, so that `Limit::new` cannot fail.
         Limit::new(iops.map(|iops| iops.value), bandwidth).unwrap_or_default()

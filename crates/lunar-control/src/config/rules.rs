@@ -11,28 +11,32 @@ use std::net::{IpAddr, SocketAddr};
 /// Returns what is wrong with the name.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.len() > NAME_BYTES_MAX {
-        return Err(format!("an iSCSI name has at most {NAME_BYTES_MAX} bytes"));
+        return Err(format!("an iSCSI name must not exceed {NAME_BYTES_MAX} bytes"));
     }
     if name.bytes().any(|b| b.is_ascii_uppercase()) {
-        return Err(format!("iSCSI names are written in lower case: {}", name.to_lowercase()));
+        return Err(format!("write the iSCSI name in lower case: {}", name.to_lowercase()));
     }
     let odd = |c: &char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || ".-:".contains(*c));
     if let Some(odd) = name.chars().find(odd) {
-        return Err(format!("an iSCSI name has only a-z, 0-9, `.`, `-` and `:`, no {odd:?}"));
+        return Err(format!(
+            "an iSCSI name consists of a-z, 0-9, `.`, `-` and `:`; {odd:?} is not allowed"
+        ));
     }
     match name.split_once('.') {
         Some(("iqn", rest)) => check_iqn(rest),
         Some(("eui", hex)) if is_hex(hex, &[16]) => Ok(()),
-        Some(("eui", _)) => Err("after `eui.` come 16 hexadecimal digits".to_owned()),
+        Some(("eui", _)) => Err("`eui.` must be followed by 16 hexadecimal digits".to_owned()),
         Some(("naa", hex)) if is_hex(hex, &[16, 32]) => Ok(()),
-        Some(("naa", _)) => Err("after `naa.` come 16 or 32 hexadecimal digits".to_owned()),
-        _ => Err("an iSCSI name begins with `iqn.`, `eui.` or `naa.`".to_owned()),
+        Some(("naa", _)) => {
+            Err("`naa.` must be followed by 16 or 32 hexadecimal digits".to_owned())
+        }
+        _ => Err("an iSCSI name must begin with `iqn.`, `eui.` or `naa.`".to_owned()),
     }
 }
 
 /// Checks `yyyy-mm.reversed.domain[:anything]`. RFC 7143 §4.2.7.4.
 fn check_iqn(rest: &str) -> Result<(), String> {
-    const MEANT: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:WHAT], for example \
+    const MEANT: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:NAME], for example \
                          iqn.2026-11.org.example:disk";
     let digits =
         |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
@@ -107,9 +111,9 @@ pub fn listens_already<'p>(
     let same_port = |other: &&Portal| other.listen.port() == address.port() && address.port() != 0;
     let other = others.find(|other| same_port(other) && meet(&other.listen))?.listen;
     Some(match other == address {
-        true => format!("{address} stands here twice"),
+        true => format!("{address} is listed twice"),
         false => {
-            format!("{address} and {other} cannot both be listened on: one includes the other")
+            format!("{address} and {other} overlap: one includes the other")
         }
     })
 }
@@ -126,7 +130,10 @@ pub fn one_address_two_groups<'p>(
     let advertised = portal.advertise.as_ref()?;
     let same = |other: &&Portal| other.advertise.as_ref() == Some(advertised);
     let other = others.find(|other| same(other) && other.portal_group != portal.portal_group)?;
-    Some(format!("{advertised} is advertised for {} already, in another group", other.listen))
+    Some(format!(
+        "{advertised} is already advertised for {}, in another portal group",
+        other.listen
+    ))
 }
 
 /// Whether `address` can be reached from this machine only.
@@ -140,7 +147,7 @@ pub fn is_loopback(address: &SocketAddr) -> bool {
 /// Returns a text that says which sizes are valid.
 pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), String> {
     if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
-        return Err("the block size is 512, 1024, 2048 or 4096".to_owned());
+        return Err("the block size must be 512, 1024, 2048 or 4096".to_owned());
     }
     let fits = physical_bytes.is_power_of_two()
         && (block_bytes..=u64::from(PHYSICAL_BLOCK_BYTES_MAX)).contains(&physical_bytes);
@@ -148,8 +155,8 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
         Ok(())
     } else {
         Err(format!(
-            "the physical block size is a power of two from the block size ({block_bytes}) to \
-             {PHYSICAL_BLOCK_BYTES_MAX}"
+            "the physical block size must be a power of two from the block size ({block_bytes}) \
+             to {PHYSICAL_BLOCK_BYTES_MAX}"
         ))
     }
 }
@@ -160,7 +167,9 @@ pub fn check_block_sizes(block_bytes: u64, physical_bytes: u64) -> Result<(), St
 /// Returns a text that says which sizes are valid.
 pub fn check_size(bytes: u64, block_bytes: u32) -> Result<(), String> {
     if bytes == 0 || !bytes.is_multiple_of(block_bytes.into()) || i64::try_from(bytes).is_err() {
-        return Err(format!("it is a multiple of the block size, {block_bytes}, and not 0"));
+        return Err(format!(
+            "the size must be a multiple of the block size, {block_bytes}, and not 0"
+        ));
     }
     Ok(())
 }
@@ -173,7 +182,7 @@ pub fn parse_threshold(text: &str) -> Result<u8, String> {
     let number = text.trim().strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
     number
         .filter(|percent| (1..=99).contains(percent))
-        .ok_or_else(|| "write a share of the room, 1% to 99%, like 90%".to_owned())
+        .ok_or_else(|| "write a percentage of the capacity, 1% to 99%, like 90%".to_owned())
 }
 
 #[cfg(test)]

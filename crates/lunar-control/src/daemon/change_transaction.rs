@@ -215,7 +215,9 @@ impl<'d> ChangeTransaction<'d> {
         for (slot, ..) in &closed {
             let unit = self.slots[*slot].take().map(|entry| Arc::downgrade(&entry.unit));
             if unit.is_some_and(|unit| !is_gone(&unit)) {
-                tracing::warn!("a unit is still in use: opening it again may fail");
+                tracing::warn!(
+                    "a unit is still in use after a failed change: reopening it may fail"
+                );
             }
         }
         for created in std::mem::take(&mut self.created) {
@@ -223,13 +225,13 @@ impl<'d> ChangeTransaction<'d> {
         }
         for (slot, config, file) in &closed {
             if config.device.path().is_some_and(|path| file_identity(path).ok() != *file) {
-                let what = "is not served: another file has its name, or none";
+                let what = "is no longer served: its path leads to a different file or to none";
                 lost.push(format!("{} {what}", config.device));
                 continue;
             }
             match self.unit_opener.open(config, self.open()) {
                 Ok((entry, _)) => self.put(*slot, entry),
-                Err(error) => lost.push(format!("{} is not served: {error}", config.device)),
+                Err(error) => lost.push(format!("{} is no longer served: {error}", config.device)),
             }
         }
         let mut resized = Vec::new();
@@ -247,7 +249,11 @@ impl<'d> ChangeTransaction<'d> {
         }
         let what = match lost.is_empty() {
             true => failure.what,
-            false => format!("{}; and not all was put back: {}", failure.what, lost.join("; ")),
+            false => format!(
+                "{}; the previous state could not be restored completely: {}",
+                failure.what,
+                lost.join("; ")
+            ),
         };
         let mut running = self.running.clone();
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {

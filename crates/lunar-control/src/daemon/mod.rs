@@ -175,8 +175,8 @@ impl OpenedConfig {
         if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
-                "no thread for giving freed memory back: the process may keep more than \
-                 memory_bytes_max"
+                "cannot start the thread that returns freed memory to the system: the process may \
+                 use more than memory_bytes_max"
             );
         }
         let unit = |index: usize| entries.get(index).map(|entry| Arc::clone(&entry.unit));
@@ -289,8 +289,9 @@ impl Daemon {
 
     fn read(&self, source: &ConfigSource) -> Result<Configuration, Failure> {
         let ConfigOrigin::File { path: own, api } = &self.origin else {
-            return Err(Failure::conflict("this server was started without a configuration")
-                .hint("change it with lunar ctl, or start lunar target --config FILE"));
+            return Err(Failure::conflict("this server was started without a configuration").hint(
+                "change it with lunar ctl, or start the server with lunar target --config FILE",
+            ));
         };
         let mut read = match source {
             ConfigSource::OwnFile => config::load_running(own)?,
@@ -351,8 +352,9 @@ impl Daemon {
             let target = find(&mut wanted, at.target)?;
             let index = which(&target.luns, at)?;
             let block_bytes = target.luns[index].unit.options.block_bytes;
-            config::rules::check_size(bytes, block_bytes)
-                .map_err(|why| Failure::usage(format!("a size of {bytes} bytes")).hint(why))?;
+            config::rules::check_size(bytes, block_bytes).map_err(|why| {
+                Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
+            })?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
             let size = |lun: &mut LunConfig| force_size(&mut lun.unit, bytes);
             if let Some(target) = place {
@@ -373,8 +375,9 @@ impl Daemon {
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
         if let Some(to) = to {
-            config::rules::check_redirect(to)
-                .map_err(|why| Failure::usage(format!("{to:?} is no address")).hint(why))?;
+            config::rules::check_redirect(to).map_err(|why| {
+                Failure::usage(format!("{to:?} is not a portal address")).hint(why)
+            })?;
         }
         self.change(&ChangeOptions::default(), by, |mut wanted| {
             find(&mut wanted, target)?.redirect = to.map(str::to_owned);
@@ -396,7 +399,7 @@ impl Daemon {
         let shown = catalogue.targets.iter().find(|target| target.name == name);
         let unit = shown.and_then(|target| target.luns.get(index));
         let Some(unit) = unit.map(|lun| Arc::clone(&lun.unit)) else {
-            return Err(Failure::not_found(format!("{name} has no such LUN {}", at.id)));
+            return Err(Failure::not_found(format!("{name} has no LUN {}", at.id)));
         };
         drop(entries);
         block_on(unit.recover())??;
@@ -422,7 +425,7 @@ impl Daemon {
                 Ok(())
             }
             None => Err(Failure::not_found(format!("there is no session {tsih}"))
-                .hint("`lunar ctl sessions` lists those there are")),
+                .hint("see `lunar ctl sessions` for the current sessions")),
         }
     }
 
@@ -586,7 +589,8 @@ fn difference(
 /// The result of a dry run: the changes, and those that would be refused.
 fn report_only(difference: Difference, shrink: bool) -> Applied {
     let refused = refuse_to_shrink(&difference).err().filter(|_| !shrink);
-    let refused = refused.map(|why| format!("without --shrink it is refused: {}", why.what));
+    let refused =
+        refused.map(|why| format!("the change is refused without --shrink: {}", why.what));
     let warnings = refused.into_iter().collect();
     Applied { difference, warnings, ..Applied::default() }
 }
@@ -596,9 +600,9 @@ fn refuse_to_shrink(difference: &Difference) -> Result<(), Failure> {
         return Ok(());
     };
     let line = change.line.trim_start_matches("~ ");
-    Err(Failure::conflict(format!("a disk would get smaller: {line}")).hint(
-        "write the size it has into the configuration (lunar ctl status shows it), or add \
-         --shrink to give up what lies beyond the new end",
+    Err(Failure::conflict(format!("a disk would shrink: {line}")).hint(
+        "write the current size into the configuration (see lunar ctl status), or add --shrink to \
+         discard the data beyond the new end",
     ))
 }
 
@@ -609,7 +613,7 @@ fn audit(changes: &[ConfigChange], by: &dyn fmt::Display) {
         let text = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
         let (from, to) = (text(&change.from), text(&change.to));
         let what = match (change.effect, change.change) {
-            (ChangeEffect::Restart, _) => "wanted, needs a restart",
+            (ChangeEffect::Restart, _) => "requested, requires a restart",
             (_, ChangeKind::Add) => "added",
             (_, ChangeKind::Remove) => "removed",
             (_, ChangeKind::Change) => "changed",
@@ -625,7 +629,7 @@ fn find<'c>(
     let mut targets = configuration.targets.iter_mut();
     targets.find(|target| target.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
         Failure::not_found(format!("there is no target {name}"))
-            .hint("`lunar ctl targets` lists those there are")
+            .hint("see `lunar ctl targets` for the current targets")
     })
 }
 
@@ -636,12 +640,13 @@ fn which(luns: &[LunConfig], at: &LunAt<'_>) -> Result<usize, Failure> {
     let found: Vec<_> = found.collect();
     match found[..] {
         [(index, _)] => Ok(index),
-        [] => Err(Failure::not_found(format!("{} has no such LUN {}", at.target, at.id))
-            .hint("`lunar ctl luns` lists those there are")),
+        [] => Err(Failure::not_found(format!("{} has no LUN {}", at.target, at.id))
+            .hint("see `lunar ctl luns` for the current LUNs")),
         _ => {
             let devices: Vec<_> = found.iter().map(|(_, l)| l.unit.device.to_string()).collect();
-            let what = format!("{} has several LUNs {}", at.target, at.id);
-            Err(Failure::conflict(what).hint(format!("name the device: {}", devices.join(", "))))
+            let what = format!("{} has several LUNs with number {}", at.target, at.id);
+            Err(Failure::conflict(what)
+                .hint(format!("select one with --device: {}", devices.join(", "))))
         }
     }
 }

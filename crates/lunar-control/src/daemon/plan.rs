@@ -155,12 +155,12 @@ impl Plan {
         let Some(index) = entries.iter().position(named) else { return Ok(None) };
         if path.try_exists().is_ok_and(|exists| !exists) {
             return Err(Failure::conflict(format!(
-                "{} is served, but its file has another name now, or is deleted",
+                "the file of {} was renamed or deleted while it is served",
                 path.display()
             ))
             .hint(
-                "move it back; one that is deleted is there until it is served no more: `lunar ctl \
-                 status` names the command that saves it",
+                "move a renamed file back; a deleted file exists until the server closes it: \
+                 `lunar ctl status` shows the command that saves it",
             ));
         }
         // If another name still leads to the unit's file, the unit stays under that name.

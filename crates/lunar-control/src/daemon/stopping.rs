@@ -33,11 +33,11 @@ impl Daemon {
     /// Fails if the server is stopping, or an earlier change ended in a panic.
     pub(super) fn begin_change(&self) -> Result<MutexGuard<'_, Vec<OpenUnit>>, Failure> {
         let Ok(entries) = self.entries.lock() else {
-            let what = "a change has failed half way by an error of ours, so that what is open is \
-                        not known any more";
-            return Err(Failure::new(what).hint(
-                "what is served goes on as it is; restart the server before the next change",
-            ));
+            let what = "an earlier change failed by an internal error, and the state of the open \
+                        disks is unknown";
+            return Err(
+                Failure::new(what).hint("I/O continues; restart the server before the next change")
+            );
         };
         match self.is_stopping() {
             true => Err(Failure::stopping()),
@@ -52,7 +52,9 @@ impl Daemon {
             match self.entries.try_lock() {
                 Ok(_) | Err(TryLockError::Poisoned(_)) => return,
                 Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                    progress("a change of what is served hangs: it is left");
+                    progress(
+                        "a configuration change does not end: the shutdown continues without it",
+                    );
                     return;
                 }
                 Err(TryLockError::WouldBlock) => {}

@@ -114,5 +114,5 @@ fn comment(setting: &Setting) -> Option<&'static str> {
         Value::List(items) => items.iter().any(names_no_file),
         one => names_no_file(one),
     };
-    lacks.then_some("the secret came from the environment: write it into a file, add secret_file")
+    lacks.then_some("the secret came from the environment: write it to a file and add secret_file")
 }

@@ -23,18 +23,22 @@ impl Daemon {
             return Err(Failure::stopping());
         }
         if !(1..=TRACE_SECONDS_MAX).contains(&seconds) {
-            let what = format!("a trace takes 1 to {TRACE_SECONDS_MAX} s, not {seconds}");
+            let what = format!(
+                "the duration of a trace must be 1 to {TRACE_SECONDS_MAX} s, not {seconds}"
+            );
             return Err(Failure::usage(what));
         }
         let kept = snap_bytes.unwrap_or(SNAP_BYTES_MAX);
         if !(SNAP_BYTES_MIN..=SNAP_BYTES_MAX).contains(&kept) {
             let limits = format!("{SNAP_BYTES_MIN} to {SNAP_BYTES_MAX}");
-            return Err(Failure::usage(format!("of a PDU {limits} bytes are kept, not {kept}")));
+            return Err(Failure::usage(format!(
+                "the recorded bytes of a PDU must be {limits}, not {kept}"
+            )));
         }
         let trace = self.server().trace(tsih, kept as usize).map_err(|why| refused(tsih, why))?;
         let (initiator, target) = (&trace.session.initiator_name, &trace.session.target_name);
         tracing::info!(target: "audit", %by, tsih, initiator, target, seconds, snap_bytes,
-            "trace begun");
+            "trace started");
         Ok(trace)
     }
 
@@ -44,9 +48,9 @@ impl Daemon {
     /// Fails if there is no such session, or it is not being traced.
     pub fn end_trace(&self, tsih: u16, by: &dyn fmt::Display) -> Result<(), Failure> {
         if !self.server().end_trace(tsih) {
-            return Err(Failure::not_found(format!("no trace of a session {tsih} runs")));
+            return Err(Failure::not_found(format!("there is no trace of session {tsih}")));
         }
-        tracing::info!(target: "audit", %by, tsih, "trace is to end");
+        tracing::info!(target: "audit", %by, tsih, "trace end requested");
         Ok(())
     }
 }
@@ -54,7 +58,7 @@ impl Daemon {
 fn refused(tsih: u16, why: NoTrace) -> Failure {
     match why {
         NoTrace::NoSession => Failure::not_found(format!("there is no session {tsih}"))
-            .hint("`lunar ctl sessions` lists those there are"),
+            .hint("see `lunar ctl sessions` for the current sessions"),
         NoTrace::Traced | NoTrace::TooMany => {
             Failure::conflict(format!("session {tsih} cannot be traced: {why}"))
                 .hint("wait until another trace ends")

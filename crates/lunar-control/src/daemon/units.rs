@@ -64,7 +64,7 @@ impl Created {
         let removed =
             [self.file.map(CreatedFile::remove), self.directory.map(StateDirectory::discard)];
         for error in removed.into_iter().flatten().filter_map(Result::err) {
-            tracing::warn!("what a change that failed had made is still there: {error}");
+            tracing::warn!("cannot remove a file that a failed change had created: {error}");
         }
     }
 }
@@ -163,7 +163,7 @@ impl UnitOpener {
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)
-                .hint("leave the size out: it is for files that do not exist yet")),
+                .hint("omit the size: it applies only to files that do not exist")),
         }
     }
 
@@ -179,12 +179,12 @@ impl UnitOpener {
             let (device, name) = (&config.device, other.device.name());
             let what = format!("{device} has the identity of another disk, {name}");
             return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
-                true => {
-                    "the file that is served under that name was replaced: serve that no more \
-                         first"
-                }
+                true => "the served file with that name was replaced: stop serving it first",
                 // The state was copied with the disk: initiators would take both disks for one.
-                false => "remove the `uuid` file of the copy's state, so that it gets its own",
+                false => {
+                    "remove the `uuid` file in the state directory of the copy, so that it gets \
+                     its own identity"
+                }
             }));
         }
         let size_bytes = device.geometry().size_bytes();
@@ -232,11 +232,11 @@ fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Re
     let (file, state) = (path.display(), directory.display());
     let what = if path_if_missing(path)?.is_some() { "is not there" } else { "is empty" };
     Err(Failure::conflict(format!(
-        "{file} {what}, but the identity of a disk is, in {state}: a new disk would be taken for \
-         that one"
+        "{file} {what}, but {state} contains the identity of an earlier disk: initiators would \
+         take a new disk for that disk"
     ))
     .hint(format!(
-        "mount or restore what holds {file}; for a new disk in its place, remove {state}"
+        "mount or restore the file system of {file}; to create a new disk instead, remove {state}"
     )))
 }
 
@@ -281,7 +281,7 @@ pub(super) fn check_same_settings(one: &UnitConfig, other: &UnitConfig) -> Resul
         return Ok(());
     }
     Err(Failure::new(format!(
-        "{} and {} are one disk with different settings",
+        "{} and {} are the same disk with different settings",
         one.device, other.device
     ))
     .hint("give both LUNs the same settings"))

@@ -21,15 +21,15 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return match path.is_empty() || path.contains('\0') {
-                true => Err("`unix:` wants a path: unix:/run/lunar/api.sock".to_owned()),
+                true => Err("`unix:` requires a path: unix:/run/lunar/api.sock".to_owned()),
                 false => Ok(Self::Unix(path.into())),
             };
         }
         if text.starts_with('/') || text.starts_with("./") {
-            return Err(format!("a path is written unix:{text}"));
+            return Err(format!("write a path as unix:{text}"));
         }
         text.parse().map(Self::Tcp).map_err(|_| {
-            format!("`{text}` is no address: write unix:PATH, 127.0.0.1:9000 or [::1]:9000")
+            format!("`{text}` is not an address: write unix:PATH, 127.0.0.1:9000 or [::1]:9000")
         })
     }
 

@@ -110,12 +110,14 @@ impl Acceptor {
                     connections.spawn(async move {
                         tokio::select! {
                             () = accepted.serve(served) => {}
-                            Ok(()) = closed => tracing::debug!("API connection made room"),
+                            Ok(()) = closed => tracing::debug!(
+                                "API connection closed to make room for another one"
+                            ),
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!("an API connection could not be accepted: {error}");
+                    tracing::warn!("cannot accept an API connection: {error}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -143,12 +145,14 @@ impl Acceptor {
         });
         match made {
             Ok(accepting) => {
-                tracing::warn!("the API's socket unix:{name} was removed: it is there again");
+                tracing::warn!("API socket unix:{name} was removed; it was created again");
                 self.accepting = accepting;
                 self.told_gone = false;
             }
             Err(why) if !std::mem::replace(&mut self.told_gone, true) => {
-                tracing::warn!("the API's socket unix:{name} was removed, and is missing: {why}");
+                tracing::warn!(
+                    "API socket unix:{name} was removed and cannot be created again: {why}"
+                );
             }
             Err(_) => {}
         }
@@ -210,9 +214,15 @@ impl Accepted {
                         served.http(stream, Peer::Tcp { address, tls: true }).await;
                     }
                     Ok(Err(error)) => {
-                        tracing::debug!(peer = %address, "API: no TLS handshake: {error}");
+                        tracing::debug!(
+                            peer = %address,
+                            "API connection closed: the TLS handshake failed: {error}"
+                        );
                     }
-                    Err(_) => tracing::debug!(peer = %address, "API: TLS handshake too slow"),
+                    Err(_) => tracing::debug!(
+                        peer = %address,
+                        "API connection closed: the TLS handshake took too long"
+                    ),
                 }
             }
         }
@@ -245,7 +255,7 @@ impl Served {
             }
         };
         if let Err(error) = ended {
-            tracing::debug!("API connection: {error}");
+            tracing::debug!("API connection failed: {error}");
         }
     }
 }

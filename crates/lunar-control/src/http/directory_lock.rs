@@ -48,7 +48,7 @@ impl<'d> DirectoryLock<'d> {
                 Ok(()) => return Ok(Self { directory, name, _file: file }),
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(LOCK_POLL),
                 Err(Errno::WOULDBLOCK) => {
-                    let what = "another process that starts there holds the lock";
+                    let what = "another process that is starting in this directory holds its lock";
                     return Err(Error::new(ErrorKind::TimedOut, what));
                 }
                 Err(error) => return Err(error.into()),
@@ -82,8 +82,8 @@ fn refused(name: &str, error: Errno) -> Error {
 }
 
 fn not_ours(name: &str) -> Error {
-    let what = format!("{name} is no file of this user alone, or cannot be made");
-    UntrustedFile { what, remedy: "remove it, if it is there".to_owned() }.into()
+    let what = format!("{name} is not a private file of this user, or cannot be created");
+    UntrustedFile { what, remedy: "remove it if it exists".to_owned() }.into()
 }
 
 #[cfg(test)]

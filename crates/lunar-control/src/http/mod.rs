@@ -126,7 +126,8 @@ impl BoundServer {
     /// # Errors
     /// Fails if the system cannot create a thread.
     pub fn serve(self, router: axum::Router) -> Result<HttpServer, Failure> {
-        let thread_failed = |error| Failure::new(format!("no thread for HTTP: {error}"));
+        let thread_failed =
+            |error| Failure::new(format!("cannot start a thread for HTTP: {error}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(BLOCKING_THREADS_MAX)

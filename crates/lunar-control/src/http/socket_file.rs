@@ -67,7 +67,7 @@ impl Drop for SocketFile {
 /// Fails if the path has a live server or is no socket, or if others may write to its directory.
 pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
     let path = std::path::absolute(path)
-        .map_err(|error| Failure::new(format!("unix:{}: {error}", path.display())))?;
+        .map_err(|error| Failure::new(format!("cannot use unix:{}: {error}", path.display())))?;
     let directory = path.parent().unwrap_or(Path::new("/"));
     // Two processes that start at once must not both replace the socket left by a third.
     let opened = make_directory(directory)?;
@@ -77,7 +77,7 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
     let failed = |error: Errno| {
         let text = std::io::Error::from(error);
         Failure::new(format!("cannot listen on unix:{}: {text}", path.display()))
-            .hint("name a socket in a directory of yours: --api unix:PATH, or none")
+            .hint("choose a socket in your own directory with --api unix:PATH, or use --api none")
     };
     let socket = unix_socket().map_err(failed)?;
     let address = socket_address(&path)?;
@@ -103,7 +103,7 @@ pub(super) fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Failure>
 pub(super) fn listen_again(path: &Path) -> Result<(UnixListener, SocketFile), Failure> {
     // A removed directory tree is not recreated.
     if !path.parent().and_then(Path::parent).is_some_and(Path::is_dir) {
-        return Err(Failure::new(format!("the directory of unix:{} is gone", path.display())));
+        return Err(Failure::new(format!("the directory of unix:{} was removed", path.display())));
     }
     listen(path)
 }
@@ -115,8 +115,8 @@ fn unix_socket() -> Result<OwnedFd, Errno> {
 
 fn socket_address(path: &Path) -> Result<SocketAddrUnix, Failure> {
     SocketAddrUnix::new(path).map_err(|_| {
-        Failure::new(format!("unix:{} is too long for a socket", path.display()))
-            .hint("name a shorter path (at most 107 bytes): --api unix:PATH")
+        Failure::new(format!("the path unix:{} is too long for a socket", path.display()))
+            .hint("choose a shorter path (at most 107 bytes) with --api unix:PATH")
     })
 }
 
@@ -139,26 +139,28 @@ fn remove_stale(path: &Path) -> Result<(), Failure> {
         let metadata = match std::fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(Failure::new(format!("unix:{}: {error}", path.display()))),
+            Err(error) => {
+                return Err(Failure::new(format!("cannot use unix:{}: {error}", path.display())));
+            }
         };
         if !metadata.file_type().is_socket() {
-            let what = format!("{} is there, and is no socket", path.display());
-            return Err(Failure::new(what).hint("name another path: --api unix:PATH"));
+            let what = format!("{} exists and is not a socket", path.display());
+            return Err(Failure::new(what).hint("choose another path with --api unix:PATH"));
         }
         match is_live(path) {
             Ok(false) => std::fs::remove_file(path).map_err(|error| {
                 Failure::new(format!("cannot replace the old socket {}: {error}", path.display()))
             })?,
             Ok(true) => {
-                let what = format!("another server listens on unix:{}", path.display());
+                let what = format!("another server is listening on unix:{}", path.display());
                 return Err(
-                    Failure::new(what).hint("stop it, or name another path: --api unix:PATH")
+                    Failure::new(what).hint("stop it, or choose another path with --api unix:PATH")
                 );
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                let what = format!("unix:{} is somebody else's: {error}", path.display());
-                return Err(Failure::new(what).hint("name another path: --api unix:PATH"));
+                let what = format!("unix:{} is in use by another user: {error}", path.display());
+                return Err(Failure::new(what).hint("choose another path with --api unix:PATH"));
             }
         }
     }
@@ -187,16 +189,18 @@ fn make_directory(directory: &Path) -> Result<File, Failure> {
 }
 
 fn no_place(directory: &Path, error: &std::io::Error) -> Failure {
-    let hint = "name a socket in a directory of yours: --api unix:PATH";
+    let hint = "choose a socket in your own directory with --api unix:PATH";
     match UntrustedFile::of(error) {
         Some(UntrustedFile { what, remedy }) => {
-            Failure::new(format!("no place for the API's socket: {what}"))
+            Failure::new(format!("cannot create the API socket: {what}"))
                 .hint(format!("{remedy}, or {hint}"))
         }
         None => {
             let directory = directory.display();
-            Failure::new(format!("no directory {directory} for the API's socket: {error}"))
-                .hint(format!("{hint}, or none"))
+            Failure::new(format!(
+                "cannot create the directory {directory} of the API socket: {error}"
+            ))
+            .hint(format!("{hint}, or use --api none"))
         }
     }
 }
@@ -332,7 +336,7 @@ mod tests {
         let scratch = Scratch::new("refused");
         let file = scratch.0.join("file");
         std::fs::write(&file, "precious").unwrap();
-        assert!(listen(&file).unwrap_err().what.contains("no socket"));
+        assert!(listen(&file).unwrap_err().what.contains("is not a socket"));
         assert_eq!(std::fs::read(&file).unwrap(), b"precious");
         let open = scratch.0.join("open");
         std::fs::create_dir(&open).unwrap();

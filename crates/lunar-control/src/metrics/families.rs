@@ -36,7 +36,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Info,
         labels: &["version"],
-        help: "The version that runs",
+        help: "Version of the running server",
         write: |_, to| to.info(&[env!("CARGO_PKG_VERSION")]),
     },
     Family {
@@ -44,7 +44,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Info,
         labels: &["target", "lun", "uuid", "io_tier", "cache"],
-        help: "A LUN: the identity of its unit, how its I/O is done, its cache mode",
+        help: "A LUN: UUID, I/O tier and cache mode of its unit",
         write: |all, to| {
             each_lun(all, |target, id, lun| {
                 let cache = match lun.cache {
@@ -68,7 +68,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: LUN,
-        help: "1: a sync of the unit failed, and it takes no writes until `lunar ctl recover`",
+        help: "1: a sync of the unit failed, and it refuses writes until `lunar ctl recover`",
         write: |all, to| {
             each_lun(all, |target, id, lun| {
                 let poisoned = lun.syncs.is_some_and(|syncs| syncs.poisoned);
@@ -81,8 +81,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: LUN,
-        help: "1: the backing file of the unit was deleted, renamed, replaced or truncated, or its \
-               file system does not answer; `lunar ctl status` says which",
+        help: "1: the backing file of the unit was deleted, renamed, replaced or truncated, or \
+               its file system does not respond; `lunar ctl status` shows the cause",
         write: |all, to| {
             each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.backing_fault.into()))
         },
@@ -92,7 +92,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: LUN,
-        help: "Writes of the unit that wait for room",
+        help: "Writes of the unit that wait for free space",
         write: |all, to| each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.held_writes)),
     },
     Family {
@@ -100,7 +100,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: OP,
-        help: "SCSI commands that ended, also those that failed or were aborted",
+        help: "SCSI commands that ended, including those that failed or were aborted",
         write: |all, to| {
             each_operation(all, |labels, one| to.counter(labels, one.durations.count()))
         },
@@ -110,8 +110,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: ERRORS,
-        help: "SCSI commands that did not end well, by status; with check_condition also by sense \
-               key and additional sense code with qualifier (hexadecimal)",
+        help: "SCSI commands that failed, by status; for check_condition also by sense key and \
+               additional sense code with qualifier (hexadecimal)",
         write: command_errors,
     },
     Family {
@@ -127,7 +127,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Counter,
         labels: OP,
-        help: "Data-out of commands that ended well",
+        help: "Data-out of successful commands",
         write: |all, to| each_operation(all, |labels, one| to.counter(labels, one.received_bytes)),
     },
     Family {
@@ -135,7 +135,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Counter,
         labels: OP,
-        help: "Data-in of commands that ended well",
+        help: "Data-in of successful commands",
         write: |all, to| each_operation(all, |labels, one| to.counter(labels, one.sent_bytes)),
     },
     Family {
@@ -143,8 +143,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Seconds),
         kind: Histogram,
         labels: OP,
-        help: "From when a command was received until its answer was ready; waiting for its data \
-               and for its share of a limit is part of that, sending the answer is not",
+        help: "Time from the receipt of a command until its response was ready, including waits \
+               for its data and for rate limits, excluding the sending of the response",
         write: |all, to| each_operation(all, |labels, one| to.histogram(labels, &one.durations)),
     },
     Family {
@@ -152,8 +152,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Seconds),
         kind: Histogram,
         labels: LUN,
-        help: "How long syncs of the unit's file took, failed ones included; their number is the \
-               count",
+        help: "Duration of syncs of the unit's file, including failed ones; the count is the \
+               number of syncs",
         write: |all, to| {
             each_lun(all, |target, id, lun| match &lun.syncs {
                 Some(syncs) => to.histogram(&[target, id], &syncs.durations),
@@ -166,7 +166,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: LUN,
-        help: "Durable writes and flushes that those syncs served; several share one",
+        help: "Durable writes and flushes completed by these syncs; several can share one sync",
         write: |all, to| {
             each_lun(all, |target, id, lun| match &lun.syncs {
                 Some(syncs) => to.counter(&[target, id], syncs.requests),
@@ -179,7 +179,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: LUN,
-        help: "Syncs that failed",
+        help: "Failed syncs",
         write: |all, to| {
             each_lun(all, |target, id, lun| match &lun.syncs {
                 Some(syncs) => to.counter(&[target, id], syncs.failures),
@@ -192,7 +192,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: TARGET,
-        help: "Sessions that last",
+        help: "Current sessions",
         write: |all, to| each_target(all, |target| to.gauge(&[&target.name], target.sessions)),
     },
     Family {
@@ -200,7 +200,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: TARGET,
-        help: "Connections of those sessions",
+        help: "Connections of these sessions",
         write: |all, to| each_target(all, |target| to.gauge(&[&target.name], target.connections)),
     },
     Family {
@@ -208,7 +208,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: NONE,
-        help: "Discovery sessions that last",
+        help: "Current discovery sessions",
         write: |all, to| to.gauge(&[], all.discovery_sessions),
     },
     Family {
@@ -224,7 +224,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Gauge,
         labels: NONE,
-        help: "Memory that all peers may cause together: memory_bytes_max",
+        help: "Limit of the memory used on behalf of all peers: memory_bytes_max",
         write: |all, to| to.gauge(&[], all.memory.limit_bytes as u64),
     },
     Family {
@@ -232,8 +232,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: Some(Unit::Bytes),
         kind: Gauge,
         labels: &["kind"],
-        help: "Memory that peers cause, by what it is used for; idle: buffers that are kept for \
-               the next user, and given up when memory is scarce",
+        help: "Memory used on behalf of peers, by purpose; idle: buffers kept for reuse, and \
+               released when memory is scarce",
         write: |all, to| {
             let idle = ("idle", all.memory.idle_bytes);
             let kinds = all.memory.kinds().map(|(kind, bytes)| (kind.label(), bytes));
@@ -245,7 +245,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: NONE,
-        help: "Requests for memory that wait because all is in use",
+        help: "Requests that wait for memory",
         write: |all, to| to.gauge(&[], all.memory.waiting as u64),
     },
     Family {
@@ -261,7 +261,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: &["reason"],
-        help: "Logins that were refused",
+        help: "Refused logins",
         write: |all, to| {
             let mut failures = all.login_failures.iter();
             failures.try_for_each(|(reason, count)| to.counter(&[reason], *count))
@@ -272,7 +272,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: &["target", "part"],
-        help: "Received PDUs whose digest was wrong, by the part that it covers: header or data",
+        help: "Received PDUs with a wrong digest, by the covered part: header or data",
         write: |all, to| {
             each_target(all, |target| {
                 to.counter(&[&target.name, "header"], target.header_digest_errors)?;

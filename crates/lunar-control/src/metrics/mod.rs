@@ -71,7 +71,7 @@ impl Collector for Server {
 
 /// The table of all metrics in `docs/metrics.md`.
 pub fn table() -> String {
-    let mut text = String::from("| metric | type | labels | what it is |\n|---|---|---|---|\n");
+    let mut text = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
     for family in FAMILIES {
         let (kind, suffix) = match family.kind {
             MetricType::Counter => ("counter", "_total"),

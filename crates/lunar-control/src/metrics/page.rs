@@ -174,7 +174,7 @@ impl hyper::body::Body for PageBody {
     ) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
         let chunk = match &*lock(&self.page.chunks) {
             Some(chunks) => Ok(chunks.get(self.next).cloned()),
-            None => Err("the page was read too slowly"),
+            None => Err("the client reads the page too slowly"),
         };
         if let Ok(Some(chunk)) = &chunk {
             self.next += 1;

@@ -11,7 +11,7 @@ use lunar_wire::{Lun, SerialNumber, U24};
 
 /// Comment on the packet in the file.
 pub(super) const COMMENT: &str =
-    "Made up: this NOP-In was not sent. It shows the decoder which digests the connection has.";
+    "Synthetic: this NOP-In was not sent. It shows the decoder which digests the connection uses.";
 /// Data of the PDU: whole words, so that no padding follows.
 const DATA: &[u8; 8] = b"made up!";
 

@@ -103,9 +103,10 @@ impl TraceBody {
 
 /// Comment for the reader of the file.
 const COMMENT: &str = "iSCSI PDUs of one session in full feature phase, with digests and padding, \
-    as they were received or queued to be sent. The packets around them are made up: addresses, \
-    ports and the order of bytes are those of the connection, segments and the first sequence \
-    numbers are not. Counts of the interface are PDUs.";
+                       as they were received or queued to be sent. The packets around them are \
+                       synthetic: addresses, ports and byte order are those of the connection; \
+                       segments and initial sequence numbers are not. The interface statistics \
+                       count PDUs.";
 
 fn description(session: &SessionInfo) -> String {
     let target = session.target_name.as_deref().unwrap_or("discovery");

@@ -38,7 +38,7 @@ fn the_document_is_true() {
             let (status, body) = ask(server.address(), &method.to_ascii_uppercase(), &filled, "");
             let documented = operations.contains(&(method.to_owned(), path.clone()));
             assert_eq!(status != 405, documented, "{method} {path}: {status}");
-            assert_ne!(body["error"], "there is nothing of this name", "{path}");
+            assert_ne!(body["error"], "there is no resource at this path", "{path}");
             if documented {
                 contract.check(method, &filled, status, &body);
             }
@@ -162,7 +162,7 @@ fn tls_and_token_prove_both_sides() {
 fn the_client_says_what_failed() {
     let scratch = Scratch::new("client");
     let missing = Address::Unix(scratch.path("missing.sock"));
-    assert!(get(&missing, None, None).unwrap_err().contains("no server listens there"));
+    assert!(get(&missing, None, None).unwrap_err().contains("no server is listening there"));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap());
     let liar = std::thread::spawn(move || {
@@ -175,7 +175,7 @@ fn the_client_says_what_failed() {
     });
     let wrong = json!([]);
     assert_eq!(get(&address, None, None), Ok(wrong), "any JSON is a value");
-    assert!(get(&address, None, None).unwrap_err().contains("is it the API of lunar"));
+    assert!(get(&address, None, None).unwrap_err().contains("the address of the lunar API"));
     liar.join().unwrap();
 }
 

@@ -67,7 +67,7 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
     let told = rig.differs(&renumbered).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{told}");
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
@@ -79,7 +79,7 @@ fn a_disk_that_moves_does_not_shrink_unasked() {
 
     let moved = sized(1, "a.img", 3);
     let told = rig.differs(&moved).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are told)"), "{told}");
+    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are notified)"), "{told}");
     rig.apply(&moved, ApplyOptions::default()).unwrap();
     rig.apply(&renumbered, SHRINK).unwrap();
     assert_eq!(rig.size(0), MIB);
@@ -93,7 +93,7 @@ fn disks_that_change_places_keep_their_sizes() {
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
     let told = rig.differs(&taken).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"1MiB\" (what lies beyond is lost)"), "{told}");
+    assert!(told.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{told}");
     let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
@@ -101,7 +101,7 @@ fn disks_that_change_places_keep_their_sizes() {
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
     let told = rig.differs(&exchanged);
     assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
-    assert!(told.iter().all(|line| line.contains("(it is another disk: ")), "{told:?}");
+    assert!(told.iter().all(|line| line.contains("(the LUN becomes a different disk: ")), "{told:?}");
     assert!(told.iter().all(|line| !line.contains("lost")), "{told:?}");
     let uuids = rig.uuids();
     rig.apply(&exchanged, ApplyOptions::default()).unwrap();
@@ -182,7 +182,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
         let options = ApplyOptions { dry_run, ..ApplyOptions::default() };
         let refused = rig.daemon.apply(&unlocked, options, &"a test").unwrap_err();
         assert_eq!(refused.kind, FailureKind::Conflict);
-        assert!(refused.what.contains("open to everybody who reaches 0.0.0.0"), "{refused}");
+        assert!(refused.what.contains("for every host that can reach 0.0.0.0"), "{refused}");
     }
     let at = LunAt { target: NAME, id: 0, device: None };
     let emptied = rig.daemon.remove_lun(&at, &"a test").unwrap_err();
@@ -249,7 +249,7 @@ fn a_file_that_is_served_may_lose_its_name() {
     assert!(!path("a.img").exists(), "nothing is made in its place");
     assert_eq!((rig.uuids(), rig.read("a.img", 0)), (uuids.clone(), 7));
     let refused = rig.apply(&two, ApplyOptions::default()).unwrap_err();
-    assert!(refused.what.contains("a.img is served, but its file has another name"), "{refused}");
+    assert!(refused.what.contains("a.img was renamed or deleted while it is served"), "{refused}");
     assert!(!path("a.img").exists());
     assert_eq!(rig.uuids(), uuids);
 }
@@ -267,7 +267,7 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     rig.daemon.redirect(NAME, None, &"a test").unwrap();
     assert_eq!(rig.read("a.img", 0), 7);
     let told = rig.differs(&one);
-    assert!(told.len() == 1 && told[0].contains("is another file now"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("is now a different file"), "{told:?}");
     let uuids = rig.uuids();
     rig.apply(&one, ApplyOptions::default()).unwrap();
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
@@ -301,7 +301,10 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
                 std::fs::write(&file, "").unwrap();
             }
             let refused = apply(&text).unwrap_err();
-            assert!(refused.what.contains("the identity of a disk is"), "{name}: {refused}");
+            assert!(
+                refused.what.contains("contains the identity of an earlier disk"),
+                "{name}: {refused}"
+            );
             assert!(refused.hint.unwrap().contains("mount or restore"), "{name}");
             assert_eq!(file.metadata().map(|file| file.len()).ok(), empty.then_some(0), "{name}");
         }

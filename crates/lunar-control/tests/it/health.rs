@@ -58,7 +58,7 @@ fn a_failed_sync_is_seen_until_it_is_recovered() {
     assert_eq!(status["health"], "degraded");
     let [trouble] = &status["troubles"].as_array().unwrap()[..] else { panic!("{status}") };
     assert_eq!((&trouble["target"], &trouble["lun"]), (&TARGET.into(), &7.into()));
-    assert!(trouble["error"].as_str().unwrap().contains("takes no writes"), "{trouble}");
+    assert!(trouble["error"].as_str().unwrap().contains("refuses writes"), "{trouble}");
     let hint = trouble["hint"].as_str().unwrap();
     assert!(hint.ends_with("lunar ctl recover 7 --accept-loss"), "{hint}");
 

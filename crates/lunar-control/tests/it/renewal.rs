@@ -147,7 +147,7 @@ fn certificate_and_token_are_read_anew() {
     let (rig, old) = Rig::new("renewal");
     let mut stays = rig.connect(&old);
     assert_eq!(rig.ask(&mut stays, OLD), 200);
-    assert!(rig.apply(1, false).unwrap().difference.is_empty(), "nothing differs");
+    assert!(rig.apply(1, false).unwrap().difference.is_empty(), "no differences");
 
     let new = certify(&rig.scratch, "new.pem");
     rig.scratch.file("token", NEW);

@@ -55,7 +55,7 @@ impl Plan {
             }
         }
         if portals.len() > PATHS_MAX {
-            let what = format!("{} portals of one target: {PATHS_MAX} are possible", portals.len());
+            let what = format!("{} portals are given; the maximum is {PATHS_MAX}", portals.len());
             return Err(Error::new(ErrorKind::Login, what));
         }
         Ok(Self { url: url.clone(), portals, options })
@@ -193,7 +193,11 @@ impl RemoteDisk {
             .flat_map(|session| (0..portals).map(move |portal| PathKey { portal, session }))
             .collect();
         if places.len() > PATHS_MAX {
-            tracing::warn!(disk = &*self.name, "{PATHS_MAX} paths, not {}", places.len());
+            tracing::warn!(
+                disk = &*self.name,
+                "{PATHS_MAX} paths are used instead of {}: this is the maximum",
+                places.len()
+            );
             places.truncate(PATHS_MAX);
         }
         missing.retain(|place| places.contains(place));
@@ -206,7 +210,11 @@ impl RemoteDisk {
             match path {
                 Ok(path) => drop(self.paths.add(path)),
                 Err(error) => {
-                    tracing::warn!(disk = &*self.name, %error, "one path less for now");
+                    tracing::warn!(
+                        disk = &*self.name,
+                        %error,
+                        "a path cannot be opened; it will be retried"
+                    );
                     missing.insert(place);
                     self.seek(layout, place, share(wanted, most, place.session));
                 }
@@ -265,7 +273,7 @@ async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
         };
         first.get_or_insert(error);
     }
-    Err(first.unwrap_or_else(|| Error::new(ErrorKind::Login, "no portal is named")))
+    Err(first.unwrap_or_else(|| Error::new(ErrorKind::Login, "no portal is given")))
 }
 
 async fn seek(
@@ -285,12 +293,12 @@ async fn seek(
         match plan.path(place, connections, &paths).await {
             Ok(path) => {
                 if missing.lock().await.remove(&place) {
-                    tracing::info!(portal = path.unit.initiator().portal(), "one path more");
+                    tracing::info!(portal = path.unit.initiator().portal(), "a path was opened");
                     paths.add(path);
                 }
                 return;
             }
-            Err(error) => tracing::debug!(%error, "a path that is missing"),
+            Err(error) => tracing::debug!(%error, "a missing path still cannot be opened"),
         }
     }
 }

@@ -160,12 +160,12 @@ impl RemoteDisk {
 
     fn cache_lost(&self) -> Error {
         let what = format!(
-            "{}: the target has restarted, was reset or could not write; what it acknowledged but \
-             had not yet made durable may be lost",
+            "{}: the target restarted, was reset or failed to write; acknowledged writes that \
+             were not yet flushed may be lost",
             self.name
         );
         Error::new(ErrorKind::CacheLost, what)
-            .hint("write again what was written since the last flush that succeeded")
+            .hint("repeat the writes since the last successful flush")
     }
 
     /// Executes a command that changes `writes`; also returns the session in which it was answered
@@ -411,7 +411,7 @@ impl RemoteDisk {
             }
             *checks += 1;
             if *checks > CHECKS_MAX {
-                let what = format!("{} tells of changes without end", self.name);
+                let what = format!("{} reports changes endlessly", self.name);
                 return Err(Error::new(ErrorKind::Protocol, what));
             }
             match Box::pin(self.examine(path, &session)).await {
@@ -472,7 +472,7 @@ impl RemoteDisk {
         let mode = unit.mode().await?.unwrap_or_default();
         let result = self.fingerprint.check(&now, &self.name);
         if let Err(error) = &result {
-            tracing::error!(%error, "not the disk that was opened");
+            tracing::error!(%error, "the unit is not the disk that was opened");
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
         path.found(session, attentions, result);

@@ -38,10 +38,10 @@ pub enum Segment<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AhsError {
     /// AHSLength exceeds TotalAHSLength, or the rest cannot hold a segment.
-    #[error("an additional header segment goes past TotalAHSLength")]
+    #[error("an additional header segment exceeds TotalAHSLength")]
     Truncated,
     /// AHSLength is not valid for this AHSType.
-    #[error("AHSLength {length} with AHSType {kind}")]
+    #[error("AHSLength {length} is not valid for AHSType {kind}")]
     Length {
         /// AHSType.
         kind: u8,

@@ -241,21 +241,21 @@ impl InitiatorLogin {
         let flags = response.flags;
         self.responses += 1;
         let wrong = if header.opcode() != Opcode::LOGIN_RESPONSE {
-            Some("the answer to a login is not a Login Response")
+            Some("the target answered the login with another PDU than a Login Response")
         } else if !self.outstanding {
-            Some("a Login Response that nothing asked for")
+            Some("a Login Response without a request")
         } else if self.responses > LOGIN_PDUS_MAX {
-            Some("a login without end")
+            Some("the login takes too many PDUs")
         } else if response.initiator_task_tag != self.options.initiator_task_tag {
             Some("a Login Response with another Initiator Task Tag")
         } else if response.data_segment_length.value() as usize > LOGIN_SEGMENT_BYTES_MAX {
-            Some("a login data segment over 8192 bytes")
+            Some("the data segment of a Login Response exceeds 8192 bytes")
         } else if response.status != LoginStatus::SUCCESS {
             None
         } else if response.version_active != 0 {
-            Some("an iSCSI version that we do not speak")
+            Some("an unsupported iSCSI version")
         } else if flags.current() != self.stage {
-            Some("a Login Response of another stage")
+            Some("a Login Response for another stage")
         } else {
             self.wrong_transit(flags)
         };
@@ -271,9 +271,9 @@ impl InitiatorLogin {
         let next = flags.next();
         match self.asked {
             _ if flags.has(LoginFlags::CONTINUE) => Some("T and C in one response"),
-            None => Some("a transit that was not asked for"),
+            None => Some("a stage transition that was not requested"),
             Some(asked) if next > asked || next <= self.stage || next == Stage(2) => {
-                Some("a transit to a stage that was not offered")
+                Some("a transition to a stage that was not requested")
             }
             Some(_) => None,
         }
@@ -330,7 +330,7 @@ impl InitiatorLogin {
         // No connection ever joins a discovery session, and old targets give it no handle.
         let needed = self.options.session_type == SessionType::Normal;
         if (response.tsih == 0 && needed) || (known != 0 && response.tsih != known) {
-            return Err(Failure::violation("a final response without the session's TSIH"));
+            return Err(Failure::violation("the final Login Response has no TSIH"));
         }
         let (session, connection) = state.finish(&self.options)?;
         Ok(Established {
@@ -400,6 +400,6 @@ fn refused(status: LoginStatus, text: &[u8]) -> Failure {
         let permanent = status == LoginStatus::TARGET_MOVED_PERMANENTLY;
         redirect = address.map(|pair| (pair.value.into(), permanent));
     }
-    let what = alloc::format!("the target answers {status:?}");
+    let what = alloc::format!("the target responded with status {status:?}");
     Failure { status: Some(status), redirect, what }
 }

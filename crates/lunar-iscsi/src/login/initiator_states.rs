@@ -101,7 +101,7 @@ impl State {
         if let Some(target) = &chap.expect_target
             && chap::same_secret(&target.secret, &chap.credential.secret)
         {
-            return Err(Failure::violation("one secret for both directions"));
+            return Err(Failure::violation("the same secret is used for both directions"));
         }
         // None would exempt the target from the required proof.
         let methods = if chap.expect_target.is_some() { "CHAP" } else { "CHAP,None" };
@@ -198,7 +198,7 @@ impl ExpectMethod {
     ) -> Result<State, Failure> {
         let chap = chap_of(options)?;
         let [Pair { key: Some(Key::AuthMethod), value, .. }] = pairs else {
-            return Err(Failure::violation("the target does not choose an AuthMethod"));
+            return Err(Failure::violation("the target did not select an AuthMethod"));
         };
         match *value {
             "CHAP" if granted.is_none() => {
@@ -240,7 +240,9 @@ impl ExpectChallenge {
         let ours = ours.then(|| Challenge::fresh(algorithm, &options.entropy));
         if let Some(ours) = &ours {
             if ours.is_reflection_of(&theirs) {
-                return Err(Failure::violation("the target guessed our challenge"));
+                return Err(Failure::violation(
+                    "the target used the same CHAP challenge as this initiator",
+                ));
             }
             answers.key(Key::ChapI, ours.identifier);
             answers.key(Key::ChapC, value::hex_text(&ours.bytes));
@@ -280,7 +282,7 @@ impl ExpectProof {
         let proven = ours.is_answered_by(response, &expected.secret);
         // Our own response sent back proves nothing: the two secrets differ, see `first`.
         if !(named & proven) {
-            return Err(Failure::violation("the target does not prove itself"));
+            return Err(Failure::violation("the target failed to authenticate itself"));
         }
         Ok(State::Proof(Self { ours: None, proven_by: None }))
     }
@@ -309,7 +311,7 @@ impl ExpectOperational {
         self.negotiation.receive(pairs, &mut replies)?;
         if granted.is_some() && !replies.is_empty() {
             // RFC 7143 §11.13.6.
-            return Err(Failure::violation("a proposal in the response that ends the stage"));
+            return Err(Failure::violation("the response that ends the stage contains a proposal"));
         }
         answers.append(replies);
         Ok(State::Operational(self))
@@ -322,7 +324,7 @@ fn negotiation(options: &InitiatorLoginOptions) -> Negotiation {
 }
 
 fn chap_of(options: &InitiatorLoginOptions) -> Result<&ChapAnswer, Failure> {
-    let missing = || Failure::violation("the target asks for CHAP, and none is configured");
+    let missing = || Failure::violation("the target requires CHAP, but no CHAP user is configured");
     options.chap.as_ref().ok_or_else(missing)
 }
 

@@ -220,14 +220,14 @@ impl TargetLogin {
             return wrong("a second Login Request while one is outstanding");
         }
         if request.version_min > VERSION {
-            let what = "no version in common";
+            let what = "no common iSCSI version";
             return Err(Refusal::new(LoginStatus::UNSUPPORTED_VERSION, what));
         }
         if request.data_segment_length.value() as usize > LOGIN_SEGMENT_BYTES_MAX {
-            return wrong("a data segment over 8192 bytes");
+            return wrong("the data segment exceeds 8192 bytes");
         }
         if request.total_ahs_words != 0 {
-            return wrong("an additional header segment");
+            return wrong("an additional header segment is not allowed in a login");
         }
         if request.initiator_task_tag == TAG_RESERVED {
             return wrong("the reserved Initiator Task Tag");
@@ -250,10 +250,10 @@ impl TargetLogin {
         let (flags, current) = (request.flags, request.flags.current());
         let negotiation = [Stage::SECURITY_NEGOTIATION, Stage::OPERATIONAL_NEGOTIATION];
         if !negotiation.contains(&current) {
-            return Some("a current stage that is none");
+            return Some("an invalid current stage");
         }
         if self.first.is_some() && current != self.stage {
-            return Some("a current stage that was not entered");
+            return Some("a current stage that the login has not reached");
         }
         if !flags.has(LoginFlags::TRANSIT) {
             return None;
@@ -264,7 +264,7 @@ impl TargetLogin {
         if flags.has(LoginFlags::CONTINUE) {
             Some("T and C in one request")
         } else if !forward {
-            Some("a next stage that cannot follow")
+            Some("an invalid next stage")
         } else {
             None
         }

@@ -100,7 +100,10 @@ impl State {
     /// Ends the login phase, as requested by `request`.
     pub(super) fn into_join(self, request: &LoginRequest) -> Result<ExpectJoined, Refusal> {
         let Self::Operational(state) = self.into_operational() else {
-            return Err(Refusal::new(LoginStatus::TARGET_ERROR, "left a stage that holds"));
+            return Err(Refusal::new(
+                LoginStatus::TARGET_ERROR,
+                "internal error: the stage cannot end yet",
+            ));
         };
         let (session, connection) = state.negotiation.finish()?;
         let Context { claim, admission, user } = *state.context;
@@ -170,7 +173,9 @@ impl ExpectIdentity {
         let state = if stage == Stage::SECURITY_NEGOTIATION {
             State::Method(ExpectMethod { context, proposed: false })
         } else if context.admission.chap.is_some() {
-            return Err(Refusal::not_authenticated("the initiator skips the security stage"));
+            return Err(Refusal::not_authenticated(
+                "the initiator skipped the security negotiation, but the target requires CHAP",
+            ));
         } else {
             State::Operational(ExpectOperational::new(context))
         };
@@ -264,7 +269,7 @@ impl Context {
     }
 
     fn demand(&self) -> Result<&ChapDemand, Refusal> {
-        let missing = || Refusal::new(LoginStatus::TARGET_ERROR, "no CHAP is configured");
+        let missing = || Refusal::new(LoginStatus::TARGET_ERROR, "CHAP is not configured");
         self.admission.chap.as_ref().ok_or_else(missing)
     }
 }
@@ -337,7 +342,7 @@ impl ExpectAlgorithm {
     fn challenge(self, list: &str, answers: &mut TextBuilder) -> Result<State, Refusal> {
         let allowed = &self.context.demand()?.algorithms;
         let algorithm = chap::choose(list, allowed)
-            .ok_or_else(|| Refusal::not_authenticated("no CHAP algorithm in common"))?;
+            .ok_or_else(|| Refusal::not_authenticated("no common CHAP algorithm"))?;
         let challenge = Challenge::fresh(algorithm, &self.context.admission.entropy);
         answers.key(Key::ChapA, algorithm.number());
         answers.key(Key::ChapI, challenge.identifier);
@@ -372,7 +377,7 @@ impl ExpectProof {
         if let Some(own) = &demand.target
             && chap::same_secret(&own.secret, &expected.secret)
         {
-            return Err(Refusal::not_authenticated("one secret for both directions"));
+            return Err(Refusal::not_authenticated("the same secret is used for both directions"));
         }
         if find(&rest, Key::ChapI).is_some() || find(&rest, Key::ChapC).is_some() {
             self.authenticate_target(take(Key::ChapI)?, take(Key::ChapC)?, answers)?;
@@ -457,7 +462,7 @@ fn choose_method(methods: &str, wanted: &str) -> Result<(), Refusal> {
     if methods.split(',').any(|word| word == wanted) {
         Ok(())
     } else {
-        Err(Refusal::not_authenticated("no authentication method in common"))
+        Err(Refusal::not_authenticated("no common authentication method"))
     }
 }
 

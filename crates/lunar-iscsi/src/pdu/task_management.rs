@@ -98,7 +98,7 @@ functions! {
     TARGET_WARM_RESET "TARGET WARM RESET" 1 ADMINISTRATORS ("all units the session sees")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TARGET_COLD_RESET "TARGET COLD RESET" 1 ADMINISTRATORS
-        ("the same, and the sessions on what the asker sees")
+        ("the same, and all sessions on these units")
         FUNCTION_COMPLETE "RFC 7143 §11.5.1";
     TASK_REASSIGN "TASK REASSIGN" 1 ("one task")
         REASSIGNMENT_NOT_SUPPORTED "RFC 7143 §11.5.1";
@@ -108,7 +108,9 @@ functions! {
         FUNCTION_SUCCEEDED "RFC 7144 §6.3";
     I_T_NEXUS_RESET "I_T NEXUS RESET" 2 ("the session, which ends")
         FUNCTION_COMPLETE "RFC 7144 §6.3";
-    QUERY_ASYNCHRONOUS_EVENT "QUERY ASYNCHRONOUS EVENT" 2 ("the session's attentions of a unit")
+    QUERY_ASYNCHRONOUS_EVENT "QUERY ASYNCHRONOUS EVENT" 2 (
+        "the session's unit attentions of a unit",
+    )
         FUNCTION_SUCCEEDED "RFC 7144 §6.3";
 }
 

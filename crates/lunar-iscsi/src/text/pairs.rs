@@ -13,13 +13,13 @@ use core::fmt::{Display, Write};
 #[non_exhaustive]
 #[allow(missing_docs)] // see the messages
 pub enum Violation {
-    #[error("text does not end in a zero byte")]
+    #[error("the text does not end with a zero byte")]
     Unterminated,
-    #[error("text is not UTF-8")]
+    #[error("the text is not UTF-8")]
     NotUtf8,
     #[error("a key without an equals sign")]
     NoValue,
-    #[error("a key name that RFC 7143 §6.1 does not allow")]
+    #[error("an invalid key name (RFC 7143 §6.1)")]
     KeyName,
     #[error("more than {text_bytes_max} bytes of text")]
     TextTooLong { text_bytes_max: usize },
@@ -29,21 +29,21 @@ pub enum Violation {
     ValueTooLong(&'static str),
     #[error("{0} was sent twice")]
     Repeated(String),
-    #[error("{0} is not for this side to send")]
+    #[error("{0} must not be sent by this side")]
     WrongSender(&'static str),
-    #[error("{0} does not belong to this stage or phase")]
+    #[error("{0} is not allowed in this stage or phase")]
     WrongStage(&'static str),
-    #[error("{0} has a value that its definition does not allow")]
+    #[error("{0} has an invalid value")]
     BadValue(&'static str),
-    #[error("{0} was answered with a value that was not up for choice")]
+    #[error("{0} was answered with a value that was not offered")]
     BadAnswer(&'static str),
-    #[error("{0} was proposed with a constant that is only an answer")]
+    #[error("{0} was proposed with a value that is only allowed in answers")]
     ReservedValue(String),
-    #[error("{0} ended at a value that is not acceptable here")]
+    #[error("the negotiated value of {0} is not acceptable")]
     Unacceptable(&'static str),
     #[error("{0} is missing")]
     Missing(&'static str),
-    #[error("the peer goes on while text is on its way to it")]
+    #[error("the peer sent text before it had received all of the pending text")]
     OutOfTurn,
 }
 

@@ -99,7 +99,7 @@ impl Carrier {
             if ready.callers
                 && let Err(error) = self.accept()
             {
-                tracing::warn!(%error, "the relay takes no connection");
+                tracing::warn!(%error, "the relay cannot accept a connection");
                 std::thread::sleep(ACCEPT_PAUSE);
             }
             let time = clock_gettime(ClockId::ThreadCPUTime);

@@ -27,7 +27,7 @@ pub fn page(report: &Report) -> String {
          <title>{title}</title>\n<!-- uPlot:\n{UPLOT_LICENSE}\n-->\n\
          <style>{UPLOT_STYLE}</style>\n<style>{STYLE}</style>\n<script>{ERROR_RECORDER}</script>\n\
          </head>\n<body>\n<header>\n<h1>{title}</h1>\n{prose}{facts}</header>\n<main>\n{main}\
-         </main>\n<noscript><p class=\"warning\">Plots want JavaScript; the tables have all \
+         </main>\n<noscript><p class=\"warning\">Plots require JavaScript; the tables contain all \
          figures.</p></noscript>\n<script type=\"application/json\" id=\"plots\">{data}</script>\n\
          <script>{UPLOT_SCRIPT}</script>\n<script>{SCRIPT}</script>\n</body>\n</html>\n",
         prose = paragraphs(&report.prose),
@@ -85,7 +85,7 @@ fn figure(plot: &Plot, number: usize) -> String {
     let figures = table_html(&figures(plot), &plot.title);
     format!(
         "<figure>\n<figcaption>{title}</figcaption>\n<div id=\"plot-{number}\" role=\"img\" \
-         aria-label=\"{title}; its figures stand below\"></div>\n<details><summary>Figures of \
+         aria-label=\"{title}; figures below\"></div>\n<details><summary>Figures of \
          this plot</summary>\n{figures}</details>\n</figure>\n"
     )
 }

@@ -128,8 +128,8 @@ impl AxisUnit {
         match self {
             Self::Count => "",
             Self::Bytes => ", bytes",
-            Self::BytesPerSecond => ", bytes a second",
-            Self::PerSecond => ", a second",
+            Self::BytesPerSecond => ", bytes per second",
+            Self::PerSecond => ", per second",
             Self::Micros => ", microseconds",
             Self::Percent | Self::Nines => ", percent",
         }

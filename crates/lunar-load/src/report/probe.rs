@@ -10,8 +10,8 @@ pub const RAW_TCP: &str = "raw TCP";
 pub fn probe_table() -> Table {
     Table::new([
         Column::text("beside", "beside"),
-        Column::number("ping_us", "alone, us"),
-        Column::number("exchanges_per_second", "pipelined, a second"),
+        Column::number("ping_us", "one at a time, us"),
+        Column::number("exchanges_per_second", "pipelined, per second"),
         Column::number("stream_bytes_per_second", "stream, MB/s"),
     ])
     .named("raw_tcp", RAW_TCP)

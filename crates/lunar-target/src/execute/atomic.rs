@@ -23,7 +23,7 @@ impl Run<'_> {
             let (device, data) = (Arc::clone(self.unit.device()), data.clone());
             Box::pin(async move {
                 let none = || {
-                    let what = "it writes nothing atomically any more";
+                    let what = "the device no longer supports atomic writes";
                     lunar_block::Error::new(ErrorKind::Medium, device.name(), what)
                 };
                 let atomic = device.atomic().ok_or_else(none)?;

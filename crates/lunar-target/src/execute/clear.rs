@@ -153,5 +153,9 @@ impl Run<'_> {
 }
 
 fn not_sparse(device: &dyn BlockDevice) -> lunar_block::Error {
-    lunar_block::Error::new(ErrorKind::Medium, device.name(), "it can no longer deallocate")
+    lunar_block::Error::new(
+        ErrorKind::Medium,
+        device.name(),
+        "the device no longer supports deallocation",
+    )
 }

@@ -39,7 +39,7 @@ impl Run<'_> {
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
                 unit.save_errors.write(|untold| {
-                    tracing::error!(%error, untold, "EXIT FAILURE MODE could not be saved");
+                    tracing::error!(%error, untold, "cannot save the result of EXIT FAILURE MODE");
                 });
                 unit.scsi().fail_again(failure);
                 // In case the changed state is on the medium after all.

@@ -29,14 +29,14 @@ impl Limit {
         let refuse = |what: String| Err(Error::Options(what));
         if let Some(iops) = iops.filter(|iops| *iops < IOPS_MIN) {
             return refuse(format!(
-                "a limit of {iops} commands a second is less than {IOPS_MIN}: initiators would \
-                 give commands up that wait for their turn"
+                "a limit of {iops} commands per second is below the minimum of {IOPS_MIN}: \
+                 commands would time out at the initiator"
             ));
         }
         if let Some(rate) = bytes_per_second.filter(|rate| *rate < BYTES_PER_SECOND_MIN) {
             return refuse(format!(
-                "a limit of {} bit/s is less than {} Mbit/s: initiators would give commands up \
-                 that wait for their turn",
+                "a limit of {} bit/s is below the minimum of {} Mbit/s: commands would time out \
+                 at the initiator",
                 rate.saturating_mul(8),
                 BYTES_PER_SECOND_MIN * 8 / 1_000_000
             ));
@@ -95,9 +95,9 @@ mod tests {
         assert!(Limit::new(Some(IOPS_MIN), Some(BYTES_PER_SECOND_MIN)).is_ok());
         assert!(Limit::new(None, None).unwrap().is_none());
         let error = Limit::new(Some(9), None).unwrap_err().to_string();
-        assert!(error.contains("9 commands a second is less than 10"), "{error}");
+        assert!(error.contains("9 commands per second is below the minimum of 10"), "{error}");
         let error = Limit::new(None, Some(125_000)).unwrap_err().to_string();
-        assert!(error.contains("1000000 bit/s is less than 10 Mbit/s"), "{error}");
+        assert!(error.contains("1000000 bit/s is below the minimum of 10 Mbit/s"), "{error}");
     }
 
     #[test]

@@ -12,15 +12,14 @@ use std::time::Duration;
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("copies", 4, copies)
-        .summary("4 sessions: EXTENDED COPY of 32 MiB within a neighbour LUN, 128 under way"),
+        .summary("4 sessions: EXTENDED COPY of 32 MiB within a neighbour LUN, 128 outstanding"),
     Attack::new("copy-long-lists", 4, long_lists)
         .summary("EXTENDED COPY with lists of up to 64 KiB: thousands of segments of one block"),
     Attack::new("copy-lists-refused", 8, lists_refused)
         .summary("8 sessions: EXTENDED COPY with 256 segments, of which the last is refused"),
     Attack::new("copy-then-reset", 4, copy_then_reset)
-        .summary("EXTENDED COPY is sent and the connection is reset, as fast as it goes"),
-    Attack::new("tokens", 4, tokens)
-        .summary("POPULATE TOKEN without end, each token for 10 minutes"),
+        .summary("EXTENDED COPY is sent and the connection is reset, as fast as possible"),
+    Attack::new("tokens", 4, tokens).summary("POPULATE TOKEN endlessly, each token for 10 minutes"),
 ];
 
 /// Reads the designator of the unit.

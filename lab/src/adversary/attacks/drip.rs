@@ -15,17 +15,17 @@ use std::time::Duration;
 pub const ATTACKS: &[Attack] = &[
     Attack::new("login-by-bytes", 1024, login_by_bytes)
         .before_login()
-        .summary("1,024 logins whose bytes come one every 10 ms"),
+        .summary("1,024 logins that send one byte every 10 ms"),
     Attack::new("commands-by-bytes", 64, commands_by_bytes)
-        .summary("64 sessions whose commands and data come one byte at a time"),
+        .summary("64 sessions that send commands and data one byte at a time"),
     Attack::new("data-out-of-1-byte", 4, |attacker| data_out_pieces(attacker, 1))
         .summary("R2Ts are answered by Data-Out PDUs of one byte each"),
     Attack::new("data-out-of-0-bytes", 4, |attacker| data_out_pieces(attacker, 0))
-        .summary("R2Ts are answered by Data-Out PDUs without data, without end"),
+        .summary("R2Ts are answered by endless Data-Out PDUs without data"),
     Attack::new("answers-by-bytes", 16, answers_by_bytes)
         .summary("16 sessions read the answers to READs of 8 MiB a few bytes at a time"),
     Attack::new("write-1k-a-second", 16, slow_writes)
-        .summary("16 sessions: 128 WRITEs of 8 MiB to the shared LUN whose data comes at 1 KiB/s"),
+        .summary("16 sessions: 128 WRITEs of 8 MiB to the shared LUN, data sent at 1 KiB/s"),
 ];
 
 fn login_by_bytes(attacker: &Attacker) -> Result<()> {

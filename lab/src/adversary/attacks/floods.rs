@@ -18,11 +18,11 @@ pub const CONTROL: &[Attack] =
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("ping-flood", 4, |attacker| pings(attacker, false))
-        .summary("4 sessions send NOP-Out as fast as they are answered"),
+        .summary("4 sessions send NOP-Out as fast as it is answered"),
     Attack::new("ping-flood-immediate", 4, |attacker| pings(attacker, true))
-        .summary("4 sessions send NOP-Out for immediate delivery as fast as it goes"),
+        .summary("4 sessions send NOP-Out for immediate delivery as fast as possible"),
     Attack::new("immediate-commands", 4, immediate_commands)
-        .summary("4 sessions send TEST UNIT READY for immediate delivery as fast as it goes"),
+        .summary("4 sessions send TEST UNIT READY for immediate delivery as fast as possible"),
     Attack::new("ordered-flood", 4, |attacker| attribute_flood(attacker, flags::ORDERED))
         .summary("4 sessions send ORDERED READs and WRITEs to the shared LUN"),
     Attack::new("head-of-queue-flood", 4, |attacker| {
@@ -30,7 +30,7 @@ pub const ATTACKS: &[Attack] = &[
     })
     .summary("4 sessions send HEAD OF QUEUE READs and WRITEs to the shared LUN"),
     Attack::new("reads-8m", 16, large_reads)
-        .summary("16 sessions read 8 MiB at depth 128 from the shared LUN and take the answers"),
+        .summary("16 sessions read 8 MiB at depth 128 from the shared LUN and receive the answers"),
 ];
 
 fn pings(attacker: &Attacker, immediate: bool) -> Result<()> {

@@ -15,39 +15,41 @@ pub const ATTACKS: &[Attack] = &[
         .before_login()
         .fault(5)
         .limits("connections = 4096")
-        .summary("8,192 connections from one address that send nothing, where 4,096 may be"),
+        .summary("8,192 connections from one address that send nothing; the limit is 4,096"),
     Attack::new("idle-connections-64-hosts", 16_384, |attacker| idle(attacker, 17_000, 64))
         .before_login()
         .fault(5)
-        .summary("17,000 connections from 64 addresses that send nothing, where 16,384 may be"),
+        .summary("17,000 connections from 64 addresses that send nothing; the limit is 16,384"),
     Attack::new("idle-connections-few-files", 1100, |attacker| {
         HeldConnections::new(1100).hold(attacker, |_, _| Ok(()))
     })
     .before_login()
     .fault(5)
     .descriptors(1024)
-    .summary("1,100 idle connections to a server that may have 1,024 files open"),
+    .summary("1,100 idle connections to a server with a limit of 1,024 open files"),
     Attack::new("header-47-bytes", 4096, |attacker| prefix(attacker, 47, |_| {}))
         .before_login()
-        .summary("4,096 connections that send 47 of a header's 48 bytes"),
+        .summary("4,096 connections that send 47 of the 48 bytes of a header"),
     Attack::new("login-ahs-announced", 4096, |attacker| {
         prefix(attacker, 48, |bytes| bytes[4] = 255)
     })
     .before_login()
-    .summary("4,096 Login Requests that announce 1,020 bytes of header segments that never come"),
+    .summary(
+        "4,096 Login Requests that announce 1,020 bytes of header segments and never send them",
+    ),
     Attack::new("login-16m-announced", 4096, |attacker| prefix(attacker, 48, announce_16m))
         .before_login()
         .summary("4,096 Login Requests that announce 16 MiB of text"),
     Attack::new("login-8k-announced", 4096, |attacker| prefix(attacker, 48, announce_8k))
         .before_login()
-        .summary("4,096 Login Requests that announce 8 KiB of text that never comes"),
+        .summary("4,096 Login Requests that announce 8 KiB of text and never send it"),
     Attack::new("session-16m-announced", 512, |attacker| in_session(attacker, 0x00ff_ffff))
         .summary("512 sessions: a command that announces 16 MiB of immediate data"),
     Attack::new("session-256k-announced", 512, |attacker| in_session(attacker, 262_144))
-        .summary("512 sessions: a command whose 256 KiB of immediate data never come"),
+        .summary("512 sessions: a command whose 256 KiB of immediate data are never sent"),
     Attack::new("connect-and-reset", 16, connect_and_reset)
         .before_login()
-        .summary("Connections that are reset at once, as fast as it goes, from 16 addresses"),
+        .summary("Connections that are reset immediately, as fast as possible, from 16 addresses"),
     Attack::new("garbage", 64, garbage)
         .before_login()
         .summary("Random bytes, zeros and HTTP instead of a login"),

@@ -29,9 +29,9 @@ pub const ATTACKS: &[Attack] = &[
         .summary("16,384 logins of 7 PDUs of 8 KiB with the C bit that never end"),
     Attack::new("login-c-bit-without-end", 64, endless_text)
         .before_login()
-        .summary("64 logins whose text goes on without end, as fast as it is taken"),
+        .summary("64 logins with endless text, sent as fast as it is accepted"),
     Attack::new("login-without-end", 64, endless_negotiation).before_login().summary(
-        "64 logins that stay in the operational stage and propose 8 KiB of keys each time",
+        "64 logins that stay in the operational stage and propose 8 KiB of keys in each request",
     ),
     Attack::new("login-pipelined", 256, pipelined)
         .before_login()
@@ -46,26 +46,26 @@ pub const ATTACKS: &[Attack] = &[
         .before_login()
         .summary("4,096 logins that stop after the CHAP challenge"),
     Attack::new("logout-and-zeroes", 2, logout_and_zeroes)
-        .summary("Log in, log out, and send zeroes on the connection that is over"),
-    Attack::new("login-logout", 2, login_logout).summary("Log in, log out, as fast as it goes"),
+        .summary("Log in, log out, and send zeroes on the logged-out connection"),
+    Attack::new("login-logout", 2, login_logout).summary("Log in and log out, as fast as possible"),
     Attack::new("login-logout-many-units", CHURN_CONNECTIONS, |attacker| {
         churn(attacker, Destination::Many)
     })
     .from_hosts(CHURN_HOSTS)
-    .summary("16 hosts log in to a target of 256 logical units, log out, and again"),
+    .summary("16 hosts log in to a target of 256 logical units and log out, repeatedly"),
     Attack::new("chap-login-beside-4096", CHURN_CONNECTIONS, chap_beside_many)
         .from_hosts(CHURN_HOSTS)
-        .summary("16 hosts log in with CHAP, log out, and again, where 4,096 such sessions are"),
+        .summary("16 hosts log in with CHAP and log out, repeatedly, beside 4,096 such sessions"),
     Attack::new("reinstatement", 4, |attacker| reinstatement(attacker, false))
-        .summary("The same initiator name and ISID logs in again and again (reinstatement)"),
+        .summary("The same initiator name and ISID logs in repeatedly (reinstatement)"),
     Attack::new("reinstatement-under-load", 4, |attacker| reinstatement(attacker, true))
-        .summary("The same, each time with 64 READs of 8 MiB and 64 open WRITEs under way"),
+        .summary("The same, each time with 64 READs of 8 MiB and 64 open WRITEs outstanding"),
     Attack::new("sessions-4096", 4096, many_sessions)
-        .summary("4,096 sessions in full feature phase that do nothing"),
+        .summary("4,096 idle sessions in full feature phase"),
     Attack::new("sessions-1024-unread", 1024, many_sessions_unread)
         .summary("1,024 sessions with 64 READs of 64 KiB each, answers unread"),
     Attack::new("connections-of-a-session", 8, connections_of_a_session)
-        .summary("Sessions of 8 connections of which one is silent with a command missing"),
+        .summary("Sessions of 8 connections, one of which is silent and withholds a command"),
 ];
 
 fn continued(attacker: &Attacker, count: usize) -> Result<()> {

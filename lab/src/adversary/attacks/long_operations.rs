@@ -40,14 +40,15 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("compare-and-write", 16, compare_and_write)
         .summary("16 sessions: COMPARE AND WRITE of one block of the shared LUN"),
     Attack::new("compare-and-write-wide", 64, compare_and_write_wide).summary(
-        "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY over them all",
+        "64 sessions: COMPARE AND WRITE of one block and of 8,192 others, and VERIFY of all of \
+         them",
     ),
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
         "300 sessions: COMPARE AND WRITE of the good client's blocks that fails, and VERIFY",
     ),
-    Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts).from_hosts(16).summary(
-        "160 sessions of 16 hosts: COMPARE AND WRITE of one block, which fails, without end",
-    ),
+    Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts)
+        .from_hosts(16)
+        .summary("160 sessions of 16 hosts: endless failing COMPARE AND WRITE of one block"),
     Attack::new("verify", 4, |attacker| verify(attacker, 4, Destination::Shared, 0))
         .summary("VERIFY (16) of 8 MiB of the shared LUN at depth 128"),
     Attack::new("verify-64-sessions", 64, |attacker| {
@@ -59,12 +60,12 @@ pub const ATTACKS: &[Attack] = &[
     ),
     Attack::new("verify-256-files", 8, |attacker| many_files(attacker, 0x8f))
         .on_many_files()
-        .summary("8 sessions: VERIFY (16) of 8 MiB of 256 LUNs, files all, at depth 128"),
+        .summary("8 sessions: VERIFY (16) of 8 MiB of 256 LUNs, all files, at depth 128"),
     Attack::new("prefetch-256-files", 8, |attacker| many_files(attacker, 0x90))
         .on_many_files()
-        .summary("8 sessions: PRE-FETCH (16) of 8 MiB of 256 LUNs, files all, at depth 128"),
+        .summary("8 sessions: PRE-FETCH (16) of 8 MiB of 256 LUNs, all files, at depth 128"),
     Attack::new("verify-data", 4, |attacker| verify(attacker, 4, Destination::Shared, 1 << 1))
-        .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN whose data does not come"),
+        .summary("VERIFY (16) with BYTCHK of 8 MiB of the shared LUN, data never sent"),
     Attack::new("pre-fetch", 4, pre_fetch)
         .summary("PRE-FETCH and SYNCHRONIZE CACHE of the whole shared LUN at depth 128"),
     Attack::new("reads-slow-disk", 16, |attacker| slow_disk(attacker, reads))
@@ -76,19 +77,19 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("sanitize", 4, |attacker| {
         commands(attacker, &[cdb(&[0x48, 2]), cdb(&[0x48, 0x1f])])
     })
-    .summary("SANITIZE of a neighbour LUN without end"),
+    .summary("Endless SANITIZE of a neighbour LUN"),
     Attack::new("sanitize-256-units", 4, sanitize_many)
-        .summary("SANITIZE (OVERWRITE, 31 passes, IMMED) of 256 disks in memory without end"),
+        .summary("Endless SANITIZE (OVERWRITE, 31 passes, IMMED) of 256 disks in memory"),
     Attack::new("format-unit", 4, |attacker| commands(attacker, &[cdb(&[0x04])]))
-        .summary("FORMAT UNIT of a neighbour LUN without end"),
+        .summary("Endless FORMAT UNIT of a neighbour LUN"),
     Attack::new("start-stop", 4, |attacker| commands(attacker, START_STOP))
-        .summary("START STOP UNIT of a neighbour LUN without end"),
+        .summary("Endless START STOP UNIT of a neighbour LUN"),
     Attack::new("mode-select-swp", 4, mode_select)
-        .summary("MODE SELECT sets and clears SWP of a neighbour LUN without end"),
+        .summary("Endless MODE SELECT that sets and clears SWP of a neighbour LUN"),
     Attack::new("reserve-release-6", 4, |attacker| {
         commands(attacker, &[cdb(&[0x16]), cdb(&[0x17])])
     })
-    .summary("RESERVE (6) and RELEASE (6) of a neighbour LUN without end"),
+    .summary("Endless RESERVE (6) and RELEASE (6) of a neighbour LUN"),
 ];
 
 /// Blocks that [`compare_and_write_wide`] spreads over: as many as the commands of 64 windows.

@@ -66,29 +66,25 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("warm-reset", 4, |attacker| {
         requests(attacker, Destination::Own, TARGET_WARM_RESET)
     })
-    .summary("TARGET WARM RESET of a target of its own without end"),
+    .summary("Endless TARGET WARM RESET of the attacker's own target"),
     Attack::new("cold-reset", 4, |attacker| {
         requests(attacker, Destination::Own, TARGET_COLD_RESET)
     })
-    .summary("TARGET COLD RESET of a target of its own without end, with new logins"),
+    .summary("Endless TARGET COLD RESET of the attacker's own target, with new logins"),
     Attack::new("lun-reset-512-sessions", 512, |attacker| {
         many_sessions(attacker, Destination::Neighbour, LUN_RESET)
     })
-    .summary(
-        "256 sessions: WRITEs whose data never comes, ORDERED commands behind; 256: LUN RESET",
-    ),
+    .summary("256 sessions: WRITEs without their data, then ORDERED commands; 256: LUN RESET"),
     Attack::new("warm-reset-512-sessions", 512, |attacker| {
         many_sessions(attacker, Destination::Own, TARGET_WARM_RESET)
     })
-    .summary("The same to a target of its own, with TARGET WARM RESET"),
+    .summary("The same to the attacker's own target, with TARGET WARM RESET"),
     Attack::new("terminated-tags-1024-sessions", 1024, terminated_tags)
         .limits("memory_bytes_max = \"64MiB\"")
-        .summary("1,024 sessions: WRITEs asked for with 960 R2Ts, LUN RESET, never acknowledged"),
+        .summary("1,024 sessions: WRITEs solicited by 960 R2Ts, LUN RESET, never acknowledged"),
     Attack::new("lun-reset-beside-256-resets", 256, beside_resets)
         .beside_resets_of_the_neighbour()
-        .summary(
-            "LUN RESET of 256 LUNs without end; new sessions reset a LUN that 1,024 sessions use",
-        ),
+        .summary("Endless LUN RESET of 256 LUNs; new sessions reset a LUN that 1,024 sessions use"),
     Attack::new("functions-of-all-kinds", 4, all_kinds)
         .summary("CLEAR ACA, TASK REASSIGN and functions that do not exist"),
     Attack::new("management-unread", 4, unread)

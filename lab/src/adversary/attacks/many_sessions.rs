@@ -15,33 +15,33 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("sessions-1024-ordered", 1024, |attacker| {
         hold(attacker, 1024, ordered, Answers::Read)
     })
-    .summary("1,024 sessions: a WRITE whose data never comes, 127 ORDERED commands behind it"),
+    .summary("1,024 sessions: a WRITE without its data, then 127 ORDERED commands"),
     Attack::new("sessions-2048-ping-announced", 2048, |attacker| {
         hold(attacker, 2048, announced_ping, Answers::Read)
     })
-    .summary("2,048 sessions: the header of a NOP-Out with 256 KiB of data that never come"),
+    .summary("2,048 sessions: the header of a NOP-Out whose 256 KiB of data are never sent"),
     Attack::new("sessions-1024-pings-ahead", 1024, |attacker| {
         hold(attacker, 1024, pings_ahead, Answers::Read)
     })
-    .summary("1,024 sessions: 4 NOP-Outs of 256 KiB behind a CmdSN that never comes"),
+    .summary("1,024 sessions: 4 NOP-Outs of 256 KiB behind a missing CmdSN"),
     Attack::new("sessions-8192-commands-ahead", 8192, |attacker| {
         hold(attacker, 8192, commands_ahead, Answers::Read)
     })
-    .summary("8,192 sessions: 127 commands behind a CmdSN that never comes"),
+    .summary("8,192 sessions: 127 commands behind a missing CmdSN"),
     Attack::new("sessions-4096-once-busy", 4096, |attacker| {
         hold(attacker, 4096, ordered, Answers::ReadAndGiveData)
     })
-    .summary("4,096 sessions had 128 commands under way once and have none now"),
+    .summary("4,096 idle sessions that had 128 outstanding commands before"),
     Attack::new("sessions-4096-reads-wait", 4096, |attacker| {
         hold(attacker, 4096, large_read, Answers::Leave)
     })
-    .summary("4,096 sessions, 32 of which have READs of 8 MiB under way, answers unread"),
+    .summary("4,096 sessions, 32 of which have outstanding READs of 8 MiB, answers unread"),
     Attack::new("sessions-2048-reads-at-once", 2048, |attacker| {
         hold(attacker, 2048, two_reads, Answers::Leave)
     })
     .summary("2,048 sessions: two READs of 900 KiB each, answers unread"),
     Attack::new("sessions-2048-ping-flood", 2048, ping_flood)
-        .summary("2,048 sessions send NOP-Outs that want no answer, as fast as it goes"),
+        .summary("2,048 sessions send NOP-Outs that request no answer, as fast as possible"),
 ];
 
 /// Policy of a session for PDUs that the server sends.

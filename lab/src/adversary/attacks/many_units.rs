@@ -41,13 +41,13 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("bursts-at-256-units", BURST_SESSIONS, bursts).summary(
-        "64 sessions: a WRITE whose data comes late and 125 ORDERED commands, at each of 256 LUNs",
+        "64 sessions: a WRITE with late data and 125 ORDERED commands, at each of 256 LUNs",
     ),
     Attack::new("resets-of-256-units", GAP_SESSIONS + RESET_SESSIONS, resets).summary(
         "256 sessions: LUN RESET of a LUN each; 400 sessions: 126 commands ahead of a CmdSN",
     ),
     Attack::new("preempt-beside-3000", PREEMPTED_UNITS * PREEMPTED_SESSIONS, preempts)
-        .summary("PREEMPT AND ABORT of 400 sessions without end, beside 3,000 idle sessions"),
+        .summary("Endless PREEMPT AND ABORT of 400 sessions, beside 3,000 idle sessions"),
 ];
 
 /// A session that has a burst at one unit after the other.

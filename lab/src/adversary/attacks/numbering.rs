@@ -13,28 +13,27 @@ use std::time::Duration;
 pub const ATTACKS: &[Attack] = &[
     Attack::new("cmdsn-far-ahead", 8, far_ahead)
         .summary("Commands whose CmdSN is far outside the window, with 64 KiB of data each"),
-    Attack::new("cmdsn-gap", 32, gap).summary(
-        "32 sessions fill their windows with 256 KiB WRITEs behind a CmdSN that never comes",
-    ),
+    Attack::new("cmdsn-gap", 32, gap)
+        .summary("32 sessions fill their windows with 256 KiB WRITEs behind a missing CmdSN"),
     Attack::new("cmdsn-gap-reset", 8, gap_then_reset)
-        .summary("The same, then the connection is reset, as fast as it goes"),
+        .summary("The same, then the connection is reset, as fast as possible"),
     Attack::new("same-tag", 8, same_tag).summary("Every command has the same Initiator Task Tag"),
     Attack::new("expstatsn-lies", 8, exp_stat_sn)
         .summary("Commands acknowledge statuses that were never sent, or none at all"),
     Attack::new("snacks", 8, snacks)
         .summary("SNACKs of all kinds, for everything, at error recovery level 0"),
     Attack::new("data-out-wrong-tags", 8, |attacker| data_out(attacker, false))
-        .summary("Data-Out for tags that nobody gave, 8 KiB each"),
+        .summary("Data-Out for unknown transfer tags, 8 KiB each"),
     Attack::new("data-out-wrong-offsets", 8, |attacker| data_out(attacker, true))
         .summary("R2Ts are answered with wrong offsets, numbers and lengths"),
     Attack::new("unsolicited-over-the-limit", 8, over_first_burst)
         .summary("More unsolicited data than FirstBurstLength and InitialR2T allow"),
     Attack::new("wrong-digests", 8, wrong_digests)
-        .summary("Digests are negotiated and every one is wrong; log in again"),
+        .summary("Digests are negotiated and always wrong; log in again"),
     Attack::new("responses-to-the-target", 8, responses)
         .summary("PDUs that only a target may send"),
     Attack::new("logout-other-cids", 8, logouts)
-        .summary("Logout for connections that do not exist, and for recovery, without end"),
+        .summary("Endless logouts of connections that do not exist, and for recovery"),
     Attack::new("random-requests", 16, random_requests)
         .summary("Valid opcodes, everything else random"),
 ];

@@ -29,26 +29,25 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 pub const ATTACKS: &[Attack] = &[
     Attack::new("registrations-by-isid", 2, |attacker| registrations(attacker, true))
         .fault(7)
-        .summary("One initiator registers at the shared LUN under one ISID after the other"),
+        .summary("One initiator registers at the shared LUN with ever new ISIDs"),
     Attack::new("registrations-by-name", 2, |attacker| registrations(attacker, false))
         .fault(7)
-        .summary("One host registers at the shared LUN under one initiator name after the other"),
+        .summary("One host registers at the shared LUN with ever new initiator names"),
     Attack::new("registrations-by-spec-i-pt", 2, spec_i_pt)
         .fault(7)
         .summary("One initiator registers 40 others with each command (SPEC_I_PT)"),
     Attack::new("register-storm", 4, |attacker| {
         storm(attacker, Destination::Shared, &[REGISTER_AND_IGNORE])
     })
-    .summary("4 initiators register and unregister at the shared LUN without end"),
-    Attack::new("register-storm-64-sessions", 64, register_storm).summary(
-        "64 sessions register at the shared LUN at depth 128 with ever other keys (APTPL)",
-    ),
+    .summary("4 initiators endlessly register and unregister at the shared LUN"),
+    Attack::new("register-storm-64-sessions", 64, register_storm)
+        .summary("64 sessions register at the shared LUN at depth 128 with changing keys (APTPL)"),
     Attack::new("full-status-8-bytes", 12, full_status_cut)
-        .summary("12 sessions: READ FULL STATUS of hundreds of registrations, of which 8 bytes"),
+        .summary("12 sessions: READ FULL STATUS of hundreds of registrations, allocation length 8"),
     Attack::new("reserve-preempt-storm", 4, |attacker| {
         storm(attacker, Destination::Neighbour, ALL)
     })
-    .summary("4 initiators reserve, preempt, clear and move at a neighbour LUN without end"),
+    .summary("4 initiators endlessly reserve, preempt, clear and move at a neighbour LUN"),
     Attack::new("read-full-status-unread", 4, full_status)
         .summary("PR IN of a neighbour LUN with hundreds of registrations, answers unread"),
 ];

@@ -13,15 +13,15 @@ use lunar_testkit::raw::{RawPdu, opcode};
 pub const ATTACKS: &[Attack] = &[
     Attack::new("send-targets-unread", 300, send_targets_all)
         .fault(4)
-        .summary("300 discovery sessions send SendTargets=All without end and read nothing"),
+        .summary("300 discovery sessions endlessly send SendTargets=All and read nothing"),
     Attack::new("send-targets-in-session", 64, send_targets)
-        .summary("64 sessions send SendTargets without end and read nothing"),
+        .summary("64 sessions endlessly send SendTargets and read nothing"),
     Attack::new("text-continued", 64, continued)
-        .summary("64 sessions whose Text Requests have the C bit without end"),
+        .summary("64 sessions with endless Text Requests with the C bit"),
     Attack::new("text-many-keys", 8, many_keys)
         .summary("Text Requests of 64 KiB with thousands of unknown keys, answers unread"),
     Attack::new("text-wrong-tags", 8, wrong_tags)
-        .summary("Text Requests with transfer tags that nobody gave, 2 at a time, answers unread"),
+        .summary("Text Requests with unknown transfer tags, 2 at a time, answers unread"),
 ];
 
 fn text(session: &mut RawSession, flags: u8, text: &[u8]) -> RawPdu {

@@ -26,17 +26,18 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("read-8m-64-sessions", 64, |attacker| {
         read_8m(attacker, 64, Destination::Neighbour, 4096)
     })
-    .summary("64 sessions: READ (16) of 8 MiB with room for 4 KiB, answers unread"),
+    .summary("64 sessions: READ (16) of 8 MiB with an expected length of 4 KiB, answers unread"),
     Attack::new("read-8m-in-512-bytes", 4, short_pdus)
         .summary("READ (16) of 8 MiB in Data-In PDUs of 512 bytes, answers unread"),
-    Attack::new("read-half-closed", 256, half_closed)
-        .summary("256 sessions: 16 READs of 1 MiB, then the sending half is closed, nothing read"),
+    Attack::new("read-half-closed", 256, half_closed).summary(
+        "256 sessions: 16 READs of 1 MiB, then the sending half is closed, answers unread",
+    ),
     Attack::new("read-wrong-flags", 4, read_wrong_flags)
         .summary("READ (6, 10, 12, 16) without R, with W, with both, with EDTL 0, unread"),
     Attack::new("replies-edtl-1", 4, |attacker| replies(attacker, 1))
         .summary("INQUIRY, REPORT LUNS, PR IN, REPORT SUPPORTED OPCODES … with EDTL 1, unread"),
     Attack::new("replies-unread", 4, |attacker| replies(attacker, 65_535))
-        .summary("The same commands with room for all they say, unread"),
+        .summary("The same commands with room for their full answers, unread"),
     Attack::new("pings-64k", 4, |attacker| pings(attacker, false))
         .summary("NOP-Out with 64 KiB of data each, echoes unread"),
     Attack::new("pings-64k-immediate", 4, |attacker| pings(attacker, true))
@@ -46,7 +47,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("rejects-unread", 8, rejects)
         .summary("PDUs that are rejected with a copy of their header, Rejects unread"),
     Attack::new("read-then-reset", 8, read_then_reset)
-        .summary("READs of 8 MiB are sent and the connection is reset, as fast as it goes"),
+        .summary("READs of 8 MiB are sent and the connection is reset, as fast as possible"),
 ];
 
 fn read_8m(

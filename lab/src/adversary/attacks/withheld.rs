@@ -21,25 +21,24 @@ pub const ATTACKS: &[Attack] = &[
         ordered_behind(attacker, write_of_a_block())
     })
     .fault(2)
-    .summary("A WRITE to the shared LUN whose data never comes, then ORDERED commands"),
+    .summary("A WRITE to the shared LUN without its data, then ORDERED commands"),
     Attack::new("reserve-out-withheld", 2, |attacker| ordered_behind(attacker, reserve_out()))
         .fault(2)
-        .summary("PERSISTENT RESERVE OUT whose 24 bytes never come, then ORDERED commands"),
+        .summary("PERSISTENT RESERVE OUT without its 24 bytes, then ORDERED commands"),
     Attack::new("write-withheld-same-session", 1, same_session)
         .fault(2)
-        .summary("A WRITE whose data never comes, then ORDERED and HEAD OF QUEUE in its session"),
+        .summary("A WRITE without its data, then ORDERED and HEAD OF QUEUE in its session"),
     Attack::new("write-withheld-foreign-blocks", 1, foreign_blocks)
-        .summary("WRITEs to the blocks of the well-behaved client whose data never comes"),
-    Attack::new("write-withheld-overlap", 1, overlap).summary(
-        "128 WRITEs to one block of the shared LUN whose data never comes, and READs of it",
-    ),
+        .summary("WRITEs without their data to the blocks of the well-behaved client"),
+    Attack::new("write-withheld-overlap", 1, overlap)
+        .summary("128 WRITEs without their data to one block of the shared LUN, and READs of it"),
     Attack::new("writes-8m-deep", 1, |attacker| whole_writes(attacker, 1, Destination::Slow))
         .fault(3)
         .on_a_slow_disk()
         .summary("Complete WRITEs of 8 MiB at depth 128 to a slow disk"),
     Attack::new("writes-8m-aborted", 4, aborted_writes)
         .on_a_slow_disk()
-        .summary("Complete WRITEs of 8 MiB to a slow disk, then LUN RESET, and again"),
+        .summary("Complete WRITEs of 8 MiB to a slow disk, then LUN RESET, repeatedly"),
     Attack::new("writes-8m-deep-16-sessions", 16, |attacker| {
         whole_writes(attacker, 16, Destination::Neighbour)
     })
@@ -51,16 +50,18 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("writes-all-but-the-last", 16, all_but_the_last)
         .fault(3)
         .summary("16 sessions: WRITEs of 8 MiB at depth 128, all data but the last PDU"),
-    Attack::new("writes-half-then-reset", 8, half_then_reset)
-        .summary("WRITEs of 8 MiB get half of their data, then the connection is reset, and again"),
+    Attack::new("writes-half-then-reset", 8, half_then_reset).summary(
+        "WRITEs of 8 MiB with half of their data, then the connection is reset, repeatedly",
+    ),
     Attack::new("write-wrong-lengths", 4, wrong_lengths)
         .summary("WRITEs whose ExpectedDataTransferLength is 0, 1, too small, or 4 GiB"),
     Attack::new("r2t-per-512-bytes", 4, short_bursts)
         .summary("WRITEs of 8 MiB with MaxBurstLength 512: an R2T for each 512 bytes"),
-    Attack::new("parameter-lists-withheld", 8, parameter_lists)
-        .summary("8 sessions: 128 MODE SELECT, UNMAP, EXTENDED COPY … whose lists never come"),
+    Attack::new("parameter-lists-withheld", 8, parameter_lists).summary(
+        "8 sessions: 128 MODE SELECT, UNMAP, EXTENDED COPY … without their parameter lists",
+    ),
     Attack::new("unsolicited-withheld", 16, unsolicited_withheld)
-        .summary("16 sessions: immediate data of 64 KiB and no more, at depth 128"),
+        .summary("16 sessions: immediate data of 64 KiB and no further data, at depth 128"),
 ];
 
 fn write_of_a_block() -> (CdbBytes, u32) {

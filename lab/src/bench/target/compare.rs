@@ -74,7 +74,7 @@ impl BenchCompare {
         let wanted = |cell: &&Cell| self.only.as_ref().is_none_or(|part| cell.key().contains(part));
         let cells: Vec<&Cell> = COMPARED.iter().filter(wanted).collect();
         let keys: Vec<String> = COMPARED.iter().map(Cell::key).collect();
-        ensure!(!cells.is_empty(), "no cell has such a key; there are {}", keys.join(", "));
+        ensure!(!cells.is_empty(), "no cell has a matching key; the keys are {}", keys.join(", "));
         let programs = Programs {
             lunar: crate::peers::lunar::release_binary()?,
             directory: PathBuf::from("."),
@@ -144,12 +144,12 @@ impl Row {
 
     fn verdict(&self) -> &'static str {
         match self {
-            _ if self.is_void => "void: the machine was not quiet",
-            _ if self.is_disturbed => "void: something else had the cores",
-            _ if self.rounds < ROUNDS_MIN => "too few rounds to tell",
+            _ if self.is_void => "void: the machine was not idle",
+            _ if self.is_disturbed => "void: other processes used the cores",
+            _ if self.rounds < ROUNDS_MIN => "too few rounds for a result",
             _ if self.is_slower() => "slower",
             _ if self.iops.least > 1.0 && self.iops.median > 1.0 / SLOWER => "faster",
-            _ => "no difference to be seen",
+            _ => "no visible difference",
         }
     }
 }
@@ -194,8 +194,8 @@ mod tests {
     #[test]
     fn differences_are_told() {
         assert_eq!(row(&[0.8, 0.9, 0.99], false).verdict(), "slower");
-        assert_eq!(row(&[0.8, 0.9, 1.01], false).verdict(), "no difference to be seen");
-        assert_eq!(row(&[0.97, 0.98, 0.99], false).verdict(), "no difference to be seen");
+        assert_eq!(row(&[0.8, 0.9, 1.01], false).verdict(), "no visible difference");
+        assert_eq!(row(&[0.97, 0.98, 0.99], false).verdict(), "no visible difference");
         assert_eq!(row(&[1.2, 1.3, 1.01], false).verdict(), "faster");
         let few = Row { rounds: 3, ..row(&[0.8, 0.9, 0.95], false) };
         assert!(few.verdict().starts_with("too few") && !few.is_slower());

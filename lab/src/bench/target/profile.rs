@@ -30,7 +30,7 @@ const FIRST: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- profile --cell rand-read-4Ki-32-tmpfs --svg flame.svg\n\n\
-    Needs root, and perf (linux-perf; scripts/setup bench).")]
+    Requires root and perf (linux-perf; see scripts/setup bench).")]
 pub struct ProfileCommand {
     /// The key of the cell: `target --list --full` lists them
     #[arg(long, value_name = "KEY")]
@@ -44,7 +44,7 @@ pub struct ProfileCommand {
     /// Time that perf samples
     #[arg(long, default_value_t = SECONDS, value_parser = parse_seconds)]
     seconds: f64,
-    /// Folder of files on a disk
+    /// Directory of files on a disk
     #[arg(long, value_name = "DIRECTORY", default_value = ".")]
     directory: PathBuf,
 }
@@ -56,13 +56,13 @@ impl ProfileCommand {
     /// There is no such cell or lane, or it cannot be run or sampled.
     pub fn run(&self) -> Result<()> {
         let cell = CELLS.iter().find(|cell| cell.key() == self.cell);
-        let cell = cell.context("no cell has this key: target --list --full tells them")?;
+        let cell = cell.context("no cell has this key: see target --list --full")?;
         let lane = match &self.lane {
             None => cell.lanes.first().context("a cell has lanes")?,
             Some(name) => {
                 cell.lanes.iter().find(|lane| lane.name() == *name).with_context(|| {
                     let names: Vec<String> = cell.lanes.iter().map(Lane::name).collect();
-                    format!("this cell has no such lane, but: {}", names.join("; "))
+                    format!("this cell has no such lane; its lanes are: {}", names.join("; "))
                 })?
             }
         };
@@ -86,7 +86,11 @@ pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) ->
         match profile {
             Ok(profile) => profiles.push(profile),
             Err(why) => {
-                println!("no profile of {}, {}, nor of more: {why:#}", cell.key(), lane.name());
+                println!(
+                    "cannot profile {}, {}; no further profiles are made: {why:#}",
+                    cell.key(),
+                    lane.name()
+                );
                 break;
             }
         }
@@ -102,7 +106,7 @@ fn take(
     seconds: f64,
     file: &Path,
 ) -> Result<Profile> {
-    ensure!(lane.contestant != Contestant::Ring, "{} is no process of its own", lane.name());
+    ensure!(lane.contestant != Contestant::Ring, "{} is not a separate process", lane.name());
     perf::is_there()?;
     let mut servers = Servers::new(cell.store, cell.is_shared, programs)?;
     let mut clients = Clients::new(Times { warm_up: Duration::ZERO, measured: FIRST });
@@ -122,7 +126,7 @@ fn take(
     });
     let (sample, script) = (sample?, script.map_err(|_| anyhow!("a thread panicked"))??);
     let stacks = flame::parse(&script);
-    ensure!(!stacks.is_empty(), "perf saw the target do nothing");
+    ensure!(!stacks.is_empty(), "perf recorded no samples of the target");
     let count = stacks.len() as u64;
     let title = format!(
         "{}, {}: {count} samples of the target in {seconds} s, {:.0} IOPS",
@@ -160,7 +164,10 @@ fn file_name(cell: &str, lane: &str) -> String {
 fn parse_seconds(text: &str) -> Result<f64> {
     let seconds: f64 = text.parse()?;
     let range = SECONDS_LEAST..=SECONDS_MOST;
-    ensure!(range.contains(&seconds), "from {SECONDS_LEAST} to {SECONDS_MOST} seconds");
+    ensure!(
+        range.contains(&seconds),
+        "the duration must be {SECONDS_LEAST} to {SECONDS_MOST} seconds"
+    );
     Ok(seconds)
 }
 

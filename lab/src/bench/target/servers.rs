@@ -86,7 +86,7 @@ impl Servers {
     /// # Errors
     /// The store has no file.
     pub fn path(&self) -> Result<&Path> {
-        Ok(self.file.as_ref().context("a disk in memory has no file")?.path())
+        Ok(self.file.as_ref().context("a memory disk has no file")?.path())
     }
 
     fn path_text(&self) -> Result<&str> {
@@ -108,7 +108,7 @@ impl Servers {
                 lunar_portal(self.lunar.as_ref(), &self.programs.lunar)
             }
             Contestant::Base => {
-                let program = self.programs.base.clone().context("no other build is named")?;
+                let program = self.programs.base.clone().context("no base build is given")?;
                 if self.base.is_none() {
                     let folder = self.programs.folder(self.store.place);
                     let file = folder.map(|folder| ScratchFile::new(folder, "base", DISK_BYTES));

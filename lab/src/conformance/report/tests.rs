@@ -67,7 +67,7 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
     runs[1].results[1] = result("SCSI.A", "Two", TestOutcome::Skipped, "why");
     runs[0].results[2].outcome = TestOutcome::Hung;
     let expected = [
-        "SCSI.A.Two: no profile covers it any more".to_owned(),
+        "SCSI.A.Two: no longer covered by any profile".to_owned(),
         format!("{}: SCSI.A.Three-X: was skip, now hang: a | b — c", PROFILES[0].name),
         format!("{}: SCSI.A.Two: was pass, now skip: why", PROFILES[1].name),
     ];

@@ -8,7 +8,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 19,
         sections: "6.3, 6.3.1",
         role: Both,
-        rule: "the first request names the initiator, and the target unless it is for discovery",
+        rule: "the first Login Request contains InitiatorName, and TargetName except in discovery \
+               sessions",
         tests: &[
             "iscsi::login::tests::target::the_first_request",
             "iscsi::login::tests::pair::one_exchange_without_chap",
@@ -39,8 +40,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 21,
         sections: "6.3, 11.12.3",
         role: Both,
-        rule: "stages go forward, and only to one that was offered; stage 2, and a transit to the \
-               same stage, are errors",
+        rule: "transitions go forward, and only to a stage that was requested; stage 2 and a \
+               transition to the same stage are errors",
         tests: &[
             "iscsi::login::tests::target::headers",
             "iscsi::login::tests::target::stages_and_keys",
@@ -52,7 +53,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 21,
         sections: "6.3",
         role: Both,
-        rule: "a key that is negotiated again ends the login",
+        rule: "a renegotiated key ends the login",
         tests: &[
             "iscsi::login::tests::target::stages_and_keys",
             "iscsi::login::tests::initiator::wrong_answers",
@@ -62,7 +63,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 22,
         sections: "6.3.1, 13.9",
         role: Target,
-        rule: "the first Login Response tells the TargetPortalGroupTag",
+        rule: "the first Login Response contains TargetPortalGroupTag",
         tests: &[
             "iscsi::login::tests::transcripts::operational_at_once",
             "iscsi::login::tests::transcripts::mutual_chap",
@@ -72,16 +73,16 @@ pub(super) const MUSTS: &[Must] = &[
         number: 23,
         sections: "6.3.4",
         role: Target,
-        rule: "a login with the TSIH and CID of a connection takes its place; the old one, with \
-               its tasks, ends first",
+        rule: "a login with the TSIH and CID of a connection replaces that connection; the old \
+               connection and its tasks end first",
         tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
     Must {
         number: 24,
         sections: "6.3.5",
         role: Target,
-        rule: "a login with TSIH 0 and the name, ISID and portal group of a session takes its \
-               place",
+        rule: "a login with TSIH 0 and the initiator name, ISID and portal group of a session \
+               replaces that session",
         tests: &[
             "target::tests::it::joining::a_session_takes_the_place_of_another",
             "target::tests::it::joining::one_session_of_a_name_at_a_time",
@@ -91,16 +92,16 @@ pub(super) const MUSTS: &[Must] = &[
         number: 24,
         sections: "7.4.2.1, 7.4.2.2",
         role: Target,
-        rule: "so does an unnamed discovery session, where initiator, ISID and address are the \
-               same",
+        rule: "a discovery session without a target replaces the one with the same initiator, \
+               ISID and address",
         tests: &["target::tests::it::joining::a_discovery_session_takes_the_place_of_another"],
     },
     Must {
         number: 31,
         sections: "9.2, 11.13.5, 12.1.3",
         role: Target,
-        rule: "a missing key of CHAP is answered with 0207h, one out of order with 0200h, a wrong \
-               proof with 0201h",
+        rule: "a missing CHAP key is answered with status 0207h, a key out of order with 0200h, a \
+               wrong response with 0201h",
         tests: &[
             "iscsi::login::tests::chap::steps_out_of_order",
             "iscsi::login::tests::chap::wrong_proofs",
@@ -110,7 +111,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 32,
         sections: "9.2.1, 12.1.3",
         role: Both,
-        rule: "CHAP, one way and mutual, with every hash",
+        rule: "one-way and mutual CHAP with every hash",
         tests: &[
             "iscsi::login::tests::chap::known_answers",
             "iscsi::login::tests::pair::chap_with_every_hash",
@@ -122,7 +123,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 32,
         sections: "9.2.1",
         role: Both,
-        rule: "secrets below 96 bits, and one secret for both directions, are refused",
+        rule: "secrets shorter than 96 bits, and the same secret for both directions, are refused",
         tests: &[
             "lunar::tests::it::check::secrets_are_judged_unseen",
             "iscsi::login::tests::chap::mutual_attacks",
@@ -133,8 +134,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 32,
         sections: "9.2.1",
         role: Both,
-        rule: "random secrets of 128 bits and more are taken; the system's random device makes \
-               them, as the message about a short one says",
+        rule: "random secrets of 128 bits and more are accepted; the message about a short secret \
+               names a command that creates one from the random device of the system",
         tests: &["lunar::tests::it::check::a_secret_made_as_told_is_taken"],
     },
     Must {
@@ -151,8 +152,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 33,
         sections: "9.2.1",
         role: Target,
-        rule: "our own challenge, sent back, ends the login and the connection, and so does a \
-               response that would be our own",
+        rule: "a reflected challenge ends the login and the connection, and so does a CHAP \
+               response that equals the own one",
         tests: &[
             "iscsi::login::tests::chap::mutual_attacks",
             "iscsi::login::tests::chap::a_response_that_is_our_own",
@@ -163,8 +164,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 33,
         sections: "9.2.1",
         role: Initiator,
-        rule: "the challenge of the target is never sent back to it; a response that is our own \
-               proves nothing",
+        rule: "the challenge of the target is never reflected; a CHAP response that equals the \
+               own one is not accepted",
         tests: &[
             "iscsi::login::tests::initiator::one_secret_and_a_guess",
             "iscsi::login::tests::initiator::an_unproven_target",
@@ -174,15 +175,15 @@ pub(super) const MUSTS: &[Must] = &[
         number: 46,
         sections: "11.12.5, 11.12.6, 11.12.7",
         role: Target,
-        rule: "ISID, TSIH, CID and tag stay the same through a login",
+        rule: "ISID, TSIH, CID and Initiator Task Tag stay the same during a login",
         tests: &["iscsi::login::tests::target::nothing_changes_during_a_login"],
     },
     Must {
         number: 46,
         sections: "11.12.6, 11.13.3",
         role: Target,
-        rule: "TSIH 0 makes a session, and its final response has another; a TSIH that is not \
-               there is refused",
+        rule: "TSIH 0 creates a session, and the final response contains its TSIH; an unknown \
+               TSIH is refused",
         tests: &[
             "target::tests::it::joining::a_session_takes_the_place_of_another",
             "target::tests::it::joining::a_connection_takes_the_place_of_another",
@@ -192,7 +193,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 46,
         sections: "11.13.3",
         role: Initiator,
-        rule: "a final response without TSIH is no login",
+        rule: "a final Login Response without TSIH is refused",
         tests: &[
             "iscsi::login::tests::initiator::wrong_answers",
             "iscsi::login::tests::initiator::random_responses",
@@ -202,14 +203,14 @@ pub(super) const MUSTS: &[Must] = &[
         number: 47,
         sections: "11.13.5",
         role: Target,
-        rule: "the connection closes behind a response whose status is not success",
+        rule: "the connection is closed after a Login Response whose status is not success",
         tests: &["iscsi::connection::target::tests::service::a_refused_login_is_closed"],
     },
     Must {
         number: 47,
         sections: "11.13.5",
         role: Both,
-        rule: "a redirection carries the TargetAddress, and is followed",
+        rule: "a redirection contains TargetAddress, and the initiator follows it",
         tests: &[
             "iscsi::login::tests::pair::redirects",
             "lunar::tests::it::daemon::redirects_are_followed_to_an_end",
@@ -219,8 +220,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 52,
         sections: "13.8, C",
         role: Target,
-        rule: "a TargetAddress has its portal group tag in SendTargets and none in a redirection; \
-               IPv6 stands in brackets",
+        rule: "TargetAddress has a portal group tag in SendTargets and none in a redirection; \
+               IPv6 addresses are in brackets",
         tests: &[
             "iscsi::connection::target::tests::service::send_targets",
             "iscsi::login::tests::pair::redirects",
@@ -231,7 +232,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 60,
         sections: "4.4.3",
         role: Initiator,
-        rule: "no two sessions with one target share an ISID: it is random, or from a pool",
+        rule: "two sessions with the same target never share an ISID: it is random, or from a pool",
         tests: &[
             "initiator::options::tests::isids_differ",
             "iscsi::session::initiator::tests::isids_are_never_shared_with_one_target",

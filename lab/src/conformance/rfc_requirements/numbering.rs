@@ -9,7 +9,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.1",
         role: Both,
         rule: "CmdSN, ExpCmdSN and MaxCmdSN are compared by serial number arithmetic: numbering \
-               goes on past 2^32",
+               continues past 2^32",
         tests: &[
             "wire::serial::tests::order_holds_across_the_wrap",
             "wire::serial::tests::numbers_less_than_2_31_apart_are_ordered",
@@ -21,7 +21,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 1,
         sections: "4.2.2.2",
         role: Both,
-        rule: "so is StatSN, which starts anywhere",
+        rule: "StatSN is compared likewise, and starts at any value",
         tests: &[
             "iscsi::connection::target::numbering::tests::acknowledgement_is_serial",
             "iscsi::login::tests::pair::one_exchange_without_chap",
@@ -31,16 +31,16 @@ pub(super) const MUSTS: &[Must] = &[
         number: 2,
         sections: "4.2.2.1",
         role: Target,
-        rule: "a numbered command outside of the window, or a duplicate inside of it, is ignored \
-               in silence with its data, and the connection goes on",
+        rule: "a numbered command outside the window, or a duplicate inside it, is silently \
+               ignored with its data; the connection continues",
         tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
     Must {
         number: 3,
         sections: "4.2.2.1",
         role: Target,
-        rule: "immediate commands do not advance CmdSN and may lie outside of the window; one task \
-               management function and one other always have room",
+        rule: "immediate commands do not advance CmdSN and may be outside the window; one task \
+               management function and one other immediate command are always accepted",
         tests: &[
             "iscsi::connection::target::tests::ordering::immediate_requests",
             "iscsi::connection::target::tests::ordering::immediate_requests_have_room",
@@ -82,8 +82,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 4,
         sections: "4.2.2.1",
         role: Initiator,
-        rule: "no command leaves the window last told, nor goes out of order; a window that \
-               contradicts itself is ignored",
+        rule: "commands are sent in order and within the last announced window; an inconsistent \
+               window is ignored",
         tests: &[
             "iscsi::session::initiator::tests::one_window_for_all_connections",
             "iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
@@ -94,7 +94,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 5,
         sections: "4.2.2.1",
         role: Target,
-        rule: "no status precedes the acknowledgement of its command: its own ExpCmdSN is past it",
+        rule: "no status precedes the acknowledgement of its command: the ExpCmdSN in the same \
+               PDU includes the command",
         tests: &[
             "iscsi::sim::tests::order::no_status_precedes_its_acknowledgement",
             "iscsi::connection::target::tests::ordering::order_across_connections",
@@ -104,7 +105,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 6,
         sections: "4.2.2.2",
         role: Initiator,
-        rule: "a gap in StatSN ends the session, as ErrorRecoveryLevel 0 has it",
+        rule: "a gap in StatSN ends the session (ErrorRecoveryLevel 0)",
         tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
     },
     Must {
@@ -118,7 +119,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 6,
         sections: "4.2.2.2",
         role: Target,
-        rule: "StatSN is taken by every status and by nothing else, without a gap",
+        rule: "StatSN advances with every status and with nothing else, without gaps",
         tests: &[
             "iscsi::connection::target::tests::responses::stat_sn_has_no_gap",
             "iscsi::connection::target::tests::hostile::storms",
@@ -128,8 +129,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 7,
         sections: "4.2.2.4, 11.7.5",
         role: Target,
-        rule: "DataSN counts from 0 over all Data-In of a command; R2Ts share the count where a \
-               command moves data both ways",
+        rule: "DataSN counts from 0 over all Data-In PDUs of a command; in a bidirectional \
+               command R2Ts share the count",
         tests: &[
             "iscsi::connection::target::tests::responses::sequences",
             "iscsi::connection::target::tests::responses::bidirectional",
@@ -149,7 +150,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 7,
         sections: "4.2.2.4, 7.9",
         role: Both,
-        rule: "a DataSN or R2TSN that is not the next one is noticed",
+        rule: "a DataSN or R2TSN out of order is detected",
         tests: &[
             "iscsi::connection::target::tests::data_out::wrong_data_sn",
             "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
@@ -159,8 +160,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 8,
         sections: "4.2.3.3",
         role: Target,
-        rule: "a function on several tasks waits for the data that was asked for, in bounded time, \
-               and for the commands before it",
+        rule: "a multi-task function waits for solicited data, for a limited time, and for the \
+               commands before it",
         tests: &[
             "iscsi::connection::target::tests::management::logical_unit_reset",
             "iscsi::connection::target::tests::management::missing_data_delays_a_reset_briefly",
@@ -171,8 +172,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 8,
         sections: "4.2.2.3.3, 4.2.3.3",
         role: Target,
-        rule: "its response is sent when all earlier ones are acknowledged, and no later one \
-               before it is",
+        rule: "the response of a multi-task function is sent after all earlier responses are \
+               acknowledged; later responses wait for its acknowledgement",
         tests: &[
             "iscsi::connection::target::tests::management::responses_are_fenced",
             "iscsi::connection::target::tests::management::a_fence_ignores_ended_connections",
@@ -182,8 +183,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 8,
         sections: "4.2.3.3",
         role: Initiator,
-        rule: "until such a function is answered, the R2Ts of its tasks are; then the tasks are \
-               over, on every connection",
+        rule: "until a multi-task function is answered, R2Ts of its tasks are answered; then the \
+               tasks have ended on every connection",
         tests: &[
             "iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
             "iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
@@ -195,8 +196,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 8,
         sections: "4.2.2.3.4, 4.2.3.3",
         role: Target,
-        rule: "what follows another session's function, a unit attention, is fenced on the \
-               session that lost tasks",
+        rule: "a unit attention caused by a function of another session is fenced on the session \
+               that lost tasks",
         tests: &[concat!(
             "iscsi::connection::target::tests::fast_abort::",
             "unit_attentions_are_fenced",
@@ -206,7 +207,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 9,
         sections: "4.2.3.4, 13.23",
         role: Both,
-        rule: "the semantics of FastAbort hold only where both sides agreed to them",
+        rule: "FastAbort semantics apply only if both sides negotiated them",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::answers_to_an_initiator",
@@ -218,8 +219,9 @@ pub(super) const MUSTS: &[Must] = &[
         number: 9,
         sections: "4.2.3.4, 11.9.1",
         role: Target,
-        rule: "then no data is waited for, and every other connection that loses tasks gets an \
-               Asynchronous Message 5 for each unit; its tags stay valid until it is acknowledged",
+        rule: "with FastAbort no data is waited for, and every other connection that loses tasks \
+               receives an Asynchronous Message 5 for each unit; the tags stay valid until its \
+               acknowledgement",
         tests: &[
             "iscsi::connection::target::tests::fast_abort::one_connection_waits_for_nothing",
             "iscsi::connection::target::tests::fast_abort::other_connections_are_told",
@@ -232,8 +234,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 9,
         sections: "4.2.3.4, 11.9.1",
         role: Initiator,
-        rule: "then no data is sent for the tasks that a function means, and the message is \
-               acknowledged with a NOP-Out",
+        rule: "with FastAbort no more data is sent for the tasks of a function, and the message \
+               is acknowledged with a NOP-Out",
         tests: &[
             "iscsi::connection::initiator::tests::level_two::data_stops_with_the_function",
             concat!(
@@ -256,15 +258,15 @@ pub(super) const MUSTS: &[Must] = &[
         number: 26,
         sections: "7.2.1",
         role: Target,
-        rule: "a command that comes again under its CmdSN and tag is one command",
+        rule: "a command that is repeated with its CmdSN and tag is executed once",
         tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
     Must {
         number: 26,
         sections: "7.2.1, 7.3",
         role: Initiator,
-        rule: "at ErrorRecoveryLevel 0 nothing is sent again: a rejected command fails, and its \
-               CmdSN is used up by a ping",
+        rule: "at ErrorRecoveryLevel 0 nothing is sent again: a rejected command fails, and a \
+               NOP-Out uses its CmdSN",
         tests: &["iscsi::connection::initiator::tests::life::a_rejected_command_leaves_no_gap"],
     },
     Must {

@@ -8,7 +8,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 27,
         sections: "7.3",
         role: Target,
-        rule: "a Reject ends no task by itself; the CmdSN of a rejected command is still expected",
+        rule: "a Reject alone ends no task; the CmdSN of a rejected command is still expected",
         tests: &[
             "iscsi::connection::target::tests::data_out::damaged_immediate_data_leaves_a_gap",
             "iscsi::connection::target::tests::data_out::data_digest_error",
@@ -30,8 +30,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 30,
         sections: "7.8",
         role: Target,
-        rule: "a data digest error is rejected with reason 02h, and CHECK CONDITION follows when \
-               all data has come",
+        rule: "a data digest error is rejected with reason 02h, and CHECK CONDITION follows after \
+               all data has arrived",
         tests: &[
             "iscsi::connection::target::tests::data_out::data_digest_error",
             "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
@@ -52,7 +52,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 30,
         sections: "7.8, 4.2.2.1",
         role: Target,
-        rule: "so is a damaged PDU that would have been passed over, but not one that is ignored \
+        rule: "a damaged PDU for an unknown task is rejected as well, but not one that is ignored \
                for its CmdSN",
         tests: &["iscsi::connection::target::tests::data_out::damaged_strays"],
     },
@@ -60,8 +60,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 39,
         sections: "11.5.1, 11.6.1",
         role: Target,
-        rule: "ABORT TASK is for tasks of its own connection and not for task management; RefCmdSN \
-               tells of a command that has not come",
+        rule: "ABORT TASK applies to tasks of its own connection, not to task management; \
+               RefCmdSN identifies a command that has not arrived",
         tests: &[
             "iscsi::connection::target::tests::management::functions_that_are_refused",
             "iscsi::connection::target::tests::management::abort_task_of_unknown_tasks",
@@ -72,8 +72,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 39,
         sections: "11.5.4, 11.5.5",
         role: Initiator,
-        rule: "ABORT TASK names tag and CmdSN of its task, or its own CmdSN where an immediate \
-               command made the task",
+        rule: "ABORT TASK contains tag and CmdSN of its task, or its own CmdSN if the task was \
+               created by an immediate command",
         tests: &[
             "iscsi::connection::initiator::tests::manage::abort_task",
             "iscsi::connection::initiator::tests::manage::abort_of_an_immediate_task",
@@ -83,8 +83,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 40,
         sections: "11.5.1, 4.2.3.3",
         role: Target,
-        rule: "LOGICAL UNIT RESET answers when all tasks it hits are quiet, those of other \
-               sessions included",
+        rule: "LOGICAL UNIT RESET is answered when all affected tasks have ended, including those \
+               of other sessions",
         tests: &[
             "iscsi::connection::target::tests::management::logical_unit_reset",
             "iscsi::connection::target::tests::management::aborted_by_another_session",
@@ -95,8 +95,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 40,
         sections: "11.5.1, 4.2.3.2",
         role: Target,
-        rule: "CLEAR TASK SET ends the tasks of the task set that TST defines: those of the \
-               session that asks",
+        rule: "CLEAR TASK SET ends the tasks of the task set defined by TST: those of the \
+               requesting session",
         tests: &[
             "target::tests::it::attentions::clearing_reaches_the_own_nexus_only",
             "target::tests::it::hang::a_hanging_write_is_aborted_in_every_way",
@@ -116,8 +116,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 40,
         sections: "11.5.1, 11.6.1",
         role: Target,
-        rule: "a reset of the target that its initiator is not authorized for is answered so, and \
-               nothing is aborted",
+        rule: "a target reset by an unauthorized initiator is answered with \"function \
+               authorization failed\", and nothing is aborted",
         tests: &[
             "target::tests::it::administer::resets_of_the_target_are_for_administrators",
             "iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
@@ -127,8 +127,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 44,
         sections: "11.9.1",
         role: Initiator,
-        rule: "asked to log out, it does so in the time it is given; asked to negotiate, it sends \
-               a Text Request",
+        rule: "a request to log out is followed within the given time; a request to negotiate is \
+               answered with a Text Request",
         tests: &[
             "iscsi::connection::initiator::tests::life::asked_to_log_out",
             "iscsi::connection::initiator::tests::life::asked_to_negotiate",
@@ -138,17 +138,17 @@ pub(super) const MUSTS: &[Must] = &[
         number: 44,
         sections: "11.9.1",
         role: Initiator,
-        rule: "told that a connection or the session will drop, it tells its owner the time to \
-               wait, and does not come back by itself",
+        rule: "an announced drop of a connection or session is reported to the owner with the \
+               time to wait; no reconnection without the owner",
         tests: &["iscsi::connection::initiator::tests::life::a_drop_is_told"],
     },
     Must {
         number: 48,
         sections: "11.14, 11.15",
         role: Target,
-        rule: "a logout closes the session or one connection, once its tasks are quiet and after \
-               its response, which says that the initiator may come back at once; removal for \
-               recovery is answered with 2, as the level is 0",
+        rule: "a logout closes the session or one connection after its tasks have ended and after \
+               the Logout Response, which permits an immediate reconnection; removal for recovery \
+               is answered with 2 (ErrorRecoveryLevel 0)",
         tests: &[
             "iscsi::connection::target::tests::service::logout_with_tasks",
             "iscsi::connection::target::tests::service::logouts_of_several_connections",
@@ -160,8 +160,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 48,
         sections: "11.14",
         role: Initiator,
-        rule: "behind a Logout Request nothing new is sent, nor on the other connections when it \
-               is for the session",
+        rule: "nothing new is sent after a Logout Request, nor on the other connections if it \
+               closes the session",
         tests: &[
             "iscsi::session::initiator::tests::a_session_logout_stops_all",
             "iscsi::connection::initiator::tests::life::asked_to_log_out",
@@ -171,7 +171,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 48,
         sections: "11.14.5",
         role: Target,
-        rule: "an initiator that comes back is told of the commands that ended with its \
+        rule: "an initiator that reconnects is notified of the commands that ended with its \
                connection: 47h/7Fh",
         tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
     },
@@ -191,14 +191,14 @@ pub(super) const MUSTS: &[Must] = &[
         number: 50,
         sections: "11.17.1, 7.3",
         role: Target,
-        rule: "where a rejected PDU ends a task, CHECK CONDITION follows",
+        rule: "if a rejected PDU ends a task, CHECK CONDITION follows",
         tests: &["iscsi::connection::target::tests::data_out::wrong_fields"],
     },
     Must {
         number: 50,
         sections: "11.17.1",
         role: Target,
-        rule: "reason 0Bh is never used: each Reject that any test sees is looked at",
+        rule: "reason 0Bh is never used: every Reject seen by a test is checked",
         tests: &[
             "iscsi::connection::target::tests::hostile::storms",
             "iscsi::connection::target::tests::hostile::random_headers",
@@ -208,8 +208,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 51,
         sections: "11.18, 11.19",
         role: Target,
-        rule: "a ping comes back with its data, as far as MaxRecvDataSegmentLength lets it; a \
-               NOP-In of our own has no data",
+        rule: "a ping is returned with its data, up to MaxRecvDataSegmentLength; an unsolicited \
+               NOP-In has no data",
         tests: &[
             "iscsi::connection::target::tests::ordering::pings",
             "iscsi::connection::target::tests::service::a_longer_segment_is_declared",
@@ -222,7 +222,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.18, 11.19",
         role: Initiator,
         rule: "a ping of the target is answered with its LUN and tag, immediate, without a task \
-               tag; ours must come back with its data",
+               tag; an own ping must be returned with its data",
         tests: &[
             "iscsi::connection::initiator::tests::life::a_ping_is_answered",
             "iscsi::connection::initiator::tests::life::our_ping_comes_back",
@@ -232,7 +232,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 59,
         sections: "7144 4.1, 7144 6.3",
         role: Both,
-        rule: "at protocol level 1 nothing of RFC 7144 is there: functions are answered \"not \
+        rule: "at protocol level 1 RFC 7144 is disabled: its functions are answered \"not \
                supported\", priority and status qualifier are zero",
         tests: &[
             "iscsi::connection::target::tests::level_two::nothing_of_it_at_level_one",

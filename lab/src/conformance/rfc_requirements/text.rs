@@ -18,8 +18,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 12,
         sections: "6.1",
         role: Both,
-        rule: "8192 bytes of text are taken in a PDU, 64 KiB over several, and a value may span \
-               them",
+        rule: "8192 bytes of text are accepted in a PDU, 64 KiB over several, and a value may \
+               span PDUs",
         tests: &[
             "iscsi::login::tests::target::segments_around_8192_bytes",
             "iscsi::text::tests::format::lengths_around_the_limits",
@@ -91,7 +91,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 16,
         sections: "6.2",
         role: Both,
-        rule: "Reject, Irrelevant and NotUnderstood are no proposals",
+        rule: "Reject, Irrelevant and NotUnderstood are not valid proposals",
         tests: &[
             "iscsi::text::tests::negotiation::violations_of_an_initiator",
             "iscsi::text::tests::exchange::a_refusal_leaves_nothing",
@@ -102,7 +102,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 17,
         sections: "6.2.1",
         role: Both,
-        rule: "of a list the first supported value is chosen, unknown ones are passed over, None \
+        rule: "the first supported value of a list is selected, unknown values are skipped, None \
                is answered only if it was offered",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
@@ -115,8 +115,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 18,
         sections: "6.2.2",
         role: Both,
-        rule: "a number out of its range is rejected; Yes and No are joined by AND or OR as the \
-               key says",
+        rule: "a number out of range is rejected; Yes and No are combined by AND or OR as defined \
+               for the key",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::answers_to_an_initiator",
@@ -127,8 +127,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 25,
         sections: "6.4, 11.10.4, 11.11.4",
         role: Target,
-        rule: "while a negotiation goes on the response has a Target Transfer Tag; a failure or a \
-               reset keeps the old values",
+        rule: "during a negotiation the response has a Target Transfer Tag; a failure or a reset \
+               keeps the old values",
         tests: &[
             "iscsi::text::tests::exchange::a_new_segment_length",
             "iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
@@ -138,7 +138,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 28,
         sections: "7.4.1, 13.21",
         role: Both,
-        rule: "a discovery session has ErrorRecoveryLevel 0 and one connection, whatever is said",
+        rule: "a discovery session has ErrorRecoveryLevel 0 and one connection, whatever is \
+               proposed",
         tests: &[
             "iscsi::text::tests::negotiation::discovery_overrides",
             "iscsi::login::tests::pair::both_sides_agree",
@@ -148,15 +149,15 @@ pub(super) const MUSTS: &[Must] = &[
         number: 45,
         sections: "11.10.4, 11.11.4",
         role: Both,
-        rule: "the requests that go on with a text copy the Target Transfer Tag and the LUN of \
-               the response",
+        rule: "requests that continue a text copy the Target Transfer Tag and the LUN of the \
+               response",
         tests: &["iscsi::connection::initiator::tests::life::send_targets"],
     },
     Must {
         number: 53,
         sections: "13.14",
         role: Both,
-        rule: "FirstBurstLength never exceeds MaxBurstLength, in whatever order they come",
+        rule: "FirstBurstLength never exceeds MaxBurstLength, in any order of the keys",
         tests: &[
             "iscsi::text::tests::negotiation::first_burst_in_any_order",
             "iscsi::login::tests::pair::both_sides_agree",
@@ -166,8 +167,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 54,
         sections: "4.3, 13.21",
         role: Target,
-        rule: "a discovery session takes SendTargets and the logout of the session; all else is \
-               rejected",
+        rule: "a discovery session accepts SendTargets and the logout of the session; all other \
+               requests are rejected",
         tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
     },
     Must {
@@ -185,14 +186,14 @@ pub(super) const MUSTS: &[Must] = &[
         number: 55,
         sections: "13.23",
         role: Both,
-        rule: "who offers TaskReporting at all offers RFC3720 and ResponseFence",
+        rule: "an offer of TaskReporting includes RFC3720 and ResponseFence",
         tests: &["iscsi::text::tests::negotiation::lists_that_say_too_little"],
     },
     Must {
         number: 56,
         sections: "13.24, 7144 7.1.1",
         role: Both,
-        rule: "the lower iSCSIProtocolLevel counts",
+        rule: "the lower iSCSIProtocolLevel is used",
         tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
     },
     Must {
@@ -209,7 +210,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 58,
         sections: "13",
         role: Both,
-        rule: "what is not negotiated is at its default, and two values become one as the key says",
+        rule: "a key that is not negotiated has its default; two values are combined as defined \
+               for the key",
         tests: &[
             "iscsi::text::tests::negotiation::defaults_and_result_functions",
             "iscsi::login::tests::transcripts::no_operational_stage",

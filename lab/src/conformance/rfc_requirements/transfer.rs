@@ -8,8 +8,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 11,
         sections: "4.2.5.2, 13.14",
         role: Target,
-        rule: "unsolicited data, immediate data included, is at most FirstBurstLength and what \
-               was agreed to; more ends the command",
+        rule: "unsolicited data, including immediate data, is limited by FirstBurstLength and the \
+               negotiated keys; more ends the command",
         tests: &[
             "iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_agreed_to",
         ],
@@ -18,7 +18,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 11,
         sections: "4.2.5.2, 13.14",
         role: Initiator,
-        rule: "if any unsolicited Data-Out is sent, it is all up to FirstBurstLength",
+        rule: "if unsolicited Data-Out is sent, all of it up to FirstBurstLength is sent",
         tests: &[
             "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
         ],
@@ -34,7 +34,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 35,
         sections: "11.3.1, 11.3.4",
         role: Initiator,
-        rule: "F says that no unsolicited Data-Out follows; it is set when all data is immediate",
+        rule: "F means that no unsolicited Data-Out follows; it is set if all data is immediate",
         tests: &[
             "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
             "iscsi::connection::initiator::tests::transfer::a_command_without_data",
@@ -45,8 +45,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 35,
         sections: "11.3.1",
         role: Target,
-        rule: "a command with neither W nor F is a format error; a missing F where all data is \
-               immediate leaves nobody waiting",
+        rule: "a command with neither W nor F is a format error; a missing F does not cause a \
+               wait if all data is immediate",
         tests: &[
             "iscsi::connection::target::tests::service::format_errors_end_the_session",
             "iscsi::connection::target::tests::data_out::all_data_immediate_without_f",
@@ -56,8 +56,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 36,
         sections: "11.4.5.2",
         role: Target,
-        rule: "a residual is the difference of what the command moves and what was expected, with \
-               O or U; each direction has its own",
+        rule: "the residual is the difference between the transferred and the expected length, \
+               with O or U; each direction has its own",
         tests: &[
             "iscsi::connection::target::tests::responses::residuals",
             "iscsi::connection::target::tests::responses::bidirectional",
@@ -79,8 +79,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 37,
         sections: "11.4.1, 11.4.2, 11.4.3",
         role: Target,
-        rule: "no PDU has O and U both, or a status without \"completed at target\": each that any \
-               test sees is looked at",
+        rule: "no PDU has both O and U, or a status without \"completed at target\": every PDU \
+               seen by a test is checked",
         tests: &[
             "iscsi::connection::target::tests::hostile::storms",
             "iscsi::connection::target::tests::hostile::random_headers",
@@ -90,8 +90,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 37,
         sections: "11.4.2",
         role: Target,
-        rule: "no response before the last PDU of the sequences that are due; where that does not \
-               come in time, the connection is closed",
+        rule: "no response precedes the last PDU of the outstanding sequences; if that PDU does \
+               not arrive in time, the connection is closed",
         tests: &[
             "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
             concat!(
@@ -105,7 +105,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 38,
         sections: "11.4.7",
         role: Both,
-        rule: "sense data stands behind its SenseLength, and a SenseLength that lies is noticed",
+        rule: "sense data follows its SenseLength; a wrong SenseLength is detected",
         tests: &[
             "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::hostile::storms",
@@ -117,7 +117,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 41,
         sections: "11.7.1, 13.12, 13.13",
         role: Target,
-        rule: "Data-In keeps to MaxRecvDataSegmentLength and MaxBurstLength, with F at the end of \
+        rule: "Data-In respects MaxRecvDataSegmentLength and MaxBurstLength, with F at the end of \
                each sequence",
         tests: &["iscsi::connection::target::tests::responses::sequences"],
     },
@@ -125,8 +125,8 @@ pub(super) const MUSTS: &[Must] = &[
         number: 41,
         sections: "11.7.3",
         role: Target,
-        rule: "status comes with Data-In only without sense and not for commands in both \
-               directions",
+        rule: "status is sent with Data-In only without sense, and never for bidirectional \
+               commands",
         tests: &[
             "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::responses::bidirectional",
@@ -144,7 +144,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 42,
         sections: "11.7.7",
         role: Both,
-        rule: "Data-In and Data-Out of length 0 are taken",
+        rule: "Data-In and Data-Out PDUs of length 0 are accepted",
         tests: &[
             "iscsi::connection::target::tests::data_out::data_out_without_data",
             "iscsi::connection::target::tests::data_out::final_bit",
@@ -155,7 +155,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 43,
         sections: "11.8, 13.13",
         role: Target,
-        rule: "an R2T asks for 1 to MaxBurstLength bytes, where the one before ended",
+        rule: "an R2T requests 1 to MaxBurstLength bytes, starting where the previous one ended",
         tests: &[
             "iscsi::connection::target::tests::basics::long_write_by_every_kind_of_data",
             "iscsi::sim::tests::transfer::every_size_around_the_borders_arrives_whole",
@@ -165,15 +165,15 @@ pub(super) const MUSTS: &[Must] = &[
         number: 43,
         sections: "11.8, 13.17",
         role: Target,
-        rule: "no more R2Ts are open than MaxOutstandingR2T",
+        rule: "at most MaxOutstandingR2T R2Ts are outstanding",
         tests: &["iscsi::connection::target::tests::data_out::open_sequences_are_counted"],
     },
     Must {
         number: 43,
         sections: "11.8",
         role: Initiator,
-        rule: "the R2Ts of a task are answered in their order; one outside of these bounds ends \
-               the connection",
+        rule: "the R2Ts of a task are answered in order; one that violates these limits ends the \
+               connection",
         tests: &[
             "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
             "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",

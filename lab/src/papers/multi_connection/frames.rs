@@ -59,17 +59,17 @@ pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<
         Ok(cables) => cables,
         Err(why) => {
             section.warnings.push(format!(
-                "not measured: it wants two network namespaces, which root (CAP_NET_ADMIN and \
-                 CAP_SYS_ADMIN) can make with iproute2: {why}"
+                "not measured: this requires two network namespaces, which root (CAP_NET_ADMIN \
+                 and CAP_SYS_ADMIN) can create with iproute2: {why}"
             ));
             return Ok((section, None));
         }
     };
     section.prose.push(
-        "Sequential reads of 64 KiB, 32 under way, between two network namespaces over veth pairs \
-         with MTU 1500 and 9000, which take turns. Segmentation offload is off at both ends \
-         (gso_max_segs 1): each segment is one frame, as the last column shows. No delay, no limit \
-         of the rate."
+        "Sequential reads of 64 KiB, 32 outstanding, between two network namespaces over veth \
+         pairs with MTU 1500 and 9000, which take turns. Segmentation offload is off at both ends \
+         (gso_max_segs 1): each segment is one frame, as the last column shows. No delay, no rate \
+         limit."
             .to_owned(),
     );
     let before = cables.counts()?;
@@ -81,7 +81,7 @@ pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<
         Column::number("bytes_per_second", "MB/s"),
         Column::number("of_small_frames", "of MTU 1500"),
         Column::number("client_cpu_us_per_request", "client CPU, us"),
-        Column::number("bytes_per_frame", "bytes a frame"),
+        Column::number("bytes_per_frame", "bytes per frame"),
     ]);
     let first = |connections: u16| {
         figures.iter().find(|figure| figure.connections == connections && figure.mtu == MTUS[0])
@@ -92,8 +92,8 @@ pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<
         let frame = (after[at].0 - before[at].0) / (after[at].1 - before[at].1).max(1.0);
         if frame > f64::from(figure.mtu) + FRAME_HEADER && figure.connections == CONNECTIONS[0] {
             section.warnings.push(format!(
-                "frames of {frame:.0} bytes were counted where the MTU is {}: an offload is on, \
-                 and these figures say nothing",
+                "frames of {frame:.0} bytes were counted with an MTU of {}: an offload is \
+                 enabled, so these figures are not valid",
                 figure.mtu
             ));
         }
@@ -147,7 +147,7 @@ fn plot(figures: &[Figure]) -> Plot {
             .collect(),
     };
     Plot {
-        title: "Throughput over frame size".to_owned(),
+        title: "Throughput by frame size".to_owned(),
         x: Axis::new("MTU, bytes", AxisUnit::Count, AxisScale::Log2),
         y: Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear),
         series: CONNECTIONS.map(line).into(),
@@ -228,7 +228,7 @@ impl Cables {
             let figure = |key: &str| received[key].as_f64();
             *count = figure("bytes")
                 .zip(figure("packets"))
-                .context("cannot count frames: `ip -json -stats link show` does not tell them")?;
+                .context("cannot count frames: `ip -json -stats link show` does not report them")?;
         }
         Ok(counts)
     }
@@ -241,7 +241,7 @@ impl Drop for Cables {
             if Path::new(NAMESPACES).join(name).exists()
                 && let Err(why) = ip(&["netns", "delete", name])
             {
-                eprintln!("a network namespace is left: {why}");
+                eprintln!("cannot remove a network namespace: {why}");
             }
         }
     }
@@ -260,9 +260,9 @@ fn clear_up() -> Option<String> {
         }
     }
     let removed = (!removed.is_empty())
-        .then(|| format!("removed what a run that was killed had left: {}", removed.join(", ")));
+        .then(|| format!("removed leftovers of a killed run: {}", removed.join(", ")));
     let kept = (!kept.is_empty())
-        .then(|| format!("a run that was killed has left namespaces: {}", kept.join(", ")));
+        .then(|| format!("namespaces of a killed run remain: {}", kept.join(", ")));
     let told: Vec<String> = [removed, kept].into_iter().flatten().collect();
     (!told.is_empty()).then(|| told.join("; "))
 }

@@ -29,11 +29,11 @@ const METRO_GOAL: f64 = 0.95;
 impl Findings {
     /// The figures of the paper beside the new ones.
     pub(super) fn section(&self) -> Section {
-        let mut section = Section::new("paper", "Beside the paper");
+        let mut section = Section::new("paper", "Comparison with the paper");
         section.prose.push(
-            "Hui Xiong, \"An iSCSI Design and Implementation\", MSST 2004: another machine, other \
-             disks, a gigabit Ethernet. Its figures stand here for their shape, not for their \
-             height."
+            "Hui Xiong, \"An iSCSI Design and Implementation\", MSST 2004: different machine, \
+             different disks, gigabit Ethernet. Compare the shape of its figures, not their \
+             absolute values."
                 .to_owned(),
         );
         let mut table = Table::new([
@@ -61,7 +61,7 @@ impl Findings {
         let none = TableCell::none;
         let several = TableCell::text("+20 to 60 %");
         table.row([
-            TableCell::text("four connections, 2 ms each way, windows of 256Ki"),
+            TableCell::text("four connections, 2 ms each way, window 256Ki"),
             several.clone(),
             times(self.far),
             TableCell::text(format!("{FAR_GOAL} times")),
@@ -79,18 +79,18 @@ impl Findings {
         let (most, knee) = self.small.unzip();
         let most = most.map_or_else(TableCell::none, |most| TableCell::number(most, 0));
         let paper = TableCell::text("15000");
-        table.row([TableCell::text("small requests a second"), paper, most, none(), none()]);
+        table.row([TableCell::text("small requests per second"), paper, most, none(), none()]);
         let knee = knee.map_or_else(TableCell::none, |knee| TableCell::count(knee.into()));
-        let queue = TableCell::text("longest queue that brings more");
+        let queue = TableCell::text("largest queue depth with a gain");
         table.row([queue, TableCell::text("8"), knee, none(), none()]);
         table.row([
-            TableCell::text("metropolitan network against lab"),
+            TableCell::text("metropolitan network relative to laboratory"),
             TableCell::text("-2 to -5 %"),
             more(self.metro),
             TableCell::text(format!("{METRO_GOAL} of lab")),
             met(self.metro, METRO_GOAL),
         ]);
-        let frames = TableCell::text("frames of 9000 bytes against 1500, one connection");
+        let frames = TableCell::text("frames of 9000 bytes relative to 1500, one connection");
         table.row([frames, TableCell::text("larger is faster"), more(self.frames), none(), none()]);
         section.tables.push(table);
         section

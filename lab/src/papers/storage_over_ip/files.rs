@@ -29,22 +29,22 @@ pub(super) struct Disk {
 impl Room {
     /// Creates a folder below `directory`, which must have enough space for the files.
     pub(super) fn new(directory: &Path, size_bytes: u64) -> Result<Self> {
-        const HINT: &str = "--directory names a folder that exists and may be written to";
+        const HINT: &str = "--directory must be an existing directory with write permission";
         let failed = |what: &str| format!("cannot {what} {} ({HINT})", directory.display());
         let directory = directory.canonicalize().with_context(|| failed("use"))?;
-        let free = statvfs(&directory).with_context(|| failed("look at"))?;
+        let free = statvfs(&directory).with_context(|| failed("access"))?;
         let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
         let wanted_bytes = size_bytes.saturating_mul(FILES_MAX).saturating_add(64 << 20);
         ensure!(
             free_bytes >= wanted_bytes,
-            "{} has {} free, and {FILES_MAX} files of {} are to lie there (name a folder with more \
-             room, --directory, or measure less, --size 256M)",
+            "{} has {} of free space, but {FILES_MAX} files of {} are needed (choose a directory \
+             with more space with --directory, or a smaller --size 256M)",
             directory.display(),
             size_text(free_bytes),
             size_text(size_bytes)
         );
         let folder = directory.join(format!("lunar-storage-over-ip-{}", std::process::id()));
-        make_folder(&folder).with_context(|| failed("make a folder in"))?;
+        make_folder(&folder).with_context(|| failed("create a directory in"))?;
         Ok(Self { folder, size_bytes })
     }
 
@@ -54,8 +54,8 @@ impl Room {
         let size = size_text(self.size_bytes);
         let folder = self.folder.parent().unwrap_or(&self.folder).display();
         Ok(format!(
-            "{size} each, one for each way, in {folder} ({kind}); written just before, so the page \
-             cache holds what fits of them"
+            "{size} each, one per access method, in {folder} ({kind}); written shortly before, so \
+             the page cache contains as much of them as fits"
         ))
     }
 
@@ -100,7 +100,10 @@ impl Disk {
     pub(super) fn path_text(&self) -> Result<String> {
         let text = self.path.to_str().map(str::to_owned);
         text.with_context(|| {
-            format!("{} is not in UTF-8: name another folder (--directory)", self.path.display())
+            format!(
+                "{} is not in UTF-8: choose another directory (--directory)",
+                self.path.display()
+            )
         })
     }
 }
@@ -122,7 +125,7 @@ pub(super) fn check(path: &Path, length_bytes: u64, byte: u8) -> Result<()> {
         file.read_exact_at(&mut piece[..bytes], at).with_context(failed)?;
         ensure!(
             piece[..bytes] == wanted[..bytes],
-            "{} does not hold what was written, within {bytes} bytes from {at} on",
+            "{} differs from the written data within {bytes} bytes from {at}",
             path.display()
         );
         at += bytes as u64;

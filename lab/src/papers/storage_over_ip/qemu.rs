@@ -37,7 +37,7 @@ impl Qemu {
         let task = Task { record_bytes: 4096, writes: false, byte: 0, places: vec![0] };
         match timeout(TRIAL_MAX, self.run(&task)).await {
             Ok(tried) => tried.map(drop),
-            Err(_) => bail!("{} does not answer", self.url),
+            Err(_) => bail!("{} does not respond", self.url),
         }
     }
 

@@ -152,7 +152,7 @@ impl Group {
 
 fn size_of(lane: &Lane) -> Result<u64> {
     let data = std::fs::metadata(&lane.file);
-    let data = data.with_context(|| format!("cannot look at {}", lane.file.display()))?;
+    let data = data.with_context(|| format!("cannot access {}", lane.file.display()))?;
     Ok(data.len())
 }
 
@@ -164,7 +164,7 @@ const fn direction(writes: bool) -> &'static str {
 fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     let mut plots = Vec::new();
     let ceiling = figures.iter().map(|one| (one.record_bytes as f64, tcp)).collect();
-    let ceiling = Series { label: "TCP alone".to_owned(), points: ceiling };
+    let ceiling = Series { label: "raw TCP".to_owned(), points: ceiling };
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
             WAYS.map(|way| {
@@ -183,7 +183,7 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
             ),
         });
         plots.push(Plot {
-            title: format!("Response delay, random {name}: half of the requests took no longer"),
+            title: format!("Response time, random {name}: median"),
             x: Axis::new("record", AxisUnit::Bytes, AxisScale::Log2),
             y: Axis::new("delay", AxisUnit::Micros, AxisScale::Log10),
             series: some(series(|one| one.latency.percentile(50.0).as_secs_f64() * 1e6)),
@@ -206,19 +206,21 @@ pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
     let none = Vec::new();
     let told = groups.iter().find(all).or_else(|| groups.iter().find(both));
     let figures = told.map_or(&none, |(_, figures)| figures);
-    let mut section = Section::new("paper", "Beside the paper");
-    section.prose.extend(told.map(|(title, _)| format!("Figures of: {title}.")));
+    let mut section = Section::new("paper", "Comparison with the paper");
+    section.prose.extend(told.map(|(title, _)| format!("Figures from: {title}.")));
     section.prose.push(
-        "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB, the words in brackets say where. \
-         In the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, \
-         gigabit Ethernet, one SCSI disk, 384 MB of memory for a file of 1 GB, IOzone. Here: one \
-         machine, loopback, a file that memory holds. Rates do not compare; parts of the local \
-         rate do, with that in mind: a faster local file makes every network look slower."
+        "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB; the source is in brackets. In \
+         the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, gigabit \
+         Ethernet, one SCSI disk, 384 MB of memory for a file of 1 GB, IOzone. Here: one machine, \
+         loopback, a file that fits into memory. Absolute rates are not comparable; percentages \
+         of the local rate are, with the caveat that a faster local file makes every network look \
+         slower."
             .to_owned(),
     );
     section.prose.push(
-        "Writes are as durable on all ways: they may stay in the server's cache, and one flush at \
-         the end of each pass (fdatasync, SYNCHRONIZE CACHE, COMMIT) is part of its time."
+        "Writes are equally durable with all access methods: they may stay in the cache of the \
+         server, and one flush at the end of each pass (fdatasync, SYNCHRONIZE CACHE, COMMIT) is \
+         included in its time."
             .to_owned(),
     );
     let shown: Vec<&Record> = RECORDS

@@ -94,7 +94,7 @@ impl NullConnection {
     /// The connection is over, or its peer requests a feature that does not exist here.
     pub fn turn(&mut self, is_alone: bool) -> Result<()> {
         match self.socket.read(&mut self.input[self.filled..]) {
-            Ok(0) => bail!("the peer has closed"),
+            Ok(0) => bail!("the peer closed the connection"),
             Ok(bytes) => self.filled += bytes,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
@@ -106,7 +106,7 @@ impl NullConnection {
             let data = at + data.start..at + data.end;
             at = data.end.next_multiple_of(4).min(self.filled);
             is_open &= self.pdu(&header, data)?;
-            ensure!(self.pieces.len() <= TURN_PIECES_MAX, "asks for too much at once");
+            ensure!(self.pieces.len() <= TURN_PIECES_MAX, "too many requests in one turn");
             burst += 1;
             if is_alone && burst % BURST_PDUS == 0 {
                 self.send()?;
@@ -115,7 +115,7 @@ impl NullConnection {
         self.input.copy_within(at..self.filled, 0);
         self.filled -= at;
         self.send()?;
-        ensure!(is_open, "logged out");
+        ensure!(is_open, "the peer logged out");
         Ok(())
     }
 
@@ -149,15 +149,18 @@ impl NullConnection {
                 self.put(&response.encode(), &[]);
                 return Ok(false);
             }
-            other => bail!("{other:?} is nothing for a null target"),
+            other => bail!("the null target does not support {other:?}"),
         }
         Ok(true)
     }
 
     fn login(&mut self, request: &LoginRequest, data: Range<usize>) -> Result<()> {
-        ensure!(!request.flags.has(LoginFlags::CONTINUE), "more keys than one PDU holds");
+        ensure!(
+            !request.flags.has(LoginFlags::CONTINUE),
+            "the login text does not fit into one PDU"
+        );
         let answers = login::answer(&self.input[data], &mut self.agreed);
-        let mut answers = answers.context("keys that a null target has no answer to")?;
+        let mut answers = answers.context("the null target does not support these keys")?;
         if !self.told_group {
             answers.pair("TargetPortalGroupTag", 1);
             self.told_group = true;
@@ -377,7 +380,7 @@ fn wait_for_room(socket: &TcpStream) -> Result<()> {
     let mut waiting = [PollFd::new(socket, PollFlags::OUT)];
     let most = Timespec { tv_sec: SILENCE_SECONDS_MAX, tv_nsec: 0 };
     let ready = poll(&mut waiting, Some(&most))?;
-    ensure!(ready > 0, "the peer takes nothing");
+    ensure!(ready > 0, "the peer does not receive data");
     Ok(())
 }
 

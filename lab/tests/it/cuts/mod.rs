@@ -134,7 +134,7 @@ fn flips(name: &str, who: Who, connections: [u16; 2]) -> Result<()> {
         all.add(Scene { who, connections, raw: false, plot: Plot::Flips, keys, seed }.play()?);
     }
     all.tell(name);
-    ensure!(all.flips > 0, "no bit was turned over");
+    ensure!(all.flips > 0, "no bit was flipped");
     Ok(())
 }
 

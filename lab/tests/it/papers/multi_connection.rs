@@ -117,7 +117,7 @@ fn every_part_is_told() -> Result<()> {
 fn an_interrupted_run_leaves_nothing() -> Result<()> {
     let _alone = alone();
     // Interrupts after these parts, up to the frames, and then at the start.
-    for until in [Some("Queue length"), Some("Lab against"), None] {
+    for until in [Some("Queue depth"), Some("Laboratory and"), None] {
         // A run that ends before it is interrupted is run again with more time.
         let mut interrupted = false;
         for seconds in ["0.3", "1", "3"] {
@@ -164,7 +164,7 @@ fn a_killed_run_leaves_nothing_for_long() -> Result<()> {
     // The frames follow the last part that is named; without root there are none.
     let mut killed = None;
     for (until, wanted, seconds) in
-        [("Lab against", 2, "0.05"), ("Lab against", 2, "1"), ("Queue length", 0, "1")]
+        [("Laboratory and", 2, "0.05"), ("Laboratory and", 2, "1"), ("Queue depth", 0, "1")]
     {
         if killed.is_none() {
             killed = kill(until, wanted, seconds)?;
@@ -175,7 +175,7 @@ fn a_killed_run_leaves_nothing_for_long() -> Result<()> {
     let (_, text) = report(&scratch, &[], &short("0.05", &[]))?;
     assert_eq!(namespaces(pid), Vec::<String>::new());
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(words.contains("run that was killed"), !left.is_empty(), "{left:?}: {text}");
+    assert_eq!(words.contains("of a killed run"), !left.is_empty(), "{left:?}: {text}");
     assert!(left.iter().all(|name| text.contains(name.as_str())), "{left:?}: {text}");
     Ok(())
 }

@@ -152,11 +152,12 @@ impl Disks {
 fn remote(error: RemoteError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
-        RemoteError::Address(_) => failure.hint("check the name, or write the address"),
+        RemoteError::Address(_) => failure.hint("check the host name, or use the IP address"),
         RemoteError::Relay(_) => failure,
         RemoteError::Target(error) => error.into(),
-        RemoteError::Redirected { portal, .. } => failure
-            .hint(format!("measure {portal} itself, or leave --delay, --rate and --window out")),
+        RemoteError::Redirected { portal, .. } => {
+            failure.hint(format!("use {portal} in the URL, or remove --delay, --rate and --window"))
+        }
     }
 }
 
@@ -230,7 +231,7 @@ impl BenchCommand {
     /// The workload of a combination.
     fn work(&self, cell: &Cell) -> Result<Workload, Failure> {
         let io_bytes = u32::try_from(cell.io_bytes)
-            .map_err(|_| Failure::usage("a request has less than 4 GiB"))?;
+            .map_err(|_| Failure::usage("--io-size must be less than 4 GiB"))?;
         let (warm_up, time) = self.times();
         Ok(Workload {
             pattern: cell.pattern.pattern(),

@@ -39,7 +39,8 @@ pub(super) fn model_text(model: &Model) -> String {
 
 /// Parses `2ms`, `500us`, `0.5s`.
 fn parse_delay(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}");
+    let wrong =
+        || format!("`{text}` is not a time: write 2ms, 500us or 0.1s, at most {DELAY_MAX:?}");
     let unit = text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);
     let scale = match unit {
@@ -58,7 +59,7 @@ fn parse_delay(text: &str) -> Result<Duration, String> {
 fn parse_window(text: &str) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes >= WINDOW_MIN => Ok(bytes),
-        _ => Err(format!("a window has {WINDOW_MIN} bytes at least")),
+        _ => Err(format!("the window must be at least {WINDOW_MIN} bytes")),
     }
 }
 
@@ -83,7 +84,7 @@ mod tests {
         let delay = Some(Duration::from_millis(2));
         let all = NetworkArgs { delay, rate: Some(125_000_000), window: Some(256 << 10) };
         let model = all.model().unwrap_or_default();
-        assert_eq!(model_text(&model), "2 ms each way, 1Gbit, windows of 256Ki");
+        assert_eq!(model_text(&model), "2 ms each way, 1Gbit, window 256Ki");
         let rate = NetworkArgs { rate: Some(1000), ..NetworkArgs::default() };
         let model = Model { rate_bytes_per_second: Some(1000), ..Model::default() };
         assert_eq!(rate.model(), Some(model));

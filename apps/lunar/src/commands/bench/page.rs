@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(super) fn report(args: &BenchCommand, all: &[Measurement]) -> Report {
     let mut section = Section::new("disks", "Disks");
     section.prose.push(
-        "Figures are medians of the rounds, with the least and the most; percentiles are those of \
+        "Figures are medians of the rounds, with minimum and maximum; percentiles are taken over \
          all rounds together. Disks take turns within a round."
             .to_owned(),
     );
@@ -79,7 +79,7 @@ fn figures(all: &[Measurement]) -> Table {
 
 /// The section about the probes, if there were any.
 fn raw_tcp(all: &[Measurement]) -> Option<Section> {
-    let mut section = Section::new("raw_tcp", "Raw TCP meanwhile");
+    let mut section = Section::new("raw_tcp", "Raw TCP during the measurement");
     section.prose.push(RAW_TCP_PROSE.to_owned());
     let mut table = probe_table();
     for Measurement { cell, probed, .. } in all {
@@ -96,10 +96,11 @@ fn raw_tcp(all: &[Measurement]) -> Option<Section> {
 }
 
 /// Explanation of the probes.
-const RAW_TCP_PROSE: &str = "\
-    What TCP alone does between two threads of this process, in the same rounds: over this \
-    machine's loopback, through the relay where there is one. It is the ground on which the \
-    figures of disks stand; what another machine and the network to it can do it does not say.";
+const RAW_TCP_PROSE: &str = "Performance of plain TCP between two threads of this process, \
+                             measured in the same rounds over this machine's loopback, and \
+                             through the relay if there is one. These figures are the baseline \
+                             for the disks on this machine; they say nothing about other machines \
+                             or the network to them.";
 
 /// A point in the grid of combinations, with its results.
 type Point<'a> = (&'a Measurement, &'a Row);
@@ -156,19 +157,19 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
     let by_count = GridSlice { io_bytes: large, depth: deep, ..GridSlice::default() };
     let mut plots = vec![
         Plot {
-            title: format!("Throughput over request size{}", by_size.text(all)),
+            title: format!("Throughput by request size{}", by_size.text(all)),
             x: Axis::new("request", AxisUnit::Bytes, AxisScale::Log2),
             y: bytes_axis(),
             series: lines(all, by_size, |(one, _)| Some(one.cell.io_bytes as f64), bytes),
         },
         Plot {
-            title: format!("Requests a second over depth{}", by_depth.text(all)),
+            title: format!("Requests per second by depth{}", by_depth.text(all)),
             x: depth(),
             y: Axis::new("IOPS", AxisUnit::PerSecond, AxisScale::Linear),
             series: lines(all, by_depth, |(one, _)| Some(one.cell.depth.into()), iops),
         },
         Plot {
-            title: format!("Throughput over connections{}", by_count.text(all)),
+            title: format!("Throughput by number of connections{}", by_count.text(all)),
             x: Axis::new("connections", AxisUnit::Count, AxisScale::Log2),
             y: bytes_axis(),
             series: lines(all, by_count, |(_, row)| row.connections.map(|n| n as f64), bytes),

@@ -70,7 +70,7 @@ pub(super) fn rows(measurement: &Measurement, compare: bool) -> String {
         );
         let _ = writeln!(
             text,
-            "{line}  this machine's loopback: alone {:.1} us, stream {:.0} MB/s",
+            "{line}  this machine's loopback: one at a time {:.1} us, stream {:.0} MB/s",
             probed.ping_micros().median,
             probed.stream_bytes_per_second().median / 1e6
         );

@@ -183,8 +183,8 @@ impl Engine<'_> {
                 let name = self.destination.name();
                 let what = format!("{name} differs from the source at byte {}", start + at as u64);
                 return Err(Failure::new(what).hint(
-                    "does anybody else write to one of the disks? Copy again, and look at the logs \
-                     of whoever serves them",
+                    "make sure that nothing else writes to the disks, copy again, and check the \
+                     logs of their servers",
                 ));
             }
             start = piece.end;

@@ -87,7 +87,7 @@ pub struct AddLun {
     /// Notify initiators when the file system of a sparse file reaches this fill level, like 90%
     #[arg(long, value_name = "PERCENT")]
     thin_threshold: Option<String>,
-    /// Handling of a write when there is no room: fail or hold
+    /// Handling of writes without free space: fail or hold
     #[arg(long, value_name = "WHAT")]
     out_of_space: Option<String>,
     /// Maximum rate of SANITIZE and FORMAT UNIT, like 1Gbit
@@ -252,9 +252,10 @@ pub async fn recover(
     let done: changes::Recovered = client.send(Method::POST, &path, &body).await?;
     match format {
         Format::Json => output::print_json(&done),
-        Format::Human => {
-            output::print_text(&format!("LUN {} of {} takes writes\n", done.lun, done.target))
-        }
+        Format::Human => output::print_text(&format!(
+            "LUN {} of {} accepts writes again\n",
+            done.lun, done.target
+        )),
     }
 }
 
@@ -283,11 +284,11 @@ pub(super) async fn target(client: &ApiClient, common: &Common) -> Result<String
     let found: Targets = client.get(&ApiPath::new(&["targets"])).await?;
     match found.targets.as_slice() {
         [only] => Ok(only.name.clone()),
-        [] => Err(Failure::new("the server has no target")),
+        [] => Err(Failure::new("the server serves no target")),
         several => {
             let names: Vec<_> = several.iter().map(|target| target.name.as_str()).collect();
-            Err(Failure::usage(format!("there are {} targets", several.len()))
-                .hint(format!("name one of them with --target: {}", names.join(" "))))
+            Err(Failure::usage(format!("the server has {} targets", several.len()))
+                .hint(format!("select one with --target: {}", names.join(" "))))
         }
     }
 }
@@ -329,7 +330,7 @@ pub(super) fn print_change(
                 text.push_str(&format!("{}\n", change.line));
             }
             if changed.applied.difference.changes.is_empty() {
-                text.push_str("nothing to change\n");
+                text.push_str("no change necessary\n");
             }
             for warning in &changed.applied.warnings {
                 text.push_str(&format!("warning: {warning}\n"));

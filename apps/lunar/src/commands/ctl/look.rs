@@ -12,14 +12,14 @@ use lunar_control::client::{ApiClient, ApiPath};
 use std::fmt::Write;
 
 /// Heading of the drift; a line with another duration says so.
-const DRIFT: &str = "until a configuration is applied or the server is started again; \
-                     --print-toml prints the lines that keep it:";
+const DRIFT: &str = "these changes last until a configuration is applied or the server restarts; \
+                     --print-toml prints the lines to keep them:";
 
 /// Show the status of the server: health of its units, and differences from its configuration
 ///
-/// Health is degraded by a failed sync, a disk that hangs, writes that wait for room, and a backing
-/// file that was deleted, renamed, replaced or truncated by another program. Each fault is listed
-/// with a remedy; for a deleted file, that is the command that saves its data.
+/// Health is degraded by a failed sync, a disk that does not respond, writes that wait for free
+/// space, and a backing file that was deleted, renamed, replaced or truncated by another program.
+/// Each fault is listed with a remedy; for a deleted file, that is the command that saves its data.
 ///
 /// Differences (the drift) last until a configuration is applied or the server is restarted. An
 /// enlarged disk keeps its size: only `lunar apply --shrink` reduces it. Settings that require a
@@ -124,7 +124,7 @@ async fn configuration(client: &ApiClient) -> Result<ConfigurationText, Failure>
     client.get(&ApiPath::new(&["configuration"])).await
 }
 
-const POISONED: &str = "TAKES NO WRITES (lunar ctl status)";
+const POISONED: &str = "REFUSES WRITES (see lunar ctl status)";
 
 const LUN_HEADING: [&str; 7] = ["TARGET", "LUN", "SIZE", "CACHE", "I/O", "DEVICE", ""];
 
@@ -157,7 +157,7 @@ fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
 
 fn human_targets(targets: &[Target]) -> String {
     let rows: Vec<_> = targets.iter().map(target_row).collect();
-    or_none(table(["TARGET", "LUNS", "CHAP", "WHO MAY LOG IN", ""], &rows), "no targets\n")
+    or_none(table(["TARGET", "LUNS", "CHAP", "ACCESS", ""], &rows), "no targets\n")
 }
 
 fn target_row(target: &Target) -> [String; 5] {
@@ -238,10 +238,16 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
     line("memory", human_memory(&status.memory));
     if status.connections_max < status.connections_configured {
         let (max, wanted) = (status.connections_max, status.connections_configured);
-        line("", format!("at most {max} of {wanted} connections: too few open files are granted"));
+        line(
+            "",
+            format!(
+                "at most {max} of the configured {wanted} connections are served: the limit of \
+                 open files is too low"
+            ),
+        );
     }
     if status.stopping {
-        line("stopping", "nothing changes any more".to_owned());
+        line("stopping", "the server is stopping and refuses changes".to_owned());
     }
     match status.health {
         Health::Good => line("health", "good".to_owned()),
@@ -255,7 +261,7 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
         line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));
     }
     match status.drift.is_empty() {
-        true => line("drift", "none: what runs is what is configured".to_owned()),
+        true => line("drift", "none: the server matches its configuration".to_owned()),
         false => line("drift", DRIFT.to_owned()),
     }
     for change in &status.drift {
@@ -275,7 +281,7 @@ fn human_memory(memory: &MemoryStatus) -> String {
         text += &format!(" ({})", kinds.join(", "));
     }
     if memory.waiting > 0 {
-        text += &format!(", {} requests wait for some", memory.waiting);
+        text += &format!(", {} requests are waiting for memory", memory.waiting);
     }
     text
 }

@@ -25,8 +25,8 @@ const FILE_MODE: u32 = 0o600;
     lunar ctl sessions\n  \
     lunar ctl trace 1 --file trace.pcapng\n  \
     tshark -r trace.pcapng -d tcp.port==3260,iscsi\n\n\
-    Only the full feature phase is traced, no login.\n\
-    Ctrl-C ends the trace; a second one breaks it off.")]
+    Only the full feature phase is traced, not the login.\n\
+    Ctrl-C ends the trace; a second Ctrl-C aborts it.")]
 pub struct TraceCommand {
     /// The session's handle, as listed by `lunar ctl sessions`
     tsih: u16,
@@ -101,9 +101,9 @@ fn create(path: &Path) -> Result<File, Failure> {
         let failure = Failure::new(format!("cannot create {}: {error}", path.display()));
         match error.kind() {
             std::io::ErrorKind::AlreadyExists => {
-                failure.hint("name a new file, or remove that one")
+                failure.hint("choose another file name, or remove the existing file")
             }
-            _ => failure.hint("name a file in a directory that you may write to"),
+            _ => failure.hint("choose a file in a directory with write permission"),
         }
     })
 }
@@ -138,11 +138,12 @@ impl Taking<'_> {
             };
             let Some(piece) = piece else { return Ok(()) };
             let blocks = self.blocks.push(&piece).map_err(|_| {
-                Failure::new("the server's answer is no trace").hint("is it of this version?")
+                Failure::new("the server's response is not a trace")
+                    .hint("check that the server has the same version as this program")
             })?;
             self.file.write_all(&blocks).map_err(|error| {
                 Failure::new(format!("cannot write {}: {error}", self.args.file.display()))
-                    .hint("what was written so far is a trace too")
+                    .hint("the file contains a valid trace up to this point")
             })?;
             self.written += blocks.len() as u64;
         }
@@ -208,7 +209,7 @@ mod tests {
             plant();
             let failure = create(&file).unwrap_err();
             assert!(failure.what.contains("exists"), "{failure}");
-            assert!(failure.hint.unwrap().contains("remove that one"));
+            assert!(failure.hint.unwrap().contains("remove the existing file"));
             assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
             assert!(!missing.exists());
             std::fs::remove_file(&file).unwrap();

@@ -18,7 +18,11 @@ pub(in crate::file) fn is_permitted() -> bool {
         }
         Err(error) => {
             let why = meaning(&error);
-            tracing::warn!(%error, why, "no io_uring: worker threads read and write files");
+            tracing::warn!(
+                %error,
+                why,
+                "io_uring is not available: worker threads read and write files"
+            );
             let lasting = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EINVAL].map(Some);
             if lasting.contains(&error.raw_os_error()) {
                 PERMITTED.get_or_init(|| false);
@@ -42,13 +46,17 @@ fn probe() -> io::Result<()> {
 fn meaning(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "it is not permitted here: by the seccomp profile of the container or service, or by \
-             the sysctl kernel.io_uring_disabled"
+            "blocked by the seccomp profile of the container or service, or by the sysctl \
+             kernel.io_uring_disabled"
         }
-        Some(libc::ENOSYS | libc::EINVAL) => "this kernel has none, or one that is too old",
-        Some(libc::ENOMEM) => "its memory may not be locked: raise RLIMIT_MEMLOCK",
-        Some(libc::EMFILE | libc::ENFILE) => "no descriptor is left: raise the limit of open files",
-        _ => "the kernel refuses it",
+        Some(libc::ENOSYS | libc::EINVAL) => {
+            "not supported by this kernel, or only an older version"
+        }
+        Some(libc::ENOMEM) => "its memory cannot be locked: raise RLIMIT_MEMLOCK",
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "no file descriptors left: raise the limit of open files"
+        }
+        _ => "refused by the kernel",
     }
 }
 

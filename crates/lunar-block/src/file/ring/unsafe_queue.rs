@@ -167,7 +167,7 @@ impl Slots {
         self.queued = 0;
         match self.uring.submit() {
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "io_uring takes nothing now"),
+            Err(error) => tracing::debug!(%error, "io_uring accepts no submissions at the moment"),
         }
         self.uring.submission().is_empty()
     }
@@ -238,14 +238,19 @@ impl Drop for Queue {
             drop(ManuallyDrop::into_inner(slots));
             return;
         }
-        tracing::warn!("transfers of a core that ends take long: they are waited for elsewhere");
+        tracing::warn!(
+            "transfers are still running at the end of a core: another thread waits for them"
+        );
         let wait = move || {
             slots.settle(None, SLOW_POLL_INTERVAL);
             drop(ManuallyDrop::into_inner(slots));
         };
         let thread = std::thread::Builder::new().name("lunar-ring-end".into()).spawn(wait);
         if let Err(error) = thread {
-            tracing::warn!(%error, "nobody waits for these transfers: their file stays locked");
+            tracing::warn!(
+                %error,
+                "cannot start a thread that waits for these transfers: their file stays locked"
+            );
         }
     }
 }

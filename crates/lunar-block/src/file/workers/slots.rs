@@ -216,7 +216,10 @@ impl ComputingSlots {
         match thread.spawn(move || slots.run_watcher()) {
             Ok(_) => state.is_watched = true,
             // The next job tries again.
-            Err(error) => tracing::warn!(%error, "no new thread to look at jobs that compute"),
+            Err(error) => tracing::warn!(
+                %error,
+                "cannot start the thread that monitors CPU-bound jobs"
+            ),
         }
     }
 

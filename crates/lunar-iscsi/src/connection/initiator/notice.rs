@@ -58,7 +58,7 @@ impl InitiatorConnection {
         let Some(Request::Ping { purpose, data }) = self.take_request(tag) else { return Ok(()) };
         let echoed = data.len().min(self.connection.receive_data_segment_bytes_max as usize);
         if data[..echoed] != echo[..] {
-            let what = "the data of a ping came back changed";
+            let what = "the target returned the data of a ping changed";
             return Err(Violation::Malformed { pdu: Opcode::NOP_IN, what });
         }
         match purpose {
@@ -168,7 +168,7 @@ impl InitiatorConnection {
                 Ok(())
             }
             (false, TAG_RESERVED) => {
-                Err(Violation::Malformed { pdu: PDU, what: "neither F nor a tag to go on with" })
+                Err(Violation::Malformed { pdu: PDU, what: "neither F nor a Target Transfer Tag" })
             }
             (false, _) => {
                 self.enqueue(Queued::MoreText { tag, lun: answer.lun, target_transfer_tag });
@@ -275,7 +275,7 @@ impl InitiatorConnection {
         let reject = Reject::decode(&header.bhs);
         let malformed = |what| Violation::Malformed { pdu: Opcode::REJECT, what };
         let Some(bad) = data.first_chunk::<HEADER_BYTES>() else {
-            return Err(malformed("it does not say what was rejected"));
+            return Err(malformed("the header of the rejected PDU is missing"));
         };
         let basic = BasicHeader::decode(bad);
         let tag = basic.initiator_task_tag;

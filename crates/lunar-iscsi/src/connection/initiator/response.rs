@@ -101,11 +101,11 @@ pub(super) fn good_data(task: &Task, status: u8, residual: Residual) -> Result<u
 pub(super) fn sense(data: &Bytes, pdu: Opcode) -> Result<Bytes, Violation> {
     match data[..] {
         [] => Ok(Bytes::new()),
-        [_] => Err(Violation::Malformed { pdu, what: "half a SenseLength" }),
+        [_] => Err(Violation::Malformed { pdu, what: "SenseLength is truncated" }),
         [high, low, ..] => {
             let end = 2 + usize::from(u16::from_be_bytes([high, low]));
             if end > data.len() {
-                let what = "SenseLength reaches beyond the data segment";
+                let what = "SenseLength exceeds the data segment";
                 return Err(Violation::Malformed { pdu, what });
             }
             Ok(data.slice(2..end))

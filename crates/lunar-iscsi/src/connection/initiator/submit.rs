@@ -19,7 +19,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
         let fits = data.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = RequestFailure::Refused("a ping longer than the target can receive");
+        let too_long = RequestFailure::Refused("the ping is longer than the target accepts");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         self.queue_if(allowed, Queued::Ping { purpose: PingPurpose::Caller(id), data });
     }
@@ -76,7 +76,7 @@ impl InitiatorConnection {
 
     pub(super) fn on_text_request(&mut self, purpose: TextPurpose, text: Bytes) {
         let fits = text.len() <= self.connection.send_data_segment_bytes_max as usize;
-        let too_long = RequestFailure::Refused("a text longer than the target can receive");
+        let too_long = RequestFailure::Refused("the text is longer than the target accepts");
         let allowed = self.allowed().and(if fits { Ok(()) } else { Err(too_long) });
         if allowed.is_ok() && self.text_is_pending() {
             self.texts.push_back((purpose, text));
@@ -107,7 +107,9 @@ impl InitiatorConnection {
         let cid = cid.unwrap_or(self.cid);
         let allowed = match self.state {
             State::FullFeature | State::Draining if self.timers.logout_by.is_none() => Ok(()),
-            _ => Err(RequestFailure::Refused("not logged in, or logging out already")),
+            _ => Err(RequestFailure::Refused(
+                "the connection is not logged in, or is already logging out",
+            )),
         };
         if allowed.is_ok() && (reason == LogoutReason::CLOSE_SESSION || cid == self.cid) {
             self.state = State::Draining;
@@ -206,11 +208,11 @@ impl InitiatorConnection {
     /// Checks that new requests are accepted in this state.
     pub(super) fn allowed(&self) -> Result<(), RequestFailure> {
         let why = match self.state {
-            State::LoggingIn(_) => "the login is not through",
+            State::LoggingIn(_) => "the login is not complete",
             State::Draining => "the connection is being logged out",
             State::Closed => "the connection is closed",
             State::FullFeature if self.in_hand() >= self.limits.requests_max as usize => {
-                "too many requests are in hand"
+                "too many requests are outstanding"
             }
             State::FullFeature => return Ok(()),
         };

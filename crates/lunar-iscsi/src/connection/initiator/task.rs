@@ -105,8 +105,8 @@ pub(super) enum Misfit {
 impl Misfit {
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Self::BeyondEnd => "reaches beyond the expected data",
-            Self::OutOfOrder => "is not the next piece of the data",
+            Self::BeyondEnd => "exceeds the expected data length",
+            Self::OutOfOrder => "is out of order",
             Self::Overlaps => "repeats a part of the data",
             Self::TooScattered => "leaves too many gaps in the data",
         }
@@ -180,10 +180,12 @@ impl Coverage {
 /// Checks that the command can be encoded.
 pub(super) fn checked(command: &Command) -> Result<(), RequestFailure> {
     if command.cdb.is_empty() || command.cdb.len() > CDB_BYTES_MAX {
-        return Err(RequestFailure::Refused("a CDB has 1 to 260 bytes"));
+        return Err(RequestFailure::Refused("a CDB must have 1 to 260 bytes"));
     }
     if u32::try_from(command.data_out.len()).is_err() {
-        return Err(RequestFailure::Refused("data-out is longer than its length field can say"));
+        return Err(RequestFailure::Refused(
+            "the data-out is longer than its length field can represent",
+        ));
     }
     Ok(())
 }

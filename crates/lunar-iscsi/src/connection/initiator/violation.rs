@@ -33,7 +33,7 @@ pub enum Violation {
         pdu: Opcode,
     },
     /// A data segment is longer than our MaxRecvDataSegmentLength.
-    #[error("{pdu:?} carries {bytes} bytes, more than the {bytes_max} declared")]
+    #[error("{pdu:?} has {bytes} bytes of data, more than the declared maximum of {bytes_max}")]
     TooLong {
         /// The PDU.
         pdu: Opcode,
@@ -43,7 +43,7 @@ pub enum Violation {
         bytes_max: u32,
     },
     /// StatSN skips or repeats: a response was lost. RFC 7143 §4.2.2.2.
-    #[error("StatSN {got} where {expected} was due")]
+    #[error("StatSN {got} instead of {expected}")]
     StatSn {
         /// Received number.
         got: u32,
@@ -51,7 +51,7 @@ pub enum Violation {
         expected: u32,
     },
     /// DataSN or R2TSN skips or repeats. RFC 7143 §4.2.2.4.
-    #[error("{pdu:?} number {got} where {expected} was due")]
+    #[error("{pdu:?} has number {got} instead of {expected}")]
     DataSn {
         /// The PDU.
         pdu: Opcode,
@@ -61,7 +61,7 @@ pub enum Violation {
         expected: u32,
     },
     /// An Initiator Task Tag that belongs to no open request, or to one of another kind.
-    #[error("{pdu:?} for the tag {tag:#x}, which is not in use for that")]
+    #[error("{pdu:?} has the Initiator Task Tag {tag:#x}, which belongs to no matching request")]
     UnknownTag {
         /// The PDU.
         pdu: Opcode,
@@ -69,7 +69,7 @@ pub enum Violation {
         tag: u32,
     },
     /// A command was reported as good although data is missing.
-    #[error("status GOOD after {got} of {expected} bytes")]
+    #[error("status GOOD after only {got} of {expected} bytes")]
     MissingData {
         /// Number of bytes that arrived.
         got: u32,
@@ -77,7 +77,7 @@ pub enum Violation {
         expected: u32,
     },
     /// A text answer exceeds the limit.
-    #[error("a text answer of more than {bytes_max} bytes")]
+    #[error("a text response is longer than {bytes_max} bytes")]
     TextTooLong {
         /// The limit.
         bytes_max: u32,

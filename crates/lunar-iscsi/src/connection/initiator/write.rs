@@ -46,13 +46,13 @@ impl InitiatorConnection {
         self.on_window(r2t.exp_cmd_sn, r2t.max_cmd_sn);
         let (tag, bytes) = (r2t.initiator_task_tag, r2t.desired_length_bytes);
         if r2t.data_segment_length.value() != 0 {
-            return Err(malformed("it has a data segment"));
+            return Err(malformed("the R2T has a data segment"));
         }
         if bytes == 0 || bytes > self.session.max_burst_bytes {
             return Err(malformed("the desired length is 0 or more than MaxBurstLength"));
         }
         if r2t.target_transfer_tag == TAG_RESERVED {
-            return Err(malformed("the Target Transfer Tag is the reserved one"));
+            return Err(malformed("the Target Transfer Tag is reserved"));
         }
         let Some(task) = self.tasks.get_mut(&tag) else {
             let known = self.ended_tags.contains(&tag);

@@ -25,7 +25,7 @@ impl FullFeature {
             return Err(Refusal::Format("a command with neither W nor F"));
         }
         let Ok(segments) = CommandSegments::decode(&header.ahs) else {
-            return Err(Refusal::Format("additional header segments that lie"));
+            return Err(Refusal::Format("invalid additional header segments"));
         };
         match self.tasks.with_tag(pdu.initiator_task_tag) {
             // A retry of a command in progress. RFC 7143 §7.2.1.

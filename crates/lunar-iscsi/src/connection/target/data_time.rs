@@ -27,7 +27,7 @@ pub const DATA_OUT_COUNTED_BYTES_MAX: u64 = 64 << 20;
 
 /// Reason given when a connection is closed for late data.
 pub(super) const DATA_OUT_LATE: &str =
-    "the data of a command did not come in time (data_out_seconds)";
+    "the initiator did not send the data of a command in time (data_out_seconds)";
 
 /// The clock of one task, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]

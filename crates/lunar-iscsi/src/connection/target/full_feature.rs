@@ -239,7 +239,7 @@ impl FullFeature {
 
     /// Closes the connection. RFC 7143 §7.8: the next header cannot be found.
     fn on_header_digest_error(&mut self, out: &mut Outputs) {
-        self.close(CloseReason::Violation("a header digest is wrong".into()), out);
+        self.close(CloseReason::Violation("wrong header digest".into()), out);
     }
 
     fn on_header(&mut self, now: Time, header: Header, out: &mut Outputs) {
@@ -277,10 +277,10 @@ impl FullFeature {
         let opcode = header.opcode();
         let bytes = header.data_segment_bytes();
         if bytes > self.parameters.receive_data_segment_bytes_max {
-            return Err(Refusal::Format("a data segment over MaxRecvDataSegmentLength"));
+            return Err(Refusal::Format("the data segment exceeds MaxRecvDataSegmentLength"));
         }
         if !header.ahs.is_empty() && opcode != Opcode::SCSI_COMMAND {
-            return Err(Refusal::Format("an additional header segment where none belongs"));
+            return Err(Refusal::Format("an additional header segment is not allowed here"));
         }
         if self.is_discovery() {
             check_in_discovery(header)?;
@@ -341,7 +341,7 @@ impl FullFeature {
             return Err(Refusal::Format("a logout request with data"));
         }
         if pdu.reason().name().is_none() {
-            return Err(Refusal::Format("a logout reason that is reserved"));
+            return Err(Refusal::Format("a reserved logout reason"));
         }
         if pdu.initiator_task_tag == TAG_RESERVED {
             return Err(Refusal::Format("the reserved Initiator Task Tag"));

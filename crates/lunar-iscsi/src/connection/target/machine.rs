@@ -218,7 +218,8 @@ impl Login {
                 self.close(CloseReason::TimedOut("the login took too long"), out);
             }
             Input::HeaderDigestError => {
-                self.close(CloseReason::Violation("a header digest in a login".into()), out);
+                let what = "a header digest is not allowed during the login";
+                self.close(CloseReason::Violation(what.into()), out);
             }
             Input::PeerClosed => self.close(CloseReason::Ended, out),
             Input::Shutdown { .. } | Input::Session(ToConnection::Close) => {

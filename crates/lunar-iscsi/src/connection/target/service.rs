@@ -353,9 +353,9 @@ impl FullFeature {
             return;
         }
         if self.is_discovery() {
-            self.close(CloseReason::TimedOut("a discovery session was silent"), out);
+            self.close(CloseReason::TimedOut("the discovery session was idle for too long"), out);
         } else if self.ping.is_some() {
-            self.close(CloseReason::TimedOut("no answer to a ping"), out);
+            self.close(CloseReason::TimedOut("the initiator did not answer a ping"), out);
         } else {
             self.send_ping(now, out);
         }

@@ -27,7 +27,7 @@ const ALIGNMENT: usize = 4096;
 pub fn turn(turn: &Turn<'_>, path: &Path) -> Result<Sample> {
     ensure!(
         turn.cell.pattern == AccessPattern::RandomRead,
-        "the local ring reads at random places"
+        "the local io_uring supports only random reads"
     );
     on_a_thread(|| {
         cores::pin(CLIENT_CORE)?;
@@ -55,10 +55,11 @@ impl<'a> Reader<'a> {
     fn new(turn: &Turn<'_>, file: &'a File) -> Result<Self> {
         let (depth, io_bytes) = (usize::from(turn.cell.depth), turn.cell.io_bytes);
         let ring = IoUring::new(turn.cell.depth.into());
-        let ring = ring.context("io_uring: the kernel refuses it here; containers often do")?;
+        let ring =
+            ring.context("io_uring is not available: the kernel refuses it (often in containers)")?;
         let mut buffer = vec![0_u8; depth * io_bytes as usize + ALIGNMENT];
         let from = buffer.as_ptr().align_offset(ALIGNMENT);
-        ensure!(from < ALIGNMENT, "memory cannot be aligned");
+        ensure!(from < ALIGNMENT, "cannot allocate aligned memory");
         let aligned = buffer.as_mut_ptr().wrapping_add(from);
         Ok(Self {
             ring,
@@ -135,7 +136,10 @@ impl<'a> Reader<'a> {
     fn judge(&self, result: i32) -> Result<()> {
         let failed = || std::io::Error::from_raw_os_error(-result);
         ensure!(result >= 0, "a direct read failed: {}", failed());
-        ensure!(result.cast_unsigned() == self.io_bytes, "a direct read was cut to {result} bytes");
+        ensure!(
+            result.cast_unsigned() == self.io_bytes,
+            "a direct read returned only {result} bytes"
+        );
         Ok(())
     }
 

@@ -20,7 +20,7 @@ const STACKS: &str = "dwarf,16384";
 pub fn is_there() -> Result<()> {
     let output = Command::new("perf").arg("--version").stdin(Stdio::null()).output();
     let is_there = output.is_ok_and(|output| output.status.success());
-    ensure!(is_there, "there is no perf: apt-get install linux-perf");
+    ensure!(is_there, "perf is not installed: apt-get install linux-perf");
     Ok(())
 }
 
@@ -59,7 +59,7 @@ fn told(output: Output, what: &str) -> Result<Vec<u8>> {
 /// Returns the first line that contains a reason.
 fn reason(said: &str) -> &str {
     let says = |line: &&str| !line.is_empty() && *line != "Error:";
-    said.lines().map(str::trim).find(says).unwrap_or("it says nothing")
+    said.lines().map(str::trim).find(says).unwrap_or("no error message")
 }
 
 #[cfg(test)]
@@ -73,6 +73,6 @@ mod tests {
                     limited.\nConsider adjusting /proc/sys/kernel/perf_event_paranoid\n";
         let why = "Access to performance monitoring and observability operations is limited.";
         assert_eq!(reason(said), why);
-        assert_eq!(reason("\n"), "it says nothing");
+        assert_eq!(reason("\n"), "no error message");
     }
 }

@@ -152,7 +152,7 @@ fn response_tricks() -> Vec<(&'static str, Trick)> {
         ("a StatSN that repeats", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),
         ("a response for nothing", response_trick(|pdu| pdu.initiator_task_tag ^= 64, &[])),
         ("both O and U", response_trick(|pdu| pdu.flags.0 |= 6, &[])),
-        ("half a SenseLength", response_trick(|pdu| pdu.status = 2, &[0])),
+        ("SenseLength is truncated", response_trick(|pdu| pdu.status = 2, &[0])),
         ("a SenseLength that lies", response_trick(|pdu| pdu.status = 2, &[0xff, 0xff, 1])),
         ("more data than arrived", response_trick(|pdu| pdu.exp_data_sn = 1, &[])),
         ("an opcode that does not exist", {

@@ -43,7 +43,7 @@ fn nothing_of_it_at_level_one() {
     let mut bench = level_1();
     for function in [9, 10, 11, 12].map(Function) {
         manage(&mut bench, 1, function, None);
-        let refused = Err(RequestFailure::Refused("it needs iSCSIProtocolLevel 2"));
+        let refused = Err(RequestFailure::Refused("the function requires iSCSIProtocolLevel 2"));
         assert_eq!(managed(&mut bench), (refused, [0; 3]));
     }
     bench.handle(Input::Execute(crate::connection::initiator::Command {

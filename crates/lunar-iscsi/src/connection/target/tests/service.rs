@@ -398,7 +398,7 @@ fn format_errors_end_the_session() {
         ("a segment too long", |rig| {
             rig.send(1, write(0, 5, 1 << 20).encode(), &vec![0; 262_148]);
         }),
-        ("header segments that lie", |rig| {
+        ("invalid header segments", |rig| {
             rig.send_whole(1, read(0, 5, 0).encode(), &[0, 0, 1, 0], &[], true);
         }),
         ("header segments where none belong", |rig| {
