@@ -71,7 +71,7 @@ pub fn run(root: &Path) -> Result<bool> {
         println!("{seconds:>6} s  {name}");
     }
     let failed: Vec<_> = ended.iter().filter(|(.., passed)| !passed).collect();
-    println!("test programs that failed: {}", failed.len());
+    println!("failed test programs: {}", failed.len());
     Ok(failed.is_empty())
 }
 

@@ -190,7 +190,7 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
             }
             (Ok(_), ConfigOrigin::Arguments) => notify::ready(""),
             (Err(failure), _) => {
-                let message = format!("not applied: {failure}");
+                let message = format!("configuration not applied: {failure}");
                 notify::ready(&message);
                 say(&message);
                 let parts = failure.parts.iter();

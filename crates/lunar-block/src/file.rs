@@ -611,7 +611,7 @@ impl Sparse for FileDevice {
 
     fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
         self.disk.space_usage().map_err(|error| {
-            let what = "the room of its file system cannot be told";
+            let what = "the free space of its file system cannot be determined";
             Error::new(ErrorKind::Medium, self.name(), what).because(error)
         })
     }

@@ -71,7 +71,8 @@ impl ConnectionTask {
     ) -> Result<ConnectionClient, Error> {
         let session = self.0.numbering.parameters();
         let Some(numbers) = self.0.numbering.open(self.0.state.cid, &self.0.state.mailbox) else {
-            let what = format!("the session with {} takes no connection", self.0.door.portal);
+            let what =
+                format!("the session with {} accepts no further connection", self.0.door.portal);
             return Err(Error::new(ErrorKind::Login, what));
         };
         let options = self.0.connector.connection_options(self.0.state.cid, numbers, session);
@@ -98,7 +99,7 @@ impl ConnectionTask {
                 retries = Retries::new();
             }
             let (ended, mut requests) = client.finish();
-            tracing::debug!(portal = %self.0.door.portal, "connection over: {}", ended.error);
+            tracing::debug!(portal = %self.0.door.portal, "connection ended: {}", ended.error);
             match self.again(&mut requests, &mut retries, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
@@ -150,7 +151,7 @@ impl ConnectionTask {
             match self.0.door.connect(end).await {
                 Ok(tcp) if wanted() => return Some(tcp),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%error, "connecting again"),
+                Err(error) => tracing::debug!(%error, "cannot re-establish a connection"),
             }
         }
         None
@@ -162,8 +163,8 @@ impl ConnectionTask {
             tracing::warn!(
                 portal = %self.0.door.portal,
                 %error,
-                "a connection was closed or refused {RETRIES_MAX} times in a row; the session goes \
-                 on with those that work"
+                "a connection was closed or refused {RETRIES_MAX} times in a row; the session \
+                 continues with the others"
             );
         }
     }

@@ -42,7 +42,7 @@ impl TargetConnector {
             for (host, port) in &self.options.portals {
                 match self.log_in_at(host, *port, &session_context, group).await {
                     Ok(session) => return Ok(session),
-                    Err(error) => tracing::debug!(%error, "another portal"),
+                    Err(error) => tracing::debug!(%error, "login at another portal failed"),
                 }
             }
         }
@@ -69,7 +69,7 @@ impl TargetConnector {
                 Err(ConnectionEnd { error, .. }) => return Err(error),
             }
         }
-        let what = format!("{} was sent elsewhere too often", self.url.portal());
+        let what = format!("{} was redirected too many times", self.url.portal());
         Err(Error::new(ErrorKind::Login, what))
     }
 
@@ -132,8 +132,8 @@ impl TargetConnector {
         if session.established().tsih == 0 {
             tracing::warn!(
                 portal = session.portal(),
-                "the target gave the discovery session TSIH 0, against RFC 7143 §11.13.3; the \
-                 session is used all the same"
+                "the target assigned TSIH 0 to the discovery session, which violates RFC 7143 \
+                 §11.13.3; the session is used anyway"
             );
         }
         Ok(session)
@@ -152,7 +152,7 @@ impl TargetConnector {
         tracing::warn!(
             portal = session.portal(),
             "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \
-             logged in without them (protocol level 1 leaves them out from the start)"
+             logged in without them (protocol level 1 omits them from the start)"
         );
         self.quirks.note_unknown_newer_keys();
         Ok(session)

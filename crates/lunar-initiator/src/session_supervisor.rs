@@ -259,7 +259,7 @@ impl Task {
         if !matches!(*supervisor.line.borrow(), SessionState::Closed) {
             match &line {
                 SessionState::Up(session) => {
-                    tracing::warn!(portal = session.portal(), "logged in again");
+                    tracing::warn!(portal = session.portal(), "session re-established");
                     supervisor.lost_session_writes.replaced(session.number());
                 }
                 SessionState::Refused(error) => tracing::warn!(

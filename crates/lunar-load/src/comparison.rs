@@ -39,9 +39,8 @@ pub struct Measured {
 impl Measured {
     /// Returns why there are no figures, with a remedy, if no request ended in the measured time.
     pub fn no_figures_reason(&self) -> Option<&'static str> {
-        (self.latency.count() == 0).then_some(
-            "no request ended within the time that is measured: give it more (--seconds)",
-        )
+        (self.latency.count() == 0)
+            .then_some("no request completed within the measurement: use a longer time (--seconds)")
     }
 }
 

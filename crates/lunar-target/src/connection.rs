@@ -560,7 +560,7 @@ impl Connection {
         let peer = Some(self.path.peer);
         match &self.over {
             Some(CloseReason::Violation(what)) => {
-                let why = format!("the peer broke the protocol: {what}");
+                let why = format!("protocol error of the peer: {what}");
                 self.services.connections.warn(peer, &why);
             }
             // A login that took too long was already logged as a login timeout.
@@ -723,7 +723,7 @@ impl ConnectionHandler for Connection {
             + self.messages_bytes();
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
-            let why = "memory is exhausted, and its initiator holds most of it (memory_bytes_max)";
+            let why = "memory is exhausted, and this initiator uses most of it (memory_bytes_max)";
             self.services.connections.warn(Some(self.path.peer), why);
         }
         may

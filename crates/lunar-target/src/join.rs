@@ -152,7 +152,7 @@ impl SessionLogins {
             target = session.key.target_name,
             peer = %session.path.peer,
             tsih = session.tsih,
-            "session begins"
+            "session started"
         );
         // A session is in use once it can be found; no other login can know its TSIH yet.
         session
@@ -239,7 +239,7 @@ impl SessionLogins {
         if tokio::time::timeout(REPLACE_SECONDS_MAX, old.ended()).await.is_err() {
             tracing::warn!(
                 initiator = key.initiator_name,
-                "the session to be replaced does not end"
+                "login refused: the old session of the initiator does not end"
             );
             return Err(LoginStatus::OUT_OF_RESOURCES);
         }

@@ -184,7 +184,7 @@ impl Login {
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.
     pub(crate) fn timed_out(&self, policy: &LoginPolicy, path: ConnectionPath) {
-        let why = format!("it took longer than {} s", policy.login_seconds);
+        let why = format!("the login took longer than {} s", policy.login_seconds);
         self.tell(policy, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Portals {
 impl Portals {
     pub(crate) fn new(options: Vec<Portal>, addresses: Vec<SocketAddr>) -> Result<Self, Error> {
         if options.iter().any(|portal| portal.portal_group == Some(0)) {
-            return Err(Error::Options("a portal group tag is 1 to 65535".to_owned()));
+            return Err(Error::Options("a portal group tag must be 1 to 65535".to_owned()));
         }
         Ok(Self { options, addresses })
     }

@@ -122,7 +122,8 @@ impl Connections {
         let Some(link) = evicted else { return };
         link.abort.abort();
         self.counters.login_refused(LoginRefusal::Evicted);
-        let why = "it was not logged in, or for discovery only, and made room for another one";
+        let why = "not logged in, or a discovery session, and closed in favor of another \
+                   connection";
         self.warn(Some(link.peer), why);
     }
 

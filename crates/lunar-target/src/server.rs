@@ -335,7 +335,7 @@ fn connections_max(
     let connections_max = open_files::connections_max(cores_of(cores), catalogue.units().len());
     if connections_max < wanted {
         tracing::warn!(
-            "the system grants too few open files for {wanted} connections: at most \
+            "the limit of open files is too low for {wanted} connections: at most \
              {connections_max} are served. Raise the hard limit (ulimit -Hn, LimitNOFILE=) or \
              lower [limits] connections"
         );
@@ -343,7 +343,7 @@ fn connections_max(
     let in_memory = open_files::connections_in_memory(buffers.budget().limit_bytes());
     if in_memory < wanted {
         tracing::warn!(
-            "memory_bytes_max has no room for {wanted} connections: at most {in_memory} are \
+            "memory_bytes_max is too low for {wanted} connections: at most {in_memory} are \
              served. Raise it, or lower [limits] connections"
         );
     }

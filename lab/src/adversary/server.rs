@@ -179,7 +179,7 @@ impl AttackedServer {
         ensure!(panic.is_none(), "{}", panic.unwrap_or_default());
         let stopped =
             matches!(end, crate::system::process::End::Exited(status) if status.success());
-        ensure!(stopped, "SIGTERM ended in {end:?}");
+        ensure!(stopped, "the server did not stop cleanly after SIGTERM: {end:?}");
         Ok(())
     }
 }

@@ -118,7 +118,11 @@ impl Libiscsi {
                 goals.iter().for_each(|goal| println!("{}", goal.line()));
             }
         }
-        ensure!(!self.strict || goals.iter().all(GoalVerdict::is_met), "a goal is missed");
+        ensure!(
+            !self.strict || goals.iter().all(GoalVerdict::is_met),
+            "at least one goal was \
+                                                                        missed"
+        );
         Ok(())
     }
 

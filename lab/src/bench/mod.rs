@@ -55,6 +55,6 @@ impl Bench {
 /// Parses a number of seconds, at most an hour.
 fn parse_seconds(text: &str) -> Result<f64> {
     let seconds: f64 = text.parse()?;
-    ensure!((0.0..=3600.0).contains(&seconds), "it is a number of seconds, from 0 to 3600");
+    ensure!((0.0..=3600.0).contains(&seconds), "write a number of seconds from 0 to 3600");
     Ok(seconds)
 }

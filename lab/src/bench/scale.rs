@@ -85,7 +85,11 @@ impl ScaleBench {
         if let Some(path) = &self.json {
             files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
-        ensure!(!self.strict || goals.iter().all(GoalVerdict::is_met), "a goal is missed");
+        ensure!(
+            !self.strict || goals.iter().all(GoalVerdict::is_met),
+            "at least one goal was \
+                                                                        missed"
+        );
         Ok(())
     }
 

@@ -56,7 +56,11 @@ pub fn render(suite: &str) -> Result<String> {
 
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
     let place = format!("<!-- part: {part} -->\n");
-    ensure!(document.matches(&place).count() == 1, "the template needs one line {place}");
+    ensure!(
+        document.matches(&place).count() == 1,
+        "the template must contain exactly one line \
+                                                    {place}"
+    );
     Ok(document.replace(&place, &format!("{}\n", marked(part, text))))
 }
 

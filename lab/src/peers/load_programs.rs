@@ -150,7 +150,7 @@ fn sample(iops: &Value, cpu_micros: &Value, result: &Value) -> Result<Sample> {
 /// Builds the generator beside this program.
 fn build() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
-    let into = own.parent().context("a folder for builds")?.join("libiscsi-load");
+    let into = own.parent().context("the program has no parent directory")?.join("libiscsi-load");
     build_generator(&into, &["-O2", "-Wall", "-Wextra"])?;
     Ok(into)
 }

@@ -90,7 +90,7 @@ impl NfsServer {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start nfs-ganesha")?;
-        let pid = child.id().context("nfs-ganesha ended at once")?;
+        let pid = child.id().context("nfs-ganesha ended immediately")?;
         let mut server = Self { child, pid };
         server.wait_until_ready(&folder.join("ganesha.log")).await?;
         Ok(server)

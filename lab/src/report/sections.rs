@@ -18,7 +18,8 @@ pub fn marked(part: &str, text: &str) -> String {
 /// The marks are missing.
 pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     let (begin, end) = marks(part);
-    let from = document.find(&begin).with_context(|| format!("no line {begin}"))? + begin.len();
+    let from = document.find(&begin).with_context(|| format!("the line {begin} is missing"))?
+        + begin.len();
     let to = document.find(&end).with_context(|| format!("no line {end}"))?;
     Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
 }
@@ -29,6 +30,6 @@ pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
 /// The marks are missing.
 pub fn replaced(document: &str, part: &str, text: &str) -> Result<String> {
     let old = marked(part, section(document, part)?);
-    ensure!(document.matches(&old).count() == 1, "the marks of {part} enclose more than that");
+    ensure!(document.matches(&old).count() == 1, "the old table of {part} occurs more than once");
     Ok(document.replace(&old, &marked(part, text)))
 }

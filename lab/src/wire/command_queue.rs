@@ -64,7 +64,7 @@ impl<T> Queue<T> {
             let pdu = match self.raw.answer(limit)? {
                 RawAnswer::Pdu(pdu) => pdu,
                 RawAnswer::Closed => return Ok(None),
-                RawAnswer::TimedOut => bail!("{} commands without an answer", self.depth()),
+                RawAnswer::TimedOut => bail!("{} commands were not answered", self.depth()),
             };
             let tag = pdu.u32_at(16);
             match pdu.opcode() {

@@ -51,7 +51,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
             }
             None => copy.round(row, detected_by)?,
         };
-        let verdict = round.caught_by.as_deref().unwrap_or("NOT NOTICED");
+        let verdict = round.caught_by.as_deref().unwrap_or("NOT DETECTED");
         let location = format!("{}:{}", call.file, line(root, call)?);
         println!(
             "{location:<45} {:>5.1} s  {verdict}: {}",

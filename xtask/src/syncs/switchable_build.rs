@@ -53,7 +53,7 @@ fn with_switches(
     }
     let (mut text, mut row_parts, mut at) = (String::new(), Vec::new(), 0);
     for (bytes, row) in sites.into_values() {
-        ensure!(bytes.start >= at, "{file}: two rows are about the same text, one is {row}");
+        ensure!(bytes.start >= at, "{file}: two rows have the same text; one of them is {row}");
         text.push_str(&source[at..bytes.start]);
         let first = text.lines().count();
         text.push_str(&switch_expression(row, &source[bytes.clone()]));

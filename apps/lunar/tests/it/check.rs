@@ -155,7 +155,12 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
         told: &[
-            (8, 48, "example:eve may see this LUN but is not allowed", "`initiators` of the target"),
+            (
+                8,
+                48,
+                "example:eve may see this LUN but is not allowed",
+                "`initiators` of the target",
+            ),
             (9, 27, "10.2.0.0/16 may see this LUN but", "`networks` of the target"),
             (9, 42, "invalid network: \"here\"", "not an IP address"),
             (9, 50, "`networks` is a whole number", "string"),

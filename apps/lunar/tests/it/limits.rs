@@ -140,7 +140,7 @@ fn serve_limits() {
     assert_exit(&server.stop().0, 0);
     for (arguments, why) in [
         (["--limit-iops", "9"], "10.."),
-        (["--limit-bandwidth", "9Mbit"], "at least 10Mbit"),
+        (["--limit-bandwidth", "9Mbit"], "the minimum is 10Mbit"),
         (["--limit-bandwidth", "fast"], "like 100Mbit"),
     ] {
         let output = run(&[&["serve", "mem:1M"], arguments.as_slice()].concat());

@@ -112,7 +112,10 @@ fn a_lost_session_is_followed_in_its_portal_group_only() {
         let error = write(&disk, 2).await.expect_err("the other group is another nexus");
         assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
         let said = error.to_string();
-        assert!(said.contains("portal group 300") && said.contains("was in portal group 1"), "{said}");
+        assert!(
+            said.contains("portal group 300") && said.contains("was in portal group 1"),
+            "{said}"
+        );
         way.break_and_lead_to(home.portal(0));
         write(&disk, 3).await.unwrap();
         let buffer = disk.unit().initiator().pool().take(512);

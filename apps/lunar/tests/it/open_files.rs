@@ -52,7 +52,8 @@ fn a_server_takes_the_files_there_are() {
     assert_exit(&output, 0);
     let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("limit raised from 64 to 2000"), "{told}");
-    let words = format!("limit of open files is too low for 16384 connections: at most {most} are served");
+    let words =
+        format!("limit of open files is too low for 16384 connections: at most {most} are served");
     assert!(told.contains(&words), "{told}");
 
     let server = limited(&scratch, 64, None);

@@ -130,7 +130,10 @@ impl Ring {
         let mut state = self.state.borrow_mut();
         if matches!(*state, State::Unused) {
             *state = State::open(self.limits, &self.runtime).unwrap_or_else(|error| {
-                tracing::warn!(%error, "a core has no io_uring: its transfers go by workers");
+                tracing::warn!(
+                    %error,
+                    "cannot create the io_uring of a core: its transfers use worker threads"
+                );
                 State::Refused
             });
         }

@@ -296,7 +296,7 @@ impl Shared {
     /// Handles a failure to start a thread. Other threads may do the work; if there are none, this
     /// thread does it, so that the jobs are late but not lost.
     fn handle_spawn_failure(&self, error: &std::io::Error) {
-        tracing::warn!(pool = self.name, %error, "no new thread for I/O");
+        tracing::warn!(pool = self.name, %error, "cannot start another I/O thread");
         let mut state = self.lock();
         state.idle -= 1;
         self.remove_thread(&mut state);

@@ -54,7 +54,9 @@ impl Planted {
     /// Returns words that a refusal of this kind contains.
     fn words(self) -> &'static str {
         match self {
-            Self::Link => "is a symbolic link, not a regular file, which could lead to another file",
+            Self::Link => {
+                "is a symbolic link, not a regular file, which could lead to another file"
+            }
             Self::HardLink => "has 2 hard links",
             Self::Pipe => "is a pipe, not a regular file",
             Self::Socket => "is a socket, not a regular file",

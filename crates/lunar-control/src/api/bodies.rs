@@ -53,7 +53,7 @@ impl RequestBodies {
     {
         let received = tokio::time::timeout(BODY_TIME_MAX, self.receive_all(body)).await;
         received.unwrap_or_else(|_| {
-            let what = format!("the body took longer than {} s", BODY_TIME_MAX.as_secs());
+            let what = format!("the request body took longer than {} s", BODY_TIME_MAX.as_secs());
             Err(Problem::new(StatusCode::REQUEST_TIMEOUT, what))
         })
     }
@@ -68,7 +68,7 @@ impl RequestBodies {
         let mut received = ReceivedBody { bytes: Vec::new(), charge, announced_bytes };
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                let what = format!("the body did not come in: {error}");
+                let what = format!("the request body cannot be received: {error}");
                 Problem::new(StatusCode::BAD_REQUEST, what)
             })?;
             if let Ok(data) = frame.into_data() {
@@ -82,7 +82,7 @@ impl RequestBodies {
     fn add(&self, received: &mut ReceivedBody, data: &[u8]) -> Result<(), Problem> {
         let needed = received.bytes.len().saturating_add(data.len());
         if needed > BODY_BYTES_MAX {
-            let what = format!("the body is longer than {BODY_BYTES_MAX} bytes");
+            let what = format!("the request body is longer than {BODY_BYTES_MAX} bytes");
             return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, what));
         }
         if needed > received.bytes.capacity() {

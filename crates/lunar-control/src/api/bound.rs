@@ -61,7 +61,7 @@ impl BoundApi {
 }
 
 fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
-    let mut why = "neither a runtime directory nor a state directory is there".to_owned();
+    let mut why = "there is neither a runtime directory nor a state directory".to_owned();
     for path in default_sockets(is_daemon, state) {
         let address = Address::Unix(path);
         let http = HttpOptions { address, tls: None, limits: HttpLimits::default() };
@@ -70,6 +70,6 @@ fn bind_default(is_daemon: bool, state: Option<&Path>) -> Option<BoundApi> {
             Err(failure) => why = failure.to_string(),
         }
     }
-    tracing::info!("no API for `lunar ctl`: {why}");
+    tracing::info!("the API for `lunar ctl` is disabled: {why}");
     None
 }

@@ -26,8 +26,8 @@ impl<T: DeserializeOwned> FromRequest<ApiState> for Body<T> {
                 serde_json::error::Category::Data => StatusCode::UNPROCESSABLE_ENTITY,
                 _ => StatusCode::BAD_REQUEST,
             };
-            Problem::new(status, format!("the body: {error}"))
-                .hint("GET /api/v1/openapi.json describes what each request holds")
+            Problem::new(status, format!("the request body is invalid: {error}"))
+                .hint("see GET /api/v1/openapi.json for the body of each request")
         })?;
         Ok(Self(value, body.into_charge()))
     }

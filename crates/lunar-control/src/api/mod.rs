@@ -71,10 +71,8 @@ pub(crate) fn router_with(daemon: Arc<Daemon>, token: Arc<Slot<Token>>) -> Route
         daemon,
         started: SystemTime::now(),
         since: Instant::now(),
-        changes: WorkLimit::new(1, || {
-            disks_are_busy("another change of what is served is under way")
-        }),
-        recoveries: WorkLimit::new(2, || disks_are_busy("other disks are being recovered")),
+        changes: WorkLimit::new(1, || disks_are_busy("another change is in progress")),
+        recoveries: WorkLimit::new(2, || disks_are_busy("two recoveries are in progress")),
         bodies: RequestBodies::new(&account),
         documents: Documents::new(account.sibling(MemoryKind::Api)),
     };

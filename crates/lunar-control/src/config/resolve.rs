@@ -337,7 +337,7 @@ impl Resolver<'_> {
         }
         let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
             let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
-            let expected = "write a UUID, like the one `uuidgen` prints".to_owned();
+            let expected = "write a UUID, as printed by `uuidgen`".to_owned();
             self.judge("uuid", &text, read.ok_or(expected))
         });
         let device = table.required("device", &mut self.problems);

@@ -116,10 +116,13 @@ impl Resolver<'_> {
     pub fn locked(&mut self, targets: &[(TargetConfig, TextSpan)], portal: &Located<Portal>) {
         for (target, span) in targets {
             if !target.restricts_access() {
-                let what =
-                    format!("the target is open to everybody who reaches {}", portal.value.listen);
-                let hint = "add chap or networks (initiators alone are a claim, not a proof), or \
-                            listen on 127.0.0.1";
+                let what = format!(
+                    "the target is accessible without authentication for every host that can \
+                         reach {}",
+                    portal.value.listen
+                );
+                let hint = "add chap or networks (an initiator name alone is not authenticated), \
+                            or listen on 127.0.0.1";
                 self.problems.add(span, what, Some(hint.to_owned()));
             }
         }

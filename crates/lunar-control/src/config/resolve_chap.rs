@@ -125,7 +125,8 @@ fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> 
         let known = secrets::ALGORITHMS.iter().find(|(_, known)| *known == name.value);
         let known = known.map(|(algorithm, _)| *algorithm);
         let expected = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
-        if let Some(algorithm) = resolver.judge("a CHAP algorithm", name, known.ok_or(expected))
+        if let Some(algorithm) =
+            resolver.judge("invalid CHAP algorithm", name, known.ok_or(expected))
             && !chosen.contains(&algorithm)
         {
             chosen.push(algorithm);

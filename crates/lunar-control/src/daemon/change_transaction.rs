@@ -174,8 +174,8 @@ impl<'d> ChangeTransaction<'d> {
         };
         let device = config.device.to_string();
         self.slots[slot] = Some(OpenUnit { config, file, unit });
-        Err(Failure::new(format!("{device} cannot be closed: commands still run on it"))
-            .hint("its device may hang: the log may say more"))
+        Err(Failure::new(format!("{device} cannot be closed: commands are still running on it"))
+            .hint("the device may not be responding: see the log of the server"))
     }
 
     /// Puts a reopened unit into its slot. Reopening is no consent to accept writes, even if the

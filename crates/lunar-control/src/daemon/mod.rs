@@ -472,7 +472,7 @@ impl Daemon {
                 let (failure, running, open) = work.take_back(failure);
                 *entries = open;
                 self.configurations().running = running;
-                tracing::warn!(target: "audit", %by, "a change failed: {failure}");
+                tracing::warn!(target: "audit", %by, "change failed: {failure}");
                 return Err(failure);
             }
         };

@@ -60,7 +60,7 @@ impl Daemon {
                 Err(TryLockError::WouldBlock) => {}
             }
             if !std::mem::replace(&mut is_logged, true) {
-                progress("waiting for a change of what is served");
+                progress("waiting for a configuration change to end");
             }
             std::thread::sleep(CHANGE_POLL);
         }

@@ -213,8 +213,8 @@ impl UnitOpener {
 fn path_if_missing(path: &Path) -> Result<Option<PathBuf>, Failure> {
     match path.try_exists() {
         Ok(exists) => Ok((!exists).then(|| path.to_owned())),
-        Err(error) => Err(Failure::new(format!("{} cannot be looked at: {error}", path.display()))
-            .hint("give the server the right to enter the directories above it")),
+        Err(error) => Err(Failure::new(format!("cannot check {}: {error}", path.display()))
+            .hint("give the server permission to search the parent directories")),
     }
 }
 
@@ -230,7 +230,7 @@ fn refuse_old_identity(config: &UnitConfig, path: &Path, directory: &Path) -> Re
         return Ok(());
     }
     let (file, state) = (path.display(), directory.display());
-    let what = if path_if_missing(path)?.is_some() { "is not there" } else { "is empty" };
+    let what = if path_if_missing(path)?.is_some() { "does not exist" } else { "is empty" };
     Err(Failure::conflict(format!(
         "{file} {what}, but {state} contains the identity of an earlier disk: initiators would \
          take a new disk for that disk"

@@ -101,7 +101,10 @@ fn disks_that_change_places_keep_their_sizes() {
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
     let told = rig.differs(&exchanged);
     assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
-    assert!(told.iter().all(|line| line.contains("(the LUN becomes a different disk: ")), "{told:?}");
+    assert!(
+        told.iter().all(|line| line.contains("(the LUN becomes a different disk: ")),
+        "{told:?}"
+    );
     assert!(told.iter().all(|line| !line.contains("lost")), "{told:?}");
     let uuids = rig.uuids();
     rig.apply(&exchanged, ApplyOptions::default()).unwrap();

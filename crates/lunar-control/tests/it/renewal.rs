@@ -157,7 +157,7 @@ fn certificate_and_token_are_read_anew() {
     let applied = rig.apply(1, false).unwrap();
     let output = applied.difference.to_string();
     assert!(
-        output.contains("~ api.tls: read anew") && output.contains("~ api.token_file"),
+        output.contains("~ api.tls: reloaded") && output.contains("~ api.token_file"),
         "{output}"
     );
     assert!(!output.contains(NEW), "{output}");

@@ -401,7 +401,9 @@ impl ExpectProof {
         let initiator_challenge = Challenge::received(self.challenge.algorithm, chap_i, chap_c)
             .ok_or(Violation::BadValue(Key::ChapC.name()))?;
         if initiator_challenge.is_reflection_of(&self.challenge) {
-            return Err(Refusal::not_authenticated("our own challenge came back"));
+            return Err(Refusal::not_authenticated(
+                "the initiator returned the challenge of the target",
+            ));
         }
         answers.key(Key::ChapN, &own.user);
         answers.key(Key::ChapR, value::hex_text(&initiator_challenge.response(&own.secret)));

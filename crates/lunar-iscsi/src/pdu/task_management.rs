@@ -109,7 +109,7 @@ functions! {
     I_T_NEXUS_RESET "I_T NEXUS RESET" 2 ("the session, which ends")
         FUNCTION_COMPLETE "RFC 7144 §6.3";
     QUERY_ASYNCHRONOUS_EVENT "QUERY ASYNCHRONOUS EVENT" 2 (
-        "the session's unit attentions of a unit",
+        "the session's unit attentions of a unit"
     )
         FUNCTION_SUCCEEDED "RFC 7144 §6.3";
 }

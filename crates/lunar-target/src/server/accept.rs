@@ -80,7 +80,7 @@ async fn accept_on(
                 if is_out_of_files(&error) {
                     connections.make_room();
                 }
-                connections.warn(None, &format!("it could not be accepted: {error}"));
+                connections.warn(None, &format!("cannot accept the connection: {error}"));
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

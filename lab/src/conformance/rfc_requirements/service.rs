@@ -259,7 +259,7 @@ pub(super) const MUSTS: &[Must] = &[
         number: 59,
         sections: "7144 4.2",
         role: Target,
-        rule: "the version descriptor is 0960h plus the level of the session that asks",
+        rule: "the version descriptor is 0960h plus the level of the requesting session",
         tests: &[
             "scsi::tests::it::unit::nexus::the_protocol_level_changes_descriptor_and_functions",
         ],

@@ -38,7 +38,8 @@ impl Row {
     /// A warning if the figures are not reliable.
     pub(super) fn warning(&self) -> Option<&'static str> {
         self.measured.no_figures_reason().or(self.lost.then_some(
-            "a connection was lost while this was measured: the longest latency says for how long",
+            "a connection was lost during this measurement: the maximum latency includes the time \
+             until recovery",
         ))
     }
 }

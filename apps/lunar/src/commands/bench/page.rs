@@ -151,7 +151,7 @@ fn plots(all: &[Measurement]) -> Vec<Plot> {
     let bytes = |(_, row): &Point<'_>| row.measured.bytes_per_second.median;
     let iops = |(_, row): &Point<'_>| row.measured.requests_per_second.median;
     let bytes_axis = || Axis::new("throughput", AxisUnit::BytesPerSecond, AxisScale::Linear);
-    let depth = || Axis::new("requests under way", AxisUnit::Count, AxisScale::Log2);
+    let depth = || Axis::new("outstanding requests", AxisUnit::Count, AxisScale::Log2);
     let by_size = GridSlice { depth: deep, connections: most, ..GridSlice::default() };
     let by_depth = GridSlice { io_bytes: small, connections: most, ..GridSlice::default() };
     let by_count = GridSlice { io_bytes: large, depth: deep, ..GridSlice::default() };
@@ -221,7 +221,7 @@ fn percentiles(all: &[Measurement], slice: GridSlice, x: Axis) -> Plot {
         series.extend(more.into_iter().map(named));
     }
     Plot {
-        title: format!("Latency over depth{}", slice.text(all)),
+        title: format!("Latency by depth{}", slice.text(all)),
         x,
         y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series,
@@ -236,8 +236,8 @@ fn distribution(all: &[Measurement], slice: GridSlice) -> Plot {
         points: point.1.measured.latency.curve().into_iter().map(to_point).collect(),
     };
     Plot {
-        title: format!("Distribution of latency{}", slice.text(all)),
-        x: Axis::new("requests that took no longer", AxisUnit::Nines, AxisScale::Log10),
+        title: format!("Latency distribution{}", slice.text(all)),
+        x: Axis::new("share of requests", AxisUnit::Nines, AxisScale::Log10),
         y: Axis::new("latency", AxisUnit::Micros, AxisScale::Log10),
         series: points(all, slice).map(line).collect(),
     }

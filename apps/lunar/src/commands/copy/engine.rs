@@ -56,7 +56,10 @@ impl Engine<'_> {
                         break;
                     }
                     Err(error) if is_cache_lost(&error) && tries < TRIES_MAX => {
-                        tracing::warn!(%error, "copying again what may be lost");
+                        tracing::warn!(
+                            %error,
+                            "data not yet flushed may be lost: copying it again"
+                        );
                         progress.reset_to(part.start);
                         tries += 1;
                     }

@@ -203,7 +203,7 @@ impl InitiatorConnection {
     /// Fails a request that the session refused: too many wait, it was withdrawn, or the session
     /// ends.
     pub(super) fn refused(&mut self, ticket: u64) {
-        let why = RequestFailure::Refused("the session takes no more requests");
+        let why = RequestFailure::Refused("the session accepts no more requests");
         match self.queue.take(ticket) {
             Some(Queued::Command { command, aborts }) => {
                 let failure = if aborts.is_empty() { why } else { RequestFailure::Aborted };

@@ -40,12 +40,12 @@ impl InitiatorConnection {
             return self.report_management(id, Err(failure));
         }
         if function == ManagementFunction::TASK_REASSIGN {
-            let why = RequestFailure::Refused("it needs ErrorRecoveryLevel 2");
+            let why = RequestFailure::Refused("the function requires ErrorRecoveryLevel 2");
             return self.report_management(id, Err(why));
         }
         let level = function.info().map_or(1, |info| info.level);
         if level > self.session.protocol_level {
-            let why = RequestFailure::Refused("it needs iSCSIProtocolLevel 2");
+            let why = RequestFailure::Refused("the function requires iSCSIProtocolLevel 2");
             return self.report_management(id, Err(why));
         }
         if function.is_multi_task() {
@@ -55,8 +55,10 @@ impl InitiatorConnection {
             return self.enqueue(Queued::Management(management));
         }
         let Some(referenced) = referenced else {
-            return self
-                .report_management(id, Err(RequestFailure::Refused("it has to name a task")));
+            return self.report_management(
+                id,
+                Err(RequestFailure::Refused("the function requires a referenced task")),
+            );
         };
         if self.tasks.values().any(|task| task.id == referenced) {
             return self.enqueue(Queued::Management(management));
