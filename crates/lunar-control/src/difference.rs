@@ -139,7 +139,7 @@ impl ConfigChange {
             from: value.map(Value::json),
             to: value.map(Value::json),
             effect: ChangeEffect::AtOnce,
-            line: format!("~ {key}: read anew from {output}"),
+            line: format!("~ {key}: reloaded from {output}"),
             key: Some(key),
         }
     }

@@ -91,7 +91,7 @@ impl QemuIo {
         drop(stdin);
         match timeout(END_MAX, child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(error_output(&mut stderr).await),
-            _ => bail!("{name} failed at its end"),
+            _ => bail!("{name} failed at exit"),
         }
     }
 

@@ -20,7 +20,7 @@ pub fn section<'a>(document: &'a str, part: &str) -> Result<&'a str> {
     let (begin, end) = marks(part);
     let from = document.find(&begin).with_context(|| format!("the line {begin} is missing"))?
         + begin.len();
-    let to = document.find(&end).with_context(|| format!("no line {end}"))?;
+    let to = document.find(&end).with_context(|| format!("the line {end} is missing"))?;
     Ok(document.get(from..to).context("the marks are in the wrong order")?.trim())
 }
 

@@ -34,7 +34,7 @@ pub fn check(root: &Path) -> Result<Vec<String>> {
         if let Treatment::Removed { detected_by, .. } = call.treatment
             && !tests.iter().any(|name| name.contains(detected_by))
         {
-            problems.push(format!("{}: no power-cut test is called {detected_by}", call.file));
+            problems.push(format!("{}: there is no power-cut test {detected_by}", call.file));
         }
     }
     for hit in scan::hits(root)? {

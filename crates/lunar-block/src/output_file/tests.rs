@@ -44,7 +44,7 @@ fn a_file_is_replaced() {
     write(&path, b"more").unwrap();
     assert_eq!(fs::read_dir(shared.folder()).unwrap().count(), 2);
     fs::create_dir(shared.path("report.html.new")).unwrap();
-    assert!(refusal(&path).contains("report.html.new is a folder"));
+    assert!(refusal(&path).contains("report.html.new is a directory"));
     assert_eq!(fs::read_to_string(&path).unwrap(), "more");
     assert_eq!(write(shared.folder(), b"").unwrap_err().kind(), ErrorKind::IsADirectory);
     assert_eq!(check(&shared.path("no/such")).unwrap_err().kind(), ErrorKind::NotFound);
@@ -119,7 +119,7 @@ fn files_planted_by_others_are_not_written() {
     ] {
         let next = shared.path("file.new");
         plant(&shared.path("victim"), &next);
-        assert!(refusal(&file).starts_with("file.new is "));
+        assert!(refusal(&file).starts_with("file.new "));
         fs::remove_file(next).unwrap();
         shared.victim_is_whole();
     }

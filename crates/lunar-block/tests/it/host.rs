@@ -29,7 +29,7 @@ fn no_space() {
     drop(device);
     let thick = small.0.join("thick.img");
     let why = crate::common::refused(FileOptions { thin: false, ..options(&thick, Some(1 << 20)) });
-    assert!(why.contains("room"), "{why}");
+    assert!(why.contains("space"), "{why}");
     assert!(!thick.exists(), "what could not be made is not left behind");
 }
 

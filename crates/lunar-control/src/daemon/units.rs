@@ -150,8 +150,8 @@ impl UnitOpener {
         let actual = device.geometry().size_bytes();
         if actual > wanted {
             tracing::warn!(
-                "{} is served with its {actual} bytes, although its `size` is {wanted}: write the \
-                 size that it has",
+                "{} is served with its current size of {actual} bytes, although the configured `size` \
+                 is {wanted}: write the current size into the configuration",
                 config.device
             );
         }
@@ -159,7 +159,7 @@ impl UnitOpener {
             return Ok(());
         }
         let what =
-            format!("{} has {actual} bytes, not {wanted} as its size option says", config.device);
+            format!("the file {} exists with {actual} bytes, but the size option requests {wanted}", config.device);
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)

@@ -70,7 +70,7 @@ impl Player<'_> {
                 Some(raw)
             }
             RawAnswer::Pdu(_) | RawAnswer::Closed => None,
-            RawAnswer::TimedOut => panic!("no answer to a login"),
+            RawAnswer::TimedOut => panic!("the server did not answer the login in time"),
         }
     }
 

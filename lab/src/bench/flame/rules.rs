@@ -67,7 +67,7 @@ const KERNEL_OTHER: Part = (Cow::Borrowed("kernel: everything else"), CodeKind::
 const LIBRARY: Part = (Cow::Borrowed("C library"), CodeKind::Library);
 const RUNTIME: Part = (Cow::Borrowed("runtime (tokio, mio)"), CodeKind::Runtime);
 const RUST: Part = (Cow::Borrowed("Rust's own libraries"), CodeKind::Runtime);
-const UNKNOWN: Part = (Cow::Borrowed("not known"), CodeKind::Unknown);
+const UNKNOWN: Part = (Cow::Borrowed("unknown"), CodeKind::Unknown);
 
 /// Crates of this repository that may be in a target, without their prefix, which older builds do
 /// not have.

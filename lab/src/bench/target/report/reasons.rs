@@ -154,7 +154,7 @@ mod tests {
         let mut cheap = run();
         cheap.profiles[0].shares[0].share = 0.1;
         let cheap = reason(CPU_BY_NULL, &cheap).unwrap();
-        assert!(cheap.contains("1.20 times the null target's; what else"), "{cheap}");
+        assert!(cheap.contains("1.20 times the null target's cost; the rest"), "{cheap}");
         let without = BenchRun { profiles: Vec::new(), ..run() };
         assert_eq!(reason(CPU_BY_NULL, &without), None);
         let mut short = run();

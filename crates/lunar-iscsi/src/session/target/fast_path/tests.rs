@@ -15,7 +15,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 
 macro_rules! kinds {
-    ($($name:ident: $pattern:pat,)+) => {
+    ($($pattern:pat => $name:ident,)+) => {
         /// Names of all kinds of inputs.
         const KINDS: &[&str] = &[$(stringify!($name)),+];
 
@@ -30,21 +30,22 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Command: Input::Connection(_, ToSession::Arrived { request: Arrival::Command { .. }, .. }),
-    Function: Input::Connection(_, ToSession::Arrived { request: Arrival::Management { .. }, .. }),
-    Other: Input::Connection(_, ToSession::Arrived { request: Arrival::Other, .. }),
-    TaskEnded: Input::Connection(_, ToSession::TaskEnded(_)),
-    FenceResponse: Input::Connection(_, ToSession::FenceResponse(_)),
-    ConnectionClosed: Input::Connection(_, ToSession::ConnectionClosed),
-    SessionLogout: Input::Connection(_, ToSession::Logout { cid: None }),
-    ConnectionLogout: Input::Connection(_, ToSession::Logout { cid: Some(_) }),
-    DropSession: Input::Connection(_, ToSession::DropSession),
-    Fenced: Input::Connection(_, ToSession::Fenced(_)),
-    Join: Input::Join(_),
-    Replace: Input::Replace(_),
-    Managed: Input::Managed { .. },
-    AbortedByOther: Input::AbortedByOther { .. },
-    End: Input::End,
+    Input::Connection(_, ToSession::Arrived { request: Arrival::Command { .. }, .. }) => Command,
+    Input::Connection(_, ToSession::Arrived { request: Arrival::Management { .. }, .. })
+        => Function,
+    Input::Connection(_, ToSession::Arrived { request: Arrival::Other, .. }) => Other,
+    Input::Connection(_, ToSession::TaskEnded(_)) => TaskEnded,
+    Input::Connection(_, ToSession::FenceResponse(_)) => FenceResponse,
+    Input::Connection(_, ToSession::ConnectionClosed) => ConnectionClosed,
+    Input::Connection(_, ToSession::Logout { cid: None }) => SessionLogout,
+    Input::Connection(_, ToSession::Logout { cid: Some(_) }) => ConnectionLogout,
+    Input::Connection(_, ToSession::DropSession) => DropSession,
+    Input::Connection(_, ToSession::Fenced(_)) => Fenced,
+    Input::Join(_) => Join,
+    Input::Replace(_) => Replace,
+    Input::Managed { .. } => Managed,
+    Input::AbortedByOther { .. } => AbortedByOther,
+    Input::End => End,
 }
 
 /// Kinds that the fast path handles.
