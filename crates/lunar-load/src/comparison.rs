@@ -141,18 +141,18 @@ fn combine(results: &[RoundResult]) -> Measured {
     // Rounds in which no request ended have no figure. If any other round lacks one, there is no
     // result.
     let cpu = |figure: fn(&RoundResult) -> Option<f64>| {
-        let some = results.iter().filter(|round| measure.outcome.requests > 0);
+        let some = results.iter().filter(|round| round.outcome.requests > 0);
         let figures: Option<Vec<f64>> = some.map(figure).collect();
         figures.filter(|all| !all.is_empty()).map(Spread::of)
     };
     let mut latency = Latency::default();
-    results.iter().for_each(|round| latency.add(&measure.outcome.latency));
+    results.iter().for_each(|round| latency.add(&round.outcome.latency));
     Measured {
-        requests_per_second: of(|round| measure.outcome.requests_per_second()),
-        bytes_per_second: of(|round| measure.outcome.bytes_per_second()),
+        requests_per_second: of(|round| round.outcome.requests_per_second()),
+        bytes_per_second: of(|round| round.outcome.bytes_per_second()),
         latency,
-        client_cpu_micros: cpu(|round| measure.client_micros),
-        target_cpu_micros: cpu(|round| measure.target_micros),
+        client_cpu_micros: cpu(|round| round.client_micros),
+        target_cpu_micros: cpu(|round| round.target_micros),
     }
 }
 
