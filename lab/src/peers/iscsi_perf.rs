@@ -56,7 +56,8 @@ pub fn run(core: Option<u16>, request: &PerfRequest<'_>) -> Result<PerfResult> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "iscsi-perf: {}: {said}", output.status);
     let told = String::from_utf8_lossy(&output.stdout);
-    let iops = average(&told).with_context(|| format!("the output of iscsi-perf contains no average: {told}"))?;
+    let iops = average(&told)
+        .with_context(|| format!("the output of iscsi-perf contains no average: {told}"))?;
     Ok(PerfResult { iops, busy })
 }
 

@@ -114,8 +114,14 @@ fn an_image_is_not_made_beyond_a_link() {
         shared.is_untouched();
     }
     shared.refused(&["--state", &shared.text("d/state")], "belongs to uid 65534, who can point it");
-    shared.refused(&["--api", &format!("unix:{}", shared.text("d/api.sock"))], "belongs to uid 65534");
-    shared.refused(&["--api", &format!("unix:{}", shared.text("d/a/api.sock"))], "belongs to uid 65534");
+    shared.refused(
+        &["--api", &format!("unix:{}", shared.text("d/api.sock"))],
+        "belongs to uid 65534",
+    );
+    shared.refused(
+        &["--api", &format!("unix:{}", shared.text("d/a/api.sock"))],
+        "belongs to uid 65534",
+    );
     fs::remove_file(&link).unwrap();
     symlink(shared.ours(), &link).unwrap();
     drop(Server::start(&[&shared.text("d/job"), "--size", "64K"]));

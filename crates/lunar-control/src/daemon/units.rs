@@ -158,8 +158,10 @@ impl UnitOpener {
         if actual >= wanted {
             return Ok(());
         }
-        let what =
-            format!("the file {} exists with {actual} bytes, but the size option requests {wanted}", config.device);
+        let what = format!(
+            "the file {} exists with {actual} bytes, but the size option requests {wanted}",
+            config.device
+        );
         match device.resize().filter(|_| self.grow && !config.options.read_only) {
             Some(resize) => Ok(block_on(resize.resize(wanted))??),
             None => Err(Failure::new(what)
