@@ -216,7 +216,7 @@ fn a_foreign_reset_waits_for_no_command_that_arrives_during_it() {
     ends(&mut session, 1, 1);
     ends(&mut session, 1, 100);
     let arrived = outputs(&mut session, immediate(101, 2, 0));
-    assert_eq!(arrived, [to(deliver(101, 2, 4))]);
+    assert_eq!(arrived, [to(deliver(101, 2, 5))]);
     assert!(session.ready.is_empty() && session.tasks() == 2 && session.managements.are_none());
 }
 
