@@ -77,7 +77,7 @@ enum Process {
 impl Peer {
     /// Starts a target with a disk of this many blocks of 512 bytes.
     pub fn start(who: Who, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
-        let scratch = Scratch::new("cuts")?;
+        let scratch = Scratch::in_memory("cuts")?;
         let file = scratch.path("disk.img");
         if who != Who::Own {
             File::create(&file)?.set_len(blocks * 512)?;
