@@ -64,7 +64,6 @@ static:
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
-	@scripts/bench-java --build
 
 java-lab: tests ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
 	@$(PEERS_BIN) scripts/java-lab
