@@ -283,11 +283,24 @@ impl ServerProcess {
     /// # Errors
     /// The process has ended.
     pub fn resident_bytes(&self) -> Result<u64> {
+        self.status_bytes("VmRSS:")
+    }
+
+    /// Returns its resident memory in bytes without the pages of files: its program and libraries.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn private_bytes(&self) -> Result<u64> {
+        Ok(self.status_bytes("RssAnon:")? + self.status_bytes("RssShmem:")?)
+    }
+
+    /// Returns the size in this line of `/proc/PID/status`.
+    fn status_bytes(&self, key: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(&path).context(path)?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
         let kilobytes = line.and_then(|line| line.split_whitespace().next());
-        Ok(kilobytes.context("no VmRSS")?.parse::<u64>()? * 1024)
+        Ok(kilobytes.with_context(|| format!("no {key}"))?.parse::<u64>()? * 1024)
     }
 
     /// Returns the number of bytes that its threads of this name wrote by write(2), pwrite(2) and
