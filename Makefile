@@ -5,13 +5,15 @@ DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
 BENCH_ARGS ?=
-# Where cargo puts the program for tests with foreign peers.
-LAB_BIN = $(abspath $(or $(CARGO_TARGET_DIR),target)/lab/lunar)
+# Where cargo puts the programs that it builds with the tests.
+BUILT = $(abspath $(or $(CARGO_TARGET_DIR),target)/debug)
+# The program for tests with foreign peers.
+PEERS_BIN = LUNAR_BIN=$(BUILT)/lunar
 # Else two cargos that run at once look for a token pipe that make does not hand to them.
 unexport MAKEFLAGS MFLAGS
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check lint deny unit release programs java java-lab lab-binary lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java papers
+.PHONY: help run test check lint format clippy deny unit release tests programs examples static java java-lab lab doc soak fuzz conformance conformance-tables lab-kernel package bench bench-full bench-compare bench-java papers
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,17 +26,21 @@ run: ## Install what is missing, build, serve a 1 GiB demo disk on loopback
 
 test: ## Install what is missing, run every test: style, dependencies, unit, property, Java, lab, documentation
 	@scripts/setup test
-	@# First what computes. Tests wait more than they compute, so all of them run side by side then.
-	@$(MAKE) --no-print-directory --jobs=2 lint deny java
-	@$(MAKE) --no-print-directory lab-binary
-	@$(MAKE) --no-print-directory --jobs=3 programs java-lab doc
+	@# Tests and programs are built once. Tests wait more than they compute: in their pauses runs
+	@# what only computes, at low priority.
+	@$(MAKE) --no-print-directory --jobs=4 format deny tests java
+	@$(MAKE) --no-print-directory --jobs=3 programs java-lab static
 
 check: ## The quick ones: style, unit and property tests (no peers)
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory unit
 
-lint: ## rustfmt and clippy
+lint: format clippy ## rustfmt and clippy
+
+format:
 	$(CARGO) fmt --all --check
+
+clippy:
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
 deny: ## Licences, duplicates and sources of dependencies (deny.toml), by cargo-deny; seconds
@@ -44,26 +50,30 @@ unit: ## Unit and property tests, the rules of the house
 	$(CARGO) test --locked --workspace --exclude lunar-lab
 	$(CARGO) test --locked -p lunar-lab --lib
 
-programs: lab-binary ## All test programs side by side, those with foreign peers too; then the examples in documents
-	LUNAR_BIN=$(LAB_BIN) $(CARGO) run --locked -p xtask -- test
+tests:
+	$(CARGO) test --locked --workspace --no-run
+
+programs: tests ## All test programs side by side, those with foreign peers too
+	$(PEERS_BIN) $(BUILT)/xtask test
+
+examples: ## The examples in documents
 	$(CARGO) test --locked --workspace --doc
+
+static:
+	@nice -n 10 $(MAKE) --no-print-directory examples clippy doc
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
-	@scripts/bench-java --build
 
-java-lab: lab-binary ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
-	@LUNAR_BIN=$(LAB_BIN) scripts/java-lab
-	@LUNAR_BIN=$(LAB_BIN) scripts/java-readme
+java-lab: tests ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
+	@$(PEERS_BIN) scripts/java-lab
+	@$(PEERS_BIN) scripts/java-readme
 
 release: ## The binary, as it is run
 	$(CARGO) build --release --locked -p lunar-san
 
-lab-binary:
-	$(CARGO) build --profile lab --locked -p lunar-san
-
-lab: lab-binary ## Foreign peers against our server: libiscsi, QEMU, tgt, istgt
-	LUNAR_BIN=$(LAB_BIN) $(CARGO) test --locked -p lunar-lab --test it
+lab: ## Foreign peers against our server, in an optimized build: libiscsi, QEMU, tgt, istgt
+	$(CARGO) test --locked -p lunar-lab --test it
 
 doc: ## The API documentation, without a warning
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps

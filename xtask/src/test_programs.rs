@@ -16,10 +16,24 @@ use std::time::Instant;
 /// Number of programs that run at once.
 const PROGRAMS_AT_ONCE: usize = 4;
 
-/// Programs whose tests wait more than they compute, with the number of their tests that run at
-/// once. They begin first, in this order: those that last longest.
-const WAITING: &[(&str, usize)] =
-    &[("lab/it", 8), ("lunar/it", 8), ("lunar-target/it", 8), ("lunar-control/it", 4)];
+/// Program whose tests wait more than they compute.
+struct Waiting {
+    /// Package and target.
+    name: &'static str,
+    /// Number of its tests that run at once.
+    threads: usize,
+    /// Modules that run in a process of their own, beside the rest: those whose tests last longest
+    /// and run one after the other anyway.
+    apart: &'static [&'static str],
+}
+
+/// These begin first, in this order: those that last longest.
+const WAITING: &[Waiting] = &[
+    Waiting { name: "lab/it", threads: 6, apart: &["suite::", "adversary::"] },
+    Waiting { name: "lunar/it", threads: 8, apart: &[] },
+    Waiting { name: "lunar-target/it", threads: 8, apart: &[] },
+    Waiting { name: "lunar-control/it", threads: 4, apart: &[] },
+];
 
 /// Variable with the number of tests of a program that run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -35,6 +49,8 @@ struct Program {
     executable: PathBuf,
     /// The folder of its package, in which cargo runs it.
     folder: PathBuf,
+    /// Arguments that select its tests; none: all run.
+    selection: Vec<String>,
 }
 
 /// Builds and runs the programs, those of `lunar-lab` too if `LUNAR_BIN` names a server; returns
@@ -45,21 +61,22 @@ struct Program {
 pub fn run(root: &Path) -> Result<bool> {
     let mut programs = build(root)?;
     programs.sort_by_key(Program::order);
+    let programs: VecDeque<_> = programs.iter().flat_map(Program::parts).collect();
     let output = root.join("target/test-output");
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
-    let (queue, ended) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
+    let (queue, ended) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
         let work = || {
             while let Some(program) = next() {
                 let began = Instant::now();
                 let passed = run_one(&program, &output);
-                let seconds = began.elapsed().as_secs();
                 if let Err(error) = &passed {
                     println!("{error:#}");
                 }
+                let seconds = began.elapsed().as_secs();
                 let ended = &mut ended.lock().unwrap_or_else(PoisonError::into_inner);
-                ended.push((seconds, program.name, passed.is_ok()));
+                ended.push((seconds, program.title(), passed.ok()));
             }
         };
         (0..PROGRAMS_AT_ONCE).for_each(|_| drop(scope.spawn(work)));
@@ -67,24 +84,39 @@ pub fn run(root: &Path) -> Result<bool> {
     let mut ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
     ended.sort_unstable();
     println!("slowest test programs:");
-    for (seconds, name, _) in ended.iter().rev().take(SLOWEST) {
-        println!("{seconds:>6} s  {name}");
+    for (seconds, title, _) in ended.iter().rev().take(SLOWEST) {
+        println!("{seconds:>6} s  {title}");
     }
-    let failed: Vec<_> = ended.iter().filter(|(.., passed)| !passed).collect();
-    println!("failed test programs: {}", failed.len());
-    Ok(failed.is_empty())
+    let passed: usize = ended.iter().filter_map(|(.., passed)| *passed).sum();
+    let failed = ended.iter().filter(|(.., passed)| passed.is_none()).count();
+    println!("tests that passed: {passed}; test programs that failed: {failed}");
+    Ok(failed == 0)
 }
 
 impl Program {
-    /// Returns the number of its tests that run at once, if that is not the number of cores.
-    fn threads(&self) -> Option<usize> {
-        WAITING.iter().find(|(name, _)| *name == self.name).map(|(_, threads)| *threads)
+    fn waiting(&self) -> Option<&'static Waiting> {
+        WAITING.iter().find(|waiting| waiting.name == self.name)
     }
 
     /// Returns a key by which those that last longest come first.
     fn order(&self) -> (usize, bool, String) {
-        let at = WAITING.iter().position(|(name, _)| *name == self.name);
+        let at = WAITING.iter().position(|waiting| waiting.name == self.name);
         (at.unwrap_or(WAITING.len()), !self.name.ends_with("/it"), self.name.clone())
+    }
+
+    /// Returns the runs of this program, which together run each of its tests once.
+    fn parts(&self) -> Vec<Self> {
+        let apart = self.waiting().map_or(&[][..], |waiting| waiting.apart);
+        let part = |selection: Vec<String>| Self { selection, ..self.clone() };
+        let mut parts: Vec<_> = apart.iter().map(|module| part(vec![(*module).into()])).collect();
+        let skips = apart.iter().flat_map(|module| ["--skip".to_owned(), (*module).to_owned()]);
+        parts.push(part(skips.collect()));
+        parts
+    }
+
+    /// Returns its name, with the tests that are selected.
+    fn title(&self) -> String {
+        [&[self.name.clone()], &self.selection[..]].concat().join(" ")
     }
 }
 
@@ -133,35 +165,44 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
         let package = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let target = message["target"]["name"].as_str().context("a target")?;
         let name = format!("{package}/{target}");
-        found.push(Program { name, executable: executable.into(), folder });
+        let (executable, selection) = (executable.into(), Vec::new());
+        found.push(Program { name, executable, folder, selection });
     }
     Ok(found)
 }
 
-/// Runs a program; the error of one that fails contains its output.
-fn run_one(program: &Program, output: &Path) -> Result<()> {
-    let path = output.join(format!("{}.log", program.name.replace('/', "-")));
+/// Runs a program and returns the number of tests that passed; an error has the end of its output.
+fn run_one(program: &Program, output: &Path) -> Result<usize> {
+    let title = program.title();
+    let path = output.join(format!("{}.log", title.replace(['/', ' ', ':'], "-")));
     let file = File::create(&path).with_context(|| path.display().to_string())?;
     let began = Instant::now();
     let mut command = Command::new(&program.executable);
     remove_own_variables(&mut command);
-    if let (Some(threads), None) = (program.threads(), std::env::var_os(THREADS)) {
-        command.env(THREADS, threads.to_string());
+    if let (Some(waiting), None) = (program.waiting(), std::env::var_os(THREADS)) {
+        command.env(THREADS, waiting.threads.to_string());
     }
     let status = command
+        .args(&program.selection)
         .current_dir(&program.folder)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
         .status()
-        .with_context(|| program.name.clone())?;
+        .with_context(|| title.clone())?;
     let seconds = began.elapsed().as_secs();
     let text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
-    ensure!(status.success(), "{text}\n{} failed after {seconds} s", program.name);
-    let counts = text.lines().rfind(|line| line.starts_with("test result: ")).unwrap_or_default();
-    let passed = counts.trim_start_matches("test result: ok. ").split(';').next();
-    println!("{:<32} {} ({seconds} s)", program.name, passed.unwrap_or_default());
-    Ok(())
+    ensure!(status.success(), "{text}\n{title} failed after {seconds} s");
+    let passed = passed(&text);
+    println!("{title:<32} {passed} passed ({seconds} s)");
+    Ok(passed)
+}
+
+/// Returns the number of tests that passed, from the output of a test program.
+fn passed(output: &str) -> usize {
+    let result = output.lines().rfind(|line| line.starts_with("test result: "));
+    let words = result.unwrap_or_default().trim_start_matches("test result: ok. ");
+    words.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -184,29 +225,49 @@ mod tests {
             name: "lunar-net/it".to_owned(),
             executable: "/t/it-1".into(),
             folder: "/w/crates/lunar-net".into(),
+            selection: Vec::new(),
         };
         assert_eq!(programs(&messages.concat())?, [expected]);
         assert!(programs("no message").is_err());
         Ok(())
     }
 
-    /// Goal: programs that wait begin first, with more tests at once; then other integration tests.
-    #[test]
-    fn long_programs_begin_first() {
-        let program = |name: &str| Program {
+    /// Returns a program that does not exist.
+    fn named(name: &str) -> Program {
+        Program {
             name: name.to_owned(),
             executable: PathBuf::new(),
             folder: PathBuf::new(),
-        };
-        let names =
-            ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "lunar-target/lunar_target"];
-        let mut programs: Vec<_> = names.map(program).into();
+            selection: Vec::new(),
+        }
+    }
+
+    /// Goal: programs that wait begin first, then other integration tests.
+    #[test]
+    fn long_programs_begin_first() {
+        let names = ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "xtask/xtask"];
+        let mut programs = names.map(named);
         programs.sort_by_key(Program::order);
-        let sorted: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
-        let first = ["lab/it", "lunar-target/it", "fuzz/it"];
-        assert_eq!(sorted, [&first[..], &["lab/lab", "lunar-target/lunar_target"]].concat());
-        assert!(programs[0].threads() > Some(1));
-        assert_eq!(programs[2].threads(), None);
+        let sorted = programs.each_ref().map(|program| program.name.as_str());
+        assert_eq!(sorted, ["lab/it", "lunar-target/it", "fuzz/it", "lab/lab", "xtask/xtask"]);
+    }
+
+    /// Goal: the parts of a program run each test once, and others run as a whole.
+    #[test]
+    fn parts_run_each_test_once() {
+        let titles =
+            |name: &str| -> Vec<_> { named(name).parts().iter().map(Program::title).collect() };
+        assert_eq!(titles("fuzz/it"), ["fuzz/it"]);
+        let expected =
+            ["lab/it suite::", "lab/it adversary::", "lab/it --skip suite:: --skip adversary::"];
+        assert_eq!(titles("lab/it"), expected);
+    }
+
+    /// Goal: the number of tests that passed is read from the last result.
+    #[test]
+    fn results_are_read() {
+        let output = "a line\ntest result: ok. 17 passed; 0 failed; 1 ignored; finished in 1s\n\n";
+        assert_eq!((passed(output), passed("")), (17, 0));
     }
 
     /// Goal: a program that fails is an error with its output, one that succeeds is not.
@@ -215,9 +276,9 @@ mod tests {
         let output = std::env::temp_dir().join(format!("lunar-xtask-{}", std::process::id()));
         std::fs::create_dir(&output).unwrap();
         let program = |executable: &str| Program {
-            name: format!("some{executable}"),
             executable: executable.into(),
             folder: "/".into(),
+            ..named(&format!("some{executable}"))
         };
         assert!(run_one(&program("/bin/true"), &output).is_ok());
         let error = run_one(&program("/bin/false"), &output).unwrap_err();

@@ -24,6 +24,15 @@ pub fn binary() -> Result<String> {
     built(&BINARY, "lab")
 }
 
+/// True if [`binary`] is a build without optimization, in which cargo puts `debug` into the path.
+///
+/// # Errors
+/// The binary cannot be built.
+pub fn is_debug_build() -> Result<bool> {
+    let folder = Path::new(&binary()?).parent().and_then(Path::file_name).map(ToOwned::to_owned);
+    Ok(folder.is_some_and(|folder| folder == "debug"))
+}
+
 /// Returns the path of the `lunar` binary that is measured: `LUNAR_BIN`, or a release build, which
 /// is renewed so that it matches the source.
 ///

@@ -303,6 +303,14 @@ impl ServerProcess {
         status_bytes(self.id(), "VmRSS:")
     }
 
+    /// Returns its resident memory in bytes without the pages of files: its program and libraries.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub fn private_bytes(&self) -> Result<u64> {
+        Ok(status_bytes(self.id(), "RssAnon:")? + status_bytes(self.id(), "RssShmem:")?)
+    }
+
     /// Returns the number of bytes that its threads of this name wrote by write(2), pwrite(2) and
     /// the like; send(2) and io_uring are not counted. The name `core` stands for `core-0`,
     /// `core-1` …

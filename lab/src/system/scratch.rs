@@ -20,6 +20,16 @@ impl Scratch {
         Self::inside(std::env::temp_dir(), name)
     }
 
+    /// Makes the folder in memory where there is a tmpfs for it, so that syncs of other tests do not
+    /// delay its files.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn in_memory(name: &str) -> Result<Self> {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::inside(memory, name) } else { Self::new(name) }
+    }
+
     /// Makes the folder below another one.
     ///
     /// # Errors

@@ -17,8 +17,8 @@ use lunar_scsi::unit::{InitiatorPort, TargetPort};
 use lunar_wire::Lun;
 use proptest::prelude::*;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::task::Waker;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Wake, Waker};
 
 const BLOCKS: u64 = 8;
 const BLOCK_BYTES: usize = 512;
@@ -169,6 +169,16 @@ enum Event {
     Done(TaskId, Outcome),
 }
 
+/// Whether a task asked to be polled again.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// The tasks of a connection at one unit.
 struct Lane {
     session: Arc<Session>,
@@ -283,11 +293,14 @@ impl Lane {
 
     /// Polls the tasks until none goes on.
     fn poll(&mut self, events: &mut Vec<Event>) {
-        let mut context = Context::from_waker(Waker::noop());
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
         loop {
+            woken.0.store(false, SeqCst);
             let mut inputs = self.tasks.start_deferred(&self.session, &mut context);
             inputs.extend(self.tasks.poll_finished(&mut context));
-            if inputs.is_empty() {
+            if inputs.is_empty() && !woken.0.load(SeqCst) {
                 return;
             }
             inputs.into_iter().for_each(|input| self.take(input, events));

@@ -59,7 +59,7 @@ pub struct Peer {
 impl Peer {
     /// Starts a target with a disk of this many blocks of 512 bytes.
     pub fn start(who: Who, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
-        let scratch = Scratch::new("cuts")?;
+        let scratch = Scratch::in_memory("cuts")?;
         let file = scratch.path("disk.img");
         let mut recorder = None;
         if who != Who::Own {
