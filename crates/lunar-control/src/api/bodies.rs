@@ -226,7 +226,7 @@ mod tests {
         let mut first = Box::pin(bodies.receive(body));
         first_sender.send(vec![b' '; BODY_BYTES_MAX - 1]).unwrap();
         assert!(now(&mut first).is_none());
-        assert_eq!(used_bytes(), LIMIT / MEMORY_PART);
+        assert_eq!(used_bytes(), BODY_BYTES_MAX - 1);
 
         let receive = |bytes: usize| {
             let (sender, body) = announced(bytes);
@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!(refusal(receive(SHORT_BYTES_MAX + 1)), StatusCode::SERVICE_UNAVAILABLE);
         let short = receive(SHORT_BYTES_MAX).expect("an end").expect("it is short");
-        assert_eq!(used_bytes(), LIMIT / MEMORY_PART + SHORT_BYTES_MAX);
+        assert_eq!(used_bytes(), BODY_BYTES_MAX - 1 + SHORT_BYTES_MAX);
         drop((first, short));
         assert_eq!(used_bytes(), 0);
 

@@ -150,8 +150,8 @@ fn who_says_nothing_makes_room() {
     drop(held);
 }
 
-/// Fault: a body was charged with its announced size before it arrived. 64 connections that announced
-/// 4 MiB took 256 MiB, and initiators got BUSY.
+/// Fault: a body was charged with its announced size before it arrived. 64 connections that
+/// announced 4 MiB took 256 MiB, and initiators got BUSY.
 #[test]
 fn announced_bodies_take_no_memory() {
     const CLIENTS: usize = 32;

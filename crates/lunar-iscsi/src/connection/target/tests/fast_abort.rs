@@ -174,7 +174,7 @@ fn third_parties_are_told() {
     rig.assert_nothing_left();
 }
 
-/// Goal: an initiator that keeps sending immediate commands does not delay the reset of another one:
+/// Goal: an initiator that keeps sending immediate commands does not delay the reset of another:
 /// those that arrive during the reset do not begin, and are reported as terminated.
 #[test]
 fn immediate_commands_do_not_hold_up_a_reset() {
