@@ -20,8 +20,8 @@ impl Scratch {
         Self::inside(std::env::temp_dir(), name)
     }
 
-    /// Makes the folder in memory where there is a tmpfs for it, so that syncs of other tests do not
-    /// delay its files.
+    /// Makes the folder in memory where there is a tmpfs for it, so that syncs of other tests do
+    /// not delay its files.
     ///
     /// # Errors
     /// The folder cannot be made.
