@@ -65,8 +65,9 @@ final class CopyTest {
             for (boolean terminal : new boolean[] {false, true}) {
                 assertEquals(0, run(terminal, (to, how) -> memory(8 << 11), file.toString(), url));
                 assertEquals(terminal, told().startsWith("\r"), told());
-                assertTrue(told().strip().startsWith("100 % of " + (size >> 20) + " MiB, "),
-                        told());
+                // A slow machine shows earlier lines too.
+                String last = told().substring(told().lastIndexOf('\r') + 1);
+                assertTrue(last.startsWith("100 % of " + (size >> 20) + " MiB, "), told());
                 assertTrue(told().endsWith(System.lineSeparator()), told());
             }
         }

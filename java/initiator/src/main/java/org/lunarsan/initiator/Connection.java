@@ -285,7 +285,7 @@ final class Connection {
     private void on(ConnectionEvent event) {
         switch (event) {
             case ConnectionEvent.Asynchronous told -> {
-                Log.info(() -> session.portal() + " tells "
+                Log.info(() -> session.portal() + " reports "
                         + AsyncEvent.name(told.event()));
                 leaving |= told.event() == AsyncEvent.LOGOUT_REQUESTED;
             }

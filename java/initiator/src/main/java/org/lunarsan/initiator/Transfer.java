@@ -66,7 +66,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
     }
 
     private void goOn(Task met) {
-        Thread.ofVirtual().name("iscsi goes on").start(() -> {
+        Thread.ofVirtual().name("iscsi transfer").start(() -> {
             try {
                 disk.transferPatiently(Order.lent(write, lba, blocks, data), met, sentAfter);
                 end(null);
