@@ -223,7 +223,8 @@ impl Lane {
         };
         let buffers = accounts("other").data_in;
         let other_owner = WorkMemory { buffers, wait_max: Duration::from_secs(1) };
-        let limits = Limits { data_in_bytes: 8192, data_out_bytes: 8192, ..Limits::default() };
+        // Commands that wait for memory may wait for each other, until their time is over.
+        let limits = Limits::default();
         Self {
             session: Arc::clone(session),
             disk,
