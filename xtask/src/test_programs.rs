@@ -29,9 +29,9 @@ struct Waiting {
 
 /// These begin first, in this order: those that last longest.
 const WAITING: &[Waiting] = &[
-    Waiting { name: "lab/it", threads: 6, apart: &["suite::", "adversary::"] },
-    Waiting { name: "lunar/it", threads: 8, apart: &[] },
-    Waiting { name: "lunar-target/it", threads: 8, apart: &[] },
+    Waiting { name: "lab/it", threads: 4, apart: &["suite::", "adversary::"] },
+    Waiting { name: "lunar/it", threads: 4, apart: &[] },
+    Waiting { name: "lunar-target/it", threads: 6, apart: &[] },
     Waiting { name: "lunar-control/it", threads: 4, apart: &[] },
 ];
 
