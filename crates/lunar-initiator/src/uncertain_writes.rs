@@ -2,8 +2,8 @@
 //!
 //! A write whose caller is gone, or whose session was lost, may still be executed until the target
 //! has confirmed its end: by the response to ABORT TASK, or to the login that replaces the lost
-//! session (RFC 7143 §6.3.5). It could overwrite a later write to the same blocks over another path,
-//! so the later write waits until then.
+//! session (RFC 7143 §6.3.5). It could overwrite a later write to the same blocks over another
+//! path, so the later write waits until then.
 
 use lunar_block::BlockRange;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -439,8 +439,8 @@ mod tests {
     }
 
     /// Goal: owners that move data have as much of the core together as one that moves none.
-    /// Fault: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of its requests where
-    /// as many hosts that read left it 47 %.
+    /// Fault: VERIFY of 8 MiB by 16 hosts, 48 bytes each, left another host 14 % of its requests
+    /// where as many hosts that read left it 47 %.
     #[test]
     fn owners_that_move_data_share_the_time_of_one() {
         for hosts in [1, 4, 64] {

@@ -355,7 +355,7 @@ impl Tasks {
         }
     }
 
-    /// Charges the answer of a plan that has one: the command may wait for others before it is sent.
+    /// Charges the answer of a plan that has one: it may be kept for long before it is sent.
     fn charge_reply(&self, plan: &Plan) -> Result<Option<MemoryCharge>, NoMemory> {
         match plan {
             Plan::Reply(reply) => self.work.charge_reply(reply.capacity()),

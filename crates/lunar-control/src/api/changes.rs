@@ -161,7 +161,7 @@ async fn resize(
     ),
     responses((
         status = 200,
-        description = "The LUN accepts writes again; initiators are notified that the medium may have changed",
+        description = "The LUN accepts writes again; its initiators are notified of the change",
         body = Recovered,
     )))]
 async fn recover(

@@ -150,8 +150,8 @@ impl UnitOpener {
         let actual = device.geometry().size_bytes();
         if actual > wanted {
             tracing::warn!(
-                "{} is served with its current size of {actual} bytes, although the configured `size` \
-                 is {wanted}: write the current size into the configuration",
+                "{} is served with its current size of {actual} bytes, although the configured \
+                 `size` is {wanted}: write the current size into the configuration",
                 config.device
             );
         }
