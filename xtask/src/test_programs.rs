@@ -116,7 +116,7 @@ impl Program {
 
     /// Returns its name, with the tests that are selected.
     fn title(&self) -> String {
-        [&[self.name.clone()], &self.selection[..]].concat().join(" ")
+        [std::slice::from_ref(&self.name), &self.selection[..]].concat().join(" ")
     }
 }
 

@@ -339,7 +339,7 @@ impl RawClient {
             match self.answer(ANSWER_MAX)? {
                 RawAnswer::Pdu(pdu) if pdu.opcode() == opcode => return Ok(pdu),
                 RawAnswer::Pdu(ping) if ping.opcode() == opcode::NOP_IN => {
-                    self.answer_nop_in(&ping)?
+                    self.answer_nop_in(&ping)?;
                 }
                 other => bail!("expected a PDU {opcode:#04x}, got {other:02x?}"),
             }

@@ -128,6 +128,11 @@ impl Ledger {
         self.cutter.counts().cuts()
     }
 
+    /// Number of steps that the workers have ended.
+    fn steps_in_all(&self) -> u64 {
+        self.steps.iter().map(|steps| steps.load(Ordering::Relaxed)).sum()
+    }
+
     /// Compares the data of a range with the acknowledged writes.
     fn check(&self, range: BlockRange, data: &[u8]) -> Result<()> {
         for (lba, block) in (range.lba..).zip(data.as_chunks::<BLOCK>().0) {
@@ -193,7 +198,7 @@ impl Load {
         if let Hand::Disk(disk) = hand {
             let random = Random::new(!seed);
             let gates = (gate.subscribe(), giving_up.subscribe());
-            workers.spawn(give_up(Arc::clone(disk), seed, random, gates));
+            workers.spawn(give_up(Arc::clone(disk), Arc::clone(&ledger), random, gates));
         }
         Self { ledger, gate, giving_up, workers }
     }
@@ -283,10 +288,12 @@ fn data(seed: u64, range: BlockRange, counter: u64) -> Bytes {
     data.into()
 }
 
-/// Issues commands and drops their futures, on blocks that no worker uses.
+/// Issues commands and drops their futures, on blocks that no worker uses. As many steps as there
+/// are workers end between two of them: a target that does not end an aborted command loses the
+/// session each time, and on a busy machine nothing else would end.
 async fn give_up(
     disk: Arc<RemoteDisk>,
-    seed: u64,
+    ledger: Arc<Ledger>,
     mut random: Random,
     (mut gate, mut giving_up): (watch::Receiver<Gate>, watch::Receiver<bool>),
 ) -> Result<Deeds> {
@@ -304,7 +311,7 @@ async fn give_up(
         let patience = Duration::from_micros(random.below(4000));
         let counter = deeds.given_up + 1;
         let ended = if random.below(2) == 0 {
-            let write = disk.write(range, data(seed, range, counter), false);
+            let write = disk.write(range, data(ledger.seed, range, counter), false);
             tokio::time::timeout(patience, write).await.map(|written| written.map(drop))
         } else {
             let buffer = disk.unit().initiator().pool().take(count as usize * BLOCK);
@@ -314,7 +321,10 @@ async fn give_up(
             Ok(ended) => ended.context("a command that was to be given up")?,
             Err(_) => deeds.given_up += 1,
         }
-        tokio::time::sleep(ABORT_PAUSE).await;
+        let enough = ledger.steps_in_all() + WORKERS;
+        while ledger.steps_in_all() < enough && *gate.borrow() == Gate::Open {
+            tokio::time::sleep(ABORT_PAUSE).await;
+        }
     }
     Ok(deeds)
 }
