@@ -257,7 +257,7 @@ pub fn run_all() -> Result<Vec<ProfileRun>> {
     }) {
         ensure!(suites.iter().any(|suite| suite.name == *name), "the tool has no suite {name}");
     }
-    // Those that last longest start first: the last one sleeps, the first two run every suite.
+    // The longest start first: the last one sleeps, the first two run every suite.
     let order: Vec<_> = PROFILES.last().into_iter().chain(PROFILES).take(PROFILES.len()).collect();
     let next = AtomicUsize::new(0);
     let work = || {
