@@ -46,9 +46,9 @@ clippy:
 deny: ## Licences, duplicates and sources of dependencies (deny.toml), by cargo-deny; seconds
 	@scripts/deny
 
-unit: ## Unit and property tests, the rules of the house
-	$(CARGO) test --locked --workspace --exclude lunar-lab
-	$(CARGO) test --locked -p lunar-lab --lib
+unit: tests ## Unit and property tests, the rules of the house, the examples in documents
+	$(BUILT)/xtask test --without-peers
+	@$(MAKE) --no-print-directory examples
 
 tests:
 	$(CARGO) test --locked --workspace --no-run

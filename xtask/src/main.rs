@@ -1,4 +1,4 @@
-//! `cargo run -p xtask -- tidy | test | mutate-syncs [PART] | rfc-sections FILE...`.
+//! `cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | rfc-sections FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ fn main() -> Result<ExitCode> {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some("tidy") => tidy(),
-        Some("test") => test(),
+        Some("test") => test(arguments.next().as_deref()),
         Some("mutate-syncs") => mutate_syncs(&arguments.next().unwrap_or_default()),
         Some("rfc-sections") => {
             for file in arguments {
@@ -15,7 +15,7 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         _ => bail!(
-            "usage: cargo run -p xtask -- tidy | test | mutate-syncs [PART] | \
+            "usage: cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | \
              rfc-sections RFC-TEXT..."
         ),
     }
@@ -31,8 +31,13 @@ fn tidy() -> Result<ExitCode> {
 }
 
 /// Runs the test programs of the workspace side by side.
-fn test() -> Result<ExitCode> {
-    let passed = xtask::test_programs::run(&xtask::workspace_root())?;
+fn test(option: Option<&str>) -> Result<ExitCode> {
+    let with_peers = match option {
+        None => true,
+        Some("--without-peers") => false,
+        Some(other) => bail!("test has no option {other}"),
+    };
+    let passed = xtask::test_programs::run(&xtask::workspace_root(), with_peers)?;
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -29,11 +29,14 @@ struct Waiting {
 
 /// These begin first, in this order: those that last longest.
 const WAITING: &[Waiting] = &[
-    Waiting { name: "lab/it", threads: 4, apart: &["suite::", "adversary::"] },
+    Waiting { name: PEERS, threads: 4, apart: &["suite::", "adversary::"] },
     Waiting { name: "lunar/it", threads: 4, apart: &[] },
     Waiting { name: "lunar-target/it", threads: 6, apart: &[] },
     Waiting { name: "lunar-control/it", threads: 4, apart: &[] },
 ];
+
+/// The program of the tests with foreign peers, which `LUNAR_BIN` tells the server.
+const PEERS: &str = "lab/it";
 
 /// Variable with the number of tests of a program that run at once.
 const THREADS: &str = "RUST_TEST_THREADS";
@@ -53,13 +56,14 @@ struct Program {
     selection: Vec<String>,
 }
 
-/// Builds and runs the programs, those of `lunar-lab` too if `LUNAR_BIN` names a server; returns
-/// whether all passed. The output of each is written below `target/test-output`.
+/// Builds the programs and runs them, `lab/it` only `with_peers`; returns whether all passed. The
+/// output of each is written below `target/test-output`.
 ///
 /// # Errors
 /// The tests cannot be built, or a program cannot be started.
-pub fn run(root: &Path) -> Result<bool> {
+pub fn run(root: &Path, with_peers: bool) -> Result<bool> {
     let mut programs = build(root)?;
+    programs.retain(|program| with_peers || program.name != PEERS);
     programs.sort_by_key(Program::order);
     let programs: VecDeque<_> = programs.iter().flat_map(Program::parts).collect();
     let output = root.join("target/test-output");
