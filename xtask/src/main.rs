@@ -1,4 +1,5 @@
-//! `cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | rfc-sections FILE...`.
+//! `cargo run -p xtask -- tidy | test [--without-peers] | mutate-syncs [PART] | rfc-sections
+//! FILE...`.
 use anyhow::{Context, Result, bail};
 use std::process::ExitCode;
 
