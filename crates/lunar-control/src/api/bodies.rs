@@ -203,11 +203,15 @@ mod tests {
         let (mut senders, mut receiving) = (Vec::new(), Vec::new());
         for _ in 0..64 {
             let (sender, body) = announced(BODY_BYTES_MAX);
-            sender.send(vec![b'{']).unwrap();
             senders.push(sender);
             let mut waits = Box::pin(bodies.receive(body));
             assert!(now(&mut waits).is_none());
             receiving.push(waits);
+        }
+        assert_eq!(used_bytes(), 0, "nothing has arrived");
+        for (sender, waits) in senders.iter().zip(&mut receiving) {
+            sender.send(vec![b'{']).unwrap();
+            assert!(now(waits).is_none());
         }
         assert_eq!(used_bytes(), 64 * CAPACITY_MIN);
         for waits in receiving {
