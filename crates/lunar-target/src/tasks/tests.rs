@@ -30,7 +30,7 @@ const OTHER: NexusId = NexusId(u64::MAX);
 struct Disk {
     memory: MemoryDevice,
     /// True when it transfers without waiting if it can.
-    is_immediate: bool,
+    is_immediate: AtomicBool,
     bad: Mutex<Option<u64>>,
     flushes: AtomicUsize,
     /// Number of transfers without waiting.
@@ -48,7 +48,7 @@ impl Disk {
     }
 
     fn try_now(&self, range: BlockRange, transfer: impl FnOnce() -> bool) -> bool {
-        let done = self.is_immediate && self.check(range).is_ok() && transfer();
+        let done = self.is_immediate.load(SeqCst) && self.check(range).is_ok() && transfer();
         self.immediate.fetch_add(done.into(), SeqCst);
         done
     }
@@ -201,11 +201,13 @@ enum Claim {
 }
 
 impl Lane {
-    fn new(rig: &Rig, session: &Arc<Session>, cache: CacheMode, is_immediate: bool) -> Self {
+    /// Creates tasks whose data has room for a few `buffers` of a block, at a new unit.
+    fn new(rig: &Rig, session: &Arc<Session>, write_back: bool, buffers: usize) -> Self {
+        let cache = if write_back { CacheMode::WriteBack } else { CacheMode::WriteThrough };
         let memory = MemoryDevice::new(BLOCKS * BLOCK_BYTES as u64, 512, 4096).unwrap();
         let disk = Arc::new(Disk {
             memory,
-            is_immediate,
+            is_immediate: AtomicBool::new(true),
             bad: Mutex::default(),
             flushes: AtomicUsize::new(0),
             immediate: AtomicUsize::new(0),
@@ -215,16 +217,17 @@ impl Lane {
         let unit = LogicalUnit::open(LogicalUnitOptions { cache, ..options }).unwrap();
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [0; 6] };
         unit.scsi().attach(OTHER, initiator, port());
-        // Two owners each, so that neither lane has the memory of the other one.
+        // Owners of this lane only, so that no other lane has their memory.
         let network = || PeerNetwork::of("127.0.0.1".parse().unwrap());
+        let lane = Arc::as_ptr(&unit).addr();
         let accounts = |user: &str| {
-            let user = format!("{user} {is_immediate}");
+            let user = format!("{user} {lane}");
             rig.services().memory.accounts(network(), Some(user))
         };
-        let buffers = accounts("other").data_in;
-        let other_owner = WorkMemory { buffers, wait_max: Duration::from_secs(1) };
-        // Commands that wait for memory may wait for each other, until their time is over.
-        let limits = Limits::default();
+        let other = accounts("other").data_in;
+        let other_owner = WorkMemory { buffers: other, wait_max: Duration::from_secs(1) };
+        let bytes = buffers * BufferPool::charged_bytes(BLOCK_BYTES);
+        let limits = Limits { data_in_bytes: bytes, data_out_bytes: bytes, ..Limits::default() };
         Self {
             session: Arc::clone(session),
             disk,
@@ -386,13 +389,17 @@ impl Lane {
     }
 
     /// Ends all states for which commands wait. Returns how these ended.
-    fn end(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
+    fn release(&mut self) -> Vec<Event> {
         self.claims.clear();
         self.held.clear();
         self.detached.clear();
-        self.change(&Change::Keep(false));
-        self.poll(&mut events);
+        self.step(&Step::Change(Change::Keep(false)))
+    }
+
+    /// Lets commands end whose time to wait for memory is over: commands that wait for memory may
+    /// wait for each other. Returns how these ended.
+    fn end(&mut self) -> Vec<Event> {
+        let events = self.step(&Step::Change(Change::Keep(false)));
         assert!(self.tasks.are_quiet() && self.tasks.begun() == 0);
         let all = self.unit.ranges.lock(range(0, BLOCKS as u8), true).now_or_never();
         assert!(all.is_some(), "no block is locked");
@@ -435,6 +442,12 @@ fn range(lba: u8, count: u8) -> LbaRange {
     LbaRange { lba: lba.into(), count: count.into() }
 }
 
+/// A runtime whose clock stands still.
+fn paused() -> tokio::runtime::Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build().unwrap()
+}
+
 fn port() -> TargetPort {
     TargetPort { name: "iqn.target".into(), portal_group_tag: 1, relative_id: 1 }
 }
@@ -464,7 +477,7 @@ fn changes() -> impl Strategy<Value = Change> {
         2 => (lba.clone(), any::<bool>()).prop_map(|(lba, own)| Change::Hold { lba, own }),
         3 => Just(Change::EndHold),
         1 => prop::option::of(lba).prop_map(Change::Break),
-        1 => any::<bool>().prop_map(Change::Keep),
+        3 => any::<bool>().prop_map(Change::Keep),
     ]
 }
 
@@ -509,17 +522,22 @@ proptest! {
     /// waiting, that of the other one never does. After each step the same commands have ended,
     /// with the same results; in the end the disks have the same content, and as many syncs.
     #[test]
-    fn commands_end_alike_on_both_paths(steps in steps(), write_back: bool) {
+    fn commands_end_alike_on_both_paths(
+        steps in steps(), write_back: bool, buffers in 1..5_usize,
+    ) {
         let rig = Rig::of_units(0);
         let session = rig.log_in(1);
-        let cache = if write_back { CacheMode::WriteBack } else { CacheMode::WriteThrough };
-        let _entered = rig.runtime.enter();
-        let mut immediate = Lane::new(&rig, &session, cache, true);
-        let mut general = Lane::new(&rig, &session, cache, false);
+        let runtime = paused();
+        let _entered = runtime.enter();
+        let mut immediate = Lane::new(&rig, &session, write_back, buffers);
+        let mut general = Lane::new(&rig, &session, write_back, buffers);
+        general.disk.is_immediate.store(false, SeqCst);
         for step in &steps {
             prop_assert_eq!(immediate.step(step), general.step(step), "{:?}", step);
             prop_assert_eq!(immediate.content(), general.content(), "{:?}", step);
         }
+        prop_assert_eq!(immediate.release(), general.release());
+        runtime.block_on(tokio::time::advance(immediate.tasks.work.wait_max));
         prop_assert_eq!(immediate.end(), general.end());
         prop_assert_eq!(immediate.content(), general.content());
         let flushes = |lane: &Lane| lane.disk.flushes.load(SeqCst);
@@ -533,9 +551,11 @@ proptest! {
 fn the_two_paths_are_two() {
     let rig = Rig::of_units(0);
     let session = rig.log_in(1);
-    let _entered = rig.runtime.enter();
+    let runtime = paused();
+    let _entered = runtime.enter();
     for (is_immediate, transfers) in [(true, 2), (false, 0)] {
-        let mut lane = Lane::new(&rig, &session, CacheMode::WriteThrough, is_immediate);
+        let mut lane = Lane::new(&rig, &session, false, 1);
+        lane.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
             writes,
             form: 1,
