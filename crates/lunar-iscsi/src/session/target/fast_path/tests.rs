@@ -3,7 +3,7 @@
 use super::super::{Input, Output, SessionLimits};
 use super::*;
 use crate::framing::TaskId;
-use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementResponse, TaskAttribute};
+use crate::pdu::{MANAGEMENT_FUNCTIONS, ManagementFunction, ManagementResponse, TaskAttribute};
 use crate::text::{SessionParameters, TaskReporting};
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -98,7 +98,7 @@ enum Step {
 #[derive(Clone, Debug)]
 enum Request {
     Command { unit: u16 },
-    Function { nth: usize, unit: u16, of: OneTask },
+    Function { function: ManagementFunction, unit: u16, of: OneTask },
     Other,
 }
 
@@ -147,15 +147,34 @@ fn one_task() -> impl Strategy<Value = OneTask> {
 }
 
 fn arrive() -> impl Strategy<Value = Step> {
+    // Mostly the next number.
     let ahead = prop_oneof![12 => Just(1u32), 1 => Just(0u32), 1 => 2u32..4];
-    let function = (0..MANAGEMENT_FUNCTIONS.len(), unit(), one_task());
     let request = prop_oneof![
         30 => unit().prop_map(|unit| Request::Command { unit }),
-        4 => function.prop_map(|(nth, unit, of)| Request::Function { nth, unit, of }),
         1 => Just(Request::Other),
     ];
     (cid(), ahead, prop::bool::weighted(0.1), request).prop_map(
         |(cid, ahead, immediate, request)| Step::Arrive { cid, ahead, immediate, request },
+    )
+}
+
+/// A task management function. Half of them are immediate, and may overtake commands.
+fn function() -> impl Strategy<Value = Step> {
+    let function = prop_oneof![
+        2 => Just(ManagementFunction::ABORT_TASK),
+        3 => Just(ManagementFunction::QUERY_TASK_SET),
+        6 => prop::sample::select(MANAGEMENT_FUNCTIONS).prop_map(|info| info.function),
+    ];
+    (cid(), 1u32..4, any::<bool>(), function, unit(), one_task()).prop_map(
+        |(cid, ahead, immediate, function, unit, of)| {
+            let ahead = if immediate { ahead } else { 1 };
+            Step::Arrive {
+                cid,
+                ahead,
+                immediate,
+                request: Request::Function { function, unit, of },
+            }
+        },
     )
 }
 
@@ -164,17 +183,20 @@ fn step() -> impl Strategy<Value = Step> {
     let lun = prop_oneof![1 => Just(None), 2 => unit().prop_map(Some)];
     let managed = (0usize..3, prop::bool::weighted(0.8));
     prop_oneof![
-        40 => arrive(),
-        24 => one_task().prop_map(Step::TaskEnded),
-        4 => one_task().prop_map(Step::FenceResponse),
-        6 => (0usize..3).prop_map(|nth| Step::Fenced { nth }),
-        3 => prop_oneof![1 => Just(1u16), 4 => Just(2u16)].prop_map(Step::ConnectionClosed),
-        1 => (cid(), closed).prop_map(|(cid, closed)| Step::Logout { cid, closed }),
+        120 => arrive(),
+        20 => function(),
+        110 => one_task().prop_map(Step::TaskEnded),
+        16 => one_task().prop_map(Step::FenceResponse),
+        12 => (0usize..3).prop_map(|nth| Step::Fenced { nth }),
+        1 => Just(Step::ConnectionClosed(1)),
+        12 => Just(Step::ConnectionClosed(2)),
+        2 => (cid(), closed).prop_map(|(cid, closed)| Step::Logout { cid, closed }),
         1 => cid().prop_map(Step::DropSession),
-        4 => prop_oneof![1 => Just(1u16), 4 => Just(2u16)].prop_map(Step::Join),
+        1 => Just(Step::Join(1)),
+        16 => Just(Step::Join(2)),
         1 => cid().prop_map(Step::Replace),
-        6 => managed.prop_map(|(nth, succeeds)| Step::Managed { nth, succeeds }),
-        2 => lun.prop_map(Step::AbortedByOther),
+        18 => managed.prop_map(|(nth, succeeds)| Step::Managed { nth, succeeds }),
+        4 => lun.prop_map(Step::AbortedByOther),
         1 => Just(Step::End),
     ]
 }
@@ -182,7 +204,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A case: the setting, and the steps, each with whether the outputs are taken after it.
 fn case() -> impl Strategy<Value = (Setting, Vec<(Step, bool)>)> {
     let steps = (step(), prop::bool::weighted(0.8));
-    (setting(), prop::collection::vec(steps, 1..80))
+    (setting(), prop::collection::vec(steps, 1..100))
 }
 
 fn session(setting: &Setting) -> TargetSession {
@@ -220,7 +242,10 @@ struct Sessions {
 impl Sessions {
     fn new(setting: &Setting) -> Self {
         let (fast, general) = (session(setting), session(setting));
-        Self { fast, general, said: Default::default(), managed: Vec::new(), fences: Vec::new() }
+        let (said, managed, fences) = Default::default();
+        let mut sessions = Self { fast, general, said, managed, fences };
+        sessions.step(&Input::Join(1));
+        sessions
     }
 
     /// Returns the input that a step means now; `None` if it means none. `number` is a new one for
@@ -274,13 +299,13 @@ impl Sessions {
                 let attribute = TaskAttribute::SIMPLE;
                 Arrival::Command { task, initiator_task_tag, lun, attribute }
             }
-            Request::Function { nth, unit, of } => {
+            Request::Function { function, unit, of } => {
                 let task = self.task(of).and_then(|task| self.general.tasks.get((of.cid, task)));
                 let (tag, cmd_sn) =
                     task.map_or_else(Default::default, |of| (of.initiator_task_tag, of.cmd_sn.0));
                 Arrival::Management {
                     initiator_task_tag,
-                    function: MANAGEMENT_FUNCTIONS[nth].function,
+                    function,
                     lun: Lun::new(unit),
                     referenced_task_tag: tag,
                     ref_cmd_sn: SerialNumber(cmd_sn),
@@ -343,8 +368,11 @@ struct Seen {
 
 fn run(setting: &Setting, steps: &[(Step, bool)], seen: &mut Seen) -> TestCaseResult {
     let mut sessions = Sessions::new(setting);
-    sessions.step(&Input::Join(1));
     for (number, (step, takes_outputs)) in (1u32..).zip(steps) {
+        if sessions.general.state == State::Ended {
+            sessions.compare()?;
+            sessions = Sessions::new(setting);
+        }
         let Some(input) = sessions.input(step, number) else { continue };
         seen.all.insert(kind(&input));
         if sessions.step(&input) {
