@@ -113,7 +113,7 @@ mod tests {
         (0..CALLS.len()).filter(removed).collect()
     }
 
-    /// Goal: each row has its choice in the text, and the rest stays as it is.
+    /// Goal: each row has one switch in the text, and the other text is unchanged.
     #[test]
     fn each_row_gets_one_switch() {
         let root = crate::workspace_root();
@@ -126,9 +126,9 @@ mod tests {
             for part in &switchable {
                 let lines: Vec<_> = text.lines().collect();
                 let lines = lines[part.lines.start - 1..part.lines.end - 1].join("\n");
-                let switch_expression = format!("row == \"{}\"", part.row);
+                let condition = format!("row == \"{}\"", part.row);
                 assert_eq!(lines.matches("row == ").count(), 1, "{file}: {lines}");
-                assert!(lines.contains(&switch_expression), "{file}: {lines}");
+                assert!(lines.contains(&condition), "{file}: {lines}");
             }
         }
     }

@@ -294,10 +294,9 @@ impl<'d, 't> TableReader<'d, 't> {
                 format!("did you mean `{near}`?")
             } else {
                 let known: Vec<_> = self.known.iter().copied().collect();
-                let table_of_key = table_of_key(name).map_or_else(String::new, |table_of_key| {
-                    format!("it belongs in {table_of_key}; ")
-                });
-                format!("{table_of_key}known keys here: {}", known.join(", "))
+                let place = table_of_key(name)
+                    .map_or_else(String::new, |table| format!("it belongs in {table}; "));
+                format!("{place}known keys here: {}", known.join(", "))
             };
             to.add(&key.span(), format!("unknown key `{name}` in {}", self.name), Some(hint));
         }
