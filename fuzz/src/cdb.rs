@@ -43,7 +43,7 @@ pub fn run(input: &[u8]) {
             let list = &list[..list.len().min(bytes as usize)];
             plan = unit.resume(nexus, &context, awaiting, list);
             check_plan(&unit, &plan);
-            assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a list asks for a list");
+            assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a parameter list requires another one");
         }
         if let Ok(Plan::LongOperation { operation, by, .. }) = plan {
             long_operation(&mut unit, operation, by, command[0] >> 1);
@@ -53,7 +53,7 @@ pub fn run(input: &[u8]) {
         }
     }
     let state = unit.persistent_state();
-    assert!(unit.restore(&state).is_ok(), "its own state");
+    assert!(unit.restore(&state).is_ok(), "a saved state can be restored");
     // The rest of the input as a state is refused or accepted, without a panic.
     let _ = unit.restore(rest);
 }

@@ -213,7 +213,7 @@ impl World {
             }
             Output::FullFeature(_) | Output::Wait(_) => {}
             Output::Close(_) => {
-                assert!(!self.in_session, "the session was told before");
+                assert!(!self.in_session, "the session was informed before");
                 self.closed = true;
             }
         }
@@ -289,11 +289,11 @@ impl World {
             self.now = self.now.after(Duration::from_secs(10));
             self.input(Input::Deadline);
         }
-        assert!(self.closed && self.connection.is_over(), "the connection goes on");
+        assert!(self.closed && self.connection.is_over(), "the connection is still open");
         assert_eq!(self.connection.tasks(), 0);
-        assert_eq!(self.held, [], "tasks that nobody aborted");
+        assert_eq!(self.held, [], "tasks that were not aborted");
         assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
-        assert!(self.ended, "the session goes on without a connection");
+        assert!(self.ended, "the session continues without a connection");
     }
 }
 

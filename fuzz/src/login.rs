@@ -37,8 +37,8 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
     let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
     let demand = ChapDemand {
         algorithms: ChapAlgorithm::ALL.to_vec(),
-        initiator: credential("user", "never told"),
-        target: Some(credential("target", "nor this")),
+        initiator: credential("user", "never sent"),
+        target: Some(credential("target", "never sent either")),
     };
     let admission = Admission {
         portal_group_tag: 1,
@@ -71,7 +71,7 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
                     target.joined(Ok(joined), &mut steps);
                 }
                 Step::Send(_) => responses += 1,
-                Step::Complete(_) => assert!(!with_chap, "let in without proof"),
+                Step::Complete(_) => assert!(!with_chap, "admitted without authentication"),
                 Step::Refused(_) | Step::Close(_) => assert!(target.is_over()),
             }
         }
@@ -83,7 +83,7 @@ fn at_initiator<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
     let chap = ChapAnswer {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         credential: credential("user", "one"),
-        expect_target: Some(credential("target", "never told")),
+        expect_target: Some(credential("target", "never sent")),
     };
     let mut login = InitiatorLogin::new(InitiatorLoginOptions {
         initiator_name: "iqn.2026-01.example:i".into(),
@@ -110,7 +110,7 @@ fn at_initiator<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
         }
         assert!(steps.len() <= 1, "{steps:?}");
         if let Some(initiator::Step::Complete(established)) = steps.first() {
-            assert!(!with_chap, "the target proved nothing");
+            assert!(!with_chap, "accepted without authentication of the target");
             assert_ne!(established.tsih, 0);
         }
     }

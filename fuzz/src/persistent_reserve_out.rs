@@ -62,7 +62,7 @@ pub fn run(input: &[u8]) {
     }
     check(&reservations);
     let state = reservations.encode();
-    let decoded = Reservations::decode(&state, can_persist).expect("its own state");
+    let decoded = Reservations::decode(&state, can_persist).expect("a saved state can be restored");
     assert_eq!(decoded.encode(), state);
     if let Ok(taken) = Reservations::decode(rest, true) {
         assert_eq!(taken.encode(), rest, "a state that is taken is all of it");

@@ -169,7 +169,7 @@ impl Subject {
             return buffer.to_vec();
         }
         let buffer = self.device.read(range, buffer).await.unwrap();
-        assert_eq!(buffer.len(), len, "the same buffer comes back");
+        assert_eq!(buffer.len(), len, "the same buffer is returned");
         buffer.to_vec()
     }
 

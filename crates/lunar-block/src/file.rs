@@ -514,7 +514,7 @@ impl BlockDevice for FileDevice {
             let tried = tried.await.unwrap_or_else(|lost| Err(io::Error::other(lost)));
             tried.map_err(|error| {
                 let failed =
-                    Error::new(ErrorKind::Medium, self.name(), "it still cannot be synced");
+                    Error::new(ErrorKind::Medium, self.name(), "the disk cannot be synced yet");
                 failed.because(error)
             })
         })

@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn stages() {
         let context = IoContext::new(&Arc::default());
-        assert!(!context.cancel(), "the device has said nothing");
+        assert!(!context.cancel(), "the device has reported nothing");
         assert!(IoContext::current().is_none());
         let seen = context.scope(async { IoContext::current() }).now_or_never().unwrap();
         assert!(Arc::ptr_eq(&seen.unwrap(), &context));
@@ -146,7 +146,7 @@ mod tests {
         assert!(context.begin());
         assert!(!context.cancel(), "it has begun");
         context.end();
-        assert!(!context.cancel(), "what follows is not known");
+        assert!(!context.cancel(), "the next state is unknown");
         context.allow_cancel();
         assert!(context.cancel());
         assert!(context.cancel(), "it stays cancelled");

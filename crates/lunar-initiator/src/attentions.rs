@@ -197,23 +197,23 @@ mod tests {
         let power_on = ended(Sense::POWER_ON_RESET);
         attentions.see(Lun::ZERO, 1, READ, &power_on);
         unit.begun(1);
-        assert_eq!((unit.resets(), unit.count()), (1, 1), "told, and counted once");
+        assert_eq!((unit.resets(), unit.count()), (1, 1), "reported, and counted once");
         attentions.see(Lun::ZERO, 2, READ, &ended(Sense::NEXUS_LOSS));
         unit.begun(2);
         assert_eq!(unit.resets(), 1);
         unit.begun(3);
         unit.begun(3);
-        assert_eq!(unit.resets(), 2, "nothing was told");
+        assert_eq!(unit.resets(), 2, "nothing was reported");
         attentions.see(Lun::ZERO, 3, READ, &ended(Sense::RESET_BY_FUNCTION));
         assert_eq!(unit.resets(), 3, "in the middle of a session as well");
         attentions.see(Lun::new(1), 3, READ, &power_on);
         assert_eq!(unit.resets(), 3, "another unit's");
         attentions.see(Lun::ZERO, 3, READ, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
-        assert_eq!(unit.resets(), 4, "the medium may hold none of what was written");
+        assert_eq!(unit.resets(), 4, "the written data may not be on the medium");
         attentions.unheard(Lun::new(1));
         assert_eq!(unit.resets(), 4, "another unit's");
         attentions.unheard(Lun::ZERO);
-        assert_eq!(unit.resets(), 5, "nobody knows what it was");
+        assert_eq!(unit.resets(), 5, "the cause is unknown");
     }
 
     /// Goal: an error of an earlier command is counted in both formats, also when its sense is cut

@@ -513,7 +513,7 @@ mod tests {
     /// Goal: a command is sent again after a unit attention, after its data was damaged on the way,
     /// and after the deferred error of an earlier command; not after other aborted commands.
     #[test]
-    fn some_sense_passes() {
+    fn transient_sense_is_retried() {
         for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
             let passes = |sense: Sense| is_passing(&sense.encode(format));
             assert!(passes(Sense::POWER_ON_RESET));
@@ -529,7 +529,7 @@ mod tests {
 
     /// Goal: the error of an earlier command names no block of the current one.
     #[test]
-    fn a_deferred_error_names_no_block_of_ours() {
+    fn a_deferred_error_names_no_block_of_the_command() {
         let mut bytes = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
         assert_eq!(sense_error(0x28, &bytes).sense().unwrap().information, Some(7));
         bytes[0] |= 1;

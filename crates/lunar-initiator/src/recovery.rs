@@ -130,7 +130,7 @@ mod tests {
 
     /// Goal: without recovery time there is no wait; the error shows whether the command was sent.
     #[test]
-    fn without_patience_a_loss_is_an_error() {
+    fn without_recovery_time_a_loss_is_an_error() {
         let lost = Error::new(ErrorKind::SessionLost, "it closed the connection");
         let error = RetryDeadline::new(Duration::ZERO).lost(lost.clone()).unwrap_err();
         assert_eq!((error.kind, error.what.as_str()), (ErrorKind::SessionLost, &*lost.what));

@@ -97,7 +97,7 @@ mod tests {
     fn another_disk_is_refused() {
         let opened = disk("naa1", 512, 1000);
         assert!(opened.check(&opened, "x").is_ok());
-        assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "growing is no harm");
+        assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "a larger unit is accepted");
         for (other, part) in [
             (disk("naa2", 512, 1000), "`naa2` instead of `naa1`"),
             (disk("naa1", 4096, 1000), "changed from 512 to 4096 bytes"),

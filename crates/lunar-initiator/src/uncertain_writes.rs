@@ -165,7 +165,7 @@ mod tests {
     /// Goal: writes of a lost session stay uncertain until another replaces it; a write that is
     /// reported after that is not kept.
     #[test]
-    fn a_replacing_login_settles_earlier_writes() {
+    fn a_replacing_login_decides_earlier_writes() {
         let uncertain_writes = Arc::<UncertainWrites>::default();
         let range = BlockRange::new(0, 8);
         let held = LostSessionWrites::default();

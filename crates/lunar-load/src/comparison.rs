@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(places(0), places(1), "the same for both");
         assert_ne!(places(0), places(2), "and others in the next round");
         for measured in comparison.measured() {
-            assert_eq!(measured.latency.count(), 2 * 9, "what ends with the time is not counted");
+            assert_eq!(measured.latency.count(), 2 * 9, "requests that end after the time are not counted");
             assert_eq!(measured.requests_per_second.median, 90.0);
             assert_eq!(measured.target_cpu_micros, None);
             assert!(measured.client_cpu_micros.is_some() && measured.no_figures_reason().is_none());

@@ -115,7 +115,7 @@ mod tests {
     /// before. Method: after the limit is lifted, a socket is filled and emptied until its send
     /// buffer is larger.
     #[test]
-    fn a_bound_of_a_socket_can_be_lifted() {
+    fn limits_of_socket_buffers_can_be_removed() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -96,11 +96,11 @@ mod tests {
                 }
             };
             let asleep = rest().await;
-            assert_eq!(asleep, 1, "nothing was done yet");
+            assert_eq!(asleep, 1, "no connection has worked yet");
             for _ in 0..2 {
                 let before = rest().await;
                 mark_busy();
-                assert!(rest().await > before + 1, "it looked for more");
+                assert!(rest().await > before + 1, "the core polled after the work");
             }
             poller.abort();
         });

@@ -263,7 +263,7 @@ mod tests {
     /// Goal: time of a task that runs for an owner, beside its connections, counts as the owner's.
     /// Fault: task management ran in tasks of its own whose time no owner was charged for.
     #[test]
-    fn time_that_is_taken_for_an_owner_counts() {
+    fn time_of_tasks_counts_for_their_owner() {
         let turns = [1, 2, 3].map(|owner| OwnerTurns::of(OwnerId(owner)));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let take_time = || async {

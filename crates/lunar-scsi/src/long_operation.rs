@@ -394,7 +394,7 @@ mod tests {
     proptest! {
         /// Goal: any bytes are refused, or encode to an equal state.
         #[test]
-        fn state_is_what_was_saved(
+        fn state_is_restored_as_saved(
             head in prop::array::uniform6(0_u8..4),
             pattern in prop::collection::vec(any::<u8>(), 0..8),
         ) {

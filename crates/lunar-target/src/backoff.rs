@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_grow_to_their_limit_and_are_forgotten() {
+    fn delays_grow_to_a_limit_and_expire() {
         let (backoff, who) = (backoff(2, 2), network("192.0.2.1"));
         let mut waits = Vec::new();
         for _ in 0..40 {
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_success_clears_what_it_outweighs() {
+    fn a_success_clears_earlier_failures() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
         for (failure, proven, cleared) in [
             (FailedLogin::Hidden, false, true),
@@ -393,7 +393,7 @@ mod tests {
     /// Fault: the waiting places of a network went to the logins that came first. Guesses in a loop
     /// took all of them, and a login with the right secret never got one.
     #[test]
-    fn a_flood_takes_no_place_of_another_name() {
+    fn a_flood_takes_no_slots_of_other_names() {
         let (backoff, who) = (backoff(0, 8), network("192.0.2.1"));
         backoff.refused(who, FailedLogin::Unproven, "a reason", at(1));
         for (flood_is_configured, honest_is_configured, invents_names) in [
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_are_what_a_peer_cannot_choose() {
+    fn networks_group_addresses_that_a_peer_can_choose() {
         assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
         assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:0:0:1"));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_gets_a_line_an_interval() {
+    fn a_flood_is_logged_once_per_interval() {
         let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
         let told = |second: u64| -> Vec<u64> {
             (0..10)

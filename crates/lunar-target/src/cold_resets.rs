@@ -151,7 +151,7 @@ mod tests {
     /// and its function kept the list for all turns of its visits. A host that logged in, reset the
     /// target and logged in again left thousands of such functions.
     #[test]
-    fn cold_resets_of_an_owner_leave_one_function() {
+    fn cold_resets_of_an_owner_share_a_function() {
         let rig = Rig::new();
         let management = rig.management();
         let other = rig.log_in(OTHER);
@@ -223,7 +223,7 @@ mod tests {
 
     /// Goal: a walk that is dropped leaves later requests a walk of their own.
     #[test]
-    fn a_walk_that_is_dropped_blocks_nobody() {
+    fn a_dropped_walk_blocks_no_later_request() {
         let rig = Rig::new();
         let management = rig.management();
         let sessions = [1, 2].map(|number| rig.log_in(number));

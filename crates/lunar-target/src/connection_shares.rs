@@ -126,7 +126,7 @@ mod tests {
         /// Goal: an owner may have one more connection exactly if [`Shares`] admits it, whose sum
         /// walks all connections.
         #[test]
-        fn the_counts_are_those_of_a_walk(steps: Vec<Step>) {
+        fn the_counts_equal_those_of_all_connections(steps: Vec<Step>) {
             let (shares, mut held) = (ConnectionShares::default(), Vec::new());
             let rule = Shares { of_all: usize::MAX, of_initiator: 3, of_origin: 3 };
             for (owner, leaves) in steps {

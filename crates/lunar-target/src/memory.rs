@@ -327,7 +327,7 @@ mod tests {
     /// dropped when unconditional charges left no buffer to others: an initiator elsewhere had BUSY
     /// for 16 s.
     #[test]
-    fn who_holds_only_data_is_dropped_when_none_is_left_for_others() {
+    fn connections_holding_data_are_dropped_without_memory() {
         const LIMIT: usize = 64 << 20;
         let owners =
             MemoryOwners::new(BufferPool::with_budget(&lunar_block::MemoryBudget::new(LIMIT)));

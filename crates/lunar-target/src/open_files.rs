@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_kept_for_all_else() {
+    fn open_files_are_reserved_for_other_uses() {
         for (limit, connections) in [(1024, 684), (65_536, 65_196), (64, 16), (400, 100), (0, 0)] {
             assert_eq!(connections_within(limit, 2, 1), connections, "of {limit}");
         }

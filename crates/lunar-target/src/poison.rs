@@ -157,7 +157,7 @@ mod tests {
 
     /// Goal: if the mark cannot be removed the disk stays poisoned.
     #[test]
-    fn a_mark_that_stays_keeps_it_poisoned() {
+    fn a_mark_that_cannot_be_removed_keeps_the_disk_poisoned() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let directory = std::env::temp_dir().join(format!("lunar-marked-{}", std::process::id()));
         fs::create_dir_all(directory.join("poisoned")).unwrap();

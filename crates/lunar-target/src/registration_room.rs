@@ -177,7 +177,7 @@ mod tests {
     /// Fault: 1,024 initiators of two addresses registered at 640 units, and the server was killed
     /// for lack of memory.
     #[test]
-    fn no_origin_takes_all() {
+    fn no_origin_takes_all_registrations() {
         let room = room(1000);
         let mut held = Vec::new();
         for origin in 0..6 {
@@ -197,7 +197,7 @@ mod tests {
 
     /// Goal: only the current registrations of a unit count.
     #[test]
-    fn what_is_gone_counts_no_more() {
+    fn removed_registrations_are_not_counted() {
         let room = room(100);
         let mut counted = taken(&room, Some(1), 40);
         let one = Some(Origin(1));

@@ -120,7 +120,7 @@ mod tests {
         let mut first = Box::pin(serve(0));
         assert!((&mut first).now_or_never().is_none());
         let mut others = Box::pin(join_all((1..REQUESTS).map(serve)));
-        assert!((&mut others).now_or_never().is_none(), "they came after the first had begun");
+        assert!((&mut others).now_or_never().is_none(), "these requests came after the first run had begun");
         may_end.add_permits(1);
         assert!(first.now_or_never().is_some());
         assert!((&mut others).now_or_never().is_none(), "their own run has not ended");
@@ -128,7 +128,7 @@ mod tests {
         assert!(others.now_or_never().is_some());
         assert_eq!(*runs.borrow(), [vec![0], (1..REQUESTS).collect()]);
         let mut later = Box::pin(serve(REQUESTS));
-        assert!((&mut later).now_or_never().is_none(), "one that comes later has a run of its own");
+        assert!((&mut later).now_or_never().is_none(), "a later request has a run of its own");
         may_end.add_permits(1);
         assert!(later.now_or_never().is_some());
         assert_eq!(runs.borrow().len(), 3);
@@ -136,7 +136,7 @@ mod tests {
 
     /// Goal: a run that is dropped half-way leaves the queue usable.
     #[test]
-    fn a_run_that_is_dropped_blocks_nobody() {
+    fn a_dropped_run_blocks_no_later_request() {
         let queue = RequestQueue::default();
         let mut dropped =
             Box::pin(queue.serve(OWNER, 1, async |_, _| std::future::pending().await));

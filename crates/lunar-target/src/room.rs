@@ -256,7 +256,7 @@ mod tests {
     /// Goal: the log reports once that writes wait, and once that none does, however often the last
     /// one is aborted and another one comes.
     #[test]
-    fn writes_that_come_and_go_are_announced_once() {
+    fn repeated_held_writes_are_logged_once() {
         let mut writes = HeldWrites::default();
         let range = LbaRange { lba: 0, count: 1 };
         let add = |writes: &mut HeldWrites| writes.add(NexusId(1), range.into());
@@ -271,10 +271,10 @@ mod tests {
         }
         assert_eq!(lines, 1);
         assert!(writes.have_ceased());
-        assert!(!writes.have_ceased(), "it is said once");
+        assert!(!writes.have_ceased(), "the message is logged once");
         let (id, is_told) = add(&mut writes);
         assert!(is_told, "again");
-        assert!((0..3).all(|_| !writes.have_ceased()), "it waits still");
+        assert!((0..3).all(|_| !writes.have_ceased()), "the write still waits");
         writes.remove(id);
         assert!(!writes.have_ceased(), "it did a moment ago");
         assert!(writes.have_ceased());

@@ -102,7 +102,7 @@ mod tests {
     /// no caller, and the error names the obstacle and the remedy. Method: all of these, under the
     /// name of the state and of the next one.
     #[test]
-    fn what_others_planted_is_refused() {
+    fn files_planted_by_others_are_refused() {
         use std::os::unix::fs::{chown, lchown, symlink};
         let base = std::env::temp_dir().join(format!("lunar-planted-{}", std::process::id()));
         let (directory, victim) = (base.join("disk.img.lunar"), base.join("victim"));

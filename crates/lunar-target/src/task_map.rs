@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tasks_are_told_apart() {
+    fn tasks_are_distinguished() {
         let mut map = TaskMap::default();
         (1..=1000).for_each(|id| assert_eq!(map.insert(TaskId(id), id), None));
         (1..=1000).for_each(|id| assert_eq!(map.remove(&TaskId(id)), Some(id)));

@@ -610,7 +610,7 @@ mod tests {
     /// Fault: each change of the reservations was a save of its own, and owners took turns: while
     /// 64 addresses kept REGISTERs in progress, that of another host waited for 64 saves, 8.5 s.
     #[test]
-    fn changes_that_come_during_a_save_share_the_next() {
+    fn changes_during_a_save_share_the_next_one() {
         let directory = directory("group");
         let unit = open(Some(directory.clone()));
         runtime().block_on(async {
@@ -649,7 +649,7 @@ mod tests {
     /// Goal: when a save fails, the changes that it carried are rolled back, and those that came
     /// meanwhile; none of them was answered with GOOD, and the state saved before stays.
     #[test]
-    fn changes_of_a_save_that_fails_are_taken_back_together() {
+    fn changes_of_a_failed_save_are_reverted_together() {
         let (directory, aside) = (directory("undo"), directory("undo-aside"));
         let unit = open(Some(directory.clone()));
         runtime().block_on(async {
@@ -686,7 +686,7 @@ mod tests {
     /// Fault: RESERVE and RELEASE counted all registrations of the unit anew, 30 us of hashing
     /// under its lock with 1,024 registrations.
     #[test]
-    fn what_registers_nobody_counts_no_registrations() {
+    fn reserve_and_release_count_no_registrations() {
         const RESERVE: u8 = 1;
         const RELEASE: u8 = 2;
         let (unit, room) = (open(None), memory_for_registrations());
@@ -715,7 +715,7 @@ mod tests {
     /// Fault: registrations whose save failed were rolled back, but still counted until the next
     /// change, for which there might be no room.
     #[test]
-    fn registrations_that_are_taken_back_count_no_more() {
+    fn reverted_registrations_are_not_counted() {
         let (directory, room) = (directory("uncounted"), memory_for_registrations());
         let unit = open(Some(directory.clone()));
         let register = |number| {

@@ -339,7 +339,7 @@ mod tests {
 
     /// Goal: the functions of one owner visit in the order of their calls.
     #[test]
-    fn functions_of_one_owner_go_in_order() {
+    fn functions_of_one_owner_run_in_order() {
         let (pace, log) = (VisitPace::default(), RefCell::new(Vec::new()));
         let of_owner = Visitor::of(OWNERS[0]);
         let mut turn = Visiting::new(&pace, &of_owner);
@@ -362,7 +362,7 @@ mod tests {
 
     /// Goal: a function that waits no longer keeps no turn, before and after it was granted.
     #[test]
-    fn a_function_that_is_dropped_keeps_no_turn() {
+    fn a_dropped_function_releases_its_turn() {
         let pace = VisitPace::default();
         let visitors: Vec<_> = (0..5).map(|at| Visitor::of(OWNERS[at.min(1)])).collect();
         let mut functions: Vec<_> =
@@ -380,7 +380,7 @@ mod tests {
     /// Fault: a function visited in turns of the owner that came first, behind all its other
     /// functions, also when other owners waited for it.
     #[test]
-    fn a_function_has_turns_of_each_owner_that_waits_for_it() {
+    fn a_function_uses_turns_of_all_its_owners() {
         const BUSY: usize = 256;
         let pace = VisitPace::default();
         let visitors: Vec<_> = (0..BUSY).map(|_| Visitor::of(OWNERS[0])).collect();

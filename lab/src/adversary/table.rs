@@ -208,7 +208,7 @@ mod tests {
 
     /// Goal: the committed document has marks for the table, and the text around the table stays.
     #[test]
-    fn the_document_has_a_place_for_it() -> Result<()> {
+    fn the_document_has_marks_for_the_table() -> Result<()> {
         let committed = std::fs::read_to_string(PATH)?;
         for part in [Part::Now, Part::Before] {
             let written = replaced(&committed, part.name(), "| new |")?;

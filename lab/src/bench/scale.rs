@@ -257,7 +257,7 @@ mod tests {
 
     /// Goal: the generated configuration is accepted.
     #[test]
-    fn the_configuration_is_right() {
+    fn the_generated_configuration_is_accepted() {
         let config = Config::with(300).unwrap();
         let read = lunar_control::config::load(&config.path()).unwrap();
         assert_eq!(read.targets[0].luns.len(), 300);

@@ -17,19 +17,19 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
         "lab::tests::it::standard_scsi::report_luns_selects",
     ),
     (
-        "LUN addressing: peripheral, flat space, well known; what names no unit",
+        "LUN addressing: peripheral, flat space, well known; LUNs without a unit",
         "SAM-5 §4.7",
         "lab::tests::it::standard_scsi::lun_addressing_forms",
     ),
     (
-        "REPORT TARGET PORT GROUPS: every group, and the same as page 83h says",
+        "REPORT TARGET PORT GROUPS: every group, in agreement with page 83h",
         "SPC-4 §6.37",
         "lab::tests::it::standard_scsi::target_port_groups_and_device_identification_agree",
     ),
     (
-        "MISCOMPARE: sense data says where, in both formats, and nothing is written",
+        "MISCOMPARE: sense data has the offset, in both formats, and nothing is written",
         "SBC-3 §5.2",
-        "lab::tests::it::standard_scsi::miscompare_says_where",
+        "lab::tests::it::standard_scsi::a_miscompare_reports_its_offset",
     ),
     (
         "EXTENDED COPY: several segments as long as 16 bits let them be",
@@ -37,12 +37,12 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
         "lab::tests::it::standard_scsi::extended_copy_of_large_segments",
     ),
     (
-        "SANITIZE goes on after aborts, resets and logout, however slow or quick the disk",
+        "SANITIZE continues after aborts, resets and logout, on slow and fast disks",
         "SBC-3 §4.11",
-        "target::tests::it::sanitize::nothing_ends_it_but_its_end",
+        "target::tests::it::sanitize::the_end_of_the_command_does_not_end_the_operation",
     ),
     (
-        "SendTargets with bad keys and values, in both session types: the session goes on",
+        "SendTargets with bad keys and values, in both session types: the session continues",
         "RFC 7143 Appendix C",
         "lab::tests::it::standard_iscsi::send_targets_with_bad_keys_and_values",
     ),
@@ -54,7 +54,7 @@ pub const OWN_TESTS: &[(&str, &str, &str)] = &[
     (
         "NOP-Out with more data than the initiator takes back",
         "RFC 7143 §13.12",
-        "lab::tests::it::standard_iscsi::a_long_nop_out_comes_back_cut",
+        "lab::tests::it::standard_iscsi::a_long_nop_out_is_echoed_truncated",
     ),
     (
         "CHAP: names that begin with 0x and 0b, both ways",

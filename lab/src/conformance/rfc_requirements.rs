@@ -53,7 +53,7 @@ pub fn markdown() -> String {
         Column::number("rule", "Rule"),
         Column::text("rfc", "RFC 7143"),
         Column::text("role", "Binds"),
-        Column::text("says", "What it says"),
+        Column::text("says", "Requirement"),
         Column::text("tests", "Shown by"),
     ]);
     for Must { number, sections, role, rule, tests } in all() {

@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn the_knee() {
         let curve = [(1, 10.0), (2, 18.0), (4, 30.0), (8, 40.0), (16, 43.0), (32, 50.0)];
-        assert_eq!(knee(&curve), 32, "the last still brings more");
+        assert_eq!(knee(&curve), 32, "the last depth still increases the rate");
         assert_eq!(knee(&curve[..5]), 16, "8 brings 93 %");
         let dip = [(1, 10.0), (2, 18.0), (4, 17.0), (8, 40.0), (16, 39.0), (32, 41.0)];
         assert_eq!(knee(&dip), 8, "the dip at 4 is none");

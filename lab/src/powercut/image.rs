@@ -203,7 +203,7 @@ mod tests {
     /// Goal: the image behaves as a file.
     /// Method: the same random calls on the image and on plain bytes.
     #[test]
-    fn it_is_like_plain_bytes() {
+    fn the_image_equals_a_byte_array() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut image, mut plain) = (Image::default(), Vec::new());

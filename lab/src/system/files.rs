@@ -209,7 +209,7 @@ mod tests {
     /// Goal: a file is replaced by a whole one and no temporary file remains; a path that is no
     /// regular file keeps its type; if the replacement fails, the previous file is kept.
     #[test]
-    fn a_file_is_written_whole() {
+    fn a_file_is_replaced_as_a_whole() {
         let folder = std::env::temp_dir().join(format!("bench-whole-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("run.json");

@@ -35,7 +35,7 @@ mod tests {
     /// to clients.
     /// Fault: istgt found its control port in use by a client.
     #[test]
-    fn ports_are_our_own() -> Result<()> {
+    fn ports_are_reserved_for_the_tests() -> Result<()> {
         let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
         let first: u16 = range.split_whitespace().next().context("two numbers")?.parse()?;
         let mut seen = HashSet::new();

@@ -397,7 +397,7 @@ mod tests {
 
     /// Goal: exit status, signal, outputs and input are passed correctly.
     #[test]
-    fn ends_are_told() -> Result<()> {
+    fn ends_of_processes_are_reported() -> Result<()> {
         let limit = Duration::from_secs(60);
         let finished = run("sh", &["-c", "kill -SEGV $$"], limit)?;
         assert_eq!(finished.signal(), Some(11));

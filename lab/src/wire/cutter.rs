@@ -418,7 +418,7 @@ mod tests {
     /// Goal: connections count from their login to their end, and cuts are made one after the
     /// other.
     #[test]
-    fn connections_count_and_cuts_take_turns() -> Result<()> {
+    fn connections_are_counted_and_cut_one_by_one() -> Result<()> {
         let target = std::net::TcpListener::bind("127.0.0.1:0")?;
         let cutter = Cutter::to(&target.local_addr()?.to_string())?;
         let mut connections = [log_in(&cutter, &target)?, log_in(&cutter, &target)?];
@@ -430,7 +430,7 @@ mod tests {
             let mut header = [0; HEADER_BYTES];
             header[0] = opcode;
             near.write_all(&header)?;
-            assert_eq!(near.read(&mut header)?, 0, "the connection goes on");
+            assert_eq!(near.read(&mut header)?, 0, "the connection is still open");
             assert_eq!(far.read(&mut header)?, 0, "the PDU came through");
         }
         let counts = cutter.counts();

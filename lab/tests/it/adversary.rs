@@ -92,7 +92,7 @@ fn measure(act: fn(&Attacker) -> Result<()>) -> Result<Measurement> {
 
 /// Returns the process of the server.
 fn process(attacker: &Attacker) -> Result<(u32, Pid)> {
-    let owner = ListeningProcess::of_listener(attacker.server).context("nobody listens")?;
+    let owner = ListeningProcess::of_listener(attacker.server).context("no process listens")?;
     let number = Pid::from_raw(i32::try_from(owner.pid)?).context("no process")?;
     Ok((owner.pid, number))
 }
@@ -125,7 +125,7 @@ fn a_server_that_is_killed_is_noticed() -> Result<()> {
 /// Goal: data that changes without a write of the client is detected.
 /// Method: the attack writes into the file of the shared disk.
 #[test]
-fn data_that_changes_is_noticed() -> Result<()> {
+fn changed_data_is_detected() -> Result<()> {
     let measured = measure(|attacker| {
         let (number, _) = process(attacker)?;
         let mut disk = shared_disk(number)?;

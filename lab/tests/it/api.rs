@@ -35,12 +35,12 @@ fn run(command: &mut Command) -> Result<()> {
 /// Method: a fixed seed, so that a failure is reproducible. Values with constraints that the schema
 /// cannot express, such as addresses, may be refused although the schema allows them.
 #[test]
-fn schemathesis_finds_nothing() -> Result<()> {
+fn schemathesis_finds_no_fault() -> Result<()> {
     let scratch = Scratch::new("schemathesis")?;
     let token = scratch.secret("token", TOKEN)?;
     let arguments = ["mem:1M", "--name", "iqn.2026-11.org.example:a", "--api", "127.0.0.1:0"];
     let lunar = Lunar::serve(&[&arguments[..], &["--api-token-file", &token]].concat())?;
-    let api = lunar.api().context("no API is told")?;
+    let api = lunar.api().context("no API address was printed")?;
     let mut command = Command::new(schemathesis()?);
     command.args(["run", &format!("http://{api}/api/v1/openapi.json")]);
     command.args(["-H", &format!("Authorization: Bearer {TOKEN}")]);

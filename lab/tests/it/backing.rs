@@ -25,7 +25,7 @@ fn until_told(api: &str, words: &str) -> Result<()> {
         if told.contains(words) {
             return Ok(());
         }
-        ensure!(Instant::now() < until, "not told: {words}\n{told}");
+        ensure!(Instant::now() < until, "not reported: {words}\n{told}");
         std::thread::sleep(POLL);
     }
 }

@@ -244,7 +244,7 @@ fn lines_to_paste() -> Result<()> {
 /// Goal: a client with a CHAP user can log in where no CHAP is required: in discovery sessions
 /// without CHAP, and at a target without CHAP. libiscsi sends its names twice then.
 #[test]
-fn a_chap_user_that_nobody_asks_for() -> Result<()> {
+fn a_chap_user_at_a_target_without_chap() -> Result<()> {
     let scratch = Scratch::new("chap-unasked")?;
     let secret_file = scratch.secret("secret", "initiator-secret-1")?;
     let user = "user%initiator-secret-1@";

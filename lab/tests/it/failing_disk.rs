@@ -166,7 +166,7 @@ fn a_sync_that_fails() -> Result<()> {
 /// Goal: an operator sees that a sync has failed, and how to recover; after the recovery the disk
 /// accepts writes again, and the server ends without an error.
 #[test]
-fn a_failed_sync_is_told_and_recovered() -> Result<()> {
+fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     let disk = PowerCutDisk::mount("fail-recover")?;
     let api = format!("unix:{}", disk.path("api.sock"));
     let lunar = serve(&disk, &["--cache", "write-back", "--api", &api])?;

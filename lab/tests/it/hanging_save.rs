@@ -91,7 +91,7 @@ fn a_hanging_save_is_aborted() -> Result<()> {
     let mut raw = log_in(&server, 2)?;
     let until = Instant::now() + PATIENCE;
     while raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], 255)?.1[7] != 0 {
-        ensure!(Instant::now() < until, "a save has failed and is not taken back");
+        ensure!(Instant::now() < until, "the change of a failed save is not reverted");
         std::thread::sleep(POLL);
     }
     log_out(raw)?;

@@ -129,7 +129,7 @@ fn a_login_that_never_ends() -> Result<()> {
             }
             _ => break,
         }
-        ensure!(started.elapsed() < LOGIN_MAX, "the login still goes on");
+        ensure!(started.elapsed() < LOGIN_MAX, "the login is still accepted");
         std::thread::sleep(Duration::from_millis(50));
     }
     victim.ends_well()
@@ -147,7 +147,7 @@ fn a_login_text_that_never_ends() -> Result<()> {
             RawAnswer::Pdu(pdu) if pdu.header[36..38] == [0, 0] => {}
             _ => break,
         }
-        ensure!(started.elapsed() < LOGIN_MAX, "the text still goes on");
+        ensure!(started.elapsed() < LOGIN_MAX, "the text is still accepted");
     }
     victim.ends_well()
 }
@@ -356,7 +356,7 @@ fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
 /// Goal: unrequested data is refused and written nowhere.
 /// Method: Data-Out for unknown tags, past the end of its R2T, twice at one offset.
 #[test]
-fn data_that_was_not_asked_for() -> Result<()> {
+fn unrequested_data() -> Result<()> {
     let victim = Victim::new("data-out")?;
     let data_out = |raw: &RawClient, tag: u32, transfer: u32, offset: u32, bytes: usize| {
         RawPdu::new(opcode::DATA_OUT, 0x80)

@@ -44,7 +44,7 @@ fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
             let data = pattern(seed, bytes);
             write(&url, offset, &data, options)?;
             let back = read(&url, offset, bytes, options)?;
-            ensure!(back == data, "{url} at {offset}: {bytes} bytes came back changed");
+            ensure!(back == data, "{url} at {offset}: {bytes} bytes were read back changed");
         }
         let told = must(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
         let header = digests.contains("header_digest");
@@ -103,7 +103,7 @@ fn tgt_with_chap() -> Result<()> {
     let md5 = ["--chap-user", "user", "--chap-algorithm", "md5", "--chap-secret-file"];
     let options = [&md5[..], &[&right]].concat();
     write(&tgt.url(), 4096, &data, &options)?;
-    ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "it came back changed");
+    ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "the data was read back changed");
     let any = ["--chap-user", "user", "--chap-secret-file"];
     for (options, hint) in [
         ([&md5[..], &[&wrong]].concat(), ""),

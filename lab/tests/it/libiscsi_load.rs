@@ -76,7 +76,7 @@ fn writes_arrive() -> Result<()> {
             held.iter().any(|byte| *byte != 0)
         });
         let written = written.count();
-        assert!(written > 0, "{pattern} came to {written} places");
+        assert!(written > 0, "{pattern} was written to {written} places");
         assert_eq!(document["verified"], written, "{pattern}");
         assert!(bytes[PLACES * IO_BYTES..].iter().all(|byte| *byte == 0), "{pattern}");
         server.stop(LIMIT)?;
@@ -102,7 +102,7 @@ fn reads() -> Result<()> {
 /// Goal: the generator reports errors and ends, where libiscsi alone would retry for ever: no
 /// server, no such target, a server that dies meanwhile.
 #[test]
-fn it_gives_up() -> Result<()> {
+fn the_generator_reports_errors_and_ends() -> Result<()> {
     let scratch = Scratch::new("libiscsi-load")?;
     let generator = generator(&scratch)?;
     let fails = |url: &str, part: &str| -> Result<()> {

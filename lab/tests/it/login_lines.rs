@@ -52,7 +52,7 @@ device = "mem:1M"
 "#;
 
 fn start(scratch: &Scratch, login_seconds: u32) -> Result<Lunar> {
-    scratch.secret("secret", "one that nobody knows")?;
+    scratch.secret("secret", "an unknown initiator")?;
     let config = CONFIG.replace("LOGIN_SECONDS", &login_seconds.to_string());
     let config = scratch.secret("lunar.toml", &config)?;
     Lunar::start(&["target", "--config", &config, "--api", "none"])
@@ -98,7 +98,7 @@ fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
 
 /// Goal: each reason that a peer can cause is logged in one line, with all known names.
 #[test]
-fn each_reason_is_told() -> Result<()> {
+fn each_reason_is_reported() -> Result<()> {
     let scratch = Scratch::new("login-lines")?;
     let mut lunar = start(&scratch, 60)?;
     let mut open = connect(&lunar, 99)?;
@@ -136,7 +136,7 @@ fn each_reason_is_told() -> Result<()> {
 
 /// Goal: a login that takes too long is logged as refused, with the known names, in one line only.
 #[test]
-fn a_slow_login_is_told() -> Result<()> {
+fn a_slow_login_is_reported() -> Result<()> {
     let scratch = Scratch::new("slow-login")?;
     let mut lunar = start(&scratch, 2)?;
     let silent = connect(&lunar, 20)?;

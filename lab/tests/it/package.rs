@@ -51,7 +51,7 @@ fn dpkg(root: &str, arguments: &[&str]) -> Result<Finished> {
 
 /// Goal: lintian reports no error and no warning.
 #[test]
-fn lintian_has_nothing_to_say() -> Result<()> {
+fn lintian_reports_no_problem() -> Result<()> {
     let judged = run("lintian", &["--fail-on", "error,warning", package()?], LIMIT)?;
     assert!(judged.succeeded() && judged.stdout.is_empty(), "{}", judged.outputs());
     Ok(())

@@ -23,7 +23,7 @@ fn page_in_browser(scratch: &Scratch, page: &str) -> Result<String> {
 /// combination.
 /// Method: a run with two points on each axis, and one with a single point.
 #[test]
-fn plots_are_drawn() -> Result<()> {
+fn every_plot_is_drawn() -> Result<()> {
     let scratch = Scratch::new("report")?;
     let lunar = Lunar::serve(&["mem:8M", "--name", TARGET])?;
     let (url, page) = (lunar.url(TARGET, 0), scratch.path("report.html"));
@@ -51,7 +51,7 @@ fn plots_are_drawn() -> Result<()> {
 /// Goal: the name of a disk cannot become a part of the page.
 /// Method: a file with a name that is HTML and script; the browser executes none of it.
 #[test]
-fn names_stay_names() -> Result<()> {
+fn peer_names_stay_unchanged() -> Result<()> {
     let scratch = Scratch::new("report-names")?;
     let page = scratch.path("report.html");
     let name = "<img src=x onerror=\"document.documentElement.dataset.error=1\"><!--";

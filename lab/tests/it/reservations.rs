@@ -168,7 +168,7 @@ fn killed_in_the_midst_of_changes() -> Result<()> {
 /// Goal: a new state that was cut short by a loss of power spoils neither the old one nor the next.
 /// Method: every prefix that is a quarter longer is put where the new state is written.
 #[test]
-fn a_half_written_state_is_not_taken() -> Result<()> {
+fn a_half_written_state_is_ignored() -> Result<()> {
     let scratch = Scratch::new("reserve-torn")?;
     let mut lunar = serve(&scratch)?;
     reserve(&lunar, 1)?;

@@ -34,7 +34,7 @@ fn sense(raw: &mut RawClient) -> Result<(u8, [u8; 2], u16)> {
 /// Goal: kill -9 in the middle of a SANITIZE leaves no block that can be read: the next start
 /// continues it, and no old data remains when the unit is ready again.
 #[test]
-fn it_goes_on_after_a_kill() -> Result<()> {
+fn a_sanitize_continues_after_a_kill() -> Result<()> {
     let scratch = Scratch::new("sanitize-kill")?;
     let disk = scratch.path("disk.img");
     let serve = |rate: &str| {
@@ -53,7 +53,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
     let began = Instant::now();
     loop {
         let (key, code, progress) = sense(&mut raw)?;
-        ensure!((key, code) == (2, [0x04, 0x1b]), "it goes on: {key:x} {code:02x?}");
+        ensure!((key, code) == (2, [0x04, 0x1b]), "the operation continues: {key:x} {code:02x?}");
         if progress > 0x0800 {
             break;
         }
@@ -88,7 +88,7 @@ fn it_goes_on_after_a_kill() -> Result<()> {
 /// Fault: a start with `--read-only` in between failed the operation for good. A read-only server
 /// may not write, so it shows no blocks and leaves the operation to the next writable start.
 #[test]
-fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
+fn a_read_only_start_leaves_the_operation_to_the_next() -> Result<()> {
     let scratch = Scratch::new("sanitize-read-only")?;
     let disk = scratch.path("disk.img");
     let serve = |more: &[&str]| Lunar::serve(&[&[disk.as_str(), "--name", TARGET], more].concat());
@@ -103,7 +103,7 @@ fn a_read_only_start_leaves_it_to_the_next() -> Result<()> {
     let lunar = serve(&["--read-only"])?;
     let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let (key, code, _) = sense(&mut raw)?;
-    ensure!((key, code) == (2, [0x04, 0x1b]), "still to be done: {key:x} {code:02x?}");
+    ensure!((key, code) == (2, [0x04, 0x1b]), "the operation is not complete: {key:x} {code:02x?}");
     ensure!(raw.read_block(9_999).is_err(), "a block was shown");
     lunar.stop(Duration::from_secs(60))?;
     let lunar = serve(&[])?;

@@ -157,7 +157,7 @@ fn nop_out_with_and_without_data() -> Result<()> {
             ensure!(answer.u32_at(24) == stat_sn && answer.u32_at(28) == raw.cmd_sn);
         }
     }
-    let silent = ping(&mut raw, true, b"nobody asks").put_u32(16, RESERVED_TAG);
+    let silent = ping(&mut raw, true, b"no reply is requested").put_u32(16, RESERVED_TAG);
     raw.send(&silent)?;
     ensure!(raw.answer(Duration::from_millis(300))? == RawAnswer::TimedOut, "an answer to no tag");
     let request = ping(&mut raw, true, b"and now");
@@ -170,7 +170,7 @@ fn nop_out_with_and_without_data() -> Result<()> {
 /// MaxRecvDataSegmentLength bounds every PDU, RFC 7143 §13.12.
 /// Method: data as long as the target accepts, while the initiator accepts 512 bytes.
 #[test]
-fn a_long_nop_out_comes_back_cut() -> Result<()> {
+fn a_long_nop_out_is_echoed_truncated() -> Result<()> {
     let served = Served::new("long-nop", &[])?;
     let text = format!(
         "InitiatorName=iqn.2026-11.org.lunarsan.test:pinger\0TargetName={TARGET}\0\
@@ -320,7 +320,7 @@ fn logout_during_input_and_output() -> Result<()> {
         let ended = until_logout_response(&mut raw, logout.u32_at(16), bytes)?;
         ensure!(ended <= reads, "{ended} of {reads} reads ended, and no write may");
         ensure!(started.elapsed() < ANSWER_MAX, "it took {:?}", started.elapsed());
-        ensure!(raw.answer(ANSWER_MAX)? == RawAnswer::Closed, "something came behind the answer");
+        ensure!(raw.answer(ANSWER_MAX)? == RawAnswer::Closed, "another PDU followed the answer");
         served.log_in()?.read_block(0)?;
     }
     let disk = std::fs::read(served.scratch.path("disk.img"))?;

@@ -257,7 +257,7 @@ fn compare_and_write(blocks: u8) -> [u8; 16] {
 /// and nothing is written.
 /// Method: one byte changed, at the ends of blocks and within; then a matching one.
 #[test]
-fn miscompare_says_where() -> Result<()> {
+fn a_miscompare_reports_its_offset() -> Result<()> {
     let served = Served::new("miscompare", &[])?;
     let mut raw = served.log_in()?;
     let before = pattern(7, 2048);

@@ -33,7 +33,7 @@ fn files_of<'a>(scene: &str, version: &'a Version) -> Result<&'a Files> {
 
 /// Goal: a format, or a fixture, does not change unnoticed.
 #[test]
-fn formats_are_what_was_released() -> Result<()> {
+fn formats_equal_the_released_ones() -> Result<()> {
     let fixtures = fixtures()?;
     let (newest, scenes) = fixtures.last().context("a newest version")?;
     for (name, files) in make()? {
@@ -86,7 +86,7 @@ fn reservations_are_found() -> Result<()> {
 
 /// Goal: an unfinished SANITIZE of each released version is continued.
 #[test]
-fn an_unfinished_sanitize_goes_on() -> Result<()> {
+fn an_interrupted_sanitize_is_resumed() -> Result<()> {
     for version in fixtures()? {
         let unit = StoredUnit::new(files_of("sanitizing", &version)?)?;
         let lunar = unit.serve(&["--maintenance-rate", "8Mbit"])?;
@@ -126,7 +126,7 @@ fn refused(unit: &StoredUnit, files: &Files, words: &str) -> Result<()> {
 /// Goal: a state of a later version is refused with that reason; a truncated or changed one as
 /// well.
 #[test]
-fn what_cannot_be_read_is_refused() -> Result<()> {
+fn unreadable_state_is_refused() -> Result<()> {
     let fixtures = fixtures()?;
     let good = files_of("reserved", fixtures.last().context("a newest version")?)?;
     let unit = StoredUnit::new(good)?;

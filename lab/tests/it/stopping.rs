@@ -23,7 +23,7 @@ fn serve(scratch: &Scratch) -> Result<Lunar> {
 /// Goal: initiators that stay silent do not delay the stop; each receives an Asynchronous Message
 /// before its connection is closed. RFC 7143 §11.9.
 #[test]
-fn silent_initiators_are_told_and_left() -> Result<()> {
+fn silent_initiators_are_informed_and_disconnected() -> Result<()> {
     stops_in_time(stop_with_silent_initiators)
 }
 

@@ -76,7 +76,7 @@ impl Running {
         ensure!(mode == 0o600, "the file has mode {mode:o}");
         let port = self.port.rsplit(':').next().unwrap_or_default();
         let decode = format!("tcp.port=={port},iscsi");
-        ensure!(told.contains(&format!("-d {decode}")), "how to read it is told: {told}");
+        ensure!(told.contains(&format!("-d {decode}")), "the output contains the tshark command: {told}");
         Ok(Trace { file: self.file.clone(), decode, pdus, dropped })
     }
 }
@@ -184,7 +184,7 @@ fn speak(raw: &mut RawClient) -> Result<Vec<(u8, u32)>> {
 /// Goal: tshark finds the PDUs that were sent and received, each with its opcode, tag and LUN, in
 /// this order; if only headers are traced, it finds no whole PDU.
 #[test]
-fn tshark_finds_what_was_said() -> Result<()> {
+fn tshark_decodes_the_trace() -> Result<()> {
     for (snaplen, lun) in [(None, 0), (None, 1), (Some("48"), 0)] {
         let traced = Traced::start("trace-said")?;
         let mut raw = RawClient::log_in(traced.lunar.address(), TARGET)?;

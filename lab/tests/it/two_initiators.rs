@@ -70,7 +70,7 @@ impl Model {
     fn check(&self, block: usize, value: u64, from: u64) -> Result<()> {
         let writes = self.writes_of(block);
         let seen = writes.iter().find(|write| write.value == value);
-        let seen = seen.with_context(|| format!("block {block}: nobody wrote {value:#x}"))?;
+        let seen = seen.with_context(|| format!("block {block}: {value:#x} was never written"))?;
         let replaced = writes.iter().find(|later| later.from > seen.to && later.to < from);
         if let Some(later) = replaced {
             let (old, new) = (seen.value, later.value);

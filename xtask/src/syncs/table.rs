@@ -66,7 +66,7 @@ const KILLED: &str = "what_a_killed_start_left";
 const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "what_was_erased";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
-const POISONED: &str = "a_disk_that_takes_no_writes_takes_none_after_a_restart";
+const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
 const NO_DISK: &str = "standard output, not a disk";
 
 /// All calls that make something durable, or look like one.
@@ -227,7 +227,7 @@ pub const CALLS: &[Call] = &[
         EXECUTE_LONG,
         "let saved = «unit.save_state().await»;",
         "Ok::<(), crate::Error>(())",
-        "a_failure_that_was_left_stays_left",
+        "exit_failure_mode_survives_a_power_cut",
     ),
     removed(
         EXECUTE_LONG,

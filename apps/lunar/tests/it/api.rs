@@ -149,7 +149,7 @@ fn certificate(scratch: &Scratch) -> (String, String) {
 /// Goal: over TCP the token is required, over TLS both sides authenticate, and the token is printed
 /// nowhere.
 #[test]
-fn tcp_and_tls_want_the_token() {
+fn tcp_and_tls_require_the_token() {
     let scratch = Scratch::new("tcp-tls");
     let token = scratch.file("token", TOKEN.as_bytes());
     let (certificate, key) = certificate(&scratch);
@@ -188,7 +188,7 @@ fn tcp_and_tls_want_the_token() {
 /// Goal: if a server uses a certificate authority's own certificate, as plain `openssl req -x509`
 /// makes it, the client reports that and says how to make a suitable one.
 #[test]
-fn a_certificate_that_only_signs_is_told() {
+fn a_ca_certificate_of_a_server_is_explained() {
     let scratch = Scratch::new("tls-authority");
     let token = scratch.file("token", TOKEN.as_bytes());
     let mut wanted = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
@@ -261,7 +261,7 @@ fn the_documentation_runs_as_written() {
 /// Goal: after SIGHUP, new connections see the new certificate and new requests require the new
 /// token; unusable files refuse the change.
 #[test]
-fn certificate_and_token_are_read_anew() {
+fn certificate_and_token_are_reloaded() {
     let scratch = Scratch::new("renewal");
     scratch.file("token", TOKEN.as_bytes());
     let (old, _) = certificate(&scratch);
@@ -294,7 +294,7 @@ fn certificate_and_token_are_read_anew() {
     let refused = finish(apply, b"");
     assert_exit(&refused, 1);
     assert!(said(&refused).contains("cannot read a private key from"), "{}", said(&refused));
-    assert!(opens(&trusted, TOKEN), "what was used is used on");
+    assert!(opens(&trusted, TOKEN), "the old files stay in use");
     certificate(&scratch);
     let (new, token) = (scratch.path().join("cert.pem"), "another-token-0123456789");
     scratch.file("token", token.as_bytes());

@@ -173,7 +173,7 @@ async fn read_until(url: &Url, stop: &AtomicBool, good: &AtomicUsize) -> Vec<Str
 /// Goal: targets and LUNs are added and removed while a session reads; the session keeps its handle
 /// and gets only GOOD. Unaffected objects stay untouched, memory keeps its data.
 #[test]
-fn sessions_that_are_not_concerned_notice_nothing() {
+fn unaffected_sessions_are_not_informed() {
     let one = target(ONE, &lun(0, "mem:1M"));
     let daemon = Daemon::start("unconcerned", |_| (), &one);
     let bytes = pattern(1, 4096);
@@ -219,7 +219,7 @@ async fn protect(session: &Initiator) -> Option<Vec<u8>> {
 /// Goal: a change of administrators is effective at once in existing sessions, and is reported; the
 /// sessions are otherwise unchanged.
 #[test]
-fn who_administers_changes_while_sessions_run() {
+fn administrators_change_while_sessions_run() {
     const DENIED: [u8; 2] = [0x20, 0x02];
     let own = "administer = [\"iqn.2026-11.org.example:other\"]\n";
     let all = target(ONE, &lun(0, "mem:1M"));
@@ -264,7 +264,7 @@ fn who_administers_changes_while_sessions_run() {
 
 /// Goal: `lunar serve` accepts administrators, and reports them; invalid names are refused.
 #[test]
-fn serve_says_who_administers() {
+fn serve_reports_administrators() {
     let serve = ["serve", "mem:1M", "--listen", "127.0.0.1:0", "--api", "none"];
     let started = |more: &[&str]| {
         let server = Server::start_command(lunar(&[&serve[..], more].concat()));
@@ -404,7 +404,7 @@ fn drift_is_shown_and_undone() {
 /// Goal: a setting that requires a restart is reported, all other settings are applied; the drift
 /// says how long it lasts.
 #[test]
-fn what_needs_a_restart_is_said() {
+fn changes_that_require_a_restart_are_reported() {
     let one = target(ONE, &lun(0, "mem:1M"));
     let daemon = Daemon::start("restart", |_| (), &one);
     let wanted = format!(
@@ -450,7 +450,7 @@ fn sighup_applies_the_file() {
 /// secret or its state: it reports the pipe, accepts the next change, and shuts down in order.
 /// Commands do not wait for a pipe without a writer either.
 #[test]
-fn a_pipe_in_the_place_of_a_file_holds_up_nothing() {
+fn a_pipe_in_place_of_a_file_blocks_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
     let daemon = Daemon::start("pipe", |_| (), &one);
     let pipe = |name: &str| {
@@ -488,7 +488,7 @@ fn a_command_reads_a_configuration_from_a_pipe() {
 
 /// Goal: a server without a configuration file refuses to apply one, and names the remedy.
 #[test]
-fn serve_has_nothing_to_apply_to() {
+fn apply_to_serve_is_refused() {
     let scratch = Scratch::new("serve-apply");
     let mut command = lunar(&["serve", "--listen", "127.0.0.1:0", "mem:1M"]);
     command.env("XDG_RUNTIME_DIR", scratch.path());
@@ -506,7 +506,7 @@ fn serve_has_nothing_to_apply_to() {
 /// paths are resolved against its directory. A setting that requires a restart, here metrics, is
 /// reported, and is drift until the file drops it again.
 #[test]
-fn a_file_that_says_what_runs_differs_in_nothing() {
+fn a_file_that_equals_the_running_configuration_has_no_differences() {
     let scratch = Scratch::new("apply-same");
     scratch.file("secret", b"a-secret-of-the-test");
     let chap = "chap = { user = \"u\", secret_file = \"secret\" }\n";

@@ -118,7 +118,7 @@ fn run_hint(hint: &str, before: &str) {
 /// good, and the data was lost when the server ended. Method: run the command of the hint, compare
 /// the copy with the writes of initiators before and after it, and serve the copy.
 #[test]
-fn a_deleted_file_is_told_and_can_be_saved() {
+fn a_deleted_file_is_reported_and_can_be_saved() {
     let machine = Machine::new("backing deleted", 3);
     machine.until_troubles(&[]);
     machine.metric(0, 0);
@@ -159,7 +159,7 @@ fn a_deleted_file_is_told_and_can_be_saved() {
 /// Fault: a renamed backing file went unnoticed as well: no data is lost, but the next start does
 /// not find the file.
 #[test]
-fn a_renamed_file_is_told() {
+fn a_renamed_file_is_reported() {
     let machine = Machine::new("backing renamed", 2);
     let path = |name: &str| machine.path(name);
     fs::rename(path("0.img"), path("a.img")).unwrap();
@@ -181,7 +181,7 @@ fn a_renamed_file_is_told() {
 /// Fault: a backing file truncated by another program went unnoticed. A file that is extended again
 /// has lost its data all the same, so that an operator has to recover it.
 #[test]
-fn a_truncated_file_is_told_until_it_is_recovered() {
+fn a_truncated_file_is_reported_until_it_is_recovered() {
     let machine = Machine::new("backing truncated", 2);
     let path = machine.path("0.img");
     resize(&path, 4096);
@@ -208,7 +208,7 @@ fn a_truncated_file_is_told_until_it_is_recovered() {
 /// Goal: no fault is reported for a disk resized by the server, for a file that another program has
 /// extended, which is logged once and can be used, and for disks without a file.
 #[test]
-fn what_is_no_fault_is_good() {
+fn harmless_changes_of_files_are_no_fault() {
     let machine = Machine::new("backing good", 3);
     let path = machine.path("1.img");
     machine.ctl(&["add-lun", "mem:1M", "--id", "7"]);

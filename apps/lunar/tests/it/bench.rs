@@ -64,7 +64,7 @@ fn every_combination_is_measured() {
         assert!(number(&latency["requests"]) > 0.0);
         assert!(number(&result["client_cpu_us_per_request"]["median"]) > 0.0);
     }
-    assert_eq!(std::fs::read(&file).unwrap(), vec![1; 1 << 20], "what is read stays as it is");
+    assert_eq!(std::fs::read(&file).unwrap(), vec![1; 1 << 20], "a benchmark that reads changes nothing");
     assert_exit(&server.stop().0, 0);
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// process can request that from the system. Fault: such a process lived on, and kept the pipes of
 /// the program's parent open.
 #[test]
-fn a_process_does_not_outlive_one_that_is_gone() {
+fn a_process_ends_with_its_parent() {
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let parent = gone.id().to_string();
@@ -22,7 +22,7 @@ fn a_process_does_not_outlive_one_that_is_gone() {
 /// Goal: through a relay no request is faster than its delays; the network, the probes and the
 /// processor time of the target are reported. A slow machine keeps all bounds as well.
 #[test]
-fn a_network_stands_between() {
+fn a_relay_delays_every_request() {
     let server = Server::start(&["mem:4M"]);
     let quick = ["bench", "--rounds", "2", "--seconds", "1", "--warm-up", "0"];
     let network = ["--delay", "3ms", "--rate", "100Mbit", "--window", "64K", "--depth", "4"];
@@ -72,14 +72,14 @@ fn until_measured(server: &Server) {
         if reads.is_some_and(|reads| reads >= 50) {
             return;
         }
-        assert!(begin.elapsed() < PATIENCE, "nobody reads: {page}");
+        assert!(begin.elapsed() < PATIENCE, "no client has read it: {page}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Goal: a message about a target that is lost behind a relay names the portal that the user gave.
 #[test]
-fn a_lost_target_has_its_own_name() {
+fn a_lost_target_behind_a_relay_is_named() {
     let server = Server::start(&["mem:4M", "--metrics", "127.0.0.1:0"]);
     let (url, portal) = (server.lun(0), server.portal());
     let portal = portal.trim_start_matches("iscsi://").to_owned();
@@ -100,7 +100,7 @@ fn a_lost_target_has_its_own_name() {
 /// Goal: a connection that is lost during a measurement is reported in the result, not only on
 /// stderr.
 #[test]
-fn a_lost_connection_is_told() {
+fn a_lost_connection_is_reported() {
     let scratch = Scratch::new("lost");
     let disk = scratch.path().join("disk.img").to_str().unwrap().to_owned();
     let serve = |listen: &str| {
@@ -150,7 +150,7 @@ fn name(server: &Server) -> String {
 /// Goal: if no request ended in the time, no figures are reported, and a warning names a remedy.
 /// Method: a network that is slower than the time.
 #[test]
-fn of_no_requests_no_figures_are_told() {
+fn without_requests_no_figures_are_reported() {
     let server = Server::start(&["mem:4M"]);
     let url = server.lun(0);
     let short = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--depth", "1"];

@@ -236,7 +236,7 @@ const CASES: &[Case] = &[
 /// Goal: each mistake is reported at its position, all of them at once, and nothing else. Method: a
 /// table of invalid configurations; the JSON form for position and text.
 #[test]
-fn mistakes_are_told_at_their_place() {
+fn mistakes_are_reported_at_their_positions() {
     let scratch = Scratch::new("mistakes");
     for case in CASES {
         let file = scratch.file("lunar.toml", case.text.as_bytes());
@@ -405,7 +405,7 @@ chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_fil
 /// Goal: the message about a short secret says how to make one, and a secret made in this way is
 /// accepted: 144 random bits. RFC 7143 §9.2.1.
 #[test]
-fn a_secret_made_as_told_is_taken() {
+fn a_secret_created_by_the_suggested_command_is_accepted() {
     let scratch = Scratch::new("made");
     let secret = scratch.file("secret", b"short");
     let text = r#"

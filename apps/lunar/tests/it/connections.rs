@@ -169,13 +169,13 @@ fn work_is_shared() {
             }
             told.push(carried);
         }
-        panic!("uneven each time: {told:?}");
+        panic!("uneven in each attempt: {told:?}");
     });
 }
 
 /// Goal: connections are added and removed while commands run, without any effect on the commands.
 #[test]
-fn connections_come_and_go() {
+fn connections_are_added_and_removed_under_load() {
     run(async {
         let rig = Rig::new(1).await;
         let initiator = rig.disk.unit().initiator().clone();
@@ -197,7 +197,7 @@ fn connections_come_and_go() {
 /// Goal: the loss of an idle connection, even the leading one, does not affect the session: the
 /// others continue, and the connection is re-established.
 #[test]
-fn an_idle_connection_is_made_again() {
+fn an_idle_connection_is_re_established() {
     run(async {
         let rig = Rig::new(3).await;
         rig.use_disk(3, 16).await;
@@ -212,7 +212,7 @@ fn an_idle_connection_is_made_again() {
             }
             rig.use_disk(10 + number as u64, 16).await;
         }
-        assert_eq!(rig.relay.carried().len(), 6, "each was made again once");
+        assert_eq!(rig.relay.carried().len(), 6, "each was re-established once");
         rig.ends_well().await;
     });
 }
@@ -242,7 +242,7 @@ fn a_busy_connection_is_lost_without_an_error() {
 /// ten commands per second receives the commands of fifty seconds; after these are dropped, another
 /// command is answered long before their turns would have come.
 #[test]
-fn what_is_dropped_is_aborted() {
+fn dropped_commands_are_aborted() {
     const ALL_TURNS: Duration = Duration::from_secs(50);
     run(async {
         let server = Server::start(&["mem:4M", "--limit-iops", "10"]);

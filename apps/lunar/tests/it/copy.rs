@@ -51,7 +51,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 /// Goal: a disk is copied unchanged through several stages: file, LUN with large blocks, larger LUN
 /// full of other data, file. Holes stay holes, and zeroes become holes.
 #[test]
-fn a_disk_goes_round() {
+fn a_disk_copied_through_several_stages_is_unchanged() {
     let scratch = Scratch::new("copy");
     let (path, all) = source(&scratch);
     let image = scratch.path().join("served.img");
@@ -69,8 +69,8 @@ fn a_disk_goes_round() {
     copy(&[&large.lun(0), &full.lun(0), "--connections", "3", "--depth", "32"]);
     let there = run(&["read", &full.lun(0)]);
     assert_exit(&there, 0);
-    assert!(there.stdout[..SIZE] == all, "what was copied");
-    assert!(there.stdout[SIZE..] == pattern(99, 32 << 20)[SIZE..], "what lies behind it");
+    assert!(there.stdout[..SIZE] == all, "the copied data");
+    assert!(there.stdout[SIZE..] == pattern(99, 32 << 20)[SIZE..], "the data behind the copy");
 
     let back = scratch.path().join("back.img");
     let output = run(&["copy", &full.lun(0), back.to_str().unwrap()]);

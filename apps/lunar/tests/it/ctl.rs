@@ -73,8 +73,8 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 /// Goal: every reading command reports the state, for people and for programs.
 #[test]
-fn what_runs_is_told() {
-    let machine = Machine::new("told");
+fn status_describes_the_running_server() {
+    let machine = Machine::new("status");
     let server = machine.start(&["mem:3M", "mem:5M"]);
     let api = server.report["api"].as_str().unwrap();
     let socket = machine.0.path().join(format!("lunar/serve-{}.sock", server.pid()));
@@ -88,7 +88,7 @@ fn what_runs_is_told() {
     let portal = server.portal();
     assert_eq!(status["portals"][0].as_str().unwrap(), portal.trim_start_matches("iscsi://"));
     let targets = machine.ctl_json(&["targets"]);
-    assert_eq!(targets["targets"], server.report["targets"], "as it told when it started");
+    assert_eq!(targets["targets"], server.report["targets"], "as printed at the start");
     let luns = machine.ctl_json(&["luns"]);
     assert_eq!(luns["luns"][1]["size_bytes"], 5 << 20);
     assert_eq!(luns["luns"][1]["target"], server.report["targets"][0]["name"]);
@@ -110,7 +110,7 @@ fn what_runs_is_told() {
 
 /// Goal: a session is listed with its negotiated keys, and can be logged out.
 #[test]
-fn sessions_are_seen_and_logged_out() {
+fn sessions_are_listed_and_logged_out() {
     let machine = Machine::new("logout");
     let server = machine.start(&["mem:3M"]);
     let mut writer = initiator(&server.lun(0));
@@ -153,7 +153,7 @@ fn sessions_are_seen_and_logged_out() {
 /// Goal: LUNs are added, enlarged and removed; drift reports this, and the output of `--print-toml`
 /// is an equivalent configuration.
 #[test]
-fn luns_come_grow_and_go() {
+fn luns_are_added_resized_and_removed() {
     let machine = Machine::new("luns");
     let file = machine.0.file("disk.img", &[0; 1 << 20]);
     let (server, config) = machine.configured(&format!(
@@ -221,7 +221,7 @@ fn logins_are_redirected() {
 /// Goal: a user gets a remedy if there is no server, if there are several, or if it belongs to
 /// another user.
 #[test]
-fn who_finds_no_server_is_told_why() {
+fn a_missing_server_is_explained() {
     let machine = Machine::new("find");
     let none = machine.ctl(&["status"]);
     assert_exit(&none, 1);
@@ -291,7 +291,7 @@ fn limits_are_set_and_lifted() {
     assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
     let told = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
     let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
-    assert!(told.contains(whole), "one takes the place of the other: {told}");
+    assert!(told.contains(whole), "one replaces the other: {told}");
     let began = Instant::now();
     // The read takes 1.6 seconds, less at most a mebibyte and a burst that pass without delay.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
@@ -326,7 +326,7 @@ fn limits_are_set_and_lifted() {
 /// Goal: an initiator is limited at one LUN, and a LUN is added with a limit; the lists show the
 /// limits in force, drift and the lines to paste agree with them, and the next apply removes them.
 #[test]
-fn limits_in_force_are_told() {
+fn limits_in_force_are_reported() {
     let machine = Machine::new("limits-told");
     let (server, config) = machine.configured(
         "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
@@ -388,7 +388,7 @@ fn limits_in_force_are_told() {
 /// Goal: without access to a server's socket, the error names its owner, and the exit status is 1.
 /// Method: a socket that nobody may connect to, and root without the capability to bypass that.
 #[test]
-fn a_socket_of_somebody_else_is_told() {
+fn a_socket_of_another_user_is_reported() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let machine = Machine::new("permission");
     let server = machine.start(&["mem:1M"]);
@@ -426,7 +426,7 @@ fn a_socket_of_somebody_else_is_told() {
 /// connection that stays open delays the shutdown for seconds; all requests are sent repeatedly
 /// from before the shutdown on. The change would fail at any time for another reason.
 #[test]
-fn a_server_that_ends_takes_no_changes() {
+fn a_stopping_server_refuses_changes() {
     let machine = Machine::new("ends");
     let server = machine.start(&["mem:1M"]);
     let portal = server.portal();

@@ -20,7 +20,7 @@ fn start(scratch: &Scratch, text: &str) -> Server {
 /// Goal: a LUN map shows each initiator its own LUNs, two LUNs over one file are one disk, and
 /// targets that do not admit an initiator are hidden from it.
 #[test]
-fn initiators_see_what_is_theirs() {
+fn initiators_see_only_their_luns() {
     let scratch = Scratch::new("lun-map");
     scratch.file("shared.img", &[0; 1 << 20]);
     let server = start(
@@ -132,7 +132,7 @@ fn credentials_belong_to_initiators() {
 
 /// Goal: a server whose terminal is closed shuts down in order; under `nohup` it stays.
 #[test]
-fn a_closed_terminal_stops_a_server_in_good_order() {
+fn a_closed_terminal_shuts_a_server_down() {
     let scratch = Scratch::new("hangup");
     let disk = scratch.path().join("disk.img").display().to_string();
     let mut command = hears_of_hangups();
@@ -171,7 +171,7 @@ fn a_closed_terminal_is_no_reload() {
     let start = std::time::Instant::now();
     let read = || std::fs::read_to_string(&log).unwrap();
     while !read().contains("stopped") {
-        assert!(start.elapsed() < crate::common::PATIENCE, "it goes on: {}", read());
+        assert!(start.elapsed() < crate::common::PATIENCE, "the server continues: {}", read());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(!read().contains("applied"), "{}", read());

@@ -29,7 +29,7 @@ fn fail_to_log_in(url: &str, times: usize) {
 /// Goal: each of the first failures has a line with initiator, target, source and reason; then
 /// there is one line a minute. Method: twelve wrong secrets, and logins refused for other reasons.
 #[test]
-fn failed_logins_are_told_but_not_in_a_flood() {
+fn logs_of_failed_logins_are_limited() {
     let scratch = Scratch::new("log-of-failures");
     let right = scratch.file("right", b"hunter2 hunter2 hunter2");
     let wrong = scratch.file("wrong", b"swordfish swordfish");

@@ -15,7 +15,7 @@ fn target(name: &str, more: &str, lun: &str) -> String {
 /// Goal: each reason of a refusal is named in the log and in the metrics, and reads are counted.
 /// Method: a configuration with one target for each reason.
 #[test]
-fn refused_logins_say_why_and_are_counted() {
+fn refused_logins_are_explained_and_counted() {
     let scratch = Scratch::new("metrics");
     let wrong = scratch.file("wrong", b"hunter2 hunter2");
     scratch.file("right", b"swordfish swordfish");

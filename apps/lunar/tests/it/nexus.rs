@@ -94,7 +94,7 @@ fn a_recovered_disk_may_have_lost_the_cache() {
         let error = one.flush().await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
         write(&one, 1).await.unwrap();
-        one.flush().await.expect("told once");
+        one.flush().await.expect("the loss is reported once");
     });
     home.end();
 }

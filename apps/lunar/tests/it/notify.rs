@@ -65,7 +65,7 @@ fn ready_when_connections_are_accepted() {
 /// Goal: a manager that waits for the end repeatedly gets a longer timeout and the current step.
 /// Method: a connection that stays open delays the shutdown for seconds.
 #[test]
-fn a_long_end_asks_for_patience() {
+fn a_long_shutdown_extends_the_timeout() {
     let scratch = Scratch::new("notify-end");
     let manager = Manager::listen(&scratch);
     let disk = scratch.file("disk.img", &[0; 1 << 20]);
@@ -87,7 +87,7 @@ fn a_long_end_asks_for_patience() {
 
 /// Goal: a server without a manager, or whose manager is gone, serves normally.
 #[test]
-fn nobody_has_to_listen() {
+fn a_missing_service_manager_is_no_error() {
     let scratch = Scratch::new("notify-nobody");
     let manager = Manager::listen(&scratch);
     drop(std::fs::remove_file(&manager.path));
@@ -98,7 +98,7 @@ fn nobody_has_to_listen() {
 
 /// Goal: SIGHUP is reported as a reload, whose end is reported even if the file is invalid.
 #[test]
-fn a_reload_is_told() {
+fn a_reload_is_reported() {
     let scratch = Scratch::new("notify-reload");
     let manager = Manager::listen(&scratch);
     let text = "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\

@@ -42,7 +42,7 @@ fn connections(scratch: &Scratch) -> [u64; 2] {
 /// Goal: a server with a low limit of open files raises it to the maximum, and reports this and the
 /// resulting number of connections in the log and in its status.
 #[test]
-fn a_server_takes_the_files_there_are() {
+fn a_server_raises_its_limit_of_open_files() {
     let scratch = Scratch::new("open-files");
     let server = limited(&scratch, 64, Some(2000));
     assert_eq!(soft_limit(&server), 2000);

@@ -46,7 +46,7 @@ fn every_command_has_a_page() {
 
 /// Goal: the completion scripts contain every command.
 #[test]
-fn completions_know_the_commands() {
+fn completions_contain_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]);
         assert_exit(&script, 0);

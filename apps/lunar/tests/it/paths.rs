@@ -170,7 +170,7 @@ async fn open(lines: &[&Line], mut options: SessionOptions) -> Arc<RemoteDisk> {
 }
 
 async fn close(disk: Arc<RemoteDisk>) {
-    Arc::into_inner(disk).expect("nobody uses it").close().await.unwrap();
+    Arc::into_inner(disk).expect("the port is free").close().await.unwrap();
 }
 
 fn range_of(piece: usize) -> BlockRange {
@@ -222,7 +222,7 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// Goal: if a target allows one connection, the requested number of connections is made as separate
 /// sessions, which share the work, and are added and removed while commands run.
 #[test]
-fn sessions_make_up_for_connections() {
+fn sessions_replace_refused_connections() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
     let home = Home::with(CacheMode::WriteThrough, offer);
     block_on(async {
@@ -252,7 +252,7 @@ fn sessions_make_up_for_connections() {
 /// Goal: a lost path only causes a delay, whichever it is; the other paths continue, and the path
 /// is used again when it is back.
 #[test]
-fn a_path_that_goes_is_latency() {
+fn a_lost_path_is_only_a_delay() {
     let home = Home::new();
     block_on(async {
         let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
@@ -291,7 +291,7 @@ fn a_path_that_goes_is_latency() {
 /// Goal: a path that is back is used, even with one command at a time. Fault: it was never used
 /// again: it was selected, skipped because it had not been probed yet, and the next path was used.
 #[test]
-fn a_path_that_is_back_has_its_turn() {
+fn a_path_that_is_back_is_used() {
     let home = Home::new();
     block_on(async {
         for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
@@ -365,7 +365,7 @@ fn no_late_write_overwrites_a_later_one() {
 
 /// Goal: the same if the path is removed: its uncertain writes are still tracked.
 #[test]
-fn a_path_that_is_taken_away_leaves_its_doubts() {
+fn uncertain_writes_of_a_removed_path_are_tracked() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
     let home = Home::with(CacheMode::WriteThrough, offer);
     block_on(async {
@@ -420,7 +420,7 @@ fn a_path_that_is_taken_away_leaves_its_doubts() {
 /// Goal: a path added after a reset does not hide the reset: a flush that uses it fails like any
 /// other, even if the path that would have reported the reset is lost by then.
 #[test]
-fn a_path_that_comes_late_hides_no_reset() {
+fn a_path_added_late_hides_no_reset() {
     let home = Home::new();
     block_on(async {
         let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
@@ -442,7 +442,7 @@ fn a_path_that_comes_late_hides_no_reset() {
 
 /// Goal: without a recovery time, the other path is still used.
 #[test]
-fn without_patience_the_other_path_is_taken() {
+fn without_recovery_time_the_other_path_is_used() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
         let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
@@ -534,7 +534,7 @@ async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
 /// writes over all; if one path is sufficient, another has reported the reset before it is needed.
 /// Method: repeated if the paths had no time to report.
 #[test]
-fn a_reset_is_told_once() {
+fn a_reset_is_reported_once() {
     const TRIES: usize = 8;
     let home = Home::new();
     for rests in [false, true] {
@@ -544,7 +544,7 @@ fn a_reset_is_told_once() {
                     return;
                 }
             }
-            panic!("no path tells within {HEARING_TIME:?}");
+            panic!("no path reports it within {HEARING_TIME:?}");
         });
     }
     home.end();
@@ -583,7 +583,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
         write(&disk, 0, 3).await;
     }
     let again = disk.flush().await;
-    assert!(again.is_ok() || !in_time, "told once: {again:?}");
+    assert!(again.is_ok() || !in_time, "the loss is reported once: {again:?}");
     close(disk).await;
     again.is_ok()
 }

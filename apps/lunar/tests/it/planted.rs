@@ -74,7 +74,7 @@ fn give_away(path: &Path) -> bool {
 
 /// Goal: no image is created or opened through a link that another user has put in its place.
 #[test]
-fn an_image_is_not_made_through_a_link() {
+fn an_image_is_not_created_through_a_link() {
     let shared = Shared::new("planted-image");
     let disk = shared.path("disk.img");
     symlink(shared.ours().join("new"), &disk).unwrap();
@@ -95,7 +95,7 @@ fn an_image_is_not_made_through_a_link() {
 /// Fault: another user's link to a folder of root, within the path of the image, made a server of
 /// root create the image and its state in that folder.
 #[test]
-fn an_image_is_not_made_beyond_a_link() {
+fn an_image_is_not_created_beyond_a_link() {
     let shared = Shared::new("planted-above");
     let link = shared.path("d");
     symlink(shared.ours(), &link).unwrap();
@@ -152,7 +152,7 @@ fn a_state_folder_of_another_user_is_refused() {
         symlink(shared.ours(), &folder).unwrap();
         give_away(&folder);
         shared.refused(options, "belongs to uid 65534, who can point it");
-        assert!(!shared.path("disk.img").exists(), "what a refused start has made is gone");
+        assert!(!shared.path("disk.img").exists(), "a refused start removes the files that it created");
         fs::remove_file(&folder).unwrap();
     }
     symlink(shared.ours(), shared.path("disk.img.lunar")).unwrap();

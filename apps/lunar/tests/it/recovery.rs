@@ -71,7 +71,7 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
 /// Goal: a connected initiator only sees a delay across a kill and a restart, and no error, however
 /// many commands are in flight; acknowledged data is there.
 #[test]
-fn a_restart_is_latency() {
+fn a_restart_is_only_a_delay() {
     let mut home = Home::new("recovery-restart", &[]);
     let data = pattern(1, 1 << 20);
     block_on(async {
@@ -88,8 +88,8 @@ fn a_restart_is_latency() {
         while let Some(written) = writes.join_next().await {
             written.unwrap().unwrap();
         }
-        assert!(read(&disk, 0, 2048).await.unwrap() == data, "what was there before");
-        assert!(read(&disk, 4096, 2048).await.unwrap() == data, "what was written across");
+        assert!(read(&disk, 0, 2048).await.unwrap() == data, "data written before the restart");
+        assert!(read(&disk, 4096, 2048).await.unwrap() == data, "data written during the restart");
         disk.flush().await.unwrap();
         Arc::into_inner(disk).unwrap().close().await.unwrap();
     });
@@ -98,7 +98,7 @@ fn a_restart_is_latency() {
 /// Goal: the wait is limited, and its error lists the attempts; without a recovery time, the loss
 /// is an error at once; a target that comes back later is used again.
 #[test]
-fn the_wait_has_an_end() {
+fn the_wait_is_limited() {
     let mut home = Home::new("recovery-end", &[]);
     block_on(async {
         let (patient, impatient) = (home.connect(10).await, home.connect(0).await);
@@ -150,7 +150,7 @@ fn another_disk_is_not_used() {
 /// Goal: data that a write-back target acknowledged and may have lost is reported by the next
 /// flush, once; data flushed before is not, and without a volatile cache nothing is lost.
 #[test]
-fn a_lost_cache_is_told() {
+fn a_lost_cache_is_reported() {
     let mut home = Home::new("recovery-cache", &["--cache", "write-back"]);
     let options = ["--cache", "write-back"];
     block_on(async {
@@ -166,7 +166,7 @@ fn a_lost_cache_is_told() {
         write(&disk, 8, &[3; 512]).await.expect("a write is no flush");
         let error = disk.flush().await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
-        disk.flush().await.expect("told once");
+        disk.flush().await.expect("the loss is reported once");
         home.kill();
         home.start("disk.img", &[]);
         write(&disk, 0, &[4; 512]).await.unwrap();

@@ -96,7 +96,7 @@ async fn content(disk: &RemoteDisk, bytes: usize) -> Vec<u8> {
 /// Method: another file takes a third of the file system; more is written than is left; while these
 /// writes wait, the other disk and existing data are used; then the other file is removed.
 #[test]
-fn a_full_file_system_holds_writes_until_there_is_room() {
+fn a_full_file_system_holds_writes_until_there_is_space() {
     let small = Small::serve("hold", &["mem:16M", "--out-of-space", "hold"]);
     std::fs::write(small.neighbour(), vec![1; 8 << 20]).unwrap();
     let data = pattern(8, 20 << 20);
@@ -126,7 +126,7 @@ fn a_full_file_system_holds_writes_until_there_is_room() {
 /// Goal: a waiting write does not prevent a shutdown. Method: a busy machine may take longer, but
 /// not in every attempt.
 #[test]
-fn a_held_write_does_not_hold_the_server() {
+fn a_held_write_does_not_delay_a_shutdown() {
     let in_time = || time_to_end_beside_a_held_write() < Duration::from_secs(8);
     assert!((0..3).any(|_| in_time()), "8 s and more each time");
 }
@@ -160,13 +160,13 @@ fn a_full_file_system_fails_writes_by_default() {
         let disk = small.connect(0).await;
         let error = fill(&disk, &data).await.expect_err("there is no room for it");
         assert_eq!(error.kind, lunar_block::ErrorKind::NoSpace, "{error}");
-        assert_eq!(content(&disk, 8 << 20).await, data[..8 << 20], "what was written is there");
+        assert_eq!(content(&disk, 8 << 20).await, data[..8 << 20], "the written data is there");
     });
 }
 
 /// Goal: a threshold is refused if the available room is not known.
 #[test]
-fn a_threshold_needs_room() {
+fn a_threshold_requires_known_free_space() {
     let scratch = Scratch::new("no-room");
     let disk = scratch.path().join("disk.img");
     let disk = disk.to_str().unwrap();
@@ -187,15 +187,15 @@ async fn room_seen(disk: &RemoteDisk) -> u32 {
     const LOG_SENSE: [u8; 10] = [0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 64, 0];
     let (initiator, lun) = (disk.unit().initiator(), disk.unit().lun());
     let reply = initiator.execute(lun, LOG_SENSE.to_vec(), Bytes::new(), 64).await.unwrap();
-    assert!(reply.result.sense.is_empty(), "told twice: {:?}", &reply.result.sense[..]);
-    assert_eq!(reply.data_in[4..6], [0, 1], "what is available");
+    assert!(reply.result.sense.is_empty(), "reported twice: {:?}", &reply.result.sense[..]);
+    assert_eq!(reply.data_in[4..6], [0, 1], "the available space");
     u32::from_be_bytes(reply.data_in[8..12].try_into().unwrap())
 }
 
 /// Goal: initiators are notified once before the room runs out, whoever uses it.
 /// Method: another file fills the file system beyond the threshold, is removed, and fills it again.
 #[test]
-fn a_threshold_of_room_is_told() {
+fn a_reached_threshold_is_reported() {
     const TEST_UNIT_READY: [u8; 6] = [0; 6];
     let small = Small::serve("threshold", &["--thin-threshold", "50%"]);
     block_on(async {

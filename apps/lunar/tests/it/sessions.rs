@@ -164,7 +164,7 @@ fn chap_is_proven_both_ways() {
 /// Goal: if the target requires CHAP, so does discovery: with the same credentials, others, or none
 /// if the options say so. Method: discovery and a LUN, each with every credential.
 #[test]
-fn discovery_wants_a_proof_as_well() {
+fn discovery_requires_authentication_too() {
     let scratch = Scratch::new("discovery-chap");
     let [vm, find] = ["vm", "find"]
         .map(|name| scratch.file(name, format!("hunter2 of {name} and all\n").as_bytes()));
@@ -336,7 +336,7 @@ fn sigterm_with_an_open_session() {
     assert_exit(&last, 0);
     assert!(
         !said(&last).contains("connections closed"),
-        "nobody had to be waited for: {}",
+        "no wait for sessions: {}",
         said(&last)
     );
     let client = session.finish();
@@ -377,7 +377,7 @@ fn signals_at_once(pid: u32, names: &[&str]) {
 /// Goal: signals in quick succession count as one, so that the final sync is not cut short: a
 /// terminal signals all its processes, and `make` signals its child again.
 #[test]
-fn a_signal_that_comes_twice_is_one() {
+fn a_signal_repeated_at_once_counts_once() {
     let server = Server::start(&["mem:16M"]);
     let session = OpenSession::with(&server);
     session.freeze();
@@ -389,7 +389,7 @@ fn a_signal_that_comes_twice_is_one() {
 
 /// Goal: a second signal aborts the shutdown at once, with a message and exit status 1.
 #[test]
-fn a_second_signal_gives_up() {
+fn a_second_signal_aborts_the_shutdown() {
     let server = Server::start(&["mem:16M"]);
     let session = OpenSession::with(&server);
     session.freeze();

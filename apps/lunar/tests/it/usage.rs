@@ -59,7 +59,7 @@ fn told(arguments: &[&str], output: &Output) -> Value {
 /// Goal: a `read` that fails midway prints only data to stdout, and the document to stderr. Method:
 /// a file that is truncated after it was opened.
 #[test]
-fn a_read_that_fails_leaves_its_data_alone() {
+fn a_failed_read_prints_only_data_to_stdout() {
     let scratch = Scratch::new("midway");
     let size = 64 << 20;
     let file = scratch.file("disk.img", &crate::common::pattern(1, size));
@@ -72,7 +72,7 @@ fn a_read_that_fails_leaves_its_data_alone() {
     File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
     stdout.read_to_end(&mut data).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(data == crate::common::pattern(1, size)[..data.len()], "something else among the data");
+    assert!(data == crate::common::pattern(1, size)[..data.len()], "stdout contains more than the data");
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
@@ -81,7 +81,7 @@ fn a_read_that_fails_leaves_its_data_alone() {
 
 /// Goal: if stdout cannot be written, programs get the document, including this error, on stderr.
 #[test]
-fn a_full_stdout_is_told_on_stderr() {
+fn a_failed_stdout_is_reported_on_stderr() {
     let server = Server::start(&["mem:1M"]);
     let (portal, url) = (server.portal(), server.lun(0));
     let quick = ["--seconds", "0.05", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
@@ -149,7 +149,7 @@ fn wrong_usage_exits_2() {
 
 /// Goal: missing arguments are named, also in JSON.
 #[test]
-fn what_is_missing_is_named() {
+fn missing_arguments_are_named() {
     let document = json(&run(&["serve", "--json"]));
     assert!(document["error"].as_str().unwrap().contains("<DEVICE>"), "{document}");
 }
@@ -157,7 +157,7 @@ fn what_is_missing_is_named() {
 /// Goal: errors of the disk are reported with a remedy. Method: a write to a read-only disk, an
 /// address in use, a file in a missing directory.
 #[test]
-fn failures_say_what_to_do() {
+fn failures_have_a_remedy() {
     let scratch = Scratch::new("advice");
     let disk = scratch.file("disk.img", &[0; 4096]);
     let server = Server::start(&[&disk, "--read-only"]);
@@ -180,7 +180,7 @@ fn failures_say_what_to_do() {
 
 /// Goal: a secret in a URL is refused with a hint and never repeated, wherever the URL is given.
 #[test]
-fn secrets_in_urls_are_refused_unseen() {
+fn secrets_in_urls_are_refused_and_not_shown() {
     const URL: &str = "iscsi://user%hunter2hunter2@127.0.0.1:1/iqn.2026-11.org.example:a/0";
     for command in ["serve", "discover", "info", "read", "write"] {
         for json in [&[][..], &["--json"]] {
@@ -239,7 +239,7 @@ fn failures_exit_1_with_one_line() {
 /// Goal: errors use the terms of the command: commands that use a disk do not mention serving or
 /// creating one, and options have their own names.
 #[test]
-fn failures_speak_of_the_command() {
+fn failures_use_the_terms_of_the_command() {
     let scratch = Scratch::new("words");
     let served = scratch.file("disk.img", &[0; 4096]);
     let other = scratch.file("other.img", &[0; 4096]);
@@ -280,7 +280,7 @@ fn local_files_are_read_and_written() {
     assert_eq!(json(&written)["written_bytes"], data.len());
     let mut after = before;
     after[1000..1000 + data.len()].copy_from_slice(&data);
-    assert!(std::fs::read(&file).unwrap() == after, "what was around it stayed");
+    assert!(std::fs::read(&file).unwrap() == after, "data around the written range is unchanged");
     let read = run(&["read", &file, "--offset", "999", "--length", "70001"]);
     assert_exit(&read, 0);
     assert!(read.stdout == after[999..71_000]);
@@ -317,7 +317,7 @@ fn a_device_that_does_not_exist_is_an_error() {
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
         let told = said(&output);
-        assert!(!was_made, "{options:?}: it was made: {told}");
+        assert!(!was_made, "{options:?}: the file was created: {told}");
         assert_exit(&output, 1);
         let words = ["does not exist", "files are not created in /dev", "lsblk"];
         assert!(words.iter().all(|word| told.contains(word)), "{options:?}: {told}");

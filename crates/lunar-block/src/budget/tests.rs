@@ -26,7 +26,7 @@ fn take_all(pool: &BufferPool) -> Vec<crate::Buffer> {
 /// Goal: one owner gets half of 15 usable mebibytes, the next owner half of the rest, and each new
 /// owner some; a refusal charges nothing, and all memory returns.
 #[test]
-fn owners_share_what_is_scarce() {
+fn owners_share_scarce_memory() {
     let pool = pool();
     let owners: Vec<_> = (0..4).map(|_| owner(&pool)).collect();
     let held: Vec<_> = owners.iter().map(take_all).collect();
@@ -38,7 +38,7 @@ fn owners_share_what_is_scarce() {
     let usage = pool.budget().usage();
     assert_eq!(usage.used_bytes, usage.idle_bytes);
     assert_eq!(usage.by_kind, [0; MemoryKind::ALL.len()]);
-    assert_eq!(take_all(&owners[3]).len(), 7, "memory came back for another owner");
+    assert_eq!(take_all(&owners[3]).len(), 7, "freed memory is available to another owner");
 }
 
 /// Goal: several accounts of one owner count as one.
@@ -67,7 +67,7 @@ fn the_owner_with_the_least_memory_goes_first() {
     assert!(modest_waits.as_mut().poll(&mut context).is_pending());
     assert_eq!(pool.budget().usage().waiting, 2);
     held.pop();
-    assert!(greedy_waits.as_mut().poll(&mut context).is_pending(), "it came first, and holds");
+    assert!(greedy_waits.as_mut().poll(&mut context).is_pending(), "the earlier request, whose owner holds more");
     assert!(modest_waits.as_mut().poll(&mut context).is_ready());
     rest.clear();
     assert!(greedy_waits.as_mut().poll(&mut context).is_ready());
@@ -100,7 +100,7 @@ fn waiting_requests_come_before_new_ones() {
 
 /// Goal: a request that is given up leaves nothing behind, whether or not it was granted already.
 #[test]
-fn requests_that_are_given_up_leave_nothing() {
+fn dropped_requests_hold_no_memory() {
     let pool = pool();
     for granted in [false, true] {
         let held: Vec<_> = (0..15).map(|_| pool.take(1 << 20)).collect();
@@ -122,7 +122,7 @@ fn requests_that_are_given_up_leave_nothing() {
 
 /// Goal: idle memory is freed for any request, and none is kept while memory is scarce.
 #[test]
-fn idle_memory_gives_way() {
+fn idle_memory_is_freed_for_requests() {
     let pool = pool();
     drop((0..4).map(|_| pool.take(1 << 20)).collect::<Vec<_>>());
     assert!(pool.budget().usage().idle_bytes > 2 << 20);
@@ -302,7 +302,7 @@ fn many_small_owners_keep_the_limit() {
 /// Fault: charges that no owner is required to give back took the rest of the memory for requests,
 /// and a host that held little got no buffer of 4 KiB while others held all memory.
 #[test]
-fn small_requests_find_memory_when_all_is_in_use() {
+fn small_requests_get_memory_when_all_is_in_use() {
     let pool = pool();
     let account = || pool.account(&pool.budget().owner(), MemoryKind::DataIn);
     let (victim, greedy) = (account(), account());
@@ -317,7 +317,7 @@ fn small_requests_find_memory_when_all_is_in_use() {
     drop(small);
     assert!(!greedy.must_give_back_data(), "requests use no more than they may");
     let _all = pool.charge(LIMIT / 32);
-    assert!(victim.try_take(4096).is_none(), "the rest is for what must go on");
+    assert!(victim.try_take(4096).is_none(), "the rest is reserved for unconditional charges");
 }
 
 /// Goal: the bytes of a kind add up, whichever threads charge and release them.

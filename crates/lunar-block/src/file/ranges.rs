@@ -148,7 +148,7 @@ mod tests {
             while lock.state().waiting == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            assert!(lock.try_lock(&(0..1), false).is_none(), "the writer came first");
+            assert!(lock.try_lock(&(0..1), false).is_none(), "the writer is earlier in the queue");
             drop(reader);
             assert!(!writer.is_finished());
             drop(other);

@@ -195,7 +195,7 @@ fn links_of_others_are_not_followed() {
 /// Fault: a new image that could not take its room was removed by its path. A user who had
 /// meanwhile moved its folder away, and put a link in its place, chose which file was removed.
 #[test]
-fn a_new_file_is_removed_where_it_was_made() {
+fn a_new_file_is_removed_in_its_own_directory() {
     use super::open::Opening;
     use crate::path_lookup::PathEntry;
     use std::os::unix::fs::symlink;
@@ -319,7 +319,7 @@ fn one_job_of_a_device_clears_at_a_time() {
     clears.extend((20..40).map(|at| device.write_zeroes(range(at), false, false)));
     let mut waits = context.scope(device.unmap(range(40), false)).boxed();
     assert!((&mut waits).now_or_never().is_none());
-    assert!(context.cancel(), "what waits can be cancelled");
+    assert!(context.cancel(), "a waiting transfer can be cancelled");
     drop(waits);
     let before = device.workers.jobs();
     assert!(clears.iter_mut().all(|clear| clear.now_or_never().is_none()));
@@ -411,7 +411,7 @@ fn a_future_that_is_not_polled_blocks_no_other() {
 fn within_a_minute<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let ended = runtime.block_on(async { tokio::time::timeout(MINUTE, future).await });
-    ended.expect("it waits for what nobody polls")
+    ended.expect("the future waits for one that is not polled")
 }
 
 /// Goal: an empty file, such as a crash leaves, is given its size; the whole of a huge file is
@@ -639,7 +639,7 @@ fn recovered() {
 /// second one beside the first. Method: the sync of a needless recovery fails; then, of two
 /// recoveries at once, that of the first succeeds and that of the second fails.
 #[test]
-fn a_recovery_hides_no_failure() {
+fn a_recovery_does_not_hide_failures() {
     use std::sync::Mutex;
     let scratch = Scratch::new();
     let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
@@ -656,7 +656,7 @@ fn a_recovery_hides_no_failure() {
     let poisoned = || device.sync_counts().unwrap().poisoned;
     say.send(false).unwrap();
     assert_eq!(block_on(device.recover()).unwrap_err().kind, ErrorKind::Medium);
-    assert!(poisoned(), "a recovery that nobody needed has seen it fail");
+    assert!(poisoned(), "an unneeded recovery detects the failure");
     assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);
     assert_eq!(device.sync_counts().unwrap().failures, 1);
     syncs.recv().unwrap();
@@ -724,7 +724,7 @@ fn without_a_runtime() {
 
 /// Fault: a missing device, given with a size, became a regular file in /dev.
 #[test]
-fn no_file_is_made_among_devices() {
+fn no_file_is_created_in_dev() {
     use std::path::Path;
     const BYTES: u64 = 1 << 20;
     let scratch = Scratch::new();

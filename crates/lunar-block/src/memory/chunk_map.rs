@@ -105,7 +105,7 @@ mod tests {
         /// Goal: a map finds the same numbers as a set. Method: random changes and queries of both,
         /// with numbers of one shard near group boundaries and near the end of `u64`.
         #[test]
-        fn finds_what_a_set_does(
+        fn the_map_agrees_with_a_set(
             shard in 0..SHARDS,
             changes in prop::collection::vec((any::<bool>(), number(), number()), 1..200),
         ) {

@@ -40,7 +40,7 @@ fn a_file_is_replaced() {
     }
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
     assert_eq!(fs::read_dir(shared.folder()).unwrap().count(), 2);
-    fs::write(shared.path("report.html.new"), "what a kill left").unwrap();
+    fs::write(shared.path("report.html.new"), "left by a killed process").unwrap();
     write(&path, b"more").unwrap();
     assert_eq!(fs::read_dir(shared.folder()).unwrap().count(), 2);
     fs::create_dir(shared.path("report.html.new")).unwrap();
@@ -53,7 +53,7 @@ fn a_file_is_replaced() {
 /// Goal: a pipe, a device and a descriptor of this process are written directly; a link of this
 /// user is followed and stays.
 #[test]
-fn streams_and_links_of_our_own_are_written() {
+fn streams_and_links_of_this_user_are_written() {
     let shared = shared("streams");
     let (mut reader, writer) = std::io::pipe().unwrap();
     let descriptor = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
@@ -90,7 +90,7 @@ fn streams_and_links_of_our_own_are_written() {
 /// Goal: nothing is written through a link, into a pipe or over a file that another user has put in
 /// a shared folder. Another user's file under the name itself is replaced; its data is not changed.
 #[test]
-fn files_planted_by_others_are_not_written() {
+fn files_planted_by_others_are_not_written_to() {
     if !is_root() {
         return;
     }

@@ -19,7 +19,7 @@ fn refusal<T: std::fmt::Debug>(result: io::Result<T>) -> String {
 /// and on the way, absolute and relative ones, `.`, `..`, doubled and trailing slashes, and links
 /// in /proc.
 #[test]
-fn a_lookup_ends_where_the_kernels_does() {
+fn a_lookup_finds_the_same_file_as_the_kernel() {
     let scratch = ScratchFolder::new("lookup");
     fs::create_dir_all(scratch.path("a/b/c")).unwrap();
     fs::write(scratch.path("a/b/file"), "").unwrap();
@@ -102,7 +102,7 @@ fn links_of_others_on_the_way_are_refused() {
 /// Goal: a folder is created with all missing parents, for its owner alone, but not below a link to
 /// a missing target, which may be a file system that is not mounted.
 #[test]
-fn folders_are_made_where_no_link_leads() {
+fn folders_are_not_created_through_links() {
     let scratch = ScratchFolder::new("made");
     symlink("missing", scratch.path("link")).unwrap();
     for name in ["link", "link/state"] {

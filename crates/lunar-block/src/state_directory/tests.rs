@@ -199,7 +199,7 @@ fn a_file_linked_when_the_process_was_killed_is_read() {
 /// Goal: the descriptor stays with the folder that was checked. A link of this user to the folder
 /// works; another user's link and a link to itself do not.
 #[test]
-fn a_link_of_our_own_to_the_folder_is_followed() {
+fn a_link_of_this_user_to_the_folder_is_followed() {
     let scratch = ScratchFolder::new("link");
     let (folder, link, chain) =
         (scratch.path("state"), scratch.path("link"), scratch.path("chain"));

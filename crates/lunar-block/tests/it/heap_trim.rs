@@ -21,7 +21,7 @@ fn resident_bytes() -> usize {
 /// Fault: memory of 40,000 completed commands stayed with the process, and buffers were allocated
 /// in addition: 400 MiB were resident although 218 MiB of 256 MiB were charged.
 #[test]
-fn small_memory_goes_back_though_some_is_kept() {
+fn freed_small_memory_returns_although_some_remains() {
     let budget = MemoryBudget::new(256 * MIB);
     budget.start_heap_trimmer().unwrap();
     let pool = BufferPool::with_budget(&budget);
@@ -58,7 +58,7 @@ fn is_resident(byte: &u8) -> bool {
 /// it, on the cores: a host that sent READs of 8 MiB and reset the connection left another one a
 /// quarter of its requests.
 #[test]
-fn large_buffers_are_not_zeroed_by_who_takes_them() {
+fn large_buffers_are_not_zeroed_when_taken() {
     const BYTES: usize = 8 * MIB;
     let budget = MemoryBudget::new(256 * MIB);
     budget.start_heap_trimmer().unwrap();

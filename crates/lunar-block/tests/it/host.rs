@@ -30,7 +30,7 @@ fn no_space() {
     let thick = small.0.join("thick.img");
     let why = crate::common::refused(FileOptions { thin: false, ..options(&thick, Some(1 << 20)) });
     assert!(why.contains("space"), "{why}");
-    assert!(!thick.exists(), "what could not be made is not left behind");
+    assert!(!thick.exists(), "a partly created device is removed");
 }
 
 /// Goal: a sync that really fails (a block device over a file that cannot grow) is reported once
@@ -173,7 +173,7 @@ fn block_devices_are_read_inline_only_where_they_are_cached() {
     let Some(disk) = Loop::new(&backing, 512, test) else { return };
     let device = open(&disk.0);
     let mut block = [1; 512];
-    assert!(!device.try_read_now(BlockRange::new(20_000, 1), &mut block), "nobody has read it");
+    assert!(!device.try_read_now(BlockRange::new(20_000, 1), &mut block), "the block was not read");
     assert_eq!(crate::common::read_block(&device, 20_000), [0; 512]);
     assert!(device.try_read_now(BlockRange::new(20_000, 1), &mut block));
     assert_eq!(block, [0; 512]);

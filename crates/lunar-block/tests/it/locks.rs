@@ -52,8 +52,8 @@ fn readers_share() {
 /// can read but not write. (`qemu-img info` of a raw file reads no data, so it is allowed, as it is
 /// while QEMU itself runs on the file.)
 #[test]
-fn qemu_keeps_away() {
-    if !has_program("qemu-img", "qemu_keeps_away") || !has_program("qemu-io", "qemu_keeps_away") {
+fn qemu_does_not_open_served_files() {
+    if !has_program("qemu-img", "qemu_does_not_open_served_files") || !has_program("qemu-io", "qemu_does_not_open_served_files") {
         return;
     }
     let scratch = Scratch::new();
@@ -89,8 +89,8 @@ fn qemu_keeps_away() {
 
 /// Goal: Lunar refuses a file that QEMU has open, and names QEMU.
 #[test]
-fn we_keep_away_from_qemu() {
-    if !has_program("qemu-io", "we_keep_away_from_qemu") {
+fn files_open_in_qemu_are_refused() {
+    if !has_program("qemu-io", "files_open_in_qemu_are_refused") {
         return;
     }
     let scratch = Scratch::new();

@@ -24,7 +24,7 @@ fn refuse_io_uring() {
 /// system permits none at all, or because one thread does not get its own. Method: the test runs
 /// alone in its process; a seccomp filter stands in for the container's.
 #[test]
-fn workers_take_over() {
+fn workers_serve_files_without_a_ring() {
     let scratch = Scratch::new();
     let pool = BufferPool::default();
     let open = |name: &str| {
@@ -67,6 +67,6 @@ fn workers_take_over() {
     });
     // Only one thread gets no ring: this needs a process that has not asked the system yet.
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let status = again.env("LUNAR_TEST_PERMITTED", "1").args(["--exact", "workers_take_over"]);
+    let status = again.env("LUNAR_TEST_PERMITTED", "1").args(["--exact", "workers_serve_files_without_a_ring"]);
     assert!(status.status().unwrap().success());
 }

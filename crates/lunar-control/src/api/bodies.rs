@@ -197,7 +197,7 @@ mod tests {
     /// Fault: the announced size was charged before a body arrived. 64 connections with one byte
     /// each took 256 MiB for 20 s, and initiators got BUSY.
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_stalls_holds_little_and_ends_in_time() {
+    async fn a_stalled_body_holds_little_memory_and_times_out() {
         let (_pool, bodies, used_bytes) = rig();
         let began = tokio::time::Instant::now();
         let (mut senders, mut receiving) = (Vec::new(), Vec::new());

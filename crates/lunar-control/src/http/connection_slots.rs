@@ -240,7 +240,7 @@ mod tests {
         let mut waiting = pin!(slots.wait_for_slot());
         assert!(!is_ready(waiting.as_mut()), "all answer");
         drop(overlapping);
-        assert!(!is_ready(waiting.as_mut()), "one goes on");
+        assert!(!is_ready(waiting.as_mut()), "one connection continues");
         drop(answers);
         assert!(is_ready(waiting));
         assert!(!is_closed(&mut a) && !is_closed(&mut c));

@@ -250,7 +250,7 @@ mod tests {
     /// Goal: a socket that was removed with its directory is detected and recreated under the same
     /// rules; a moved one does not count as removed; removed directory trees are not recreated.
     #[test]
-    fn a_socket_that_was_removed_is_made_again() {
+    fn a_removed_socket_is_created_again() {
         let scratch = Scratch::new("again");
         let (directory, moved) = (scratch.0.join("disk.lunar"), scratch.0.join("moved.lunar"));
         let path = directory.join("api.sock");

@@ -22,7 +22,7 @@ fn filled(path: &str) -> String {
 
 /// Goal: the document lists every operation and no other, and each operation answers as documented.
 #[test]
-fn the_document_is_true() {
+fn the_document_matches_the_api() {
     let scratch = Scratch::new("document");
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let server = serve(&socket, None, None, HttpLimits::default());
@@ -159,7 +159,7 @@ fn tls_and_token_prove_both_sides() {
 
 /// Goal: a failure of the client names the server and the reason.
 #[test]
-fn the_client_says_what_failed() {
+fn the_client_reports_errors_of_the_server() {
     let scratch = Scratch::new("client");
     let missing = Address::Unix(scratch.path("missing.sock"));
     assert!(get(&missing, None, None).unwrap_err().contains("no server is listening there"));
@@ -181,7 +181,7 @@ fn the_client_says_what_failed() {
 
 /// Goal: a stopping server refuses every change with 503 and a reason, and still answers reads.
 #[test]
-fn nothing_changes_at_the_end() {
+fn a_stopping_server_answers_reads_and_refuses_changes() {
     let scratch = Scratch::new("end");
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let daemon = crate::common::daemon();

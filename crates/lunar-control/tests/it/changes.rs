@@ -20,7 +20,7 @@ fn sized(id: u16, device: &str, mib: u64) -> String {
 /// Goal: blocks are released after everything that can fail, so that a failed change has released
 /// none.
 #[test]
-fn a_change_that_fails_has_given_up_no_block() {
+fn a_failed_change_removes_no_blocks() {
     let rig = Rig::new("tail", &(sized(0, "a.img", 2) + &sized(1, "b.img", 1)));
     rig.write("a.img", 4000, 7);
     rig.opener.no_direct.store(true, Ordering::Release);
@@ -36,7 +36,7 @@ fn a_change_that_fails_has_given_up_no_block() {
 /// Goal: initiators use new blocks as soon as they are notified; a change that fails afterwards
 /// does not remove them, and its error says that the disk keeps its new size.
 #[test]
-fn room_that_was_given_is_never_taken_back() {
+fn announced_blocks_are_never_removed() {
     let rig = Rig::new("given", &(sized(0, "a.img", 1) + &sized(1, "b.img", 1)));
     *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|resized| {
         if resized.name == "a.img" {
@@ -60,7 +60,7 @@ fn room_that_was_given_is_never_taken_back() {
 /// Goal: a disk shrinks only with permission, even if another LUN shows it from now on; the change
 /// of its size is reported.
 #[test]
-fn a_disk_that_moves_does_not_shrink_unasked() {
+fn a_moved_disk_shrinks_only_with_permission() {
     let rig = Rig::new("moved", &sized(0, "a.img", 1));
     let at = LunAt { target: NAME, id: 0, device: None };
     rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
@@ -128,7 +128,7 @@ fn told_size(rig: &Rig) -> u64 {
 /// Goal: a disk whose new size could not be synced has that size for everybody, and no later change
 /// gives it another size.
 #[test]
-fn a_size_that_is_not_synced_is_one_size() {
+fn an_unsynced_size_is_the_same_for_all_users() {
     let rig = Rig::new("unsynced", &lun(0, "a.img", SIZE));
     rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
     let at = LunAt { target: NAME, id: 0, device: None };
@@ -154,7 +154,7 @@ fn a_size_that_is_not_synced_is_one_size() {
 
 /// Goal: resized memory is reported with its new size, in lines that are a valid configuration.
 #[test]
-fn resized_memory_is_told_once() {
+fn a_resize_of_memory_is_reported_once() {
     let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
     let at = LunAt { target: NAME, id: 0, device: None };
     for mib in [3, 2] {
@@ -199,7 +199,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
 
 /// Goal: of two waiting changes, the later one applies the newer file.
 #[test]
-fn a_file_is_read_when_it_is_its_turn() {
+fn a_file_is_read_when_its_change_starts() {
     let rig = Rig::new("turn", &sized(0, "a.img", 1));
     let (reached, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let (told, goes) = (Arc::clone(&reached), Arc::clone(&go));
@@ -280,7 +280,7 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
 /// Goal: a missing disk is not created again under its old identity and reservations, wherever
 /// these are stored: its file system may not be mounted.
 #[test]
-fn a_missing_disk_is_not_made_under_an_old_identity() {
+fn a_missing_disk_is_not_created_under_an_old_identity() {
     let uuid = "uuid = \"6f0c2b0e-2f0f-4d3c-9d43-0c9a5a1b2c3d\"\nsize = \"1MiB\"";
     for (name, state, more) in [
         ("beside", "", SIZE),
@@ -320,7 +320,7 @@ fn a_missing_disk_is_not_made_under_an_old_identity() {
 /// Goal: a change that panics does not interrupt service; later changes, which could not rely on
 /// the list of open units, are refused.
 #[test]
-fn after_a_panic_what_is_served_goes_on() {
+fn a_panic_in_a_change_does_not_affect_served_disks() {
     let rig = Rig::new("panic", &sized(0, "a.img", 1));
     *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|_| panic!("as a test wants it")));
     let at = LunAt { target: NAME, id: 0, device: None };

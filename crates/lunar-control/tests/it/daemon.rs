@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 /// Goal: a unit that cannot be opened with its new settings is opened with the old ones; everything
 /// that was opened, created and resized for the same change is undone.
 #[test]
-fn what_fails_half_way_is_taken_back() {
+fn a_change_that_fails_half_way_is_undone() {
     let both = lun(0, "a.img", SIZE) + &lun(1, "b.img", SIZE);
     let rig = Rig::new("back", &both);
     let before = rig.uuids();
@@ -35,7 +35,7 @@ fn what_fails_half_way_is_taken_back() {
 
 /// Goal: a disk shrinks only with permission, even if its configuration had no size so far.
 #[test]
-fn nothing_shrinks_unasked() {
+fn a_disk_shrinks_only_with_permission() {
     let rig = Rig::new("shrink", &lun(0, "a.img", "size = \"2MiB\""));
     rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
     assert_eq!(rig.size(0), 2 << 20, "without a size it keeps the one it has");
@@ -50,7 +50,7 @@ fn nothing_shrinks_unasked() {
     assert!(memory.daemon.resize(&at, 1 << 20, false, &"a test").is_err());
     memory.daemon.resize(&at, 3 << 20, false, &"a test").unwrap();
     assert_eq!(memory.size(0), 3 << 20);
-    assert!(memory.daemon.resize(&at, 1000, true, &"a test").is_err(), "no whole blocks");
+    assert!(memory.daemon.resize(&at, 1000, true, &"a test").is_err(), "not a multiple of the block size");
 }
 
 /// Goal: the lines to paste, added to the configuration file, give the running configuration; the
@@ -81,7 +81,7 @@ fn lines_to_paste_are_a_configuration() {
 
 /// Goal: an invalid request is refused with the right kind of error, and changes nothing.
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_requests_are_refused() {
     let rig = Rig::new("refused", &lun(0, "a.img", SIZE));
     let add = |device: &str, change: &dyn Fn(&mut LunSettings)| {
         let mut settings = LunSettings { device: device.to_owned(), ..LunSettings::default() };
@@ -107,7 +107,7 @@ fn what_makes_no_sense_is_refused() {
 /// Goal: a limit set at one LUN applies to the disk: all LUNs that show it have it, by whatever
 /// name of the file, and the running configuration stays valid; setting it again does not move it.
 #[test]
-fn limits_are_the_disks() {
+fn limits_apply_to_the_disk() {
     let own = "initiators = [\"iqn.2026-11.org.example:one\"]\n";
     let other = "initiators = [\"iqn.2026-11.org.example:two\"]\n";
     let size = format!("{own}{SIZE}");

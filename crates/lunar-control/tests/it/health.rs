@@ -26,7 +26,7 @@ impl Opener for Faulty {
 /// Goal: a unit that takes no writes after a failed sync is reported in the status, the targets and
 /// the LUNs; the status names the command that recovers it, and is good again afterwards.
 #[test]
-fn a_failed_sync_is_seen_until_it_is_recovered() {
+fn a_failed_sync_is_reported_until_it_is_recovered() {
     let scratch = Scratch::new("health");
     let opener = Arc::new(Faulty::default());
     let luns = lun(0, "mem:1M") + &lun(7, "mem:2M");

@@ -82,7 +82,7 @@ fn slow_heads_are_cut() {
 
 /// Goal: clients that hold every slot delay others only for the maximum time of a head.
 #[test]
-fn places_come_back() {
+fn slots_held_by_silent_clients_are_freed() {
     let scratch = Scratch::new("places");
     let limits =
         HttpLimits { connections: 4, head_time: Duration::from_secs(1), ..HttpLimits::default() };
@@ -96,7 +96,7 @@ fn places_come_back() {
 /// Goal: a refused client holds no slot: the connection ends with the refusal, long before the
 /// timeout for the next head would end it.
 #[test]
-fn who_is_refused_is_sent_away() {
+fn refused_clients_are_disconnected() {
     let scratch = Scratch::new("refused");
     let token = scratch.path("token");
     std::fs::write(&token, "0123456789abcdef").unwrap();
@@ -117,7 +117,7 @@ fn who_is_refused_is_sent_away() {
 /// Fault: silent connections from five addresses of this machine took all slots, and made the API
 /// and the metrics unreachable for as long as they reconnected. Now they are closed for new ones.
 #[test]
-fn who_says_nothing_makes_room() {
+fn silent_clients_are_closed_for_new_ones() {
     let limits = HttpLimits {
         connections: 8,
         connections_per_address: 3,
@@ -182,7 +182,7 @@ fn announced_bodies_take_no_memory() {
 
 /// Goal: a client that does not read a long answer is disconnected, and its slot is free again.
 #[test]
-fn who_does_not_read_is_left() {
+fn clients_that_do_not_read_are_disconnected() {
     let scratch = Scratch::new("stall");
     let limits = HttpLimits {
         connections: 1,
@@ -201,7 +201,7 @@ fn who_does_not_read_is_left() {
 
 /// Goal: the server ends at once even with connected clients, and removes its socket.
 #[test]
-fn the_end_waits_for_nobody() {
+fn a_shutdown_does_not_wait_for_clients() {
     let scratch = Scratch::new("end");
     let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
     let server = start(&scratch, limits);

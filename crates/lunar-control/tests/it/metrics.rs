@@ -271,7 +271,7 @@ fn the_documentation_lists_every_metric() {
 
 /// Goal: every metric and label in the dashboard is in a scrape.
 #[test]
-fn the_dashboard_asks_for_what_there_is() {
+fn the_dashboard_uses_existing_metrics() {
     let scraped = Scraped::start();
     let mut raw = scraped.log_in();
     assert_ne!(raw.execute(&[0; 6], 0).unwrap().0, 0, "an error, so that there is one");

@@ -143,7 +143,7 @@ impl Drop for Rig {
 /// Goal: new connections get the new certificate, and new requests must send the new token, also on
 /// open connections, which stay open; the change is reported once.
 #[test]
-fn certificate_and_token_are_read_anew() {
+fn certificate_and_token_are_reloaded() {
     let (rig, old) = Rig::new("renewal");
     let mut stays = rig.connect(&old);
     assert_eq!(rig.ask(&mut stays, OLD), 200);
@@ -161,9 +161,9 @@ fn certificate_and_token_are_read_anew() {
         "{output}"
     );
     assert!(!output.contains(NEW), "{output}");
-    assert!(rig.apply(1, false).unwrap().difference.is_empty(), "it was told");
+    assert!(rig.apply(1, false).unwrap().difference.is_empty(), "the change was reported");
 
-    assert_eq!(rig.ask(&mut stays, NEW), 200, "the connection goes on");
+    assert_eq!(rig.ask(&mut stays, NEW), 200, "the connection continues");
     assert_eq!(rig.ask(&mut stays, OLD), 401, "the token is another one");
     assert!(rig.get(&new, NEW).is_ok());
     assert!(rig.get(&old, NEW).unwrap_err().what.contains("certificate"));
@@ -173,7 +173,7 @@ fn certificate_and_token_are_read_anew() {
 /// Goal: an invalid certificate, key or token refuses the whole change, and the old ones stay in
 /// use.
 #[test]
-fn what_cannot_be_used_refuses_the_change() {
+fn unusable_files_refuse_the_change() {
     let (rig, old) = Rig::new("renewal-broken");
     let good = |name: &str| std::fs::read(rig.scratch.path(name)).unwrap();
     let files = [("cert.pem", good("cert.pem")), ("key.pem", good("key.pem"))];

@@ -349,7 +349,7 @@ mod tests {
 
     /// Goal: no two places have the same ISID, and the type and naming authority stay.
     #[test]
-    fn each_place_has_its_isid() {
+    fn each_session_has_its_isid() {
         let base = [0x80, 1, 2, 3, 0xff, 0xfe];
         let mut all = BTreeSet::new();
         for portal in 0..PATHS_MAX as u16 {

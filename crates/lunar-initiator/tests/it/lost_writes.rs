@@ -78,7 +78,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn assert_cache_lost(flushed: Result<(), lunar_block::Error>) {
-    let error = flushed.expect_err("what was acknowledged may be lost");
+    let error = flushed.expect_err("acknowledged writes may be lost");
     let source = std::error::Error::source(&error).unwrap();
     let kind = &source.downcast_ref::<Error>().unwrap().kind;
     assert_eq!(*kind, ErrorKind::CacheLost, "{error}");
@@ -119,7 +119,7 @@ fn a_flush_does_not_overtake_a_reset() {
         let rig = Rig::new(2).await;
         let sense = Some(fixed(&Sense::POWER_ON_RESET));
         flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, false).await;
-        rig.disk.flush().await.expect("told once");
+        rig.disk.flush().await.expect("the loss is reported once");
         rig.end().await;
     });
 }
@@ -127,26 +127,26 @@ fn a_flush_does_not_overtake_a_reset() {
 /// Goal: a flush does not overtake the report of a reset either if the caller of the command that
 /// delivers it is gone.
 #[test]
-fn a_flush_hears_of_a_reset_that_ended_a_command_given_up() {
+fn a_reset_reported_to_an_abandoned_command_fails_the_flush() {
     block_on(async {
         let rig = Rig::new(2).await;
         let sense = Some(fixed(&Sense::POWER_ON_RESET));
         flush_beside_a_late_answer(&rig, Rule { sense, ..Rule::of(TEST_UNIT_READY) }, true).await;
-        rig.disk.flush().await.expect("told once");
+        rig.disk.flush().await.expect("the loss is reported once");
         rig.end().await;
     });
 }
 
 /// Goal: a flush does not succeed if the report of a reset may be lost with its connection.
 #[test]
-fn a_flush_does_not_trust_lost_answers() {
+fn a_flush_fails_if_responses_were_lost() {
     block_on(async {
         let rig = Rig::new(2).await;
         flush_beside_a_late_answer(&rig, Rule { cut: true, ..Rule::of(TEST_UNIT_READY) }, false)
             .await;
-        rig.disk.flush().await.expect("told once");
+        rig.disk.flush().await.expect("the loss is reported once");
         rig.write().await;
-        rig.disk.flush().await.expect("the next session is sound");
+        rig.disk.flush().await.expect("the next session has lost nothing");
         rig.end().await;
     });
 }
@@ -162,15 +162,15 @@ fn a_late_answer_is_no_loss() {
         rig.relay.rule(Rule { held: true, ..Rule::of(TEST_UNIT_READY) });
         let asked = rig.ask();
         rig.relay.until_all_met().await;
-        rig.disk.flush().await.expect("nothing was written since");
+        rig.disk.flush().await.expect("nothing was written since the last flush");
         assert!(!asked.is_finished());
         rig.write().await;
         rig.relay.forget_answers();
         let flushed = rig.flush();
         rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
-        assert!(!flushed.is_finished(), "the other connection may bring news");
+        assert!(!flushed.is_finished(), "the other connection may still report a reset");
         rig.relay.let_go();
-        flushed.await.unwrap().expect("it brought none");
+        flushed.await.unwrap().expect("the other connection reported no loss");
         asked.await.unwrap().unwrap();
         rig.end().await;
     });
@@ -181,7 +181,7 @@ fn a_late_answer_is_no_loss() {
 /// behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces its unit attention by another
 /// response, and the next response by the unit attention.
 #[test]
-fn a_late_greeting_is_no_reset() {
+fn a_late_unit_attention_of_a_new_session_is_no_reset() {
     block_on(async {
         let rig = Rig::new(2).await;
         rig.write().await;
@@ -222,13 +222,13 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
                     _ => {}
                 }
                 assert_cache_lost(rig.disk.flush().await);
-                rig.disk.flush().await.expect("told once");
+                rig.disk.flush().await.expect("the loss is reported once");
             }
             let sense =
                 deferred(&Sense::new(lunar_scsi::sense::SenseKey::RECOVERED_ERROR, 0), format);
             rig.relay.rule(Rule { sense: Some(sense), ..Rule::of(WRITE_16) });
             rig.write().await;
-            rig.disk.flush().await.expect("it was recovered");
+            rig.disk.flush().await.expect("a recovered error is no loss");
             assert_eq!(rig.read().await, [5; 512]);
             rig.end().await;
         }
@@ -239,7 +239,7 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
 /// the next one if there was none: each promises durability of the same writes. Another user of the
 /// disk can read the count of losses.
 #[test]
-fn a_failed_flush_takes_along_those_beside_it() {
+fn a_failed_flush_fails_concurrent_flushes() {
     block_on(async {
         let rig = Rig::new(2).await;
         rig.write().await;
@@ -252,17 +252,17 @@ fn a_failed_flush_takes_along_those_beside_it() {
         let beside = rig.flush();
         rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
         rig.relay.let_go();
-        let error = first.await.unwrap().expect_err("it could not write");
+        let error = first.await.unwrap().expect_err("the flush failed");
         assert_eq!(error.kind, lunar_block::ErrorKind::Medium, "{error}");
         assert_cache_lost(beside.await.unwrap());
         assert_eq!(rig.disk.losses(), 1);
-        rig.disk.flush().await.expect("told");
+        rig.disk.flush().await.expect("the loss was reported");
 
         rig.relay.rule(failed());
-        rig.disk.flush().await.expect_err("it could not write");
+        rig.disk.flush().await.expect_err("the flush failed");
         assert_eq!(rig.disk.losses(), 2);
         assert_cache_lost(rig.disk.flush().await);
-        rig.disk.flush().await.expect("told");
+        rig.disk.flush().await.expect("the loss was reported");
         assert_eq!(rig.disk.losses(), 2);
         rig.end().await;
     });

@@ -77,7 +77,7 @@ async fn use_disk(disk: &RemoteDisk, seed: u8) {
 /// Goal: after three lost sessions commands use one connection, which is logged once. Nothing is
 /// lost from then on, and the user of the disk sees no error at any time, as with one connection.
 #[test]
-fn a_target_that_wants_commands_in_order() {
+fn a_target_that_requires_commands_in_order() {
     for connections in [1, 2, 4] {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
@@ -190,7 +190,7 @@ fn a_target_that_ends_sessions_of_several_connections() {
 /// Goal: a re-established connection sends no more keys than one that joins for the first time:
 /// keys of the leading login are left out (RFC 7143 §13).
 #[test]
-fn a_connection_that_is_made_again_says_what_it_may() {
+fn a_re_established_connection_sends_only_allowed_keys() {
     block_on(async {
         let server = serve();
         let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
@@ -254,7 +254,7 @@ fn a_target_that_closes_over_newer_keys() {
 ///
 /// Goal: the login is repeated with them, both the first one and when a session is re-established.
 #[test]
-fn a_login_that_is_cut_once_says_nothing_of_newer_keys() {
+fn one_interrupted_login_does_not_drop_newer_keys() {
     block_on(async {
         let server = serve();
         let stand_in = StandIn::of(server.addresses()[0], Habit::CutsLogins(1)).await;

@@ -190,7 +190,7 @@ mod tests {
 
     /// Goal: the table and the codes match, in order, and every row is in the Markdown.
     #[test]
-    fn every_function_is_told() {
+    fn every_function_is_reported() {
         let text = management_markdown();
         for (at, info) in MANAGEMENT_FUNCTIONS.iter().enumerate() {
             assert_eq!(usize::from(info.function.0), at + 1);

@@ -165,7 +165,7 @@ impl Intake {
     }
 
     fn keep(&mut self, bytes: &[u8], store: &mut impl FnMut(DataDestination, usize, &[u8])) {
-        match self.place.expect("the machine said where the segment goes") {
+        match self.place.expect("the state machine named the destination of the segment") {
             DataDestination::Control => {
                 self.control.extend_from_slice(bytes);
                 self.copied_bytes += bytes.len() as u64;

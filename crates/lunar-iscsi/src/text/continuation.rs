@@ -119,7 +119,7 @@ mod tests {
     /// Goal: memory stays within the limit, in whatever pieces a text arrives, and a sent segment
     /// is not kept by the remaining text.
     #[test]
-    fn memory_is_what_the_limit_says() {
+    fn memory_is_bounded_by_the_limit() {
         for piece_bytes in [1, 100, 700, 8192] {
             let mut reassembler = Reassembler::new(9000);
             while reassembler.add(&vec![b'x'; piece_bytes], true).is_ok() {
@@ -130,6 +130,6 @@ mod tests {
         let mut emitter = Emitter::new(vec![b'x'; 1100]);
         let segment = emitter.next(1000);
         assert_eq!((segment.len(), emitter.remaining_bytes()), (1000, 100));
-        assert!(segment.is_unique(), "nothing else holds what was sent");
+        assert!(segment.is_unique(), "sent data has no other owner");
     }
 }

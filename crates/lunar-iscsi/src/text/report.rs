@@ -111,7 +111,7 @@ mod tests {
     /// Goal: the report has one row per key with as many columns as the head; ranges, defaults and
     /// our own values are those of the table and the offer.
     #[test]
-    fn one_row_a_key() {
+    fn every_key_has_one_row() {
         let text = markdown();
         let rows: Vec<&str> = text.lines().skip(2).collect();
         assert_eq!(rows.len(), KEYS.len());

@@ -293,7 +293,7 @@ mod tests {
 
     /// Goal: names are unique, found, and not longer than allowed; defaults are valid.
     #[test]
-    fn the_table_is_sound() {
+    fn the_table_is_consistent() {
         for info in KEYS {
             assert_eq!(Key::named(info.name), Some(info.key));
             assert!(info.name.len() <= 63);

@@ -201,7 +201,7 @@ mod tests {
     /// Goal: bytes arrive after the delay and not before, and the credit for them returns one delay
     /// after that.
     #[test]
-    fn a_byte_travels_and_its_credit_comes_back() {
+    fn bytes_and_their_credit_are_delayed() {
         let model = model(None, Some(1000));
         let (mut link, mut pipe) = (Link::new(&model), Pipe::new(&model));
         let at = Duration::from_micros;

@@ -44,7 +44,7 @@ fn round_trip_time(model: Model, bytes: usize) -> Duration {
     socket.read_to_end(&mut back).unwrap();
     let took = begin.elapsed();
     writer.join().unwrap();
-    assert!(back == pattern(bytes), "{} bytes came back changed", back.len());
+    assert!(back == pattern(bytes), "{} bytes were echoed, not unchanged", back.len());
     assert_eq!(echo.join().unwrap(), bytes);
     assert!(relay.processor_time() > Duration::ZERO);
     took
@@ -85,7 +85,7 @@ fn a_full_window_stops_the_sender() {
     let mut sent = 0;
     while let Ok(written) = socket.write(&block) {
         sent += written;
-        assert!(sent < 256 << 20, "nobody stops the sender");
+        assert!(sent < 256 << 20, "the sender is not stopped");
     }
 }
 

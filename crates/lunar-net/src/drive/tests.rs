@@ -295,7 +295,7 @@ fn a_peer_that_does_not_read_is_not_read_further() {
 /// Goal: a connection that never waits is checked for its memory as well. Fault: 1,000 sessions
 /// with floods of requests held 528 MiB with their sockets, of which 16 were counted.
 #[test]
-fn a_busy_connection_is_asked_for_what_it_holds() {
+fn the_memory_of_busy_connections_is_checked() {
     let _alone = ONE_AT_A_TIME.lock();
     let turns = 3 * HELD_CHECK_TURNS as usize + 1;
     let echo = Echo { busy_turns: Some(turns), ..Echo::default() };
@@ -327,7 +327,7 @@ fn unacknowledged_data_of_a_closed_connection_is_dropped() {
 /// Fault: a connection whose peer withheld the data of its WRITEs was not checked again once
 /// nothing was received or sent, and kept their buffers, while others had none.
 #[test]
-fn a_connection_that_holds_data_alone_is_asked_again() {
+fn the_memory_of_waiting_connections_is_checked_again() {
     let _alone = ONE_AT_A_TIME.lock();
     let echo = Echo { keeps_data: true, ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| {
@@ -539,7 +539,7 @@ fn a_closing_connection_discards_a_limited_amount() {
         let mut sent = 0;
         while let Ok(bytes) = tcp.write(&[0; 256 << 10]) {
             sent += bytes;
-            assert!(sent < ENOUGH, "it is heard out");
+            assert!(sent < ENOUGH, "all data of the peer is received");
         }
     });
 }

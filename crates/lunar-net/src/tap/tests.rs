@@ -60,11 +60,11 @@ fn bytes_beyond_the_limit_are_dropped() {
     assert_eq!(reader.dropped(), 2);
     let read = next(&mut reader).unwrap();
     sent(&connection, DATA_BYTES);
-    assert_eq!(reader.dropped(), 3, "it is held still");
+    assert_eq!(reader.dropped(), 3, "the reader still holds the first PDU");
     drop(read);
     let cut = connection.begin(Direction::Received, DATA_BYTES, Digests::default());
     sent(&connection, DATA_BYTES);
-    assert_eq!(reader.dropped(), 4, "another is being copied");
+    assert_eq!(reader.dropped(), 4, "another PDU is being copied");
     drop(cut);
     sent(&connection, DATA_BYTES);
     assert_eq!(reader.dropped(), 4);

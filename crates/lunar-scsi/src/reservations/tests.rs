@@ -264,7 +264,7 @@ fn registrations_of_a_unit_are_limited() {
 /// with names that differ at their ends made every command of a reserved unit take five times as
 /// long, even after the end of their sessions.
 #[test]
-fn a_command_does_not_look_through_all_registrations() {
+fn a_command_does_not_search_all_registrations() {
     let nexus_of = |number: usize| {
         let name = format!("iqn.2026-11.org.example:{}{number:04}", "x".repeat(190));
         ItNexus::new(&InitiatorPort { name, isid: [0x80, 0, 0, 0, 0, 1] }, &ports()[0])
@@ -412,7 +412,7 @@ fn unregistering_the_holder() {
         let outcome = reservations.unregister_number(1);
         if kind.is_all_registrants() {
             assert_eq!(outcome, ReserveOutcome::default());
-            assert_eq!(reservations.kind, Some(kind), "2 still holds it");
+            assert_eq!(reservations.kind, Some(kind), "2 still holds the reservation");
             assert_eq!(reservations.unregister_number(2), ReserveOutcome::default());
         } else {
             let expected: &[u8] = if kind.is_registrants_only() { &[2] } else { &[] };
@@ -488,7 +488,7 @@ fn preempting_oneself() {
     assert_eq!(outcome.attentions, expected, "the holder changes its type");
     assert_eq!(reservations.keys().len(), 3);
     let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
-    assert_eq!(outcome, ReserveOutcome::default(), "a registrant removes itself, and tells nobody");
+    assert_eq!(outcome, ReserveOutcome::default(), "a registrant that unregisters itself causes no unit attention");
     assert_eq!(reservations.keys(), [key(1), key(3)]);
 }
 

@@ -186,7 +186,7 @@ fn reserve_6_and_two_initiators() {
     assert_eq!(bench.run(ONE, &TEST_UNIT_READY, &[]), GOOD);
     assert_eq!(bench.run(ONE, &RELEASE_6, &[]), GOOD);
     assert_eq!(bench.run(TWO, &RESERVE_6, &[]), GOOD);
-    assert_eq!(bench.attention(ONE), None, "nobody is told");
+    assert_eq!(bench.attention(ONE), None, "no nexus is informed");
 }
 
 /// Goal: a logout, a lost nexus and a reset end RESERVE (6).

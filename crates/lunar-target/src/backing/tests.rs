@@ -105,7 +105,7 @@ fn a_truncation_is_not_forgotten() {
 
 /// Goal: the result of a check that began before a recovery does not count after it.
 #[test]
-fn a_look_from_before_a_recovery_does_not_count() {
+fn a_check_begun_before_a_recovery_does_not_count() {
     let file = File::new();
     *lock(&file.told.found) = BackingState { file_bytes: 0, ..AS_OPENED };
     assert!(file.backing.claim_look() && !file.backing.claim_look(), "one at a time");
@@ -123,7 +123,7 @@ fn a_look_from_before_a_recovery_does_not_count() {
 /// rounds there are; files whose checks hang take [`LOOKERS_MAX`] threads together, and all of them
 /// are checked again when their file systems respond.
 #[test]
-fn a_look_that_hangs_holds_up_itself_only() {
+fn a_check_that_hangs_blocks_no_other_check() {
     let looks = Arc::new(Looks::default());
     let (hanging, good) = (File::new(), File::new());
     let files = [Arc::clone(&hanging.backing), Arc::clone(&good.backing)];

@@ -175,7 +175,7 @@ fn tasks_are_aborted_out_of_turn() {
 /// thousand busy sessions of its host, a command of a second host that needed one of the blocks
 /// exclusively waited for 80 ms, and the writes of all hosts behind it.
 #[test]
-fn a_write_that_is_waited_for_ends_out_of_turn() {
+fn a_write_that_delays_others_ends_out_of_turn() {
     let rig = Rig::new();
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention
@@ -207,7 +207,7 @@ fn a_write_that_is_waited_for_ends_out_of_turn() {
 ///
 /// Goal: it zeroes one piece out of turn, and goes on in its turns.
 #[test]
-fn a_clear_that_is_waited_for_does_a_piece_out_of_turn() {
+fn a_clear_that_delays_others_does_a_piece_out_of_turn() {
     let rig = Rig::new();
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention
@@ -233,7 +233,7 @@ fn a_clear_that_is_waited_for_does_a_piece_out_of_turn() {
 ///
 /// Goal: the WRITE and the ORWRITE end, and one piece is zeroed, out of turn.
 #[test]
-fn what_a_clear_that_is_waited_for_waits_for_ends_out_of_turn() {
+fn blockers_of_a_clear_that_delays_others_end_out_of_turn() {
     let rig = Rig::new();
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention

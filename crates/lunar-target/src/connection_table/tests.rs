@@ -123,7 +123,7 @@ fn logged_in_connections_are_never_evicted() {
     assert!((0..49).all(|_| rig.log_in(1, Phase::Proven, Joins::Further).is_ok()));
     assert_eq!(rig.log_in(1, Phase::Proven, Joins::Further), Err(NoRoom::Table));
     assert_eq!(rig.table.len() - rig.table.not_logged_in.len(), 750);
-    assert!(rig.enter(4).is_ok(), "what is left is for logins");
+    assert!(rig.enter(4).is_ok(), "the remaining slots are for logins");
 }
 
 /// Goal: sessions without proof leave free the part for those with proof; one address leaves room
@@ -141,7 +141,7 @@ fn sessions_without_proof_have_shares() {
     }
     while rig.log_in(rig.next_id as u32, Phase::Unproven, Joins::New).is_ok() {}
     assert_eq!(rig.table.unproven.len(), 10_752);
-    assert_eq!(rig.fill(1, Phase::Proven), 3584, "what is kept for them");
+    assert_eq!(rig.fill(1, Phase::Proven), 3584, "slots reserved for logins");
 
     let mut open_to_all = Rig::new(16_384, 256);
     let mut log_in = || {

@@ -51,7 +51,7 @@ fn content(unit: &Arc<LogicalUnit>, lba: u64, count: u64) -> Bytes {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read() {
     let unit = unit();
     let data: Vec<u8> = (0..1024).map(|at| at as u8).collect();
     good(&unit, Plan::Write { range: range(BLOCKS - 2, 2), durable: true }, &data);
@@ -70,7 +70,7 @@ fn write_now(unit: &LogicalUnit, generation: Generation, range: LbaRange, data: 
 
 /// Goal: `try_now` has the usual effect, and none if the command must wait or end with an error.
 #[test]
-fn only_what_needs_no_waiting_is_done_now() {
+fn try_now_does_only_work_that_need_not_wait() {
     let unit = unit();
     let before = unit.generation();
     let write = |lba, byte| write_now(&unit, before, range(lba, 2), &[byte; 1024]);
@@ -96,7 +96,7 @@ fn only_what_needs_no_waiting_is_done_now() {
     assert!(!write_now(&unit, begun, range(4, 2), &[8; 1024]));
     assert_eq!(content(&unit, 4, 2), [7; 1024].as_slice(), "nothing was written");
     unit.recoveries.fetch_add(1, SeqCst);
-    assert!(!write(4, 9), "what was written may have been lost");
+    assert!(!write(4, 9), "written data may have been lost");
 }
 
 /// The memory of one owner.
@@ -282,7 +282,7 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
 /// Goal: an aborted UNMAP that the disk has begun keeps all its ranges locked until the disk has
 /// finished the last one; blocks between them are free.
 #[test]
-fn an_aborted_unmap_keeps_its_whole_list() {
+fn an_aborted_unmap_blocks_its_whole_list() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
     let options =
         LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
@@ -317,7 +317,7 @@ fn an_aborted_unmap_keeps_its_whole_list() {
 /// SBC-3 §5.2: the second half is written only if the first equals the data on the medium;
 /// otherwise the sense data has the offset of the first byte that differs.
 #[test]
-fn compare_and_write_writes_or_says_where_it_differs() {
+fn compare_and_write_writes_or_reports_the_differing_byte() {
     let unit = unit();
     let plan = || Plan::CompareAndWrite { range: range(3, 2), durable: true };
     let both = [[0; 1024], [7; 1024]].concat();
@@ -447,7 +447,7 @@ fn the_first_bad_block_is_named() {
 /// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.
 /// Method: each task reads, tries to put its successor, and begins again on MISCOMPARE.
 #[test]
-fn concurrent_compare_and_write_loses_nothing() {
+fn concurrent_compare_and_write_loses_no_update() {
     const TASKS: usize = 8;
     const ROUNDS: u64 = 50;
     let unit = unit();

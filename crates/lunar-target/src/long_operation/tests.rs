@@ -156,7 +156,7 @@ fn a_failure_in_the_middle() {
 
 /// Goal: an overwrite that finds no room fails, or waits, as configured for writes.
 #[test]
-fn no_room_for_an_overwrite() {
+fn an_overwrite_without_space() {
     for out_of_space in [OutOfSpace::Fail, OutOfSpace::Hold] {
         let rig = Rig::new("room");
         let unit = rig.open_with(out_of_space);
@@ -174,7 +174,7 @@ fn no_room_for_an_overwrite() {
 
 /// Goal: a failed flush is a failure of the operation: nothing is durable then.
 #[test]
-fn what_is_not_durable_is_not_done() {
+fn a_failed_flush_fails_the_operation() {
     let rig = Rig::new("durable");
     let unit = rig.open();
     rig.device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush));
@@ -185,7 +185,7 @@ fn what_is_not_durable_is_not_done() {
 /// Goal: an interrupted operation begins anew with the next run, and old data can never be read.
 /// Method: the second write hangs, and all state of the first run is dropped.
 #[test]
-fn what_was_cut_off_goes_on() {
+fn interrupted_operations_begin_again() {
     let rig = Rig::new("cut");
     let unit = rig.open();
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(1).times(1));
@@ -227,7 +227,7 @@ fn a_stop_is_not_the_end() {
 
 /// Goal: an operation whose state cannot be saved does not begin.
 #[test]
-fn nothing_changes_before_the_state_is_saved() {
+fn a_change_waits_for_the_saved_state() {
     let rig = Rig::new("unsaved");
     let unit = rig.open();
     std::fs::write(&rig.state, b"a file where a directory should be").unwrap();
@@ -241,7 +241,7 @@ fn nothing_changes_before_the_state_is_saved() {
 /// Goal: EXIT FAILURE MODE ends a failure that allowed for it, also for the next run; if it is
 /// answered with an error it does not.
 #[test]
-fn the_way_out_is_saved() {
+fn exit_failure_mode_is_saved() {
     let rig = Rig::new("exit");
     let unit = rig.open();
     rig.device
@@ -296,7 +296,7 @@ fn commands_from_before_are_too_late() {
         let mut late = Box::pin(execute(&plans[1], before));
         assert!(futures_util::poll!(&mut late).is_pending(), "it waits for its blocks");
         rig.device.release();
-        let PlanResult::Check(_) = late.await else { panic!("a write that came too late") };
+        let PlanResult::Check(_) = late.await else { panic!("a write that was too late") };
         begun.ended.await.unwrap().unwrap();
     });
     for plan in &plans {
@@ -338,7 +338,7 @@ fn a_rate_is_kept() {
         unit.stop_operation(true);
         begun.ended.await.unwrap_err();
     });
-    assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
+    assert!(!unit.operates() && rig.saved(), "the next run continues the operation");
 }
 
 /// Goal: a rate of 0, which no configuration allows, counts as the slowest one, and no rate leads
@@ -568,13 +568,13 @@ fn an_operation_that_waits_stops() {
         unit.stop_operation(true);
         begun.ended.await.unwrap_err();
     });
-    assert!(!unit.operates() && rig.saved(), "the next run goes on with it");
+    assert!(!unit.operates() && rig.saved(), "the next run continues the operation");
 }
 
 /// Fault: operations that waited for room at full disks kept their slots, also after a restart: no
 /// other operation of their owner went on.
 #[test]
-fn operations_that_wait_for_room_leave_their_slots_to_others() {
+fn operations_that_wait_for_space_release_their_slots() {
     let open = |number: usize| {
         let memory = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 0);

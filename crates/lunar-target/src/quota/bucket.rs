@@ -116,7 +116,7 @@ mod tests {
         bucket.set_rate(1000, at(0));
         assert!(bucket.ready_at(at(0)) <= at(101));
         bucket.set_rate(10, at(60_000));
-        assert_eq!(bucket.level, capacity(10), "what was saved is cut to the new burst");
+        assert_eq!(bucket.level, capacity(10), "saved tokens are limited to the new burst");
     }
 
     /// Goal: nothing wraps at the limits of the types.
@@ -149,7 +149,7 @@ mod tests {
             for (units, idle_nanos) in requests {
                 now = now.after(Duration::from_nanos(idle_nanos));
                 now = bucket.ready_at(now);
-                prop_assert_eq!(bucket.ready_at(now), now, "ready when it said");
+                prop_assert_eq!(bucket.ready_at(now), now, "ready at the announced time");
                 if now > at(0) {
                     let before = Time::from_nanos(now.as_nanos() - 1);
                     let mut copy = bucket.clone();

@@ -255,7 +255,7 @@ mod tests {
     /// Goal: marks of owners that are gone are remembered while they matter, and not all of them:
     /// addresses cost a peer nothing, but memory is limited.
     #[test]
-    fn owners_that_are_gone_are_remembered_within_bounds() {
+    fn records_of_former_owners_are_bounded() {
         let mut queue = FairQueue::default();
         let logs_in = |queue: &mut FairQueue, number: u32| {
             let own = queue.add_session(&owner(number));

@@ -226,7 +226,7 @@ mod tests {
                 }
             }
             if !any {
-                assert!(wake > now, "nobody goes, and nobody says when");
+                assert!(wake > now, "no waiter is released, and no time is known");
                 now = wake;
             }
         }
@@ -286,7 +286,7 @@ mod tests {
 
     /// Goal: an owner that logs in anew for each large command is charged for it all the same.
     #[test]
-    fn an_owner_that_logs_in_anew_has_no_advantage() {
+    fn a_new_login_gives_an_owner_no_advantage() {
         let large = Cost { commands: 1, bytes: 64 << 20 };
         let mut turns = turns(None, Some(100 << 20));
         let (mut now, mut bytes) = (at(0), [0; 2]);
@@ -341,7 +341,7 @@ mod tests {
     /// Goal: a waiter that does not come when it is its turn, because its core is blocked, delays
     /// the others only for a moment; when it comes it is the first again.
     #[test]
-    fn who_does_not_come_is_passed() {
+    fn absent_waiters_are_skipped() {
         // All of one owner, each of another one, or mixed.
         for owners in [[1; 5], [1, 2, 3, 4, 5], [1, 1, 2, 2, 2]] {
             let mut turns = turns(Some(100), None);
@@ -358,8 +358,8 @@ mod tests {
             assert!(time <= at(50), "{time:?}");
             assert!(matches!(turns.ask(watcher, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
             let next = turns.ask(other, ONE, time, Waker::noop());
-            assert!(matches!(next, SchedulerAnswer::Go(_)), "nobody waits for it a second time");
-            assert!(turns.try_go(new, 0, ONE, time).is_some(), "nor who has just come");
+            assert!(matches!(next, SchedulerAnswer::Go(_)), "the waiter is not awaited a second time");
+            assert!(turns.try_go(new, 0, ONE, time).is_some(), "and no waiter that has just arrived");
             let last = enter(&mut turns, owners[4]);
             let later = time.after(Duration::from_secs(1));
             assert!(
@@ -374,7 +374,7 @@ mod tests {
     /// Fault: if the limit delayed a waiter for longer than the time that it may take to come, the
     /// next one went before it when both came at the same moment.
     #[test]
-    fn a_waiter_that_has_come_is_not_late() {
+    fn a_waiter_that_is_present_is_not_skipped() {
         let mut turns = turns(Some(10), None);
         let new = session(&mut turns, 1);
         let two = Cost { commands: 2, bytes: 0 };
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_lets_the_next_go() {
+    fn a_dropped_waiter_releases_the_next() {
         let mut turns = turns(Some(10), None);
         let first = enter(&mut turns, 1);
         let second = enter(&mut turns, 2);

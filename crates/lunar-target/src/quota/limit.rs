@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_would_time_out_is_refused() {
+    fn limits_that_would_cause_timeouts_are_refused() {
         assert!(Limit::new(Some(IOPS_MIN), Some(BYTES_PER_SECOND_MIN)).is_ok());
         assert!(Limit::new(None, None).unwrap().is_none());
         let error = Limit::new(Some(9), None).unwrap_err().to_string();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_comes_before_all() {
+    fn a_limit_with_a_name_precedes_one_for_all() {
         let entry = |initiator: Option<&str>, iops| InitiatorLimit {
             initiator: initiator.map(str::to_owned),
             limit: Limit::new(Some(iops), None).unwrap(),

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn an_initiator_has_one_gate_while_it_has_sessions() {
+    fn sessions_of_an_initiator_share_a_rate_limiter() {
         let gates = InitiatorLimiters::default();
         let limit = Limit::new(Some(10), None).unwrap();
         let first = gates.of(&initiator("iqn.a", None));

@@ -285,7 +285,7 @@ impl Watch {
     fn look(&mut self) {
         for claim in &mut self.claims {
             let is_held = is_held(&self.locks, &claim.queued);
-            assert!(is_held || !claim.is_held, "a held claim is not taken back");
+            assert!(is_held || !claim.is_held, "a held claim is not revoked");
             claim.is_held = is_held;
         }
         for at in 0..self.claims.len() {

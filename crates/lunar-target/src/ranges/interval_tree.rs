@@ -234,7 +234,7 @@ mod tests {
         /// Goal: after any insertions and removals, a search finds the ranges that overlap, in
         /// order of their first blocks, and no others.
         #[test]
-        fn a_search_finds_what_overlaps(
+        fn a_search_finds_overlapping_ranges(
             steps in prop::collection::vec((0..60u64, 1..20u64, any::<bool>()), 0..200),
             searched in (0..80u64, 1..20u64),
         ) {

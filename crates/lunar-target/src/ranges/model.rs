@@ -350,7 +350,7 @@ proptest! {
     /// Goal: blocks of claims overlap if they have a block in common, and are found then; and the
     /// overlaps of a set of claims are as many as those of its claims together.
     #[test]
-    fn blocks_overlap_by_what_they_have_in_common(
+    fn claims_overlap_by_common_blocks(
         one in prop::collection::vec((0..80u64, 0..5u64), 0..24),
         other in prop::collection::vec((0..80u64, 0..5u64), 0..24),
     ) {

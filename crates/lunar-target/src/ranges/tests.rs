@@ -66,7 +66,7 @@ fn writers_share_and_the_exclusive_waits_for_them_all() {
 /// SAM-5 §8: HEAD OF QUEUE waits for no other command, not even for an exclusive one, and no
 /// command that has not begun goes before it.
 #[test]
-fn the_head_waits_for_nobody_and_all_others_for_it() {
+fn head_of_queue_precedes_all_other_commands() {
     let locks = Arc::new(RangeLocks::default());
     let simple = locks.lock(range(0, 1), false).now_or_never().unwrap();
     let mut ordered = Box::pin(locks.lock(range(0, 1), true));
@@ -132,7 +132,7 @@ fn shares_and_exclusive_claims_wait_for_each_other() {
     drop(second);
     let (alone, other) = (alone.now_or_never().unwrap(), other.now_or_never().unwrap());
     drop(alone);
-    assert!(RangeLocks::try_share(&*locks).is_none(), "the other is still there");
+    assert!(RangeLocks::try_share(&*locks).is_none(), "the other claim is still held");
     drop(other);
     let share = RangeLocks::try_share(&*locks).unwrap();
     let head = locks.at_head(range(0, 1)).granted().now_or_never().unwrap();
@@ -144,7 +144,7 @@ fn shares_and_exclusive_claims_wait_for_each_other() {
 /// Sharing is possible again when a waiter gives up, and when a range blocked for readers is
 /// released.
 #[test]
-fn sharing_goes_on_after_whoever_kept_it_from_others() {
+fn sharing_resumes_when_a_blocker_is_gone() {
     let locks = Arc::new(RangeLocks::default());
     let share = RangeLocks::try_share(&*locks).unwrap();
     let mut waiter = Box::pin(locks.lock(range(0, 1), true));
@@ -196,7 +196,7 @@ fn sharers_and_excluders_on_many_threads() {
 /// `seclude_copies` blocks readers of the pieces of copies without any action of their writers, and
 /// blocks no other ranges.
 #[test]
-fn pieces_of_copies_are_secluded() {
+fn pieces_of_copies_block_readers() {
     let locks = Arc::new(RangeLocks::default());
     let piece = locks.lock(range(0, 8), false).now_or_never().unwrap().of_copy();
     let _other = locks.lock(range(8, 8), false).now_or_never().unwrap();
@@ -209,7 +209,7 @@ fn pieces_of_copies_are_secluded() {
 
 /// A waiter that is dropped before or after its grant leaves no claim behind.
 #[test]
-fn dropped_waiters_leave_nothing() {
+fn dropped_waiters_hold_no_claims() {
     let locks = Arc::new(RangeLocks::default());
     let held = locks.lock(range(0, 1), true).now_or_never().unwrap();
     let mut waiter = Box::pin(locks.lock(range(0, 1), true));
@@ -238,7 +238,7 @@ fn comparisons(action: impl FnOnce()) -> usize {
 /// Fault: each release compared every waiting claim with all that were held and all that still
 /// waited, so that 64 sessions of one host stopped a disk, and its core, for seconds.
 #[test]
-fn the_work_of_a_release_is_linear_in_what_waits() {
+fn the_work_of_a_release_is_linear_in_waiting_claims() {
     const CLAIMS: usize = 2000;
     type Shape = fn(&Arc<RangeLocks>) -> Vec<RangeQueued>;
     let same_and_disjoint: Shape = |locks| {
@@ -287,7 +287,7 @@ const LOOKS_ELSEWHERE_MAX: usize = 256;
 /// 160 sessions of 16 addresses sent COMPARE AND WRITE of one block, a host that wrote to other
 /// blocks had 1 % of its requests.
 #[test]
-fn a_claim_elsewhere_does_not_look_at_those_that_wait() {
+fn a_claim_does_not_visit_claims_for_other_blocks() {
     type Shape = fn(usize) -> LbaRange;
     let same: Shape = |_| range(4096, 1);
     let around_one_block: Shape = |at| range(4096 - at as u64 % 64, 65);
@@ -316,7 +316,7 @@ fn a_claim_elsewhere_does_not_look_at_those_that_wait() {
 /// Fault: as above: the end of a claim looked at all claims that waited for the same block,
 /// although only one can be granted.
 #[test]
-fn the_end_of_a_claim_looks_at_those_that_can_go() {
+fn the_end_of_a_claim_visits_only_claims_to_be_granted() {
     let locks = Arc::new(RangeLocks::default());
     let mut busy = busy(&locks, |_| range(4096, 1));
     while !busy.is_empty() {
@@ -406,7 +406,7 @@ fn a_list_is_one_claim() {
 
 /// The last share lets in all exclusive claims without comparing any.
 #[test]
-fn the_end_of_a_share_compares_nothing() {
+fn the_end_of_a_share_compares_no_claims() {
     let locks = Arc::new(RangeLocks::default());
     let share = RangeLocks::try_share(&*locks).unwrap();
     let queued: Vec<_> = (0..100).map(|at| locks.queue(range(at, 1), true)).collect();
@@ -443,7 +443,7 @@ fn waiting_claims_are_limited_by_owner() {
     assert!(wait(&owners[8]).is_err(), "all have as many as they may together");
     drop(first);
     let unlimited = locks.queue(range(0, 1), true);
-    assert!(!unlimited.is_granted(), "what the server itself does may always wait");
+    assert!(!unlimited.is_granted(), "claims of the server itself may always wait");
     // From the last one on: nothing is granted, and no count of another claim is looked at.
     drop(unlimited);
     while queued.pop().is_some() {}
@@ -524,7 +524,7 @@ fn locks_of_a_unit_keep_the_memory_of_a_few_claims() {
 /// Goal: the memory of many claims is freed even if a few exist at all times, whichever of the many
 /// these are, and a few claims that come and go allocate nothing.
 #[test]
-fn a_few_claims_do_not_keep_the_memory_of_many() {
+fn memory_of_many_claims_is_released() {
     let locks = Arc::new(RangeLocks::of_unit());
     let mut few: VecDeque<RangeQueued> = VecDeque::new();
     for round in 0..4 {
@@ -553,6 +553,6 @@ fn a_few_claims_do_not_keep_the_memory_of_many() {
 /// Goal: locks without claims take little memory: each session has locks of its own at each unit
 /// that it sees (`session::UNIT_BYTES`).
 #[test]
-fn locks_that_nobody_claims_are_small() {
+fn unclaimed_locks_are_small() {
     assert!(size_of::<RangeLocks>() <= 128, "{} bytes", size_of::<RangeLocks>());
 }

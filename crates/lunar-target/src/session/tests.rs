@@ -273,7 +273,7 @@ fn first_commands_come_at_once() {
 /// Goal: events between a login and the first command to a unit are reported there: unit
 /// attentions, a change of the LUNs, and a change of the initiator's rights.
 #[test]
-fn what_came_between_is_told_with_the_first_command() {
+fn events_since_the_login_are_reported_with_the_first_command() {
     let rig = Rig::new();
     let sessions = [1, 2].map(|number| rig.log_in(number));
     rig.units[5].scsi().raise(CAPACITY_CHANGED, None);
@@ -363,7 +363,7 @@ fn a_change_is_settled_in_pieces() {
 /// not report it to that session later; they report it to the other sessions, whether these had
 /// used them or not.
 #[test]
-fn a_reset_comes_before_the_first_command() {
+fn a_reset_before_the_first_command_is_not_reported() {
     let rig = Rig::new();
     let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let [by, other] = [1, 2].map(|number| rig.log_in(number));
@@ -387,7 +387,7 @@ fn a_reset_comes_before_the_first_command() {
 /// its next session uses, at whatever time; the session after that one does, and other initiators
 /// do.
 #[test]
-fn who_asked_for_a_cold_reset_returns() {
+fn a_cold_reset_is_not_reported_to_its_requester() {
     let rig = Rig::new();
     let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let session = rig.log_in(1);
@@ -436,7 +436,7 @@ fn functions_visit_the_sessions_that_they_concern() {
 /// Fault: each unit let its resets visit 64 sessions at a time; with resets of 256 units in
 /// progress, a core visited 16,384 sessions before other work had its turn.
 #[test]
-fn many_resets_leave_others_their_turns() {
+fn many_resets_do_not_delay_other_sessions() {
     const USED: u16 = 64;
     const ONE_MOMENT: u64 = 64;
     let rig = Rig::new();

@@ -123,7 +123,7 @@ fn resets_of_the_target_are_for_administrators() {
     let (mut administrator, mut neighbour) = (rig.log_in(ADMINISTRATOR), rig.log_in(NEIGHBOUR));
     for reset in [TARGET_WARM_RESET, TARGET_COLD_RESET] {
         assert_eq!(function(&mut neighbour, reset), AUTHORIZATION_FAILED);
-        assert_eq!(check(&mut administrator, 0, &READY, &[]), 0, "told of nothing");
+        assert_eq!(check(&mut administrator, 0, &READY, &[]), 0, "not informed");
         assert_eq!(check(&mut neighbour, 0, &READY, &[]), 0);
     }
     for harmless in [ABORT_TASK_SET, CLEAR_TASK_SET] {
@@ -174,7 +174,7 @@ fn the_list_of_a_lun_comes_before_that_of_the_target() {
 /// Goal: running sessions go on when the list changes. Their rights change at once, and units whose
 /// replies change report it to them.
 #[test]
-fn a_change_of_the_list_holds_at_once() {
+fn a_change_of_the_list_applies_at_once() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(ADMINISTRATOR), rig.log_in(NEIGHBOUR));
     assert_eq!(set_groups(&mut two, 0), 0, "by default all may");

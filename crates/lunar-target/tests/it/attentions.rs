@@ -124,7 +124,7 @@ fn told(raw: &mut RawClient) -> Told {
 }
 
 #[test]
-fn mode_select_tells_the_others() {
+fn mode_select_informs_other_nexuses() {
     let mut witnesses = Witnesses::new();
     let page = control_page(&mut witnesses.all[ACTOR]);
     for swp in [0x08, 0] {
@@ -147,7 +147,7 @@ fn control_page(raw: &mut RawClient) -> Vec<u8> {
 /// Goal: a reset is reported to all nexuses that reach the unit. SPC and SAM leave it open whether
 /// the nexus that requested the reset is informed, too.
 #[test]
-fn a_reset_tells_all_that_reach_the_unit() {
+fn a_reset_is_reported_to_all_nexuses_of_the_unit() {
     let mut witnesses = Witnesses::new();
     witnesses.function(LOGICAL_UNIT_RESET);
     let heard = witnesses.heard();
@@ -183,7 +183,7 @@ fn clearing_reaches_the_own_nexus_only() {
 /// Goal: RELEASE informs the other registered nexuses if all registrants were concerned, PREEMPT
 /// those whose registrations it removes, CLEAR the other registered ones. SPC-4 §5.12.11.
 #[test]
-fn reservations_tell_registered_nexuses() {
+fn changed_reservations_are_reported_to_registered_nexuses() {
     let mut witnesses = Witnesses::new();
     witnesses.reserve(ACTOR, 0, 0, [0, 1]);
     witnesses.reserve(STRANGER, 0, 0, [0, 2]);
@@ -204,7 +204,7 @@ fn reservations_tell_registered_nexuses() {
 /// Goal: a new state is reported to every nexus but the one that set it; an unchanged state is not
 /// reported. SPC-4 §5.15.2.8.
 #[test]
-fn set_target_port_groups_tells_the_others() {
+fn set_target_port_groups_informs_other_nexuses() {
     let mut witnesses = Witnesses::new();
     const ACTIVE_NON_OPTIMIZED: u8 = 1;
     let list = [0, 0, 0, 0, ACTIVE_NON_OPTIMIZED, 0, 0, 1];

@@ -37,7 +37,7 @@ fn be_busy(raw: &mut RawClient) -> anyhow::Result<()> {
 /// 798 sessions with 127 ORDERED commands each, behind a WRITE whose data never came, took 512 MiB
 /// that was not counted; sessions that had ended such commands kept 131 kB each.
 #[test]
-fn commands_that_wait_are_counted_and_given_back() {
+fn waiting_commands_are_charged_and_released() {
     let rig = rig();
     let mut raw = rig.log_in(1);
     let before = used(&rig, MemoryKind::Session);
@@ -62,7 +62,7 @@ fn commands_that_wait_are_counted_and_given_back() {
 /// Goal: announced data takes no memory before it arrives. Fault: the header of a NOP-Out with
 /// 256 KiB of data took that much at once; 1,000 of them stopped all other initiators.
 #[test]
-fn announced_data_takes_as_much_as_has_come() {
+fn announced_data_takes_memory_as_it_arrives() {
     const PING_BYTES: usize = 256 << 10;
     let rig = rig();
     let mut raw = rig.log_in(1);
@@ -86,7 +86,7 @@ fn announced_data_takes_as_much_as_has_come() {
 /// Goal: when one initiator's commands take all memory, its own connections are dropped, and
 /// another initiator goes on.
 #[test]
-fn who_takes_all_memory_loses_its_own_connections() {
+fn an_initiator_that_takes_all_memory_is_disconnected() {
     const SESSIONS: usize = 250;
     let rig = rig();
     let mut other = connect_from("127.0.0.2", &rig.address);

@@ -35,7 +35,7 @@ fn check(raw: &mut RawClient, lun: u8, cdb: &[u8]) -> Option<u16> {
 /// Goal: a new LUN is visible at once and reported once by the existing units, and REPORT LUNS ends
 /// the reports; a removed LUN is gone at once.
 #[test]
-fn luns_come_and_go_in_a_session() {
+fn luns_are_added_and_removed_in_a_session() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     assert_eq!(check(&mut raw, 5, &[0; 6]), Some(NO_SUCH_UNIT));
@@ -50,7 +50,7 @@ fn luns_come_and_go_in_a_session() {
 
     rig.replace(|targets| targets[0].luns.push(lun(6, &unit)));
     assert_eq!(check(&mut raw, 5, &REPORT_LUNS), None, "REPORT LUNS is answered all the same");
-    assert_eq!(check(&mut raw, 0, &[0; 6]), None, "and says it for all units");
+    assert_eq!(check(&mut raw, 0, &[0; 6]), None, "and reports it for all units");
 
     let replaced = rig.replace(|targets| targets[0].luns.truncate(1));
     assert_eq!(replaced.units_gone.len(), 1);
@@ -58,7 +58,7 @@ fn luns_come_and_go_in_a_session() {
     assert_eq!(check(&mut raw, 5, &[0; 6]), Some(NO_SUCH_UNIT));
     assert_eq!(check(&mut raw, 0, &[0; 6]), Some(LUNS_CHANGED));
     drop(replaced);
-    assert_eq!(Arc::strong_count(&unit), 1, "nobody holds it any more");
+    assert_eq!(Arc::strong_count(&unit), 1, "no session holds it any more");
     drop(raw);
     rig.ends_well();
 }
@@ -66,7 +66,7 @@ fn luns_come_and_go_in_a_session() {
 /// Goal: sessions that are not concerned by a change notice nothing: a change of another target, or
 /// of a credential, redirect or list of names that still admits the initiator.
 #[test]
-fn sessions_that_are_not_concerned_notice_nothing() {
+fn unaffected_sessions_are_not_informed() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     let tsih = rig.server().sessions()[0].tsih;
@@ -129,7 +129,7 @@ fn a_session_is_logged_out() {
 
 /// Goal: a contradictory catalogue changes nothing.
 #[test]
-fn a_contradiction_changes_nothing() {
+fn a_contradictory_catalogue_changes_nothing() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     let mut catalogue = rig.server().catalogue();

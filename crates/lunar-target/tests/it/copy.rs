@@ -292,7 +292,7 @@ fn block_lengths_may_differ() {
 /// Goal: copies reach no unit that the initiator does not see, neither a masked one nor one of
 /// another target, and read no data of it. CVE-2020-28374, CVE-2021-3139.
 #[test]
-fn what_an_initiator_does_not_see_it_does_not_copy() {
+fn invisible_luns_are_not_copied() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
     let fault = CopyFault { segment: 0, reported: None };
@@ -374,11 +374,11 @@ fn a_copy_is_aborted_in_the_middle() {
     fill(&disks.devices[0], 0, &data);
     let until = Instant::now() + MINUTE;
     while aborted_after(&disks, &mut raw) != 2 {
-        assert!(Instant::now() < until, "what was written does not count");
+        assert!(Instant::now() < until, "written data does not count");
     }
     to.heal();
     let begun = 2 * PIECE;
-    assert!(content(to, 0, begun) == data[..begun as usize], "what was begun is whole");
+    assert!(content(to, 0, begun) == data[..begun as usize], "a segment that was begun is complete");
     assert!(content(to, begun, 8 * MIB - begun).iter().all(|byte| *byte == 0), "nothing more");
     log_out(raw);
     disks.ends_well();
@@ -414,7 +414,7 @@ fn aborted_after(disks: &Disks, raw: &mut RawClient) -> u64 {
     let (status, mut told) = results(raw, 0);
     let written = std::mem::take(&mut told[9]);
     assert_eq!((status, told), (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0]), "aborted");
-    assert_eq!(results(raw, 0).0, 2, "told once");
+    assert_eq!(results(raw, 0).0, 2, "the result is returned once");
     disks.rig.wait_for("it is written", |_| to.hanging() == 0);
     assert_eq!(to.seen(FaultOperation::Write) - writes, 2, "nothing more is begun");
     to.heal();
@@ -436,7 +436,7 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     let removed = units.into_iter().find(|unit| unit.options().uuid.as_u128() == 12).unwrap();
     drop(disks.rig.replace(|targets| targets[0].luns.retain(|lun| lun.id != 2)));
     run(&mut raw, 0, &[0; 6], &[]); // the connection keeps its units until its next command
-    assert_eq!(Arc::strong_count(&removed), 1, "nobody holds it any more");
+    assert_eq!(Arc::strong_count(&removed), 1, "no session holds it any more");
     disks.devices[1].heal();
     disks.devices[1].release();
     assert_eq!(outcome(&mut raw, tag).0, 0);
@@ -463,7 +463,7 @@ fn a_copy_ends_with_its_session() {
     let unit = disks.rig.server().unit(TARGET, 1).unwrap();
     disks.rig.wait_for("it is let go", |_| unit.leftover_writes() == 0);
     assert_eq!((to.hanging(), to.seen(FaultOperation::Write)), (0, 1), "nothing more is begun");
-    assert!(content(to, 0, PIECE) == data[..PIECE as usize], "what was begun is whole");
+    assert!(content(to, 0, PIECE) == data[..PIECE as usize], "a segment that was begun is complete");
     let mut raw = disks.log_in(1);
     assert_eq!(results(&mut raw, 0).0, 2, "its result went with the nexus");
     log_out(raw);
@@ -527,7 +527,7 @@ fn holder(raw: &mut RawClient, lun: u8) -> u64 {
 /// Goal: a failing disk is reported as the source or the destination, with the number of blocks
 /// left to copy.
 #[test]
-fn failures_of_either_disk_are_told() {
+fn failures_of_both_disks_are_reported() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
     let (from, to) = (&disks.devices[0], &disks.devices[1]);
@@ -550,7 +550,7 @@ fn failures_of_either_disk_are_told() {
 /// Goal: a copy waits for room like a write does; it does not delay PREEMPT AND ABORT then, and
 /// does not continue after it.
 #[test]
-fn a_copy_that_waits_for_room_can_be_fenced_off() {
+fn a_copy_that_waits_for_space_can_be_fenced_off() {
     let disks = Disks::new();
     let (mut raw, mut other) = (disks.log_in(1), disks.log_in(2));
     let to = &disks.devices[1];
@@ -581,7 +581,7 @@ fn a_copy_that_waits_for_room_can_be_fenced_off() {
 /// On a busy machine a read may take long, or the copy may end before the reads of this test, but
 /// not every time.
 #[test]
-fn a_long_copy_keeps_nobody_waiting() {
+fn a_long_copy_delays_no_other_command() {
     let disks = Disks::with_cores(1);
     let (mut raw, mut other) = (disks.log_in(1), disks.log_in(2));
     fill(&disks.devices[0], 0, &vec![1; 32 << 20]);

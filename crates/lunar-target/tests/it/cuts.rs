@@ -75,7 +75,7 @@ fn requests(raw: &mut RawClient) -> Vec<(&'static str, Vec<RawPdu>)> {
         ("SCSI Data-Out", vec![unsolicited, data]),
         ("Task Management", vec![function]),
         ("Text", vec![asks]),
-        ("Text that goes on", vec![part]),
+        ("Text with the C bit", vec![part]),
         ("Logout", vec![out]),
         ("SNACK", vec![snack]),
     ]
@@ -195,7 +195,7 @@ fn a_peer_that_vanishes() {
 /// Goal: a peer that requests much data and takes none is dropped, too; meanwhile it holds no more
 /// than the limit and delays no other peer.
 #[test]
-fn a_peer_that_takes_nothing() {
+fn a_peer_that_reads_nothing() {
     let rig = impatient();
     let mut idle = rig.log_in(1);
     for _ in 0..16 {

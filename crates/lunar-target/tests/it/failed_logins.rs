@@ -61,7 +61,7 @@ fn a_credential_is_one_initiators() {
 /// operational stage, without a method, with an invalid method, and to the full feature phase
 /// before the proof.
 #[test]
-fn discovery_shows_nothing_before_its_proof() {
+fn discovery_requires_authentication() {
     let rig = Rig::with(|options| {
         options.discovery_chap = Some(entry(None, "find", "the one of discovery").demand);
     });
@@ -134,7 +134,7 @@ fn rig_that_makes_wait() -> Rig {
 /// Goal: while logins of one address are delayed, other addresses are served at once, even on the
 /// same core.
 #[test]
-fn others_do_not_wait() {
+fn delayed_logins_delay_no_other_address() {
     let rig = rig_that_makes_wait();
     let mut waits = RawClient::connect(&rig.address).unwrap();
     waits.send(&waits.login(opening(ALICE).as_bytes()).put(1, &[0])).unwrap();
@@ -218,7 +218,7 @@ fn send_targets_from(source: &str, rig: &Rig) -> usize {
 /// Goal: names cannot be tried out faster than secrets, and a login to an open target gives no new
 /// attempts at a protected one.
 #[test]
-fn what_is_not_told_is_counted_too() {
+fn attempts_with_other_names_are_counted() {
     let rig = Rig::with(|options| {
         let unit = std::sync::Arc::clone(&options.targets[0].luns[0].unit);
         let open = target("iqn.2026-11.org.lunarsan.test:open", unit);

@@ -152,7 +152,7 @@ fn were_bounded(turns: &[(u8, usize)], in_turn: usize) {
 /// one core, each turn of the large ones is bounded: between two turns of the small one, at most
 /// two mebibytes (a mebibyte per turn, two turns running) are read for each large one.
 #[test]
-fn a_noisy_session_leaves_turns_to_a_quiet_one() {
+fn a_busy_session_leaves_turns_to_an_idle_one() {
     const LARGE: u16 = 2048;
     let turns = turns(60, |raw| reads(raw, NOISY, LARGE, 60));
     assert_eq!(turns.iter().map(|(_, reads)| reads).sum::<usize>(), SMALL_READS + 120);
@@ -163,7 +163,7 @@ fn a_noisy_session_leaves_turns_to_a_quiet_one() {
 /// MiB counted as one PDU, and 64 of them were done in one turn: one initiator with 64 sessions
 /// left another one, at another target, half a request per second.
 #[test]
-fn who_verifies_leaves_turns_to_a_quiet_one() {
+fn verifies_leave_turns_to_an_idle_session() {
     let turns = turns(20, |raw| verifies(raw, 20));
     assert_eq!(
         turns.iter().map(|(_, reads)| reads).sum::<usize>(),
@@ -177,7 +177,7 @@ fn who_verifies_leaves_turns_to_a_quiet_one() {
 /// Fault: reads and writes of third-party copies did not count, and each copy moved 2 MiB in each
 /// turn of its connection: eight copies left a well-behaved initiator a sixteenth of its rate.
 #[test]
-fn who_copies_leaves_turns_to_a_quiet_one() {
+fn copies_leave_turns_to_an_idle_session() {
     const COPIES: usize = 6;
     let turns = turns(COPIES, |raw| copies(raw, COPIES));
     let moves: usize = turns.iter().map(|(_, moves)| moves).sum();

@@ -76,7 +76,7 @@ fn a_hanging_write_is_aborted_in_every_way() {
         let abort = send_function(asks, way, if way == ABORT_TASK { hung } else { u32::MAX });
         let answer = answer_to(asks, abort);
         assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function {way}");
-        assert_eq!(rig.device.hanging(), 1, "it still hangs");
+        assert_eq!(rig.device.hanging(), 1, "the write still hangs");
         works_beside(&mut raw);
         neighbour_works(&mut raw);
         works_beside(&mut other);
@@ -143,7 +143,7 @@ fn sessions_end_while_a_write_hangs() {
 /// Goal: an aborted write never overwrites a later one. Method: another session writes the same
 /// block again after each abort.
 #[test]
-fn a_later_write_comes_last() {
+fn a_later_write_is_written_last() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     let hung = hang_a_write(&rig, &mut one, 0, 1);
@@ -376,7 +376,7 @@ fn fenced_off_while_a_copy_hangs() {
 /// Goal: a disk that hangs does not keep the server from changing its catalogue: the disk is
 /// removed, and its unfinished last sync is reported.
 #[test]
-fn a_disk_whose_last_sync_hangs_is_taken_away() {
+fn a_disk_whose_last_sync_hangs_can_be_removed() {
     let rig = with_neighbour();
     let mut raw = rig.log_in(1);
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Flush));

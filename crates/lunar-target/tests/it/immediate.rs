@@ -51,7 +51,7 @@ impl BlockDevice for Asked {
 /// Goal: a read or write is tried without waiting once, and then waits only if that failed. A
 /// disk may need a system call for each try.
 #[test]
-fn a_disk_is_asked_for_an_immediate_transfer_once() {
+fn an_immediate_transfer_is_tried_once() {
     let device = Arc::new(Asked {
         memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap(),
         is_immediate: AtomicBool::new(true),

@@ -51,7 +51,7 @@ fn left_open(connections: &mut [RawClient], most: usize) -> usize {
 /// Goal: session reinstatement, RFC 7143 §6.3.5: the old session ends first, with all its tasks,
 /// and the new one has its own TSIH, never 0.
 #[test]
-fn a_session_takes_the_place_of_another() {
+fn a_session_replaces_another_one() {
     let rig = Rig::new();
     let mut old = RawClient::connect(&rig.address).unwrap();
     let (status, old_tsih) = join(&mut old, 1, 0, 0);
@@ -75,7 +75,7 @@ fn a_session_takes_the_place_of_another() {
 /// Goal: an unnamed discovery session replaces one with the same initiator, ISID and address, RFC
 /// 7143 §7.4.2.1; other sessions stay.
 #[test]
-fn a_discovery_session_takes_the_place_of_another() {
+fn a_discovery_session_replaces_another_one() {
     let rig = Rig::with(|options| options.portals.push(options.portals[0].clone()));
     let log_in = |address: &str, number: u32, isid: u8, more: &str| {
         let mut raw = RawClient::connect(address).unwrap();
@@ -128,7 +128,7 @@ fn one_session_of_a_name_at_a_time() {
 /// Goal: connection reinstatement, RFC 7143 §6.3.4: the old connection closes, and the session goes
 /// on, even if it was the only connection.
 #[test]
-fn a_connection_takes_the_place_of_another() {
+fn a_connection_of_a_full_session_replaces_another() {
     let rig = Rig::new();
     let mut first = RawClient::connect(&rig.address).unwrap();
     let (status, tsih) = join(&mut first, 1, 0, 1);

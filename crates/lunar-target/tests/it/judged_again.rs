@@ -161,7 +161,7 @@ fn a_preempt_before_the_blocks_are_free_counts() {
 /// Goal: a write that waits for room begins again with each try: a PREEMPT that is answered
 /// meanwhile excludes it, however long ago the first try was.
 #[test]
-fn a_preempt_while_a_write_waits_for_room_counts() {
+fn a_preempt_while_a_write_waits_for_space_applies() {
     let disk = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);
     let device = Arc::<FaultDevice>::clone(&disk);
     let options = LogicalUnitOptions {
@@ -189,7 +189,7 @@ fn a_preempt_while_a_write_waits_for_room_counts() {
 /// Goal: PREEMPT without ABORT neither ends nor awaits commands that have begun: according to SPC-4
 /// §5.12.1 a later reservation does not end an enabled command.
 #[test]
-fn what_has_begun_is_finished() {
+fn preempt_does_not_end_commands_that_have_begun() {
     let rig = Rig::new();
     let (mut one, mut two) = registered(&rig);
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
@@ -220,7 +220,7 @@ fn a_write_protection_before_the_data_counts() {
     assert_eq!(outcome(&mut two, select.u32_at(16)), (0, 0));
     send_data(&mut one, &r2t, vec![1; 512]);
     assert_eq!(outcome(&mut one, write.u32_at(16)), (2, SOFTWARE_WRITE_PROTECTED));
-    assert_eq!(ready(&mut one), (2, MODE_PARAMETERS_CHANGED), "not told before");
+    assert_eq!(ready(&mut one), (2, MODE_PARAMETERS_CHANGED), "not reported before");
     assert_eq!(two.read_block(0).unwrap(), [0; 512]);
     log_out(one);
     log_out(two);
@@ -229,7 +229,7 @@ fn a_write_protection_before_the_data_counts() {
 
 /// Goal: a reservation that comes and goes between a write and its data changes nothing.
 #[test]
-fn what_came_and_went_does_not_count() {
+fn a_reservation_that_is_gone_again_has_no_effect() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     let write = one.command(0xa1, &ten(0x2a, 0, 1), 512);

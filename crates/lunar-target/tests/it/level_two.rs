@@ -110,7 +110,7 @@ fn the_level_is_negotiated() {
 /// Goal: QUERY TASK and QUERY TASK SET distinguish running commands from others, for this session
 /// and this unit. RFC 7144 §6.4.2.
 #[test]
-fn what_runs_is_told() {
+fn query_functions_find_running_tasks() {
     let rig = Rig::new();
     let (mut raw, mut other) = (session(&rig, 1, LEVEL_2), session(&rig, 2, LEVEL_2));
     assert_eq!(ask(&mut raw, QUERY_TASK_SET, u32::MAX), (COMPLETE, [0; 3]));
@@ -121,7 +121,7 @@ fn what_runs_is_told() {
     assert_eq!(ask(&mut raw, QUERY_TASK_SET, u32::MAX), (SUCCEEDED, [0; 3]));
     assert_eq!(ask(&mut other, QUERY_TASK_SET, u32::MAX), (COMPLETE, [0; 3]), "another's");
     rig.device.release();
-    assert_eq!(answer_to(&mut raw, read).header[3], 0, "it goes on as if nobody had asked");
+    assert_eq!(answer_to(&mut raw, read).header[3], 0, "the task is not affected by the query");
     assert_eq!(ask(&mut raw, QUERY_TASK, read), (COMPLETE, [0; 3]));
     assert_eq!(ask(&mut raw, QUERY_TASK_SET, u32::MAX), (COMPLETE, [0; 3]));
     for function in [QUERY_TASK, QUERY_TASK_SET, QUERY_ASYNCHRONOUS_EVENT] {
@@ -143,7 +143,7 @@ fn what_runs_is_told() {
 /// Goal: QUERY ASYNCHRONOUS EVENT reports the pending unit attention of this nexus only, and leaves
 /// it pending. SAM-5 §7.
 #[test]
-fn what_waits_is_told() {
+fn pending_unit_attentions_are_reported() {
     let rig = Rig::new();
     let (mut raw, _) = connect(&rig, 1, LEVEL_2, 0, 0);
     let mut other = session(&rig, 2, LEVEL_2);
@@ -177,7 +177,7 @@ fn a_nexus_is_reset_alone() {
     raw.wait_until_closed(PATIENCE).unwrap();
     drop(raw);
     rig.wait_for("its task ended", |rig| rig.device.hanging() == 1);
-    assert_eq!(attention(&mut other), None, "it is told nothing, and there is no conflict");
+    assert_eq!(attention(&mut other), None, "no unit attention and no conflict");
     rig.device.release();
     assert_eq!(answer_to(&mut other, theirs).header[3], 0);
     let (mut raw, _) = connect(&rig, 1, LEVEL_2, 0, 0);
@@ -274,7 +274,7 @@ fn abort_outstanding_writes() -> Duration {
 /// Goal: another session's reset ends a FastAbort session's write by a message, then by a unit
 /// attention; a session without FastAbort gets the unit attention only. RFC 7143 §4.2.3.5.
 #[test]
-fn third_parties_are_told_as_they_negotiated() {
+fn third_parties_are_informed_as_negotiated() {
     let rig = Rig::new();
     let mut by = session(&rig, 1, "");
     let mut fast = session(&rig, 2, FAST);
@@ -297,7 +297,7 @@ fn third_parties_are_told_as_they_negotiated() {
 
 /// Goal: TASK SET FULL reports a retry delay, at level 2 only. RFC 7144 §5.2.1.
 #[test]
-fn task_set_full_says_when() {
+fn task_set_full_reports_a_retry_delay() {
     let rig = Rig::with(|options| {
         options.limits.data_out_bytes = 512;
         options.limits.memory_wait_seconds = 1;
@@ -320,7 +320,7 @@ fn task_set_full_says_when() {
 /// Goal: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS names exactly the functions that work, at
 /// either level. SPC-4 §6.36.
 #[test]
-fn what_is_named_is_what_works() {
+fn named_functions_are_those_supported() {
     /// Byte and bit of the report, and the function's code.
     const NAMED: [(usize, u8, u8); 9] = [
         (0, 0x80, 1),

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// one read at a time, and a peer that takes nothing for a while: each read can begin only because
 /// the previous one was sent.
 #[test]
-fn reads_that_waited_for_room_are_answered() {
+fn reads_that_waited_for_buffers_are_answered() {
     let rig = Rig::with(|options| options.limits.data_in_bytes = 1);
     let mut raw = rig.log_in(1);
     let slow = Effect::Delay(Duration::from_millis(20));
@@ -19,7 +19,7 @@ fn reads_that_waited_for_room_are_answered() {
     let last = send_read(&mut raw, 0, 1);
     rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) == 1);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(rig.device.seen(FaultOperation::Read), 1, "its data is still held");
+    assert_eq!(rig.device.seen(FaultOperation::Read), 1, "its data is still charged");
     for tag in long {
         while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
     }
@@ -111,7 +111,7 @@ fn reserve_list(keys: [u64; 2]) -> Vec<u8> {
 /// its victim. Method: while the parameter list is on its way, an ORDERED command of the victim is
 /// answered, and one of the session of the PREEMPT AND ABORT waits behind it.
 #[test]
-fn preempt_and_abort_and_those_behind_it() {
+fn preempt_and_abort_starts_waiting_commands() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     for (raw, key) in [(&mut one, 1), (&mut two, 2)] {
@@ -282,7 +282,7 @@ fn resident_bytes() -> u64 {
 /// Goal: a write that is longer than the whole room for data-out runs when it is alone, and gets
 /// TASK SET FULL when it is not.
 #[test]
-fn one_write_always_has_room() {
+fn a_single_write_of_any_length_runs() {
     let rig = Rig::with(|options| options.limits.data_out_bytes = 1024);
     let mut raw = rig.log_in(1);
     let first = raw.command(0xa1, &ten(0x2a, 0, 8), 4096);
@@ -305,7 +305,7 @@ fn one_write_always_has_room() {
 
 /// Goal: a disk in which a write hangs does not keep the server from stopping.
 #[test]
-fn a_hanging_disk_does_not_hold_the_end() {
+fn a_hanging_disk_does_not_delay_a_shutdown() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
@@ -320,7 +320,7 @@ fn a_hanging_disk_does_not_hold_the_end() {
     device.release();
     let until = std::time::Instant::now() + 6 * PATIENCE;
     while buffers.in_use_bytes() > 0 {
-        assert!(std::time::Instant::now() < until, "its buffer is still in use");
+        assert!(std::time::Instant::now() < until, "the buffer is still in use");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -329,7 +329,7 @@ fn a_hanging_disk_does_not_hold_the_end() {
 /// another. Method: the pool is filled with a mark; then every kind of data-in is requested, with
 /// long allocation lengths, and unwritten blocks are read.
 #[test]
-fn buffers_used_again_show_nothing() {
+fn reused_buffers_reveal_no_data() {
     const MARK: u8 = 0xa5;
     let rig = Rig::new();
     let mut writer = rig.log_in(1);
@@ -360,7 +360,7 @@ fn buffers_used_again_show_nothing() {
     }
     for blocks in [1, 7, 64, 255] {
         let blank = other.read_blocks(20_000, blocks).unwrap();
-        assert!(blank.iter().all(|byte| *byte == 0), "{blocks} blocks that nobody wrote");
+        assert!(blank.iter().all(|byte| *byte == 0), "{blocks} blocks that were never written");
     }
     assert!(told.iter().any(|data| data.len() > 30), "there is something to look at");
     for data in told {

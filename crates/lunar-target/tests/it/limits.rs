@@ -196,7 +196,7 @@ fn an_initiator_waits_alone() {
 
 /// Goal: a waiting command can be aborted, ends with its connection, and leaves nothing behind.
 #[test]
-fn what_waits_can_be_aborted() {
+fn waiting_commands_can_be_aborted() {
     let (rig, [limited, _]) = two_units();
     let mut raw = log_in(&rig, 1);
     limited.set_limit(lowest());
@@ -226,7 +226,7 @@ fn what_waits_can_be_aborted() {
 /// Goal: waiting writes leave half of a connection's buffers, and part of the command window, to
 /// other units; further writes get TASK SET FULL.
 #[test]
-fn what_waits_leaves_room_for_others() {
+fn waiting_writes_leave_resources_to_other_units() {
     let (rig, [limited, _]) = {
         let (rig, units) = two_units();
         drop(rig);
@@ -263,7 +263,7 @@ fn what_waits_leaves_room_for_others() {
 /// Goal: WRITE SAME of much more than any transfer is charged piece by piece, delays no other LUN,
 /// and can be aborted in between.
 #[test]
-fn long_commands_are_paid_for_while_they_run() {
+fn long_commands_are_charged_while_they_run() {
     let (rig, [limited, _]) = two_units();
     let mut raw = log_in(&rig, 1);
     limited.set_limit(lowest());
@@ -289,7 +289,7 @@ fn long_commands_are_paid_for_while_they_run() {
 /// Goal: an initiator whose copy or WRITE SAME waits for its limit delays no other initiator, not
 /// even one with an ORDERED command or commands behind it; the copy or WRITE SAME continues.
 #[test]
-fn who_pays_holds_up_nobody() {
+fn commands_that_wait_for_a_limit_delay_no_others() {
     let (rig, [limited, _]) = two_units();
     let mut noisy = log_in(&rig, 1);
     let (mut strict, mut other) = (log_in(&rig, 2), log_in(&rig, 3));

@@ -86,7 +86,7 @@ fn use_disk(mut raw: RawClient, number: u32) -> RawClient {
 /// other address, no IPv6 address, and no returning session of the same address; and they end no
 /// session. Fault: 16,384 idle connections locked out all initiators.
 #[test]
-fn idle_connections_of_one_address_keep_nobody_out() {
+fn idle_connections_of_one_address_exclude_no_other_address() {
     let rig = Rig::with(|options| {
         options.portals.push(lunar_target::Portal::new("[::1]:0".parse().unwrap()));
         options.limits.connections = 256;
@@ -115,7 +115,7 @@ fn idle_connections_of_one_address_keep_nobody_out() {
         matches!(raw.answer(PATIENCE), Ok(RawAnswer::Pdu(pdu)) if pdu.header[36..38] == [0, 0])
             .then_some(raw)
     });
-    assert!(again.is_some(), "a session of the flood's address comes back");
+    assert!(again.is_some(), "a session of the flood's address logs in again");
     same.wait_until_closed(PATIENCE).unwrap();
     assert!(rig.server().connections() <= 256);
     flood.end();
@@ -126,7 +126,7 @@ fn idle_connections_of_one_address_keep_nobody_out() {
 /// Goal: with idle connections from more addresses than there are places, each new login still gets
 /// in: it takes the place of the connection that has waited longest.
 #[test]
-fn idle_connections_of_many_addresses_make_room() {
+fn idle_connections_of_many_addresses_are_closed_for_new_ones() {
     let rig = Rig::with(|options| {
         options.limits.connections = 256;
         options.limits.login_seconds = 3600;
@@ -170,7 +170,7 @@ fn an_unproven_discovery_session_may_be_evicted() {
 /// Goal: an initiator that logs in and out, or is refused, and does not close its side holds no
 /// more places than its address has.
 #[test]
-fn what_is_over_holds_no_place() {
+fn ended_connections_hold_no_slot() {
     let rig = Rig::with(|options| {
         options.limits.connections = 256;
         options.limits.logins_per_address = 4;

@@ -297,7 +297,7 @@ fn names_are_compared_in_normal_form() {
 
 /// Goal: a connection from an address that sees fewer LUNs does not join a session that sees more.
 #[test]
-fn a_session_is_joined_from_where_it_sees_the_same() {
+fn a_session_is_joined_only_from_addresses_with_the_same_luns() {
     let [all, home] = [1, 2].map(numbered_unit);
     let rig = rig_of(vec![lun(0, &all, Access::default()), lun(1, &home, from("127.0.0.1"))]);
     let mut leader = RawClient::connect(&rig.address).unwrap();

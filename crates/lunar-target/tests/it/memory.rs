@@ -220,7 +220,7 @@ fn send_data_out(raw: &mut RawClient, r2t: &lunar_testkit::raw::RawPdu) {
 
 /// Goal: unsolicited data without room is discarded, and its command gets TASK SET FULL.
 #[test]
-fn unsolicited_data_without_room_is_refused() {
+fn unsolicited_data_without_buffers_is_refused() {
     let rig = Rig::with(|options| options.limits.data_out_bytes = 64 << 10);
     let mut raw = rig.log_in(1);
     rig.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
@@ -238,7 +238,7 @@ fn unsolicited_data_without_room_is_refused() {
 /// Goal: initiators at one address that take no replies hold only their share of the memory; an
 /// initiator at another address reads and writes without hindrance.
 #[test]
-fn who_takes_no_answers_keeps_nobody_from_memory() {
+fn initiators_that_read_no_answers_hold_only_their_share() {
     const LIMIT: usize = 32 * MIB;
     let rig = Rig::with(|options| with_budget(options, LIMIT));
     let mut greedy: Vec<_> = (1..=4).map(|number| rig.log_in(number)).collect();

@@ -11,7 +11,7 @@ fn told(raw: &mut RawClient) -> u16 {
     let command = raw.command(0x80, &[0; 6], 0);
     raw.send(&command).unwrap();
     let (status, _, sense) = raw.outcome().unwrap();
-    assert_eq!(status, 2, "a new session is told something");
+    assert_eq!(status, 2, "a new session gets a unit attention");
     u16::from_be_bytes([sense[2 + 12], sense[2 + 13]])
 }
 
@@ -19,7 +19,7 @@ fn told(raw: &mut RawClient) -> u16 {
 /// OCCURRED, because it would take unflushed cached data for lost after a power-on. An initiator
 /// that has logged out, or is new, receives the power-on.
 #[test]
-fn a_lost_session_is_told_from_a_restart() {
+fn a_lost_session_differs_from_a_restart() {
     let rig = Rig::new();
     let log_in = || RawClient::log_in_as(&rig.address, TARGET, 7).unwrap();
     let mut first = log_in();

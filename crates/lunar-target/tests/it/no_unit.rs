@@ -21,7 +21,7 @@ fn write_nowhere(raw: &mut RawClient) -> u32 {
 /// function overtakes the data of a write. The initiator receives the response that the unit does
 /// not exist, then sends the data and waits for the status.
 #[test]
-fn functions_for_no_unit_abort_nothing() {
+fn functions_without_a_unit_abort_no_task() {
     let rig = Rig::new();
     let mut raw = RawClient::connect(&rig.address).unwrap();
     let text = format!(

@@ -83,7 +83,7 @@ fn reserve_out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2]) {
 /// initiator; within the session the ORDERED command waits for the WRITE. Found: all initiators
 /// waited until one of them reset the unit.
 #[test]
-fn a_withheld_write_holds_up_its_own_nexus_only() {
+fn a_withheld_write_delays_only_its_own_nexus() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     let r2t = withhold(&mut one, &ten(0x2a, 0, 1), 512);
@@ -104,7 +104,7 @@ fn a_withheld_write_holds_up_its_own_nexus_only() {
 /// Found: a PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never
 /// came.
 #[test]
-fn a_fenced_nexus_stalls_nobody() {
+fn a_fenced_nexus_delays_no_other_nexus() {
     let rig = Rig::new();
     let (mut fenced, mut holder) = (rig.log_in(1), rig.log_in(2));
     reserve_out(&mut holder, REGISTER, 0, [0, 2]);
@@ -123,7 +123,7 @@ fn a_fenced_nexus_stalls_nobody() {
 /// Goal: a flood of ORDERED and HEAD OF QUEUE commands delays no other initiator. Method: as many
 /// commands as fit the window, all for a block where the disk hangs.
 #[test]
-fn a_flood_of_attributes_holds_up_nobody_else() {
+fn a_flood_of_attributes_delays_no_other_session() {
     let rig = Rig::new();
     let (mut flood, mut other) = (rig.log_in(1), rig.log_in(2));
     let block_999 = BlockRange::new(999, 1);
@@ -232,7 +232,7 @@ fn one_task_set_under_all_numbers() {
 /// its block over another, both ahead of their turn. The missing command comes over the second
 /// connection, which can deliver at once, while the first one has to be woken.
 #[test]
-fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
+fn ordered_waits_for_commands_of_other_connections() {
     let rig = Rig::new();
     let (mut first, mut second) = two_connections(&rig);
     let mut next = first.cmd_sn;
@@ -257,7 +257,7 @@ fn ordered_overtakes_nothing_that_is_delivered_elsewhere() {
 /// initiator: its commands are aborted, and another session may begin at once. RFC 7143 §11.4.2.
 /// Method: each kind of missing data, with an ORDERED command behind it that has to wait.
 #[test]
-fn data_that_does_not_come_ends_its_connection() {
+fn missing_data_ends_its_connection() {
     let rig = Rig::with(|options| options.limits.data_out_seconds = 1);
     let mut bystander = rig.log_in(2);
     for owe in ["an R2T", "24 bytes", "single bytes"] {

@@ -141,13 +141,13 @@ fn a_port_is_put_into_standby_and_back() {
     let mut all = sessions(&rig);
     for (state, refused) in [(STANDBY, (2, 0x040b)), (UNAVAILABLE, (2, 0x040c))] {
         assert_eq!(set(&mut all[0], state, TAGS[1]), GOOD);
-        assert_eq!(read(&mut all[0]), GOOD, "who asked is not told");
+        assert_eq!(read(&mut all[0]), GOOD, "the requesting session gets no unit attention");
         for (path, raw) in all.iter_mut().enumerate().skip(1) {
             assert_eq!(read(raw), (2, STATE_CHANGED), "path {path}");
             let through = if path % 2 == 1 { refused } else { GOOD };
             assert_eq!(read(raw), through, "path {path}");
         }
-        assert_eq!(set(&mut all[3], 0, TAGS[1]), GOOD, "asked for through the port itself");
+        assert_eq!(set(&mut all[3], 0, TAGS[1]), GOOD, "requested through the port itself");
         assert_eq!(read(&mut all[3]), GOOD);
         for raw in &mut all[..3] {
             assert_eq!(read(raw), (2, STATE_CHANGED));
@@ -156,7 +156,7 @@ fn a_port_is_put_into_standby_and_back() {
     }
     assert_eq!(set(&mut all[0], STANDBY, TAGS[1]), GOOD);
     all[1..].iter_mut().for_each(|raw| assert_eq!(read(raw).1, STATE_CHANGED));
-    assert_eq!(set(&mut all[0], STANDBY, TAGS[0]), (2, 0x2600), "one of them stays active");
+    assert_eq!(set(&mut all[0], STANDBY, TAGS[0]), (2, 0x2600), "one port must stay active");
     all.into_iter().for_each(log_out);
     rig.ends_well();
 }
@@ -230,7 +230,7 @@ fn head_of_queue_goes_first() {
     };
     let (simple, ordered, head) = (1, 2, 3);
     let hangs = start(&mut one, head, 5);
-    rig.wait_for("it is in the disk", |rig| rig.device.hanging() == 1);
+    rig.wait_for("the read is in the disk", |rig| rig.device.hanging() == 1);
     let waits = start(&mut one, ordered, 9);
     let behind = start(&mut one, simple, 9);
     assert_eq!(one.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);

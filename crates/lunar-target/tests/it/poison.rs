@@ -40,8 +40,8 @@ fn poisoned_until_it_is_recovered() {
     let (sync, fua) = (ten(0x35, 0, 0), [0x2a, 8, 0, 0, 0, 0, 0, 0, 1, 0]);
     let mut immediate = sync;
     immediate[1] = 2;
-    assert_eq!(put(&mut raw, &immediate, &[]).0, 0, "answered before it is done");
-    rig.wait_for("it has failed", |_| unit.is_poisoned());
+    assert_eq!(put(&mut raw, &immediate, &[]).0, 0, "answered before the sync");
+    rig.wait_for("the sync has failed", |_| unit.is_poisoned());
     let mut unmap = vec![0, 22, 0, 16, 0, 0, 0, 0];
     unmap.extend([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     for round in 0..2 {
@@ -54,7 +54,7 @@ fn poisoned_until_it_is_recovered() {
         assert_eq!(raw.read_block(0).unwrap(), [1; 512]);
         if round == 0 {
             runtime.block_on(unit.recover()).unwrap_err();
-            assert!(unit.is_poisoned(), "a sync fails still");
+            assert!(unit.is_poisoned(), "the sync of the recovery failed");
         }
     }
     runtime.block_on(unit.recover()).unwrap();
@@ -104,7 +104,7 @@ fn a_flush_from_before_the_recovery_fails() {
 
 /// Goal: a server reports a poisoned disk when it stops.
 #[test]
-fn the_end_of_a_poisoned_disk_is_no_good_one() {
+fn a_poisoned_disk_is_reported_at_shutdown() {
     let rig = write_back();
     let mut raw = rig.log_in(1);
     let failure = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);

@@ -50,7 +50,7 @@ fn of_port(page: &[u8], kind: u8) -> Vec<Vec<u8>> {
 /// Goal: login, discovery and the unit all report the group of the portal that was used; the
 /// relative target port identifier is the tag and depends on neither order nor number of portals.
 #[test]
-fn everybody_tells_the_group_that_was_reached() {
+fn all_sources_report_the_reached_portal_group() {
     let rig = rig();
     for (portal, tag) in [1, 300, 1].into_iter().enumerate() {
         let mut raw = RawClient::log_in_as(&rig.addresses[portal], TARGET, portal as u32).unwrap();

@@ -34,7 +34,7 @@ fn last_lba(raw: &mut RawClient) -> u32 {
 /// Goal: after growth every initiator is informed once, sees the new capacity, and can use the new
 /// blocks.
 #[test]
-fn a_longer_unit_is_told_and_used() {
+fn a_larger_unit_is_reported_and_used() {
     let rig = Rig::new();
     let (mut one, mut other) = (rig.log_in(1), rig.log_in(2));
     assert_eq!(run(&mut one, &ten(0x28, 131_072, 1), 512).0, OUT_OF_RANGE);

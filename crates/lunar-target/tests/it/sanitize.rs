@@ -58,7 +58,7 @@ fn hang_one_write(rig: &Rig) {
 /// Goal: with IMMED the reply comes at once. Meanwhile other initiators receive the state and
 /// progress of the operation, and afterwards a unit attention that the medium may have changed.
 #[test]
-fn immediate_and_what_others_hear() {
+fn immed_returns_early_and_others_are_informed() {
     let rig = Rig::new();
     let (mut one, mut two) = (rig.log_in(1), rig.log_in(2));
     one.write_blocks(9, &[0x5a; 512]).unwrap();
@@ -86,7 +86,7 @@ fn immediate_and_what_others_hear() {
 
 /// Goal: events that end the command (ABORT TASK, resets, logout) do not end the operation.
 #[test]
-fn nothing_ends_it_but_its_end() {
+fn the_end_of_the_command_does_not_end_the_operation() {
     let rig = Rig::new();
     let mut one = rig.log_in(1);
     one.write_blocks(131_000, &[0x5a; 512]).unwrap();

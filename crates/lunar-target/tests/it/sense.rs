@@ -25,7 +25,7 @@ fn descriptor_format(raw: &mut RawClient, on: bool) {
 /// Goal: with D_SENSE set, faults of a transfer are reported in descriptor format, like all other
 /// sense data; without it, and without a unit, in fixed format. Found: always fixed format.
 #[test]
-fn faults_are_told_in_the_units_format() {
+fn sense_of_transfer_faults_has_the_units_format() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     for on in [false, true, false] {

@@ -52,7 +52,7 @@ impl Watched {
         let until = std::time::Instant::now() + PATIENCE;
         while !is(&self.statistics()) {
             let now = self.statistics();
-            assert!(std::time::Instant::now() < until, "in vain until {what}: {now:#?}");
+            assert!(std::time::Instant::now() < until, "timed out waiting until {what}: {now:#?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -138,7 +138,7 @@ fn errors_are_counted_by_sense() {
 /// Goal: hanging commands are in flight; when their connection ends they no longer are, and count
 /// as aborted.
 #[test]
-fn commands_in_flight_are_seen() {
+fn commands_in_flight_are_reported() {
     let watched = Watched::start();
     let mut raw = watched.log_in();
     watched.device.inject(Fault::new(Effect::Hang).on(Disk::Read));
@@ -188,7 +188,7 @@ fn login_failures_are_counted_by_reason() {
 
 /// Goal: a disk whose sync failed is shown as poisoned by each of its LUNs.
 #[test]
-fn poison_is_seen() {
+fn poison_is_reported() {
     let watched = Watched::start();
     let mut raw = watched.log_in();
     assert!(!watched.lun().syncs.unwrap().poisoned);

@@ -28,7 +28,7 @@ fn rest(trace: &mut Trace) -> Vec<(Direction, u8)> {
 /// Goal: a trace contains both directions, in order and complete, including the Logout Response
 /// with which the session and the trace end.
 #[test]
-fn a_trace_goes_to_the_end_of_its_session() {
+fn a_trace_ends_with_its_session() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     let mut trace = rig.server().trace(tsih(&rig, 0), ALL).unwrap();
@@ -96,7 +96,7 @@ fn traces_are_bounded() {
     // one.
     assert!(rig.server().end_trace(handles[1]));
     let old = traces.remove(0);
-    assert_eq!(trace(1).err(), Some(NoTrace::TooMany), "it is held still");
+    assert_eq!(trace(1).err(), Some(NoTrace::TooMany), "the ended trace is still open");
     drop(old);
     let mut new = trace(1).unwrap();
     new.stop();
@@ -107,7 +107,7 @@ fn traces_are_bounded() {
 
 /// Goal: a trace that is not read delays no command; PDUs that did not fit are counted.
 #[test]
-fn nobody_waits_for_a_trace() {
+fn no_session_waits_for_a_trace() {
     const READS: usize = 200;
     const BLOCKS: u16 = 128;
     let rig = Rig::new();

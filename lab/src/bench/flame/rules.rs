@@ -218,7 +218,7 @@ mod tests {
     /// work of the standard library counts to its caller; programs that are not Rust have their
     /// name.
     #[test]
-    fn crates_are_known() {
+    fn samples_are_attributed_to_crates() {
         let user = |names: &[&str]| {
             let frames = names.iter().map(|name| format!("\t1 {name} (/opt/lunar)\n"));
             share_of(&frames.collect::<String>())

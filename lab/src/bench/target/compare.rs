@@ -192,7 +192,7 @@ mod tests {
 
     /// Goal: a difference is reported if all rounds agree and it is not small, and nowhere else.
     #[test]
-    fn differences_are_told() {
+    fn differences_are_reported() {
         assert_eq!(row(&[0.8, 0.9, 0.99], false).verdict(), "slower");
         assert_eq!(row(&[0.8, 0.9, 1.01], false).verdict(), "no visible difference");
         assert_eq!(row(&[0.97, 0.98, 0.99], false).verdict(), "no visible difference");

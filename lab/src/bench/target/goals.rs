@@ -392,7 +392,7 @@ mod tests {
 
     /// Goal: a void cell is neither pass nor miss, and its note says which probe moved.
     #[test]
-    fn a_void_cell_says_nothing() {
+    fn a_void_cell_is_neither_pass_nor_miss() {
         let rounds: [&[(&str, Sample)]; 1] = [&[("lunar", iops(900.0)), ("tgt", iops(100.0))]];
         let cell = CellResult { is_void: true, probe_moved: 0.4, ..cell(READS, &rounds) };
         let verdict = goal("IOPS, 4 KiB random reads, depth 32, file in").verdict(Some(&cell));

@@ -75,7 +75,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a login with the TSIH and CID of a connection replaces that connection; the old \
                connection and its tasks end first",
-        tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
+        tests: &["target::tests::it::joining::a_connection_of_a_full_session_replaces_another"],
     },
     Must {
         number: 24,
@@ -84,7 +84,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a login with TSIH 0 and the initiator name, ISID and portal group of a session \
                replaces that session",
         tests: &[
-            "target::tests::it::joining::a_session_takes_the_place_of_another",
+            "target::tests::it::joining::a_session_replaces_another_one",
             "target::tests::it::joining::one_session_of_a_name_at_a_time",
         ],
     },
@@ -94,7 +94,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a discovery session without a target replaces the one with the same initiator, \
                ISID and address",
-        tests: &["target::tests::it::joining::a_discovery_session_takes_the_place_of_another"],
+        tests: &["target::tests::it::joining::a_discovery_session_replaces_another_one"],
     },
     Must {
         number: 31,
@@ -127,7 +127,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "lunar::tests::it::check::secrets_are_judged_unseen",
             "iscsi::login::tests::chap::mutual_attacks",
-            "iscsi::login::tests::initiator::one_secret_and_a_guess",
+            "iscsi::login::tests::initiator::reused_secrets_and_guessed_challenges_are_refused",
         ],
     },
     Must {
@@ -136,7 +136,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Both,
         rule: "random secrets of 128 bits and more are accepted; the message about a short secret \
                names a command that creates one from the random device of the system",
-        tests: &["lunar::tests::it::check::a_secret_made_as_told_is_taken"],
+        tests: &["lunar::tests::it::check::a_secret_created_by_the_suggested_command_is_accepted"],
     },
     Must {
         number: 32,
@@ -156,7 +156,7 @@ pub(super) const MUSTS: &[Must] = &[
                response that equals the own one",
         tests: &[
             "iscsi::login::tests::chap::mutual_attacks",
-            "iscsi::login::tests::chap::a_response_that_is_our_own",
+            "iscsi::login::tests::chap::a_reflected_chap_response_is_refused",
             "iscsi::connection::target::tests::service::a_refused_login_is_closed",
         ],
     },
@@ -167,8 +167,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "the challenge of the target is never reflected; a CHAP response that equals the \
                own one is not accepted",
         tests: &[
-            "iscsi::login::tests::initiator::one_secret_and_a_guess",
-            "iscsi::login::tests::initiator::an_unproven_target",
+            "iscsi::login::tests::initiator::reused_secrets_and_guessed_challenges_are_refused",
+            "iscsi::login::tests::initiator::a_target_that_fails_to_authenticate_is_refused",
         ],
     },
     Must {
@@ -176,7 +176,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.12.5, 11.12.6, 11.12.7",
         role: Target,
         rule: "ISID, TSIH, CID and Initiator Task Tag stay the same during a login",
-        tests: &["iscsi::login::tests::target::nothing_changes_during_a_login"],
+        tests: &["iscsi::login::tests::target::names_cannot_change_during_a_login"],
     },
     Must {
         number: 46,
@@ -185,8 +185,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "TSIH 0 creates a session, and the final response contains its TSIH; an unknown \
                TSIH is refused",
         tests: &[
-            "target::tests::it::joining::a_session_takes_the_place_of_another",
-            "target::tests::it::joining::a_connection_takes_the_place_of_another",
+            "target::tests::it::joining::a_session_replaces_another_one",
+            "target::tests::it::joining::a_connection_of_a_full_session_replaces_another",
         ],
     },
     Must {

@@ -43,7 +43,7 @@ pub(super) const MUSTS: &[Must] = &[
                management function and one other immediate command are always accepted",
         tests: &[
             "iscsi::connection::target::tests::ordering::immediate_requests",
-            "iscsi::connection::target::tests::ordering::immediate_requests_have_room",
+            "iscsi::connection::target::tests::ordering::immediate_requests_have_a_separate_limit",
         ],
     },
     Must {
@@ -86,7 +86,7 @@ pub(super) const MUSTS: &[Must] = &[
                window is ignored",
         tests: &[
             "iscsi::session::initiator::tests::one_window_for_all_connections",
-            "iscsi::connection::initiator::tests::hostile::a_window_that_lies_is_ignored",
+            "iscsi::connection::initiator::tests::hostile::an_invalid_window_is_ignored",
             "iscsi::sim::tests::order::a_full_window_wraps",
         ],
     },
@@ -106,7 +106,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "4.2.2.2",
         role: Initiator,
         rule: "a gap in StatSN ends the session (ErrorRecoveryLevel 0)",
-        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+        tests: &["iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation"],
     },
     Must {
         number: 6,
@@ -142,7 +142,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "DataSN of Data-Out counts from 0 in each sequence, unsolicited and solicited",
         tests: &[
-            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_write_sends_negotiated_data",
             "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
         ],
     },
@@ -153,7 +153,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a DataSN or R2TSN out of order is detected",
         tests: &[
             "iscsi::connection::target::tests::data_out::wrong_data_sn",
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
     },
     Must {
@@ -186,7 +186,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "until a multi-task function is answered, R2Ts of its tasks are answered; then the \
                tasks have ended on every connection",
         tests: &[
-            "iscsi::connection::initiator::tests::manage::data_goes_out_until_a_reset_is_answered",
+            "iscsi::connection::initiator::tests::manage::r2ts_are_answered_during_a_reset",
             "iscsi::connection::initiator::tests::manage::a_reset_ends_the_older_tasks_of_its_unit",
             "iscsi::connection::initiator::tests::manage::another_connections_function_ends_tasks",
             "iscsi::sim::tests::manage::functions_during_io",
@@ -223,10 +223,10 @@ pub(super) const MUSTS: &[Must] = &[
                receives an Asynchronous Message 5 for each unit; the tags stay valid until its \
                acknowledgement",
         tests: &[
-            "iscsi::connection::target::tests::fast_abort::one_connection_waits_for_nothing",
-            "iscsi::connection::target::tests::fast_abort::other_connections_are_told",
+            "iscsi::connection::target::tests::fast_abort::one_connection_needs_no_acknowledgement",
+            "iscsi::connection::target::tests::fast_abort::other_connections_are_informed",
             "iscsi::connection::target::tests::fast_abort::each_unit_has_its_message",
-            "iscsi::connection::target::tests::fast_abort::third_parties_are_told",
+            "iscsi::connection::target::tests::fast_abort::third_parties_are_informed",
             "iscsi::connection::target::tests::fast_abort::tags_are_freed_by_the_acknowledgement",
         ],
     },

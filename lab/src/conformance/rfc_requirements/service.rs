@@ -22,7 +22,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a format error closes every connection of the session",
         tests: &[
             "iscsi::connection::target::tests::service::format_errors_end_the_session",
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
             "iscsi::session::initiator::tests::a_violation_ends_the_session",
         ],
     },
@@ -44,8 +44,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a header digest error closes the connection",
         tests: &[
             "iscsi::connection::target::tests::service::header_digest_error",
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
-            "iscsi::sim::tests::faults::a_flipped_bit_is_noticed",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
+            "iscsi::sim::tests::faults::a_flipped_bit_is_detected",
         ],
     },
     Must {
@@ -54,7 +54,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "a damaged PDU for an unknown task is rejected as well, but not one that is ignored \
                for its CmdSN",
-        tests: &["iscsi::connection::target::tests::data_out::damaged_strays"],
+        tests: &["iscsi::connection::target::tests::data_out::damaged_pdus_of_no_task_are_rejected"],
     },
     Must {
         number: 39,
@@ -63,7 +63,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "ABORT TASK applies to tasks of its own connection, not to task management; \
                RefCmdSN identifies a command that has not arrived",
         tests: &[
-            "iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::connection::target::tests::management::refused_functions",
             "iscsi::connection::target::tests::management::abort_task_of_unknown_tasks",
             "iscsi::connection::target::tests::management::abort_task_before_delivery",
         ],
@@ -130,8 +130,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a request to log out is followed within the given time; a request to negotiate is \
                answered with a Text Request",
         tests: &[
-            "iscsi::connection::initiator::tests::life::asked_to_log_out",
-            "iscsi::connection::initiator::tests::life::asked_to_negotiate",
+            "iscsi::connection::initiator::tests::life::a_requested_logout",
+            "iscsi::connection::initiator::tests::life::a_requested_negotiation",
         ],
     },
     Must {
@@ -140,7 +140,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "an announced drop of a connection or session is reported to the owner with the \
                time to wait; no reconnection without the owner",
-        tests: &["iscsi::connection::initiator::tests::life::a_drop_is_told"],
+        tests: &["iscsi::connection::initiator::tests::life::an_announced_drop_is_reported"],
     },
     Must {
         number: 48,
@@ -164,7 +164,7 @@ pub(super) const MUSTS: &[Must] = &[
                closes the session",
         tests: &[
             "iscsi::session::initiator::tests::a_session_logout_stops_all",
-            "iscsi::connection::initiator::tests::life::asked_to_log_out",
+            "iscsi::connection::initiator::tests::life::a_requested_logout",
         ],
     },
     Must {
@@ -173,7 +173,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "an initiator that reconnects is notified of the commands that ended with its \
                connection: 47h/7Fh",
-        tests: &["target::tests::it::joining::a_connection_takes_the_place_of_another"],
+        tests: &["target::tests::it::joining::a_connection_of_a_full_session_replaces_another"],
     },
     Must {
         number: 49,
@@ -183,8 +183,8 @@ pub(super) const MUSTS: &[Must] = &[
                0, a SNACK is rejected with reason 03h, TASK REASSIGN refused",
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
-            "iscsi::connection::target::tests::service::opcodes_that_do_not_belong",
-            "iscsi::connection::target::tests::management::functions_that_are_refused",
+            "iscsi::connection::target::tests::service::opcodes_of_the_other_role_are_violations",
+            "iscsi::connection::target::tests::management::refused_functions",
         ],
     },
     Must {
@@ -214,7 +214,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::ordering::pings",
             "iscsi::connection::target::tests::service::a_longer_segment_is_declared",
             "iscsi::connection::target::tests::service::silence",
-            "iscsi::connection::target::tests::ordering::an_open_window_is_told",
+            "iscsi::connection::target::tests::ordering::a_reopened_window_is_reported",
         ],
     },
     Must {
@@ -225,7 +225,7 @@ pub(super) const MUSTS: &[Must] = &[
                tag; an own ping must be returned with its data",
         tests: &[
             "iscsi::connection::initiator::tests::life::a_ping_is_answered",
-            "iscsi::connection::initiator::tests::life::our_ping_comes_back",
+            "iscsi::connection::initiator::tests::life::a_ping_is_echoed",
         ],
     },
     Must {
@@ -235,8 +235,8 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "at protocol level 1 RFC 7144 is disabled: its functions are answered \"not \
                supported\", priority and status qualifier are zero",
         tests: &[
-            "iscsi::connection::target::tests::level_two::nothing_of_it_at_level_one",
-            "iscsi::connection::initiator::tests::level_two::nothing_of_it_at_level_one",
+            "iscsi::connection::target::tests::level_two::level_1_has_no_functions_of_rfc_7144",
+            "iscsi::connection::initiator::tests::level_two::level_1_has_no_functions_of_rfc_7144",
         ],
     },
     Must {
@@ -245,10 +245,10 @@ pub(super) const MUSTS: &[Must] = &[
         role: Target,
         rule: "at level 2: QUERY TASK, QUERY TASK SET, I_T NEXUS RESET, QUERY ASYNCHRONOUS EVENT",
         tests: &[
-            "iscsi::connection::target::tests::level_two::query_task_finds_what_runs",
+            "iscsi::connection::target::tests::level_two::query_task_finds_running_tasks",
             concat!(
                 "iscsi::connection::target::tests::level_two::",
-                "query_task_of_a_command_that_did_not_come",
+                "query_task_of_a_command_that_did_not_arrive",
             ),
             "iscsi::connection::target::tests::level_two::query_task_set",
             "iscsi::connection::target::tests::level_two::query_asynchronous_event",

@@ -34,7 +34,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::text::value::tests::numbers_of_both_kinds",
             "iscsi::text::value::tests::binary_of_both_kinds",
-            "iscsi::login::tests::chap::the_right_proof",
+            "iscsi::login::tests::chap::a_correct_proof_is_accepted",
         ],
     },
     Must {
@@ -52,10 +52,10 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "a key that comes twice ends the login; names and session type may be said once \
                more as they were ([030](docs/decisions/030-text-negotiation.md))",
         tests: &[
-            "iscsi::text::tests::format::a_key_comes_once",
+            "iscsi::text::tests::format::a_repeated_key_is_refused",
             "iscsi::login::tests::target::the_first_request",
             "iscsi::login::tests::target::stages_and_keys",
-            "iscsi::login::tests::transcripts::names_said_again",
+            "iscsi::login::tests::transcripts::repeated_names_in_a_login",
             "lab::tests::it::hostile::login_text_of_odd_sizes",
         ],
     },
@@ -94,7 +94,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "Reject, Irrelevant and NotUnderstood are not valid proposals",
         tests: &[
             "iscsi::text::tests::negotiation::violations_of_an_initiator",
-            "iscsi::text::tests::exchange::a_refusal_leaves_nothing",
+            "iscsi::text::tests::exchange::a_refused_exchange_holds_no_memory",
             "iscsi::login::tests::initiator::wrong_answers",
         ],
     },
@@ -107,7 +107,7 @@ pub(super) const MUSTS: &[Must] = &[
         tests: &[
             "iscsi::text::tests::negotiation::answers_of_a_target",
             "iscsi::text::tests::negotiation::answers_to_an_initiator",
-            "iscsi::login::tests::chap::none_only_if_it_is_offered",
+            "iscsi::login::tests::chap::authmethod_none_only_if_offered",
             "iscsi::login::tests::chap::algorithm_lists",
         ],
     },
@@ -187,7 +187,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "13.23",
         role: Both,
         rule: "an offer of TaskReporting includes RFC3720 and ResponseFence",
-        tests: &["iscsi::text::tests::negotiation::lists_that_say_too_little"],
+        tests: &["iscsi::text::tests::negotiation::incomplete_lists_of_values"],
     },
     Must {
         number: 56,

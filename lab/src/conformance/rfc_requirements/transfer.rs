@@ -11,7 +11,7 @@ pub(super) const MUSTS: &[Must] = &[
         rule: "unsolicited data, including immediate data, is limited by FirstBurstLength and the \
                negotiated keys; more ends the command",
         tests: &[
-            "iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_agreed_to",
+            "iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_negotiated",
         ],
     },
     Must {
@@ -20,7 +20,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "if unsolicited Data-Out is sent, all of it up to FirstBurstLength is sent",
         tests: &[
-            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_write_sends_negotiated_data",
         ],
     },
     Must {
@@ -36,7 +36,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "F means that no unsolicited Data-Out follows; it is set if all data is immediate",
         tests: &[
-            "iscsi::connection::initiator::tests::transfer::a_write_opens_with_what_was_agreed",
+            "iscsi::connection::initiator::tests::transfer::a_write_sends_negotiated_data",
             "iscsi::connection::initiator::tests::transfer::a_command_without_data",
             "iscsi::connection::initiator::tests::life::login_command_logout",
         ],
@@ -71,7 +71,7 @@ pub(super) const MUSTS: &[Must] = &[
         role: Initiator,
         rule: "O and U together are refused; a residual counts only with \"completed at target\"",
         tests: &[
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
             "iscsi::connection::initiator::tests::transfer::a_target_failure_has_no_residual",
         ],
     },
@@ -96,9 +96,9 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
             concat!(
                 "iscsi::connection::target::tests::data_time::",
-                "a_failed_command_whose_data_never_ends",
+                "missing_data_of_a_failed_command_closes_the_connection",
             ),
-            "iscsi::connection::target::tests::data_time::an_r2t_that_is_never_answered",
+            "iscsi::connection::target::tests::data_time::an_unanswered_r2t_closes_the_connection",
         ],
     },
     Must {
@@ -110,7 +110,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::responses::sense_follows_data",
             "iscsi::connection::target::tests::hostile::storms",
             "iscsi::connection::initiator::tests::transfer::check_condition_with_sense",
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
     },
     Must {
@@ -138,7 +138,7 @@ pub(super) const MUSTS: &[Must] = &[
         sections: "11.7.1",
         role: Initiator,
         rule: "S without F is refused",
-        tests: &["iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation"],
+        tests: &["iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation"],
     },
     Must {
         number: 42,
@@ -176,7 +176,7 @@ pub(super) const MUSTS: &[Must] = &[
                connection",
         tests: &[
             "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
-            "iscsi::connection::initiator::tests::hostile::every_trick_is_a_violation",
+            "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
     },
 ];

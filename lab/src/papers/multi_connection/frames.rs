@@ -304,7 +304,7 @@ mod tests {
 
     /// Goal: namespaces of other programs, and of running ones, are not touched.
     #[test]
-    fn whose_a_namespace_is() {
+    fn namespaces_of_others_are_not_touched() {
         assert_eq!(maker("lunar-bench-17-target"), Some(17));
         assert_eq!(maker("lunar-bench-17-client"), Some(17));
         for name in ["lunar-bench-17", "lunar-bench-x-target", "lunar-bench-17-other", "other"] {

@@ -139,7 +139,7 @@ mod tests {
 
     /// Goal: a wrong byte is found, also as the first and the last one; no files remain.
     #[test]
-    fn what_did_not_arrive_is_found() {
+    fn missing_records_are_detected() {
         let room = Room::new(&std::env::temp_dir(), (1 << 20) + 512).unwrap();
         let disk = room.disk("a.img").unwrap();
         check(&disk.path, room.size_bytes, 0x5a).unwrap();

@@ -302,7 +302,7 @@ mod tests {
     /// Goal: if only this program's client has an NFS (`--nfs-directory`), its figures, including
     /// NFS, are shown beside the paper's; else those of the first group.
     #[test]
-    fn the_paper_stands_beside_all_three_ways() {
+    fn figures_of_the_paper_cover_all_access_methods() {
         let tools = group("tools", &[Way::Local, Way::Iscsi]);
         let own = group("own", &[Way::Local, Way::Iscsi, Way::Nfs]);
         let told = beside_the_paper(&[tools.clone(), own]).json();

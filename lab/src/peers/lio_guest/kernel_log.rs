@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn known_faults_are_told_by_name() {
+    fn known_faults_are_reported_by_name() {
         let known: Vec<_> = known_faults().map(Some).collect();
         assert_eq!(names(KNOWN), known);
         // The log twice, with the line ends of the serial line.

@@ -220,7 +220,7 @@ fn room_is_limited() {
 
 /// Goal: a disk with longer sectors tears a write between sectors only.
 #[test]
-fn longer_sectors_are_whole_or_not_at_all() {
+fn longer_sectors_are_never_torn() {
     let (mut volume, file) = with_file();
     volume.set_sector_bytes(4096);
     volume.write(file, 0, &[1; 3 * 4096]).unwrap();

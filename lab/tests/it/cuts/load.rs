@@ -240,7 +240,7 @@ impl Load {
                 self.ledger.settled.fetch_max(cuts, Ordering::Release);
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "after a cut not all went on: {before:?} to {now:?}");
+            ensure!(Instant::now() < until, "not all workers continued after a cut: {before:?} to {now:?}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -141,7 +141,7 @@ fn flips(name: &str, who: Who, connections: [u16; 2]) -> Result<()> {
 /// Goal: with our own target, over one connection and over four, a bit that is inverted on the way
 /// causes no error for the caller, and no wrong data is read or stored.
 #[test]
-fn flips_own_target() -> Result<()> {
+fn flipped_bits_own_target() -> Result<()> {
     flips("own target, bits turned over", Who::Own, [1, 4])
 }
 

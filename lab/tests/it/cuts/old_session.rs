@@ -37,7 +37,7 @@ fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
 /// Goal: a login replaces the session before it (RFC 7143 §6.3.5): data that arrives late on a
 /// connection of the old session changes nothing.
 #[test]
-fn our_target_ends_it() -> Result<()> {
+fn our_target_ends_the_old_session() -> Result<()> {
     let peer = Peer::start(Who::Own, Keys::of(0), DISK_BLOCKS, 1)?;
     for stop in STOPS {
         ensure!(late_half(&peer, stop)? == 2, "stopped at {stop}: the late write was executed");
@@ -49,7 +49,7 @@ fn our_target_ends_it() -> Result<()> {
 /// overwriting the data that it wrote again. If this test fails, tgt was fixed: let its connections
 /// linger in the scenes.
 #[test]
-fn tgt_lets_it_live() -> Result<()> {
+fn tgt_does_not_end_the_old_session() -> Result<()> {
     let peer = Peer::start(Who::Tgt, Keys::of(0), DISK_BLOCKS, 1)?;
     for stop in STOPS {
         ensure!(late_half(&peer, stop)? == 1, "stopped at {stop}: the late write had no effect");

@@ -144,7 +144,7 @@ impl Load {
                 }
             }
             ensure!(!self.thread.is_finished(), "the load ended before {what}");
-            ensure!(Instant::now() < until, "waited {limit:?} in vain until {what}");
+            ensure!(Instant::now() < until, "timed out after {limit:?} waiting until {what}");
             thread::sleep(POLL);
         }
         Ok(())
@@ -152,13 +152,13 @@ impl Load {
 
     /// Waits until no more responses arrive: those that were on their way have been counted.
     pub fn wait_until_still(&self, limit: Duration) -> Result<()> {
-        self.wait("nobody is served", limit, |part| part.last_answer.elapsed() > STILL)
+        self.wait("no writer gets responses", limit, |part| part.last_answer.elapsed() > STILL)
     }
 
     /// Waits until every writer has received another response.
     pub fn wait_until_all_went_on(&self, limit: Duration) -> Result<()> {
         let before: Vec<u64> = self.parts.iter().map(|part| lock(part).writes).collect();
-        self.wait("all writers went on", limit, |part| {
+        self.wait("all writers have continued", limit, |part| {
             part.writes > before[(part.first_lba / PART_BLOCKS) as usize] + FLUSH_EVERY
         })
     }

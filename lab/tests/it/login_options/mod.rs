@@ -60,7 +60,7 @@ async fn use_disk(disk: &RemoteDisk, seed: u64) -> Result<()> {
         disk.write(range, data.clone().into(), at % 3 == 0).await?;
         let buffer = disk.unit().initiator().pool().take(data.len());
         let back = disk.read(range, buffer).await?;
-        ensure!(back[..] == data[..], "{range:?} came back changed");
+        ensure!(back[..] == data[..], "{range:?} was read back changed");
     }
     disk.flush().await?;
     Ok(())
@@ -205,7 +205,7 @@ fn discoveries() -> Result<()> {
                 let found = discover(&portal, &options).await?;
                 let target = peer.target();
                 let named = found.iter().find(|record| record.name == target);
-                let addresses = &named.context("the target is not told")?.addresses;
+                let addresses = &named.context("the target was not informed")?.addresses;
                 ensure!(!addresses.is_empty(), "{found:?}");
                 Ok(())
             });

@@ -71,7 +71,7 @@ fn every_part_measured(scratch: &Scratch, more: &[&str]) -> Result<Value> {
 /// with frames of these sizes, or the report gives a reason; the figures of the paper are listed;
 /// the page has a plot for each part with a curve.
 #[test]
-fn every_part_is_told() -> Result<()> {
+fn every_part_is_reported() -> Result<()> {
     let _alone = alone();
     let scratch = Scratch::new("papers")?;
     let page = scratch.path("paper.html");
@@ -159,7 +159,7 @@ fn interrupt(until: Option<&str>, seconds: &str) -> Result<bool> {
 /// Goal: a killed run takes its processes with it; the next run removes its namespaces, and reports
 /// that.
 #[test]
-fn a_killed_run_leaves_nothing_for_long() -> Result<()> {
+fn the_next_run_removes_leftovers_of_a_killed_run() -> Result<()> {
     let _alone = alone();
     // The frames follow the last part that is named; without root there are none.
     let mut killed = None;

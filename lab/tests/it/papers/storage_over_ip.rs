@@ -28,7 +28,7 @@ fn nothing_is_left(directory: &str) -> Result<()> {
     for entry in std::fs::read_dir("/proc")? {
         let command = std::fs::read(entry?.path().join("cmdline")).unwrap_or_default();
         let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        ensure!(!command.contains(directory), "it still runs: {command}");
+        ensure!(!command.contains(directory), "the process still runs: {command}");
     }
     Ok(())
 }
@@ -67,7 +67,7 @@ fn has_figures(row: &Value) {
 /// Goal: all ways are measured by the same client and by our own, each record size both ways,
 /// beside the paper's figures; the page is written; files, servers and networks are removed.
 #[test]
-fn all_ways_are_measured() -> Result<()> {
+fn all_access_methods_are_measured() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
     let page = scratch.path("report.html");
     let told = figures(&scratch, &[], &["--html", &page])?;
@@ -100,7 +100,7 @@ fn all_ways_are_measured() -> Result<()> {
 /// Goal: without qemu-io and an NFS server the report says what to install, and has the rest.
 /// Method: a search path with nothing but the program that starts servers.
 #[test]
-fn what_is_missing_is_told() -> Result<()> {
+fn missing_programs_are_named() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
     let folder = scratch.path("programs");
     std::fs::create_dir(&folder)?;

@@ -35,7 +35,7 @@ fn written_back(machine: &Machine, luns: &[(u32, &str)]) -> Result<Lunar> {
 /// Method: a write-back disk, removed by `lunar ctl` and by `lunar apply`, opened again by `lunar
 /// apply` with another cache mode.
 #[test]
-fn a_unit_that_is_taken_away_is_synced() -> Result<()> {
+fn a_removed_unit_is_synced() -> Result<()> {
     let luns = [(0, "disk.img"), (1, "other.img")];
     for way in ["ctl remove-lun", "apply", "apply of another cache mode"] {
         let machine = Machine::new("power-away")?;
@@ -54,7 +54,7 @@ fn a_unit_that_is_taken_away_is_synced() -> Result<()> {
         for seed in seeds(3) {
             let found = after_the_cut(machine.disk.after_cut(seed, "disk.img"), seed)?;
             let kept = found.get(7 * 512..).is_some_and(|rest| rest.starts_with(&[0x77; 512]));
-            ensure!(kept, "{LOST}: the block of what was taken away, {way}, seed {seed}");
+            ensure!(kept, "{LOST}: the block of the removed unit, {way}, seed {seed}");
         }
         kill(lunar)?;
     }
@@ -64,7 +64,7 @@ fn a_unit_that_is_taken_away_is_synced() -> Result<()> {
 /// Goal: a size that `lunar ctl resize` reported is the size after a power cut, and data promised
 /// before is there.
 #[test]
-fn a_resize_that_was_told_done_is_kept() -> Result<()> {
+fn a_resize_reported_as_done_is_durable() -> Result<()> {
     let luns = [(0, "disk.img")];
     for (size, bytes) in [("3M", 3 * MIB), ("512K", MIB / 2)] {
         let machine = Machine::new("power-resize")?;

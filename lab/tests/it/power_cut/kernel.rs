@@ -143,7 +143,7 @@ fn a_new_file_on_ext4_keeps_its_size_and_reservations() -> Result<()> {
 /// Goal: a block device whose sync has failed accepts no writes until it is recovered, also after a
 /// power cut. The kernel reports such a failure once: a second sync would succeed.
 #[test]
-fn a_block_device_whose_sync_failed_takes_no_writes_after_a_cut() -> Result<()> {
+fn a_block_device_whose_sync_failed_refuses_writes_after_a_cut() -> Result<()> {
     let mut disk = ServedDisk::new(Backing::Device, MODES[2], 256)?;
     let lunar = disk.serve()?;
     let mut raw = log_in(&lunar, 1)?;

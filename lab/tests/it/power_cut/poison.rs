@@ -55,7 +55,7 @@ pub fn takes_writes(raw: &mut RawClient, block_bytes: usize) -> Result<()> {
 /// Goal: neither SIGKILL nor a power cut makes a disk accept writes again after a failed sync;
 /// after an operator's recovery it accepts them, and a power cut does not undo the recovery.
 #[test]
-fn a_disk_that_takes_no_writes_takes_none_after_a_restart() -> Result<()> {
+fn a_poisoned_disk_refuses_writes_after_a_restart() -> Result<()> {
     let machine = Machine::new("power-poison")?;
     let lunar = poisoned(&machine)?;
     let moment = machine.disk.volume();
@@ -103,7 +103,7 @@ fn a_sync_that_fails_at_the_start_is_not_passed_over() -> Result<()> {
 /// Goal: a change of its settings, or removing and adding the unit, does not make the disk accept
 /// writes either.
 #[test]
-fn a_disk_that_takes_no_writes_takes_none_after_a_change() -> Result<()> {
+fn a_poisoned_disk_refuses_writes_after_a_change() -> Result<()> {
     let machine = Machine::new("power-poison-apply")?;
     let lunar = poisoned(&machine)?;
     let file = configuration(&machine, "removable = true\n")?;

@@ -61,7 +61,7 @@ fn a_refused_erasure_is_not_done() -> Result<()> {
 /// Goal: an EXIT FAILURE MODE that was refused leaves the blocks inaccessible: they may hold data
 /// that was to be erased.
 #[test]
-fn a_refused_exit_leaves_the_failure() -> Result<()> {
+fn a_refused_exit_keeps_the_failure() -> Result<()> {
     refused(
         "power-exit",
         |disk, raw| {

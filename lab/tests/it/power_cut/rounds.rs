@@ -207,7 +207,7 @@ impl Play {
 /// Goal: after a power cut during any commands, acknowledged data is there after the next start,
 /// every block is old or new, and the disk has the same identity for initiators.
 #[test]
-fn a_cut_amid_commands_takes_nothing_that_was_promised() -> Result<()> {
+fn a_cut_between_commands_loses_no_durable_data() -> Result<()> {
     for seed in seeds(6) {
         let mode = MODES[seed as usize % MODES.len()];
         Play { backing: Backing::Fuse, mode, initiators: 1, lies: false }.run(seed)?;

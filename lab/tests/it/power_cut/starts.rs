@@ -115,7 +115,7 @@ fn a_first_start_that_is_cut_short_does_not_hinder_the_next() -> Result<()> {
 /// Method: the first start ends at each of its changes, as by SIGKILL: its changes stay, unsynced.
 /// A second one serves; then the power is cut.
 #[test]
-fn what_a_killed_start_left_is_made_durable_by_the_next() -> Result<()> {
+fn files_of_a_killed_start_are_made_durable_by_the_next() -> Result<()> {
     for state in STATES {
         for changes in 0..CHANGES_MAX {
             let disk = empty("power-twice")?;
@@ -193,7 +193,7 @@ fn lunar_write_syncs() -> Result<()> {
         for seed in 0..3 {
             let found = after_the_cut(disk.after_cut(seed, name), seed)?;
             let kept = found.get(64 << 10..).is_some_and(|rest| rest.starts_with(&[0x3c; 4096]));
-            ensure!(kept, "{LOST}: what lunar write wrote to {name}, seed {seed}");
+            ensure!(kept, "{LOST}: data of lunar write in {name}, seed {seed}");
         }
     }
     must(&binary, &["info", &lunar.url(TARGET, 0)], TOOL_MAX)?;
@@ -218,7 +218,7 @@ fn lunar_copy_syncs() -> Result<()> {
         for seed in 0..3 {
             let found = after_the_cut(disk.after_cut(seed, name), seed)?;
             let kept = found.get(..SOURCE_BYTES).is_some_and(|there| there == all);
-            ensure!(kept, "{LOST}: what lunar copy wrote to {name}, seed {seed}");
+            ensure!(kept, "{LOST}: data of lunar copy in {name}, seed {seed}");
         }
     }
     Ok(())

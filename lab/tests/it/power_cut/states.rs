@@ -92,7 +92,7 @@ fn reservations_are_kept() -> Result<()> {
 /// Goal: a change of the reservations during a power cut is made as a whole or not at all; and the
 /// state that a start shows after a kill is there after a power cut.
 #[test]
-fn a_change_of_reservations_is_made_whole_or_not() -> Result<()> {
+fn a_change_of_reservations_is_atomic() -> Result<()> {
     for changes in 0..CHANGES_MAX {
         let disk = PowerCutDisk::mount("power-change")?;
         let lunar = serve(&disk, &[])?;
@@ -151,14 +151,14 @@ fn registers_after_removal(name: &str, then: impl Fn(&PowerCutDisk) -> Result<()
 /// Goal: if the state of a served disk was removed, a reservation that is acknowledged afterwards
 /// is still kept.
 #[test]
-fn a_state_directory_that_was_removed_is_made_anew() -> Result<()> {
+fn a_removed_state_directory_is_created_again() -> Result<()> {
     registers_after_removal("power-removed", |_| Ok(()))
 }
 
 /// Goal: the reservation is also kept if the directory exists again but was not made durable, as
 /// when the API's socket creates it.
 #[test]
-fn a_state_directory_that_came_back_is_made_durable() -> Result<()> {
+fn a_restored_state_directory_is_made_durable() -> Result<()> {
     registers_after_removal("power-came-back", |disk| {
         let began = Instant::now();
         while !Path::new(&disk.path("disk.img.lunar/api.sock")).exists() {
@@ -190,7 +190,7 @@ fn an_identity_in_a_directory_of_others_is_kept() -> Result<()> {
 /// usable.
 /// Method: an operation that fails for lack of space, with AUSE.
 #[test]
-fn a_failure_that_was_left_stays_left() -> Result<()> {
+fn exit_failure_mode_survives_a_power_cut() -> Result<()> {
     let disk = PowerCutDisk::mount("power-failed")?;
     let lunar = serve(&disk, &[])?;
     let mut raw = log_in(&lunar, 1)?;
@@ -247,7 +247,7 @@ fn erasures() -> [(&'static str, [u8; 10], Vec<u8>, u8); 3] {
 /// Goal: after GOOD no block has its old content after any power cut: neither when the operation is
 /// over nor when it has only begun (IMMED), since the next start completes it.
 #[test]
-fn what_was_erased_stays_erased() -> Result<()> {
+fn erased_data_stays_erased() -> Result<()> {
     for (name, cdb, list, byte) in erasures() {
         for immediate in [false, true] {
             if immediate && name == "FORMAT UNIT" {
@@ -275,7 +275,7 @@ pub fn ready(lunar: &Lunar) -> Result<RawClient> {
 /// Goal: data written after the disk was erased is not erased by the next start: the end of the
 /// operation was durable before the first command.
 #[test]
-fn what_is_written_after_an_erasure_stays() -> Result<()> {
+fn data_written_after_an_erasure_is_durable() -> Result<()> {
     let disk = PowerCutDisk::mount("power-erased")?;
     let lunar = serve(&disk, &[])?;
     let mut raw = log_in(&lunar, 1)?;

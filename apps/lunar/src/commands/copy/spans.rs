@@ -140,7 +140,7 @@ mod tests {
         ];
         assert_eq!(runs, wanted);
         let whole = |extents: &[Extent]| aligned(rest, extents, 512, 4096);
-        assert_eq!(whole(&[]), [run(0, 64 << 10, false)], "nothing told is data");
+        assert_eq!(whole(&[]), [run(0, 64 << 10, false)], "ranges reported as zeroes hold no data");
         assert_eq!(whole(&[extent(0, u64::MAX, Unmapped)]), [run(0, 64 << 10, true)]);
         assert_eq!(whole(&[extent(u64::MAX, 9, Unmapped)]), [run(0, 64 << 10, false)]);
     }

@@ -249,7 +249,7 @@ impl Server {
     pub fn until_said(&self, words: &str) {
         let begin = Instant::now();
         while !self.has_said(words) {
-            assert!(begin.elapsed() < PATIENCE, "it does not say `{words}`");
+            assert!(begin.elapsed() < PATIENCE, "the output lacks `{words}`");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -41,7 +41,7 @@ fn a_probe_detects_changes_of_the_file() {
     fs::remove_file(&path).unwrap();
     let deleted = BackingState { is_deleted: true, path: BackingPath::Missing, ..AS_OPENED };
     assert_eq!(probe.look().unwrap(), deleted);
-    assert_eq!(fs::metadata(probe.open_path()).unwrap().len(), BYTES, "it can be copied still");
+    assert_eq!(fs::metadata(probe.open_path()).unwrap().len(), BYTES, "the file can still be copied");
     drop((device, probe));
 
     let (device, probe, path) = disk(&scratch);
@@ -92,7 +92,7 @@ fn a_link_is_followed() {
 /// Goal: a disk that its owner resizes never looks truncated. Method: probes look without a pause
 /// while the disk grows and shrinks.
 #[test]
-fn a_resize_of_our_own_is_no_truncation() {
+fn a_resize_by_the_server_is_no_truncation() {
     let scratch = Scratch::new();
     let (device, probe, _) = disk(&scratch);
     let done = AtomicBool::new(false);

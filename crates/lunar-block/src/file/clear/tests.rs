@@ -59,7 +59,7 @@ fn pieces_are_short_in_time() {
 /// Goal: a huge range without data takes few calls, even if each call is expensive, as for a file
 /// on another machine.
 #[test]
-fn huge_ranges_take_few_calls() {
+fn huge_ranges_need_few_calls() {
     for call in [Duration::from_nanos(500), Duration::from_millis(2)] {
         let (pieces, _) = clear(15 * TIB, |_| call);
         assert!(pieces < 15 * TIB / PIECE_BYTES_MAX + 20, "{pieces} calls of {call:?}");
@@ -233,7 +233,7 @@ fn clears_leave_their_slot_to_other_owners() {
     assert!(block_on(read).unwrap()[..] == ones[..]);
     // The future of the first clear has not been polled, and therefore has queued no second job.
     let last = clears[0].read(BlockRange::new(BYTES / 512 - 1, 1), pool.take(512));
-    assert_eq!(block_on(last).unwrap()[..], [1; 512], "the read came after the whole clear");
+    assert_eq!(block_on(last).unwrap()[..], [1; 512], "the read waited for the whole clear");
     for result in block_on(futures_util::future::join_all(clearing)) {
         result.unwrap();
     }

@@ -105,7 +105,7 @@ fn write(disk: &Disk) {
 /// Fault: slowness was recorded per file, so the files of a slow file system delayed the core one
 /// after the other.
 #[test]
-fn a_slow_write_sends_the_other_disks_of_its_file_system_to_workers() {
+fn a_slow_write_stops_inline_writes_of_its_file_system() {
     let rig = Rig::new(1 << 30);
     let (first, second) = (rig.disk(), rig.disk());
     let mut elsewhere = rig.disk();
@@ -149,19 +149,19 @@ fn pauses_of_inline_writes_double() {
     rig.advance(STREAK_KEPT + Duration::from_nanos(1));
     slow();
     rig.advance(Duration::from_millis(6));
-    assert!(writes_inline(&disk), "it is the first one again");
+    assert!(writes_inline(&disk), "the write counts as the first slow one");
 }
 
 /// Goal: a slow write of a worker marks the file system as slow like one of a core does, and so
 /// does a write that has not ended yet.
 #[test]
-fn slow_writes_of_workers_keep_cores_away() {
+fn slow_writes_of_workers_stop_inline_writes() {
     let rig = Rig::new(1 << 30);
     let (slow, other) = (rig.disk(), rig.disk());
     slow.write_by(&(0..512), &[1; 512], |_, _, _| {
         assert!(writes_inline(&other));
         let beside = slow.write_inline(&(4096..4608), &[1; 512]).unwrap();
-        assert!(!beside, "it holds the lock of its file");
+        assert!(!beside, "the worker holds the lock of the file");
         rig.wait();
         rig.advance(SLOW_WRITE + Duration::from_micros(10));
         assert!(!writes_inline(&other));
@@ -183,12 +183,12 @@ fn slow_writes_of_workers_keep_cores_away() {
 /// that happens. Leaving all writes to workers for 200 ms each time had caused most of the tail
 /// latency of small writes.
 #[test]
-fn a_core_that_is_taken_away_writes_inline_again_soon() {
+fn a_preempted_core_soon_writes_inline_again() {
     let rig = Rig::new(1 << 30);
     let disk = rig.disk();
     let taken = || disk.write_inline_by(&(0..512), &[1; 512], rig.preempted(2 * SLOW_WRITE));
     assert!(taken().unwrap());
-    assert!(!writes_inline(&disk), "it may have waited: nobody has looked");
+    assert!(!writes_inline(&disk), "the write may have waited: its waits were not counted");
     rig.advance(2 * SLOW_WRITE);
     assert!((0..9).all(|_| taken().unwrap()));
     disk.write_by(&(0..512), &[1; 512], rig.preempted(2 * SLOW_WRITE)).unwrap();
@@ -272,7 +272,7 @@ fn no_inline_write_beside_a_long_sync() {
     rig.advance(SLOW_SYNC / 2 + Duration::from_nanos(1));
     assert!(!writes_inline(&other) && !writes_inline(&synced));
     drop(long);
-    assert!(writes_inline(&other), "the other sync began later");
+    assert!(writes_inline(&other), "the remaining sync began later");
     drop(quick);
 }
 
@@ -289,7 +289,7 @@ fn write_to(device: &FileDevice, blocks: u32) -> Result<(), crate::Error> {
 /// cores wait. At the limit workers write, and the disk with most of the data is synced, whichever
 /// disk is written; after the sync inline writes resume.
 #[test]
-fn much_to_write_back_is_synced_and_left_to_workers() {
+fn dirty_data_at_the_limit_is_synced_and_workers_write() {
     let rig = Rig::new(INLINE_DIVISOR * 512 * 1024);
     let (begun, syncs) = channel();
     let (go, may_go) = channel::<()>();
@@ -317,7 +317,7 @@ fn much_to_write_back_is_synced_and_left_to_workers() {
 
 /// Goal: a flush covers data that was written before it, and no other data.
 #[test]
-fn a_flush_makes_room_for_inline_writes() {
+fn a_flush_allows_inline_writes_again() {
     let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let device = rig.device(|disk| {
         disk.write(&(0..512), &[2; 512])?;
@@ -381,7 +381,7 @@ fn bytes_of_closed_disks_no_longer_count() {
 
 /// Goal: a worker waits for syncs when the memory is full of data to be written back.
 #[test]
-fn workers_wait_where_too_much_is_to_be_written_back() {
+fn workers_wait_while_too_much_data_is_dirty() {
     let rig = Rig::new(INLINE_DIVISOR * 512 * 8);
     let (begun, syncs) = channel();
     let (go, may_go) = channel::<()>();

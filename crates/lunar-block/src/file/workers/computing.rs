@@ -252,7 +252,7 @@ mod tests {
     /// Goal: the number of CPU-bound jobs stays within the limit and owners take turns; a job that
     /// is dropped, while it waits or with its permit, leaves its place to the next job.
     #[test]
-    fn owners_take_turns_and_nothing_is_lost() {
+    fn owners_take_turns_and_no_job_is_lost() {
         let limit = ComputingLimit::new(2);
         let (one, other): (JobOwner, JobOwner) = (Some(Arc::default()), Some(Arc::default()));
         let held = [limit.try_permit().unwrap(), limit.try_permit().unwrap()];
@@ -326,7 +326,7 @@ mod tests {
         let mut held = Vec::new();
         for job in 0..3 {
             let begun = tokio::time::timeout(2 * COMPUTING_MAX, begins.recv()).await;
-            let (number, permit) = begun.expect("nobody looks").unwrap();
+            let (number, permit) = begun.expect("no job is watched").unwrap();
             assert_eq!(number, job);
             held.push(permit);
         }

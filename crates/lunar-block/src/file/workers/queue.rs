@@ -398,7 +398,7 @@ mod tests {
     /// Goal: owners that take turns share the places evenly, even if one of them had all of its
     /// places first.
     #[test]
-    fn places_even_out() {
+    fn owners_share_slots_evenly() {
         let mut queue = JobQueue::new(RunningLimits { owners_max: 8, shared_max: 30 });
         let (one, other) = (owner(), owner());
         for _ in 0..1000 {

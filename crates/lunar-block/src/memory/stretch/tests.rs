@@ -75,7 +75,7 @@ fn a_stretch_ends() {
         write_atomic(&device, all, 7);
     }
     assert_eq!(pending, RESTARTS_MAX);
-    assert!(read(&device, all).iter().all(|byte| *byte == 0), "the zeroes came last");
+    assert!(read(&device, all).iter().all(|byte| *byte == 0), "the zeroes were written last");
 }
 
 /// Goal: an atomic write elsewhere, or one that ends or begins at the boundary between two pieces,

@@ -145,7 +145,7 @@ mod tests {
 
     /// Goal: a standing clock uses no time, however much passes; its earlier runs count.
     #[test]
-    fn a_clock_that_stands_costs_nothing() {
+    fn a_stopped_clock_takes_no_time() {
         let mut time = DataTime::new(at(0), 30);
         let mut clock = DataClock::default();
         assert!(!time.is_late(at(1000), [clock].iter()));
@@ -174,6 +174,6 @@ mod tests {
             time.moved(at(second), DATA_OUT_BYTES_PER_SECOND_MIN * 100);
             assert!(!time.is_late(at(second), [clock].iter()), "after {second} s");
         }
-        assert!(time.is_late(at(total), [clock].iter()), "its own data never came");
+        assert!(time.is_late(at(total), [clock].iter()), "the data of this task never arrived");
     }
 }

@@ -90,7 +90,7 @@ const MISSING: LoginStatus = LoginStatus::MISSING_PARAMETER;
 /// Goal: the right proof passes in hex of either case and in base64, padded or not, and the
 /// initiator decides when the stage ends.
 #[test]
-fn the_right_proof() {
+fn a_correct_proof_is_accepted() {
     let hex = |response: &[u8]| value::hex_text(response);
     let upper = |response: &[u8]| value::hex_text(response).to_uppercase();
     let base64 = |response: &[u8]| {
@@ -240,7 +240,7 @@ fn mutual_attacks() {
 /// connection is the same as the CHAP response that the receiving endpoint would have generated for
 /// the same CHAP challenge, the response MUST be treated as an authentication failure".
 #[test]
-fn a_response_that_is_our_own() {
+fn a_reflected_chap_response_is_refused() {
     let same = ChapDemand { target: Some(credential("target", "one secret")), ..demand() };
     let (mut script, challenge) = challenged(same);
     let text = alloc::format!("CHAP_N=user;CHAP_R={};", proof(&challenge, "one secret"));
@@ -249,7 +249,7 @@ fn a_response_that_is_our_own() {
 
 /// Goal: AuthMethod is None only if None was offered. RFC 7143 §6.2.1.
 #[test]
-fn none_only_if_it_is_offered() {
+fn authmethod_none_only_if_offered() {
     for (offered, chosen) in [("None", true), ("CHAP,None", true), ("CHAP", false), ("KRB5", false)]
     {
         let mut script = Script::new(None);

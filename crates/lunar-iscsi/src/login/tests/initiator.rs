@@ -79,7 +79,7 @@ impl Play {
         assert_eq!(self.say(turn, text), None, "{text}");
         assert!(matches!(self.ended, Some(Err(_))), "{text}: {:?}", self.ended);
         assert!(self.login.is_over());
-        assert_eq!(self.say((1, 3, true), ""), None, "nothing is said after");
+        assert_eq!(self.say((1, 3, true), ""), None, "no request follows");
     }
 }
 
@@ -157,12 +157,12 @@ fn a_slow_target() {
 /// Goal: the login reports unanswered newer keys exactly while the first response to them is due:
 /// an old target closes the connection then, and the login is repeated without them.
 #[test]
-fn newer_keys_wait_for_an_answer() {
+fn unanswered_newer_keys_are_reported() {
     let unanswered = |play: &Play| play.login.newer_keys_are_unanswered();
     let mut play = Play::new(None);
     assert!(unanswered(&play));
     play.say((1, 0, false), "").unwrap();
-    assert!(!unanswered(&play), "it has answered, whatever it said");
+    assert!(!unanswered(&play), "the target has answered");
 
     let mut play = Play::new(Some(chap(false)));
     assert!(!unanswered(&play), "they come in the next stage");
@@ -207,7 +207,7 @@ fn a_discovery_session_needs_no_handle() {
 
 /// Goal: a login that the target never ends is given up.
 #[test]
-fn a_target_without_end() {
+fn a_login_that_the_target_never_ends_fails() {
     let mut play = Play::new(None);
     let mut rounds = 0;
     while play.say((1, 0, false), "").is_some() {
@@ -287,7 +287,7 @@ fn challenged() -> (Play, Challenge, String) {
 
 /// Goal: a target that does not authenticate is refused. RFC 7143 §9.2.1.
 #[test]
-fn an_unproven_target() {
+fn a_target_that_fails_to_authenticate_is_refused() {
     let (mut play, challenge, _) = challenged();
     let right = value::hex_text(&challenge.response(&credential("target").secret));
     let text = alloc::format!("CHAP_N=target;CHAP_R={right};");
@@ -317,7 +317,7 @@ fn an_unproven_target() {
 
 /// Goal: a refusal contains the hash of our last proof, if it is the response to this proof.
 #[test]
-fn a_refused_proof_names_its_hash() {
+fn a_refusal_names_the_hash_of_the_proof() {
     let refused = |turns: &[&str]| {
         let mut play = Play::new(Some(chap(false)));
         turns.iter().for_each(|text| drop(play.say((0, 0, false), text).unwrap()));
@@ -336,7 +336,7 @@ fn a_refused_proof_names_its_hash() {
 /// Goal: a target that guessed our challenge, and one secret for both directions, are refused
 /// before any proof is sent.
 #[test]
-fn one_secret_and_a_guess() {
+fn reused_secrets_and_guessed_challenges_are_refused() {
     let mut play = Play::new(Some(chap(true)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     let guess = alloc::format!("CHAP_A=7;CHAP_I=1;CHAP_C=0x{};", "5a".repeat(32));

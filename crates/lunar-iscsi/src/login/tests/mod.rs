@@ -212,7 +212,7 @@ impl Script {
         assert_eq!(response.flags, LoginFlags::NONE, "T, CSG, NSG are reserved");
         assert_eq!(self.ended, Some(Err(status)), "{what}");
         assert!(self.target.is_over() && self.target.reason().is_some());
-        assert_eq!(self.say((1, 3, true), ""), None, "nothing is said after");
+        assert_eq!(self.say((1, 3, true), ""), None, "no response follows");
     }
 }
 

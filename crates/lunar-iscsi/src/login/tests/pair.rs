@@ -174,7 +174,7 @@ fn refusals() {
 /// Goal: an initiator with a secret logs in where none is required, unless the target has to
 /// authenticate.
 #[test]
-fn chap_is_not_asked_for() {
+fn a_target_that_requires_no_chap() {
     let credential = |user: &str| Credential {
         user: user.into(),
         secret: Secret::new(user.as_bytes().to_vec()),

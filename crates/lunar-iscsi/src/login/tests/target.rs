@@ -81,7 +81,7 @@ fn headers() {
 
 /// Goal: fields that must stay the same during a login are checked. RFC 7143 §11.12.4 to §11.12.8.
 #[test]
-fn nothing_changes_during_a_login() {
+fn names_cannot_change_during_a_login() {
     let changes: [fn(&mut LoginRequest); 6] = [
         |r| r.isid[5] ^= 1,
         |r| r.tsih = 1,
@@ -144,7 +144,7 @@ fn demand() -> ChapDemand {
 /// Goal: the key is answered with None in the first request or a later one, once in a login, and
 /// only if the initiator accepts no authentication.
 #[test]
-fn a_late_method_where_no_proof_is_wanted() {
+fn a_late_auth_method_without_authentication() {
     for methods in ["None", "CHAP,None", "None,CHAP", "KRB5,X-a,None"] {
         let text = alloc::format!("AuthMethod={methods};MaxBurstLength=512;");
         let mut first = Script::new(None);
@@ -179,7 +179,7 @@ fn a_late_method_where_no_proof_is_wanted() {
 /// Goal: if authentication is required, no key in the operational stage replaces it: neither in a
 /// login that begins there, nor in one that leaves the security stage for it.
 #[test]
-fn a_late_method_is_no_proof() {
+fn a_late_auth_method_does_not_authenticate() {
     let failure = LoginStatus::AUTHENTICATION_FAILURE;
     for text in ["", "AuthMethod=None;", "AuthMethod=CHAP;", "AuthMethod=CHAP,None;"] {
         for turn in [(1, 3, true), (1, 0, false)] {
@@ -252,7 +252,7 @@ fn one_request_outstanding() {
     target.on_payload(pdu.data, &mut steps);
     assert!(matches!(steps.as_slice(), [Step::Identify(_)]) && target.is_waiting_for_driver());
     target.joined(Err(WRONG), &mut steps);
-    assert_eq!(steps.len(), 1, "not what was asked");
+    assert_eq!(steps.len(), 1, "the requested stage was not granted");
     steps.clear();
     assert!(!target.on_header(&Header::new(pdu.bhs), &mut steps));
     assert!(matches!(steps.as_slice(), [Step::Send(_), Step::Refused(WRONG)]), "{steps:?}");
@@ -263,7 +263,7 @@ fn one_request_outstanding() {
 
 /// Goal: the session's refusal reaches the initiator.
 #[test]
-fn the_session_refuses() {
+fn a_login_refused_by_the_session() {
     let mut script = Script::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
     let text = names().replace(';', "\0").into_bytes();
@@ -303,7 +303,7 @@ fn segments_around_8192_bytes() {
 
 /// Goal: endless text and endless requests end at their limits.
 #[test]
-fn a_login_without_end() {
+fn a_login_that_never_ends_is_closed() {
     let mut script = Script::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     let mut bytes = 0;
@@ -398,7 +398,7 @@ proptest! {
             let sent = script.send(text.replace(';', "\0").into_bytes());
             prop_assert_eq!(sent.is_some() || script.target.is_over(), true);
             if demanded {
-                prop_assert!(!matches!(script.ended, Some(Ok(_))), "let in without proof");
+                prop_assert!(!matches!(script.ended, Some(Ok(_))), "admitted without authentication");
             }
         }
         let mut script = Script::new(None);

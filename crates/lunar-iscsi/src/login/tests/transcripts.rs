@@ -116,7 +116,7 @@ fn no_operational_stage() {
 /// Goal: libiscsi with a CHAP user logs in to a target that requires none. Method: its texts; it
 /// opens the second stage with its names again, which is only allowed with unchanged values.
 #[test]
-fn names_said_again() {
+fn repeated_names_in_a_login() {
     let names = "InitiatorName=iqn.a;SessionType=Normal;TargetName=iqn.t;";
     let open = |script: &mut Script| {
         let answer = script.goes_on(

@@ -125,7 +125,7 @@ fn tags_are_unique() {
 /// Goal: the last window received by a closing connection opens the window for others, not for its
 /// own requests, which would never be sent and leave their numbers missing.
 #[test]
-fn the_last_window_of_a_connection_is_for_others() {
+fn the_last_window_of_a_connection_serves_the_others() {
     let mut session = session(1);
     for (cid, ticket) in [(2, 0), (2, 1), (1, 2)] {
         ask(&mut session, cid, ticket);
@@ -136,7 +136,7 @@ fn the_last_window_of_a_connection_is_for_others() {
     say(&mut session, 2, ToSession::Window { exp_cmd_sn, max_cmd_sn });
     assert_eq!(grants(&mut session), [(1, 2, 1)]);
     say(&mut session, 2, ToSession::Closed { ending: Ending::Lost });
-    assert_eq!(outputs(&mut session), [], "nothing is missing: the session goes on");
+    assert_eq!(outputs(&mut session), [], "no command is missing: the session continues");
 }
 
 /// Goal: a lost connection ends the session exactly if a CmdSN may be lost with it.

@@ -63,7 +63,7 @@ fn deliver(ticket: u64, exp: u32, max: u32) -> ToConnection {
 
 /// Goal: a command that may start is accepted without a separate message; one that waits gets one.
 #[test]
-fn what_is_delivered_is_accepted() {
+fn delivered_requests_are_accepted() {
     let mut session = session(1);
     let deliver = |ticket, exp, max| (1, deliver(ticket, exp, max));
     assert_eq!(arrives(&mut session, 1, 0), [deliver(0, 1, 3)]);
@@ -77,7 +77,7 @@ fn what_is_delivered_is_accepted() {
 /// Goal: an idle connection does not get a message for each command of another one; but it gets one
 /// before its last reported window would mean a closed window, and when another connection ends.
 #[test]
-fn windows_are_told_where_they_matter() {
+fn windows_are_reported_to_idle_connections_when_needed() {
     let mut session = session(2);
     let mut told = Vec::new();
     for number in 0..3 * WINDOW {
@@ -138,7 +138,7 @@ fn resets_of_the_target_are_for_administrators() {
 /// Goal: a task affected by many functions is aborted once, and again only if its requested data is
 /// to be treated differently; each function is still answered when the task has ended.
 #[test]
-fn a_task_that_is_being_aborted_is_not_told_again() {
+fn a_task_is_aborted_once() {
     const RESETS: u64 = 100;
     let mut session = session(1);
     arrives(&mut session, 1, 0);
@@ -189,7 +189,7 @@ fn outputs(session: &mut TargetSession, input: Input) -> Vec<Output> {
 /// RFC 7143 §11.9.1: the message reports the end of all active tasks of the unit, so none of them
 /// goes on after it.
 #[test]
-fn a_foreign_reset_waits_for_no_command_that_arrives_during_it() {
+fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     let mut session = session(1);
     session.parameters.task_reporting = TaskReporting::FastAbort;
     let reset = |id| Input::AbortedByOther { id, lun: Some(Lun::ZERO) };
@@ -240,7 +240,7 @@ fn a_held_immediate_command_ends_with_its_connection() {
 
 /// Goal: a session that is ended repeatedly informs each connection once.
 #[test]
-fn a_connection_is_told_once_that_the_session_ends() {
+fn a_connection_is_informed_once_of_the_end_of_the_session() {
     let mut session = session(2);
     let mut told = tell(&mut session, Input::End);
     (0..100).for_each(|_| told.extend(tell(&mut session, Input::End)));

@@ -162,7 +162,7 @@ mod tests {
                     Step::Arrive(ahead) => {
                         let cmd_sn = expected.plus(ahead).minus(2);
                         if window.may_come(cmd_sn) {
-                            prop_assert!(ahead >= 2, "what was acknowledged does not come again");
+                            prop_assert!(ahead >= 2, "an acknowledged number is not accepted again");
                             if passes && window.pass(cmd_sn) {
                                 prop_assert_eq!(cmd_sn, expected);
                                 delivered = expected.next();
@@ -198,7 +198,7 @@ mod tests {
 
     /// Goal: marking numbers as received stays inside the window, however far the end is.
     #[test]
-    fn plugging_is_bounded() {
+    fn received_numbers_stay_within_the_window() {
         let mut window: Window<()> = Window::new(SerialNumber(5), 4);
         window.plug_before(SerialNumber(0x7000_0000));
         assert_eq!(window.ahead.len(), 4);

@@ -58,7 +58,7 @@ fn a_cut_at_any_byte_leaves_nothing() {
 /// Method: one flipped bit during I/O; commands reported GOOD must have the right data, and
 /// something must have failed.
 #[test]
-fn a_flipped_bit_is_noticed() {
+fn a_flipped_bit_is_detected() {
     let mut flipped = 0;
     for seed in seeds(120) {
         let mut rng = Rng::new(seed);
@@ -95,7 +95,7 @@ fn a_flipped_bit_is_noticed() {
                 _ => noticed = true,
             }
         }
-        assert!(noticed, "seed {seed}: nobody noticed");
+        assert!(noticed, "seed {seed}: the fault was not detected");
         if pair.closed(link).is_none() {
             assert_eq!(pair.write(link, 0, &new).expect("a status").status, 0, "seed {seed}");
         }
@@ -180,7 +180,7 @@ fn pings_of_the_target_are_answered() {
 
 /// Goal: if nothing is delivered during a login, both sides give up.
 #[test]
-fn a_login_that_gets_nowhere() {
+fn a_login_without_any_delivery_times_out() {
     let mut pair = Pair::new(1, PairOptions::default());
     let link = pair.connect(0, 0);
     pair.freeze(link);

@@ -136,7 +136,7 @@ fn assert_fenced(pair: &Pair, seed: u64) {
 /// Goal: a reset that another initiator asks for does not touch the order or the tasks of a
 /// session by itself; here each session keeps its own.
 #[test]
-fn a_unit_that_does_not_exist() {
+fn functions_of_a_missing_unit() {
     let mut pair = Pair::new(3, super::PairOptions::default());
     let link = pair.login();
     let id = pair.new_id();

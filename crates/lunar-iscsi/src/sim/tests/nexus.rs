@@ -60,7 +60,7 @@ fn aborted(pair: &mut Pair, ids: &[TaskId], seed: u64) -> usize {
 /// Goal: with FastAbort, whatever one session's functions do to another's tasks, each command has
 /// exactly one result at its initiator, and nothing hangs waiting for data or a response.
 #[test]
-fn third_parties_hear_of_the_end_of_their_tasks() {
+fn third_parties_are_informed_of_the_end_of_their_tasks() {
     let mut total = 0;
     for seed in seeds(60) {
         let mut rng = Rng::new(seed);

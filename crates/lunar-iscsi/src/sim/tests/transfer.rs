@@ -132,6 +132,6 @@ fn both_directions_refused() {
     assert_eq!(result.residual, Residual::Underflow(3000));
     assert_eq!(result.read_residual, Residual::Underflow(4000));
     let cdb = pair.started().last().expect("it was started").clone();
-    assert_eq!(cdb[..], [0xee; 32], "the CDB came whole, by its header segment");
+    assert_eq!(cdb[..], [0xee; 32], "the whole CDB arrived, in its header segment");
     pair.assert_nothing_left();
 }

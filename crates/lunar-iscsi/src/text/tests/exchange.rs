@@ -151,7 +151,7 @@ proptest! {
 
     /// Goal: no answer of a target makes the initiator panic.
     #[test]
-    fn random_answers_do_no_harm(text in proptest::collection::vec(any::<u8>(), 0..2000)) {
+    fn random_answers_never_panic(text in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let _ = parse_targets(&text);
     }
 }
@@ -187,7 +187,7 @@ fn send_targets_values() {
 
 /// Goal: a refusal resets the exchange, and an empty list is an empty final answer.
 #[test]
-fn a_refusal_leaves_nothing() {
+fn a_refused_exchange_holds_no_memory() {
     let mut exchange = normal();
     for text in [
         b"no zero".as_slice(),

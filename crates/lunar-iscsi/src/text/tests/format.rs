@@ -58,7 +58,7 @@ fn malformed_text_is_refused() {
 }
 
 #[test]
-fn a_key_comes_once() {
+fn a_repeated_key_is_refused() {
     let mut seen = KeySet::EMPTY;
     for known in [pair(Some(Key::ChapA), "CHAP_A", "5"), pair(None, "X-a", "1")] {
         assert_eq!(seen.record(&known), Ok(()));
@@ -97,7 +97,7 @@ proptest! {
 
     /// Goal: written pairs are parsed unchanged.
     #[test]
-    fn pairs_come_back(pairs in proptest::collection::vec(
+    fn encoded_pairs_decode_unchanged(pairs in proptest::collection::vec(
         ("[A-Z][A-Za-z0-9.@_+-]{0,62}", "[a-z0-9:/=,~ -]{0,99}"), 0..PAIRS_MAX,
     )) {
         let mut builder = TextBuilder::new();

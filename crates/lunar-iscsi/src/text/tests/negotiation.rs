@@ -185,7 +185,7 @@ fn first_burst_in_any_order() {
 /// Goal: a MaxBurstLength that neither side sends has its default, and no answer exceeds it; an
 /// initiator proposes both. §13.14.
 #[test]
-fn first_burst_below_a_burst_unsaid() {
+fn the_default_first_burst_is_reduced() {
     let large = |offer| Offer { max_burst_bytes: 1 << 20, first_burst_bytes: 1 << 20, ..offer };
     let mut target = target(large(Offer::target()));
     let answers = answer(&mut target, "FirstBurstLength=524288;").unwrap();
@@ -283,7 +283,7 @@ fn one_r2t_with_recovery_in_order() {
 
 /// Goal: an empty list of digests means None; TaskReporting is proposed as §13.23 requires.
 #[test]
-fn lists_that_say_too_little() {
+fn incomplete_lists_of_values() {
     let offer = Offer {
         header_digest: vec![],
         task_reporting: vec![TaskReporting::FastAbort],

@@ -35,7 +35,7 @@ fn ended(results: &mut CopyResults, nexus: NexusId, name: u8, end: CopyEnd) {
 }
 
 #[test]
-fn a_running_copy_tells_how_far_it_is_as_often_as_asked() {
+fn the_progress_of_a_running_copy_can_be_queried() {
     let mut results = CopyResults::default();
     let id = begin(&mut results, A, Some(7)).unwrap();
     results.progress(id, 2, 0x1234);
@@ -48,12 +48,12 @@ fn a_running_copy_tells_how_far_it_is_as_often_as_asked() {
     assert!(results.status(A, 8).is_none(), "another name");
     results.end(id, CopyEnd::Completed);
     assert_eq!(results.status(A, 7).unwrap()[4], 1);
-    assert!(results.status(A, 7).is_none(), "told once");
+    assert!(results.status(A, 7).is_none(), "the result is returned once");
     assert!(results.copies.is_empty());
 }
 
 #[test]
-fn a_failure_is_told_once_and_its_details_once() {
+fn a_failure_and_its_details_are_reported_once() {
     for details_first in [false, true] {
         let mut results = CopyResults::default();
         ended(&mut results, A, 1, CopyEnd::Failed(vec![0x70, 0, 10]));
@@ -91,7 +91,7 @@ fn names_are_the_nexus_own_and_in_use_while_the_copy_runs() {
     for id in unnamed {
         results.end(id, CopyEnd::Completed);
     }
-    assert_eq!(results.copies.len(), 2, "what has no name leaves nothing");
+    assert_eq!(results.copies.len(), 2, "a copy without identifier leaves no results");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn results_of_all_nexuses_are_limited() {
 }
 
 #[test]
-fn results_are_limited_and_the_oldest_gives_way() {
+fn copy_results_are_limited_and_the_oldest_is_dropped() {
     let mut results = CopyResults::default();
     ended(&mut results, B, 0, CopyEnd::Completed);
     for name in 0..=RESULTS_MAX as u8 {
@@ -171,7 +171,7 @@ fn results_are_limited_and_the_oldest_gives_way() {
 }
 
 #[test]
-fn counts_that_32_bits_do_not_hold() {
+fn counts_above_32_bits() {
     assert_eq!(transfer_count(0), (0, 0));
     assert_eq!(transfer_count(u32::MAX.into()), (0, u32::MAX));
     assert_eq!(transfer_count(1 << 32), (1, 1 << 22));

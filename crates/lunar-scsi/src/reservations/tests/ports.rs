@@ -74,7 +74,7 @@ fn another_key_at_another_port() {
 /// Goal: a reservation held through one port ends when all are unregistered through the other;
 /// remaining registrants are informed.
 #[test]
-fn unregistering_releases_what_another_port_holds() {
+fn unregistering_releases_a_reservation_of_another_port() {
     for kind in TYPES {
         let mut reservations = Reservations::new(true);
         reservations.register_number(2);

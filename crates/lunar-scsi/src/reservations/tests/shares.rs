@@ -44,7 +44,7 @@ fn one_initiator_does_not_take_all_registrations() {
 
 /// Goal: unregistered, preempted or cleared registrations free their room.
 #[test]
-fn removed_registrations_free_their_room() {
+fn removed_registrations_are_released() {
     let further = nexus_of("iqn.one", 5000, None);
     let other = nexus_of("iqn.two", 0, None);
     let mut reservations = full_of_one();

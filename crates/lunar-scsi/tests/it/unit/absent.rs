@@ -50,7 +50,7 @@ fn a_lun_without_a_unit_answers_only_three_commands() {
 }
 
 #[test]
-fn the_well_known_unit_is_one() {
+fn the_well_known_unit_processes_its_commands() {
     let lun = Lun::REPORT_LUNS;
     assert_eq!(reply(lun, &[0; 6]), [], "TEST UNIT READY");
     assert_eq!(reply(lun, &[0x12, 0, 0, 0, 255, 0])[0], 0x1e);

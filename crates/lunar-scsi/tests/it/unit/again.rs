@@ -99,7 +99,7 @@ fn events_before_the_data_take_effect() {
 /// Goal: a command whose parameter list arrives late is checked again like one that writes blocks.
 /// Method: every command with a parameter list, and a reservation between CDB and list.
 #[test]
-fn a_late_parameter_list_meets_the_reservation() {
+fn a_late_parameter_list_is_checked_against_reservations() {
     let commands: [(&[u8], usize); 7] = [
         (&[0x15, 0x10, 0, 0, 16, 0], 16),
         (&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 20, 0], 20),

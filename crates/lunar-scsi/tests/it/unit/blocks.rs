@@ -111,7 +111,7 @@ fn there_is_no_protection_information() {
 }
 
 #[test]
-fn verify_compares_as_asked() {
+fn verify_compares_as_requested() {
     let mut bench = Bench::thin();
     for opcode in VERIFIES {
         for (check, compare, bytes) in [
@@ -131,7 +131,7 @@ fn verify_compares_as_asked() {
 }
 
 #[test]
-fn write_and_verify_compares_as_asked() {
+fn write_and_verify_compares_as_requested() {
     let mut bench = Bench::thin();
     for opcode in WRITE_VERIFIES {
         for (check, compare) in [(0b00, Compare::Medium), (0b01, Compare::Bytes)] {
@@ -182,7 +182,7 @@ fn or_write_is_planned() {
 }
 
 #[test]
-fn cache_commands_reach_to_the_end_when_they_name_no_count() {
+fn cache_commands_without_a_count_cover_the_rest() {
     let mut bench = Bench::thin();
     for opcode in [0x34, 0x90] {
         let all = range(COUNT - 100, 100);

@@ -338,7 +338,7 @@ fn segments_between_block_lengths() {
 }
 
 #[test]
-fn results_are_asked_for_by_name() {
+fn copy_results_are_fetched_by_list_identifier() {
     let mut bench = Bench::thin();
     let unknown = Sense::invalid_field_in_cdb(2, None);
     assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown);

@@ -15,7 +15,7 @@ const LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 /// Goal: a new nexus receives the power-on before its first command; INQUIRY and REPORT LUNS run
 /// first and leave it pending.
 #[test]
-fn attention_comes_first() {
+fn unit_attentions_precede_commands() {
     let mut bench = Bench::fresh(options());
     bench.attach(A);
     bench.reply(&INQUIRY);
@@ -167,13 +167,13 @@ fn mode_commands_of_both_lengths() {
     let list = [&[0; 8][..], &[page[0] & 0x3f], &page[1..]].concat();
     let select = [0x55, 0x10, 0, 0, 0, 0, 0, 0, list.len() as u8, 0];
     assert_eq!(bench.send(&select, &list), Ok(Plan::Reply(vec![])));
-    bench.run(B, &READY).expect("nothing changed, nothing to tell");
+    bench.run(B, &READY).expect("without a change there is no unit attention");
     assert_eq!(bench.sense(&[0x15, 0, 0, 0, 8, 0]), Sense::invalid_field_in_cdb(1, Some(4)));
 }
 
 /// Goal: an unattached nexus is an internal error without further effects.
 #[test]
-fn an_unknown_nexus_is_our_fault() {
+fn an_unattached_nexus_is_an_internal_error() {
     let mut bench = Bench::thin();
     let unknown = NexusId(99);
     assert_eq!(bench.refusal(unknown, &READY), Sense::INTERNAL_TARGET_FAILURE);

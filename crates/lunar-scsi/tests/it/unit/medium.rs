@@ -33,7 +33,7 @@ fn a_stopped_unit_is_not_ready_until_started() {
 }
 
 #[test]
-fn stopping_flushes_as_asked() {
+fn stop_flushes_unless_no_flush_is_set() {
     let mut bench = Bench::thin();
     assert_eq!(bench.plan(&[0x1b, 1, 0, 0, 0, 0]), Plan::Flush { immediate: true });
     assert_eq!(bench.plan(&[0x1b, 1, 0, 0, 4, 0]), Plan::Reply(vec![]), "NO_FLUSH");
@@ -97,7 +97,7 @@ fn an_ejected_medium_is_not_present() {
     bench.reply(&READY);
     assert_eq!(bench.refusal(B, &READY), Sense::MEDIUM_MAY_HAVE_CHANGED);
     bench.plan(&LOAD);
-    bench.run(B, &READY).expect("loaded already, nothing to tell");
+    bench.run(B, &READY).expect("loaded already: no unit attention");
 }
 
 #[test]
@@ -107,11 +107,11 @@ fn any_nexus_can_prevent_ejection() {
     bench.run(B, &PREVENT).unwrap();
     assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED);
     bench.reply(&ALLOW);
-    assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B prevents it still");
+    assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B still prevents removal");
     bench.unit.detach(B);
     assert_eq!(bench.plan(&EJECT), FLUSH);
     bench.reply(&PREVENT);
-    assert_eq!(bench.sense(&LOAD), Sense::MEDIUM_REMOVAL_PREVENTED, "the door stays shut");
+    assert_eq!(bench.sense(&LOAD), Sense::MEDIUM_REMOVAL_PREVENTED, "removal is prevented for LOAD as well");
     bench.reply(&ALLOW);
     bench.plan(&LOAD);
     bench.reply(&PREVENT);

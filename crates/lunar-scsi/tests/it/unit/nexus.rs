@@ -23,7 +23,7 @@ fn change_modes(bench: &mut Bench) {
 /// Goal: I_T nexus loss removes only state of this nexus; its initiator is informed, in this
 /// session or the next.
 #[test]
-fn nexus_loss_takes_what_is_the_nexuss_alone() {
+fn a_nexus_loss_clears_only_state_of_the_nexus() {
     let mut bench = Bench::removable();
     bench.plan(&PREVENT);
     bench.unit.nexus_loss(A);
@@ -33,8 +33,8 @@ fn nexus_loss_takes_what_is_the_nexuss_alone() {
     bench.run(B, &PREVENT).unwrap();
     bench.unit.nexus_loss(A);
     assert_eq!(bench.sense(&TEST_UNIT_READY), Sense::NEXUS_LOSS);
-    assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B prevents it still");
-    bench.run(B, &TEST_UNIT_READY).expect("B is told nothing");
+    assert_eq!(bench.sense(&EJECT), Sense::MEDIUM_REMOVAL_PREVENTED, "B still prevents removal");
+    bench.run(B, &TEST_UNIT_READY).expect("B gets no unit attention");
 }
 
 /// Goal: RESERVE (6) ends with its nexus; a persistent reservation and its registration stay.
@@ -44,7 +44,7 @@ fn nexus_loss_and_reservations() {
     bench.plan(&RESERVE);
     bench.unit.nexus_loss(B);
     let conflict = bench.run(B, &TEST_UNIT_READY);
-    assert_eq!(conflict, Err(Sense::NEXUS_LOSS.into()), "told first");
+    assert_eq!(conflict, Err(Sense::NEXUS_LOSS.into()), "reported first");
     assert_eq!(bench.run(B, &TEST_UNIT_READY), Err(Refusal::ReservationConflict));
     bench.unit.nexus_loss(A);
     bench.run(B, &TEST_UNIT_READY).expect("released");
@@ -106,7 +106,7 @@ fn is_remembered(bench: &mut Bench, nexus: NexusId, name: &str) -> bool {
 
 /// Goal: initiators that never return use bounded memory.
 #[test]
-fn the_lost_are_forgotten_in_the_end() {
+fn lost_nexuses_take_bounded_memory() {
     let mut bench = Bench::thin();
     let many: Vec<_> = (1000..1300).map(|number| (NexusId(number), format!("i{number}"))).collect();
     for (nexus, name) in &many {
@@ -119,7 +119,7 @@ fn the_lost_are_forgotten_in_the_end() {
 /// Goal: an initiator that loses many nexuses with ever new ISIDs, or ever new names from one
 /// origin, does not cause power-on reports for others.
 #[test]
-fn the_lost_of_others_are_remembered() {
+fn lost_nexuses_of_one_origin_displace_no_others() {
     for origin in [None, Some(Origin(7))] {
         let mut bench = Bench::thin();
         lose(&mut bench, NexusId(500), "victim", None);

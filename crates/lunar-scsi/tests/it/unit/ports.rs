@@ -226,7 +226,7 @@ fn lists_that_are_no_configuration() {
 
 /// Goal: a reset and a lost nexus keep the states, as SPC-4 §5.15.2.9 permits.
 #[test]
-fn states_stay_over_a_reset() {
+fn states_survive_a_reset() {
     let mut paths = Paths::new();
     paths.set_well((0, 0), &[(1, 0x0203)]);
     paths.unit.reset(None);

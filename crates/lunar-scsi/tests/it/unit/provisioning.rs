@@ -44,7 +44,7 @@ fn unmap_keeps_the_order() {
 }
 
 #[test]
-fn unmap_of_nothing_is_no_error() {
+fn unmap_of_no_blocks_is_no_error() {
     let mut bench = Bench::thin();
     assert_eq!(bench.plan(&unmap_cdb(&[])), unmapped(&[]));
     assert_eq!(unmap(&mut bench, &unmap_list(&[])), Ok(unmapped(&[])));
@@ -56,7 +56,7 @@ fn unmap_of_nothing_is_no_error() {
 
 /// Goal: a truncated descriptor, by its list or by the CDB, is ignored.
 #[test]
-fn unmap_ignores_what_is_cut_short() {
+fn unmap_ignores_a_truncated_descriptor() {
     let mut bench = Bench::thin();
     let mut list = unmap_list(&[(1, 1), (2, 2)]);
     list.truncate(8 + 31);

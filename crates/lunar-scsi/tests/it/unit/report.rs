@@ -39,7 +39,7 @@ fn luns_by_selection() {
 /// Fault: a short REPORT LUNS was built as long as the list and then truncated; with 2,000
 /// LUNs the commands of 16 hosts left another host 2 % of its requests.
 #[test]
-fn a_short_list_of_luns_is_not_made_longer() {
+fn a_truncated_list_of_luns_is_built_short() {
     let luns: Vec<Lun> = (0..2000).map(Lun::new).collect();
     let port = crate::unit::support::port();
     let context = lunar_scsi::unit::Context::new(&luns, &port);
@@ -175,7 +175,7 @@ fn the_table_as_text() {
 }
 
 #[test]
-fn usage_of_what_the_suite_looks_at() {
+fn reported_usage_of_commands_of_the_suite() {
     let usage = |opcode| {
         COMMANDS.iter().find(|command| command.opcode == opcode).unwrap().usage_bitmap()[1]
     };

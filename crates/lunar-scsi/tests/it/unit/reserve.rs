@@ -57,7 +57,7 @@ fn check(bench: &mut Bench, nexus: NexusId, allowed: [bool; 4], what: &str) {
 /// Goal: conflicts match the table of SPC-4 and SBC-3. Method: every type, an unregistered nexus
 /// and a registrant.
 #[test]
-fn who_may_do_what_under_persistent_reservations() {
+fn access_under_persistent_reservations() {
     for kind in [1, 3, 5, 6, 7, 8] {
         let mut bench = Bench::removable();
         out(&mut bench, A, 0, 0, [0, 0xa]);
@@ -72,7 +72,7 @@ fn who_may_do_what_under_persistent_reservations() {
 }
 
 #[test]
-fn reserve_six_keeps_the_others_out() {
+fn reserve_6_excludes_other_initiators() {
     let mut bench = Bench::removable();
     bench.reply(&RESERVE);
     bench.reply(&RESERVE);
@@ -104,7 +104,7 @@ fn reserve_six_ends_with_its_nexus_and_with_resets() {
 }
 
 #[test]
-fn reserve_six_takes_the_whole_unit() {
+fn reserve_6_reserves_the_whole_unit() {
     let mut bench = Bench::thin();
     let sense = bench.sense(&[0x16, 0x01, 0, 0, 0, 0]);
     assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(0)));
@@ -201,7 +201,7 @@ fn preempt_and_abort_of_many_nexuses() {
 /// Goal: if the limit of all units is reached, a registration is refused and nothing changes;
 /// registered nexuses may continue.
 #[test]
-fn registrations_need_room_of_all_units() {
+fn registrations_of_all_units_share_a_limit() {
     let register = |bench: &mut Bench, nexus, keys: [u64; 2]| {
         let cdb = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
         let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();

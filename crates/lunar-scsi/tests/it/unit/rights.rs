@@ -51,13 +51,13 @@ fn commands_that_affect_all_users_require_administration() {
     for cdb in cdbs {
         let mut bench = bench();
         assert_eq!(bench.refusal(B, cdb), DENIED, "{cdb:02x?}");
-        assert_eq!(bench.run(B, &READY), GOOD, "nothing has happened: {cdb:02x?}");
+        assert_eq!(bench.run(B, &READY), GOOD, "the unit is unchanged: {cdb:02x?}");
         assert_ne!(bench.run(A, cdb), Err(DENIED.into()), "{cdb:02x?}");
     }
     let mut bench = restricted(Bench::thin());
     bench.plan(&STOP);
     assert_eq!(bench.refusal(B, &READY), Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED);
-    assert_eq!(bench.run(B, &START), GOOD, "whoever needs the unit may start it");
+    assert_eq!(bench.run(B, &START), GOOD, "every initiator may start the unit");
     assert_eq!(bench.run(B, &READY), GOOD);
 }
 
@@ -112,17 +112,17 @@ fn mode_parameters_are_changed_by_administrators() {
             assert_eq!(bench.reply(&SENSE), before);
         }
         let (cdb, list) = select(ten, TST_GLTSD, 0);
-        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "as it is");
+        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "without a change");
         let (cdb, list) = select(ten, TST_GLTSD, SWP);
         assert_eq!(bench.send_from(A, &cdb, &list), GOOD);
         assert_eq!(bench.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
-        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "as it is now");
+        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "without a change of the current value");
         let (cdb, list) = select(ten, TST_GLTSD, 0);
-        assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()), "nor takes it off");
+        assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()), "B cannot clear SWP either");
         let (cdb, mut list) = select(ten, TST_GLTSD, SWP);
         *list.last_mut().unwrap() = 1;
         let sense = bench.send_from(B, &cdb, &list);
-        assert_ne!(sense, Err(DENIED.into()), "a list with a fault has a fault");
+        assert_ne!(sense, Err(DENIED.into()), "an invalid list is refused as invalid");
     }
 }
 

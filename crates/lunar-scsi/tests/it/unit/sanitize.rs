@@ -194,7 +194,7 @@ fn a_nexus_before_the_operation_is_informed_of_its_end() {
 
 /// Goal: neither a reset nor the loss of the requesting nexus ends the operation.
 #[test]
-fn resets_do_not_end_it() {
+fn resets_do_not_end_the_operation() {
     let mut bench = Bench::thin();
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
     begin(&mut bench, plan).unwrap();
@@ -223,7 +223,7 @@ fn one_at_a_time() {
 /// Goal: after a failure the blocks stay inaccessible until another SANITIZE succeeds, or EXIT
 /// FAILURE MODE if AUSE permits it. SBC-3 §4.11.
 #[test]
-fn failure_and_the_ways_out() {
+fn a_failure_ends_by_sanitize_or_exit_failure_mode() {
     for unrestricted in [false, true] {
         let mut bench = Bench::thin();
         let flags = BLOCK_ERASE | if unrestricted { AUSE } else { 0 };

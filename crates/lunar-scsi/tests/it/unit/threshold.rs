@@ -45,7 +45,7 @@ fn the_log_page_reports_free_space() {
     let refused = Bench::thin().sense(&log(0));
     assert_eq!(refused, Sense::invalid_field_in_cdb(2, Some(5)), "no threshold, no page");
     let mut bench = bench();
-    assert_eq!(bench.reply(&log(0)), [0x8c, 0, 0, 0], "nobody has looked");
+    assert_eq!(bench.reply(&log(0)), [0x8c, 0, 0, 0], "not measured yet");
     observe(&mut bench, 0x0304);
     let used = [0, 2, 3, 8, 0, 0, 0, 5, 1, 0, 0, 0];
     let both = [&[0x8c, 0, 0, 24, 0, 1, 3, 8, 0, 0, 3, 4, 2, 0, 0, 0][..], &used].concat();
@@ -107,7 +107,7 @@ fn each_nexus_is_informed_once_per_crossing() {
     }
     assert!(!observe(&mut bench, 0x0200));
     assert!(observe(&mut bench, 0));
-    assert_eq!(bench.refusal(B, &[0; 6]), told, "room came, and went again");
+    assert_eq!(bench.refusal(B, &[0; 6]), told, "space became available and was used again");
     let counts = bench.unit.resources();
     assert_eq!(counts, Some(SetCounts { used: 5, available: 0 }));
 }
@@ -127,7 +127,7 @@ fn lbpere_enables_threshold_reports() {
     }
     let refused = mode_select(&mut Bench::thin(), &[1, 10, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]);
     let wrong = Sense::invalid_field_in_parameter_list(4 + 7, Some(7));
-    assert_eq!(refused, Err(wrong.into()), "without a threshold there is nothing to tell");
+    assert_eq!(refused, Err(wrong.into()), "without a threshold there is no unit attention");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn an_initiator_may_move_the_threshold() {
     assert_eq!(bench.reply(&mode_sense(0, 0x1c, 2))[4..], with_count(true, 10));
     assert_eq!(bench.reply(&mode_sense(2, 0x1c, 2))[4..], DEFAULT);
     assert!(!observe(&mut bench, 20));
-    assert!(observe(&mut bench, 9), "the new threshold is told as well");
+    assert!(observe(&mut bench, 9), "the new threshold is reported as well");
     bench.refusal(A, &[0; 6]);
     assert!(mode_select(&mut bench, &with_count(false, 10)).is_ok());
     assert!(!observe(&mut bench, 20) && !observe(&mut bench, 0), "it is off");

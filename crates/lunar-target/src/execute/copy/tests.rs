@@ -87,7 +87,7 @@ fn a_unit_is_looked_for_once_in_a_list() {
 /// Fault: refused lists counted nothing in a turn, so that eight connections of them left a
 /// well-behaved one a hundredth of its rate.
 #[test]
-fn a_list_counts_in_a_turn() {
+fn a_refused_list_counts_in_its_turn() {
     let (units, list) = (units(64), wrong_list(2, 256));
     let mut turn = lunar_net::MoveBudget::begin();
     let in_turn = copy_all(&units, &list, 4);

@@ -66,7 +66,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn they_fail_where_that_was_chosen() {
+fn writes_fail_without_space_by_default() {
     for (plan, data) in changes() {
         let (_, unit) = full(OutOfSpace::Fail);
         let ending = block_on(begin(&unit, plan, data, &AbortSignal::default()));
@@ -77,7 +77,7 @@ fn they_fail_where_that_was_chosen() {
 
 /// Goal: held writes are done once there is room; commands that only read are not held.
 #[test]
-fn they_wait_until_there_is_room() {
+fn held_writes_wait_until_there_is_space() {
     for (plan, data) in changes() {
         let (device, unit) = full(OutOfSpace::Hold);
         block_on(async {
@@ -106,7 +106,7 @@ fn they_wait_until_there_is_room() {
 
 /// Goal: an aborted write waits no longer, releases its range, and is never written.
 #[test]
-fn they_can_be_aborted() {
+fn held_writes_can_be_aborted() {
     let (device, unit) = full(OutOfSpace::Hold);
     for (plan, data) in changes() {
         block_on(async {
@@ -228,7 +228,7 @@ fn is_good(ending: Option<PlanResult>) -> bool {
 /// another host to some of them, which were allocated, waited for ever, and the writes of all
 /// initiators behind it.
 #[test]
-fn they_hold_no_blocks_while_they_wait() {
+fn held_writes_lock_no_blocks() {
     for (plan, data) in changes() {
         let (device, unit) = full(OutOfSpace::Hold);
         block_on(async {
@@ -250,7 +250,7 @@ fn they_hold_no_blocks_while_they_wait() {
 /// Goal: a later write of the same nexus to some of the blocks comes after the held one, however
 /// much room there is for it; a write of another nexus does not wait, nor does one to other blocks.
 #[test]
-fn later_writes_of_the_nexus_come_later() {
+fn later_writes_of_the_nexus_wait() {
     for is_aborted in [false, true] {
         let (device, unit) = full(OutOfSpace::Hold);
         device.heal();
@@ -411,7 +411,7 @@ impl BlockDevice for Small {
 /// Goal: a command that reads and writes atomically leaves no data on the medium while it waits for
 /// room, and judges anew the data that was written in between.
 #[test]
-fn what_is_read_and_written_as_one_waits_as_one() {
+fn atomic_commands_wait_for_space_as_a_whole() {
     let compare = Plan::CompareAndWrite { range: range(0, 4), durable: true };
     let verified = |now: u8| Bytes::from([bytes(now, 4), bytes(3, 4)].concat());
     let or = Plan::OrWrite { range: range(0, 4), durable: true };

@@ -131,7 +131,7 @@ fn clears_hold_nothing_between_two_pieces() {
 /// Goal: blocks that the device clears in one piece are cleared under one lock; a claim that waits
 /// when a piece ends comes before the next one.
 #[test]
-fn claims_that_wait_come_between_two_pieces() {
+fn waiting_claims_run_between_two_pieces() {
     let (device, unit) = disk(OutOfSpace::Fail);
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let abort = AbortSignal::default();
@@ -149,7 +149,7 @@ fn claims_that_wait_come_between_two_pieces() {
         device.heal();
         device.release();
         assert!((&mut long).now_or_never().is_none(), "the first piece");
-        assert!((&mut long).now_or_never().is_none(), "the other command comes first");
+        assert!((&mut long).now_or_never().is_none(), "the other command runs first");
         assert_eq!(device.seen(FaultOperation::WriteZeroes), 2);
         assert!(is_good((&mut compare).now_or_never()));
         assert!(is_good(Some(long.await)));
@@ -160,7 +160,7 @@ fn claims_that_wait_come_between_two_pieces() {
 /// Goal: a command that waits for the clearing one ends when it is aborted; so does one that hangs
 /// at the disk, and it does not keep the next one waiting.
 #[test]
-fn aborted_clears_let_the_next_one_go_on() {
+fn aborted_clears_release_the_next_one() {
     let (device, unit) = disk(OutOfSpace::Fail);
     device.inject(Fault::new(Effect::Hang).on(FaultOperation::Unmap));
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
@@ -187,7 +187,7 @@ fn aborted_clears_let_the_next_one_go_on() {
 
 /// Goal: a WRITE SAME that waits for room does not delay an UNMAP, which makes room.
 #[test]
-fn clears_that_wait_for_room_let_others_go_on() {
+fn clears_that_wait_for_space_block_no_others() {
     let (device, unit) = disk(OutOfSpace::Hold);
     let no_room = Fault::new(Effect::Fail(ErrorKind::NoSpace));
     device.inject(no_room.on(FaultOperation::WriteZeroes));
@@ -207,7 +207,7 @@ fn clears_that_wait_for_room_let_others_go_on() {
 /// Goal: a command that holds blocks exclusively for long delays the clears of other blocks only
 /// for a moment.
 #[test]
-fn clears_that_wait_for_their_range_let_others_go_on() {
+fn clears_that_wait_for_their_range_block_no_others() {
     let (_, unit) = disk(OutOfSpace::Fail);
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let abort = AbortSignal::default();
@@ -258,7 +258,7 @@ fn verify_holds_no_range() {
 /// Goal: a VERIFY sees an atomic write whole or not at all, even if the write comes between two of
 /// its pieces, or may.
 #[test]
-fn atomic_writes_are_verified_whole_or_not_at_all() {
+fn atomic_writes_are_never_verified_in_part() {
     let (device, unit) = disk(OutOfSpace::Fail);
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let (mut old, mut new) = (all(5), all(5));

@@ -119,7 +119,7 @@ impl Rig {
     pub fn wait_for(&self, what: &str, is: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is(self) {
-            assert!(Instant::now() < until, "waited in vain until {what}");
+            assert!(Instant::now() < until, "timed out waiting until {what}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -132,7 +132,7 @@ impl Rig {
     /// Waits until no session and no connection is left.
     #[track_caller]
     pub fn wait_until_alone(&self) {
-        self.wait_for("nobody is there", |rig| {
+        self.wait_for("no session exists", |rig| {
             let server = rig.server.as_ref().unwrap();
             server.sessions().is_empty() && server.connections() == 0
         });

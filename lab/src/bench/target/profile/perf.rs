@@ -68,7 +68,7 @@ mod tests {
 
     /// Goal: of perf's error output, the line with the reason is kept.
     #[test]
-    fn refusals_are_told() {
+    fn refusals_are_reported() {
         let said = "Error:\nAccess to performance monitoring and observability operations is \
                     limited.\nConsider adjusting /proc/sys/kernel/perf_event_paranoid\n";
         let why = "Access to performance monitoring and observability operations is limited.";

@@ -149,7 +149,7 @@ pub mod tests {
     /// Goal: cells in which a rival is close or ahead are reported, with the figure; other cells
     /// and void cells are not.
     #[test]
-    fn rivals_are_seen() {
+    fn cells_with_close_rivals_are_reported() {
         let mut run = run();
         let told: Vec<_> = places(&run);
         let told: Vec<_> =

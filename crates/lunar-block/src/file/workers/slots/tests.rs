@@ -117,7 +117,7 @@ fn jobs_that_wait_for_a_thread_leave_their_slots() {
 /// Goal: owners take turns across devices; a job that is dropped or cancelled while it waits for a
 /// slot is not run, and leaves its turn to the next.
 #[test]
-fn owners_take_turns_and_nothing_is_lost() {
+fn owners_take_turns_and_no_job_is_lost() {
     let slots = patient_slots(1);
     let pools: Vec<_> = (0..6).map(|_| test_workers_within(1, 0, &slots)).collect();
     let held = Computing::begin(&pools[0]);
@@ -162,7 +162,7 @@ impl Urgency for Awaited {
 /// its own host, such as GET LBA STATUS of 256 other disks, and each host that did so delayed the
 /// other one by a second. Method: a job becomes urgent while jobs of other disks wait before it.
 #[test]
-fn an_urgent_job_waits_behind_no_other_of_its_owner() {
+fn an_urgent_job_precedes_other_jobs_of_its_owner() {
     let slots = patient_slots(1);
     let pools: Vec<_> = (0..6).map(|_| test_workers_within(1, 0, &slots)).collect();
     let held = Computing::begin(&pools[0]);
@@ -194,7 +194,7 @@ fn an_urgent_job_waits_behind_no_other_of_its_owner() {
 /// other jobs of its owner, and writes of other hosts waited for the permit. Method: a job of
 /// another owner queues for the permit of a job behind three others.
 #[test]
-fn a_permit_that_others_wait_for_waits_behind_no_job_of_its_owner() {
+fn an_awaited_permit_precedes_jobs_of_its_owner() {
     let slots = patient_slots(1);
     let pools: Vec<_> = (0..5).map(|_| test_workers_within(4, 4, &slots)).collect();
     let held = Computing::begin(&pools[0]);

@@ -181,7 +181,7 @@ fn response_tricks() -> Vec<(&'static str, Trick)> {
                 bench.target(bhs, &[]);
             })
         }),
-        ("a Reject that does not say of what", {
+        ("a Reject without the rejected header", {
             Box::new(|bench, _, write| {
                 let mut bhs = bench.response(write).encode();
                 bhs[0] = Opcode::REJECT.0;
@@ -204,7 +204,7 @@ fn response_tricks() -> Vec<(&'static str, Trick)> {
 
 /// Goal: every attack ends the connection, and nothing of it remains.
 #[test]
-fn every_trick_is_a_violation() {
+fn every_invalid_pdu_is_a_violation() {
     for (name, trick) in tricks() {
         std::eprintln!("{name}");
         let (mut bench, read, write) = bench();
@@ -248,7 +248,7 @@ fn flipped_bits_never_panic() {
 
 /// Goal: a login that never ends, or an answer that is not a Login Response, ends the connection.
 #[test]
-fn a_silent_target_is_given_up() {
+fn a_silent_target_is_disconnected() {
     let mut bench = Bench::before_login(Offer::initiator(), limits());
     bench.later(14);
     assert!(bench.outputs().is_empty());
@@ -279,7 +279,7 @@ fn a_login_is_closed_over_newer_keys() {
 
 /// Goal: endless text reaches its limit. Method: each answer asks to continue.
 #[test]
-fn endless_text_meets_a_limit() {
+fn endless_text_is_limited() {
     let (mut bench, _, _) = bench();
     let id = crate::framing::TaskId(3);
     bench.handle(Input::Text { id, text: Bytes::from_static(b"X-test=1\0") });
@@ -310,7 +310,7 @@ fn endless_text_meets_a_limit() {
 /// Goal: a false window changes nothing: MaxCmdSN before ExpCmdSN − 1, ExpCmdSN of commands that
 /// were never sent.
 #[test]
-fn a_window_that_lies_is_ignored() {
+fn an_invalid_window_is_ignored() {
     let (mut bench, read, write) = bench();
     let start = bench.exp_cmd_sn;
     let mut lie = bench.data_in(read, 0, 0);

@@ -39,7 +39,7 @@ fn managed(bench: &mut Bench) -> (Result<Response, RequestFailure>, [u8; 3]) {
 /// Goal: below level 2 its functions are not sent, priorities are zero on the wire, and its fields
 /// in PDUs of the target are ignored. RFC 7144 §5.1.1, §5.2.1, §6.3.
 #[test]
-fn nothing_of_it_at_level_one() {
+fn level_1_has_no_functions_of_rfc_7144() {
     let mut bench = level_1();
     for function in [9, 10, 11, 12].map(Function) {
         manage(&mut bench, 1, function, None);
@@ -134,7 +134,7 @@ fn query_task() {
 /// Goal: QUERY TASK SET and QUERY ASYNCHRONOUS EVENT neither delay nor end tasks; the information
 /// of the latter is passed on.
 #[test]
-fn questions_end_nothing() {
+fn queries_end_no_tasks() {
     let mut bench = Bench::new();
     bench.execute(1, &[], 0);
     let first = bench.sent_command().initiator_task_tag;
@@ -226,7 +226,7 @@ fn data_stops_with_the_function() {
 
 /// Goal: a function that fails has ended nothing: data that was held back is sent after all.
 #[test]
-fn data_goes_on_after_a_function_that_failed() {
+fn data_continues_after_a_failed_function() {
     for refused in [false, true] {
         let mut bench = fast(TaskReporting::FastAbort);
         bench.execute(1, &[7; 600], 0);

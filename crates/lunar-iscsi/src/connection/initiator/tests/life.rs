@@ -140,7 +140,7 @@ fn a_ping_is_answered() {
 
 /// Goal: our own ping must come back with its data, or the connection ends.
 #[test]
-fn our_ping_comes_back() {
+fn a_ping_is_echoed() {
     let mut bench = Bench::new();
     for echo in [&b"four"[..], b"five"] {
         let data = Bytes::from_static(b"four");
@@ -184,7 +184,7 @@ fn a_dead_target_is_noticed() {
 /// Goal: when the target requests a logout, the initiator accepts no new commands, lets the open
 /// ones end, and then logs out; at the latest a second before the time limit of the target.
 #[test]
-fn asked_to_log_out() {
+fn a_requested_logout() {
     for patient in [true, false] {
         let mut bench = Bench::new();
         bench.execute(1, &[], 0);
@@ -247,7 +247,7 @@ fn status_is_acknowledged() {
 /// reports to its owner how long it must wait before it returns, and neither logs in again nor logs
 /// out by itself. RFC 7143 §11.9.1, events 2 and 3.
 #[test]
-fn a_drop_is_told() {
+fn an_announced_drop_is_reported() {
     for event in [AsyncEvent::CONNECTION_WILL_DROP, AsyncEvent::SESSION_WILL_DROP] {
         let mut bench = Bench::new();
         let message = bench.async_message(event, [7, 30, 60]);
@@ -266,7 +266,7 @@ fn a_drop_is_told() {
 
 /// Goal: when the target requests a negotiation, the initiator sends an empty Text Request.
 #[test]
-fn asked_to_negotiate() {
+fn a_requested_negotiation() {
     let mut bench = Bench::new();
     let message = bench.async_message(AsyncEvent::RENEGOTIATE, [0, 0, 3]);
     bench.target(message, &[]);

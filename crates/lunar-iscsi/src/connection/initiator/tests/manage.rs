@@ -141,7 +141,7 @@ fn a_waiting_command_is_withdrawn() {
 /// including R2Ts that arrive after its request; then nothing more is sent for these tasks.
 /// RFC 7143 §4.2.3.3 a).
 #[test]
-fn data_goes_out_until_a_reset_is_answered() {
+fn r2ts_are_answered_during_a_reset() {
     let offer = Offer {
         immediate_data: false,
         initial_r2t: true,

@@ -43,7 +43,7 @@ fn completed(bench: &mut Bench) -> CommandResult {
 /// limits. Method: each combination of InitialR2T and ImmediateData; the peer's
 /// MaxRecvDataSegmentLength is 1,024, FirstBurstLength 4,096.
 #[test]
-fn a_write_opens_with_what_was_agreed() {
+fn a_write_sends_negotiated_data() {
     for (initial_r2t, immediate) in [(true, true), (true, false), (false, true), (false, false)] {
         for bytes in [1, 1023, 1024, 1025, 4095, 4096, 4097, 9000] {
             let mut bench = Bench::with(offer(initial_r2t, immediate), limits());

@@ -184,7 +184,7 @@ fn overlapping_data() {
     let tag = r2t.target_transfer_tag;
     rig.send(1, data_out(5, tag, 0, 0, false).encode(), &[1; 1024]);
     rig.send(1, data_out(5, tag, 1, 512, false).encode(), &[2; 1024]);
-    assert!(!rig.link(1).buffers.contains_key(&task), "given back with the abort");
+    assert!(!rig.link(1).buffers.contains_key(&task), "returned with the abort");
     assert_eq!(rejects(&rig.sent(1)), [RejectReason::INVALID_PDU_FIELD]);
     rig.send(1, data_out(5, tag, 2, 1536, true).encode(), &[3; 512]);
     assert_check(&rig.sent_one(1), INCORRECT_AMOUNT);
@@ -269,7 +269,7 @@ fn all_data_immediate_without_f() {
 
 /// Goal: unsolicited data is accepted only if negotiated, and at most FirstBurstLength.
 #[test]
-fn unsolicited_data_that_was_not_agreed_to() {
+fn unsolicited_data_that_was_not_negotiated() {
     let mut rig = Rig::normal("InitialR2T=Yes ImmediateData=No");
     rig.send(1, write(0, 5, 512).encode(), &[1; 512]);
     assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
@@ -305,20 +305,20 @@ fn unsolicited_data_that_was_not_agreed_to() {
 
 /// Goal: data for an unknown task is discarded without a response.
 #[test]
-fn data_for_nobody() {
+fn data_for_unknown_tasks_is_discarded() {
     let mut rig = Rig::normal(KEYS);
     rig.send(1, data_out(99, 7, 0, 0, true).encode(), &[1; 512]);
     rig.send(1, data_out(98, TAG_RESERVED, 0, 0, false).encode(), &[1; 512]);
     rig.send(1, data_out(97, 7, 0, 0, true).encode(), &[]);
     assert!(rig.sent(1).is_empty());
-    assert_eq!(rig.link(1).receives[1..], [DataDestination::Discard; 2], "after the login's");
+    assert_eq!(rig.link(1).receives[1..], [DataDestination::Discard; 2], "after the receive of the login");
 }
 
 /// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its number
 /// requires that it is ignored. Method: data for no task, an acknowledgement with data, an old
 /// command.
 #[test]
-fn damaged_strays() {
+fn damaged_pdus_of_no_task_are_rejected() {
     let mut rig = Rig::normal(KEYS);
     let acknowledgement = pong(0, TAG_RESERVED, SerialNumber(0)).encode();
     for bhs in [data_out(99, 7, 0, 0, true).encode(), acknowledgement] {
@@ -362,7 +362,7 @@ fn refused_before_the_data() {
 /// Goal: the target requests at most the expected length. Method: the executor requests less,
 /// nothing, and more than the initiator has.
 #[test]
-fn wants_and_expected_length() {
+fn r2ts_stay_within_the_expected_length() {
     let mut rig = Rig::normal(KEYS);
     for (number, wanted, asked) in [(0, 512, 512), (1, 0, 0), (2, 4096, 1000)] {
         rig.send(1, write(number, 5, 1000).encode(), &[]);
@@ -385,7 +385,7 @@ fn wants_and_expected_length() {
 
 /// Goal: data-out beyond the limit of one command is never received.
 #[test]
-fn a_command_too_long() {
+fn data_out_beyond_the_limit_is_not_received() {
     let mut rig = Rig::new();
     rig.limits.data_out_bytes_max = 1024;
     rig.login(1, KEYS);
@@ -402,7 +402,7 @@ fn a_command_too_long() {
 /// executor received the fault, that result does not count. Fault: units with D_SENSE set
 /// answered such faults in fixed format.
 #[test]
-fn the_executor_lays_the_sense_out() {
+fn the_executor_formats_the_sense() {
     let mut rig = Rig::normal("InitialR2T=Yes ImmediateData=No");
     rig.aborts_at_once = false;
     rig.send(1, write(0, 5, 1000).encode(), &[1; 1000]);
@@ -411,7 +411,7 @@ fn the_executor_lays_the_sense_out() {
     assert_eq!(task.1, fault);
     assert!(rig.link(1).started.is_empty() && rig.sent(1).is_empty());
     rig.good(1, task.0);
-    assert!(rig.sent(1).is_empty(), "that was about its buffer");
+    assert!(rig.sent(1).is_empty(), "a result for the buffer does not count");
     let sense = [0x72, 0x0b, 0x0c, 0x0c, 0, 0, 0, 0];
     let outcome =
         Outcome { status: 2, sense: Bytes::copy_from_slice(&sense), ..Outcome::default() };

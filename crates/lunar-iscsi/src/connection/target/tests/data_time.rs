@@ -51,9 +51,9 @@ fn assert_late(rig: &mut Rig) {
     let late = matches!(&closed, Some(CloseReason::TimedOut(why)) if why.contains("data_out"));
     assert!(late, "{closed:?}");
     let answers = rig.sent(1).iter().filter(|pdu| pdu.opcode() == Opcode::SCSI_RESPONSE).count();
-    assert_eq!(answers, 0, "no response before the last PDU of what is due");
+    assert_eq!(answers, 0, "no response before the last due PDU");
     rig.assert_nothing_left();
-    assert!(rig.ended, "its session ended with it");
+    assert!(rig.ended, "the session ended with its connection");
 }
 
 /// Starts a write and returns the R2T for all of it.
@@ -66,7 +66,7 @@ fn asked(rig: &mut Rig, number: u32, bytes: u32) -> (TaskId, ReadyToTransfer) {
 
 /// Goal: requested data that never arrives closes the connection.
 #[test]
-fn an_r2t_that_is_never_answered() {
+fn an_unanswered_r2t_closes_the_connection() {
     let mut rig = rig();
     let (task, _) = asked(&mut rig, 0, 512);
     closes_after(&mut rig, LIMIT);
@@ -76,7 +76,7 @@ fn an_r2t_that_is_never_answered() {
 /// Goal: announced unsolicited data that never arrives closes the connection, whether its command
 /// was delivered or waits behind a missing one.
 #[test]
-fn unsolicited_data_that_never_comes() {
+fn missing_unsolicited_data_closes_the_connection() {
     for number in [0, 1] {
         let mut rig = rig();
         rig.send(1, write_unsolicited(number, 5, 1024).encode(), &[]);
@@ -87,7 +87,7 @@ fn unsolicited_data_that_never_comes() {
 /// Goal: announced immediate data that never arrives completely closes the connection, although its
 /// command has a buffer.
 #[test]
-fn immediate_data_that_never_comes_whole() {
+fn incomplete_immediate_data_closes_the_connection() {
     let mut rig = rig();
     let mut bhs = write(0, 5, 512).encode();
     bhs[6..8].copy_from_slice(&512_u16.to_be_bytes());
@@ -98,7 +98,7 @@ fn immediate_data_that_never_comes_whole() {
 /// Goal: a failed command is answered once its data has arrived (RFC 7143 §11.4.2); if the data
 /// never arrives, the connection is closed as with any other command.
 #[test]
-fn a_failed_command_whose_data_never_ends() {
+fn missing_data_of_a_failed_command_closes_the_connection() {
     let mut rig = rig();
     let (_, r2t) = asked(&mut rig, 0, 2048);
     rig.wait(10 * SECOND);
@@ -109,7 +109,7 @@ fn a_failed_command_whose_data_never_ends() {
 
 /// Goal: an aborted task has its own time limit, and its connection continues.
 #[test]
-fn data_of_an_aborted_task_closes_nothing() {
+fn late_data_of_an_aborted_task_keeps_the_connection() {
     let mut rig = rig();
     asked(&mut rig, 0, 512);
     rig.send(1, management(1, 7, ManagementFunction::ABORT_TASK_SET).encode(), &[]);
@@ -120,7 +120,7 @@ fn data_of_an_aborted_task_closes_nothing() {
 /// Goal: no time passes while no data is due: the executor may take any time before the first R2T
 /// and between two.
 #[test]
-fn a_withheld_r2t_costs_no_time() {
+fn time_without_due_data_does_not_count() {
     let mut rig = rig();
     rig.send(1, write(0, 5, 512).encode(), &[]);
     let task = rig.started(1).id;
@@ -131,7 +131,7 @@ fn a_withheld_r2t_costs_no_time() {
     rig.send(1, data_out(5, r2t.target_transfer_tag, 0, 0, true).encode(), &[1; 512]);
     assert_eq!(rig.link(1).runs, [task]);
     rig.wait(1000 * SECOND);
-    assert_eq!(rig.link(1).closed, None, "it runs, and owes nothing");
+    assert_eq!(rig.link(1).closed, None, "a running task has no data due");
     rig.good(1, task);
     assert_eq!(rig.sent_one(1).opcode(), Opcode::SCSI_RESPONSE);
     rig.assert_nothing_left();
@@ -140,7 +140,7 @@ fn a_withheld_r2t_costs_no_time() {
 /// Goal: a peer that accepts data sent earlier is not late with data requested later; but accepting
 /// single bytes does not help.
 #[test]
-fn a_peer_that_reads_is_not_late() {
+fn a_peer_that_accepts_data_is_not_late() {
     for (bytes, late) in [(2 * DATA_OUT_BYTES_PER_SECOND_MIN, false), (1, true)] {
         let mut rig = rig();
         asked(&mut rig, 0, 512);
@@ -157,7 +157,7 @@ fn a_peer_that_reads_is_not_late() {
 /// Goal: other data of the connection does not keep a task alive forever that never receives its
 /// own.
 #[test]
-fn a_starved_task_ends_at_last() {
+fn a_starved_task_times_out() {
     let mut rig = rig();
     asked(&mut rig, 0, 512);
     let mut seconds = 0;
@@ -219,7 +219,7 @@ proptest! {
     /// has open, in whatever order it serves them, and although each write waits for the others far
     /// longer than the limit.
     #[test]
-    fn slow_and_honest(
+    fn slow_initiators_above_the_minimum_rate_are_kept(
         per_second in
             (DATA_OUT_BYTES_PER_SECOND_MIN * 11 / 10)..(DATA_OUT_BYTES_PER_SECOND_MIN * 4),
         sizes in prop::collection::vec(1_u32..400, 1..48), depth in 1_usize..32,
@@ -257,7 +257,7 @@ proptest! {
     /// Goal: whole PDUs that are too small or too rare do not help: the time is limited by the
     /// amount of data.
     #[test]
-    fn drips_do_not_help(bytes in 1_u32..100_000, millis in 10_u64..29_000) {
+    fn tiny_or_rare_pdus_do_not_extend_the_limit(bytes in 1_u32..100_000, millis in 10_u64..29_000) {
         let interval = Duration::from_millis(millis);
         let per_second = u128::from(bytes) * 1_000 / u128::from(millis);
         prop_assume!(per_second < u128::from(DATA_OUT_BYTES_PER_SECOND_MIN) / 2);
@@ -277,7 +277,7 @@ proptest! {
                 }
                 note(&mut rig, &mut due);
             }
-            prop_assert!(rig.now.since(began) < Duration::from_secs(3600), "for ever");
+            prop_assert!(rig.now.since(began) < Duration::from_secs(3600), "not closed within an hour");
         }
         let allowed = LIMIT + Duration::from_nanos(sent * 1_000_000_000 / (64 << 10));
         prop_assert!(rig.now.since(began) <= allowed + interval);

@@ -56,7 +56,7 @@ fn answer(pdu: &Pdu) -> (u32, Response) {
 /// Goal: on one connection nothing is awaited and no message is sent; requested data would be
 /// discarded.
 #[test]
-fn one_connection_waits_for_nothing() {
+fn one_connection_needs_no_acknowledgement() {
     let mut rig = fast(1);
     let (task, ttt) = asked(&mut rig, 1, 0, 5);
     rig.send(1, management(1, 7, Function::ABORT_TASK_SET).encode(), &[]);
@@ -72,7 +72,7 @@ fn one_connection_waits_for_nothing() {
 /// Goal: the other connections receive one message per unit, after the executor has finished and
 /// before the response, which waits for the acknowledgement.
 #[test]
-fn other_connections_are_told() {
+fn other_connections_are_informed() {
     let mut rig = fast(3);
     asked(&mut rig, 1, 0, 4);
     let (_, ttt) = asked(&mut rig, 2, 1, 5);
@@ -144,13 +144,13 @@ fn each_unit_has_its_message() {
 /// Goal: a function of another session is reported on every connection that lost tasks, also if
 /// there is only one; sessions that did not negotiate this receive no message. RFC 7143 §4.2.3.5.
 #[test]
-fn third_parties_are_told() {
+fn third_parties_are_informed() {
     let other = session::Input::AbortedByOther { id: 44, lun: Some(Lun::new(1)) };
     let mut rig = fast(1);
     rig.aborts_at_once = false;
     let (task, ttt) = asked(&mut rig, 1, 0, 5);
     rig.at_session(other.clone());
-    assert!(rig.sent(1).is_empty() && rig.others_aborted.is_empty(), "it still runs");
+    assert!(rig.sent(1).is_empty() && rig.others_aborted.is_empty(), "the task still runs");
     rig.send(1, read(1, 6, 0).encode(), &[]);
     rig.good(1, task);
     let message = terminated(&rig.sent(1));
@@ -271,7 +271,7 @@ fn one_connection_needs_no_fence() {
 /// Goal: a fence ends when its task is aborted before its response was sent, and when its
 /// connection ends; held responses are then sent.
 #[test]
-fn a_fence_falls_with_its_task() {
+fn a_fence_ends_with_its_task() {
     for closes in [false, true] {
         let mut rig = fast(3);
         for (number, cid) in [(0, 1), (1, 2), (2, 3)] {
@@ -297,7 +297,7 @@ fn a_fence_falls_with_its_task() {
 /// Goal: a connection that ends while its response awaits acknowledgement ends its fence: responses
 /// of the other connections continue.
 #[test]
-fn a_fence_falls_with_the_connection_that_asked() {
+fn a_fence_ends_with_its_connection() {
     let mut rig = fast(2);
     rig.send(2, read(0, 5, 0).encode(), &[]);
     let task = rig.started(2).id;
@@ -359,7 +359,7 @@ fn retired_tags_are_memory() {
     }
     let tag_bytes = 12;
     assert!(memory[0] >= WRITES as usize * 8 * tag_bytes, "{memory:?}");
-    assert_eq!(memory[11], memory[1], "no more than for a whole window: {memory:?}");
+    assert_eq!(memory[11], memory[1], "memory for at most one window: {memory:?}");
     assert!(memory[11] < 64 << 10, "{memory:?}");
     rig.send(1, acknowledgement(number, &last.unwrap()).encode(), &[]);
     let after = rig.link(1).machine.task_memory_bytes();

@@ -21,7 +21,7 @@ pub(super) fn check(pdu: &Pdu) {
             // RFC 7143 §11.17.1: 0Bh "MUST NOT be used".
             assert!(reject.reason.0 != 0x0b && reject.reason.name().is_some(), "{reject:?}");
             assert_eq!(reject.initiator_task_tag, TAG_RESERVED);
-            assert!(pdu.data.len() >= HEADER_BYTES, "it says what was refused");
+            assert!(pdu.data.len() >= HEADER_BYTES, "the Reject contains the refused header");
         }
         Opcode::NOP_IN => {
             let nop = NopIn::decode(&pdu.bhs);

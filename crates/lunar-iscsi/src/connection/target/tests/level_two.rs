@@ -29,14 +29,14 @@ fn query_task(number: u32, tag: u32, of: u32, of_number: u32) -> TaskManagementR
 
 /// Answers the only open query as the executor: the unit exists.
 fn unit_is_there(rig: &mut Rig) {
-    let (id, ..) = rig.managed.pop().expect("a question");
+    let (id, ..) = rig.managed.pop().expect("an open query");
     rig.managed(id);
 }
 
 /// Goal: at level 1, negotiated or not, each function of level 2 is answered "function not
 /// supported", the priority is ignored and the status qualifier is zero. RFC 7144 §5.1.1, §5.2.1.
 #[test]
-fn nothing_of_it_at_level_one() {
+fn level_1_has_no_functions_of_rfc_7144() {
     for keys in ["", "iSCSIProtocolLevel=1", "iSCSIProtocolLevel=0"] {
         let mut rig = Rig::normal(keys);
         for (tag, function) in [(1, 9), (2, 10), (3, 11), (4, 12), (5, 13)] {
@@ -73,7 +73,7 @@ fn priority_and_status_qualifier() {
 
 /// Goal: TASK SET FULL carries the delay before a retry.
 #[test]
-fn task_set_full_says_how_long() {
+fn task_set_full_carries_the_retry_delay() {
     let mut rig = Rig::new();
     rig.limits.tasks_max = 1;
     rig.login(1, LEVEL_2);
@@ -89,7 +89,7 @@ fn task_set_full_says_how_long() {
 /// Goal: QUERY TASK is answered correctly for a running task, one that has ended, one of another
 /// unit, and one of another connection or of task management. RFC 7144 §6.3, §6.4.2.
 #[test]
-fn query_task_finds_what_runs() {
+fn query_task_finds_running_tasks() {
     let keys = "iSCSIProtocolLevel=2 MaxConnections=2";
     let mut rig = Rig::normal(keys);
     rig.login(2, keys);
@@ -120,7 +120,7 @@ fn query_task_finds_what_runs() {
     rig.send(1, query_task(1, 12, 5, 0).encode(), &[]);
     unit_is_there(&mut rig);
     let aborted = done(&mut rig, 1);
-    assert_eq!(aborted, (12, Response::FUNCTION_SUCCEEDED, [0; 3]), "it may still have an effect");
+    assert_eq!(aborted, (12, Response::FUNCTION_SUCCEEDED, [0; 3]), "the task may still have an effect");
     rig.good(1, task);
     assert_eq!(done(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
     rig.send(1, query_task(1, 13, 5, 0).encode(), &[]);
@@ -132,7 +132,7 @@ fn query_task_finds_what_runs() {
 /// Goal: the answer to QUERY TASK of a command that never arrived stays true, because its number
 /// then counts as received. RFC 7144 §6.3.3.
 #[test]
-fn query_task_of_a_command_that_did_not_come() {
+fn query_task_of_a_command_that_did_not_arrive() {
     let mut rig = Rig::normal(LEVEL_2);
     rig.send(1, read(1, 8, 0).encode(), &[]);
     assert!(rig.link(1).started.is_empty(), "the one before is missing");
@@ -175,7 +175,7 @@ fn query_task_set() {
     rig.sent(2);
     rig.send(1, query(2, 7), &[]);
     unit_is_there(&mut rig);
-    assert!(rig.sent(1).is_empty(), "a command before it is still on its way");
+    assert!(rig.sent(1).is_empty(), "an earlier command has not arrived");
     rig.send(2, read(1, 8, 0).encode(), &[]);
     assert_eq!(done(&mut rig, 1), (7, Response::FUNCTION_SUCCEEDED, [0; 3]));
     let task = rig.started(2).id;

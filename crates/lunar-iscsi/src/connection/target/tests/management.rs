@@ -111,7 +111,7 @@ fn abort_task_before_delivery() {
 /// Goal: functions are refused for tasks of another connection or of task management, for the wrong
 /// unit, for another level, or if unknown.
 #[test]
-fn functions_that_are_refused() {
+fn refused_functions() {
     let mut rig = Rig::normal("MaxConnections=2");
     rig.login(2, "MaxConnections=2");
     rig.aborts_at_once = false;

@@ -100,7 +100,7 @@ fn window_closes_and_opens() {
 
 /// Goal: an initiator that received a closed window is informed when it opens. RFC 7143 §11.4.11.
 #[test]
-fn an_open_window_is_told() {
+fn a_reopened_window_is_reported() {
     let mut rig = windowed(1);
     for number in 0..3 {
         rig.send(1, read(number, 5, 0).encode(), &[]);
@@ -192,13 +192,13 @@ fn undecided_requests_are_counted_once() {
     }
     let undecided = (300..400).position(|number| !tell(header(number)).1);
     let limit = ConnectionLimits::default().undecided_requests_max;
-    assert_eq!(undecided, Some(limit - 1), "of so many at once it has heard nothing");
+    assert_eq!(undecided, Some(limit - 1), "the initiator has not received that many window updates");
 }
 
 /// Goal: with every limit there is room for one immediate task management function and one other
 /// immediate request. RFC 7143 §4.2.2.1.
 #[test]
-fn immediate_requests_have_room() {
+fn immediate_requests_have_a_separate_limit() {
     for function_first in [true, false] {
         let mut rig = Rig::new();
         rig.limits.immediate_commands_max = 0;

@@ -353,7 +353,7 @@ impl Rig {
             Output::FullFeature(_) => {}
             Output::Close(reason) => {
                 let link = self.link(cid);
-                assert!(!link.in_session, "the session was told before");
+                assert!(!link.in_session, "the session was informed before");
                 link.closed = Some(reason);
             }
             Output::Wait(_) => unreachable!(),

@@ -367,7 +367,7 @@ fn shutdown() {
 /// Goal: opcodes that are not allowed here are rejected with the whole header, and the session
 /// continues.
 #[test]
-fn opcodes_that_do_not_belong() {
+fn opcodes_of_the_other_role_are_violations() {
     let mut rig = Rig::normal("");
     let cases = [
         (Opcode::LOGIN_REQUEST, RejectReason::PROTOCOL_ERROR),
@@ -441,7 +441,7 @@ fn header_digest_error() {
 
 /// Goal: a connection that is replaced or lost closes only when its tasks have ended.
 #[test]
-fn tasks_are_quiet_before_the_end() {
+fn a_connection_closes_after_its_tasks_have_ended() {
     let mut rig = Rig::normal("");
     rig.aborts_at_once = false;
     rig.send(1, read(0, 5, 512).encode(), &[]);
