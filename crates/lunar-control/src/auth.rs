@@ -167,11 +167,11 @@ impl Guard {
     /// so their rate is limited.
     fn tell_refused(&self, address: SocketAddr) {
         let now = Time::ZERO.after(self.start.elapsed());
-        if let Some(untold) = self.lines.line(now) {
-            let untold = (untold > 0).then_some(untold);
+        if let Some(suppressed) = self.lines.line(now) {
+            let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(
                 peer = %address,
-                untold,
+                suppressed,
                 "API request refused: the token is missing or wrong"
             );
         }
@@ -315,8 +315,8 @@ mod tests {
             assert!(guard.judge(&peer, &Method::GET, &HeaderMap::new()).is_err());
         }
         let next_day = Time::ZERO.after(Duration::from_secs(86_400));
-        let untold = guard.lines.line(next_day);
-        assert!(untold.is_some_and(|untold| untold > 5_000), "{untold:?}");
+        let suppressed = guard.lines.line(next_day);
+        assert!(suppressed.is_some_and(|suppressed| suppressed > 5_000), "{suppressed:?}");
     }
 
     /// Goal: files that hold no valid token are refused without repeating their contents.

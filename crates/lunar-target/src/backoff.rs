@@ -115,7 +115,7 @@ struct Failures {
     last_line: Time,
     /// Reasons that were logged in this interval.
     told: Vec<&'static str>,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl LoginBackoff {
@@ -246,14 +246,14 @@ impl Failures {
         }
         let is_new = !self.told.contains(&label);
         if self.lines > LINES_FREE && !passed && !is_new {
-            self.untold += 1;
+            self.suppressed += 1;
             return None;
         }
         if is_new {
             self.told.push(label);
         }
         self.last_line = now;
-        Some(std::mem::take(&mut self.untold))
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

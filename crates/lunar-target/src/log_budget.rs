@@ -18,12 +18,12 @@ pub struct LogBudget(Mutex<State>);
 struct State {
     lines: u32,
     since: Time,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl Default for LogBudget {
     fn default() -> Self {
-        Self(Mutex::new(State { lines: LINES_BURST, since: Time::ZERO, untold: 0 }))
+        Self(Mutex::new(State { lines: LINES_BURST, since: Time::ZERO, suppressed: 0 }))
     }
 }
 
@@ -39,11 +39,11 @@ impl LogBudget {
             state.since = now;
         }
         if state.lines == 0 {
-            state.untold += 1;
+            state.suppressed += 1;
             return None;
         }
         state.lines -= 1;
-        Some(std::mem::take(&mut state.untold))
+        Some(std::mem::take(&mut state.suppressed))
     }
 }
 
@@ -64,8 +64,8 @@ impl ErrorLines {
     /// Writes a line, unless such lines come in a flood. `write` gets the number of lines left out
     /// before it, if there are any.
     pub(crate) fn write(&self, write: impl FnOnce(Option<u64>)) {
-        if let Some(untold) = self.budget.line(self.clock.now()) {
-            write((untold > 0).then_some(untold));
+        if let Some(suppressed) = self.budget.line(self.clock.now()) {
+            write((suppressed > 0).then_some(suppressed));
         }
     }
 }
@@ -95,11 +95,11 @@ mod tests {
         runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
             let (lines, mut written) = (ErrorLines::default(), Vec::new());
             for _ in 0..1000 {
-                lines.write(|untold| written.push(untold));
+                lines.write(|suppressed| written.push(suppressed));
             }
             assert_eq!(written, [None; LINES_BURST as usize]);
             tokio::time::advance(LINE_INTERVAL).await;
-            lines.write(|untold| written.push(untold));
+            lines.write(|suppressed| written.push(suppressed));
             assert_eq!(written.last(), Some(&Some(1000 - u64::from(LINES_BURST))));
         });
     }

@@ -203,14 +203,14 @@ impl Login {
         let of_network = policy.backoff.refused(network, failure, refusal.label(), now);
         let Some(of_network) = of_network else { return };
         let Some(of_all) = policy.lines.line(now) else { return };
-        let untold = of_network.saturating_add(of_all);
+        let suppressed = of_network.saturating_add(of_all);
         let claim = self.claim.as_ref();
         tracing::warn!(
             initiator = claim.map(|claim| shortened(&claim.initiator_name)),
             target = claim.and_then(|claim| claim.target_name.as_deref()).map(shortened),
             peer = %path.peer,
             status = status.map(tracing::field::debug),
-            untold = (untold > 0).then_some(untold),
+            suppressed = (suppressed > 0).then_some(suppressed),
             "login refused: {}",
             printable(why)
         );

@@ -208,9 +208,9 @@ impl LogicalUnit {
             }
             Err(Halt::Stopping) => return None,
             Err(Halt::Device(error)) => {
-                self.late_errors.write(|untold| {
+                self.late_errors.write(|suppressed| {
                     tracing::error!(
-                        %error, untold, "{kind:?} failed: the blocks remain inaccessible"
+                        %error, suppressed, "{kind:?} failed: the blocks remain inaccessible"
                     );
                 });
             }
@@ -332,8 +332,8 @@ impl LogicalUnit {
     async fn save(self: &Arc<Self>) -> bool {
         let saved = self.save_state().await;
         if let Err(error) = &saved {
-            self.save_errors.write(|untold| {
-                tracing::error!(%error, untold, "cannot save the state of a SANITIZE or FORMAT");
+            self.save_errors.write(|suppressed| {
+                tracing::error!(%error, suppressed, "cannot save the state of a SANITIZE or FORMAT");
             });
         }
         saved.is_ok()

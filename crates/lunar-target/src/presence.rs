@@ -139,10 +139,10 @@ impl Connections {
 
     /// Logs the reason why a connection was closed, unless such lines come in a flood.
     pub(crate) fn warn(&self, peer: Option<SocketAddr>, why: &str) {
-        if let Some(untold) = self.lines.line(self.clock.now()) {
-            let untold = (untold > 0).then_some(untold);
+        if let Some(suppressed) = self.lines.line(self.clock.now()) {
+            let suppressed = (suppressed > 0).then_some(suppressed);
             let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, untold, "connection closed: {}", printable(why));
+            tracing::warn!(peer, suppressed, "connection closed: {}", printable(why));
         }
     }
 

@@ -134,8 +134,8 @@ async fn save_changes(unit: Arc<LogicalUnit>) {
         match &saved {
             Ok(()) => unit.scsi().end_save(snapshot),
             Err(error) => {
-                unit.save_errors.write(|untold| {
-                    tracing::error!(%error, untold, "cannot save persistent reservations");
+                unit.save_errors.write(|suppressed| {
+                    tracing::error!(%error, suppressed, "cannot save persistent reservations");
                 });
                 waiting.extend(unit.roll_back());
                 // If the changes are on the medium after all, the next start must not load them.

@@ -382,9 +382,9 @@ impl LogicalUnit {
         lunar_net::spawn_local(async move {
             loop {
                 if let Err(error) = unit.device().flush().await {
-                    unit.late_errors.write(|untold| {
+                    unit.late_errors.write(|suppressed| {
                         tracing::error!(
-                            %error, untold, "a sync failed after its command had been \
+                            %error, suppressed, "a sync failed after its command had been \
                                              acknowledged (IMMED)"
                         );
                     });

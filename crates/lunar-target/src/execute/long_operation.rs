@@ -38,8 +38,8 @@ impl Run<'_> {
         let saving = tokio::spawn(async move {
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
-                unit.save_errors.write(|untold| {
-                    tracing::error!(%error, untold, "cannot save the result of EXIT FAILURE MODE");
+                unit.save_errors.write(|suppressed| {
+                    tracing::error!(%error, suppressed, "cannot save the result of EXIT FAILURE MODE");
                 });
                 unit.scsi().fail_again(failure);
                 // In case the changed state is on the medium after all.

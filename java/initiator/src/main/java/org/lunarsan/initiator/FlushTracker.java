@@ -20,7 +20,7 @@ final class FlushTracker {
     /** Cause of the last loss; null: a reset, whose cause is kept elsewhere. */
     private LossCause cause;
     /** Set until the last loss was reported. */
-    private boolean untold;
+    private boolean unreported;
 
     /** State at the begin of a flush. */
     record Flush(long covers, long losses) {
@@ -49,8 +49,8 @@ final class FlushTracker {
      */
     synchronized Flush begin(long resetsNow) {
         look(resetsNow);
-        if (untold) {
-            untold = false;
+        if (unreported) {
+            unreported = false;
             return null;
         }
         return new Flush(acknowledged, losses);
@@ -65,7 +65,7 @@ final class FlushTracker {
     synchronized boolean end(Flush flush, long resetsNow) {
         look(resetsNow);
         if (losses != flush.losses) {
-            untold = false;
+            unreported = false;
             return false;
         }
         settled = Math.max(settled, flush.covers);
@@ -82,7 +82,7 @@ final class FlushTracker {
     synchronized void lost(LossCause why) {
         losses++;
         cause = why;
-        untold = true;
+        unreported = true;
     }
 
     /** Returns the cause of the last loss; {@code ofReset} is the cause of the last reset. */

@@ -33,7 +33,7 @@ final class Mirror {
      * Number of failures whose members were not left out yet: marks of the missed changes must
      * stay.
      */
-    private final AtomicInteger untold = new AtomicInteger();
+    private final AtomicInteger unreported = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
     /** Held while unsecured regions are rewritten; acquired before all other locks. */
     private final ReentrantLock securing = new ReentrantLock();
@@ -219,7 +219,7 @@ final class Mirror {
     /** Counts failures, before the marks of a change can be removed. */
     private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
         if (!failed.isEmpty()) {
-            untold.incrementAndGet();
+            unreported.incrementAndGet();
         }
     }
 
@@ -242,7 +242,7 @@ final class Mirror {
             failure.addSuppressed(untellable);
             throw failure;
         }
-        untold.decrementAndGet();
+        unreported.decrementAndGet();
         if (!left) {
             throw PoolFailures.of(membership.name(), operation, address, blocks, failed);
         }
@@ -341,7 +341,7 @@ final class Mirror {
      * change.
      */
     private boolean isSame(int region) {
-        return untold.get() == 0
+        return unreported.get() == 0
                 && !membership.unsecured().has(region)
                 && membership.members().stream().allMatch(
                         member -> !member.isCurrent() || member.holds(region, region));
@@ -349,7 +349,7 @@ final class Mirror {
 
     /** True if a member missed a change that no label records: the marks for it stay. */
     boolean isUntold() {
-        return untold.get() > 0;
+        return unreported.get() > 0;
     }
 
     /**

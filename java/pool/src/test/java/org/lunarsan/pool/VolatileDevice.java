@@ -24,7 +24,7 @@ final class VolatileDevice extends ForwardingDevice {
     private final Map<Long, byte[]> unwritten = new HashMap<>();
     private final boolean countsLosses;
     private long losses;
-    private boolean untold;
+    private boolean unreported;
     private boolean failsNextFlush;
 
     VolatileDevice(Device inner) {
@@ -48,7 +48,7 @@ final class VolatileDevice extends ForwardingDevice {
     public synchronized void open() throws DeviceException {
         super.open();
         losses = 0;
-        untold = false;
+        unreported = false;
     }
 
     @Override
@@ -71,8 +71,8 @@ final class VolatileDevice extends ForwardingDevice {
 
     @Override
     public synchronized void flush() throws DeviceException {
-        if (untold) {
-            untold = false;
+        if (unreported) {
+            unreported = false;
             throw new PoisonedException(name(), Operation.FLUSH, "writes were lost", null);
         }
         if (failsNextFlush) {
@@ -131,6 +131,6 @@ final class VolatileDevice extends ForwardingDevice {
         }
         before.clear();
         losses++;
-        untold = true;
+        unreported = true;
     }
 }
