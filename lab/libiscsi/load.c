@@ -84,7 +84,7 @@ static void fail(const char *format, ...)
 static void too_long(int signal)
 {
 	static const char text[] =
-		"libiscsi-load: the target did not answer in time; is it there, and well?\n";
+		"libiscsi-load: the target did not answer in time; check that its server is running\n";
 
 	(void)signal;
 	if (write(STDERR_FILENO, text, sizeof text - 1) < 0)

@@ -33,7 +33,7 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
         }
         CloseReason::LoggedOut => lost(format!("logged out from {portal}")),
         CloseReason::Violation(violation) => {
-            lost(format!("protocol error of {portal}: {violation}"))
+            lost(format!("{portal} violated the protocol: {violation}"))
         }
         CloseReason::TimedOut("the login") => {
             lost(format!("{portal} did not answer the login in time")).hint(

@@ -560,7 +560,7 @@ impl Connection {
         let peer = Some(self.path.peer);
         match &self.over {
             Some(CloseReason::Violation(what)) => {
-                let why = format!("protocol error of the peer: {what}");
+                let why = format!("the peer violated the protocol: {what}");
                 self.services.connections.warn(peer, &why);
             }
             // A login that took too long was already logged as a login timeout.

@@ -45,11 +45,11 @@ final class Lifecycle {
     }
 
     static DeviceOpenException alreadyOpen(String device) {
-        String what = "it is open already; one owner opens a device and lends it to others";
+        String what = "the device is already open; one owner opens a device and lends it to others";
         return new DeviceOpenException(device, Operation.OPEN, what, null);
     }
 
     static IllegalStateException neverOpened(String device) {
-        return new IllegalStateException(device + " was never opened: its shape is not known yet");
+        return new IllegalStateException(device + " was never opened: its size is not known yet");
     }
 }

@@ -124,7 +124,7 @@ record CopyOptions(String source, String destination, int connections, int proto
         }
         try {
             if (isUrl(argument) && IscsiUrl.parse(argument).unit().isEmpty()) {
-                throw new Usage("the URL names no LUN; write iscsi://HOST/TARGET/LUN");
+                throw new Usage("the URL contains no LUN; write iscsi://HOST/TARGET/LUN");
             }
         } catch (IscsiUrlException wrong) {
             throw new Usage(wrong.getMessage());

@@ -122,7 +122,7 @@ final class Connection {
     Failure cause() {
         Failure known = cause;
         return known != null ? known : Failure.of(Kind.SESSION_LOST,
-                "the connection to " + session.portal() + " is over");
+                "the connection to " + session.portal() + " has ended");
     }
 
     /** Time limit of a command in nanoseconds. */
@@ -298,7 +298,7 @@ final class Connection {
         String what = switch (reason) {
             case CloseReason.LoggedOut logout -> "logged out from " + portal;
             case CloseReason.Violated violated ->
-                portal + " broke the protocol: " + violated.violation().describe();
+                portal + " violated the protocol: " + violated.violation().describe();
             case CloseReason.TimedOut late -> portal + " did not answer in time: " + late.what();
             case CloseReason.PeerClosed closed -> portal + " closed the connection";
             case CloseReason.Dropped dropped -> "the session with " + portal + " was dropped";
@@ -321,11 +321,12 @@ final class Connection {
     }
 
     /**
-     * Handles a defect of this initiator: the state of the connection cannot be trusted any more.
+     * Handles an internal error of this initiator: the state of the connection cannot be
+     * trusted any more.
      */
     void failed(Throwable bug) {
-        note(Failure.of(Kind.SESSION_LOST, "a defect of this initiator: " + bug, bug));
-        Log.warn(() -> session.portal() + ": a defect of this initiator: " + bug, bug);
+        note(Failure.of(Kind.SESSION_LOST, "internal error of this initiator: " + bug, bug));
+        Log.warn(() -> session.portal() + ": internal error of this initiator: " + bug, bug);
         machine.onLost();
         over = true;
         close();

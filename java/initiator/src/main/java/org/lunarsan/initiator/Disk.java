@@ -64,7 +64,7 @@ final class Disk {
     /** Logs in and queries the unit's identity and limits. */
     static Disk open(IscsiUrl url, IscsiOptions options, long isid) throws Failure {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
-                "the URL names no target").hint("write iscsi://HOST/TARGET/LUN"));
+                "the URL contains no target").hint("write iscsi://HOST/TARGET/LUN"));
         UnitAttentions attentions = new UnitAttentions();
         UncertainWrites doubts = new UncertainWrites();
         TargetConnector route = TargetConnector.to(url, Optional.of(unit.target()), options, isid);
@@ -104,7 +104,7 @@ final class Disk {
     private static void requireDisk(Inquiry identity) throws Failure {
         if (identity.qualifier() != 0) {
             throw Failure.of(Kind.REFUSED, "no such LUN, or this initiator may not see it")
-                    .hint("check the LUN; Discovery.sendTargets lists the targets");
+                    .hint("check the LUN in the URL, and the LUN mapping of the target");
         }
         if (identity.deviceType() != Inquiry.DISK) {
             throw Failure.of(Kind.REFUSED, "the LUN is not a disk (device type %02xh)"
@@ -231,7 +231,7 @@ final class Disk {
         LossCause cause = unflushed.cause(attentions.resetCause());
         return Failure.of(Kind.CACHE_LOST, cause.words()
                 + "; acknowledged writes that were not yet durable may be lost")
-                .hint("repeat all writes since the last successful flush");
+                .hint("repeat the writes since the last successful flush");
     }
 
     /** Tells the unit that blocks are no longer needed. */

@@ -41,22 +41,23 @@ record Fingerprint(List<Designator> designators, String product, int blockBytes,
     /** Returns why {@code now} is another unit or has become too small, or null if it matches. */
     Failure differs(Fingerprint now) {
         if (!designators.equals(now.designators) || !product.equals(now.product)) {
-            return changed("another unit answers under this name: " + now.knownBy()
+            return changed("a different unit responds: " + now.knownBy()
                     + " instead of " + knownBy());
         }
         if (blockBytes != now.blockBytes) {
-            return changed("its blocks had " + blockBytes + " bytes and now have "
-                    + now.blockBytes);
+            return changed("the block size changed from " + blockBytes + " to " + now.blockBytes
+                    + " bytes");
         }
         if (now.blockCount < blockCount) {
-            return changed("it has shrunk from " + blockCount + " blocks to " + now.blockCount);
+            return changed("the disk has shrunk from " + blockCount + " to " + now.blockCount
+                    + " blocks");
         }
         return null;
     }
 
     private static Failure changed(String what) {
         return Failure.of(Kind.CHANGED, what)
-                .hint("nothing was read or written; open the device again if this is intended");
+                .hint("nothing was read or written; reopen the device if the change is intended");
     }
 
     private String knownBy() {

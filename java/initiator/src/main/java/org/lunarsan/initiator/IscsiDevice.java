@@ -101,13 +101,13 @@ public final class IscsiDevice implements AsyncDevice {
      * @param url the URL of a LUN
      * @param options options of the initiator
      * @return the closed device
-     * @throws IscsiUrlException when the URL names no LUN
+     * @throws IscsiUrlException when the URL contains no LUN
      */
     public static IscsiDevice of(IscsiUrl url, IscsiOptions options) {
         Objects.requireNonNull(url, "url");
         Objects.requireNonNull(options, "options");
         if (url.unit().isEmpty()) {
-            throw new IscsiUrlException("the URL names no LUN", "write iscsi://HOST/TARGET/LUN");
+            throw new IscsiUrlException("the URL contains no LUN", "write iscsi://HOST/TARGET/LUN");
         }
         return new IscsiDevice(url, options);
     }
@@ -124,8 +124,8 @@ public final class IscsiDevice implements AsyncDevice {
         }
         try {
             if (disk != null) {
-                throw new DeviceOpenException(name, Operation.OPEN, "it is open already; one owner"
-                        + " opens a device and lends it to others", null);
+                throw new DeviceOpenException(name, Operation.OPEN, "the device is already open;"
+                        + " one owner opens a device and lends it to others", null);
             }
             Disk opened = Disk.open(url, options, isid);
             shape = opened.shape();
@@ -227,7 +227,7 @@ public final class IscsiDevice implements AsyncDevice {
         Shape known = shape;
         if (known == null) {
             throw new IllegalStateException(name
-                    + " was never opened: its shape is not known yet");
+                    + " was never opened: its size is not known yet");
         }
         return known;
     }

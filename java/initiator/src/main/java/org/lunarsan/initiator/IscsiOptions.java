@@ -483,7 +483,7 @@ public final class IscsiOptions {
 
         private static Duration positive(Duration time) {
             Objects.requireNonNull(time, "time");
-            require(!time.isZero(), "without that wait nothing would ever be answered");
+            require(!time.isZero(), "this time limit must not be zero");
             return checked(time);
         }
 

@@ -85,11 +85,11 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
             String host = text.substring(1, close);
             if (!isIpv6(host.split("%", 2)[0])) {
                 throw wrong("`" + host + "` is not an IPv6 address",
-                        "brackets are for IPv6 addresses only");
+                        "use brackets only for IPv6 addresses");
             }
             String rest = text.substring(close + 1);
             if (!rest.isEmpty() && !rest.startsWith(":")) {
-                throw wrong("`" + rest + "` after the bracket", "write [ADDRESS]:PORT");
+                throw wrong("unexpected `" + rest + "` after the bracket", "write [ADDRESS]:PORT");
             }
             return of(host, rest.isEmpty() ? null : rest.substring(1));
         }
@@ -182,7 +182,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
             user = authority.startsWith("[") ? "" : authority.split("[/?]", 2)[0];
         }
         if (user.indexOf('%') >= 0 || at >= 0 && user.indexOf(':') >= 0) {
-            throw wrong("the URL holds a secret, which other users of this machine could read",
+            throw wrong("the URL contains a secret, which other users of this machine could read",
                     "write only USER@ and give the secret with the options (chapSecretFile), or in"
                             + " the environment variable " + IscsiOptions.SECRET_VARIABLE);
         }
@@ -217,7 +217,7 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         boolean digits = text.matches("[0-9]{1," + PORT_DIGITS_MAX + "}");
         int port = digits ? Integer.parseInt(text) : 0;
         if (port < 1 || port > PORT_MAX) {
-            throw wrong("`" + text + "` is no port", "a port is 1 to 65535");
+            throw wrong("`" + text + "` is not a port", "write a port from 1 to 65535");
         }
         return port;
     }
@@ -225,21 +225,21 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
     private static Unit parseUnit(String path) {
         int slash = path.indexOf('/');
         if (slash < 0) {
-            throw wrong("the URL names the target " + path + " but no LUN",
+            throw wrong("the URL contains the target " + path + " but no LUN",
                     "write iscsi://HOST/TARGET/LUN, for example …/0");
         }
         String target = path.substring(0, slash);
         String lun = path.substring(slash + 1);
         int bytes = target.getBytes(StandardCharsets.UTF_8).length;
         if (bytes < 1 || bytes > NAME_BYTES_MAX) {
-            throw wrong("a target's name has 1 to " + NAME_BYTES_MAX + " bytes",
+            throw wrong("a target name must have 1 to " + NAME_BYTES_MAX + " bytes",
                     "write iscsi://HOST/TARGET/LUN");
         }
         boolean digits = lun.matches("[0-9]{1,5}");
         int number = digits ? Integer.parseInt(lun) : -1;
         if (number < 0 || number > Lun.UNIT_MAX) {
-            throw wrong("`" + lun + "` is no LUN",
-                    "a LUN is a number from 0 to " + Lun.UNIT_MAX);
+            throw wrong("`" + lun + "` is not a LUN",
+                    "write a LUN from 0 to " + Lun.UNIT_MAX);
         }
         return new Unit(target, number);
     }
@@ -251,15 +251,16 @@ public record IscsiUrl(Optional<String> user, Portal portal, Optional<Unit> unit
         boolean header = key.equals("header_digest");
         if (!header && !key.equals("data_digest")) {
             throw wrong("unknown option `" + key + "` in the URL",
-                    "known are header_digest and data_digest");
+                    "the options are header_digest and data_digest");
         }
         if ((header ? headerDigest : dataDigest).isPresent()) {
-            throw wrong("`" + key + "` occurs twice in the URL", "leave one out");
+            throw wrong("`" + key + "` is given twice in the URL", "leave one out");
         }
         Optional<Digest> digest = Optional.of(switch (value.toLowerCase(Locale.ROOT)) {
             case "crc32c" -> Digest.CRC32C;
             case "none" -> Digest.NONE;
-            default -> throw wrong(key + ": `" + value + "`", "write crc32c or none");
+            default -> throw wrong("invalid value of " + key + ": `" + value + "`",
+                    "write crc32c or none");
         });
         return header ? new IscsiUrl(user, portal, unit, digest, dataDigest)
                 : new IscsiUrl(user, portal, unit, headerDigest, digest);

@@ -191,7 +191,8 @@ final class Login {
 
     private Failure tooLate() {
         return Failure.of(Kind.SESSION_LOST, portal + " did not answer the login in time")
-                .hint("check that it is an iSCSI target, and not stopped or overloaded");
+                .hint("check that this is an iSCSI target, and that its server is not stopped or"
+                        + " overloaded");
     }
 
     static Failure unreachable(String portal, Exception why) {

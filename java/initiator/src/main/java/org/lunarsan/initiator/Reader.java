@@ -242,7 +242,7 @@ final class Reader implements Runnable {
     /** Handles a caller's buffer that cannot be used: only the call with that buffer fails. */
     private void lose(Throwable unusable) {
         if (receiving == null) {
-            throw new IllegalStateException("data for us cannot be received", unusable);
+            throw new IllegalStateException("the received data cannot be stored", unusable);
         }
         receiving.broke(unusable);
         receiving.discard();

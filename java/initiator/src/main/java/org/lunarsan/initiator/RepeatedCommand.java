@@ -127,9 +127,9 @@ final class RepeatedCommand {
 
     private static Failure incomplete(Order order, Task task) {
         String moved = order.out()
-                ? "the command was answered GOOD with a residual of " + task.residualBytes()
+                ? "the command ended with status GOOD and a residual of " + task.residualBytes()
                         + " bytes of " + order.bytes()
-                : "READ was answered GOOD with " + task.dataInBytes() + " bytes of "
+                : "READ ended with status GOOD after only " + task.dataInBytes() + " bytes of "
                         + order.bytes();
         return Failure.of(Kind.PROTOCOL, moved);
     }
@@ -179,7 +179,7 @@ final class RepeatedCommand {
             }
             checks++;
             if (checks > CHECKS_MAX) {
-                throw Failure.of(Kind.PROTOCOL, "the unit keeps reporting changes");
+                throw Failure.of(Kind.PROTOCOL, "the unit reports changes endlessly");
             }
             try {
                 disk.examine(session);

@@ -35,7 +35,7 @@ final class RetryDeadline {
             until = now + recovery;
         }
         if (until - now <= 0) {
-            throw over("no login was tried");
+            throw over("no login was attempted");
         }
     }
 
@@ -66,9 +66,10 @@ final class RetryDeadline {
         }
         String again = losses <= 1 ? "" : " (lost " + losses + " times)";
         String seconds = Duration.ofNanos(recovery).toMillis() / 1000.0 + " s";
-        String what = first.getMessage() + again + ", and was not back after "
+        String what = first.getMessage() + again + ", and was not re-established within "
                 + seconds.replace(".0 s", " s") + ": " + tried;
         return failure.saying(what)
-                .hint("check whether the server is running, or set a longer recovery time");
+                .hint("check that the server is running, or set a longer recovery time to wait"
+                        + " longer");
     }
 }

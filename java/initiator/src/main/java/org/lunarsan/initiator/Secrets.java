@@ -47,8 +47,8 @@ final class Secrets {
         if (options.mutualUser.isPresent()) {
             byte[] theirs = checked(theirs(options), options);
             if (Arrays.equals(secret, theirs)) {
-                throw wrong("the target's CHAP secret is the same as ours")
-                        .hint("RFC 7143 §9.2.1 asks for two: else the target could be mirrored");
+                throw wrong("the CHAP secret of the target is the same as that of the initiator")
+                        .hint("use a different secret for the target, as RFC 7143 §9.2.1 requires");
             }
             target = Optional.of(new Credential(options.mutualUser.get(), new Secret(theirs)));
         }

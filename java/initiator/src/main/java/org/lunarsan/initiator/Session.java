@@ -101,7 +101,8 @@ final class Session {
                 join(new Login(portal, until));
             } catch (Failure | LoginException refused) {
                 if (joinFailed(refused.getMessage()) && !over && route.quirks().tellsOfFewer()) {
-                    Log.warn(() -> portal + ": one connection less: " + refused.getMessage());
+                    Log.warn(() -> portal + ": the session continues with one connection less: "
+                            + refused.getMessage());
                 }
                 return;
             }
@@ -123,7 +124,8 @@ final class Session {
         int cid = nextCid.getAndIncrement();
         AtomicReference<Connection> made = new AtomicReference<>();
         LoginNumbers numbers = machine.open(cid, () -> wake(made.get())).orElseThrow(() ->
-                Failure.of(Kind.LOGIN, "the session with " + portal + " accepts no connection"));
+                Failure.of(Kind.LOGIN,
+                        "the session with " + portal + " accepts no further connection"));
         if (established != null) {
             joinedSince = System.nanoTime();
             hasBeenJoined = true;
@@ -429,7 +431,8 @@ final class Session {
     Failure why() {
         Failure known = cause;
         return known != null ? known
-                : Failure.of(Kind.SESSION_LOST, "the session with " + portal + " takes no command");
+                : Failure.of(Kind.SESSION_LOST,
+                        "the session with " + portal + " accepts no commands at the moment");
     }
 
     Failure causeOrNull() {

@@ -66,7 +66,7 @@ final class SessionSupervisor {
             throw interrupted;
         }
         made.completeExceptionally(Failure.of(Kind.CONNECT, "the login to " + route.url().portal()
-                + " did not end"));
+                + " did not complete"));
         if (made.isCompletedExceptionally()) {
             throw thrown(made.exceptionNow());
         }
@@ -97,7 +97,7 @@ final class SessionSupervisor {
 
     private static Failure thrown(Throwable why) {
         return why instanceof Failure known ? known
-                : Failure.of(Kind.LOGIN, "a defect of this initiator: " + why, why);
+                : Failure.of(Kind.LOGIN, "internal error of this initiator: " + why, why);
     }
 
     TargetConnector route() {
@@ -252,7 +252,7 @@ final class SessionSupervisor {
             return failed(failed);
         } catch (RuntimeException | Error defect) {
             // The defect will occur again: pause as after any other failure.
-            Log.warn(() -> "a defect of this initiator in a login: " + defect, defect);
+            Log.warn(() -> "internal error of this initiator in a login: " + defect, defect);
             return failed(thrown(defect));
         }
     }
@@ -323,11 +323,11 @@ final class SessionSupervisor {
         try {
             if (failure != null && tries > 0) {
                 return tries == 1 ? "a login failed: " + failure.getMessage()
-                        : tries + " logins failed, the last: " + failure.getMessage();
+                        : tries + " logins failed, the last one: " + failure.getMessage();
             }
-            return waitsSeconds == 0 ? "the first login has not ended"
-                    : "no login was tried: the target requires " + waitsSeconds
-                            + " s between a loss and the next login (DefaultTime2Wait)";
+            return waitsSeconds == 0 ? "the first login is not complete"
+                    : "no login was attempted, because the target requires a wait of "
+                            + waitsSeconds + " s before the next login (DefaultTime2Wait)";
         } finally {
             lock.unlock();
         }

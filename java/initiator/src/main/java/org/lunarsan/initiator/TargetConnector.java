@@ -132,7 +132,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                 throw failed(next, refused);
             }
         }
-        throw Failure.of(Kind.LOGIN, url.portal() + " was redirected too often");
+        throw Failure.of(Kind.LOGIN, url.portal() + " was redirected too many times");
     }
 
     private static Portal elsewhere(TargetMovedException moved) throws Failure {
@@ -210,9 +210,10 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
     private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {
         return Failure.of(Kind.LOGIN, address + " is in portal group " + named(session.group())
                 + ", the lost session was in " + named(follows.group())
-                + ": it may still be alive there and overwrite newer data")
-                .hint("make a portal of the same portal group reachable, or, once the lost session"
-                        + " has ended at the target, start again");
+                + ": the old session may still be alive there, and its delayed writes could"
+                + " overwrite new data")
+                .hint("make a portal of the same portal group reachable; or reopen the device"
+                        + " after the old session has ended at the target");
     }
 
     private static String named(OptionalInt group) {
@@ -253,16 +254,17 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
                 && by.provenBy().equals(Optional.of(ChapAlgorithm.SHA256))) {
             // tgt 1.0.85 computes SHA-1 under the number that IANA assigned to SHA-256.
             return Failure.of(Kind.AUTHENTICATION, what, refused)
-                    .hint("check the CHAP user and secret; to a target that computes another hash"
-                            + " than SHA-256 (tgt does), MD5 alone proves them");
+                    .hint("check the CHAP user and the secret; for a target with a faulty SHA-256"
+                            + " (such as tgt), offer MD5 only");
         }
         return switch (status) {
             case LoginStatus.AUTHENTICATION_FAILURE -> unproven(what, refused);
             case LoginStatus.AUTHORIZATION_FAILURE ->
                 Failure.of(Kind.AUTHENTICATION, what, refused)
-                        .hint("permit this initiator name and address at the target");
+                        .hint("the target does not allow this initiator name or address:"
+                                + " check its access list");
             case LoginStatus.NOT_FOUND -> Failure.of(Kind.LOGIN, what, refused)
-                    .hint("Discovery.sendTargets lists the targets that may be seen");
+                    .hint("see Discovery.sendTargets for the targets that are offered");
             default -> Failure.of(Kind.LOGIN, what, refused)
                     .hint(refused.advice().orElse(null));
         };
@@ -271,10 +273,10 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
     private Failure unproven(String what, LoginException refused) {
         if (chap.isPresent()) {
             return Failure.of(Kind.AUTHENTICATION, what, refused)
-                    .hint("check the CHAP user and the secret, also those of the target");
+                    .hint("check the CHAP user and the secret, and those of the target (mutual CHAP)");
         }
         return Failure.of(Kind.AUTHENTICATION,
-                what + ": it requires CHAP, and no CHAP user was configured", refused)
+                what + ": the target requires CHAP, but no CHAP user is configured", refused)
                 .hint("name user and secret in the options, or write iscsi://USER@HOST with the"
                         + " secret in " + IscsiOptions.SECRET_VARIABLE);
     }

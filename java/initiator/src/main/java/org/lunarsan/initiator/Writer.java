@@ -181,13 +181,13 @@ final class Writer implements Runnable {
         Session session = connection.session();
         if (session.isOver()) {
             connection.note(session.why());
-            throw new IOException("the session is over");
+            throw new IOException("the session has ended");
         }
         if (now - stalledSince > silenceNanos) {
             throw new IOException("the target accepts no data");
         }
         if (pings && machine.nanosSilent(now) > silenceNanos) {
-            throw new IOException("the target is silent");
+            throw new IOException("the target does not respond");
         }
     }
 }

@@ -59,8 +59,8 @@ final class RecoveryPartsTest {
         assertThrows(Failure.class, () -> patience.lost(lost, 12 * SECOND));
         Failure over = patience.over("3 logins failed");
         assertEquals(Kind.SESSION_LOST, over.kind());
-        assertEquals("it closed the connection (lost 3 times), and was not back after 5 s: "
-                + "3 logins failed", over.getMessage());
+        assertEquals("it closed the connection (lost 3 times), and was not re-established within"
+                + " 5 s: 3 logins failed", over.getMessage());
     }
 
     /** Goal: a write waits for writes in doubt that it overlaps, until a login settles them. */

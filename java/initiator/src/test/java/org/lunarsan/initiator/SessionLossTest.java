@@ -346,7 +346,8 @@ final class SessionLossTest {
         target.serial = "mini-1";
         target.blocks = BLOCKS / 2;
         target.cutAll();
-        assertEquals("it has shrunk from 512 blocks to 256", saidOnceLookedAt("instead of"));
+        assertEquals("the disk has shrunk from 512 to 256 blocks",
+                saidOnceLookedAt("instead of"));
         assertThrows(ChangedException.class, () -> disk.read(1, new byte[512]));
         target.blocks = BLOCKS;
         target.cutAll();

@@ -268,7 +268,7 @@ public final class StripedDevice implements Device {
     private Geometry shape() {
         Geometry shape = geometry;
         if (shape == null) {
-            throw new IllegalStateException(name + " was never opened: its shape is not known yet");
+            throw new IllegalStateException(name + " was never opened: its size is not known yet");
         }
         return shape;
     }

@@ -30,17 +30,18 @@ public record Failure(Kind kind, String what) {
     }
 
     static final Failure ABORTED =
-            new Failure(Kind.ABORTED, "a task management function ended it");
-    static final Failure LOGGED_OUT = new Failure(Kind.LOGGED_OUT, "a logout ended it");
+            new Failure(Kind.ABORTED, "ended by a task management function");
+    static final Failure LOGGED_OUT = new Failure(Kind.LOGGED_OUT, "ended by a logout");
     static final Failure LOST = new Failure(Kind.LOST, "the connection ended first");
     static final Failure UNSENT =
-            refused("the connection ended before it was sent");
+            refused("the connection ended before the request was sent");
 
     static Failure refused(String why) {
         return new Failure(Kind.REFUSED, why);
     }
 
     static Failure rejected(int reason) {
-        return new Failure(Kind.REJECTED, "the target rejected it: " + RejectReason.name(reason));
+        return new Failure(Kind.REJECTED,
+                "the target rejected the request: " + RejectReason.name(reason));
     }
 }

@@ -71,7 +71,7 @@ public sealed interface Violation {
     record TooLong(int opcode, int bytes, int bytesMax) implements Violation {
         @Override
         public String describe() {
-            return "%s carries %d bytes, more than the %d declared"
+            return "%s has %d bytes of data, more than the declared maximum of %d"
                     .formatted(Opcode.name(opcode), bytes, bytesMax);
         }
     }
@@ -85,7 +85,7 @@ public sealed interface Violation {
     record StatSn(int got, int expected) implements Violation {
         @Override
         public String describe() {
-            return "StatSN %s where %s was due".formatted(Integer.toUnsignedString(got),
+            return "StatSN %s instead of %s".formatted(Integer.toUnsignedString(got),
                     Integer.toUnsignedString(expected));
         }
     }
@@ -100,7 +100,7 @@ public sealed interface Violation {
     record DataSn(int opcode, int got, int expected) implements Violation {
         @Override
         public String describe() {
-            return "%s number %s where %s was due".formatted(Opcode.name(opcode),
+            return "%s has number %s instead of %s".formatted(Opcode.name(opcode),
                     Integer.toUnsignedString(got), Integer.toUnsignedString(expected));
         }
     }
@@ -114,7 +114,7 @@ public sealed interface Violation {
     record UnknownTag(int opcode, int tag) implements Violation {
         @Override
         public String describe() {
-            return "%s for the tag 0x%x, which is not in use for that"
+            return "%s has the Initiator Task Tag 0x%x, which belongs to no matching request"
                     .formatted(Opcode.name(opcode), tag);
         }
     }
@@ -128,7 +128,7 @@ public sealed interface Violation {
     record MissingData(int got, int expected) implements Violation {
         @Override
         public String describe() {
-            return "status GOOD after %d of %d bytes".formatted(got, expected);
+            return "status GOOD after only %d of %d bytes".formatted(got, expected);
         }
     }
 
@@ -140,7 +140,7 @@ public sealed interface Violation {
     record TextTooLong(int bytesMax) implements Violation {
         @Override
         public String describe() {
-            return "a text answer of more than " + bytesMax + " bytes";
+            return "a text response is longer than " + bytesMax + " bytes";
         }
     }
 }

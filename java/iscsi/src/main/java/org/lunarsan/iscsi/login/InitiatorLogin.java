@@ -102,7 +102,7 @@ public final class InitiatorLogin {
      */
     public LoginStep receive(ByteBuffer header, ByteBuffer data) {
         if (isOver()) {
-            return failed(violation("the login is over"));
+            return failed(violation("the login has ended"));
         }
         int opcode = BasicHeader.opcode(header, header.position());
         LoginResponse response = LoginResponse.decode(header.duplicate());
@@ -163,19 +163,19 @@ public final class InitiatorLogin {
     private void judge(int opcode, LoginResponse response) throws Broken {
         responses++;
         require(opcode == Opcode.LOGIN_RESPONSE,
-                "the answer to a login is not a Login Response");
-        require(outstanding, "an unexpected Login Response");
-        require(responses <= LOGIN_PDUS_MAX, "too many Login Responses");
+                "the target answered the login with another PDU than a Login Response");
+        require(outstanding, "a Login Response without a request");
+        require(responses <= LOGIN_PDUS_MAX, "the login takes too many PDUs");
         require(response.initiatorTaskTag() == options.initiatorTaskTag(),
                 "a Login Response with another Initiator Task Tag");
         require(response.dataSegmentLength() <= LOGIN_SEGMENT_BYTES_MAX,
-                "a login data segment over 8192 bytes");
+                "the data segment of a Login Response exceeds 8192 bytes");
         if (response.status() != LoginStatus.SUCCESS) {
             return;
         }
         require(response.versionActive() == 0, "an unsupported iSCSI version");
         require(LoginFlags.current(response.flags()) == stage,
-                "a Login Response of another stage");
+                "a Login Response for another stage");
         judgeTransit(response.flags());
     }
 
@@ -189,9 +189,9 @@ public final class InitiatorLogin {
         }
         int next = LoginFlags.next(flags);
         require((flags & LoginFlags.CONTINUE) == 0, "T and C in one response");
-        require(asked != NO_STAGE, "a transit that was not requested");
+        require(asked != NO_STAGE, "a stage transition that was not requested");
         require(next <= asked && next > stage && next != 2,
-                "a transit to a stage that was not offered");
+                "a transition to a stage that was not requested");
     }
 
     /** Adds a data segment; a complete text is passed to the state. */
@@ -234,7 +234,7 @@ public final class InitiatorLogin {
         // No connection ever joins a discovery session, and old targets assign no TSIH to it.
         boolean needed = options.sessionType() == SessionType.NORMAL;
         require((response.tsih() != 0 || !needed) && (known == 0 || response.tsih() == known),
-                "a final response without the session's TSIH");
+                "the final Login Response has no TSIH");
         Negotiation negotiation = last instanceof ExpectOperational(Negotiation ours) ? ours
                 : new Negotiation(Role.INITIATOR, options.offer(), options.sessionType(),
                         options.isLeading());

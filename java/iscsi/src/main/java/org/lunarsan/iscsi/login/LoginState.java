@@ -68,7 +68,8 @@ sealed interface LoginState {
         boolean oneSecret = chap.expectTarget()
                 .filter(target -> target.secret().equals(chap.credential().secret())).isPresent();
         if (oneSecret) {
-            throw new Broken("one secret for both directions; set another one for the target");
+            throw new Broken("the same secret is used for both directions; set another one for the"
+                    + " target");
         }
         // A target that must prove itself cannot choose None.
         text.key(Key.AUTH_METHOD, chap.expectTarget().isPresent() ? "CHAP" : "CHAP,None");
@@ -94,7 +95,7 @@ sealed interface LoginState {
         public LoginState handle(LoginOptions options, List<Pair> pairs, int granted,
                 TextBuilder answers) throws Broken, TextViolation {
             if (pairs.size() != 1 || pairs.getFirst().key() != Key.AUTH_METHOD) {
-                throw new Broken("the target does not choose an AuthMethod");
+                throw new Broken("the target did not select an AuthMethod");
             }
             String method = pairs.getFirst().value();
             if (method.equals("CHAP") && granted == NO_STAGE) {
@@ -131,7 +132,7 @@ sealed interface LoginState {
             }
             Challenge ours = Challenge.fresh(algorithm, options.entropy());
             if (ours.isReflectionOf(theirs)) {
-                throw new Broken("the target guessed our challenge");
+                throw new Broken("the target used the same CHAP challenge as this initiator");
             }
             answers.key(Key.CHAP_I, ours.identifier());
             answers.key(Key.CHAP_C, ours.text());
@@ -175,8 +176,8 @@ sealed interface LoginState {
             boolean proven = ours.isAnsweredBy(required(pairs, Key.CHAP_R), expected.secret());
             // Our own response sent back proves nothing: the two secrets differ, see `first`.
             if (!(proven & user.equals(expected.user()))) {
-                throw new Broken("the target did not authenticate itself; check its CHAP name and "
-                        + "secret, or it is another target");
+                throw new Broken("the target failed to authenticate itself; check its CHAP name and"
+                        + " secret, or it is another target");
             }
             return new ExpectProof(chap, null, null);
         }
@@ -203,7 +204,7 @@ sealed interface LoginState {
             negotiation.receive(pairs, replies);
             if (granted != NO_STAGE && !replies.isEmpty()) {
                 // RFC 7143 §11.13.6.
-                throw new Broken("a proposal in the response that ends the stage");
+                throw new Broken("the response that ends the stage contains a proposal");
             }
             answers.append(replies);
             return this;

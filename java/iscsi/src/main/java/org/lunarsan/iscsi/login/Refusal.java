@@ -22,14 +22,14 @@ final class Refusal {
     /** Returns the exception for a status; {@code text} is the data segment of the response. */
     static LoginException of(LoginOptions options, int status, byte[] text,
             ChapAlgorithm provenBy) {
-        String words = "%s answers %s (%04x)".formatted(options.targetName().orElse("the portal"),
-                LoginStatus.name(status), status);
+        String words = "%s responded with status %s (%04x)".formatted(
+                options.targetName().orElse("the portal"), LoginStatus.name(status), status);
         return switch (LoginStatus.statusClass(status)) {
             case CLASS_REDIRECTION -> moved(status, text, words);
             case CLASS_INITIATOR_ERROR -> new LoginRefusedException(status, provenBy,
                     words, advice(status));
             case CLASS_TARGET_ERROR -> new TargetErrorException(status, words,
-                    "it may be tried again later");
+                    "try again later");
             default -> violated(status, words + ", which RFC 7143 reserves");
         };
     }
@@ -39,7 +39,7 @@ final class Refusal {
                 || status == LoginStatus.TARGET_MOVED_PERMANENTLY;
         String address = known ? address(text) : null;
         if (address == null) {
-            return violated(status, words + " without saying where to");
+            return violated(status, words + " without the address of the new portal");
         }
         return new TargetMovedException(status, address, words);
     }
@@ -63,7 +63,7 @@ final class Refusal {
             case LoginStatus.AUTHORIZATION_FAILURE -> "permit this initiator name at the target";
             case LoginStatus.NOT_FOUND, LoginStatus.TARGET_REMOVED -> "check the target's name";
             case LoginStatus.SESSION_DOES_NOT_EXIST -> "the session is over; open a new one";
-            case LoginStatus.TOO_MANY_CONNECTIONS -> "ask for fewer connections";
+            case LoginStatus.TOO_MANY_CONNECTIONS -> "request fewer connections";
             default -> "the same login will be refused again";
         };
     }

@@ -14,6 +14,6 @@ public enum Ending {
     /** The transport failed, or the target became silent. */
     LOST,
 
-    /** The target broke the protocol: all connections have to end. RFC 7143 §7.7. */
+    /** The target violated the protocol: all connections have to end. RFC 7143 §7.7. */
     VIOLATION
 }
