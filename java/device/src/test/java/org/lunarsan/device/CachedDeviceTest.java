@@ -54,7 +54,7 @@ class CachedDeviceTest {
 
     /** Goal: after a failed flush, reads return the content of the device, not kept blocks. */
     @Test
-    void forgetsWhatWasNotFlushed() throws Exception {
+    void dropsUnflushedWritesAfterAFailedFlush() throws Exception {
         cached.write(7, blocks(1, 1));
         disk.inject(Fault.fail().on(Operation.FLUSH).times(1));
         assertThrows(MediumException.class, cached::flush);
@@ -65,7 +65,7 @@ class CachedDeviceTest {
 
     /** Goal: the same when the inner device may have lost writes. */
     @Test
-    void forgetsWhatWasLost() throws Exception {
+    void dropsLostBlocks() throws Exception {
         AtomicLong losses = new AtomicLong();
         Device inner = new ForwardingDevice(new MemoryDevice("lossy", new Geometry(512, 16))) {
             @Override
@@ -102,7 +102,7 @@ class CachedDeviceTest {
 
     /** Goal: a failed write leaves nothing in memory: the blocks are read from the device again. */
     @Test
-    void forgetsWhatFailed() throws Exception {
+    void dropsBlocksOfFailedWrites() throws Exception {
         cached.write(7, blocks(1, 2));
         disk.inject(Fault.of(new Fault.Tear(1)).on(Operation.WRITE).times(1));
         assertThrows(MediumException.class, () -> cached.write(7, blocks(2, 2)));
@@ -147,7 +147,7 @@ class CachedDeviceTest {
 
     /** Goal: a block whose read overlapped with a write is not kept. */
     @Test
-    void doesNotKeepWhatIsOld() throws Exception {
+    void doesNotKeepStaleReads() throws Exception {
         disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).times(1));
         Thread writer = Thread.ofVirtual().start(() -> {
             try {
@@ -169,7 +169,7 @@ class CachedDeviceTest {
      * ever.
      */
     @Test
-    void doesNotKeepWhatIsOldAfterAFailedFlush() throws Exception {
+    void doesNotKeepStaleReadsAfterAFailedFlush() throws Exception {
         disk.inject(Fault.of(new Fault.Hang()).on(Operation.WRITE).times(1));
         Thread writer = Thread.ofVirtual().start(() -> {
             try {
@@ -222,7 +222,7 @@ class CachedDeviceTest {
 
     /** Goal: data that was read before a write and returns after it is not kept. */
     @Test
-    void doesNotKeepWhatComesBackLate() throws Exception {
+    void doesNotKeepLateReads() throws Exception {
         Late late = new Late();
         try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
             slow.open();
@@ -242,7 +242,7 @@ class CachedDeviceTest {
 
     /** Goal: of two concurrent writes the one that returns last need not be the later one. */
     @Test
-    void keepsNeitherOfTwoWritesAtOnce() throws Exception {
+    void keepsNeitherOfTwoConcurrentWrites() throws Exception {
         Late late = new Late();
         try (CachedDevice slow = new CachedDevice(late, 64 * 512)) {
             slow.open();
@@ -260,7 +260,7 @@ class CachedDeviceTest {
 
     /** Goal: closing drops everything. */
     @Test
-    void forgetsWhenClosed() throws Exception {
+    void isEmptyAfterClosing() throws Exception {
         cached.write(1, blocks(1, 1));
         cached.close();
         assertThrows(DeviceClosedException.class, () -> first(1));

@@ -139,7 +139,7 @@ class CoalescingDeviceTest {
 
     /** Goal: a bad block in a joined transfer fails only the requests for it. */
     @Test
-    void failsOnlyWhoAskedForTheBadBlock() throws Exception {
+    void aBadBlockFailsOnlyRequestsThatCoverIt() throws Exception {
         open(oneAtATime());
         block();
         disk.inject(Fault.fail().at(6, 1));
@@ -204,7 +204,7 @@ class CoalescingDeviceTest {
 
     /** Goal: blocks that were prefetched and then written are read anew. */
     @Test
-    void writesDropWhatWasReadAhead() throws Exception {
+    void writesDropReadAheadBlocks() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
         byte[] found = new byte[512];
         for (int block = 0; block < 6; block++) {
@@ -227,7 +227,7 @@ class CoalescingDeviceTest {
      * device had lost and reported as lost.
      */
     @Test
-    void aReportedLossDropsWhatWasReadAhead() throws Exception {
+    void aReportedLossDropsReadAheadBlocks() throws Exception {
         AtomicLong losses = new AtomicLong();
         Device lossy = new ForwardingDevice(disk) {
             @Override
@@ -252,7 +252,7 @@ class CoalescingDeviceTest {
 
     /** Goal: the same when reads that the device answered are doubted. */
     @Test
-    void doubtedReadsDropWhatWasReadAhead() throws Exception {
+    void doubtedReadsDropReadAheadBlocks() throws Exception {
         AtomicLong doubted = new AtomicLong();
         Device doubtful = new ForwardingDevice(disk) {
             @Override
@@ -274,7 +274,7 @@ class CoalescingDeviceTest {
 
     /** Fault: the same after a failed flush, which a device need not count as a loss. */
     @Test
-    void aFailedFlushDropsWhatWasReadAhead() throws Exception {
+    void aFailedFlushDropsReadAheadBlocks() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
         write(0, 1, 64);
         goOn();
@@ -301,7 +301,7 @@ class CoalescingDeviceTest {
 
     /** Goal: a bad block in a prefetch fails only the request for that block. */
     @Test
-    void failuresAheadAreNobodysYet() throws Exception {
+    void failedReadAheadIsNotReported() throws Exception {
         open(QueueOptions.DEFAULT.withPrefetchBytes(64 * 512));
         disk.inject(Fault.fail().on(Operation.READ).at(40, 1));
         byte[] found = new byte[512];
@@ -316,7 +316,7 @@ class CoalescingDeviceTest {
 
     /** Goal: a transfer that throws an unexpected exception fails only its requests. */
     @Test
-    void failsRequestsWhateverIsThrown() throws Exception {
+    void anyThrowableFailsTheRequests() throws Exception {
         Device broken = new ForwardingDevice(disk) {
             @Override
             public void write(long address, ByteBuffer buffer) {
@@ -340,7 +340,7 @@ class CoalescingDeviceTest {
 
     /** Goal: closing fails requests that have not begun, and no caller waits for ever. */
     @Test
-    void closingFailsWhatWaits() throws Exception {
+    void closingFailsWaitingRequests() throws Exception {
         open(oneAtATime());
         block();
         write(1, 1, 1);

@@ -31,7 +31,7 @@ class FaultyDeviceTest {
 
     /** Goal: a fault occurs at its operation, blocks and turn, as often as configured. */
     @Test
-    void comesWhenItShould() throws Exception {
+    void failsAtTheChosenOperation() throws Exception {
         FaultyDevice device = device(0);
         Fault fault = Fault.of(new Fault.Fail(NoSpaceException::new)).on(Operation.WRITE);
         device.inject(fault.at(10, 2).after(1).times(2));
@@ -49,7 +49,7 @@ class FaultyDeviceTest {
 
     /** Goal: a torn write leaves its first blocks new and its last ones old. */
     @Test
-    void tears() throws Exception {
+    void tearsWrites() throws Exception {
         FaultyDevice device = device(0);
         device.inject(Fault.of(new Fault.Tear(2)).times(1));
         assertThrows(MediumException.class, () -> device.write(0, blocks(4)));
@@ -61,7 +61,7 @@ class FaultyDeviceTest {
 
     /** Goal: a flip changes one bit of the data read or written, and not the caller's buffer. */
     @Test
-    void flips() throws Exception {
+    void flipsABit() throws Exception {
         FaultyDevice device = device(3);
         device.inject(Fault.of(new Fault.Flip()).on(Operation.WRITE).times(1));
         byte[] data = blocks(2);
@@ -88,7 +88,7 @@ class FaultyDeviceTest {
 
     /** Goal: a failed flush poisons until the device is healed. */
     @Test
-    void poisons() throws Exception {
+    void poisonsAfterAFailedFlush() throws Exception {
         FaultyDevice device = device(0);
         device.inject(Fault.fail().on(Operation.FLUSH).times(1));
         assertThrows(MediumException.class, device::flush);
@@ -133,7 +133,7 @@ class FaultyDeviceTest {
 
     /** Goal: a released operation does not count as hanging, even before it has continued. */
     @Test
-    void whatWasReleasedHangsNoMore() throws Exception {
+    void aReleasedOperationContinues() throws Exception {
         AtomicReference<Runnable> atName = new AtomicReference<>(() -> { });
         FaultyDevice device = new FaultyDevice(new ForwardingDevice(new MemoryDevice(512, 64)) {
             @Override
@@ -165,7 +165,7 @@ class FaultyDeviceTest {
 
     /** Goal: a hanging operation can be released as soon as its fault is counted. */
     @Test
-    void whatCameCanBeReleased() throws Exception {
+    void aCountedFaultCanBeReleased() throws Exception {
         FaultyDevice device = device(0);
         device.inject(Fault.of(new Fault.Hang()).on(Operation.FLUSH));
         // The critical moment is short: run as many rounds as there is time for.

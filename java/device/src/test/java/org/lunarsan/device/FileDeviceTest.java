@@ -92,7 +92,7 @@ class FileDeviceTest {
 
     /** Goal: of two concurrent flushes, of which the first fails, the second does not succeed. */
     @Test
-    void aFailedFlushPoisonsThoseBesideIt() throws Exception {
+    void aFailedFlushPoisonsConcurrentFlushes() throws Exception {
         try (FileDevice device = FileDevice.create(folder.resolve("disk"), 512, 4)) {
             device.open();
             CountDownLatch begun = new CountDownLatch(1);
@@ -227,7 +227,7 @@ class FileDeviceTest {
 
     /** Goal: a truncated file fails only for the missing blocks. */
     @Test
-    void tellsThatTheFileEnds() throws Exception {
+    void reportsATruncatedFile() throws Exception {
         Path path = folder.resolve("disk");
         try (FileDevice device = FileDevice.create(path, 512, 8)) {
             device.open();
@@ -257,7 +257,7 @@ class FileDeviceTest {
 
     /** Goal: a file that cannot be completed is not left behind, whatever fails. */
     @Test
-    void leavesNoPartOfANewFile() throws Exception {
+    void leavesNoPartialNewFile() throws Exception {
         Path path = folder.resolve("disk");
         FileOpener opener = new FileOpener(path, 512, false);
         opener.force = file -> {
@@ -279,7 +279,7 @@ class FileDeviceTest {
 
     /** Goal: an existing file stays unchanged, whatever fails. */
     @Test
-    void leavesWhatWasThere() throws Exception {
+    void leavesAnExistingFile() throws Exception {
         Path path = Files.writeString(folder.resolve("disk"), "of somebody else");
         assertThrows(DeviceOpenException.class, () -> FileDevice.create(path, 512, 8));
         assertEquals("of somebody else", Files.readString(path));

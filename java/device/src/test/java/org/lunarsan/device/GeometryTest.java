@@ -22,7 +22,7 @@ class GeometryTest {
 
     /** Goal: no sum overflows: ranges are checked as with unbounded numbers. */
     @Test
-    void judgesRangesWithoutOverflow() throws Exception {
+    void checksRangesWithoutOverflow() throws Exception {
         Geometry shape = new Geometry(512, 10);
         shape.checkRange("a", Operation.READ, 0, 10);
         shape.checkRange("a", Operation.READ, 10, 0);
@@ -39,7 +39,7 @@ class GeometryTest {
 
     /** Goal: a message names device, operation, blocks and reason. */
     @Test
-    void messagesSayWhere() {
+    void messagesNameTheBlocks() {
         DeviceException failure =
                 new MediumException("disk.img", Operation.READ, 8, 2, "it broke", null);
         assertEquals("disk.img: read of blocks 8+2: it broke", failure.getMessage());

@@ -90,7 +90,7 @@ class GivenUpTest {
      * data; a later write to one of the blocks waits for it and wins, others do not wait.
      */
     @Test
-    void aWriteUnderWayGoesOnWithItsOwnData() throws Exception {
+    void aStartedWriteContinuesWithItsOwnData() throws Exception {
         withEachKind((disk, memory, device) -> {
             disk.inject(hang(Operation.WRITE));
             ByteBuffer buffer = ByteBuffer.wrap(filled(1, 4));
@@ -156,7 +156,7 @@ class GivenUpTest {
 
     /** Fault: after orTimeout a read continued into the buffer of its caller. */
     @Test
-    void aReadUnderWayEndsUnheard() throws Exception {
+    void aStartedReadLeavesTheBufferAlone() throws Exception {
         withEachKind((disk, memory, device) -> {
             device.write(8, filled(1, 4));
             memory.reads.drainPermits();
@@ -175,7 +175,7 @@ class GivenUpTest {
 
     /** Goal: a transfer that is given up before it begins is never begun. */
     @Test
-    void whatHasNotBegunIsNotDone() throws Exception {
+    void anUnstartedCallIsNotExecuted() throws Exception {
         FaultyDevice disk = new FaultyDevice(new MemoryDevice(512, 4096), 0);
         List<Runnable> tasks = new ArrayList<>();
         try (AsyncDevice device = AsyncDevice.of(disk, tasks::add)) {

@@ -35,7 +35,7 @@ class TransferFutureTest {
      * completed made it succeed, with nothing in the buffer.
      */
     @Test
-    void whoGivesUpFirstSaysHowItEnds() throws Exception {
+    void theFirstCauseEndsTheFuture() throws Exception {
         List<Runnable> later = new ArrayList<>();
         Read read = new Read();
         read.completeAsync(() -> {
@@ -54,7 +54,7 @@ class TransferFutureTest {
      * was lost silently, and a successful flush did not change that.
      */
     @Test
-    void aWriteThatWasNotDoneDoesNotSucceed() throws Exception {
+    void anUnexecutedWriteDoesNotSucceed() throws Exception {
         MemoryDevice disk = new MemoryDevice(512, 16);
         List<Runnable> tasks = new ArrayList<>();
         List<Runnable> later = new ArrayList<>();
@@ -80,7 +80,7 @@ class TransferFutureTest {
      * buffer's position at the limit: a caller that tried again wrote nothing.
      */
     @Test
-    void whatHasEndedIsNotGivenUp() throws Exception {
+    void anEndedTransferIsNotGivenUp() throws Exception {
         boolean[] gaveUp = {true, true};
         Read read = new Read() {
             @Override
@@ -98,7 +98,7 @@ class TransferFutureTest {
 
     /** Goal: the same for a failed transfer: the device's failure is reported. */
     @Test
-    void whatHasFailedIsNotGivenUp() {
+    void aFailedTransferIsNotGivenUp() {
         Read read = new Read() {
             @Override
             protected void ended() {
@@ -106,8 +106,8 @@ class TransferFutureTest {
             }
         };
         read.end(new IllegalStateException("bad"));
-        ExecutionException told = assertThrows(ExecutionException.class, read::get);
-        assertInstanceOf(IllegalStateException.class, told.getCause());
+        ExecutionException thrown = assertThrows(ExecutionException.class, read::get);
+        assertInstanceOf(IllegalStateException.class, thrown.getCause());
         assertEquals(0, buffer.position());
     }
 

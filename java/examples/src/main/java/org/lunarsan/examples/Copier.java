@@ -145,8 +145,8 @@ final class Copier {
         try {
             underWay[turn].join();
         } catch (CompletionException failed) {
-            if (failed.getCause() instanceof IOException told) {
-                throw told;
+            if (failed.getCause() instanceof IOException cause) {
+                throw cause;
             }
             throw failed;
         }

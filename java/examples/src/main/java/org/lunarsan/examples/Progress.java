@@ -17,7 +17,7 @@ final class Progress {
     private final PrintStream out;
     private final boolean terminal;
     private final long begun = System.nanoTime();
-    private long told = begun;
+    private long reportedAt = begun;
     /** Set while a line on the terminal is not ended. */
     private boolean unended;
 
@@ -30,8 +30,8 @@ final class Progress {
     /** Shows the number of bytes that are pending or done. */
     void at(long bytes, long all) {
         long now = System.nanoTime();
-        if (out != null && terminal && now - told >= PAUSE_NANOS) {
-            told = now;
+        if (out != null && terminal && now - reportedAt >= PAUSE_NANOS) {
+            reportedAt = now;
             unended = true;
             out.print("\r" + words(bytes, all) + BEHIND);
             out.flush();

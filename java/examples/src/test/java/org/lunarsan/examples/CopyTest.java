@@ -43,7 +43,7 @@ final class CopyTest {
                 .run(arguments);
     }
 
-    private String told() {
+    private String printed() {
         return err.toString(StandardCharsets.UTF_8);
     }
 
@@ -57,40 +57,40 @@ final class CopyTest {
      * Goal: the last line of progress shows the whole, however fast the copy, on a terminal or not.
      */
     @Test
-    void progressEndsWithTheWhole(@TempDir Path folder) throws IOException {
+    void progressEndsAtTheTotal(@TempDir Path folder) throws IOException {
         String url = "iscsi://host/target/0";
         Path file = folder.resolve("file");
         for (int size : new int[] {0, 512, (3 << 20) + 7}) {
             Files.write(file, new byte[size]);
             for (boolean terminal : new boolean[] {false, true}) {
                 assertEquals(0, run(terminal, (to, how) -> memory(8 << 11), file.toString(), url));
-                assertEquals(terminal, told().startsWith("\r"), told());
+                assertEquals(terminal, printed().startsWith("\r"), printed());
                 // A slow machine shows earlier lines too.
-                String last = told().substring(told().lastIndexOf('\r') + 1);
-                assertTrue(last.startsWith("100 % of " + (size >> 20) + " MiB, "), told());
-                assertTrue(told().endsWith(System.lineSeparator()), told());
+                String last = printed().substring(printed().lastIndexOf('\r') + 1);
+                assertTrue(last.startsWith("100 % of " + (size >> 20) + " MiB, "), printed());
+                assertTrue(printed().endsWith(System.lineSeparator()), printed());
             }
         }
         assertEquals(0, run(false, (to, how) -> memory(8 << 11), url, file.toString()));
-        assertTrue(told().startsWith("100 % of 8 MiB, "), told());
+        assertTrue(printed().startsWith("100 % of 8 MiB, "), printed());
         assertEquals(0, run(true, (to, how) -> memory(8 << 11), "--json", url, file.toString()));
-        assertEquals("", told());
+        assertEquals("", printed());
     }
 
     /** Goal: a failed copy does not show the whole. */
     @Test
-    void progressOfAFailureEndsAsItIs(@TempDir Path folder) throws IOException {
+    void progressOfAFailureStaysIncomplete(@TempDir Path folder) throws IOException {
         Path file = Files.write(folder.resolve("file"), new byte[4096]);
         for (boolean terminal : new boolean[] {false, true}) {
             assertEquals(1, run(terminal, (to, how) -> memory(1), file.toString(),
                     "iscsi://host/target/0"));
-            assertFalse(told().contains("%"), told());
+            assertFalse(printed().contains("%"), printed());
         }
     }
 
     /** Goal: wrong usage exits with 2 and one line, without repeating a secret. */
     @Test
-    void wrongUsageIsTold() {
+    void wrongUsageIsReported() {
         String url = "iscsi://host/target/0";
         for (List<String> wrong : List.of(List.<String>of(), List.of("a"), List.of("a", "b"),
                 List.of(url, url), List.of("a", url, "c"), List.of("--x", "a", url),
@@ -116,12 +116,12 @@ final class CopyTest {
 
     /** Goal: a failure exits with 1, and with --json prints one document. */
     @Test
-    void failuresAreTold(@TempDir Path folder) {
+    void failuresAreReported(@TempDir Path folder) {
         String none = folder.resolve("none").toString();
         assertEquals(1, run("--json", none, "iscsi://127.0.0.1:1/target/0"));
-        String told = out.toString(StandardCharsets.UTF_8);
-        assertTrue(told.startsWith("{\"error\": \"NoSuchFileException") && told.endsWith("}\n"),
-                told);
+        String json = out.toString(StandardCharsets.UTF_8);
+        assertTrue(json.startsWith("{\"error\": \"NoSuchFileException") && json.endsWith("}\n"),
+                json);
         assertEquals("\"a\\\"\\\\\\u000a\"", Json.text("a\"\\\n"));
     }
 
@@ -178,21 +178,21 @@ final class CopyTest {
      * copy gives up if the cache is lost each time.
      */
     @Test
-    void whatACacheLostIsCopiedAgain(@TempDir Path folder) throws IOException {
+    void writesLostByACacheAreCopiedAgain(@TempDir Path folder) throws IOException {
         byte[] data = new byte[(9 << 20) + 513];
         new Random(1).nextBytes(data);
         Path source = Files.write(folder.resolve("source"), data);
         try (Device memory = new MemoryDevice(512, 24 << 11)) {
             memory.open();
             assertEquals(0, run(false, (to, how) -> AsyncDevice.of(new LosingDevice(memory, 2)),
-                    source.toString(), "iscsi://host/target/0"), this::told);
+                    source.toString(), "iscsi://host/target/0"), this::printed);
             memory.open();
             byte[] back = new byte[10 << 20];
             memory.read(0, back);
             assertTrue(Arrays.equals(data, Arrays.copyOf(back, data.length)));
             assertEquals(1, run(false, (to, how) -> AsyncDevice.of(new LosingDevice(memory, 99)),
                     source.toString(), "iscsi://host/target/0"));
-            assertTrue(told().contains("its cache is lost"), told());
+            assertTrue(printed().contains("its cache is lost"), printed());
         }
     }
 }

@@ -206,7 +206,7 @@ final class Connection {
     }
 
     /** The sender as {@link Waker} uses it. */
-    private final class Holding implements Waker.Sending {
+    private final class Holding implements Waker.SenderState {
         @Override
         public boolean hold() {
             return sender.acquire();
@@ -284,10 +284,10 @@ final class Connection {
 
     private void on(ConnectionEvent event) {
         switch (event) {
-            case ConnectionEvent.Asynchronous told -> {
+            case ConnectionEvent.Asynchronous message -> {
                 Log.info(() -> session.portal() + " reports "
-                        + AsyncEvent.name(told.event()));
-                leaving |= told.event() == AsyncEvent.LOGOUT_REQUESTED;
+                        + AsyncEvent.name(message.event()));
+                leaving |= message.event() == AsyncEvent.LOGOUT_REQUESTED;
             }
             case ConnectionEvent.Closed closed -> end(closed.reason());
         }
@@ -369,8 +369,8 @@ final class Connection {
     void join(long nanos) {
         Thread writes = writer.thread();
         if (Thread.currentThread() != readerThread && Thread.currentThread() != writes) {
-            Waits.join(readerThread, nanos);
-            Waits.join(writes, nanos);
+            UninterruptedWaits.join(readerThread, nanos);
+            UninterruptedWaits.join(writes, nanos);
         }
     }
 }

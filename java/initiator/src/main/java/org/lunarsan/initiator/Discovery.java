@@ -8,7 +8,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 import org.lunarsan.initiator.IscsiException.Kind;
 import org.lunarsan.iscsi.connection.Request;
-import org.lunarsan.iscsi.connection.TextQuestion;
+import org.lunarsan.iscsi.connection.TextExchange;
 import org.lunarsan.iscsi.text.TargetRecord;
 import org.lunarsan.iscsi.text.TextViolation;
 
@@ -69,7 +69,7 @@ public final class Discovery {
         try {
             return ask(portal, options);
         } catch (Failure failure) {
-            throw Failures.told(portal.toString(), Operation.OPEN, DeviceException.NO_ADDRESS, 0,
+            throw Failures.record(portal.toString(), Operation.OPEN, DeviceException.NO_ADDRESS, 0,
                     failure);
         }
     }
@@ -80,9 +80,9 @@ public final class Discovery {
         UnitAttentions attentions = new UnitAttentions();
         Session session = new SessionSupervisor(route, attentions, new UncertainWrites()).connect();
         try {
-            TextQuestion question = TextQuestion.sendTargets("All");
+            TextExchange question = TextExchange.sendTargets("All");
             CompletableFuture<Request> asked = session.ask(question);
-            if (Waits.getInterruptibly(asked, options.loginTime.toNanos()) == null) {
+            if (UninterruptedWaits.getInterruptibly(asked, options.loginTime.toNanos()) == null) {
                 throw Failure.of(Kind.TIMED_OUT, session.portal()
                         + " did not answer SendTargets in time");
             }
@@ -99,8 +99,8 @@ public final class Discovery {
         }
     }
 
-    private static Target target(TargetRecord told) {
-        return new Target(told.name(), told.addresses().stream()
+    private static Target target(TargetRecord record) {
+        return new Target(record.name(), record.addresses().stream()
                 .map(address -> new TargetPortal(address.hostAndPort(), address.groupTag()))
                 .toList());
     }

@@ -27,7 +27,7 @@ final class Disk {
     private final UnitAttentions attentions;
     private final UncertainWrites doubts;
     private final FlushTracker unflushed;
-    private final Shape shape;
+    private final UnitLimits shape;
     private final Fingerprint fingerprint;
     private volatile CachingMode mode;
     private volatile Examined examined;
@@ -48,7 +48,7 @@ final class Disk {
 
     private Disk(
             String name, long lun, SessionSupervisor keeper, UnitAttentions attentions,
-            UncertainWrites doubts, Shape shape, Fingerprint fingerprint, CachingMode mode) {
+            UncertainWrites doubts, UnitLimits shape, Fingerprint fingerprint, CachingMode mode) {
         this.name = name;
         this.lun = lun;
         this.keeper = keeper;
@@ -78,7 +78,7 @@ final class Disk {
             asked.testReady();
             Capacity capacity = asked.capacity();
             Fingerprint fingerprint = Fingerprint.of(asked, identity, capacity);
-            Shape shape = Shape.of(asked, capacity);
+            UnitLimits shape = UnitLimits.of(asked, capacity);
             CachingMode mode = asked.mode();
             addConnections(session, options);
             return new Disk(url.toString(), lun, keeper, attentions, doubts, shape, fingerprint,
@@ -139,7 +139,7 @@ final class Disk {
 
     /** Encodes a read or write in a task, without its data. */
     void encode(Task task, boolean write, long lba, int blocks) {
-        Order.encode(task.cdb(), write, lba, blocks);
+        CommandRequest.encode(task.cdb(), write, lba, blocks);
         task.lun(lun);
     }
 
@@ -169,14 +169,15 @@ final class Disk {
             }
         }
         int bytes = blocks * shape.geometry().blockSize();
-        transferPatiently(Order.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
+        transferPatiently(
+                CommandRequest.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
     }
 
     /**
      * Sends an order until it succeeds or time is up; {@code met} is the task of a first attempt,
      * or null.
      */
-    void transferPatiently(Order order, Task met, long sentAfter) throws Failure {
+    void transferPatiently(CommandRequest order, Task met, long sentAfter) throws Failure {
         long sentLast = new RepeatedCommand(this).send(order, met, sentAfter);
         if (order.changes()) {
             acknowledged(sentLast);
@@ -205,7 +206,7 @@ final class Disk {
         }
         RepeatedCommand patient = new RepeatedCommand(this);
         try {
-            patient.send(Order.plain(shape.synchronizeCache()), null, 0);
+            patient.send(CommandRequest.plain(shape.synchronizeCache()), null, 0);
         } catch (Failure failure) {
             // A unit without a cache may not support the command; then there is nothing to flush.
             if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
@@ -288,7 +289,7 @@ final class Disk {
         beginning.lock();
         try {
             unit.testReady();
-            attentions.begun(session.number());
+            attentions.recordSessionStart(session.number());
             begun = session.number();
         } finally {
             beginning.unlock();
@@ -307,7 +308,7 @@ final class Disk {
         long nanos = keeper.route().options().logoutTime.toNanos();
         long until = System.nanoTime() + nanos;
         while (!last.isIdle() && !last.isOver() && until - System.nanoTime() > 0) {
-            Waits.pause(DRAIN_LOOK_NANOS);
+            UninterruptedWaits.pause(DRAIN_LOOK_NANOS);
         }
         last.logOut(nanos);
     }
@@ -332,7 +333,7 @@ final class Disk {
         return doubts;
     }
 
-    Shape shape() {
+    UnitLimits shape() {
         return shape;
     }
 

@@ -57,7 +57,7 @@ final class Failure extends Exception {
     }
 
     /** Returns the same failure with another message. */
-    Failure saying(String what) {
+    Failure withMessage(String what) {
         return new Failure(kind, what, hint, status, sense, getCause());
     }
 
@@ -84,7 +84,7 @@ final class Failure extends Exception {
         return hint;
     }
 
-    String inWords() {
+    String describe() {
         return hint == null ? getMessage() : getMessage() + " (" + hint + ")";
     }
 

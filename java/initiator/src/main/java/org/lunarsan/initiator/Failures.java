@@ -27,10 +27,10 @@ final class Failures {
      * Returns the exception for an operation on some blocks. {@code address} is
      * {@link DeviceException#NO_ADDRESS} if the operation has none.
      */
-    static DeviceException told(String device, Operation operation, long address, long blocks,
-            Failure failure) {
+    static DeviceException toDeviceException(String device, Operation operation, long address,
+            long blocks, Failure failure) {
         IscsiException cause = cause(device, operation, address, blocks, failure);
-        String what = failure.inWords();
+        String what = failure.describe();
         if (operation == Operation.OPEN) {
             return new DeviceOpenException(device, operation, what, cause);
         }

@@ -59,7 +59,7 @@ public final class IscsiDevice implements AsyncDevice {
     /** Null while the device is closed. */
     private volatile Disk disk;
     /** Shape at the last opening. */
-    private volatile Shape shape;
+    private volatile UnitLimits shape;
 
     private IscsiDevice(IscsiUrl url, IscsiOptions options) {
         this.url = url;
@@ -119,7 +119,7 @@ public final class IscsiDevice implements AsyncDevice {
             life.lockInterruptibly();
         } catch (InterruptedException by) {
             Thread.currentThread().interrupt();
-            throw Failures.told(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0,
+            throw Failures.toDeviceException(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0,
                     Failure.interrupted());
         }
         try {
@@ -131,7 +131,8 @@ public final class IscsiDevice implements AsyncDevice {
             shape = opened.shape();
             disk = opened;
         } catch (Failure failure) {
-            throw Failures.told(name, Operation.OPEN, DeviceException.NO_ADDRESS, 0, failure);
+            throw Failures.toDeviceException(
+                    name, Operation.OPEN, DeviceException.NO_ADDRESS, 0, failure);
         } finally {
             life.unlock();
         }
@@ -181,7 +182,7 @@ public final class IscsiDevice implements AsyncDevice {
 
     @Override
     public boolean unmapReadsZeroes() {
-        return known().unmapping() == Shape.Unmapping.ZEROES;
+        return known().unmapping() == UnitLimits.Unmapping.ZEROES;
     }
 
     @Override
@@ -223,8 +224,8 @@ public final class IscsiDevice implements AsyncDevice {
         return open != null && open.doubts().concern(address, blocks, UncertainWrites.NEW);
     }
 
-    private Shape known() {
-        Shape known = shape;
+    private UnitLimits known() {
+        UnitLimits known = shape;
         if (known == null) {
             throw new IllegalStateException(name
                     + " was never opened: its size is not known yet");
@@ -263,7 +264,7 @@ public final class IscsiDevice implements AsyncDevice {
         try {
             open.transfer(write, address, blocks, buffer, buffer.position());
         } catch (Failure failure) {
-            throw Failures.told(name, operation, address, blocks, failure);
+            throw Failures.toDeviceException(name, operation, address, blocks, failure);
         }
         buffer.limit(limit).position(limit);
     }
@@ -363,7 +364,8 @@ public final class IscsiDevice implements AsyncDevice {
         try {
             open.flush();
         } catch (Failure failure) {
-            throw Failures.told(name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failure);
+            throw Failures.toDeviceException(
+                    name, Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failure);
         }
     }
 
@@ -380,7 +382,7 @@ public final class IscsiDevice implements AsyncDevice {
         try {
             open.unmap(address, blocks);
         } catch (Failure failure) {
-            throw Failures.told(name, Operation.UNMAP, address, blocks, failure);
+            throw Failures.toDeviceException(name, Operation.UNMAP, address, blocks, failure);
         }
     }
 

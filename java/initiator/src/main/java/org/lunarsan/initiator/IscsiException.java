@@ -72,12 +72,12 @@ public final class IscsiException extends DeviceException {
 
     IscsiException(String device, Operation operation, long address, long blocks,
             Failure failure) {
-        super(device, operation, address, blocks, failure.inWords(), failure.getCause());
+        super(device, operation, address, blocks, failure.describe(), failure.getCause());
         kind = failure.kind();
         status = failure.status();
         sense = failure.sense();
         hint = failure.hint();
-        what = failure.inWords();
+        what = failure.describe();
     }
 
     String what() {

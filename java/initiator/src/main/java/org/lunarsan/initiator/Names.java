@@ -43,7 +43,8 @@ final class Names {
                     ask(host, asked));
         }
         CompletableFuture<List<InetAddress>> answer = before == null ? asked : before;
-        List<InetAddress> found = Waits.getInterruptibly(answer, until - System.nanoTime());
+        List<InetAddress> found =
+                UninterruptedWaits.getInterruptibly(answer, until - System.nanoTime());
         if (found != null) {
             return found;
         }

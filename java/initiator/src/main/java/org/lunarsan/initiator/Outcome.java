@@ -58,7 +58,7 @@ final class Outcome {
             }
             case Status.BUSY, Status.TASK_SET_FULL -> {
                 if (tries < TRIES_MAX) {
-                    Waits.pause(BUSY_PAUSE_NANOS << tries);
+                    UninterruptedWaits.pause(BUSY_PAUSE_NANOS << tries);
                     return Verdict.AGAIN;
                 }
             }

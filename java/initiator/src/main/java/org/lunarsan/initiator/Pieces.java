@@ -55,7 +55,7 @@ final class Pieces {
             CompletableFuture.allOf(begin(disk, write, address, buffer, blocks)).join();
             buffer.position(buffer.limit());
         } catch (CompletionException failed) {
-            throw told(failed);
+            throw toDeviceException(failed);
         } finally {
             if (interrupted) {
                 Thread.currentThread().interrupt();
@@ -63,7 +63,7 @@ final class Pieces {
         }
     }
 
-    private static DeviceException told(CompletionException failed) {
+    private static DeviceException toDeviceException(CompletionException failed) {
         return switch (failed.getCause()) {
             case DeviceException known -> known;
             case RuntimeException defect -> throw defect;

@@ -39,7 +39,7 @@ final class Reader implements Runnable {
     private final ByteBuffer[] scatter = new ByteBuffer[2];
     private ByteBuffer input = small;
     /** Destination of the current payload; null: discarded. */
-    private ByteBuffer place;
+    private ByteBuffer destination;
     /** Task of the current payload, or null. */
     private Task receiving;
     /** Held while a caller's buffer may be written to. */
@@ -94,7 +94,7 @@ final class Reader implements Runnable {
     /** Waits until there is something to read, or until an overdue wake-up has to be done here. */
     private void await() throws IOException {
         if (waker.isBusy()) {
-            selector.select(NOTHING, Waker.PATIENCE_MILLIS);
+            selector.select(NOTHING, Waker.WAKE_MILLIS);
             waker.lookAfter(System.nanoTime());
         } else {
             selector.select(NOTHING);
@@ -127,7 +127,7 @@ final class Reader implements Runnable {
 
     private int receiveSome() throws IOException {
         int missing = deframer.payloadMissing();
-        if (missing >= SCATTER_BYTES_MIN && place != null && place.isDirect()) {
+        if (missing >= SCATTER_BYTES_MIN && destination != null && destination.isDirect()) {
             return scatter();
         }
         return receiveInput();
@@ -135,8 +135,8 @@ final class Reader implements Runnable {
 
     /** Reads long data straight into its destination. */
     private int scatter() throws IOException {
-        int at = place.position();
-        scatter[0] = place;
+        int at = destination.position();
+        scatter[0] = destination;
         scatter[1] = input;
         long bytes;
         try {
@@ -147,10 +147,10 @@ final class Reader implements Runnable {
         } finally {
             scatter[0] = null;
         }
-        int inPlace = place.position() - at;
+        int inPlace = destination.position() - at;
         if (bytes > 0) {
             try {
-                deframer.received(place, at, inPlace);
+                deframer.received(destination, at, inPlace);
             } catch (RuntimeException | InternalError unusable) {
                 lose(unusable);
                 deframer.receivedUnread(inPlace);
@@ -212,25 +212,25 @@ final class Reader implements Runnable {
         ByteBuffer header = deframer.header();
         machine.onHeader(now, header, receive);
         receiving = null;
-        switch (receive.place()) {
-            case NOTHING, DISCARD -> place = null;
-            case CONTROL -> place =
+        switch (receive.destination()) {
+            case NOTHING, DISCARD -> destination = null;
+            case CONTROL -> destination =
                     ByteBuffer.allocate(BasicHeader.dataSegmentLength(header, header.position()));
             case COMMAND -> {
                 Task task = (Task) receive.command();
                 int at = task.dataInAt() + receive.offsetBytes();
                 int bytes = BasicHeader.dataSegmentLength(header, header.position());
                 receiving = task;
-                place = task.discards() ? null : task.view.limit(at + bytes).position(at);
+                destination = task.discards() ? null : task.view.limit(at + bytes).position(at);
             }
             case CLOSED -> lost = true;
         }
     }
 
     private void take(ByteBuffer bytes) {
-        if (place != null) {
+        if (destination != null) {
             try {
-                deframer.take(bytes, place);
+                deframer.take(bytes, destination);
                 return;
             } catch (RuntimeException | InternalError unusable) {
                 lose(unusable);
@@ -246,7 +246,7 @@ final class Reader implements Runnable {
         }
         receiving.broke(unusable);
         receiving.discard();
-        place = null;
+        destination = null;
     }
 
     /** Discards data that arrives for a task after this call returns. Threads: any. */
@@ -255,7 +255,7 @@ final class Reader implements Runnable {
         try {
             task.discard();
             if (receiving == task) {
-                place = null;
+                destination = null;
             }
         } finally {
             lock.unlock();
@@ -263,9 +263,9 @@ final class Reader implements Runnable {
     }
 
     private void onPayload(long now, boolean digestOk) {
-        boolean control = receive.place() == Receive.Place.CONTROL;
-        ByteBuffer data = control ? place.flip() : EMPTY;
-        place = null;
+        boolean control = receive.destination() == Receive.Destination.CONTROL;
+        ByteBuffer data = control ? destination.flip() : EMPTY;
+        destination = null;
         receiving = null;
         machine.onPayload(now, data, digestOk);
     }

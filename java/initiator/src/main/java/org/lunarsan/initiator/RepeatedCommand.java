@@ -27,7 +27,7 @@ final class RepeatedCommand {
 
     private final Disk disk;
     private final SessionSupervisor keeper;
-    private final RetryDeadline patience;
+    private final RetryDeadline deadline;
     private final Outcome outcome = new Outcome();
     private int checks;
     /** Number of resets when the command was last sent. */
@@ -40,7 +40,7 @@ final class RepeatedCommand {
     RepeatedCommand(Disk disk) {
         this.disk = disk;
         keeper = disk.keeper();
-        patience = new RetryDeadline(keeper.route().options().recoveryTime);
+        deadline = new RetryDeadline(keeper.route().options().recoveryTime);
     }
 
     /**
@@ -50,7 +50,7 @@ final class RepeatedCommand {
      * @param sentAfter number of resets when that attempt was sent
      * @return number of resets when the attempt that was answered was sent
      */
-    long send(Order order, Task met, long sentAfter) throws Failure {
+    long send(CommandRequest order, Task met, long sentAfter) throws Failure {
         after = sentAfter;
         try {
             Task task = met;
@@ -74,7 +74,7 @@ final class RepeatedCommand {
      * Waits for the session and earlier writes, then sends the order and waits for its end. Returns
      * null if the state has to be checked again.
      */
-    private Task sendOnce(Order order) throws Failure {
+    private Task sendOnce(CommandRequest order) throws Failure {
         Session session = ready();
         checks = 0;
         if (order.changes() && isInDoubt(order)) {
@@ -95,7 +95,7 @@ final class RepeatedCommand {
     }
 
     /** Judges a completed task and releases it. */
-    private Outcome.Verdict judge(Order order, Task task) throws Failure {
+    private Outcome.Verdict judge(CommandRequest order, Task task) throws Failure {
         Session session = task.home.session();
         try {
             if (task.broken() != null) {
@@ -125,7 +125,7 @@ final class RepeatedCommand {
                 .hint("a buffer of an arena has to stay open until the call or its future ends");
     }
 
-    private static Failure incomplete(Order order, Task task) {
+    private static Failure incomplete(CommandRequest order, Task task) {
         String moved = order.out()
                 ? "the command ended with status GOOD and a residual of " + task.residualBytes()
                         + " bytes of " + order.bytes()
@@ -139,7 +139,7 @@ final class RepeatedCommand {
      * until the session is replaced; one that ended with an answered logout (RFC 7143 §11.14) has
      * ended, but may have been executed or not.
      */
-    private void noteDoubt(Order order, Task task, Session session) {
+    private void noteDoubt(CommandRequest order, Task task, Session session) {
         if (!order.changes() || task.failure() == null) {
             return;
         }
@@ -160,9 +160,9 @@ final class RepeatedCommand {
      * left.
      */
     private void lost(Failure failure, Session session) throws Failure {
-        patience.lost(failure, System.nanoTime());
+        deadline.lost(failure, System.nanoTime());
         if (!session.isOver()) {
-            Waits.pause(REFUSED_PAUSE_NANOS);
+            UninterruptedWaits.pause(REFUSED_PAUSE_NANOS);
         }
         outcome.reset();
     }
@@ -173,7 +173,7 @@ final class RepeatedCommand {
      */
     private Session ready() throws Failure {
         while (true) {
-            Session session = keeper.await(patience);
+            Session session = keeper.await(deadline);
             if (disk.verdict(session).isPresent()) {
                 return session;
             }
@@ -186,7 +186,7 @@ final class RepeatedCommand {
             } catch (Failure failure) {
                 if (failure.isLost()) {
                     lost(failure, session);
-                } else if (isPassing(failure) && patience.hasBegun()) {
+                } else if (isTransient(failure) && deadline.hasBegun()) {
                     pause(failure);
                 } else {
                     throw failure;
@@ -198,14 +198,14 @@ final class RepeatedCommand {
 
     /** Pauses for a unit that is not ready yet. */
     private void pause(Failure failure) throws Failure {
-        if (patience.until() - System.nanoTime() <= 0) {
-            throw patience.over("the unit is not ready: " + failure.getMessage());
+        if (deadline.until() - System.nanoTime() <= 0) {
+            throw deadline.over("the unit is not ready: " + failure.getMessage());
         }
-        Waits.pause(READY_PAUSE_NANOS);
+        UninterruptedWaits.pause(READY_PAUSE_NANOS);
     }
 
     /** True for answers that a target may give for a unit shortly after a restart. */
-    private static boolean isPassing(Failure failure) {
+    private static boolean isTransient(Failure failure) {
         Sense sense = failure.sense();
         if (sense != null) {
             return sense.key() == Sense.NOT_READY || sense.key() == Sense.UNIT_ATTENTION
@@ -214,7 +214,7 @@ final class RepeatedCommand {
         return failure.status() == Status.BUSY || failure.status() == Status.TASK_SET_FULL;
     }
 
-    private boolean isInDoubt(Order order) {
+    private boolean isInDoubt(CommandRequest order) {
         return disk.doubts().concern(order.lba(), order.blocks(), numberOf(order));
     }
 
@@ -222,21 +222,21 @@ final class RepeatedCommand {
      * Returns the number under which all waiting for this order happens, so that it does not wait
      * for itself.
      */
-    private long numberOf(Order order) {
+    private long numberOf(CommandRequest order) {
         return own != UncertainWrites.NEW ? own : order.givenUp();
     }
 
     /** Waits until no earlier write to the same blocks may still be executed. */
-    private void awaitDoubts(Order order) throws Failure {
+    private void awaitDoubts(CommandRequest order) throws Failure {
         String why = "a write to the same blocks may still be executed by the target";
         long whole = DOUBT_NANOS + keeper.route().options().recoveryTime.toNanos();
-        long until = patience.hasBegun() ? patience.until() : System.nanoTime() + whole;
+        long until = deadline.hasBegun() ? deadline.until() : System.nanoTime() + whole;
         while (!keeper.isClosed() && isInDoubt(order)) {
             // No other caller may need the session whose end is waited for.
-            keeper.keep(until);
+            keeper.reestablish(until);
             long left = until - System.nanoTime();
             if (left <= 0) {
-                throw patience.hasBegun() ? patience.over(why + "; " + keeper.tried())
+                throw deadline.hasBegun() ? deadline.over(why + "; " + keeper.describeAttempts())
                         : Failure.of(Kind.NOT_SENT, why).hint("try again later");
             }
             disk.doubts().awaitChange(Math.min(left, DOUBT_LOOK_NANOS));

@@ -68,7 +68,7 @@ final class RetryDeadline {
         String seconds = Duration.ofNanos(recovery).toMillis() / 1000.0 + " s";
         String what = first.getMessage() + again + ", and was not re-established within "
                 + seconds.replace(".0 s", " s") + ": " + tried;
-        return failure.saying(what)
+        return failure.withMessage(what)
                 .hint("check that the server is running, or set a longer recovery time to wait"
                         + " longer");
     }

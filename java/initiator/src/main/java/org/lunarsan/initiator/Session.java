@@ -162,10 +162,11 @@ final class Session {
 
     /** Limits our data segments to the length of a chunk, whatever the target accepts. */
     private static Established capped(Established made) {
-        ConnectionParameters told = made.connection();
-        int most = Math.min(told.sendDataSegmentBytesMax(), Chunks.SEGMENT_BYTES_MAX);
+        ConnectionParameters negotiated = made.connection();
+        int most = Math.min(negotiated.sendDataSegmentBytesMax(), Chunks.SEGMENT_BYTES_MAX);
         return new Established(made.tsih(), made.session(),
-                new ConnectionParameters(told.digests(), most, told.receiveDataSegmentBytesMax()),
+                new ConnectionParameters(negotiated.digests(), most,
+                        negotiated.receiveDataSegmentBytesMax()),
                 made.expStatSn(), made.expCmdSn(), made.maxCmdSn(), made.portalGroupTag(),
                 made.targetAlias());
     }
@@ -234,9 +235,9 @@ final class Session {
         if (failure == null) {
             if (Outcome.isCheckCondition(task)) {
                 Sense sense = Outcome.sense(task);
-                attentions.see(sense, number);
+                attentions.record(sense, number);
                 if (task.cdb()[0] == SYNCHRONIZE_CACHE_16 && !sense.isDeferred()) {
-                    attentions.seeFlush(sense);
+                    attentions.recordFailedFlush(sense);
                 }
             }
         } else if (failure.kind() == org.lunarsan.iscsi.connection.Failure.Kind.LOST) {
@@ -295,7 +296,7 @@ final class Session {
         long pause = HEARING_NANOS_MIN;
         for (Tasks.Use each : underWay(connections)) {
             while (each.task().isUnderWay(each.use())) {
-                Waits.pause(pause);
+                UninterruptedWaits.pause(pause);
                 pause = Math.min(2 * pause, HEARING_NANOS_MAX);
             }
         }
@@ -324,7 +325,7 @@ final class Session {
     private void joinAgain() {
         Backoff backoff = new Backoff(System.nanoTime());
         do {
-            Waits.pause(backoff.next());
+            UninterruptedWaits.pause(backoff.next());
             // Connections lost together count as one failure; those lost with the session do not
             // count.
             Failure gone = lost.getAndSet(null);
@@ -377,7 +378,7 @@ final class Session {
         loggingOut = true;
         long until = System.nanoTime() + nanos;
         try {
-            Waits.get(ask(new Logout(LogoutReason.CLOSE_SESSION, LEADING)), nanos);
+            UninterruptedWaits.get(ask(new Logout(LogoutReason.CLOSE_SESSION, LEADING)), nanos);
         } catch (Failure gone) {
             Log.debug(() -> portal + ": no logout: " + gone.getMessage());
         }

@@ -60,7 +60,8 @@ final class SessionSupervisor {
         Thread login = Thread.ofVirtual().name("iscsi " + route.url().portal() + " login")
                 .start(() -> logInFirst(made));
         try {
-            Waits.getInterruptibly(made, route.options().loginTime.toNanos() + NAME_SERVER_NANOS);
+            UninterruptedWaits.getInterruptibly(
+                    made, route.options().loginTime.toNanos() + NAME_SERVER_NANOS);
         } catch (Failure interrupted) {
             cancel(made, login, interrupted);
             throw interrupted;
@@ -92,7 +93,7 @@ final class SessionSupervisor {
             made.join().leave();
         }
         login.interrupt();
-        Waits.join(login, CANCEL_NANOS);
+        UninterruptedWaits.join(login, CANCEL_NANOS);
     }
 
     private static Failure thrown(Throwable why) {
@@ -119,36 +120,36 @@ final class SessionSupervisor {
         return closed;
     }
 
-    /** Returns a session that is not lost; waits for as long as the patience lasts. */
-    Session await(RetryDeadline patience) throws Failure {
+    /** Returns a session that is not lost; waits until the deadline. */
+    Session await(RetryDeadline deadline) throws Failure {
         while (true) {
             Session now = now();
             if (now != null) {
                 return now;
             }
-            awaitOther(patience);
+            awaitOther(deadline);
         }
     }
 
-    private void awaitOther(RetryDeadline patience) throws Failure {
+    private void awaitOther(RetryDeadline deadline) throws Failure {
         Failure loss;
         lock.lock();
         try {
             if (closed) {
                 throw closed();
             }
-            if (refused != null && patience.hasBegun()) {
+            if (refused != null && deadline.hasBegun()) {
                 throw refused;
             }
             loss = refused != null ? refused : session.why();
         } finally {
             lock.unlock();
         }
-        if (!patience.hasBegun()) {
-            patience.lost(loss.notSent(), System.nanoTime());
+        if (!deadline.hasBegun()) {
+            deadline.lost(loss.notSent(), System.nanoTime());
         }
-        if (keep(patience.until()) && !awaitChange(patience.until())) {
-            throw patience.over(tried());
+        if (reestablish(deadline.until()) && !awaitChange(deadline.until())) {
+            throw deadline.over(describeAttempts());
         }
     }
 
@@ -160,7 +161,7 @@ final class SessionSupervisor {
      * Re-establishes the session, at least until {@code until}. Returns false if there is a session
      * or there will be none.
      */
-    boolean keep(long until) {
+    boolean reestablish(long until) {
         lock.lock();
         try {
             if (closed || !session.isOver()) {
@@ -214,12 +215,12 @@ final class SessionSupervisor {
     private void logInAgain() {
         try {
             Backoff backoff = new Backoff(System.nanoTime() ^ System.identityHashCode(this));
-            Waits.pause(triesFrom - System.nanoTime());
+            UninterruptedWaits.pause(triesFrom - System.nanoTime());
             while (isWanted()) {
                 if (logInOnce()) {
                     return;
                 }
-                Waits.pause(backoff.next());
+                UninterruptedWaits.pause(backoff.next());
             }
         } finally {
             finish(Failure.of(Kind.LOGIN, "the login has ended"));
@@ -318,7 +319,7 @@ final class SessionSupervisor {
     }
 
     /** Describes the attempts to get another session, for messages. */
-    String tried() {
+    String describeAttempts() {
         lock.lock();
         try {
             if (failure != null && tries > 0) {

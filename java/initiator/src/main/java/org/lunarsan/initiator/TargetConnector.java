@@ -273,7 +273,8 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
     private Failure unproven(String what, LoginException refused) {
         if (chap.isPresent()) {
             return Failure.of(Kind.AUTHENTICATION, what, refused)
-                    .hint("check the CHAP user and the secret, and those of the target (mutual CHAP)");
+                    .hint("check the CHAP user and the secret, and those of the target"
+                            + " (mutual CHAP)");
         }
         return Failure.of(Kind.AUTHENTICATION,
                 what + ": the target requires CHAP, but no CHAP user is configured", refused)

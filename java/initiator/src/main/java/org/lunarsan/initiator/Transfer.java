@@ -68,11 +68,12 @@ final class Transfer extends TransferFuture implements Task.Completion {
     private void goOn(Task met) {
         Thread.ofVirtual().name("iscsi transfer").start(() -> {
             try {
-                disk.transferPatiently(Order.lent(write, lba, blocks, data), met, sentAfter);
+                disk.transferPatiently(
+                        CommandRequest.lent(write, lba, blocks, data), met, sentAfter);
                 end(null);
             } catch (Failure failure) {
                 Operation operation = write ? Operation.WRITE : Operation.READ;
-                end(Failures.told(disk.name(), operation, lba, blocks, failure));
+                end(Failures.toDeviceException(disk.name(), operation, lba, blocks, failure));
             } catch (RuntimeException | Error defect) {
                 end(defect);
                 throw defect;

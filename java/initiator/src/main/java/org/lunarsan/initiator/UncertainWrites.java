@@ -137,7 +137,7 @@ final class UncertainWrites {
             lock.unlock();
         }
         if (interrupted) {
-            Waits.pauseInterrupted(nanos);
+            UninterruptedWaits.pauseInterrupted(nanos);
         }
     }
 }

@@ -119,7 +119,7 @@ final class Unit {
     /** Executes a command that must end GOOD; returns the data received. */
     private ByteBuffer command(byte[] cdb, int bytesMax) throws Failure {
         ByteBuffer data = ByteBuffer.allocate(bytesMax);
-        Order order = new Order(cdb, data, 0, bytesMax, false, false, 0, 0);
+        CommandRequest order = new CommandRequest(cdb, data, 0, bytesMax, false, false, 0, 0);
         Outcome outcome = new Outcome();
         while (true) {
             Task task = session.take(bytesMax);

@@ -40,22 +40,22 @@ final class UnitAttentions {
      * Records the sense data of a failed flush. Concurrent flushes may have been answered GOOD,
      * because a target reports such an error once.
      */
-    void seeFlush(Sense sense) {
+    void recordFailedFlush(Sense sense) {
         if (sense.key() == Sense.MEDIUM_ERROR || sense.key() == Sense.HARDWARE_ERROR) {
             onLost.run();
         }
     }
 
     /** Records the sense data with which a command of session {@code session} ended. */
-    void see(Sense sense, long session) {
+    void record(Sense sense, long session) {
         // SPC-4 §4.5.7: not an error of this command. A recovered error is no loss.
         if (sense.isDeferred() && sense.key() != Sense.RECOVERED_ERROR) {
             onLost.run();
         }
-        note(sense, session);
+        recordAttention(sense, session);
     }
 
-    private synchronized void note(Sense sense, long session) {
+    private synchronized void recordAttention(Sense sense, long session) {
         if (sense.key() != Sense.UNIT_ATTENTION) {
             return;
         }
@@ -74,7 +74,7 @@ final class UnitAttentions {
      * Records that a command of session {@code session} succeeded, so the unit has no more to
      * report about the begin of the session. A unit that reported nothing may have lost its cache.
      */
-    synchronized void begun(long session) {
+    synchronized void recordSessionStart(long session) {
         if (resetIn != session && nexusLostIn != session) {
             resetCause = LossCause.SESSION;
             resets = resets + 1;

@@ -20,11 +20,11 @@ import java.util.concurrent.locks.LockSupport;
  */
 final class Waker implements Runnable {
     /** Time within which the virtual thread has to run. */
-    static final long PATIENCE_MILLIS = 1;
-    private static final long PATIENCE_NANOS = PATIENCE_MILLIS * 1_000_000;
+    static final long WAKE_MILLIS = 1;
+    private static final long WAKE_NANOS = WAKE_MILLIS * 1_000_000;
 
     /** The sender, held back while the woken threads run. */
-    interface Sending {
+    interface SenderState {
         /** Keeps other threads from sending. False: another thread is sending. */
         boolean hold();
 
@@ -32,7 +32,7 @@ final class Waker implements Runnable {
         void release();
     }
 
-    private final Sending sending;
+    private final SenderState sending;
     private final AtomicReference<Thread[]> handed = new AtomicReference<>();
     /** Set while the sender is held; the thread that resets it sends. */
     private final AtomicBoolean holds = new AtomicBoolean();
@@ -45,7 +45,7 @@ final class Waker implements Runnable {
     /** Null until it is needed. Owned by the reader. */
     private Thread thread;
 
-    Waker(Sending sending) {
+    Waker(SenderState sending) {
         this.sending = sending;
     }
 
@@ -72,7 +72,7 @@ final class Waker implements Runnable {
 
     /** Wakes a batch that was not woken in time. Called by the reader. */
     void lookAfter(long now) {
-        if (isBusy() && now - givenAt >= PATIENCE_NANOS) {
+        if (isBusy() && now - givenAt >= WAKE_NANOS) {
             takeBack();
         }
     }

@@ -176,10 +176,11 @@ final class BuffersTest {
 
     private static void assertUnusable(CompletableFuture<Void> future) {
         Throwable why = failure(future);
-        IscsiException told = IscsiException.in(why).orElseThrow(() -> new AssertionError(why));
-        assertEquals(Kind.REFUSED, told.kind());
-        assertTrue(told.getMessage().contains("the buffer cannot be used"), told.getMessage());
-        assertInstanceOf(IllegalStateException.class, told.getCause());
+        IscsiException reported = IscsiException.in(why).orElseThrow(() -> new AssertionError(why));
+        assertEquals(Kind.REFUSED, reported.kind());
+        assertTrue(
+                reported.getMessage().contains("the buffer cannot be used"), reported.getMessage());
+        assertInstanceOf(IllegalStateException.class, reported.getCause());
     }
 
     /**
@@ -288,7 +289,7 @@ final class BuffersTest {
                 .maxBurstBytes(16 << 10).maxOutstandingR2t(1).build();
         open(IscsiOptions.builder().dataDigest(Digest.CRC32C, Digest.NONE).build());
         for (int bytes : new int[] {512, LONG_BYTES, 1 << 20}) {
-            for (GivingUp way : GivingUp.values()) {
+            for (ExternalCompletion way : ExternalCompletion.values()) {
                 byte[] data = new byte[bytes];
                 new Random(bytes).nextBytes(data);
                 ByteBuffer buffer = ByteBuffer.allocateDirect(bytes + 512).position(512);
@@ -296,7 +297,7 @@ final class BuffersTest {
                 Held held = new Held(WRITE);
                 CompletableFuture<Void> write = disk.writeAsync(5, buffer);
                 held.isMet.join();
-                way.giveUp(write);
+                way.apply(write);
                 assertEquals(512, buffer.position());
                 for (int at = 0; at < buffer.limit(); at++) {
                     buffer.put(at, (byte) 0x66);
@@ -391,12 +392,12 @@ final class BuffersTest {
         for (Digest digest : Digest.values()) {
             open(IscsiOptions.builder().dataDigest(digest).build());
             for (int bytes : new int[] {512, LONG_BYTES, 1 << 20}) {
-                for (GivingUp way : GivingUp.values()) {
+                for (ExternalCompletion way : ExternalCompletion.values()) {
                     ByteBuffer buffer = ByteBuffer.allocateDirect(bytes);
                     Held held = new Held(READ);
                     CompletableFuture<Void> read = disk.readAsync(0, buffer);
                     held.isMet.join();
-                    way.giveUp(read);
+                    way.apply(read);
                     assertEquals(0, buffer.position());
                     buffer.put(filled(0x11, bytes)).clear();
                     held.goesOn.complete(null);
@@ -411,10 +412,10 @@ final class BuffersTest {
     }
 
     /** Ways in which code other than the device completes a future. */
-    private enum GivingUp {
+    private enum ExternalCompletion {
         OR_TIMEOUT, COMPLETE_ON_TIMEOUT, CANCEL, COMPLETE, FAIL, OBTRUDE;
 
-        void giveUp(CompletableFuture<Void> future) {
+        void apply(CompletableFuture<Void> future) {
             switch (this) {
                 case OR_TIMEOUT -> assertInstanceOf(TimeoutException.class,
                         failure(future.orTimeout(1, TimeUnit.MILLISECONDS)));

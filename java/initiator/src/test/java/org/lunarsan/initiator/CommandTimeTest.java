@@ -68,7 +68,7 @@ final class CommandTimeTest {
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), options)) {
             insist(disk);
-            Wire first = target.wires.getLast();
+            MiniConnection first = target.wires.getLast();
             target.script = (wire, pdu, data) -> {
                 boolean lost = wire == first
                         && (isWrite(pdu) || pdu instanceof TaskManagementRequest);
@@ -99,7 +99,7 @@ final class CommandTimeTest {
 
     /** Goal: requests beyond the queue depth wait, and all complete. */
     @Test
-    void placesAreWaitedFor() throws Exception {
+    void callsWaitForFreeSlots() throws Exception {
         IscsiOptions narrow = IscsiOptions.builder().queueDepth(2).build();
         try (MiniTarget target = new MiniTarget(256);
                 IscsiDevice disk = IscsiDevice.open(target.url(), narrow)) {
@@ -130,7 +130,7 @@ final class CommandTimeTest {
 
     /** Goal: a call that waits is refused in a thread where it would deadlock. */
     @Test
-    void readersMayNotWait() throws Exception {
+    void callbacksMayNotCallTheDevice() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url())) {
             disk.read(0, new byte[512]);

@@ -21,7 +21,7 @@ final class ConnectionsTest {
     @Test
     void allConnectionsTakeCommands() throws Exception {
         try (MiniTarget target = new MiniTarget(1024)) {
-            Set<Wire> used = ConcurrentHashMap.newKeySet();
+            Set<MiniConnection> used = ConcurrentHashMap.newKeySet();
             CompletableFuture<Void> all = new CompletableFuture<>();
             target.script = (wire, pdu, data) -> {
                 if (pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a) {

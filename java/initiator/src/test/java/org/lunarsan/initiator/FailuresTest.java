@@ -60,10 +60,10 @@ final class FailuresTest {
     }
 
     private interface Step {
-        boolean answer(Wire wire, ScsiCommand command) throws IOException;
+        boolean answer(MiniConnection wire, ScsiCommand command) throws IOException;
     }
 
-    private static boolean fail(Wire wire, ScsiCommand command, byte[] sense)
+    private static boolean fail(MiniConnection wire, ScsiCommand command, byte[] sense)
             throws IOException {
         wire.expCmdSn = command.cmdSn() + 1;
         wire.respond(command, Status.CHECK_CONDITION, sense, 0,
@@ -87,11 +87,11 @@ final class FailuresTest {
                 fail(wire, command, MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x1100, 19)));
         MediumException medium = failing(MediumException.class);
         assertEquals(Operation.READ, medium.operation());
-        IscsiException told = IscsiException.in(medium).orElseThrow();
-        assertEquals(19, told.address());
-        assertEquals(1, told.blocks());
-        assertEquals(Sense.MEDIUM_ERROR, told.sense().orElseThrow().key());
-        assertEquals(Status.CHECK_CONDITION, told.status().orElseThrow());
+        IscsiException failure = IscsiException.in(medium).orElseThrow();
+        assertEquals(19, failure.address());
+        assertEquals(1, failure.blocks());
+        assertEquals(Sense.MEDIUM_ERROR, failure.sense().orElseThrow().key());
+        assertEquals(Status.CHECK_CONDITION, failure.status().orElseThrow());
         onTransfer((wire, command) ->
                 fail(wire, command, MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x1100, 99)));
         assertEquals(16, IscsiException.in(failing(MediumException.class)).orElseThrow().address(),
@@ -113,7 +113,7 @@ final class FailuresTest {
 
     /** Goal: a reservation conflict fails the call at once, with a message in words. */
     @Test
-    void aReservationConflictIsTold() {
+    void aReservationConflictIsReported() {
         AtomicInteger asked = new AtomicInteger();
         onTransfer((wire, command) -> {
             asked.incrementAndGet();
@@ -121,16 +121,16 @@ final class FailuresTest {
             wire.respond(command, Status.RESERVATION_CONFLICT, NOTHING, 0, 0);
             return true;
         });
-        IscsiException told = failing(IscsiException.class);
-        assertEquals(Kind.STATUS, told.kind());
-        assertEquals(Status.RESERVATION_CONFLICT, told.status().orElseThrow());
-        assertTrue(told.getMessage().contains("reservation conflict"));
+        IscsiException failure = failing(IscsiException.class);
+        assertEquals(Kind.STATUS, failure.kind());
+        assertEquals(Status.RESERVATION_CONFLICT, failure.status().orElseThrow());
+        assertTrue(failure.getMessage().contains("reservation conflict"));
         assertEquals(1, asked.get());
     }
 
     /** Goal: unit attentions and a busy target are retried unseen; endless ones fail the call. */
     @Test
-    void whatPassesIsSentAgain() throws Exception {
+    void transientFailuresAreRetried() throws Exception {
         disk.write(3, filled(7));
         for (int times = 1; times <= 3; times++) {
             AtomicInteger left = new AtomicInteger(times);

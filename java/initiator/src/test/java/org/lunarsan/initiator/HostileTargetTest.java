@@ -23,18 +23,18 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 final class HostileTargetTest {
     /** A wrong answer of a target to a command. */
     private interface Wrong {
-        void answer(Wire wire, ScsiCommand command) throws IOException;
+        void answer(MiniConnection wire, ScsiCommand command) throws IOException;
     }
 
-    private static ReadyToTransfer asks(Wire wire, ScsiCommand command, int tag, int transferTag,
-            int sequence, int offset, int bytes) {
+    private static ReadyToTransfer requestData(MiniConnection wire, ScsiCommand command, int tag,
+            int transferTag, int sequence, int offset, int bytes) {
         return new ReadyToTransfer(Opcode.READY_TO_TRANSFER, 0x80, 0, 0, command.lun(), tag,
                 transferTag, wire.statSn, wire.expCmdSn, wire.maxCmdSn(), sequence, offset, bytes);
     }
 
     private static Wrong readyToTransfer(int tagAdd, int transferTag, int sequence, int offset,
             int bytes) {
-        return (wire, command) -> wire.send(asks(wire, command,
+        return (wire, command) -> wire.send(requestData(wire, command,
                 command.initiatorTaskTag() + tagAdd, transferTag, sequence, offset, bytes),
                 new byte[0]);
     }
@@ -47,7 +47,7 @@ final class HostileTargetTest {
 
     /** Goal: invalid R2Ts and Data-In end the session; the command succeeds in the next one. */
     @Test
-    void liesEndTheSession() throws Exception {
+    void protocolErrorsEndTheSession() throws Exception {
         List<Wrong> writes = List.of(readyToTransfer(0, 1, 0, 4096, 0),
                 readyToTransfer(0, 1, 0, 4096, -1), readyToTransfer(0, 1, 0, 1 << 30, 512),
                 readyToTransfer(0, 1, 7, 4096, 512), readyToTransfer(0, -1, 0, 4096, 512),
@@ -134,7 +134,7 @@ final class HostileTargetTest {
 
     /** Goal: random bytes at any time have no effect beyond the end of the session. */
     @Test
-    void noiseIsSurvived() {
+    void randomBytesEndOnlyTheSession() {
         Seed.run(random -> {
             try (MiniTarget target = new MiniTarget(256).withoutWait()) {
                 IscsiOptions options =
@@ -168,8 +168,8 @@ final class HostileTargetTest {
                             block[0] = (byte) step;
                             disk.write(step, block);
                             disk.read(step, block);
-                        } catch (DeviceException told) {
-                            assertTrue(told.getMessage() != null);
+                        } catch (DeviceException failure) {
+                            assertTrue(failure.getMessage() != null);
                         }
                     }
                 }

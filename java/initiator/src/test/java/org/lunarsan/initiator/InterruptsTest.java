@@ -44,17 +44,17 @@ final class InterruptsTest {
     private int dumps;
 
     /** The call that is interrupted. */
-    private interface Asking {
-        void ask() throws IOException;
+    private interface BlockingCall {
+        void run() throws IOException;
     }
 
     /** A thread that makes a call, and the exception of the call. */
-    private record Asked(Thread thread, CompletableFuture<Throwable> thrown) {
-        static Asked by(Thread.Builder builder, Asking what) {
+    private record CallingThread(Thread thread, CompletableFuture<Throwable> thrown) {
+        static CallingThread start(Thread.Builder builder, BlockingCall what) {
             CompletableFuture<Throwable> thrown = new CompletableFuture<>();
-            return new Asked(builder.start(() -> {
+            return new CallingThread(builder.start(() -> {
                 try {
-                    what.ask();
+                    what.run();
                     thrown.complete(null);
                 } catch (IOException | RuntimeException | Error failure) {
                     boolean kept = Thread.currentThread().isInterrupted();
@@ -65,10 +65,10 @@ final class InterruptsTest {
 
         void interrupt() throws InterruptedException {
             thread.interrupt();
-            assertTrue(thread.join(LIMIT), "it goes on");
-            Throwable told = thrown.join();
-            assertInstanceOf(DeviceOpenException.class, told, () -> "not " + told);
-            assertEquals(Kind.INTERRUPTED, IscsiException.in(told).orElseThrow().kind());
+            assertTrue(thread.join(LIMIT), "the call did not end");
+            Throwable reported = thrown.join();
+            assertInstanceOf(DeviceOpenException.class, reported, () -> "not " + reported);
+            assertEquals(Kind.INTERRUPTED, IscsiException.in(reported).orElseThrow().kind());
         }
     }
 
@@ -76,7 +76,7 @@ final class InterruptsTest {
         return List.of(Thread.ofPlatform(), Thread.ofVirtual());
     }
 
-    private static List<Asking> askings(String portal) {
+    private static List<BlockingCall> blockingCalls(String portal) {
         String url = "iscsi://" + portal;
         return List.of(() -> IscsiDevice.open(url + "/" + MiniTarget.NAME + "/0", PATIENT),
                 () -> Discovery.sendTargets(url, PATIENT));
@@ -105,12 +105,12 @@ final class InterruptsTest {
         try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
             String portal = "127.0.0.1:" + mute.getLocalPort();
             for (Thread.Builder caller : callers()) {
-                for (Asking asking : askings(portal)) {
-                    Asked asked = Asked.by(caller, asking);
+                for (BlockingCall call : blockingCalls(portal)) {
+                    CallingThread calling = CallingThread.start(caller, call);
                     try (Socket socket = mute.accept()) {
                         assertTrue(socket.getInputStream().read() >= 0);
                         assertTrue(hasThreads(portal), "else the test sees none");
-                        asked.interrupt();
+                        calling.interrupt();
                         socket.setSoTimeout((int) LIMIT.toMillis());
                         socket.getInputStream().readAllBytes();
                     }
@@ -129,12 +129,12 @@ final class InterruptsTest {
                 assertTrue(queued.size() < 100, "a queue of one takes no end");
             }
             String portal = "127.0.0.1:" + full.getLocalPort();
-            for (Asking asking : askings(portal)) {
-                Asked asked = Asked.by(Thread.ofPlatform(), asking);
+            for (BlockingCall call : blockingCalls(portal)) {
+                CallingThread calling = CallingThread.start(Thread.ofPlatform(), call);
                 while (!hasThreads(portal)) {
                     Thread.onSpinWait();
                 }
-                asked.interrupt();
+                calling.interrupt();
                 assertEnds(portal);
             }
         } finally {
@@ -160,13 +160,13 @@ final class InterruptsTest {
     void anUnansweredQuestionEnds() throws Exception {
         for (Thread.Builder caller : callers()) {
             for (boolean deaf : new boolean[] {false, true}) {
-                endsAtTheQuestion(caller, 0, deaf);
-                endsAtTheQuestion(caller, 1, deaf);
+                endsAtTheExchange(caller, 0, deaf);
+                endsAtTheExchange(caller, 1, deaf);
             }
         }
     }
 
-    private void endsAtTheQuestion(Thread.Builder caller, int asking, boolean deaf)
+    private void endsAtTheExchange(Thread.Builder caller, int call, boolean deaf)
             throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             CountDownLatch asks = new CountDownLatch(1);
@@ -182,9 +182,10 @@ final class InterruptsTest {
                 }
                 return false;
             };
-            Asked asked = Asked.by(caller, askings(target.portal()).get(asking));
+            CallingThread calling =
+                    CallingThread.start(caller, blockingCalls(target.portal()).get(call));
             asks.await();
-            asked.interrupt();
+            calling.interrupt();
             leaves.await();
             assertEnds(target.portal());
             while (!target.wires.isEmpty()) {
@@ -200,13 +201,13 @@ final class InterruptsTest {
 
     /** Goal: an interrupted thread does not log in; afterwards the same device can be opened. */
     @Test
-    void theInterruptedDoNotBegin() throws Exception {
+    void interruptedThreadsStartNothing() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(target.url()), PATIENT)) {
             Thread.currentThread().interrupt();
-            DeviceOpenException told = assertThrows(DeviceOpenException.class, disk::open);
+            DeviceOpenException reported = assertThrows(DeviceOpenException.class, disk::open);
             assertTrue(Thread.interrupted(), "the interrupt is the caller's");
-            assertEquals(Kind.INTERRUPTED, IscsiException.in(told).orElseThrow().kind());
+            assertEquals(Kind.INTERRUPTED, IscsiException.in(reported).orElseThrow().kind());
             assertEquals(0, target.logins.get());
             disk.open();
             Thread.currentThread().interrupt();
@@ -217,15 +218,15 @@ final class InterruptsTest {
 
     /** Goal: a wait for another thread that opens the device, or for a name, ends as well. */
     @Test
-    void nobodyWaitsForOthers() throws Exception {
+    void interruptedThreadsDoNotWaitForOthers() throws Exception {
         try (ServerSocket mute = new ServerSocket(0, 5, InetAddress.getLoopbackAddress())) {
             String portal = "127.0.0.1:" + mute.getLocalPort();
             IscsiDevice disk = IscsiDevice.of(IscsiUrl.parse(
                     "iscsi://" + portal + "/" + MiniTarget.NAME + "/0"), PATIENT);
-            Asked first = Asked.by(Thread.ofPlatform(), disk::open);
+            CallingThread first = CallingThread.start(Thread.ofPlatform(), disk::open);
             try (Socket socket = mute.accept()) {
                 assertTrue(socket.getInputStream().read() >= 0);
-                Asked second = Asked.by(Thread.ofPlatform(), disk::open);
+                CallingThread second = CallingThread.start(Thread.ofPlatform(), disk::open);
                 while (second.thread().getState() != Thread.State.WAITING) {
                     Thread.onSpinWait();
                 }
@@ -238,10 +239,10 @@ final class InterruptsTest {
         CompletableFuture<InetAddress[]> never = new CompletableFuture<>();
         Names names = new Names(host -> never.join());
         Thread.currentThread().interrupt();
-        Failure told = assertThrows(Failure.class, () -> names.addresses(
+        Failure reported = assertThrows(Failure.class, () -> names.addresses(
                 Portal.parse("somewhere:3260"), System.nanoTime() + LIMIT.toNanos()));
         assertTrue(Thread.interrupted());
-        assertEquals(Kind.INTERRUPTED, told.kind());
+        assertEquals(Kind.INTERRUPTED, reported.kind());
         never.complete(new InetAddress[0]);
     }
 }

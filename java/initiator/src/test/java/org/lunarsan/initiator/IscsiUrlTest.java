@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 final class IscsiUrlTest {
     /** Goal: a formatted URL is parsed to the same URL. */
     @Test
-    void formsComeBack() {
+    void textAndParsedFormAgree() {
         for (String text : List.of("iscsi://127.0.0.1:3260", "iscsi://[2001:db8::1]:3260",
                 "iscsi://san.example:860/iqn.2026-11.org.example:vm/0",
                 "iscsi://vm@[::1]:3260/iqn.2026-11.org.example:vm/16383",
@@ -26,7 +26,7 @@ final class IscsiUrlTest {
 
     /** Goal: omitted parts have their defaults. */
     @Test
-    void whatIsLeftOutHasItsDefault() {
+    void omittedPartsHaveDefaults() {
         IscsiUrl url = IscsiUrl.parse("ISCSI://[::1]/iqn.2026-11.org.example:vm/7");
         assertEquals(new IscsiUrl.Portal("::1", 3260), url.portal());
         assertEquals(7, url.unit().orElseThrow().lun());
@@ -53,7 +53,7 @@ final class IscsiUrlTest {
 
     /** Goal: a secret in a URL is rejected, and the message does not repeat it. */
     @Test
-    void secretsAreRefusedUnseen() {
+    void secretsAreRefusedWithoutPrintingThem() {
         for (String text : List.of("iscsi://user%hunter2hunter2@host/target/0",
                 "iscsi://user:hunter2hunter2@host/target/0",
                 "iscsi://user%hunter2/hunter2@host/target/0", "iscsi://user%hunter2hunter2",

@@ -32,7 +32,7 @@ final class LeavingTest {
         return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
     }
 
-    private static void askForLogout(Wire wire, int seconds) throws IOException {
+    private static void askForLogout(MiniConnection wire, int seconds) throws IOException {
         wire.send(new AsyncMessage(Opcode.ASYNC_MESSAGE, 0x80, 0, 0, 0, -1, wire.statSn++,
                 wire.expCmdSn, wire.maxCmdSn(), AsyncEvent.LOGOUT_REQUESTED, 0, 0, 0, seconds),
                 new byte[0]);
@@ -40,7 +40,7 @@ final class LeavingTest {
 
     /** Leaves the first write unanswered, and requests a logout of its connection instead. */
     private static void leaveAtWrite(MiniTarget target, int seconds) {
-        AtomicReference<Wire> left = new AtomicReference<>();
+        AtomicReference<MiniConnection> left = new AtomicReference<>();
         target.script = (wire, pdu, data) -> {
             boolean first = isWrite(pdu) && left.compareAndSet(null, wire);
             if (first) {
@@ -70,7 +70,7 @@ final class LeavingTest {
      * Goal: a command that cannot be aborted because its connection is leaving ends the session.
      */
     @Test
-    void whatCannotBeAbortedEndsTheSession() throws Exception {
+    void anUnanswerableAbortEndsTheSession() throws Exception {
         IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5)).build();
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
@@ -149,7 +149,7 @@ final class LeavingTest {
 
     /** Goal: a future of a long transfer fails with the same exception as that of a short one. */
     @Test
-    void futuresFailAlike() throws Exception {
+    void futuresFailWithTheSameException() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             target.transferBlocksMax = 8;
             try (IscsiDevice disk = IscsiDevice.open(target.url())) {
@@ -169,18 +169,19 @@ final class LeavingTest {
 
     /** Goal: commands that unmap blocks are built one by one, however many there are. */
     @Test
-    void unmapsAreMadeOneByOne() {
+    void unmapRangesAreSentOneByOne() {
         Failure enough = Failure.of(Kind.REFUSED, "enough");
-        for (Shape.Unmapping how : List.of(Shape.Unmapping.ZEROES, Shape.Unmapping.HINT)) {
-            Shape shape = new Shape(new Geometry(512, 1L << 50), 8, how, 1, 1, true);
+        for (UnitLimits.Unmapping how
+                : List.of(UnitLimits.Unmapping.ZEROES, UnitLimits.Unmapping.HINT)) {
+            UnitLimits shape = new UnitLimits(new Geometry(512, 1L << 50), 8, how, 1, 1, true);
             AtomicInteger sent = new AtomicInteger();
-            Failure told = assertThrows(Failure.class, () -> shape.unmap(7, 1L << 49, order -> {
+            Failure failure = assertThrows(Failure.class, () -> shape.unmap(7, 1L << 49, order -> {
                 assertEquals(7 + sent.get(), order.lba());
                 if (sent.incrementAndGet() == 3) {
                     throw enough;
                 }
             }));
-            assertEquals(enough, told);
+            assertEquals(enough, failure);
         }
     }
 }

@@ -30,11 +30,11 @@ final class Logged extends Handler implements AutoCloseable {
     }
 
     @Override
-    public void publish(LogRecord told) {
-        if (told.getMessage().startsWith(portal)) {
-            records.add(told);
-            if (told.getMessage().contains(awaited)) {
-                found.complete(told);
+    public void publish(LogRecord record) {
+        if (record.getMessage().startsWith(portal)) {
+            records.add(record);
+            if (record.getMessage().contains(awaited)) {
+                found.complete(record);
             }
         }
     }
@@ -46,7 +46,7 @@ final class Logged extends Handler implements AutoCloseable {
 
     /** Counts the lines that contain this text. */
     long count(String words) {
-        return records.stream().filter(told -> told.getMessage().contains(words)).count();
+        return records.stream().filter(record -> record.getMessage().contains(words)).count();
     }
 
     @Override

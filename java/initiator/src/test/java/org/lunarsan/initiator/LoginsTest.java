@@ -109,7 +109,7 @@ final class LoginsTest {
 
     /** Goal: without credentials the message says once what failed, why, and what to do. */
     @Test
-    void aMissingProofIsToldOnce() throws Exception {
+    void aMissingProofIsReportedOnce() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             target.chap = Optional.of(new Chap(ChapAlgorithm.SHA3_256, "vm",
                     "hunter2-of-the-initiator", null, null));
@@ -184,7 +184,7 @@ final class LoginsTest {
 
     /** Goal: a refusal by the target is reported with its status. */
     @Test
-    void refusalsAreTold() throws Exception {
+    void refusalsAreReported() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             for (int status : new int[] {LoginStatus.NOT_FOUND, LoginStatus.SERVICE_UNAVAILABLE,
                     LoginStatus.UNSUPPORTED_VERSION, 0x0777}) {
@@ -198,7 +198,7 @@ final class LoginsTest {
 
     /** Goal: a missing or silent target is reported in bounded time. */
     @Test
-    void silenceIsNoLogin() throws Exception {
+    void aSilentTargetTimesOut() throws Exception {
         InetAddress here = InetAddress.getLoopbackAddress();
         try (ServerSocket mute = new ServerSocket(0, 5, here)) {
             String url = urlOf(mute.getLocalPort());
@@ -222,7 +222,7 @@ final class LoginsTest {
      * free for a server; another connection from the same address is accepted.
      */
     @Test
-    void nobodyIsConnectedToItself() throws Exception {
+    void connectionsToThemselvesAreRefused() throws Exception {
         InetSocketAddress any = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
         try (ServerSocket server = new ServerSocket(0, 5, any.getAddress());
                 SocketChannel other = SocketChannel.open(server.getLocalSocketAddress())) {
@@ -247,7 +247,7 @@ final class LoginsTest {
      * Goal: waits for a target that accepts no data, and for a hanging name server, are bounded.
      */
     @Test
-    void noStepIsWaitedForWithoutEnd() throws Exception {
+    void everyLoginStepHasATimeout() throws Exception {
         CompletableFuture<Void> never = new CompletableFuture<>();
         Portal portal = Portal.parse("somewhere:3260");
         AtomicInteger lookups = new AtomicInteger();

@@ -46,8 +46,8 @@ final class LostWritesTest {
             disk.read(1, found);
             assertArrayEquals(data, found);
             assertEquals(1, disk.losses());
-            String told = assertThrows(PoisonedException.class, disk::flush).getMessage();
-            assertTrue(told.contains("the target could not write acknowledged data"), told);
+            String message = assertThrows(PoisonedException.class, disk::flush).getMessage();
+            assertTrue(message.contains("the target could not write acknowledged data"), message);
             disk.flush();
             assertEquals(1, disk.losses());
         }
@@ -55,7 +55,7 @@ final class LostWritesTest {
 
     /** Goal: a flush concurrent to one that met an error does not succeed. */
     @Test
-    void flushesFailTogether() throws Exception {
+    void concurrentFlushesFailTogether() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url())) {
             disk.write(1, new byte[512]);
@@ -81,8 +81,8 @@ final class LostWritesTest {
             CompletableFuture<Void> failed = disk.flushAsync();
             both.join();
             CompletableFuture<Void> beside = disk.flushAsync();
-            Throwable told = failed.handle((done, thrown) -> thrown).join();
-            assertTrue(told instanceof MediumException, () -> "not " + told);
+            Throwable failure = failed.handle((done, thrown) -> thrown).join();
+            assertTrue(failure instanceof MediumException, () -> "not " + failure);
             Throwable also = beside.handle((done, thrown) -> thrown).join();
             assertTrue(also instanceof PoisonedException, () -> "not " + also);
         }
@@ -90,23 +90,23 @@ final class LostWritesTest {
 
     /** Goal: callers that use a new session at once do not miss its first unit attention. */
     @Test
-    void aLateGreetingIsNoReset() throws Exception {
+    void aLateFirstAttentionIsNoReset() throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
         try (MiniTarget target = new MiniTarget(64)) {
             target.writeCache = true;
             try (IscsiDevice disk = IscsiDevice.open(target.url(), two)) {
                 disk.write(1, new byte[512]);
-                AtomicInteger greetings = new AtomicInteger();
+                AtomicInteger firstAttentions = new AtomicInteger();
                 CompletableFuture<Void> other = new CompletableFuture<>();
                 target.censor = (wire, pdu) -> {
-                    boolean greets = pdu instanceof ScsiResponse response
-                            && response.status() != 0 && greets(greetings);
-                    if (greets) {
+                    boolean isFirst = pdu instanceof ScsiResponse response
+                            && response.status() != 0 && isFirst(firstAttentions);
+                    if (isFirst) {
                         // Delay the unit attention on this connection; the other one answers GOOD
                         // meanwhile.
                         other.completeOnTimeout(null, 300,
                                 TimeUnit.MILLISECONDS).join();
-                    } else if (greetings.get() > 0 && pdu instanceof ScsiResponse) {
+                    } else if (firstAttentions.get() > 0 && pdu instanceof ScsiResponse) {
                         other.complete(null);
                     }
                     return true;
@@ -144,7 +144,7 @@ final class LostWritesTest {
 
     /** Late answer to a read that the target received before an answered flush. */
     private interface Late {
-        void answer(Wire wire, ScsiCommand held) throws IOException;
+        void answer(MiniConnection wire, ScsiCommand held) throws IOException;
     }
 
     /** Checks that the message of the flush contains these words. */
@@ -186,16 +186,16 @@ final class LostWritesTest {
                 // Follows the flush on its connection, because the other one has more pending.
                 disk.read(2, new byte[512]);
                 isAnswered.complete(null);
-                Throwable told = flush.join();
-                assertTrue(told instanceof PoisonedException, () -> "not " + told);
-                assertTrue(told.getMessage().contains(words), told::getMessage);
+                Throwable failure = flush.join();
+                assertTrue(failure instanceof PoisonedException, () -> "not " + failure);
+                assertTrue(failure.getMessage().contains(words), failure::getMessage);
                 read.join();
                 disk.flush();
             }
         }
     }
 
-    private static boolean greets(AtomicInteger greetings) {
-        return greetings.getAndIncrement() == 0;
+    private static boolean isFirst(AtomicInteger firstAttentions) {
+        return firstAttentions.getAndIncrement() == 0;
     }
 }

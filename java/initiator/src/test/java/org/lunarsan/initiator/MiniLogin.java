@@ -26,17 +26,17 @@ import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
 import org.lunarsan.iscsi.text.Use;
 
-/** The login of a {@link Wire} on the target's side. Threads: those of its wire. */
+/** The login of a {@link MiniConnection} on the target's side. Threads: those of its wire. */
 final class MiniLogin {
     private static final Set<Key> NAMES = Set.of(Key.INITIATOR_NAME, Key.INITIATOR_ALIAS,
             Key.TARGET_NAME, Key.SESSION_TYPE, Key.AUTH_METHOD);
-    private final Wire wire;
+    private final MiniConnection wire;
     private final Negotiation negotiation;
     private final boolean leading;
     private Challenge challenge;
     private boolean proven;
 
-    MiniLogin(Wire wire, LoginRequest first) {
+    MiniLogin(MiniConnection wire, LoginRequest first) {
         this.wire = wire;
         leading = first.tsih() == 0;
         negotiation = new Negotiation(Role.TARGET, wire.target.offer, SessionType.NORMAL, leading);

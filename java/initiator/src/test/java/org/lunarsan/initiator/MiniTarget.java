@@ -29,13 +29,13 @@ final class MiniTarget implements AutoCloseable {
     /** Handles PDUs in place of a correct target. */
     interface Script {
         /** Returns true if it handled the PDU. */
-        boolean handle(Wire wire, Pdu pdu, byte[] data) throws IOException;
+        boolean handle(MiniConnection wire, Pdu pdu, byte[] data) throws IOException;
     }
 
     /** Called before a PDU is sent. */
     interface Censor {
         /** Returns true if the PDU may be sent. */
-        boolean allows(Wire wire, Pdu pdu) throws IOException;
+        boolean allows(MiniConnection wire, Pdu pdu) throws IOException;
     }
 
     /** Credentials of initiators and of the target. */
@@ -47,7 +47,7 @@ final class MiniTarget implements AutoCloseable {
     final ConcurrentLinkedQueue<byte[]> sense = new ConcurrentLinkedQueue<>();
     final AtomicInteger logins = new AtomicInteger();
     final AtomicInteger sessions = new AtomicInteger();
-    final List<Wire> wires = new CopyOnWriteArrayList<>();
+    final List<MiniConnection> wires = new CopyOnWriteArrayList<>();
     volatile Script script = (wire, pdu, data) -> false;
     volatile Censor censor = (wire, pdu) -> true;
     /** With the default DefaultTime2Wait of the RFC, 2 s; see {@link #withoutWait}. */
@@ -71,7 +71,7 @@ final class MiniTarget implements AutoCloseable {
     volatile boolean thin = true;
     volatile int transferBlocksMax;
     /** Unit attention of a new session: additional sense code and qualifier; 0: none. */
-    volatile int greeting = 0x2907;
+    volatile int firstAttention = 0x2907;
     private final ServerSocket server;
     private volatile boolean closed;
 
@@ -100,7 +100,7 @@ final class MiniTarget implements AutoCloseable {
         while (!closed) {
             try {
                 Socket socket = server.accept();
-                Wire wire = new Wire(this, socket);
+                MiniConnection wire = new MiniConnection(this, socket);
                 wires.add(wire);
                 Thread.ofVirtual().start(wire);
             } catch (IOException over) {
@@ -110,8 +110,8 @@ final class MiniTarget implements AutoCloseable {
     }
 
     /** Cuts the session with the same ISID, which this login replaces. RFC 7143 §6.3.5. */
-    void replace(long isid, Wire by) {
-        for (Wire wire : wires) {
+    void replace(long isid, MiniConnection by) {
+        for (MiniConnection wire : wires) {
             if (wire != by && wire.isid == isid) {
                 wire.cut();
             }
@@ -126,7 +126,7 @@ final class MiniTarget implements AutoCloseable {
 
     /** Cuts all connections. */
     void cutAll() {
-        wires.forEach(Wire::cut);
+        wires.forEach(MiniConnection::cut);
     }
 
     /** Answers the next command with a unit attention or any other sense. */

@@ -13,10 +13,10 @@ final class MiniUnit {
     private static final byte[] NOTHING = new byte[0];
     private static final int INVALID_FIELD = 0x2400;
 
-    private final Wire wire;
+    private final MiniConnection wire;
     private final MiniTarget target;
 
-    MiniUnit(Wire wire) {
+    MiniUnit(MiniConnection wire) {
         this.wire = wire;
         target = wire.target;
     }
@@ -24,14 +24,14 @@ final class MiniUnit {
     void execute(ScsiCommand command, byte[] data) throws IOException {
         byte[] cdb = command.cdb();
         int opcode = cdb[0] & 0xff;
-        if (opcode != 0x12 && !wire.greeted) {
-            wire.greeted = true;
-            fail(command, MiniTarget.senseOf(Sense.UNIT_ATTENTION, target.greeting, -1));
+        if (opcode != 0x12 && !wire.sentFirstAttention) {
+            wire.sentFirstAttention = true;
+            fail(command, MiniTarget.senseOf(Sense.UNIT_ATTENTION, target.firstAttention, -1));
             return;
         }
-        byte[] told = opcode == 0x12 ? null : target.sense.poll();
-        if (told != null) {
-            fail(command, told);
+        byte[] sense = opcode == 0x12 ? null : target.sense.poll();
+        if (sense != null) {
+            fail(command, sense);
             return;
         }
         switch (opcode) {

@@ -83,7 +83,7 @@ final class PiecesTest {
      * piece.
      */
     @Test
-    void aFailedPieceFailsTheWhole() throws Exception {
+    void aFailedPieceFailsTheTransfer() throws Exception {
         try (MiniTarget target = new MiniTarget(4096);
                 IscsiDevice disk = IscsiDevice.open(target.url())) {
             List<ScsiCommand> held = new ArrayList<>();
@@ -108,13 +108,13 @@ final class PiecesTest {
                 return true;
             };
             ByteBuffer buffer = ByteBuffer.allocate(BLOCKS * 512);
-            MediumException told = assertThrows(MediumException.class,
+            MediumException failure = assertThrows(MediumException.class,
                     () -> disk.read(LBA, buffer));
             int answeredThen = answered.get();
             over.complete(null);
             assertEquals(2, answeredThen);
-            assertEquals(LBA + 512, told.address());
-            assertEquals(288, told.blocks());
+            assertEquals(LBA + 512, failure.address());
+            assertEquals(288, failure.blocks());
             assertEquals(0, buffer.position());
         }
     }
@@ -143,8 +143,8 @@ final class PiecesTest {
     }
 
     /** Cuts at the second command; the first piece may have been answered by then. */
-    private static boolean cutsAtSecond(int opcode, AtomicInteger seen, Wire wire, Pdu pdu)
-            throws IOException {
+    private static boolean cutsAtSecond(int opcode, AtomicInteger seen, MiniConnection wire,
+            Pdu pdu) throws IOException {
         if (opcode(pdu) == opcode && seen.incrementAndGet() == 2) {
             wire.cut();
             throw new IOException("cut");

@@ -48,7 +48,7 @@ final class QuirksTest {
      * no call fails.
      */
     @Test
-    void aTargetThatWantsOrderIsUsedWithOneConnection() throws Exception {
+    void aTargetThatNeedsOrderIsUsedWithOneConnection() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait();
                 Logged log = new Logged(target.portal(), SETTLES)) {
             target.writeCache = true;
@@ -79,7 +79,7 @@ final class QuirksTest {
      * connections and logs this once; later sessions begin with the same number.
      */
     @Test
-    void aRefusedConnectionIsNotTriedForEver() throws Exception {
+    void retriesOfARefusedConnectionAreBounded() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait();
                 Logged log = new Logged(target.portal(), SETTLES);
                 IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
@@ -93,8 +93,8 @@ final class QuirksTest {
                 return false;
             };
             target.wires.get(3).cut();
-            String told = log.await().getMessage();
-            assertTrue(told.contains("3 of 4 connections"), told);
+            String message = log.await().getMessage();
+            assertTrue(message.contains("3 of 4 connections"), message);
             // The loss itself is the first of the failures.
             assertEquals(Quirks.RETRIES_MAX - 1, refused.get());
             writeMany(target, disk, 1);
@@ -114,7 +114,7 @@ final class QuirksTest {
      * <p>Goal: it is handled like a refused one.
      */
     @Test
-    void aDroppedConnectionIsNotMadeForEver() throws Exception {
+    void retriesOfADroppedConnectionAreBounded() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait();
                 Logged log = new Logged(target.portal(), SETTLES);
                 IscsiDevice disk = IscsiDevice.open(target.url(), FOUR)) {
@@ -220,7 +220,7 @@ final class QuirksTest {
      * 7144, also in later sessions; an option has the same effect from the start.
      */
     @Test
-    void oldTargetsAreAskedWithoutNewKeys() throws Exception {
+    void oldTargetsAreOfferedNoNewKeys() throws Exception {
         for (Key key : List.of(Key.TASK_REPORTING, Key.PROTOCOL_LEVEL)) {
             try (MiniTarget target = new MiniTarget(1024).withoutWait();
                     Logged log = new Logged(target.portal(), "accepts logins without them")) {
@@ -246,7 +246,7 @@ final class QuirksTest {
 
     /** Goal: only the two existing levels are accepted. */
     @Test
-    void aLevelThatIsNoneIsRefused() {
+    void anUnknownProtocolLevelIsRefused() {
         for (int level : new int[] {-1, 0, 3}) {
             assertThrows(IllegalArgumentException.class,
                     () -> IscsiOptions.builder().protocolLevel(level));
@@ -257,12 +257,13 @@ final class QuirksTest {
      * Goal: a target that drops every login is not taken for an old one, and not retried for ever.
      */
     @Test
-    void aTargetThatDropsEveryLoginIsTold() throws Exception {
+    void aTargetThatDropsEveryLoginIsReported() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             target.closesOn = Set.of(Key.INITIATOR_NAME);
-            DeviceOpenException told = assertThrows(DeviceOpenException.class,
+            DeviceOpenException failure = assertThrows(DeviceOpenException.class,
                     () -> IscsiDevice.open(target.url()));
-            assertTrue(told.getMessage().contains("closed the connection"), told.getMessage());
+            assertTrue(
+                    failure.getMessage().contains("closed the connection"), failure.getMessage());
             assertEquals(3, target.logins.get());
         }
     }
@@ -281,7 +282,7 @@ final class QuirksTest {
         }
 
         @Override
-        public boolean handle(Wire wire, Pdu pdu, byte[] data) throws EOFException {
+        public boolean handle(MiniConnection wire, Pdu pdu, byte[] data) throws EOFException {
             if (pdu instanceof LoginRequest) {
                 boolean names = new String(data, StandardCharsets.UTF_8).contains("TaskReporting=");
                 named.add(names);
@@ -300,7 +301,7 @@ final class QuirksTest {
      * <p>Goal: the login is repeated with these keys, both the first and later ones.
      */
     @Test
-    void aLoginThatIsCutOnceSaysNothingOfNewerKeys() throws Exception {
+    void oneCutLoginDoesNotDisableNewerKeys() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
             CutLogins logins = new CutLogins();
             logins.cut(1, false);
@@ -323,7 +324,7 @@ final class QuirksTest {
      * names them.
      */
     @Test
-    void newerKeysAreOfferedAnewWhenALoginFailed() throws Exception {
+    void newerKeysAreOfferedAgainAfterAFailedLogin() throws Exception {
         try (MiniTarget target = new MiniTarget(1024).withoutWait()) {
             CutLogins logins = new CutLogins();
             logins.cut(TargetConnector.OFFERS_MAX, true);

@@ -38,26 +38,26 @@ final class RecoveryPartsTest {
     }
 
     /**
-     * Goal: zero patience means no wait; messages say whether the command was sent, and what was
-     * tried.
+     * Goal: a recovery time of zero means no wait; messages say whether the command was sent, and
+     * which attempts failed.
      */
     @Test
-    void withoutPatienceALossIsAnError() throws Failure {
+    void withoutRecoveryTimeALossIsAnError() throws Failure {
         Failure lost = Failure.of(Kind.SESSION_LOST, "it closed the connection");
-        Failure told = assertThrows(Failure.class,
+        Failure failure = assertThrows(Failure.class,
                 () -> new RetryDeadline(Duration.ZERO).lost(lost, 0));
-        assertEquals(Kind.SESSION_LOST, told.kind());
-        assertEquals(lost.getMessage(), told.getMessage());
+        assertEquals(Kind.SESSION_LOST, failure.kind());
+        assertEquals(lost.getMessage(), failure.getMessage());
         Failure unsent = assertThrows(Failure.class,
                 () -> new RetryDeadline(Duration.ZERO).lost(lost.notSent(), 0));
         assertEquals(Kind.NOT_SENT, unsent.kind());
-        RetryDeadline patience = new RetryDeadline(Duration.ofSeconds(5));
-        patience.lost(lost.notSent(), 7 * SECOND);
-        assertEquals(12 * SECOND, patience.until());
-        patience.lost(lost, 8 * SECOND);
-        assertEquals(12 * SECOND, patience.until(), "the time runs from the first loss");
-        assertThrows(Failure.class, () -> patience.lost(lost, 12 * SECOND));
-        Failure over = patience.over("3 logins failed");
+        RetryDeadline deadline = new RetryDeadline(Duration.ofSeconds(5));
+        deadline.lost(lost.notSent(), 7 * SECOND);
+        assertEquals(12 * SECOND, deadline.until());
+        deadline.lost(lost, 8 * SECOND);
+        assertEquals(12 * SECOND, deadline.until(), "the time runs from the first loss");
+        assertThrows(Failure.class, () -> deadline.lost(lost, 12 * SECOND));
+        Failure over = deadline.over("3 logins failed");
         assertEquals(Kind.SESSION_LOST, over.kind());
         assertEquals("it closed the connection (lost 3 times), and was not re-established within"
                 + " 5 s: 3 logins failed", over.getMessage());
@@ -109,7 +109,7 @@ final class RecoveryPartsTest {
 
     /** Goal: a reset between an acknowledged write and the end of its flush is reported once. */
     @Test
-    void whatMayBeLostIsToldOnce() {
+    void aPossibleLossIsReportedOnce() {
         FlushTracker disk = new FlushTracker(1);
         assertTrue(disk.end(disk.begin(1), 2), "nothing was written");
         disk.acknowledged(2, 2);
@@ -122,7 +122,7 @@ final class RecoveryPartsTest {
 
     /** Goal: each flush concurrent to a loss fails; later writes wait for the next flush. */
     @Test
-    void allWhoFlushMeanwhileAreTold() {
+    void allConcurrentFlushesReportTheLoss() {
         FlushTracker disk = new FlushTracker(0);
         disk.acknowledged(0, 0);
         FlushTracker.Flush first = disk.begin(0);
@@ -141,39 +141,39 @@ final class RecoveryPartsTest {
 
     /** Goal: a deferred error fails pending flushes and the next one, with or without a cache. */
     @Test
-    void errorsToldLateFailFlushes() {
+    void deferredErrorsFailFlushes() {
         FlushTracker disk = new FlushTracker(0);
         UnitAttentions unit = new UnitAttentions();
         unit.onLost(() -> disk.lost(LossCause.WRITE_ERROR));
         byte[] sense = MiniTarget.senseOf(Sense.MEDIUM_ERROR, 0x0c00, -1);
-        unit.see(Sense.decode(sense), 1);
+        unit.record(Sense.decode(sense), 1);
         FlushTracker.Flush first = disk.begin(0);
         FlushTracker.Flush second = disk.begin(0);
         assertNotNull(first, "it is the error of that command alone");
         sense[0] = 0x71;
-        unit.see(Sense.decode(sense), 1);
+        unit.record(Sense.decode(sense), 1);
         assertFalse(disk.end(first, 0));
         assertFalse(disk.end(second, 0));
-        unit.see(Sense.decode(sense), 1);
+        unit.record(Sense.decode(sense), 1);
         assertNull(disk.begin(0));
         assertNotNull(disk.begin(0), "told once");
     }
 
     /** Goal: only a session that begins with a mere nexus loss keeps the cache. */
     @Test
-    void onlyANexusLossKeepsTheCache() {
+    void aNexusLossAloneIsNoCacheLoss() {
         UnitAttentions unit = new UnitAttentions();
-        unit.see(attention(0x2900), 1);
-        unit.begun(1);
+        unit.record(attention(0x2900), 1);
+        unit.recordSessionStart(1);
         assertEquals(1, unit.resets(), "reported, and counted once");
-        unit.see(attention(0x2907), 2);
-        unit.begun(2);
+        unit.record(attention(0x2907), 2);
+        unit.recordSessionStart(2);
         assertEquals(1, unit.resets());
-        unit.begun(3);
-        unit.begun(3);
+        unit.recordSessionStart(3);
+        unit.recordSessionStart(3);
         assertEquals(2, unit.resets(), "the unit reported nothing");
-        unit.see(attention(0x2904), 3);
-        unit.see(attention(0x2800), 3);
+        unit.record(attention(0x2904), 3);
+        unit.record(attention(0x2800), 3);
         assertEquals(4, unit.resets(), "in the middle of a session as well");
         assertEquals(4, unit.count());
     }

@@ -37,7 +37,7 @@ final class SendingTest {
 
     /** Goal: a command that has just begun is not overdue by the deadline of the previous one. */
     @Test
-    void timesAreOfOneUse() throws Exception {
+    void slotTimesAreOfOneUse() throws Exception {
         try (MiniTarget target = new MiniTarget(64)) {
             Session session = session(target);
             Task task = session.take(0);
@@ -66,7 +66,7 @@ final class SendingTest {
      * with its stack trace.
      */
     @Test
-    void aDefectIsToldWithItsCause() throws Exception {
+    void anInternalErrorIsReportedWithItsCause() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
                 Logged log = new Logged(target.portal(), "a defect of this initiator")) {
             Session session = session(target);
@@ -91,7 +91,7 @@ final class SendingTest {
 
     /** Goal: commands are aborted in time, and the session ends, while the socket is full. */
     @Test
-    void timersRunWhileNothingIsTaken() throws Exception {
+    void timersRunWithoutReceivedData() throws Exception {
         IscsiOptions hasty = IscsiOptions.builder().commandTime(Duration.ofSeconds(5))
                 .abortTime(Duration.ofMillis(200)).queueDepth(64).build();
         CompletableFuture<Void> hold = new CompletableFuture<>();
@@ -101,7 +101,7 @@ final class SendingTest {
             try (IscsiDevice disk = IscsiDevice.open(target.url(), hasty)) {
                 // Examine the unit now, not while the socket is full.
                 disk.write(0, new byte[512]);
-                Wire first = target.wires.getLast();
+                MiniConnection first = target.wires.getLast();
                 target.script = (wire, pdu, data) -> {
                     if (wire == first) {
                         hold.join();

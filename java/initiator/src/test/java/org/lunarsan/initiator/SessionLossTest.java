@@ -178,7 +178,7 @@ final class SessionLossTest {
                 .pingTime(Duration.ofSeconds(5)).build());
         disk.write(1, filled(3, 1));
         AtomicInteger pings = new AtomicInteger();
-        AtomicReference<Wire> mute = new AtomicReference<>();
+        AtomicReference<MiniConnection> mute = new AtomicReference<>();
         target.script = (wire, pdu, data) -> {
             mute.compareAndSet(null, wire);
             boolean isMute = wire == mute.get();
@@ -215,7 +215,7 @@ final class SessionLossTest {
 
     /** Goal: the initiator logs out on request and continues in another session. */
     @Test
-    void logoutsAreDoneWhenAsked() throws Exception {
+    void requestedLogoutsAreDone() throws Exception {
         open(IscsiOptions.defaults());
         disk.write(1, filled(4, 1));
         CompletableFuture<Void> asked = new CompletableFuture<>();
@@ -233,7 +233,7 @@ final class SessionLossTest {
 
     /** Goal: the initiator begins a text exchange when the target requests a negotiation. */
     @Test
-    void negotiatesWhenAsked() throws Exception {
+    void requestedNegotiationIsDone() throws Exception {
         open(IscsiOptions.defaults());
         CompletableFuture<Void> asked = new CompletableFuture<>();
         target.script = (wire, pdu, data) -> {
@@ -252,14 +252,14 @@ final class SessionLossTest {
     }
 
     private void tell(int event, int parameter3) throws Exception {
-        Wire wire = target.wires.getFirst();
+        MiniConnection wire = target.wires.getFirst();
         wire.send(new AsyncMessage(Opcode.ASYNC_MESSAGE, 0x80, 0, 0, 0, -1, wire.statSn++,
                 wire.expCmdSn, wire.maxCmdSn(), event, 0, 0, 0, parameter3), new byte[0]);
     }
 
     /** Goal: damaged headers and data end the session; the data stays intact. */
     @Test
-    void damagedPdusAreNotBelieved() throws Exception {
+    void damagedPdusAreDropped() throws Exception {
         open(IscsiOptions.builder().headerDigest(Digest.CRC32C).dataDigest(Digest.CRC32C).build());
         disk.write(1, filled(5, 8));
         for (int round = 0; round < 2; round++) {
@@ -279,7 +279,7 @@ final class SessionLossTest {
 
     /** Goal: a write with damaged data is sent again; other rejects fail the call. */
     @Test
-    void rejectsAreToldOrRepaired() throws Exception {
+    void rejectsAreReportedOrRetried() throws Exception {
         open(IscsiOptions.defaults());
         AtomicInteger reason = new AtomicInteger(RejectReason.DATA_DIGEST_ERROR);
         target.script = (wire, pdu, data) -> {
@@ -294,15 +294,15 @@ final class SessionLossTest {
         disk.write(1, filled(6, 1));
         assertHolds(1, filled(6, 1));
         reason.set(RejectReason.PROTOCOL_ERROR);
-        DeviceException told =
+        DeviceException exception =
                 assertThrows(DeviceException.class, () -> disk.write(1, filled(7, 1)));
-        assertEquals(Kind.REFUSED, IscsiException.in(told).orElseThrow().kind());
+        assertEquals(Kind.REFUSED, IscsiException.in(exception).orElseThrow().kind());
         disk.write(1, filled(8, 1));
         assertHolds(1, filled(8, 1));
         assertEquals(1, target.sessions.get());
     }
 
-    private static void reject(Wire wire, Pdu bad, int reason) throws IOException {
+    private static void reject(MiniConnection wire, Pdu bad, int reason) throws IOException {
         ByteBuffer header = ByteBuffer.allocate(48);
         bad.encode(header);
         wire.expCmdSn = ((ScsiCommand) bad).cmdSn();
@@ -312,18 +312,18 @@ final class SessionLossTest {
 
     /** Goal: a reset that may have lost acknowledged writes fails the next flush, once. */
     @Test
-    void aLostCacheIsTold() throws Exception {
+    void aLostCacheIsReported() throws Exception {
         target.writeCache = true;
         open(IscsiOptions.defaults());
         disk.write(1, filled(1, 1));
         target.cutAll();
         disk.flush();
         disk.write(1, filled(2, 1));
-        target.greeting = 0x2900;
+        target.firstAttention = 0x2900;
         target.cutAll();
         assertHolds(1, filled(2, 1));
-        PoisonedException told = assertThrows(PoisonedException.class, disk::flush);
-        assertEquals(Kind.CACHE_LOST, IscsiException.in(told).orElseThrow().kind());
+        PoisonedException exception = assertThrows(PoisonedException.class, disk::flush);
+        assertEquals(Kind.CACHE_LOST, IscsiException.in(exception).orElseThrow().kind());
         disk.flush();
         target.writeCache = false;
         target.cutAll();
@@ -347,11 +347,11 @@ final class SessionLossTest {
         target.blocks = BLOCKS / 2;
         target.cutAll();
         assertEquals("the disk has shrunk from 512 to 256 blocks",
-                saidOnceLookedAt("instead of"));
+                messageAfterDetection("instead of"));
         assertThrows(ChangedException.class, () -> disk.read(1, new byte[512]));
         target.blocks = BLOCKS;
         target.cutAll();
-        assertEquals("", saidOnceLookedAt("shrunk"));
+        assertEquals("", messageAfterDetection("shrunk"));
         disk.write(1, filled(9, 1));
     }
 
@@ -365,13 +365,13 @@ final class SessionLossTest {
     }
 
     /** Returns the message of a read once it differs; a finding is cached for a second. */
-    private String saidOnceLookedAt(String before) {
+    private String messageAfterDetection(String before) {
         while (true) {
             try {
                 disk.read(1, new byte[512]);
                 return "";
-            } catch (DeviceException told) {
-                String words = told.getMessage();
+            } catch (DeviceException exception) {
+                String words = exception.getMessage();
                 if (!words.contains(before)) {
                     return words.replaceAll(".*: |[(].*", "").strip();
                 }
@@ -385,7 +385,7 @@ final class SessionLossTest {
      * attempts.
      */
     @Test
-    void exhaustedTimeIsTold() throws Exception {
+    void anExpiredRecoveryTimeIsReported() throws Exception {
         open(IscsiOptions.builder().recoveryTime(Duration.ofMillis(300)).build());
         target.loginStatus = LoginStatus.SERVICE_UNAVAILABLE;
         target.cutAll();
@@ -420,7 +420,7 @@ final class SessionLossTest {
         assertTrue(early.getMessage().contains("was not back after 1 s"), early.getMessage());
         // Nothing signals the passing of time, so wait: longer than a login that would wait from
         // the first call, which would otherwise be found working.
-        Waits.pause(cut + (wait * 1_000L + 500) * 1_000_000L - System.nanoTime());
+        UninterruptedWaits.pause(cut + (wait * 1_000L + 500) * 1_000_000L - System.nanoTime());
         long asked = System.nanoTime();
         disk.read(0, new byte[512]);
         assertTrue(System.nanoTime() - asked < 1_000_000_000L, "it waited once more");
@@ -433,15 +433,15 @@ final class SessionLossTest {
      * <p>Goal: the message gives the known cause: a loss of the session alone, or a reset.
      */
     @Test
-    void theCauseOfALostCacheIsTold() throws Exception {
+    void theCauseOfALostCacheIsReported() throws Exception {
         target.writeCache = true;
         open(IscsiOptions.defaults());
         // The unit reports nothing to a new session: neither a reset nor a nexus loss.
-        target.greeting = 0;
+        target.firstAttention = 0;
         assertTrue(lostBy().contains("the session was lost, and the target did not report"));
-        target.greeting = 0x2901;
+        target.firstAttention = 0x2901;
         assertTrue(lostBy().contains("the unit has reported a restart"));
-        target.greeting = 0x2907;
+        target.firstAttention = 0x2907;
         target.cutAll();
         disk.write(1, filled(2, 1));
         disk.flush();
@@ -456,7 +456,7 @@ final class SessionLossTest {
 
     /** Goal: a target that refuses authorization is not tried again and again. */
     @Test
-    void aRefusalIsToldAtOnce() throws Exception {
+    void aRefusalIsReportedAtOnce() throws Exception {
         open(IscsiOptions.defaults());
         target.loginStatus = LoginStatus.AUTHORIZATION_FAILURE;
         target.cutAll();
@@ -472,7 +472,7 @@ final class SessionLossTest {
      * there.
      */
     @Test
-    void anotherPortalGroupDoesNotFollow() throws Exception {
+    void anotherPortalGroupIsAnotherNexus() throws Exception {
         try (MiniTarget elsewhere = new MiniTarget(BLOCKS).withoutWait()) {
             elsewhere.group = 2;
             IscsiOptions options = IscsiOptions.builder().recoveryTime(Duration.ofMillis(500))

@@ -54,7 +54,7 @@ final class WakerTest {
 
     /** Goal: waiting threads are woken even if no virtual thread gets to run. */
     @Test
-    void theReaderWakesWhereCarriersAreBusy() throws Exception {
+    void aReaderIsWokenWhileCarriersAreBusy() throws Exception {
         Counting sending = new Counting();
         Waker waker = new Waker(sending);
         AtomicBoolean enough = new AtomicBoolean();
@@ -87,7 +87,7 @@ final class WakerTest {
 
     /** Goal: threads woken together send together, and the sender is released once. */
     @Test
-    void theWokenSendTogether() throws Exception {
+    void wokenSendersShareOneWrite() throws Exception {
         Counting sending = new Counting();
         Waker waker = new Waker(sending);
         try {
@@ -153,7 +153,7 @@ final class WakerTest {
 
     /** Goal: a platform thread does not wait with its command until the woken threads have run. */
     @Test
-    void nobodyElseWaitsForTheWoken() throws Exception {
+    void othersDoNotWaitForWokenThreads() throws Exception {
         Counting sending = new Counting();
         Waker waker = new Waker(sending);
         AtomicBoolean enough = new AtomicBoolean();

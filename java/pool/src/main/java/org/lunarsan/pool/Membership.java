@@ -39,7 +39,7 @@ final class Membership {
     private final UnsecuredRegions unsecured = new UnsecuredRegions();
     /** Changed behind the lock. */
     private volatile long losses;
-    private volatile long lossesTold;
+    private volatile long reportedLosses;
     /** Number of times that earlier reads of the pool became doubtful; changed behind the lock. */
     private volatile long doubts;
     /** Set when no call may begin and no member is left out any more. */
@@ -277,25 +277,25 @@ final class Membership {
     }
 
     /** Number of losses of the pool that failed flushes of callers have reported. */
-    long lossesTold() {
-        return lossesTold;
+    long reportedLosses() {
+        return reportedLosses;
     }
 
     /**
      * Records a failed flush of a caller: all writes since the last successful flush are in doubt.
      */
-    void tellLosses() {
+    void reportLosses() {
         // One of two concurrent calls may leave the lower number: then one more flush fails.
-        lossesTold = losses;
+        reportedLosses = losses;
     }
 
     /**
      * Fails a flush that may not cover all writes before it.
      *
-     * @param told value of {@link #lossesTold()} when the flush began
+     * @param reported value of {@link #reportedLosses()} when the flush began
      */
-    void refuseLosses(long told) throws PoisonedException {
-        if (losses > told) {
+    void failIfLossesSince(long reported) throws PoisonedException {
+        if (losses > reported) {
             throw new PoisonedException(name, Operation.FLUSH,
                     "unflushed writes may be lost: no member has all of them",
                     null);
@@ -304,7 +304,7 @@ final class Membership {
 
     /** True when there is a loss that no flush has reported. */
     boolean hasUntoldLoss() {
-        return losses > lossesTold;
+        return losses > reportedLosses;
     }
 
     /** Starts the recovery of all members that were left out as late. Behind the lock. */
@@ -443,7 +443,7 @@ final class Membership {
             PoolLabel now = label;
             failed = Parallel.runBehind(memberWait, Operation.WRITE, next,
                     member -> MemberArea.writeLabel(member.device, now.at(member.index)));
-            next.removeAll(told(failed));
+            next.removeAll(recordFailures(failed));
             if (next.isEmpty()) {
                 MirrorMember last = failed.getFirst().member();
                 if (repeated || !last.hasLost()) {
@@ -468,7 +468,7 @@ final class Membership {
     }
 
     /** Records the failures of members; returns these members. */
-    static List<MirrorMember> told(List<Parallel.Failed<MirrorMember>> failed) {
+    static List<MirrorMember> recordFailures(List<Parallel.Failed<MirrorMember>> failed) {
         failed.forEach(bad -> bad.member().fail(bad.failure()));
         return failed.stream().map(Parallel.Failed::member).toList();
     }

@@ -68,7 +68,7 @@ final class Mirror {
     /** Starts the recovery of a late member. Behind the membership lock. */
     private void recover(MirrorMember late) {
         recoveries = CompletableFuture.allOf(
-                recoveries.exceptionally(told -> null), Recovery.start(this, late));
+                recoveries.exceptionally(failure -> null), Recovery.start(this, late));
     }
 
     /** Returns a future that completes when no recovery of a late member is running. */
@@ -233,7 +233,7 @@ final class Mirror {
         membership.refuseClosing(operation, address);
         boolean left;
         try {
-            left = membership.leaveOut(Membership.told(failed));
+            left = membership.leaveOut(Membership.recordFailures(failed));
         } catch (DeviceException untellable) {
             // The marks stay, because no label records which members missed the change.
             membership.refuseClosing(operation, address);
@@ -257,18 +257,18 @@ final class Mirror {
             membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
             return;
         }
-        long told = membership.lossesTold();
+        long reportedLosses = membership.reportedLosses();
         boolean done = false;
         try {
             do {
                 secureUrgent();
                 flushMembers();
             } while (membership.unsecured().nextUrgent(0) >= 0);
-            membership.refuseLosses(told);
+            membership.failIfLossesSince(reportedLosses);
             done = true;
         } finally {
             if (!done) {
-                membership.tellLosses();
+                membership.reportLosses();
             }
         }
     }
@@ -280,7 +280,7 @@ final class Mirror {
         }
         securing.lock();
         try {
-            new Securing(this).secureUrgent();
+            new RegionRewriter(this).secureUrgent();
         } finally {
             securing.unlock();
         }
@@ -293,7 +293,7 @@ final class Mirror {
         }
         securing.lock();
         try {
-            new Securing(this).secure(region);
+            new RegionRewriter(this).secure(region);
         } finally {
             securing.unlock();
         }

@@ -58,7 +58,7 @@ final class MirrorClosing {
             }
         }
         if (!troubles.isEmpty()) {
-            throw told();
+            throw closeFailure();
         }
     }
 
@@ -70,7 +70,7 @@ final class MirrorClosing {
         List<Parallel.Failed<MirrorMember>> failed = mirror.settle(limit);
         note("the last flush failed", failed);
         if (!failed.isEmpty()
-                && membership.leaveOutClosing(Membership.told(failed), limit)) {
+                && membership.leaveOutClosing(Membership.recordFailures(failed), limit)) {
             troubles.add("it is left out, the others have all of it; resync() copies it to it");
         }
     }
@@ -91,11 +91,11 @@ final class MirrorClosing {
         }
     }
 
-    private DeviceException told() {
-        DeviceException told = new DeviceException(membership.name(), Operation.CLOSE,
+    private DeviceException closeFailure() {
+        DeviceException failure = new DeviceException(membership.name(), Operation.CLOSE,
                 String.join("; ", troubles), failures.isEmpty() ? null : failures.getFirst());
-        failures.stream().skip(1).forEach(told::addSuppressed);
-        return told;
+        failures.stream().skip(1).forEach(failure::addSuppressed);
+        return failure;
     }
 
     private static boolean tryLock(Lock lock, Duration limit) {

@@ -90,7 +90,7 @@ final class MirrorOpening {
                     MemberArea.readIntent(member.device, label.pool(), regions);
             if (page.isPresent()) {
                 dirty.or(page.get().dirty());
-                if (page.get().sequence() > Formatting.INTENT_SEQUENCE_LAST) {
+                if (page.get().sequence() > PoolFormatter.INTENT_SEQUENCE_LAST) {
                     written.or(page.get().dirty());
                 }
                 sequence = Math.max(sequence, page.get().sequence());

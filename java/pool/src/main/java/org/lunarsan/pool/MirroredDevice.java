@@ -90,7 +90,7 @@ public final class MirroredDevice implements Device {
      * @return the pool, closed
      */
     public static MirroredDevice of(List<? extends Device> members, MirrorOptions options) {
-        return new MirroredDevice(Formatting.listed(members), false, options);
+        return new MirroredDevice(PoolFormatter.listed(members), false, options);
     }
 
     /**
@@ -114,7 +114,7 @@ public final class MirroredDevice implements Device {
      */
     public static MirroredDevice ofThoseThere(
             List<? extends Device> members, MirrorOptions options) {
-        return new MirroredDevice(Formatting.listed(members), true, options);
+        return new MirroredDevice(PoolFormatter.listed(members), true, options);
     }
 
     /**
@@ -127,7 +127,7 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID create(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, Formatting.listed(members), 0, false);
+        return PoolFormatter.create(PoolKind.MIRRORED, PoolFormatter.listed(members), 0, false);
     }
 
     /**
@@ -141,7 +141,7 @@ public final class MirroredDevice implements Device {
      * @throws DeviceException when a device fails
      */
     public static UUID createErased(List<? extends Device> members) throws DeviceException {
-        return Formatting.create(PoolKind.MIRRORED, Formatting.listed(members), 0, true);
+        return PoolFormatter.create(PoolKind.MIRRORED, PoolFormatter.listed(members), 0, true);
     }
 
     @Override
@@ -149,7 +149,7 @@ public final class MirroredDevice implements Device {
         opening.lock();
         try {
             if (mirror != null) {
-                throw Formatting.refuse(name, "it is open already");
+                throw PoolFormatter.refuse(name, "it is open already");
             }
             Assembly found = Assembly.open(name, PoolKind.MIRRORED, given);
             boolean done = false;
@@ -328,7 +328,8 @@ public final class MirroredDevice implements Device {
         }
         List<MirrorMember> stale = now.beginCopies(now.membership().members());
         CompletableFuture<Void> both =
-                CompletableFuture.allOf(copying.exceptionally(told -> null), copyAll(now, stale));
+                CompletableFuture.allOf(
+                        copying.exceptionally(failure -> null), copyAll(now, stale));
         copying = both;
         return both.copy();
     }
@@ -365,7 +366,7 @@ public final class MirroredDevice implements Device {
         Objects.requireNonNull(device, "device");
         Mirror now = open(Operation.WRITE, DeviceException.NO_ADDRESS);
         if (index < 0 || index >= now.membership().members().size()) {
-            throw Formatting.refuse(name, "it has no member " + index);
+            throw PoolFormatter.refuse(name, "it has no member " + index);
         }
         now.membership().refuseReadOnly(Operation.WRITE, DeviceException.NO_ADDRESS, 0);
         device.open();
@@ -375,16 +376,16 @@ public final class MirroredDevice implements Device {
             refuseClosing(now);
             MirrorMember before = now.membership().members().get(index);
             if (before.isWritten()) {
-                throw Formatting.refuse(name, "member " + index + " is in use");
+                throw PoolFormatter.refuse(name, "member " + index + " is in use");
             }
             if (device.isReadOnly()) {
-                throw Formatting.refuse(device.name(), "it is read-only");
+                throw PoolFormatter.refuse(device.name(), "it is read-only");
             }
-            Formatting.refuseLabelled(device);
+            PoolFormatter.refuseLabelled(device);
             PoolLabel label = now.membership().label().at(index);
             Optional<String> why = label.contradicts(PoolLayout.of(device));
             if (why.isPresent()) {
-                throw Formatting.refuse(device.name(), "it does not fit: " + why.get());
+                throw PoolFormatter.refuse(device.name(), "it does not fit: " + why.get());
             }
             MemberArea.writeLabel(device, label);
             now.membership().replace(new MirrorMember(index, device, MemberState.STALE));

@@ -20,7 +20,7 @@ public final class PoolLabels {
         try (device) {
             device.open();
             if (PoolLayout.of(device).dataBlocksMax() < 1) {
-                throw Formatting.refuse(device.name(), "it is too small for a member of a pool");
+                throw PoolFormatter.refuse(device.name(), "it is too small for a member of a pool");
             }
             MemberArea.clearLabel(device);
         }

@@ -73,8 +73,8 @@ final class Resync {
         target.device.awaitPresent();
         try {
             target.device.flush();
-        } catch (PoisonedException told) {
-            target.fail(told);
+        } catch (PoisonedException poisoned) {
+            target.fail(poisoned);
         }
         mirror.membership().readLock().lock();
         try {

@@ -16,7 +16,7 @@ final class SharedFlush {
     }
 
     /** One flush of the device, shared by its callers. */
-    private static final class Turn {
+    private static final class Round {
         boolean ended;
         Throwable failure;
     }
@@ -25,9 +25,9 @@ final class SharedFlush {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     /** The running flush; null: none. Guarded by the lock, like all below. */
-    private Turn running;
+    private Round running;
     /** The next flush, not begun yet; null: no caller waits. */
-    private Turn next;
+    private Round next;
     private volatile long failures;
 
     SharedFlush(Flush flush) {
@@ -41,7 +41,7 @@ final class SharedFlush {
 
     /** Returns when a flush has ended that began after this call. */
     void run() throws DeviceException {
-        Turn mine = enter();
+        Round mine = enter();
         if (mine.ended) {
             rethrow(mine.failure);
             return;
@@ -68,17 +68,17 @@ final class SharedFlush {
     }
 
     /** Returns a flush that has ended, or one that the caller has to run. */
-    private Turn enter() {
+    private Round enter() {
         lock.lock();
         try {
             if (next != null) {
-                Turn shared = next;
+                Round shared = next;
                 while (!shared.ended) {
                     changed.awaitUninterruptibly();
                 }
                 return shared;
             }
-            Turn mine = new Turn();
+            Round mine = new Round();
             next = mine;
             while (running != null) {
                 changed.awaitUninterruptibly();

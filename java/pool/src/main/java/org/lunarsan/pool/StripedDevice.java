@@ -70,7 +70,7 @@ public final class StripedDevice implements Device {
      * @return the pool, closed
      */
     public static StripedDevice of(List<? extends Device> members) {
-        return new StripedDevice(Formatting.listed(members));
+        return new StripedDevice(PoolFormatter.listed(members));
     }
 
     /**
@@ -85,9 +85,11 @@ public final class StripedDevice implements Device {
     public static UUID create(List<? extends Device> members, long stripeBlocks)
             throws DeviceException {
         if (stripeBlocks < 1 || stripeBlocks > Integer.MAX_VALUE / Geometry.BLOCK_BYTES_MAX) {
-            throw Formatting.refuse("a pool", "a stripe cannot have " + stripeBlocks + " blocks");
+            throw PoolFormatter.refuse(
+                    "a pool", "a stripe cannot have " + stripeBlocks + " blocks");
         }
-        return Formatting.create(PoolKind.STRIPED, Formatting.listed(members), stripeBlocks, false);
+        return PoolFormatter.create(
+                PoolKind.STRIPED, PoolFormatter.listed(members), stripeBlocks, false);
     }
 
     @Override
@@ -95,7 +97,7 @@ public final class StripedDevice implements Device {
         opening.lock();
         try {
             if (opened != null) {
-                throw Formatting.refuse(name, "it is open already");
+                throw PoolFormatter.refuse(name, "it is open already");
             }
             Assembly found = Assembly.open(name, PoolKind.STRIPED, given);
             try {

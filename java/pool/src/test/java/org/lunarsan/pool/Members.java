@@ -55,7 +55,7 @@ final class Members {
     static void drop(MirroredDevice pool) {
         try {
             pool.close();
-        } catch (DeviceException told) {
+        } catch (DeviceException failure) {
             // The exception lists the regions marked for the next opening, which the test checks.
         }
     }

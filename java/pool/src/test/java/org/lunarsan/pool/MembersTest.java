@@ -50,7 +50,7 @@ class MembersTest {
      * message.
      */
     @Test
-    void refusesWhatDoesNotBelong() throws Exception {
+    void refusesMembersThatDoNotFit() throws Exception {
         Members.mirror(disks);
         List<MemoryDevice> others = Members.memories(3);
         Device blank = others.get(0);
@@ -145,7 +145,7 @@ class MembersTest {
 
     /** Goal: a member that cannot be opened is missing, and the reason is reported. */
     @Test
-    void tellsWhyAMemberIsMissing() throws Exception {
+    void reportsWhyAMemberIsMissing() throws Exception {
         Members.mirror(disks);
         FaultyDevice bad = new FaultyDevice(disks.get(2), 0);
         bad.inject(Fault.fail().on(Operation.OPEN));

@@ -64,10 +64,10 @@ class MirrorClosingTest {
             MirroredDevice pool = opened(members);
             pool.write(0, filled(1, 1));
             members.get(bad).inject(Fault.of(new Fault.Hang()).on(Operation.FLUSH).times(1));
-            DeviceException told = assertThrows(DeviceException.class, pool::close);
-            assertEquals(Operation.CLOSE, told.operation());
-            assertTrue(told.getMessage().contains("1 marked region"), told::getMessage);
-            assertTrue(told.getMessage().contains("disk" + bad), told::getMessage);
+            DeviceException failure = assertThrows(DeviceException.class, pool::close);
+            assertEquals(Operation.CLOSE, failure.operation());
+            assertTrue(failure.getMessage().contains("1 marked region"), failure::getMessage);
+            assertTrue(failure.getMessage().contains("disk" + bad), failure::getMessage);
             assertMarkedAndTheSame();
         }
     }
@@ -85,8 +85,8 @@ class MirrorClosingTest {
                     ? async.flushAsync()
                     : async.writeAsync(0, ByteBuffer.wrap(filled(2, 1)));
             members.get(1).awaitHanging(1);
-            DeviceException told = assertThrows(DeviceException.class, pool::close);
-            assertTrue(told.getMessage().contains("1 marked region"), told::getMessage);
+            DeviceException failure = assertThrows(DeviceException.class, pool::close);
+            assertTrue(failure.getMessage().contains("1 marked region"), failure::getMessage);
             CompletionException failed = assertThrows(CompletionException.class, call::join);
             assertInstanceOf(DeviceClosedException.class, failed.getCause());
             assertMarkedAndTheSame();
@@ -143,8 +143,8 @@ class MirrorClosingTest {
         List<Stuck> members = disks.stream().map(Stuck::new).toList();
         MirroredDevice pool = opened(members);
         members.get(0).at = Operation.CLOSE;
-        DeviceException told = assertThrows(DeviceException.class, pool::close);
-        assertTrue(told.getMessage().contains("disk0"), told::getMessage);
+        DeviceException failure = assertThrows(DeviceException.class, pool::close);
+        assertTrue(failure.getMessage().contains("disk0"), failure::getMessage);
         members.get(0).free.countDown();
         assertThrows(DeviceClosedException.class, () -> disks.get(1).read(0, new byte[512]));
         pool.close();

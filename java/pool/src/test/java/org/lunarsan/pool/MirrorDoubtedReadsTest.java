@@ -50,7 +50,7 @@ class MirrorDoubtedReadsTest {
     void close() {
         try {
             top.close();
-        } catch (DeviceException told) {
+        } catch (DeviceException thrown) {
             // A member was left out.
         }
     }
@@ -112,7 +112,7 @@ class MirrorDoubtedReadsTest {
 
     /** Goal: a striped pool, and a mirror as a member, pass the doubt on. */
     @Test
-    void poolsOfMirrorsPassItOn() throws Exception {
+    void poolsOfMirrorsForwardIt() throws Exception {
         List<MirroredDevice> mirrors = List.of(mirror(0), mirror(2));
         StripedDevice.create(mirrors, 8);
         StripedDevice stripes = StripedDevice.of(mirrors);

@@ -83,7 +83,7 @@ class MirrorFailedFlushTest {
      * write: members differed for good, and reads returned varying versions.
      */
     @Test
-    void theMemberThatIsKeptHasItWritten() throws Exception {
+    void theKeptMemberIsRewritten() throws Exception {
         pool.write(0, filled(2, 1));
         failFlush();
         assertEquals(2, block(0));
@@ -96,7 +96,7 @@ class MirrorFailedFlushTest {
 
     /** Fault: the same before another member was copied to, after a successful flush. */
     @Test
-    void aFlushThatSucceedsCoversWhatTheOneBeforeDidNotWrite() throws Exception {
+    void aSuccessfulFlushCoversWritesOfTheFailedOne() throws Exception {
         pool.write(0, filled(2, 1));
         failFlush();
         pool.flush();
@@ -108,7 +108,7 @@ class MirrorFailedFlushTest {
 
     /** Fault: the same if the member dropped the block after it had been copied from there. */
     @Test
-    void aCopyIsOfWhatTheMemberKeeps() throws Exception {
+    void aCopyReadsRewrittenBlocks() throws Exception {
         pool.write(0, filled(2, 1));
         failFlush();
         pool.resync().join();
@@ -137,7 +137,7 @@ class MirrorFailedFlushTest {
      * ignored it.
      */
     @Test
-    void anotherOpeningWritesWhatIsMarked() throws Exception {
+    void theNextOpeningRewritesMarkedRegions() throws Exception {
         pool.write(0, filled(2, 1));
         for (VolatileDevice cache : caches) {
             cache.failNextFlush();
@@ -155,7 +155,7 @@ class MirrorFailedFlushTest {
 
     /** Goal: a cache above drops data read before the member was rewritten. */
     @Test
-    void aCacheAboveShowsWhatTheMemberKeeps() throws Exception {
+    void aCacheAboveShowsTheBlocksOfTheMember() throws Exception {
         CachedDevice cached = new CachedDevice(pool, 1 << 20);
         pool.close();
         cached.open();
@@ -172,7 +172,7 @@ class MirrorFailedFlushTest {
 
     /** Goal: an unreadable block does not prevent the others from being rewritten. */
     @Test
-    void aBadBlockIsPassedOver() throws Exception {
+    void aBadBlockIsSkipped() throws Exception {
         pool.write(0, filled(2, 1));
         failFlush();
         members.forEach(member -> member.inject(Fault.fail().on(Operation.READ).at(DATA + 5, 1)));
@@ -201,7 +201,7 @@ class MirrorFailedFlushTest {
      * already; the copy ended, and the two members differed.
      */
     @Test
-    void aLossWhileAMemberIsCopiedToIsCopiedToo() throws Exception {
+    void aLossDuringACopyIsCopiedToo() throws Exception {
         members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
         pool.write(8, filled(4, 1));
         pool.write(LAST, filled(1, 1));
@@ -222,7 +222,7 @@ class MirrorFailedFlushTest {
 
     /** Goal: a copy or a flush does not rewrite a new mirror, all regions of which are marked. */
     @Test
-    void aNewMirrorIsNotWrittenAnew() throws Exception {
+    void aNewMirrorIsNotRewritten() throws Exception {
         List<MemoryDevice> fresh = Members.memories(2);
         MirroredDevice.create(fresh);
         List<FaultyDevice> watched = Members.faulty(fresh, 1);
@@ -237,7 +237,7 @@ class MirrorFailedFlushTest {
 
     /** Goal: only a copy waits for regions marked at opening, a flush does not. */
     @Test
-    void aFlushDoesNotWaitForWhatWasMarkedBefore() throws Exception {
+    void aFlushDoesNotWaitForOlderMarks() throws Exception {
         pool.write(0, filled(2, 1));
         List<FaultyDevice> cut = Members.faulty(Members.snapshots(disks).subList(0, 1), 1);
         try (MirroredDevice alone = MirroredDevice.ofThoseThere(cut)) {

@@ -68,7 +68,7 @@ class MirrorFailuresTest {
      * without it.
      */
     @Test
-    void leavesOutAMemberThatIsAnotherNow() throws Exception {
+    void leavesOutAReplacedMember() throws Exception {
         members.get(0).inject(changed(Operation.READ));
         for (int step = 0; step < 30; step++) {
             assertEquals(1, Members.read(pool, 0, 1)[0]);
@@ -87,21 +87,21 @@ class MirrorFailuresTest {
      * failure.
      */
     @Test
-    void stripesTellThatAMemberIsAnotherNow() throws Exception {
+    void stripesReportAReplacedMember() throws Exception {
         List<FaultyDevice> parts = Members.faulty(Members.memories(2), 1);
         StripedDevice.create(parts, 8);
         try (StripedDevice stripes = StripedDevice.of(parts)) {
             stripes.open();
             parts.get(1).inject(changed(Operation.READ));
-            ChangedException told =
+            ChangedException reported =
                     assertThrows(ChangedException.class, () -> Members.read(stripes, 0, 16));
-            assertEquals(stripes.name(), told.device());
+            assertEquals(stripes.name(), reported.device());
         }
     }
 
     /** Goal: two writes that fail on different members are not both acknowledged. */
     @Test
-    void acknowledgesNoWriteThatNobodyHas() throws Exception {
+    void acknowledgesNoWriteThatNoMemberHas() throws Exception {
         hang(Operation.WRITE);
         failWrites(1, 300);
         CompletableFuture<Void> second = async.writeAsync(300, ByteBuffer.wrap(filled(2, 1)));
@@ -117,7 +117,7 @@ class MirrorFailuresTest {
 
     /** Goal: a flush that failed on the only remaining member is not acknowledged. */
     @Test
-    void acknowledgesNoFlushThatNobodyDid() throws Exception {
+    void acknowledgesNoFlushThatNoMemberDid() throws Exception {
         hang(Operation.FLUSH);
         members.get(1).inject(Fault.fail().on(Operation.FLUSH).times(1));
         CompletableFuture<Void> flush = async.flushAsync();
@@ -169,7 +169,7 @@ class MirrorFailuresTest {
     void replacesAMemberThatCannotBeClosed() throws Exception {
         List<MemoryDevice> two = Members.memories(2);
         Device stuck = new ForwardingDevice(two.get(0)) {
-            private boolean told;
+            private boolean reported;
 
             @Override
             public void write(long address, ByteBuffer buffer) throws DeviceException {
@@ -179,8 +179,8 @@ class MirrorFailuresTest {
             @Override
             public void close() throws DeviceException {
                 super.close();
-                if (!told) {
-                    told = true;
+                if (!reported) {
+                    reported = true;
                     throw new DeviceException(name(), Operation.CLOSE, "it is stuck", null);
                 }
             }

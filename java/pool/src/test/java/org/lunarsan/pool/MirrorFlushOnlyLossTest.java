@@ -77,7 +77,7 @@ class MirrorFlushOnlyLossTest {
 
     /** Fault: the flush of an intent page consumed the only report of a loss of all members. */
     @Test
-    void theMarkOfAWriteTakesNoLoss() throws Exception {
+    void theMarkOfAWriteHidesNoLoss() throws Exception {
         pool.write(0, filled(2, 1));
         for (VolatileDevice cache : caches) {
             cache.cutPower();
@@ -88,7 +88,7 @@ class MirrorFlushOnlyLossTest {
 
     /** Fault: the same for the flush of a label that records the failure of the other member. */
     @Test
-    void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
+    void theLabelOfAnotherMemberHidesNoLoss() throws Exception {
         pool.write(0, filled(2, 1));
         caches.get(1).cutPower();
         members.get(0).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
@@ -103,7 +103,7 @@ class MirrorFlushOnlyLossTest {
      * without a loss.
      */
     @Test
-    void aCopyFromTheOnlyMemberTakesNoLoss() throws Exception {
+    void aCopyFromTheOnlyMemberHidesNoLoss() throws Exception {
         leaveOut(1);
         pool.write(0, filled(2, 1));
         caches.get(0).cutPower();
@@ -118,7 +118,7 @@ class MirrorFlushOnlyLossTest {
      * known.
      */
     @Test
-    void aCopyIsNotMadeOfWhatAnotherMemberLost() throws Exception {
+    void aCopyDoesNotReadLostWrites() throws Exception {
         Members.drop(pool);
         List<MemoryDevice> fresh = Members.memories(3);
         Members.mirror(fresh);
@@ -144,7 +144,7 @@ class MirrorFlushOnlyLossTest {
      * left out, and the flush succeeded.
      */
     @Test
-    void aRepairTakesNoLoss() throws Exception {
+    void aRepairHidesNoLoss() throws Exception {
         pool.write(0, filled(2, 1));
         caches.get(0).cutPower();
         members.get(1).inject(Fault.fail().on(Operation.READ).at(DATA, 1).times(1));
@@ -160,7 +160,7 @@ class MirrorFlushOnlyLossTest {
      * member with the content of a source that had lost it; the flush succeeded.
      */
     @Test
-    void theCopyOfAMarkedRegionTakesNoLoss() throws Exception {
+    void theCopyOfAMarkedRegionHidesNoLoss() throws Exception {
         pool.write(UNMARKED, filled(1, 1));
         List<MemoryDevice> cut = Members.snapshots(disks.subList(0, 2));
         Members.drop(pool);

@@ -140,7 +140,7 @@ class MirrorLateBuffersTest {
 
     /** Fault: a late member wrote from the caller's array after the write had returned. */
     @Test
-    void aLateMemberWritesWhatItWasGiven() throws Exception {
+    void aLateMemberWritesTheOriginalData() throws Exception {
         write(Operation.WRITE, device -> device);
         write(Operation.WRITE, AsyncDevice::of);
     }
@@ -149,7 +149,7 @@ class MirrorLateBuffersTest {
      * Fault: the same for an asynchronous member, which releases the buffer when it is taken back.
      */
     @Test
-    void aLateAsyncMemberGivesTheBufferUp() throws Exception {
+    void aLateAsyncMemberReleasesTheBuffer() throws Exception {
         write(Operation.READ, Lending::new);
     }
 }

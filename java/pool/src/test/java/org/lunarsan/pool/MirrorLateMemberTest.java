@@ -71,7 +71,7 @@ class MirrorLateMemberTest {
      * iSCSI.
      */
     @Test
-    void aWriteGoesOnWithoutAMemberThatHangs() throws Exception {
+    void aWriteContinuesWithoutAHangingMember() throws Exception {
         for (int late = 0; late < 2; late++) {
             hang(late, Operation.WRITE);
             pool.write(5, filled(2, 3));
@@ -86,7 +86,7 @@ class MirrorLateMemberTest {
 
     /** Fault: the same for every flush. */
     @Test
-    void aFlushGoesOnWithoutAMemberThatHangs() throws Exception {
+    void aFlushContinuesWithoutAHangingMember() throws Exception {
         for (int late = 0; late < 2; late++) {
             pool.write(5, filled(2, 3));
             hang(late, Operation.FLUSH);
@@ -99,7 +99,7 @@ class MirrorLateMemberTest {
 
     /** Fault: the same for every read that tried the member first. */
     @Test
-    void aReadGoesOnWithoutAMemberThatHangs() throws Exception {
+    void aReadContinuesWithoutAHangingMember() throws Exception {
         for (int late = 0; late < 2; late++) {
             hang(late, Operation.READ);
             while (members.get(late).fired() == late / 2) {
@@ -149,7 +149,7 @@ class MirrorLateMemberTest {
 
     /** Goal: a member that is late again while it is copied to becomes current afterwards. */
     @Test
-    void aMemberThatIsLateAgainComesBack() throws Exception {
+    void aMemberLateTwiceIsRecovered() throws Exception {
         hang(1, Operation.WRITE);
         pool.write(5, filled(2, 1));
         hang(1, Operation.WRITE);

@@ -42,7 +42,7 @@ class MirrorLossTest {
 
     /** Goal: after one member lost power, every read returns the acknowledged data. */
     @Test
-    void readsFindWhatWasAcknowledged() throws Exception {
+    void readsReturnAcknowledgedWrites() throws Exception {
         for (int lost = 0; lost < 2; lost++) {
             pool.write(0, filled(2, 1));
             members.get(lost).cutPower();
@@ -63,12 +63,12 @@ class MirrorLossTest {
      * member.
      */
     @Test
-    void closingLeavesOutWhoLost() throws Exception {
+    void closingLeavesOutMembersWithLosses() throws Exception {
         for (int lost = 0; lost < 2; lost++) {
             pool.write(0, filled(3 + lost, 1));
             members.get(lost).cutPower();
-            DeviceException told = assertThrows(DeviceException.class, pool::close);
-            assertTrue(told.getMessage().contains("it is left out"), told::getMessage);
+            DeviceException failure = assertThrows(DeviceException.class, pool::close);
+            assertTrue(failure.getMessage().contains("it is left out"), failure::getMessage);
             pool.open();
             pool.resync().join();
             assertEquals(3 + lost, first(pool), "member " + lost);
@@ -79,7 +79,7 @@ class MirrorLossTest {
 
     /** Goal: if all members lost a write, reads agree with each other, and the loss is reported. */
     @Test
-    void whatAllHaveLostIsTold() throws Exception {
+    void aLossOfAllMembersIsReported() throws Exception {
         for (VolatileDevice member : members) {
             member.cutPower();
         }

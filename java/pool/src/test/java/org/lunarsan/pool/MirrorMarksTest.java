@@ -54,7 +54,7 @@ class MirrorMarksTest {
      * repaired.
      */
     @Test
-    void marksWhatItRepairs() throws Exception {
+    void marksRepairedRegions() throws Exception {
         int block = 700;
         FaultyDevice second = members.get(1);
         second.inject(bad(Operation.READ, block).times(1));
@@ -143,7 +143,7 @@ class MirrorMarksTest {
 
     /** Goal: a member that cannot be marked is left out; the marked write reaches the others. */
     @Test
-    void leavesOutWhoCannotBeMarked() throws Exception {
+    void leavesOutMembersThatCannotBeMarked() throws Exception {
         failPages(members.get(1));
         pool.write(300, filled(2, 1));
         assertEquals(MemberState.STALE, pool.status().members().get(1).state());
@@ -154,7 +154,7 @@ class MirrorMarksTest {
 
     /** Goal: blocks that only one, failing member has return an error and never old data. */
     @Test
-    void servesNoStaleDataForBlocksThatOneHas() throws Exception {
+    void servesNoStaleDataForBlocksOfOneMember() throws Exception {
         members.get(1).inject(bad(Operation.WRITE, 40).times(1));
         pool.write(40, filled(2, 1));
         assertEquals(MemberState.STALE, pool.status().members().get(1).state());

@@ -81,7 +81,7 @@ class MirrorPowerCutTest {
 
     /** Goal: after a power cut at any write, flushed data is there, and the members agree. */
     @Test
-    void everyCutKeepsWhatWasFlushed() {
+    void everyPowerCutKeepsFlushedWrites() {
         Seed.run(random -> {
             for (int round = 0; round < ROUNDS; round++) {
                 cutEverywhere(random.nextLong());

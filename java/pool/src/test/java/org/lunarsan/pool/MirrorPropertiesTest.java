@@ -147,7 +147,7 @@ class MirrorPropertiesTest {
 
     /** Goal: after a power cut of all members, flushed data is there, and the members agree. */
     @Test
-    void powerCutsLoseNothingFlushed() {
+    void powerCutsLoseNoFlushedWrite() {
         Seed.run(random -> {
             for (int round = 0; round < ROUNDS; round++) {
                 powerCut(random);

@@ -72,7 +72,7 @@ class MirrorReadLossTest {
      * checked for losses: the check found none, and the read returned the lost data.
      */
     @Test
-    void aLossThatWasMendedMeanwhileIsSeen() throws Exception {
+    void aLossRepairedMeanwhileIsSeen() throws Exception {
         var disks = Members.memories(2);
         Members.mirror(disks);
         List<Device> members = disks.stream()

@@ -223,7 +223,7 @@ class MirrorTrialTest {
         private void reopen() throws DeviceException {
             try {
                 top.close();
-            } catch (DeviceException told) {
+            } catch (DeviceException failure) {
                 // The exception lists what could not be flushed, and what the next opening copies.
             }
             ledger.lost();
@@ -246,7 +246,7 @@ class MirrorTrialTest {
             for (int tries = 0; pool.status().health() != PoolStatus.Health.HEALTHY; tries++) {
                 assertTrue(tries < FLUSHES_MAX, () -> "not healthy: " + pool.status());
                 join();
-                pool.copies().exceptionally(told -> null).join();
+                pool.copies().exceptionally(failure -> null).join();
             }
             check(0, Members.BLOCKS);
             flush();
@@ -261,7 +261,7 @@ class MirrorTrialTest {
 
     /** Goal: see the class. */
     @Test
-    void nothingFlushedIsLostInSilence() {
+    void noFlushedWriteIsLostUnreported() {
         Seed.run(random -> {
             System.out.println("mirror trial: seed " + Seed.get() + ", " + WRITES + " writes");
             for (int done = 0; done < WRITES; done += WRITES_OF_A_ROUND) {

@@ -68,7 +68,7 @@ class MirroredDeviceTest {
 
     /** Goal: a write that one member misses succeeds, and after a restart that member is stale. */
     @Test
-    void aMemberThatMissedAWriteIsStaleForGood() throws Exception {
+    void aMemberThatMissedAWriteStaysStale() throws Exception {
         pool.write(5, filled(1, 1));
         member(0).inject(lost().on(Operation.WRITE).at(2048, BLOCKS));
         pool.write(5, filled(2, 1));
@@ -169,7 +169,7 @@ class MirroredDeviceTest {
 
     /** Goal: reads that fail on one member are served by the other, and the first is left out. */
     @Test
-    void readsFromTheOther() throws Exception {
+    void readsFromTheOtherMember() throws Exception {
         pool.write(0, filled(7, 64));
         member(0).inject(lost().on(Operation.READ));
         for (int step = 0; step < 30; step++) {
@@ -200,7 +200,7 @@ class MirroredDeviceTest {
 
     /** Goal: when all members fail, the call fails, and one member is kept. */
     @Test
-    void keepsOneWhenAllFail() throws Exception {
+    void keepsTheLastMemberWhenAllFail() throws Exception {
         pool.write(9, filled(1, 1));
         members.forEach(member -> member.inject(Fault.fail().on(Operation.WRITE).at(2057, 1)));
         MediumException failure =
@@ -215,7 +215,7 @@ class MirroredDeviceTest {
 
     /** Goal: a member whose flush fails is left out, and the flush succeeds by the other. */
     @Test
-    void flushesByTheOther() throws Exception {
+    void flushesTheOtherMember() throws Exception {
         pool.write(9, filled(1, 1));
         member(1).inject(Fault.fail().on(Operation.FLUSH));
         pool.flush();
@@ -318,7 +318,7 @@ class MirroredDeviceTest {
 
     /** Goal: the slower member costs more, and less and less while it is not used. */
     @Test
-    void weighsByLatency() {
+    void prefersMembersOfLowLatency() {
         MirrorMember fast = new MirrorMember(0, disks.get(0), MemberState.CURRENT);
         MirrorMember slow = new MirrorMember(1, member(1), MemberState.CURRENT);
         fast.measured(1_000);
@@ -337,7 +337,7 @@ class MirroredDeviceTest {
 
     /** Goal: a pending read raises the cost of its member until the read ends. */
     @Test
-    void countsReadsUnderWay() throws Exception {
+    void countsPendingReads() throws Exception {
         MirrorMember busy = new MirrorMember(1, member(1), MemberState.CURRENT);
         busy.measured(1_000);
         member(1).inject(Fault.of(new Fault.Hang()).on(Operation.READ).times(1));

@@ -113,7 +113,7 @@ class NewMirrorTest {
 
     /** Goal: data copied from the lost member counts more than data that was never copied. */
     @Test
-    void keepsWhatAnyHasCopied() throws Exception {
+    void keepsRegionsCopiedByAnyMember() throws Exception {
         Assembly found = Assembly.open("pool", PoolKind.MIRRORED, List.copyOf(disks));
         try {
             List<MirrorMember> all = new ArrayList<>();

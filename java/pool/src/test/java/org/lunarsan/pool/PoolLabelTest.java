@@ -22,7 +22,7 @@ class PoolLabelTest {
 
     /** Goal: a label is decoded to its encoded fields, and the bytes are those of the document. */
     @Test
-    void comesBack() {
+    void encodingAndDecodingAgree() {
         byte[] bytes = label().encode().array();
         PoolLabel.Valid found =
                 assertInstanceOf(PoolLabel.Valid.class, PoolLabel.decode(bytes));
@@ -67,7 +67,7 @@ class PoolLabelTest {
 
     /** Goal: any changed bit is detected. */
     @Test
-    void noticesAnyChange() {
+    void detectsAnyFlippedBit() {
         byte[] bytes = label().encode().array();
         for (int bit = 0; bit < 400 * 8; bit++) {
             bytes[bit / 8] ^= (byte) (1 << bit % 8);
@@ -103,7 +103,7 @@ class PoolLabelTest {
 
     /** Goal: an intent page is decoded to its fields; one of another pool or shape is rejected. */
     @Test
-    void intentsComeBack() {
+    void intentsSurviveEncoding() {
         BitSet dirty = new BitSet();
         dirty.set(0);
         dirty.set(IntentPage.REGIONS_MAX - 1);

@@ -19,7 +19,7 @@ class PoolTrialTest {
     /** Goal: no read returns invalid data, and members end equal. */
     @ParameterizedTest
     @EnumSource(mode = EnumSource.Mode.EXCLUDE, names = "ISCSI")
-    void nothingFlushedIsLostInSilence(PoolTrial.Mode mode) throws Exception {
+    void noFlushedWriteIsLostUnreported(PoolTrial.Mode mode) throws Exception {
         PoolTrial trial = new PoolTrial(mode, "");
         assertEquals(0, trial.run(SEED, WRITES), "violations, printed above");
         assertTrue(trial.counts().comparisons.sum() > 0);
@@ -27,7 +27,7 @@ class PoolTrialTest {
 
     /** Goal: the ledger detects a stale block, noise, and a block lost after a flush. */
     @Test
-    void theLedgerFindsWhatIsWrong() {
+    void theLedgerFindsErrors() {
         TrialLedger ledger = new TrialLedger(2);
         write(ledger, 1);
         write(ledger, 2);

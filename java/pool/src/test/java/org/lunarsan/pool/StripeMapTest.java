@@ -11,7 +11,7 @@ import org.junit.jupiter.api.Test;
 class StripeMapTest {
     /** Goal: each block has one place, and the parts of a run are runs of exactly its blocks. */
     @Test
-    void everyRunFallsIntoRuns() {
+    void everyRunIsSplitIntoMemberRuns() {
         for (int members = 2; members <= 4; members++) {
             for (int stripe = 1; stripe <= 4; stripe++) {
                 StripeMap map = new StripeMap(members, stripe);

@@ -122,7 +122,7 @@ class StripeTransferTest {
 
     /** Goal: all stripes of a write or read are pending at once, in the caller's own memory. */
     @Test
-    void givesTheCallersMemoryToMembersAllAtOnce() {
+    void writesToAllMembersFromTheCallersMemory() {
         Seed.run(random -> {
             List<Batching> members = disks().stream().map(Batching::new).toList();
             StripedDevice.create(members, WIDE);
@@ -198,7 +198,7 @@ class StripeTransferTest {
 
     /** Goal: a failure names the pool's blocks, moves no position, and leaks no buffer. */
     @Test
-    void failuresKeepNothing() throws Exception {
+    void failuresReleaseTheBuffers() throws Exception {
         for (int stripe : new int[] {NARROW, WIDE}) {
             for (boolean async : new boolean[] {false, true}) {
                 List<FaultyDevice> faulty = Members.faulty(disks(), 1);
@@ -264,9 +264,9 @@ class StripeTransferTest {
         StripedDevice pool = StripedDevice.of(members);
         pool.closeWait = Duration.ofMillis(50);
         pool.open();
-        DeviceException told = assertThrows(DeviceException.class, pool::close);
-        assertEquals(Operation.CLOSE, told.operation());
-        assertTrue(told.getMessage().contains("disk0"), told::getMessage);
+        DeviceException thrown = assertThrows(DeviceException.class, pool::close);
+        assertEquals(Operation.CLOSE, thrown.operation());
+        assertTrue(thrown.getMessage().contains("disk0"), thrown::getMessage);
         free.countDown();
     }
 }

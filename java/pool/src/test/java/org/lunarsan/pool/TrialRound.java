@@ -189,7 +189,7 @@ final class TrialRound {
         members.loseClean();
         try {
             front.close();
-        } catch (DeviceException told) {
+        } catch (DeviceException thrown) {
             // The exception lists what could not be flushed, and what the next opening copies.
         }
         ledger.lost("closed");
@@ -355,7 +355,7 @@ final class TrialRound {
         }
         counts.comparisons.increment();
         open();
-        pool.copies().exceptionally(told -> null).join();
+        pool.copies().exceptionally(thrown -> null).join();
         checkAll();
         front.close();
     }

@@ -83,9 +83,9 @@ public final class Main {
 
     private static Report run(Options options) throws IOException {
         List<Section> sections = new ArrayList<>();
-        Map<String, String> facts = Facts.of(options);
+        Map<String, String> facts = MachineFacts.of(options);
         Contestants.compile(options.source(), options.build());
-        Others others = new Others();
+        OtherProcesses others = new OtherProcesses();
         for (String part : options.parts()) {
             System.err.println("part " + part);
             sections.add(part(part, options));

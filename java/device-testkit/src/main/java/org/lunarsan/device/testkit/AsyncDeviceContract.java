@@ -140,7 +140,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         int most = (int) Math.min(device.blockCount() - 1, GIVEN_UP_BLOCKS_MAX);
         Seed.run(random -> {
             for (int round = 0; round < GIVEN_UP_ROUNDS; round++) {
-                for (GivingUp way : GivingUp.values()) {
+                for (ExternalCompletion way : ExternalCompletion.values()) {
                     int blocks = round % 2 == 0 ? most : 1 + random.nextInt(8);
                     int bytes = blocks * device.blockSize();
                     ByteBuffer buffer = round % 4 < 2
@@ -154,7 +154,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
 
     /** A step with one way to give up. */
     private interface GivenUp {
-        void run(GivingUp way, ByteBuffer buffer, int nanos) throws Exception;
+        void run(ExternalCompletion way, ByteBuffer buffer, int nanos) throws Exception;
     }
 
     private static void spin(int nanos) {
@@ -187,7 +187,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
             fill(buffer, 2);
             CompletableFuture<Void> write = async().writeAsync(1, buffer);
             spin(nanos);
-            positions.add(way.giveUp(write) ? buffer.position() : 0);
+            positions.add(way.apply(write) ? buffer.position() : 0);
             fill(buffer, 0x66);
             device.write(blocks, filled(3, 1));
             byte[] found = read(1, blocks);
@@ -218,7 +218,7 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         withEachWay((way, buffer, nanos) -> {
             CompletableFuture<Void> read = async().readAsync(1, buffer);
             spin(nanos);
-            positions.add(way.giveUp(read) ? buffer.position() : 0);
+            positions.add(way.apply(read) ? buffer.position() : 0);
             fill(buffer, 0x11);
             buffers.add(buffer);
         });

@@ -143,7 +143,7 @@ public abstract class HangingContract {
         return done;
     }
 
-    private ByteBuffer buffer(GivingUp way) {
+    private ByteBuffer buffer(ExternalCompletion way) {
         return way.ordinal() % 2 == 0
                 ? ByteBuffer.allocate(LENGTH * BLOCK) : ByteBuffer.allocateDirect(LENGTH * BLOCK);
     }
@@ -154,14 +154,14 @@ public abstract class HangingContract {
      */
     @Test
     void aWriteGivenUpEndsInItsTime() throws Exception {
-        for (GivingUp way : GivingUp.values()) {
+        for (ExternalCompletion way : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             hang(Operation.WRITE);
             ByteBuffer buffer = buffer(way);
             fill(buffer, 2);
             CompletableFuture<Void> write = device.writeAsync(AT, buffer);
             awaitHanging();
-            way.giveUp(write);
+            way.apply(write);
             assertTrue(write.isDone(), () -> way + " did not end it");
             assertEquals(0, buffer.position(), way::toString);
             fill(buffer, 0x66);
@@ -193,13 +193,13 @@ public abstract class HangingContract {
     @Test
     void aReadGivenUpLeavesItsBuffer() throws Exception {
         List<ByteBuffer> buffers = new ArrayList<>();
-        for (GivingUp way : GivingUp.values()) {
+        for (ExternalCompletion way : ExternalCompletion.values()) {
             int address = COLD + way.ordinal() * COLD_STEP;
             hang(Operation.READ);
             ByteBuffer buffer = buffer(way);
             CompletableFuture<Void> read = device.readAsync(address, buffer);
             awaitHanging();
-            way.giveUp(read);
+            way.apply(read);
             assertTrue(read.isDone(), () -> way + " did not end it");
             assertEquals(0, buffer.position(), way::toString);
             fill(buffer, 0x11);
@@ -220,14 +220,14 @@ public abstract class HangingContract {
     /** Goal: a flush and an unmap that are given up end; the next ones do their work. */
     @Test
     void whatHasNoBufferEndsInItsTime() throws Exception {
-        for (GivingUp way : GivingUp.values()) {
+        for (ExternalCompletion way : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             for (Operation operation : List.of(Operation.FLUSH, Operation.UNMAP)) {
                 hang(operation);
                 CompletableFuture<Void> future = operation == Operation.FLUSH
                         ? device.flushAsync() : device.unmapAsync(AT, 1);
                 awaitHanging();
-                way.giveUp(future);
+                way.apply(future);
                 assertTrue(future.isDone(), () -> way + " did not end " + operation);
                 goOn();
             }

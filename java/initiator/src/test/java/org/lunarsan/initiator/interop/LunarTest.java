@@ -108,7 +108,7 @@ final class LunarTest {
 
     /** Goal: a server that is killed and restarted has all flushed data. */
     @Test
-    void killsLoseNothingFlushed(@TempDir Path folder) {
+    void killsLoseNoFlushedWrite(@TempDir Path folder) {
         Seed.run(random -> {
             for (String cache : List.of("write-through", "write-back")) {
                 Path file = folder.resolve(cache + ".img");
@@ -143,7 +143,7 @@ final class LunarTest {
 
     /** Goal: blocks beyond 2^32 are stored at their addresses. */
     @Test
-    void hugeDisksHaveTheirBlocks(@TempDir Path state) throws Exception {
+    void blocksAboveTwoTebibytesAreAddressed(@TempDir Path state) throws Exception {
         Path folder = Files.createTempDirectory(Path.of("/dev/shm"), "lunar-java-");
         Path file = folder.resolve("huge.img");
         try (Lunar server = new Lunar(file.toString(), "--size", "15T", "--block-size", "512",
@@ -231,7 +231,7 @@ final class LunarTest {
      * Goal: our server accepts each CHAP algorithm, shows its targets, and refuses a wrong secret.
      */
     @Test
-    void proofsAreTaken(@TempDir Path folder) throws Exception {
+    void chapAlgorithmsAreAccepted(@TempDir Path folder) throws Exception {
         Path ours = Files.writeString(folder.resolve("ours"), "hunter2-of-the-initiator\n");
         Path theirs = Files.writeString(folder.resolve("theirs"), "hunter3-of-the-target");
         try (Lunar server = new Lunar("mem:1M", "--chap-user", "vm", "--chap-secret-file",

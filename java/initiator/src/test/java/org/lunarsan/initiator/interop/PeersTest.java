@@ -23,7 +23,7 @@ final class PeersTest {
 
     /** Goal: tgt stores our data, with digests, and accepts our CHAP response with MD5. */
     @Test
-    void tgtKeepsWhatItIsGiven(@TempDir Path folder) {
+    void tgtReturnsWrittenData(@TempDir Path folder) {
         Seed.run(random -> {
             try (Tgt tgt = new Tgt(FileContract.zeroes(folder.resolve("tgt.img")))) {
                 tgt.allowDigests();
@@ -43,7 +43,7 @@ final class PeersTest {
 
     /** Goal: istgt stores our data, with and without digests. */
     @Test
-    void istgtKeepsWhatItIsGiven(@TempDir Path folder) {
+    void istgtReturnsWrittenData(@TempDir Path folder) {
         Seed.run(random -> {
             Path file = FileContract.zeroes(folder.resolve("istgt.img"));
             try (Istgt istgt = new Istgt(folder, file)) {

@@ -44,7 +44,7 @@ final class Core {
     Phase phase = Phase.FULL_FEATURE;
     int expStatSn;
     /** The running text exchange. */
-    TextQuestion exchange;
+    TextExchange exchange;
     /** The sent Logout Request that ends this connection. */
     Logout loggingOut;
     /** Set when no more data-out is sent. */
@@ -73,7 +73,7 @@ final class Core {
         return phase != Phase.CLOSED;
     }
 
-    boolean isFast() {
+    boolean hasFastAbort() {
         return agreed.taskReporting() == TaskReporting.FAST_ABORT;
     }
 
@@ -105,7 +105,7 @@ final class Core {
 
     /** Queues a request that has a slot, of the machine or the caller. */
     void enqueue(Request request) {
-        if (request instanceof TextQuestion text) {
+        if (request instanceof TextExchange text) {
             if (exchange != null && exchange != text) {
                 texts.add(text);
                 return;
@@ -137,7 +137,7 @@ final class Core {
             case Command command -> bursts.removeAll(command);
             case Management management -> managed(management);
             case Ping ping -> timers.isPinged &= !ping.keepAlive;
-            case TextQuestion text -> nextText(text);
+            case TextExchange text -> nextText(text);
             case Logout logout -> timers.logsOut &= logout.state != Request.SENT;
         }
         request.over = true;
@@ -175,8 +175,8 @@ final class Core {
     }
 
     /** Sends the next text once the previous exchange is over. */
-    private void nextText(TextQuestion over) {
-        if (over.goesOn) {
+    private void nextText(TextExchange over) {
+        if (over.continues) {
             waiting.remove(over);
         }
         if (exchange != over) {
@@ -184,7 +184,7 @@ final class Core {
             return;
         }
         exchange = null;
-        if (texts.poll() instanceof TextQuestion next) {
+        if (texts.poll() instanceof TextExchange next) {
             enqueue(next);
         }
     }

@@ -45,14 +45,14 @@ public final class InitiatorConnection {
 
     private final Object lock = new Object();
     private final Core core;
-    private final Asking asking;
-    private final Writing writing;
-    private final Reading reading;
-    private final Notices notices;
-    private final Upkeep upkeep;
+    private final RequestSubmitter submitter;
+    private final PduEncoder encoder;
+    private final DataHandler dataHandler;
+    private final ControlPduHandler controlHandler;
+    private final TimerHandler timerHandler;
     /** The header whose control data segment is being received. */
     private final ByteBuffer control = ByteBuffer.allocate(BasicHeader.HEADER_BYTES);
-    private Receive.Place incoming = Receive.Place.NOTHING;
+    private Receive.Destination incoming = Receive.Destination.NOTHING;
     private int incomingOpcode;
 
     /**
@@ -73,11 +73,11 @@ public final class InitiatorConnection {
                 established.connection(), established.expStatSn());
         session.window(established.expCmdSn(), established.maxCmdSn());
         core.timers.heard = now;
-        asking = new Asking(core);
-        writing = new Writing(core);
-        reading = new Reading(core);
-        notices = new Notices(core, asking);
-        upkeep = new Upkeep(core, asking, notices);
+        submitter = new RequestSubmitter(core);
+        encoder = new PduEncoder(core);
+        dataHandler = new DataHandler(core);
+        controlHandler = new ControlPduHandler(core, submitter);
+        timerHandler = new TimerHandler(core, submitter, controlHandler);
     }
 
     /**
@@ -90,7 +90,7 @@ public final class InitiatorConnection {
      */
     public boolean submit(Request request) {
         synchronized (lock) {
-            return asking.submit(request);
+            return submitter.submit(request);
         }
     }
 
@@ -129,10 +129,10 @@ public final class InitiatorConnection {
     public boolean poll(long now, ByteBuffer head, Outgoing out) {
         out.clear();
         synchronized (lock) {
-            upkeep.takeMessages();
-            upkeep.onDeadline(now);
-            asking.logOutWhenDrained();
-            return core.isOpen() && writing.next(now, head, out);
+            timerHandler.takeMessages();
+            timerHandler.onDeadline(now);
+            submitter.logOutWhenDrained();
+            return core.isOpen() && encoder.next(now, head, out);
         }
     }
 
@@ -174,7 +174,7 @@ public final class InitiatorConnection {
      */
     public long nanosToWait(long now) {
         synchronized (lock) {
-            return upkeep.nanosToWait(now);
+            return timerHandler.nanosToWait(now);
         }
     }
 
@@ -222,9 +222,9 @@ public final class InitiatorConnection {
      */
     public void onHeader(long now, ByteBuffer header, Receive receive) {
         synchronized (lock) {
-            receive.set(Receive.Place.NOTHING);
+            receive.set(Receive.Destination.NOTHING);
             if (!core.isOpen()) {
-                receive.set(Receive.Place.CLOSED);
+                receive.set(Receive.Destination.CLOSED);
                 return;
             }
             core.timers.heard = now;
@@ -232,9 +232,9 @@ public final class InitiatorConnection {
                 judge(now, header, header.position(), receive);
             } catch (Violated violated) {
                 core.violated(violated);
-                receive.set(Receive.Place.CLOSED);
+                receive.set(Receive.Destination.CLOSED);
             }
-            incoming = receive.place();
+            incoming = receive.destination();
         }
     }
 
@@ -248,28 +248,28 @@ public final class InitiatorConnection {
         }
         switch (opcode) {
             case Opcode.DATA_IN -> {
-                reading.onDataIn(header, at, receive);
+                dataHandler.onDataIn(header, at, receive);
                 return;
             }
             case Opcode.READY_TO_TRANSFER -> {
-                reading.onReadyToTransfer(header, at);
+                dataHandler.onReadyToTransfer(header, at);
                 return;
             }
-            case Opcode.NOP_IN -> notices.onNopInHeader(NopIn.decode(header.duplicate()));
+            case Opcode.NOP_IN -> controlHandler.onNopInHeader(NopIn.decode(header.duplicate()));
             default -> judgeAnswer(opcode, header, at);
         }
         control.clear().put(0, header, at, BasicHeader.HEADER_BYTES);
         if (bytes == 0) {
             onControl(now, EMPTY);
         } else {
-            receive.set(Receive.Place.CONTROL);
+            receive.set(Receive.Destination.CONTROL);
         }
     }
 
     /** Checks the numbers of all PDUs that consume a StatSN. */
     private void judgeAnswer(int opcode, ByteBuffer header, int at) throws Violated {
         switch (opcode) {
-            case Opcode.SCSI_RESPONSE -> reading.onResponseHeader(header, at);
+            case Opcode.SCSI_RESPONSE -> dataHandler.onResponseHeader(header, at);
             case Opcode.TASK_MANAGEMENT_RESPONSE, Opcode.TEXT_RESPONSE, Opcode.LOGOUT_RESPONSE,
                     Opcode.ASYNC_MESSAGE, Opcode.REJECT -> {
                 // Checked when the PDU is complete.
@@ -281,28 +281,28 @@ public final class InitiatorConnection {
     }
 
     /**
-     * Processes the data segment of the last header, which is complete at the place that
+     * Processes the data segment of the last header, which is complete at the destination that
      * {@link #onHeader} returned.
      *
      * @param now nanoseconds on the clock of {@link System#nanoTime}
-     * @param data the segment, from the position to the limit, for {@link Receive.Place#CONTROL};
-     *        ignored for other places
+     * @param data the segment, from the position to the limit, for
+     *        {@link Receive.Destination#CONTROL}; ignored for other destinations
      * @param digestOk whether the data digest matched, if there is one
      */
     public void onPayload(long now, ByteBuffer data, boolean digestOk) {
         synchronized (lock) {
-            Receive.Place place = incoming;
+            Receive.Destination destination = incoming;
             Command command = core.receiving;
             boolean isOver = core.receivingIsOver;
-            incoming = Receive.Place.NOTHING;
+            incoming = Receive.Destination.NOTHING;
             core.receiving = null;
             if (core.isOpen()) {
                 core.timers.heard = now;
                 try {
-                    if (!digestOk && place != Receive.Place.NOTHING) {
+                    if (!digestOk && destination != Receive.Destination.NOTHING) {
                         throw new Violated(new Violation.DataDigest(incomingOpcode));
                     }
-                    onPlaced(now, place, command, isOver, data);
+                    onSegment(now, destination, command, isOver, data);
                 } catch (Violated violated) {
                     core.violated(violated);
                 }
@@ -313,14 +313,14 @@ public final class InitiatorConnection {
         }
     }
 
-    private void onPlaced(long now, Receive.Place place, Command command, boolean isOver,
-            ByteBuffer data) throws Violated {
-        if (place == Receive.Place.CONTROL) {
+    private void onSegment(long now, Receive.Destination destination, Command command,
+            boolean isOver, ByteBuffer data) throws Violated {
+        if (destination == Receive.Destination.CONTROL) {
             onControl(now, data);
-        } else if (place == Receive.Place.COMMAND && isOver) {
+        } else if (destination == Receive.Destination.COMMAND && isOver) {
             core.endTask(command);
-        } else if (place == Receive.Place.COMMAND) {
-            reading.onDataInDone(command);
+        } else if (destination == Receive.Destination.COMMAND) {
+            dataHandler.onDataInDone(command);
         }
     }
 
@@ -330,14 +330,16 @@ public final class InitiatorConnection {
     private void onControl(long now, ByteBuffer data) throws Violated {
         control.clear();
         switch (BasicHeader.opcode(control, 0)) {
-            case Opcode.SCSI_RESPONSE -> reading.onResponse(control, 0, data);
+            case Opcode.SCSI_RESPONSE -> dataHandler.onResponse(control, 0, data);
             case Opcode.TASK_MANAGEMENT_RESPONSE ->
-                notices.onManagement(TaskManagementResponse.decode(control));
-            case Opcode.TEXT_RESPONSE -> notices.onText(TextResponse.decode(control), data);
-            case Opcode.LOGOUT_RESPONSE -> notices.onLogout(LogoutResponse.decode(control));
-            case Opcode.ASYNC_MESSAGE -> notices.onAsync(now, AsyncMessage.decode(control), data);
-            case Opcode.REJECT -> notices.onReject(Reject.decode(control), data);
-            default -> notices.onPong(NopIn.decode(control), data);
+                controlHandler.onManagement(TaskManagementResponse.decode(control));
+            case Opcode.TEXT_RESPONSE -> controlHandler.onText(TextResponse.decode(control), data);
+            case Opcode.LOGOUT_RESPONSE -> controlHandler.onLogout(LogoutResponse.decode(control));
+            case Opcode.ASYNC_MESSAGE ->
+                controlHandler.onAsync(now, AsyncMessage.decode(control), data);
+
+            case Opcode.REJECT -> controlHandler.onReject(Reject.decode(control), data);
+            default -> controlHandler.onPong(NopIn.decode(control), data);
         }
     }
 

@@ -14,8 +14,8 @@ public final class Ping extends Request {
      * Set for a ping that takes the CmdSN of a command that the target rejected and so did not
      * count: the gap would block all later commands. RFC 7143 §7.3.
      */
-    boolean plug;
-    int plugged;
+    boolean fillsGap;
+    int gapCmdSn;
 
     /**
      * Creates a ping.
@@ -34,11 +34,11 @@ public final class Ping extends Request {
         return ping;
     }
 
-    static Ping plug(int missing) {
+    static Ping fillsGap(int missing) {
         Ping ping = new Ping(new byte[0]);
         ping.internal = true;
-        ping.plug = true;
-        ping.plugged = missing;
+        ping.fillsGap = true;
+        ping.gapCmdSn = missing;
         return ping;
     }
 }

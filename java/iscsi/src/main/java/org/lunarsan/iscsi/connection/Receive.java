@@ -6,12 +6,12 @@ package org.lunarsan.iscsi.connection;
  * <p>Threads: the reader's; one object is enough.
  */
 public final class Receive {
-    private Place place = Place.NOTHING;
+    private Destination destination = Destination.NOTHING;
     private Command command;
     private int offsetBytes;
 
     /** Kinds of destination. */
-    public enum Place {
+    public enum Destination {
         /** There is no data segment: the PDU has been processed. */
         NOTHING,
         /** The machine itself, by {@link InitiatorConnection#onPayload}: sense, text, echo. */
@@ -28,14 +28,14 @@ public final class Receive {
     public Receive() {
     }
 
-    void set(Place where) {
-        place = where;
+    void set(Destination where) {
+        destination = where;
         command = null;
         offsetBytes = 0;
     }
 
     void set(Command whose, int offset) {
-        place = Place.COMMAND;
+        destination = Destination.COMMAND;
         command = whose;
         offsetBytes = offset;
     }
@@ -45,15 +45,15 @@ public final class Receive {
      *
      * @return the place
      */
-    public Place place() {
-        return place;
+    public Destination destination() {
+        return destination;
     }
 
     /**
      * The command that owns the data. It does not complete before
      * {@link InitiatorConnection#onPayload}.
      *
-     * @return the command, for {@link Place#COMMAND}
+     * @return the command, for {@link Destination#COMMAND}
      */
     public Command command() {
         return command;

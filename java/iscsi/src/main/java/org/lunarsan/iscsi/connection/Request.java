@@ -10,7 +10,7 @@ import org.lunarsan.iscsi.pdu.BasicHeader;
  * <p>Threads: the caller's before {@code submit} and after completion; the connection's, behind its
  * lock, in between.
  */
-public abstract sealed class Request permits Command, Logout, Management, Ping, TextQuestion {
+public abstract sealed class Request permits Command, Logout, Management, Ping, TextExchange {
     /** The caller owns the request. */
     static final int IDLE = 0;
     /** The request waits for its numbers. */

@@ -5,7 +5,7 @@
  * {@link org.lunarsan.iscsi.connection.InitiatorConnection} takes
  * {@link org.lunarsan.iscsi.connection.Request}s: {@link org.lunarsan.iscsi.connection.Command},
  * {@link org.lunarsan.iscsi.connection.Management}, {@link org.lunarsan.iscsi.connection.Ping},
- * {@link org.lunarsan.iscsi.connection.TextQuestion}, {@link org.lunarsan.iscsi.connection.Logout}.
+ * {@link org.lunarsan.iscsi.connection.TextExchange}, {@link org.lunarsan.iscsi.connection.Logout}.
  * It encodes outgoing PDUs, checks incoming ones, and determines the destination of their data. It
  * keeps the connection alive, answers pings, and handles Asynchronous Messages.
  *

@@ -118,13 +118,14 @@ public final class Deframer {
      * the destination.
      *
      * @param input its position moves past the consumed bytes
-     * @param place its position moves past the written bytes
+     * @param destination its position moves past the written bytes
      * @return number of bytes
      */
-    public int take(ByteBuffer input, ByteBuffer place) {
-        int bytes = Math.min(Math.min(payloadMissing(), input.remaining()), place.remaining());
-        place.put(place.position(), input, input.position(), bytes);
-        place.position(place.position() + bytes);
+    public int take(ByteBuffer input, ByteBuffer destination) {
+        int bytes = Math.min(
+                Math.min(payloadMissing(), input.remaining()), destination.remaining());
+        destination.put(destination.position(), input, input.position(), bytes);
+        destination.position(destination.position() + bytes);
         pass(input, bytes);
         return bytes;
     }
@@ -145,18 +146,18 @@ public final class Deframer {
      * Notes payload that was received straight into its destination instead of through
      * {@link #next}.
      *
-     * @param place holds it
+     * @param destination holds it
      * @param at index of its first byte
      * @param bytes its length, at most {@link #payloadMissing}
      * @throws IllegalArgumentException when it is longer
      */
-    public void received(ByteBuffer place, int at, int bytes) {
+    public void received(ByteBuffer destination, int at, int bytes) {
         requireMissing(bytes);
-        int position = place.position();
-        int limit = place.limit();
-        place.limit(at + bytes).position(at);
-        pass(place, bytes);
-        place.limit(limit).position(position);
+        int position = destination.position();
+        int limit = destination.limit();
+        destination.limit(at + bytes).position(at);
+        pass(destination, bytes);
+        destination.limit(limit).position(position);
     }
 
     /**

@@ -20,7 +20,7 @@ import org.lunarsan.iscsi.text.Pair;
 import org.lunarsan.iscsi.text.Pairs;
 import org.lunarsan.iscsi.text.Reassembler;
 import org.lunarsan.iscsi.text.Role;
-import org.lunarsan.iscsi.text.Seen;
+import org.lunarsan.iscsi.text.SentKeys;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.text.TextViolation;
@@ -50,8 +50,8 @@ public final class InitiatorLogin {
 
     private final LoginOptions options;
     private final Reassembler incoming = new Reassembler();
-    private final Seen seen = new Seen();
-    private final Told told = new Told();
+    private final SentKeys seen = new SentKeys();
+    private final TargetDeclarations declarations = new TargetDeclarations();
     private Emitter outgoing = new Emitter(new byte[0]);
     private LoginState state = new LoginState.Over();
     private int stage = LoginFlags.OPERATIONAL_NEGOTIATION;
@@ -215,7 +215,7 @@ public final class InitiatorLogin {
             seen.note(pair);
         }
         TextBuilder answers = new TextBuilder();
-        List<Pair> rest = told.sort(pairs, answers);
+        List<Pair> rest = declarations.sort(pairs, answers);
         LoginState before = state;
         state = new LoginState.Over();
         LoginState next = before.next(options, rest, granted, answers);
@@ -240,7 +240,7 @@ public final class InitiatorLogin {
                         options.isLeading());
         return new Established(response.tsih(), negotiation.sessionParameters(),
                 negotiation.connectionParameters(), expStatSn, response.expCmdSn(),
-                response.maxCmdSn(), told.portalGroupTag(), told.targetAlias());
+                response.maxCmdSn(), declarations.portalGroupTag(), declarations.targetAlias());
     }
 
     /** Sends a text, proposing a stage with its last piece. */

@@ -43,9 +43,9 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
         // Sizes are counted in bytes, and must fit.
         require(count > 0 && count <= Long.MAX_VALUE / blockBytes,
                 "READ CAPACITY (16) reports an impossible size");
-        boolean told = data.remaining() >= 16;
-        int exponent = told ? Fields.u8(data, at + 13) & 0x0f : 0;
-        int provisioning = told ? Fields.u16(data, at + 14) : 0;
+        boolean complete = data.remaining() >= 16;
+        int exponent = complete ? Fields.u8(data, at + 13) & 0x0f : 0;
+        int provisioning = complete ? Fields.u16(data, at + 14) : 0;
         return new Capacity(count, blockBytes, (long) blockBytes << exponent,
                 (provisioning & THIN) != 0, (provisioning & READS_ZEROES) != 0, true);
     }
@@ -67,11 +67,11 @@ public record Capacity(long blockCount, int blockBytes, long physicalBlockBytes,
                 last != LAST_LBA_10_MAX);
     }
 
-    private static int blockBytes(int told) throws ScsiDataException {
-        boolean sound = told >= BLOCK_BYTES_MIN && told <= BLOCK_BYTES_MAX
-                && Integer.bitCount(told) == 1;
-        require(sound, "a logical block of " + Integer.toUnsignedString(told) + " bytes");
-        return told;
+    private static int blockBytes(int bytes) throws ScsiDataException {
+        boolean sound = bytes >= BLOCK_BYTES_MIN && bytes <= BLOCK_BYTES_MAX
+                && Integer.bitCount(bytes) == 1;
+        require(sound, "a logical block of " + Integer.toUnsignedString(bytes) + " bytes");
+        return bytes;
     }
 
     private static void require(boolean sound, String what) throws ScsiDataException {

@@ -27,8 +27,8 @@ public final class ReportedLuns {
             throw new ScsiDataException("REPORT LUNS has a truncated answer");
         }
         int at = data.position();
-        long told = Integer.toUnsignedLong(Fields.i32(data, at));
-        int bytes = (int) Math.min(told, data.remaining() - HEADER_BYTES);
+        long listBytes = Integer.toUnsignedLong(Fields.i32(data, at));
+        int bytes = (int) Math.min(listBytes, data.remaining() - HEADER_BYTES);
         long[] luns = new long[bytes / Long.BYTES];
         for (int index = 0; index < luns.length; index++) {
             luns[index] = Fields.i64(data, at + HEADER_BYTES + index * Long.BYTES);

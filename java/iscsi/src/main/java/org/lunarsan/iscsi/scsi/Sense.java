@@ -108,8 +108,8 @@ public record Sense(int key, int code, OptionalLong information, boolean isDefer
         if (data.limit() < 4) {
             return UNREADABLE;
         }
-        int told = data.limit() < DESCRIPTORS_AT ? 0 : DESCRIPTORS_AT + Fields.u8(data, 7);
-        OptionalLong information = information(data, Math.min(told, data.limit()));
+        int sentBytes = data.limit() < DESCRIPTORS_AT ? 0 : DESCRIPTORS_AT + Fields.u8(data, 7);
+        OptionalLong information = information(data, Math.min(sentBytes, data.limit()));
         return new Sense(Fields.u8(data, 1) & 0x0f, Fields.u16(data, 2), information, deferred);
     }
 

@@ -23,7 +23,7 @@ public final class Negotiation {
     private final SessionType sessionType;
     private final boolean leading;
     private final int[] agreed = new int[Key.values().length];
-    private final Seen proposed = new Seen();
+    private final SentKeys proposed = new SentKeys();
     private int peerSegmentBytesMax = ConnectionParameters.DEFAULT.sendDataSegmentBytesMax();
     private boolean ownSegmentDeclared;
 

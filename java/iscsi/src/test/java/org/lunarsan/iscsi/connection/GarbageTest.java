@@ -27,7 +27,7 @@ class GarbageTest {
     private final Deframer deframer = new Deframer();
     private final ByteBuffer wire = ByteBuffer.allocate(2 * BLOCK);
     private final ByteBuffer data = ByteBuffer.allocate(BLOCK);
-    private final ByteBuffer place = read.dataInBuffer();
+    private final ByteBuffer destination = read.dataInBuffer();
     private int maxCmdSn = 131;
 
     /**
@@ -53,7 +53,7 @@ class GarbageTest {
     }
 
     private void readOnce() {
-        read.clear().dataIn(place, 0, BLOCK);
+        read.clear().dataIn(destination, 0, BLOCK);
         Cdb.read16(read.cdb(), 7, 8);
         check(rig.connection.submit(read));
         rig.head.clear();
@@ -70,9 +70,9 @@ class GarbageTest {
         wire.flip();
         check(deframer.next(wire) == Deframer.Event.HEADER);
         rig.connection.onHeader(rig.now, deframer.header(), rig.receive);
-        check(rig.receive.place() == Receive.Place.COMMAND);
+        check(rig.receive.destination() == Receive.Destination.COMMAND);
         check(deframer.next(wire) == Deframer.Event.PAYLOAD);
-        check(deframer.take(wire, place.clear()) == BLOCK);
+        check(deframer.take(wire, destination.clear()) == BLOCK);
         check(deframer.next(wire) == Deframer.Event.PAYLOAD_END);
         rig.connection.onPayload(rig.now, null, true);
         check(rig.connection.pollCompleted() == read && read.failure() == null);

@@ -170,7 +170,7 @@ class HostileTest {
     private static Request anyRequest(Random random) {
         return switch (random.nextInt(8)) {
             case 0 -> new Ping(new byte[random.nextInt(9)]);
-            case 1 -> TextQuestion.sendTargets("All");
+            case 1 -> TextExchange.sendTargets("All");
             case 2 -> new Management(1 + random.nextInt(12), 0);
             case 3 -> new Management(1, Rig.read(8));
             case 4 -> random.nextInt(20) == 0 ? new Logout(random.nextInt(3), 1) : Rig.write(9000);
@@ -196,13 +196,14 @@ class HostileTest {
         int bytes = BasicHeader.dataSegmentLength(header, 0);
         int statSn = header.getInt(24);
         rig.connection.onHeader(rig.now, header, rig.receive);
-        Receive.Place place = rig.receive.place();
-        if (place == Receive.Place.COMMAND) {
+        Receive.Destination destination = rig.receive.destination();
+        if (destination == Receive.Destination.COMMAND) {
             Command command = rig.receive.command();
             assertTrue(rig.receive.offsetBytes() >= 0
                     && rig.receive.offsetBytes() + bytes <= command.dataInBytesMax());
         }
-        if (place != Receive.Place.NOTHING && place != Receive.Place.CLOSED) {
+        if (destination != Receive.Destination.NOTHING
+                && destination != Receive.Destination.CLOSED) {
             rig.connection.onPayload(rig.now, ByteBuffer.wrap(Seed.bytes(random, bytes)), true);
         }
         boolean counts = BasicHeader.opcode(header, 0) != Opcode.READY_TO_TRANSFER;
@@ -215,7 +216,7 @@ class HostileTest {
     @Test
     void textTwice() {
         Rig rig = new Rig();
-        TextQuestion question = TextQuestion.sendTargets("All");
+        TextExchange question = TextExchange.sendTargets("All");
         rig.submit(question);
         int tag = rig.next(TextRequest.class).initiatorTaskTag();
         for (int round = 0; round < 2; round++) {

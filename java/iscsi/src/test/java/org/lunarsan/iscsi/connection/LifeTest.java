@@ -109,8 +109,8 @@ class LifeTest {
     @Test
     void texts() throws Exception {
         Rig rig = new Rig();
-        TextQuestion first = TextQuestion.sendTargets("All");
-        TextQuestion second = TextQuestion.sendTargets("");
+        TextExchange first = TextExchange.sendTargets("All");
+        TextExchange second = TextExchange.sendTargets("");
         rig.submit(first);
         rig.submit(second);
         TextRequest sent = rig.next(TextRequest.class);
@@ -180,7 +180,7 @@ class LifeTest {
      * Goal: a requested logout is sent when all requests are over, or before the deadline. §11.9.1.
      */
     @Test
-    void aLogoutIsAskedFor() {
+    void anAsyncMessageRequestsALogout() {
         for (boolean inTime : new boolean[] {true, false}) {
             Rig rig = new Rig(Rig.parameters(false, true, 1),
                     new ConnectionLimits(0, 1, Rig.SECOND, 9, 64), new InitiatorSession(1, 100), 1);
@@ -261,10 +261,10 @@ class LifeTest {
         byte[] data = {0, 2, 0x70, 0, 9, 9};
         rig.gets(new AsyncMessage(Opcode.ASYNC_MESSAGE, 0x80, 0, 6, 4, Rig.TAG_NONE, rig.statSn++,
                 rig.expCmdSn, rig.maxCmdSn, AsyncEvent.SCSI_EVENT, 0, 1, 2, 3), data);
-        ConnectionEvent.Asynchronous told = assertInstanceOf(ConnectionEvent.Asynchronous.class,
+        ConnectionEvent.Asynchronous event = assertInstanceOf(ConnectionEvent.Asynchronous.class,
                 rig.connection.pollEvent());
-        assertEquals(4, told.lun());
-        assertArrayEquals(new byte[] {0x70, 0}, told.sense());
+        assertEquals(4, event.lun());
+        assertArrayEquals(new byte[] {0x70, 0}, event.sense());
         rig.gets(event(rig, AsyncEvent.RENEGOTIATE, 0));
         assertEquals(0, rig.next(TextRequest.class).dataSegmentLength());
     }
@@ -281,7 +281,7 @@ class LifeTest {
         rig.failed(read, Failure.Kind.ABORTED);
         NopOut acknowledgement = rig.next(NopOut.class);
         assertEquals(Rig.TAG_NONE, acknowledgement.targetTransferTag());
-        assertEquals(Receive.Place.DISCARD, rig.gets(rig.dataIn(tag, 0, 0, 8)));
+        assertEquals(Receive.Destination.DISCARD, rig.gets(rig.dataIn(tag, 0, 0, 8)));
         rig.gets(rig.response(tag, 0));
         rig.gets(rig.response(tag, 0));
         assertInstanceOf(Violation.UnknownTag.class, rig.violation());
@@ -300,10 +300,10 @@ class LifeTest {
                 Rig.TAG_NONE, rig.statSn++, rig.expCmdSn, rig.maxCmdSn, 0);
         rig.gets(reject, bad.array());
         rig.failed(read, Failure.Kind.REJECTED);
-        NopOut plug = rig.next(NopOut.class);
-        assertFalse(plug.isImmediate());
-        assertEquals(sent.cmdSn(), plug.cmdSn());
-        rig.gets(pong(rig, plug.initiatorTaskTag(), 0));
+        NopOut fillsGap = rig.next(NopOut.class);
+        assertFalse(fillsGap.isImmediate());
+        assertEquals(sent.cmdSn(), fillsGap.cmdSn());
+        rig.gets(pong(rig, fillsGap.initiatorTaskTag(), 0));
         rig.nothingCompletes();
         assertTrue(rig.connection.isIdle());
     }

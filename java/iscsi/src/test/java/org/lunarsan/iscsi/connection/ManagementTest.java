@@ -49,7 +49,7 @@ class ManagementTest {
 
     /** Goal: a function on a task that was not sent, or is over, completes without the target. */
     @Test
-    void withoutTheTarget() {
+    void completesLocallyWithoutTheTarget() {
         Rig rig = new Rig();
         Command read = Rig.read(8);
         rig.submit(read);
@@ -183,7 +183,7 @@ class ManagementTest {
 
     /** Goal: a violation on one connection ends the session, and the other one with it. §7.7. */
     @Test
-    void oneForAll() {
+    void aViolationEndsAllConnections() {
         InitiatorSession session = new InitiatorSession(1, 100);
         Rig one = new Rig(Rig.parameters(false, true, 1), ConnectionLimits.DEFAULT, session, 1);
         Rig two = new Rig(Rig.parameters(false, true, 1), ConnectionLimits.DEFAULT, session, 2);

@@ -94,20 +94,21 @@ final class Rig {
     }
 
     /** Receives a PDU of the target. */
-    Receive.Place gets(Pdu pdu) {
+    Receive.Destination gets(Pdu pdu) {
         return gets(pdu, new byte[0]);
     }
 
-    Receive.Place gets(Pdu pdu, byte[] data) {
+    Receive.Destination gets(Pdu pdu, byte[] data) {
         ByteBuffer bytes = ByteBuffer.allocate(BasicHeader.HEADER_BYTES);
         pdu.encode(bytes);
         connection.onHeader(now, bytes.flip(), receive);
-        Receive.Place place = receive.place();
-        boolean hasPlace = place != Receive.Place.NOTHING && place != Receive.Place.CLOSED;
+        Receive.Destination destination = receive.destination();
+        boolean hasPlace = destination != Receive.Destination.NOTHING
+                && destination != Receive.Destination.CLOSED;
         if (hasPlace) {
             connection.onPayload(now, ByteBuffer.wrap(data), true);
         }
-        return place;
+        return destination;
     }
 
     void submit(Request request) {

@@ -147,7 +147,7 @@ class ThreadsTest {
             ByteBuffer header = ByteBuffer.allocate(BasicHeader.HEADER_BYTES);
             pdu.encode(header);
             connection.onHeader(System.nanoTime(), header.flip(), receive);
-            if (receive.place() == Receive.Place.COMMAND) {
+            if (receive.destination() == Receive.Destination.COMMAND) {
                 Command command = receive.command();
                 int from = command.dataInAt() + receive.offsetBytes();
                 for (int at = 0; at < pdu.dataSegmentLength(); at++) {

@@ -34,7 +34,7 @@ class TransferTest {
         assertEquals(3L << 48, sent.lun());
         assertArrayEquals(read.cdb(), sent.cdb());
         int tag = sent.initiatorTaskTag();
-        assertEquals(Receive.Place.COMMAND, rig.gets(rig.dataIn(tag, 0, 0, 8192)));
+        assertEquals(Receive.Destination.COMMAND, rig.gets(rig.dataIn(tag, 0, 0, 8192)));
         assertEquals(read, rig.receive.command());
         rig.nothingCompletes();
         rig.gets(rig.lastDataIn(tag, 1, 8192, 8192, 0, 0));
@@ -184,7 +184,7 @@ class TransferTest {
 
     /** Goal: a command does not complete while the writer uses its data. */
     @Test
-    void theWriterHoldsTheData() {
+    void aPendingSendHoldsTheData() {
         Rig rig = new Rig();
         Command write = Rig.write(4096);
         rig.submit(write);
@@ -203,7 +203,7 @@ class TransferTest {
      * ends.
      */
     @Test
-    void theReaderHoldsTheBuffer() {
+    void aPendingReceiveHoldsTheBuffer() {
         Rig rig = new Rig();
         Command read = Rig.read(4096);
         Command other = Rig.read(4096);
@@ -213,7 +213,7 @@ class TransferTest {
         ByteBuffer header = ByteBuffer.allocate(48);
         rig.dataIn(tag, 0, 0, 4096).encode(header);
         rig.connection.onHeader(rig.now, header.flip(), rig.receive);
-        assertEquals(Receive.Place.COMMAND, rig.receive.place());
+        assertEquals(Receive.Destination.COMMAND, rig.receive.destination());
         rig.connection.onLost();
         rig.failed(other, Failure.Kind.REFUSED);
         rig.nothingCompletes();

@@ -89,19 +89,19 @@ class FramingTest {
     private static byte[] payload(Deframer deframer, ByteBuffer piece, int how) {
         int missing = Math.min(deframer.payloadMissing(), piece.remaining());
         int bytes = how >= 2 ? Math.min(missing, 3) : missing;
-        ByteBuffer place = ByteBuffer.allocate(bytes + 1);
+        ByteBuffer destination = ByteBuffer.allocate(bytes + 1);
         if (how == 0) {
-            assertEquals(missing, deframer.take(piece, place));
+            assertEquals(missing, deframer.take(piece, destination));
         } else {
-            place.put(0, piece, piece.position(), bytes);
+            destination.put(0, piece, piece.position(), bytes);
             piece.position(piece.position() + bytes);
             if (how == 3) {
                 deframer.receivedUnread(bytes);
             } else {
-                deframer.received(place, 0, bytes);
+                deframer.received(destination, 0, bytes);
             }
         }
-        return Arrays.copyOf(place.array(), bytes);
+        return Arrays.copyOf(destination.array(), bytes);
     }
 
     private static final Digests[] ALL = {Digests.NONE, new Digests(true, false),
@@ -142,7 +142,7 @@ class FramingTest {
 
     /** Goal: one wrong bit under a digest is detected, by that digest. */
     @Test
-    void aWrongBit() {
+    void anyFlippedBitIsDetected() {
         Random random = Seed.of(FramingTest.class);
         Digests digests = new Digests(true, true);
         Sample sample = sample(random, 2, 10);
@@ -228,7 +228,7 @@ class FramingTest {
 
     /** Goal: invalid lengths of Additional Header Segments are errors, not reads past the end. */
     @Test
-    void lengthsThatLie() {
+    void contradictoryLengths() {
         String[] cases = {"00000100", "00010100", "ffff0100", "0006010001020304",
             "0004020001020300", "00000200", "0005030001020304", "0005000001020304", "00",
             "0005020000000009".repeat(2)};

@@ -53,7 +53,7 @@ class KeysTest {
      * the names that every connection requires are present.
      */
     @Test
-    void eachKeyMayBeSentWhereItIs() throws Exception {
+    void eachKeyIsAllowedInItsStage() throws Exception {
         Random random = Seed.of(KeysTest.class);
         Set<Key> sent = EnumSet.noneOf(Key.class);
         for (int round = 0; round < LOGINS; round++) {

@@ -30,7 +30,7 @@ class TextTest {
 
     /** Goal: names are unique, found, and not longer than a key may be; defaults are valid. */
     @Test
-    void theTableIsSound() {
+    void theKeyTableIsConsistent() {
         for (Key key : Key.values()) {
             assertEquals(key, Key.named(key.wireName()));
             assertTrue(key.wireName().length() <= Pairs.KEY_BYTES_MAX);
@@ -73,7 +73,7 @@ class TextTest {
     /** Goal: repeated keys are rejected, except TargetAddress; unknown ones are bounded. */
     @Test
     void seen() throws TextViolation {
-        Seen seen = new Seen();
+        SentKeys seen = new SentKeys();
         Pair address = new Pair(Key.TARGET_ADDRESS, "TargetAddress", "h");
         seen.note(address);
         seen.note(address);

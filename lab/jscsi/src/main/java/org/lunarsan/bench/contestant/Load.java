@@ -19,11 +19,11 @@ final class Load {
     private static final double NANOS = 1e9;
 
     /** Arguments of the command {@code load}. */
-    record Asked(int depth, long millis, long seed, long range, int blocks) {
+    record Arguments(int depth, long millis, long seed, long range, int blocks) {
     }
 
     private final AsyncDevice device;
-    private final Asked asked;
+    private final Arguments arguments;
     private final long begun = System.nanoTime();
     private final List<Slot> slots = new ArrayList<>();
     private final AtomicReference<Throwable> failure = new AtomicReference<>();
@@ -32,7 +32,7 @@ final class Load {
     /** A sequence of requests, one after the other. */
     private final class Slot {
         private final ByteBuffer buffer =
-                ByteBuffer.allocateDirect(asked.blocks() * device.blockSize());
+                ByteBuffer.allocateDirect(arguments.blocks() * device.blockSize());
         private final long seed;
         private long count;
 
@@ -41,12 +41,12 @@ final class Load {
         }
 
         private long address() {
-            return Places.address(seed, count, asked.blocks(), asked.range());
+            return OperationData.address(seed, count, arguments.blocks(), arguments.range());
         }
 
         private boolean isOver() {
             return failure.get() != null
-                    || System.nanoTime() - begun >= asked.millis() * 1_000_000;
+                    || System.nanoTime() - begun >= arguments.millis() * 1_000_000;
         }
 
         private void begin() {
@@ -81,18 +81,18 @@ final class Load {
         }
     }
 
-    private Load(AsyncDevice device, Asked asked) {
+    private Load(AsyncDevice device, Arguments arguments) {
         this.device = device;
-        this.asked = asked;
-        ended = new CountDownLatch(asked.depth());
-        for (int number = 0; number < asked.depth(); number++) {
-            slots.add(new Slot(Places.mixed(asked.seed(), number)));
+        this.arguments = arguments;
+        ended = new CountDownLatch(arguments.depth());
+        for (int number = 0; number < arguments.depth(); number++) {
+            slots.add(new Slot(OperationData.mixed(arguments.seed(), number)));
         }
     }
 
     /** Returns requests per second, by futures or by a virtual thread for each pending read. */
-    static double run(AsyncDevice device, boolean byFutures, Asked asked) throws Exception {
-        Load load = new Load(device, asked);
+    static double run(AsyncDevice device, boolean byFutures, Arguments arguments) throws Exception {
+        Load load = new Load(device, arguments);
         for (Slot slot : load.slots) {
             if (byFutures) {
                 slot.begin();

@@ -16,8 +16,8 @@ import org.lunarsan.bench.server.Disk;
 import org.lunarsan.bench.server.Target;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Rival;
-import org.lunarsan.bench.table.Stand;
 import org.lunarsan.bench.table.Table;
+import org.lunarsan.bench.table.TargetPair;
 
 /**
  * Measures RAID 0 over two distant targets against one of them, each behind its own relay.
@@ -83,7 +83,7 @@ public final class Delay {
 
     private void measure(String who, String window, long windowBytes) throws IOException {
         List<Relay> relays = new ArrayList<>();
-        try (Stand stand = new Stand("lunar", lunar);
+        try (TargetPair stand = new TargetPair("lunar", lunar);
                 Rival rival = Contestants.start(who, build)) {
             for (Target target : stand.targets()) {
                 relays.add(new Relay(target.port(), DELAY, windowBytes));
@@ -109,7 +109,7 @@ public final class Delay {
         }
     }
 
-    private static void open(Rival rival, Stand stand, List<Relay> relays, Shape shape)
+    private static void open(Rival rival, TargetPair stand, List<Relay> relays, Shape shape)
             throws IOException {
         List<String> urls = new ArrayList<>();
         for (int at = 0; at < shape.members(); at++) {

@@ -11,7 +11,7 @@ import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.report.Verdict;
 import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
-import org.lunarsan.bench.table.Stand;
+import org.lunarsan.bench.table.TargetPair;
 
 /** Measures bytes allocated for a small read, by JMH. Threads: for one. */
 public final class Garbage {
@@ -53,7 +53,7 @@ public final class Garbage {
     }
 
     private static String said(String lunar) throws IOException {
-        try (Stand stand = new Stand("lunar", lunar)) {
+        try (TargetPair stand = new TargetPair("lunar", lunar)) {
             List<String> words = new ArrayList<>(List.of(GarbageProbe.class.getName(),
                     stand.urls(Shape.SINGLE, false).getFirst()));
             words.addAll(Contestants.JVM_OPTIONS);

@@ -11,7 +11,7 @@ import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.report.Verdict;
 import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
-import org.lunarsan.bench.table.Stand;
+import org.lunarsan.bench.table.TargetPair;
 
 /** Measures heap and direct memory of an idle session. Threads: for one. */
 public final class Idle {
@@ -30,24 +30,24 @@ public final class Idle {
      * @throws IOException when a session cannot be opened
      */
     public static Section run(String lunar) throws IOException {
-        double[] told;
-        try (Stand stand = new Stand("lunar", lunar)) {
+        double[] values;
+        try (TargetPair stand = new TargetPair("lunar", lunar)) {
             String said = Programs.run(TIME, Programs.pinned(Programs.CLIENT_CORE, Contestants.jvm(
                     IdleProbe.class.getName(), stand.urls(Shape.SINGLE, false).getFirst(),
                     Integer.toString(SESSIONS))));
-            told = Stream.of(said.strip().split(" "))
+            values = Stream.of(said.strip().split(" "))
                     .mapToDouble(word -> Double.parseDouble(word) / SESSIONS).toArray();
         }
-        double bytes = told[0] + told[1];
+        double bytes = values[0] + values[1];
         return new Section("idle", "Idle sessions",
                 List.of("sessions", "memory of one session", "bytes"), List.of(
-                        row("heap", told[0]), row("direct memory", told[1]),
+                        row("heap", values[0]), row("direct memory", values[1]),
                         row("heap and direct memory", bytes),
-                        row("resident memory, with stacks", told[2]), row("threads", told[3])),
+                        row("resident memory, with stacks", values[2]), row("threads", values[3])),
                 List.of("Heap: all live objects. Each session has read 4 KiB once. Memory that all"
                         + " sessions share was allocated before."),
-                List.of(Map.of("sessions", SESSIONS, "heap_bytes", told[0], "direct_bytes",
-                        told[1], "resident_bytes", told[2], "threads", told[3])),
+                List.of(Map.of("sessions", SESSIONS, "heap_bytes", values[0], "direct_bytes",
+                        values[1], "resident_bytes", values[2], "threads", values[3])),
                 List.of(new Verdict("an idle session, heap and direct memory", "idle", GOAL_BYTES,
                         false, new double[] {bytes}, "bytes", null)));
     }

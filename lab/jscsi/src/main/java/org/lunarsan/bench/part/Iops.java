@@ -18,7 +18,7 @@ import org.lunarsan.bench.server.Disk;
 import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.Rival;
-import org.lunarsan.bench.table.Stand;
+import org.lunarsan.bench.table.TargetPair;
 
 /**
  * Measures small random reads: our initiator by futures and by virtual threads, against
@@ -66,7 +66,7 @@ public final class Iops {
      * @throws IOException when a target or contestant fails
      */
     public Section run() throws IOException {
-        try (Stand stand = new Stand("lunar", lunar);
+        try (TargetPair stand = new TargetPair("lunar", lunar);
                 Rival ours = Contestants.start(Contestants.OURS, build)) {
             String url = stand.urls(Shape.SINGLE, false).getFirst();
             ours.ask(OVERTIME, "open d single 0 " + url);

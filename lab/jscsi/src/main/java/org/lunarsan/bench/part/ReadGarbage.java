@@ -2,7 +2,7 @@ package org.lunarsan.bench.part;
 
 import java.nio.ByteBuffer;
 import java.util.concurrent.TimeUnit;
-import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.bench.contestant.OperationData;
 import org.lunarsan.initiator.IscsiDevice;
 import org.openjdk.jmh.annotations.Benchmark;
 import org.openjdk.jmh.annotations.BenchmarkMode;
@@ -57,7 +57,7 @@ public class ReadGarbage {
     }
 
     private long address() {
-        return Places.address(SEED, number++, blocks, range);
+        return OperationData.address(SEED, number++, blocks, range);
     }
 
     /**

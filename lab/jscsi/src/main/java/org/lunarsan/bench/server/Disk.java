@@ -8,7 +8,7 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 import java.util.Comparator;
 import java.util.stream.Stream;
-import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.bench.contestant.OperationData;
 
 /**
  * A file on tmpfs behind a LUN, written completely; removed when closed.
@@ -39,7 +39,7 @@ public final class Disk implements AutoCloseable {
                 StandardOpenOption.WRITE);
         byte[] piece = new byte[PIECE_BYTES];
         for (int at = 0; at < BYTES; at += PIECE_BYTES) {
-            Places.fill(piece, at);
+            OperationData.fill(piece, at);
             channel.write(ByteBuffer.wrap(piece), at);
         }
     }

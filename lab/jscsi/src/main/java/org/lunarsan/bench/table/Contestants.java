@@ -6,7 +6,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
-import org.lunarsan.bench.contestant.Answering;
+import org.lunarsan.bench.contestant.ContestantMain;
 import org.lunarsan.bench.server.Programs;
 
 /** The contestants, and their commands. Threads: immutable. */
@@ -46,7 +46,7 @@ public final class Contestants {
         if (name.equals(LIBISCSI)) {
             return new Rival(name, List.of(build.resolve("libiscsi-ops").toString()));
         }
-        return new Rival(name, jvm(Answering.class.getName(), name));
+        return new Rival(name, jvm(ContestantMain.class.getName(), name));
     }
 
     /**

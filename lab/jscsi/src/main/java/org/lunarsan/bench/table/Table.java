@@ -9,7 +9,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.bench.contestant.OperationData;
 import org.lunarsan.bench.contestant.Shape;
 import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.server.Disk;
@@ -36,7 +36,7 @@ public final class Table implements AutoCloseable {
 
     private final Plan plan;
     private final Path build;
-    private final List<Stand> stands = new ArrayList<>();
+    private final List<TargetPair> stands = new ArrayList<>();
     private final Map<String, Rival> rivals = new HashMap<>();
     private final List<Cell> cells = new ArrayList<>();
 
@@ -67,7 +67,7 @@ public final class Table implements AutoCloseable {
         this.build = build;
         try {
             for (String server : plan.servers()) {
-                stands.add(new Stand(server, lunar));
+                stands.add(new TargetPair(server, lunar));
             }
         } catch (IOException failed) {
             close();
@@ -81,7 +81,7 @@ public final class Table implements AutoCloseable {
      * @return the table
      */
     public Section run() {
-        for (Stand stand : stands) {
+        for (TargetPair stand : stands) {
             for (Operation operation : plan.operations()) {
                 for (String contestant : plan.contestants()) {
                     Cell cell = new Cell(operation, stand.name(), contestant);
@@ -123,12 +123,12 @@ public final class Table implements AutoCloseable {
         }
     }
 
-    private Stand stand(Cell cell) {
+    private TargetPair stand(Cell cell) {
         return stands.stream().filter(one -> one.name().equals(cell.server)).findFirst()
                 .orElseThrow();
     }
 
-    private void warmUp(Stand stand, Cell cell) throws IOException {
+    private void warmUp(TargetPair stand, Cell cell) throws IOException {
         loggedIn(stand, cell, () -> {
             long until = System.nanoTime() + plan.warmUp().toNanos();
             do {
@@ -139,7 +139,7 @@ public final class Table implements AutoCloseable {
     }
 
     /** A first operation is not measured, because the connection is new. */
-    private void turn(Stand stand, Cell cell, int seed) throws IOException {
+    private void turn(TargetPair stand, Cell cell, int seed) throws IOException {
         loggedIn(stand, cell, () -> {
             ask(stand, cell, "turn", "1 0");
             String[] pairs = ask(stand, cell, "turn",
@@ -153,7 +153,7 @@ public final class Table implements AutoCloseable {
      * Logs in for one turn: the rivals do not answer a target's pings while they are idle, and
      * Lunar closes such connections.
      */
-    private void loggedIn(Stand stand, Cell cell, Work work) throws IOException {
+    private void loggedIn(TargetPair stand, Cell cell, Work work) throws IOException {
         Shape shape = cell.operation.shape();
         Rival rival = rival(stand, cell);
         try {
@@ -169,7 +169,7 @@ public final class Table implements AutoCloseable {
     }
 
     /** Compares the data of one operation with the bytes in the files. */
-    private void check(Stand stand, Cell cell, int seed) throws IOException {
+    private void check(TargetPair stand, Cell cell, int seed) throws IOException {
         Operation operation = cell.operation;
         String[] said = ask(stand, cell, "check", Long.toString(CHECKS + seed));
         byte[] there;
@@ -180,10 +180,10 @@ public final class Table implements AutoCloseable {
             // The block layout of a contestant's own pool is internal, so read through the
             // contestant.
             there = new byte[operation.bytes()];
-            Places.fill(there, CHECKS + seed);
+            OperationData.fill(there, CHECKS + seed);
             said = ask(stand, cell, "check read", Long.toString(CHECKS + seed));
         }
-        if (Long.parseUnsignedLong(said[1], 16) != Places.hash(there)) {
+        if (Long.parseUnsignedLong(said[1], 16) != OperationData.hash(there)) {
             throw new IOException("wrong data at block " + said[0]);
         }
     }
@@ -193,7 +193,9 @@ public final class Table implements AutoCloseable {
     }
 
     /** Sends {@code WHAT disk [VERB] BLOCKS between RANGE}. */
-    private String[] ask(Stand stand, Cell cell, String what, String between) throws IOException {
+    private String[] ask(TargetPair stand, Cell cell, String what, String between)
+            throws IOException {
+
         Operation operation = cell.operation;
         String[] words = what.split(" ");
         long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
@@ -202,7 +204,7 @@ public final class Table implements AutoCloseable {
                 range));
     }
 
-    private Rival rival(Stand stand, Cell cell) throws IOException {
+    private Rival rival(TargetPair stand, Cell cell) throws IOException {
         String key = stand.name() + " " + cell.contestant;
         Rival known = rivals.get(key);
         if (known != null && known.isAlive()) {
@@ -220,6 +222,6 @@ public final class Table implements AutoCloseable {
     @Override
     public void close() {
         rivals.values().forEach(Rival::close);
-        stands.forEach(Stand::close);
+        stands.forEach(TargetPair::close);
     }
 }

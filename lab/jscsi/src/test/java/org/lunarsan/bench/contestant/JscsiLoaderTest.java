@@ -37,7 +37,7 @@ class JscsiLoaderTest {
 
     /** Goal: classes of jSCSI come from this loader, all others from its parent, and each once. */
     @Test
-    void whose() throws Exception {
+    void loaderOfEachClass() throws Exception {
         JscsiLoader loader = new JscsiLoader();
         Class<?> theirs = loader.loadClass(SCSICommandParser.class.getName());
         assertNotSame(SCSICommandParser.class, theirs);

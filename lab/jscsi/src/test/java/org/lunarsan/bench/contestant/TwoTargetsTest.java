@@ -51,7 +51,7 @@ class TwoTargetsTest {
         Memory first = new Memory();
         Memory second = new Memory();
         byte[] written = new byte[4 * STRIPE];
-        Places.fill(written, 1);
+        OperationData.fill(written, 1);
         byte[] read = new byte[written.length];
         try (Contestant raid = new TwoTargets(List.of(first, second), Shape.RAID0, STRIPE)) {
             raid.write(16, written);
@@ -71,7 +71,7 @@ class TwoTargetsTest {
         Memory first = new Memory();
         Memory second = new Memory();
         byte[] written = new byte[STRIPE];
-        Places.fill(written, 2);
+        OperationData.fill(written, 2);
         try (Contestant raid = new TwoTargets(List.of(first, second), Shape.RAID1, STRIPE)) {
             raid.write(3, written);
             assertThrows(IOException.class, () -> raid.write(0, written));

@@ -14,7 +14,7 @@ import java.time.Duration;
 import org.junit.jupiter.api.AutoClose;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.lunarsan.bench.contestant.Places;
+import org.lunarsan.bench.contestant.OperationData;
 
 /** The delaying relay. No test fails for being too slow, since a machine may stall. */
 class RelayTest {
@@ -69,7 +69,7 @@ class RelayTest {
     @Test
     void windows() throws Exception {
         byte[] sent = new byte[256 << 10];
-        Places.fill(sent, 1);
+        OperationData.fill(sent, 1);
         int windows = 8;
         try (Relay relay = new Relay(echo.getLocalPort(), DELAY, sent.length / windows)) {
             // The first window does not wait, and the last one need not be acknowledged.

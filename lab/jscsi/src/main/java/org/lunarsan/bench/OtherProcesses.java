@@ -13,7 +13,7 @@ import java.util.stream.Stream;
  *
  * <p>Threads: for one.
  */
-final class Others {
+final class OtherProcesses {
     /** Share above which figures are not those of a quiet machine. */
     private static final double QUIET = 0.05;
     private static final double PERCENT = 100;
@@ -25,7 +25,7 @@ final class Others {
 
     private final Ticks begun;
 
-    Others() throws IOException {
+    OtherProcesses() throws IOException {
         begun = Ticks.now();
     }
 

@@ -19,7 +19,7 @@ import org.lunarsan.iscsi.text.Values;
  *
  * <p>Threads: for one thread.
  */
-final class Told {
+final class TargetDeclarations {
     private static final int GROUP_TAG_MAX = 65_535;
 
     private OptionalInt portalGroupTag = OptionalInt.empty();

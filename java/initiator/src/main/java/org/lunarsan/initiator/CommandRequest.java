@@ -18,33 +18,35 @@ import org.lunarsan.iscsi.scsi.Cdb;
  * @param lba the first of these blocks
  * @param blocks number of these blocks
  */
-record Order(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, boolean out,
+record CommandRequest(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int bytes, boolean out,
         boolean changes, long lba, long blocks) {
     private static final int CDB_BYTES = 16;
 
     /** Creates a command with a buffer that its caller cannot take back. */
-    Order(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes, long lba,
+    CommandRequest(byte[] cdb, ByteBuffer data, int at, int bytes, boolean out, boolean changes,
+            long lba,
             long blocks) {
         this(cdb, data, null, at, bytes, out, changes, lba, blocks);
     }
 
     /** Creates a READ or WRITE of blocks. */
-    static Order transfer(boolean write, long lba, int blocks, ByteBuffer data, int at, int bytes) {
+    static CommandRequest transfer(boolean write, long lba, int blocks, ByteBuffer data, int at,
+            int bytes) {
         byte[] cdb = new byte[CDB_BYTES];
         encode(cdb, write, lba, blocks);
-        return new Order(cdb, data, at, bytes, write, write, lba, blocks);
+        return new CommandRequest(cdb, data, at, bytes, write, write, lba, blocks);
     }
 
     /** Creates a READ or WRITE with a buffer that its caller may take back. */
-    static Order lent(boolean write, long lba, int blocks, LentBuffer lent) {
+    static CommandRequest lent(boolean write, long lba, int blocks, LentBuffer lent) {
         byte[] cdb = new byte[CDB_BYTES];
         encode(cdb, write, lba, blocks);
-        return new Order(cdb, null, lent, 0, lent.bytes(), write, write, lba, blocks);
+        return new CommandRequest(cdb, null, lent, 0, lent.bytes(), write, write, lba, blocks);
     }
 
     /** Creates a command without data that changes nothing. */
-    static Order plain(byte[] cdb) {
-        return new Order(cdb, null, 0, 0, false, false, 0, 0);
+    static CommandRequest plain(byte[] cdb) {
+        return new CommandRequest(cdb, null, 0, 0, false, false, 0, 0);
     }
 
     /** Encodes a READ (16) or WRITE (16). */

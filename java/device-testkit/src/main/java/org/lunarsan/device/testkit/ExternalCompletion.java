@@ -5,11 +5,11 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /** Ways in which code other than the device completes a future. */
-enum GivingUp {
+enum ExternalCompletion {
     OR_TIMEOUT, COMPLETE_ON_TIMEOUT, CANCEL, COMPLETE, FAIL, COMPLETE_ASYNC, OBTRUDE;
 
     /** Completes a future; true if the device had certainly not completed it before. */
-    boolean giveUp(CompletableFuture<Void> future) {
+    boolean apply(CompletableFuture<Void> future) {
         switch (this) {
             case OR_TIMEOUT -> {
                 Throwable thrown = future.orTimeout(1, TimeUnit.MICROSECONDS)

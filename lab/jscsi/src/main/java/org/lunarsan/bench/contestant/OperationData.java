@@ -10,7 +10,7 @@ import java.nio.ByteOrder;
  *
  * <p>Threads: without state.
  */
-public final class Places {
+public final class OperationData {
     private static final VarHandle WORDS =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     /** Number of the generator's output that keys the data; addresses use the lower ones. */
@@ -19,7 +19,7 @@ public final class Places {
     private static final long HASH_PRIME = 0x100_0000_01b3L;
     private static final int HASH_FOLD = 29;
 
-    private Places() {
+    private OperationData() {
     }
 
     /**

@@ -25,7 +25,7 @@ import org.lunarsan.device.PoisonedException;
  * A loss that is reported, once, to a flush of the pool itself instead of a caller's. A flush of
  * the caller has to fail all the same.
  */
-class MirrorUntoldLossTest {
+class MirrorUnreportedLossTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
     /** A block in an unmarked region: a write there flushes the marks first. */
     private static final int UNMARKED = 600;
@@ -76,7 +76,7 @@ class MirrorUntoldLossTest {
      * write.
      */
     @Test
-    void theMarkOfAWriteTakesNoLoss() throws Exception {
+    void theMarkOfAWriteHidesNoLoss() throws Exception {
         cutPower();
         assertThrows(PoisonedException.class, () -> cached.write(UNMARKED, filled(4, 1)));
         assertToldOnce();
@@ -87,7 +87,7 @@ class MirrorUntoldLossTest {
      * loss.
      */
     @Test
-    void aCacheOnTopShowsWhatIsThere() throws Exception {
+    void aCacheAboveShowsTheBlocksOfTheMember() throws Exception {
         cutPower();
         assertEquals(1, first(cached));
         assertToldOnce();
@@ -114,7 +114,7 @@ class MirrorUntoldLossTest {
 
     /** Fault: the same for the flush of a label that records the failure of another member. */
     @Test
-    void theLabelOfAnotherMemberTakesNoLoss() throws Exception {
+    void theLabelOfAnotherMemberHidesNoLoss() throws Exception {
         caches.get(1).cutPower();
         members.get(0).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
         cached.write(8, filled(4, 1));
@@ -127,7 +127,7 @@ class MirrorUntoldLossTest {
      * that had counted no loss: the loss was never reported.
      */
     @Test
-    void aCopyOfWhatIsLeftTakesNoLoss() throws Exception {
+    void aCopyOfTheRemainingMemberHidesNoLoss() throws Exception {
         members.get(1).inject(Fault.fail().on(Operation.WRITE).at(DATA + 8, 1).times(1));
         cached.write(8, filled(4, 1));
         cached.write(0, filled(1, 1));
@@ -167,7 +167,7 @@ class MirrorUntoldLossTest {
 
     /** Fault: a block was repaired from a member that had lost it, and considered good. */
     @Test
-    void aRepairTakesNoLoss() throws Exception {
+    void aRepairHidesNoLoss() throws Exception {
         Members.drop(pool);
         List<MemoryDevice> fresh = Members.memories(2);
         Members.mirror(fresh);
@@ -194,7 +194,7 @@ class MirrorUntoldLossTest {
      * of the pool succeeded.
      */
     @Test
-    void aLossThatOthersWereToldOfFailsAFlush() throws Exception {
+    void aLossReportedToOtherCallersFailsAFlush() throws Exception {
         cutPower();
         flushElsewhere(0);
         flushElsewhere(1);
@@ -204,16 +204,16 @@ class MirrorUntoldLossTest {
 
     /** Fault: likewise, closing left such a member current, for the next opening to copy from. */
     @Test
-    void closingLeavesOutAMemberThatOthersWereToldOf() throws Exception {
+    void closingLeavesOutAMemberWhoseLossOthersSaw() throws Exception {
         caches.get(0).cutPower();
         flushElsewhere(0);
-        DeviceException told = assertThrows(DeviceException.class, pool::close);
-        assertTrue(told.getMessage().contains("it is left out"), told::getMessage);
+        DeviceException thrown = assertThrows(DeviceException.class, pool::close);
+        assertTrue(thrown.getMessage().contains("it is left out"), thrown::getMessage);
     }
 
     /** Goal: of two flushes that began before a loss each fails, and no later one. */
     @Test
-    void everyFlushThatBeganBeforeIsTold() throws Exception {
+    void everyEarlierFlushReportsTheLoss() throws Exception {
         cutPower();
         assertThrows(PoisonedException.class, () -> pool.write(UNMARKED, filled(4, 1)));
         assertThrows(PoisonedException.class, pool::flush);
@@ -223,16 +223,16 @@ class MirrorUntoldLossTest {
 
     /** Goal: closing reports a loss that no flush has reported. */
     @Test
-    void closingTellsOfIt() throws Exception {
+    void closingReportsTheLoss() throws Exception {
         cutPower();
         assertThrows(PoisonedException.class, () -> pool.write(UNMARKED, filled(4, 1)));
-        DeviceException told = assertThrows(DeviceException.class, pool::close);
-        assertTrue(told.getMessage().contains("no flush has reported"), told::getMessage);
+        DeviceException thrown = assertThrows(DeviceException.class, pool::close);
+        assertTrue(thrown.getMessage().contains("no flush has reported"), thrown::getMessage);
     }
 
     /** Goal: a striped pool of mirrors passes the loss of a mirror on, once. */
     @Test
-    void stripesOfMirrorsPassItOn() throws Exception {
+    void stripesOfMirrorsForwardTheLoss() throws Exception {
         List<VolatileDevice> all = new ArrayList<>();
         List<MirroredDevice> mirrors = new ArrayList<>();
         for (int index = 0; index < 4; index += 2) {

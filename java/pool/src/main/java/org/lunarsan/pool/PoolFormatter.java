@@ -11,14 +11,14 @@ import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Operation;
 
 /** Makes a pool of devices by writing the first labels. No state; for any thread. */
-final class Formatting {
+final class PoolFormatter {
     /**
      * Last sequence number of the intent pages of a new mirror; pages of later writes have higher
      * ones.
      */
     static final long INTENT_SEQUENCE_LAST = 1;
 
-    private Formatting() {}
+    private PoolFormatter() {}
 
     /** Copies the list of members; throws with a name for each null. */
     static List<Device> listed(List<? extends Device> members) {

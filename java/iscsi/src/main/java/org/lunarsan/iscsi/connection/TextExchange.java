@@ -11,7 +11,7 @@ import org.lunarsan.iscsi.text.TextBuilder;
  *
  * <p>Threads: as {@link Request}.
  */
-public final class TextQuestion extends Request {
+public final class TextExchange extends Request {
     /**
      * Limit of Text Responses of one exchange; each may be empty, so their bytes do not bound them.
      */
@@ -21,7 +21,7 @@ public final class TextQuestion extends Request {
     final ByteArrayOutputStream gathered = new ByteArrayOutputStream(0);
     int rounds;
     /** Set when the next request of the exchange is due. */
-    boolean goesOn;
+    boolean continues;
     long lun;
     int targetTransferTag = BasicHeader.TAG_RESERVED;
 
@@ -31,7 +31,7 @@ public final class TextQuestion extends Request {
      * @param text keys and values, each pair ended by a zero byte; at most the target's
      *        MaxRecvDataSegmentLength
      */
-    public TextQuestion(TextBuilder text) {
+    public TextExchange(TextBuilder text) {
         this.text = text.toBytes();
     }
 
@@ -43,8 +43,8 @@ public final class TextQuestion extends Request {
      *        this session is logged in to
      * @return the question
      */
-    public static TextQuestion sendTargets(String which) {
-        return new TextQuestion(new TextBuilder().key(Key.SEND_TARGETS, which));
+    public static TextExchange sendTargets(String which) {
+        return new TextExchange(new TextBuilder().key(Key.SEND_TARGETS, which));
     }
 
     /**
@@ -61,7 +61,7 @@ public final class TextQuestion extends Request {
         super.begin();
         gathered.reset();
         rounds = 0;
-        goesOn = false;
+        continues = false;
         lun = 0;
         targetTransferTag = BasicHeader.TAG_RESERVED;
     }

@@ -18,14 +18,14 @@ import java.util.Map;
  *
  * <p>Threads: one.
  */
-public final class Answering {
+public final class ContestantMain {
     private static final ThreadMXBean THREADS =
             (ThreadMXBean) ManagementFactory.getThreadMXBean();
 
     private final Kind kind;
     private final Map<String, Contestant> disks = new HashMap<>();
 
-    private Answering(Kind kind) {
+    private ContestantMain(Kind kind) {
         this.kind = kind;
     }
 
@@ -36,14 +36,14 @@ public final class Answering {
      * @throws IOException when the input cannot be read
      */
     public static void main(String[] arguments) throws IOException {
-        Answering answering = new Answering(Kind.of(arguments[0]));
+        ContestantMain contestant = new ContestantMain(Kind.of(arguments[0]));
         BufferedReader input =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         // Output of a contestant's library must not be taken for an answer.
         PrintStream output = System.out;
         System.setOut(System.err);
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            output.println(answering.answer(line));
+            output.println(contestant.answer(line));
             output.flush();
         }
         // Threads of a contestant's library may not end.
@@ -104,16 +104,16 @@ public final class Answering {
     }
 
     /** Arguments: BLOCKS COUNT SEED RANGE_BLOCKS. */
-    private static String turn(Contestant disk, boolean writes, long[] asked) throws Exception {
-        int count = Math.toIntExact(asked[1]);
-        byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
+    private static String turn(Contestant disk, boolean writes, long[] args) throws Exception {
+        int count = Math.toIntExact(args[1]);
+        byte[] buffer = new byte[Math.toIntExact(args[0] * disk.blockSize())];
         if (writes) {
-            Places.fill(buffer, asked[2]);
+            OperationData.fill(buffer, args[2]);
         }
         long[] nanos = new long[count];
         long[] allocated = new long[count];
         for (int number = 0; number < count; number++) {
-            long address = Places.address(asked[2], number, asked[0], asked[3]);
+            long address = OperationData.address(args[2], number, args[0], args[3]);
             long before = THREADS.getTotalThreadAllocatedBytes();
             long begun = System.nanoTime();
             if (writes) {
@@ -135,22 +135,22 @@ public final class Answering {
      * Returns requests per second. Arguments: DEPTH MILLIS SEED RANGE_BLOCKS BLOCKS. Only for our
      * initiator.
      */
-    private static String load(Contestant disk, boolean byFutures, long[] asked) throws Exception {
-        Load.Asked load = new Load.Asked(Math.toIntExact(asked[0]), asked[1], asked[2], asked[3],
-                Math.toIntExact(asked[4]));
+    private static String load(Contestant disk, boolean byFutures, long[] args) throws Exception {
+        Load.Arguments load = new Load.Arguments(
+                Math.toIntExact(args[0]), args[1], args[2], args[3], Math.toIntExact(args[4]));
         return " " + Load.run(((OursContestant) disk).async(), byFutures, load);
     }
 
     /** Arguments: BLOCKS SEED RANGE_BLOCKS. */
-    private static String check(Contestant disk, boolean writes, long[] asked) throws Exception {
-        byte[] buffer = new byte[Math.toIntExact(asked[0] * disk.blockSize())];
-        long address = Places.address(asked[1], 0, asked[0], asked[2]);
+    private static String check(Contestant disk, boolean writes, long[] args) throws Exception {
+        byte[] buffer = new byte[Math.toIntExact(args[0] * disk.blockSize())];
+        long address = OperationData.address(args[1], 0, args[0], args[2]);
         if (writes) {
-            Places.fill(buffer, asked[1]);
+            OperationData.fill(buffer, args[1]);
             disk.write(address, buffer);
         } else {
             disk.read(address, buffer);
         }
-        return " " + address + " " + "%016x".formatted(Places.hash(buffer));
+        return " " + address + " " + "%016x".formatted(OperationData.hash(buffer));
     }
 }

@@ -29,7 +29,7 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Notices {
+final class ControlPduHandler {
     private static final long SECOND = 1_000_000_000L;
     /**
      * Longest time for which a connection that has to log out waits for its commands, even if the
@@ -38,11 +38,11 @@ final class Notices {
     private static final long DRAIN_NANOS_MAX = 60 * SECOND;
 
     private final Core core;
-    private final Asking asking;
+    private final RequestSubmitter submitter;
 
-    Notices(Core core, Asking asking) {
+    ControlPduHandler(Core core, RequestSubmitter submitter) {
         this.core = core;
-        this.asking = asking;
+        this.submitter = submitter;
     }
 
     /**
@@ -61,7 +61,7 @@ final class Notices {
         }
         core.onNextStatSn(nop.statSn());
         if (nop.targetTransferTag() != BasicHeader.TAG_RESERVED) {
-            asking.answerPing(nop.lun(), nop.targetTransferTag());
+            submitter.answerPing(nop.lun(), nop.targetTransferTag());
         }
     }
 
@@ -141,7 +141,7 @@ final class Notices {
     /**
      * True if a function on several tasks, sent with CmdSN {@code before}, concerns this command.
      */
-    static boolean isMeant(Command command, Management function, int before) {
+    static boolean isCovered(Command command, Management function, int before) {
         boolean unit = ManagementFunction.isOfAllUnits(function.function)
                 || Lun.isSameUnit(function.lun, command.lun());
         return command.state == Request.SENT && unit && isOlder(command, before);
@@ -159,16 +159,16 @@ final class Notices {
     /** Processes one Text Response of an exchange. RFC 7143 §11.11. */
     void onText(TextResponse answer, ByteBuffer text) throws Violated {
         int tag = answer.initiatorTaskTag();
-        if (!(core.sent(tag) instanceof TextQuestion question)) {
+        if (!(core.sent(tag) instanceof TextExchange question)) {
             throw new Violated(new Violation.UnknownTag(Opcode.TEXT_RESPONSE, tag));
         }
-        if (question.goesOn) {
+        if (question.continues) {
             throw Violated.malformed(Opcode.TEXT_RESPONSE, "no request is pending for it");
         }
         question.rounds++;
         int bytesMax = core.limits.textBytesMax();
         if (question.gathered.size() + text.remaining() > bytesMax
-                || question.rounds > TextQuestion.ROUNDS_MAX) {
+                || question.rounds > TextExchange.ROUNDS_MAX) {
             throw new Violated(new Violation.TextTooLong(bytesMax));
         }
         byte[] bytes = new byte[text.remaining()];
@@ -185,7 +185,7 @@ final class Notices {
         if (answer.targetTransferTag() == BasicHeader.TAG_RESERVED) {
             throw Violated.malformed(Opcode.TEXT_RESPONSE, "neither F nor a Target Transfer Tag");
         }
-        question.goesOn = true;
+        question.continues = true;
         question.lun = answer.lun();
         question.targetTransferTag = answer.targetTransferTag();
         core.enqueue(question);
@@ -218,15 +218,15 @@ final class Notices {
     /** Processes an Asynchronous Message. RFC 7143 §11.9. */
     void onAsync(long now, AsyncMessage message, ByteBuffer data) throws Violated {
         byte[] sense = message.event() == AsyncEvent.SCSI_EVENT
-                ? Reading.sense(data, Opcode.ASYNC_MESSAGE) : new byte[0];
+                ? DataHandler.sense(data, Opcode.ASYNC_MESSAGE) : new byte[0];
         tell(new ConnectionEvent.Asynchronous(message.event(), message.lun(),
                 message.vendorCode(), message.parameter1(), message.parameter2(),
                 message.parameter3(), sense));
         switch (message.event()) {
             case AsyncEvent.LOGOUT_REQUESTED -> {
                 // Log out a second before the target's deadline, even with pending requests.
-                long patience = Math.min(message.parameter3() * SECOND, DRAIN_NANOS_MAX);
-                asking.drain(now + patience - Math.min(SECOND, patience / 2));
+                long grace = Math.min(message.parameter3() * SECOND, DRAIN_NANOS_MAX);
+                submitter.drain(now + grace - Math.min(SECOND, grace / 2));
             }
             case AsyncEvent.RENEGOTIATE -> renegotiate();
             case AsyncEvent.TASKS_TERMINATED -> onTerminated(message);
@@ -249,9 +249,9 @@ final class Notices {
     /** Starts a negotiation. An empty request proposes nothing, so the answer changes nothing. */
     private void renegotiate() {
         if (core.exchange == null && core.phase == Core.Phase.FULL_FEATURE) {
-            TextQuestion empty = new TextQuestion(new TextBuilder());
+            TextExchange empty = new TextExchange(new TextBuilder());
             empty.internal = true;
-            asking.ask(empty);
+            submitter.ask(empty);
         }
     }
 
@@ -262,7 +262,7 @@ final class Notices {
      * them.
      */
     private void onTerminated(AsyncMessage message) {
-        if (!core.isFast()) {
+        if (!core.hasFastAbort()) {
             return;
         }
         for (Command command : commandsInOrder()) {
@@ -271,7 +271,7 @@ final class Notices {
                 core.endTask(command);
             }
         }
-        asking.answerPing(message.lun(), BasicHeader.TAG_RESERVED);
+        submitter.answerPing(message.lun(), BasicHeader.TAG_RESERVED);
     }
 
     /**
@@ -307,7 +307,7 @@ final class Notices {
         core.finish(command, Failure.rejected(reject.reason()));
         boolean counted = SerialNumber.before(cmdSn, reject.expCmdSn());
         if (!command.immediate && !counted) {
-            asking.ask(Ping.plug(cmdSn));
+            submitter.ask(Ping.fillsGap(cmdSn));
         }
     }
 }

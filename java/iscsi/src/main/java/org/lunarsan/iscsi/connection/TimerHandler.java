@@ -8,15 +8,15 @@ import org.lunarsan.iscsi.session.SessionMessage;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Upkeep {
+final class TimerHandler {
     private final Core core;
-    private final Asking asking;
-    private final Notices notices;
+    private final RequestSubmitter submitter;
+    private final ControlPduHandler controlHandler;
 
-    Upkeep(Core core, Asking asking, Notices notices) {
+    TimerHandler(Core core, RequestSubmitter submitter, ControlPduHandler controlHandler) {
         this.core = core;
-        this.asking = asking;
-        this.notices = notices;
+        this.submitter = submitter;
+        this.controlHandler = controlHandler;
     }
 
     /** Returns the time until something is due. */
@@ -43,7 +43,7 @@ final class Upkeep {
         SessionMessage message = core.session.takeMessage(core.cid);
         while (message != null) {
             switch (message) {
-                case SessionMessage.TasksEnded ended -> notices.endTasks(ended);
+                case SessionMessage.TasksEnded ended -> controlHandler.endTasks(ended);
                 case SessionMessage.LoggingOut loggingOut -> onSessionLogout();
                 case SessionMessage.Close close -> onSessionEnd();
             }
@@ -79,7 +79,7 @@ final class Upkeep {
             return;
         }
         if (timers.drains && Timers.left(now, timers.drainBy) == 0) {
-            asking.logOutDrained();
+            submitter.logOutDrained();
         }
         boolean silent = mayPing() && timers.silenceLeft(now, core.limits) == 0;
         if (silent && timers.isPinged) {

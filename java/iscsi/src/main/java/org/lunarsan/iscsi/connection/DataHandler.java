@@ -17,7 +17,7 @@ import org.lunarsan.iscsi.wire.Fields;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Reading {
+final class DataHandler {
     /** SAM-5 §5.3. */
     private static final int STATUS_GOOD = 0;
 
@@ -28,7 +28,7 @@ final class Reading {
     private int flags;
     private int residualBytes;
 
-    Reading(Core core) {
+    DataHandler(Core core) {
         this.core = core;
     }
 
@@ -84,7 +84,7 @@ final class Reading {
             core.endedTags.remove(tag);
         }
         if (bytes > 0) {
-            receive.set(Receive.Place.DISCARD);
+            receive.set(Receive.Destination.DISCARD);
         }
     }
 

@@ -12,7 +12,7 @@ import org.lunarsan.device.MediumException;
  * From then on their blocks are like any written ones: the next flush covers them, and a loss of
  * them is reported. Confined to the thread that runs it; one runs at a time.
  */
-final class Securing {
+final class RegionRewriter {
     private static final int PIECE_BYTES = 1 << 20;
     private static final BitSet NOBODY = new BitSet();
 
@@ -20,7 +20,7 @@ final class Securing {
     private final UnsecuredRegions unsecured;
     private final int blockSize;
 
-    Securing(Mirror mirror) {
+    RegionRewriter(Mirror mirror) {
         this.mirror = mirror;
         unsecured = mirror.membership().unsecured();
         blockSize = mirror.membership().label().blockSize();

@@ -13,10 +13,10 @@ import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 
 /** Collects facts about the machine and programs of a measurement. Threads: without state. */
-final class Facts {
+final class MachineFacts {
     private static final Duration ASK_TIME = Duration.ofSeconds(10);
 
-    private Facts() {
+    private MachineFacts() {
     }
 
     static Map<String, String> of(Options options) {

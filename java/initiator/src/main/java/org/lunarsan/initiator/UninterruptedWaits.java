@@ -13,8 +13,8 @@ import java.util.concurrent.locks.LockSupport;
  *
  * <p>Threads: no state.
  */
-final class Waits {
-    private Waits() {
+final class UninterruptedWaits {
+    private UninterruptedWaits() {
     }
 
     /** Waits for {@code nanos}. */

@@ -21,7 +21,7 @@ import org.lunarsan.iscsi.scsi.VitalPage.Provisioning;
  * @param granularity blocks of a unit of allocation, at least 1
  * @param isThin whether the unit can unmap blocks (LBPME)
  */
-record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unmapBlocks,
+record UnitLimits(Geometry geometry, int transferBlocks, Unmapping unmapping, int unmapBlocks,
         long granularity, boolean isThin) {
     /** The longest transfer in any case, also if the target has no limit. */
     static final int TRANSFER_BYTES_MAX = 8 << 20;
@@ -44,7 +44,7 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
     }
 
     /** Queries the limits of the unit. */
-    static Shape of(Unit unit, Capacity capacity) throws Failure {
+    static UnitLimits of(Unit unit, Capacity capacity) throws Failure {
         int size = capacity.blockBytes();
         long count = capacity.blockCount();
         if (size > Geometry.BLOCK_BYTES_MAX || count > Long.MAX_VALUE / size) {
@@ -65,7 +65,7 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
             unmapping = Unmapping.HINT;
             most = limit(limits.unmapBlocksMax(), UNMAP_BLOCKS_MAX);
         }
-        return new Shape(new Geometry(size, count),
+        return new UnitLimits(new Geometry(size, count),
                 (int) limit(limits.transferBlocksMax(), TRANSFER_BYTES_MAX / size), unmapping,
                 (int) most, Math.max(limits.unmapGranularityBlocks(), 1), capacity.isThin());
     }
@@ -88,12 +88,12 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
     }
 
     /** Sends one command and waits for it. */
-    interface Sending {
-        void send(Order order) throws Failure;
+    interface CommandSender {
+        void send(CommandRequest order) throws Failure;
     }
 
     /** Unmaps blocks by consecutive commands; does nothing if the unit cannot unmap. */
-    void unmap(long lba, long blocks, Sending sending) throws Failure {
+    void unmap(long lba, long blocks, CommandSender sending) throws Failure {
         switch (unmapping) {
             case ZEROES -> pieces(lba, lba + blocks, true, sending);
             // Partial units of allocation at both ends stay as they are: UNMAP is only a hint.
@@ -109,7 +109,7 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
         return over == 0 ? lba : lba + (granularity - over);
     }
 
-    private void pieces(long from, long end, boolean zeroes, Sending sending) throws Failure {
+    private void pieces(long from, long end, boolean zeroes, CommandSender sending) throws Failure {
         ByteBuffer zero = ByteBuffer.allocate(zeroes ? geometry.blockSize() : 0);
         for (long lba = from; lba < end; lba += unmapBlocks) {
             int blocks = (int) Math.min(unmapBlocks, end - lba);
@@ -117,16 +117,16 @@ record Shape(Geometry geometry, int transferBlocks, Unmapping unmapping, int unm
         }
     }
 
-    private static Order zeroed(long lba, int blocks, ByteBuffer zero) {
+    private static CommandRequest zeroed(long lba, int blocks, ByteBuffer zero) {
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.writeSame16(cdb, Cdb.MAY_UNMAP, lba, blocks);
-        return new Order(cdb, zero, 0, zero.capacity(), true, true, lba, blocks);
+        return new CommandRequest(cdb, zero, 0, zero.capacity(), true, true, lba, blocks);
     }
 
-    private static Order hinted(long lba, int blocks) {
+    private static CommandRequest hinted(long lba, int blocks) {
         ByteBuffer list = ByteBuffer.allocate(UNMAP_LIST_BYTES);
         byte[] cdb = new byte[CDB_BYTES];
         Cdb.unmap(cdb, Cdb.unmapList(list, lba, blocks));
-        return new Order(cdb, list, 0, UNMAP_LIST_BYTES, true, true, lba, blocks);
+        return new CommandRequest(cdb, list, 0, UNMAP_LIST_BYTES, true, true, lba, blocks);
     }
 }

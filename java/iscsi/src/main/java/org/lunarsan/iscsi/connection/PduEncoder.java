@@ -22,10 +22,10 @@ import org.lunarsan.iscsi.session.InitiatorSession;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Writing {
+final class PduEncoder {
     private final Core core;
 
-    Writing(Core core) {
+    PduEncoder(Core core) {
         this.core = core;
     }
 
@@ -67,7 +67,7 @@ final class Writing {
             case Command command -> sendCommand(command, head, out);
             case Management management -> sendManagement(management, head);
             case Ping ping -> sendPing(now, ping, head, out);
-            case TextQuestion text -> sendText(text, head, out);
+            case TextExchange text -> sendText(text, head, out);
             case Logout logout -> sendLogout(now, logout, head);
         };
     }
@@ -119,7 +119,7 @@ final class Writing {
         if (task != null) {
             if (core.slots.find(management.referencedTag) != task) {
                 // The task ended while the function waited to be sent.
-                management.response = Asking.withoutTask(management.function);
+                management.response = RequestSubmitter.withoutTask(management.function);
                 core.finish(management, null);
                 return false;
             }
@@ -128,7 +128,7 @@ final class Writing {
             // CmdSN.
             refCmdSn = task.immediate ? management.cmdSn : task.cmdSn;
         }
-        if (ManagementFunction.isMultiTask(management.function) && core.isFast()) {
+        if (ManagementFunction.isMultiTask(management.function) && core.hasFastAbort()) {
             pause(management);
         }
         new TaskManagementRequest(first(Opcode.TASK_MANAGEMENT_REQUEST, true),
@@ -145,7 +145,7 @@ final class Writing {
     private void pause(Management by) {
         for (int at = 0; at < core.slots.capacity(); at++) {
             if (core.slots.at(at) instanceof Command command
-                    && Notices.isMeant(command, by, by.cmdSn)) {
+                    && ControlPduHandler.isCovered(command, by, by.cmdSn)) {
                 command.pausedBy = by;
             }
         }
@@ -156,10 +156,10 @@ final class Writing {
         if (ping.keepAlive) {
             core.timers.pinged = now;
         }
-        nopOut(head, first(Opcode.NOP_OUT, !ping.plug), bytes, 0, ping.tag,
-                BasicHeader.TAG_RESERVED, ping.plug ? ping.plugged : ping.cmdSn);
+        nopOut(head, first(Opcode.NOP_OUT, !ping.fillsGap), bytes, 0, ping.tag,
+                BasicHeader.TAG_RESERVED, ping.fillsGap ? ping.gapCmdSn : ping.cmdSn);
         if (bytes > 0) {
-            out.data(Asking.segment(ping.data), 0, bytes, ping);
+            out.data(RequestSubmitter.segment(ping.data), 0, bytes, ping);
         }
         return true;
     }
@@ -170,14 +170,14 @@ final class Writing {
                 core.expStatSn).encode(head);
     }
 
-    private boolean sendText(TextQuestion text, ByteBuffer head, Outgoing out) {
-        int bytes = text.goesOn ? 0 : text.text.length;
+    private boolean sendText(TextExchange text, ByteBuffer head, Outgoing out) {
+        int bytes = text.continues ? 0 : text.text.length;
         new TextRequest(Opcode.TEXT_REQUEST, TextRequest.FINAL, 0, bytes, text.lun, text.tag,
                 text.targetTransferTag, text.cmdSn, core.expStatSn).encode(head);
         if (bytes > 0) {
-            out.data(Asking.segment(text.text), 0, bytes, text);
+            out.data(RequestSubmitter.segment(text.text), 0, bytes, text);
         }
-        text.goesOn = false;
+        text.continues = false;
         return true;
     }
 

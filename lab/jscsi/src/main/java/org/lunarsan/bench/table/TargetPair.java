@@ -18,7 +18,7 @@ import org.lunarsan.bench.server.TgtTarget;
  *
  * <p>Threads: for one.
  */
-public final class Stand implements AutoCloseable {
+public final class TargetPair implements AutoCloseable {
     /** LUNs of each target: plain, then for pools with labels of RAID 0, and of RAID 1. */
     private static final List<String> LUNS = List.of("plain", "raid0", "raid1");
     private static final List<String> TARGETS = List.of("a", "b");
@@ -33,7 +33,7 @@ public final class Stand implements AutoCloseable {
      * @param lunar the release build of lunar
      * @throws IOException when something does not start
      */
-    public Stand(String kind, String lunar) throws IOException {
+    public TargetPair(String kind, String lunar) throws IOException {
         try {
             for (String name : TARGETS) {
                 List<Disk> disks = new ArrayList<>();

@@ -40,7 +40,7 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  *
  * <p>Threads: its own; sending is behind its lock.
  */
-final class Wire implements Runnable {
+final class MiniConnection implements Runnable {
     private static final int WINDOW = 64;
 
     final MiniTarget target;
@@ -52,7 +52,7 @@ final class Wire implements Runnable {
     volatile long isid = -1;
     volatile int statSn = 1;
     volatile int expCmdSn = 1;
-    volatile boolean greeted;
+    volatile boolean sentFirstAttention;
     volatile Digests digests = Digests.NONE;
     volatile SessionParameters session = SessionParameters.DEFAULT;
     volatile ConnectionParameters connection = ConnectionParameters.DEFAULT;
@@ -77,7 +77,7 @@ final class Wire implements Runnable {
         }
     }
 
-    Wire(MiniTarget target, Socket socket) throws IOException {
+    MiniConnection(MiniTarget target, Socket socket) throws IOException {
         this.target = target;
         this.socket = socket;
         socket.setTcpNoDelay(true);
@@ -162,7 +162,7 @@ final class Wire implements Runnable {
             target.sessions.incrementAndGet();
             target.replace(isid, this);
         }
-        greeted = request.tsih() != 0 || target.greeting == 0;
+        sentFirstAttention = request.tsih() != 0 || target.firstAttention == 0;
     }
 
     private void command(ScsiCommand command, byte[] data) throws IOException {
@@ -287,7 +287,7 @@ final class Wire implements Runnable {
             if (target.wantsOrder && cmdSn != expCmdSn) {
                 throw new EOFException("CmdSN " + cmdSn + " in place of " + expCmdSn);
             }
-            for (Wire wire : target.wires) {
+            for (MiniConnection wire : target.wires) {
                 if (wire.isid == isid && !SerialNumber.before(cmdSn, wire.expCmdSn)) {
                     wire.expCmdSn = cmdSn + 1;
                 }

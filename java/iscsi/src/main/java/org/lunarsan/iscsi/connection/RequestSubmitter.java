@@ -11,13 +11,13 @@ import org.lunarsan.iscsi.pdu.ManagementResponse;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Asking {
+final class RequestSubmitter {
     /** Slots beyond the limit, for logouts and for requests of the machine itself. */
     private static final int SPARE_REQUESTS = 32;
 
     private final Core core;
 
-    Asking(Core core) {
+    RequestSubmitter(Core core) {
         this.core = core;
     }
 
@@ -63,7 +63,7 @@ final class Asking {
             case Command command -> judge(command);
             case Ping ping -> ping.data.length <= sendMax ? null
                     : "a ping longer than the target can receive";
-            case TextQuestion text -> text.text.length <= sendMax ? null
+            case TextExchange text -> text.text.length <= sendMax ? null
                     : "a text longer than the target can receive";
             case Management management -> judge(management);
             case Logout logout -> null;

@@ -10,12 +10,12 @@ import org.lunarsan.iscsi.text.TextViolation.Kind;
  *
  * <p>Threads: for one thread.
  */
-public final class Seen {
+public final class SentKeys {
     private final Set<Key> known = EnumSet.noneOf(Key.class);
     private final Set<String> unknown = new HashSet<>();
 
     /** Creates an empty set. */
-    public Seen() {
+    public SentKeys() {
     }
 
     /**
