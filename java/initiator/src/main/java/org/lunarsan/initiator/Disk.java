@@ -23,11 +23,11 @@ final class Disk {
 
     private final String name;
     private final long lun;
-    private final SessionSupervisor keeper;
+    private final SessionSupervisor supervisor;
     private final UnitAttentions attentions;
-    private final UncertainWrites doubts;
+    private final UncertainWrites uncertainWrites;
     private final FlushTracker unflushed;
-    private final UnitLimits shape;
+    private final UnitLimits limits;
     private final Fingerprint fingerprint;
     private volatile CachingMode mode;
     private volatile Examined examined;
@@ -47,14 +47,15 @@ final class Disk {
     }
 
     private Disk(
-            String name, long lun, SessionSupervisor keeper, UnitAttentions attentions,
-            UncertainWrites doubts, UnitLimits shape, Fingerprint fingerprint, CachingMode mode) {
+            String name, long lun, SessionSupervisor supervisor, UnitAttentions attentions,
+            UncertainWrites uncertainWrites, UnitLimits limits, Fingerprint fingerprint,
+            CachingMode mode) {
         this.name = name;
         this.lun = lun;
-        this.keeper = keeper;
+        this.supervisor = supervisor;
         this.attentions = attentions;
-        this.doubts = doubts;
-        this.shape = shape;
+        this.uncertainWrites = uncertainWrites;
+        this.limits = limits;
         this.fingerprint = fingerprint;
         this.mode = mode;
         unflushed = new FlushTracker(attentions.resets());
@@ -66,10 +67,10 @@ final class Disk {
         IscsiUrl.Unit unit = url.unit().orElseThrow(() -> Failure.of(Kind.LOGIN,
                 "the URL contains no target").hint("write iscsi://HOST/TARGET/LUN"));
         UnitAttentions attentions = new UnitAttentions();
-        UncertainWrites doubts = new UncertainWrites();
+        UncertainWrites uncertainWrites = new UncertainWrites();
         TargetConnector route = TargetConnector.to(url, Optional.of(unit.target()), options, isid);
-        SessionSupervisor keeper = new SessionSupervisor(route, attentions, doubts);
-        Session session = keeper.connect();
+        SessionSupervisor supervisor = new SessionSupervisor(route, attentions, uncertainWrites);
+        Session session = supervisor.connect();
         try {
             long lun = Lun.of(unit.lun());
             Unit asked = Unit.ofOpening(session, lun);
@@ -78,13 +79,13 @@ final class Disk {
             asked.testReady();
             Capacity capacity = asked.capacity();
             Fingerprint fingerprint = Fingerprint.of(asked, identity, capacity);
-            UnitLimits shape = UnitLimits.of(asked, capacity);
+            UnitLimits limits = UnitLimits.of(asked, capacity);
             CachingMode mode = asked.mode();
             addConnections(session, options);
-            return new Disk(url.toString(), lun, keeper, attentions, doubts, shape, fingerprint,
-                    mode);
+            return new Disk(url.toString(), lun, supervisor, attentions, uncertainWrites, limits,
+                    fingerprint, mode);
         } catch (Failure | RuntimeException refused) {
-            keeper.close();
+            supervisor.close();
             session.leave();
             throw refused;
         }
@@ -117,7 +118,7 @@ final class Disk {
      * unit attention since; else null.
      */
     Session readyNow() {
-        Session session = keeper.now();
+        Session session = supervisor.now();
         Examined last = examined;
         boolean ready = session != null && last != null && last.wrong == null
                 && last.holds(session, attentions.count());
@@ -130,10 +131,11 @@ final class Disk {
      */
     Task takeNow(boolean write, long lba, int blocks, boolean mayWait) {
         Session session = readyNow();
-        if (session == null || write && doubts.concern(lba, blocks, UncertainWrites.NEW)) {
+        if (session == null
+                || write && uncertainWrites.overlaps(lba, blocks, UncertainWrites.NEW)) {
             return null;
         }
-        long bytes = (long) blocks * shape.geometry().blockSize();
+        long bytes = (long) blocks * limits.geometry().blockSize();
         return mayWait ? session.take(bytes) : session.tryTake(bytes);
     }
 
@@ -145,7 +147,7 @@ final class Disk {
 
     /** Encodes a read or write in a task, with its data. */
     private void fill(Task task, boolean write, long lba, int blocks, ByteBuffer data, int at) {
-        int bytes = blocks * shape.geometry().blockSize();
+        int bytes = blocks * limits.geometry().blockSize();
         encode(task, write, lba, blocks);
         // Use a separate view, whose limit no caller can change meanwhile.
         ByteBuffer view = data.duplicate();
@@ -168,7 +170,7 @@ final class Disk {
                 return;
             }
         }
-        int bytes = blocks * shape.geometry().blockSize();
+        int bytes = blocks * limits.geometry().blockSize();
         transferPatiently(
                 CommandRequest.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
     }
@@ -206,7 +208,7 @@ final class Disk {
         }
         RepeatedCommand patient = new RepeatedCommand(this);
         try {
-            patient.send(CommandRequest.plain(shape.synchronizeCache()), null, 0);
+            patient.send(CommandRequest.plain(limits.synchronizeCache()), null, 0);
         } catch (Failure failure) {
             // A unit without a cache may not support the command; then there is nothing to flush.
             if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
@@ -237,7 +239,7 @@ final class Disk {
 
     /** Tells the unit that blocks are no longer needed. */
     void unmap(long lba, long blocks) throws Failure {
-        shape.unmap(lba, blocks,
+        limits.unmap(lba, blocks,
                 order -> acknowledged(new RepeatedCommand(this).send(order, null, 0)));
     }
 
@@ -301,11 +303,11 @@ final class Disk {
      * answer to the logout.
      */
     void close() {
-        Session last = keeper.close();
+        Session last = supervisor.close();
         if (last == null) {
             return;
         }
-        long nanos = keeper.route().options().logoutTime.toNanos();
+        long nanos = supervisor.route().options().logoutTime.toNanos();
         long until = System.nanoTime() + nanos;
         while (!last.isIdle() && !last.isOver() && until - System.nanoTime() > 0) {
             UninterruptedWaits.pause(DRAIN_LOOK_NANOS);
@@ -321,20 +323,20 @@ final class Disk {
         return lun;
     }
 
-    SessionSupervisor keeper() {
-        return keeper;
+    SessionSupervisor supervisor() {
+        return supervisor;
     }
 
     UnitAttentions attentions() {
         return attentions;
     }
 
-    UncertainWrites doubts() {
-        return doubts;
+    UncertainWrites uncertainWrites() {
+        return uncertainWrites;
     }
 
-    UnitLimits shape() {
-        return shape;
+    UnitLimits limits() {
+        return limits;
     }
 
     CachingMode mode() {

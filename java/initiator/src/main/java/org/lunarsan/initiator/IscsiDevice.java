@@ -214,14 +214,15 @@ public final class IscsiDevice implements AsyncDevice {
      */
     public int connections() {
         Disk open = disk;
-        Session session = open == null ? null : open.keeper().now();
+        Session session = open == null ? null : open.supervisor().now();
         return session == null ? 0 : session.connections();
     }
 
     /** True when writes to these blocks wait for a write of unknown outcome. */
     boolean isInDoubt(long address, long blocks) {
         Disk open = disk;
-        return open != null && open.doubts().concern(address, blocks, UncertainWrites.NEW);
+        return open != null
+                && open.uncertainWrites().overlaps(address, blocks, UncertainWrites.NEW);
     }
 
     private UnitLimits known() {

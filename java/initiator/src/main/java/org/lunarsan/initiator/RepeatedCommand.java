@@ -21,12 +21,12 @@ final class RepeatedCommand {
     /** Pause before a command is sent again that a live session did not accept. */
     private static final long REFUSED_PAUSE_NANOS = 50_000_000L;
     /** Time for which a write waits for one in doubt, in addition to the recovery time. */
-    private static final long DOUBT_NANOS = 45_000_000_000L;
+    private static final long UNCERTAIN_WRITE_NANOS = 45_000_000_000L;
     /** Interval at which the session is checked meanwhile. */
-    private static final long DOUBT_LOOK_NANOS = 1_000_000_000L;
+    private static final long REESTABLISH_NANOS = 1_000_000_000L;
 
     private final Disk disk;
-    private final SessionSupervisor keeper;
+    private final SessionSupervisor supervisor;
     private final RetryDeadline deadline;
     private final Outcome outcome = new Outcome();
     private int checks;
@@ -39,8 +39,8 @@ final class RepeatedCommand {
 
     RepeatedCommand(Disk disk) {
         this.disk = disk;
-        keeper = disk.keeper();
-        deadline = new RetryDeadline(keeper.route().options().recoveryTime);
+        supervisor = disk.supervisor();
+        deadline = new RetryDeadline(supervisor.route().options().recoveryTime);
     }
 
     /**
@@ -60,7 +60,7 @@ final class RepeatedCommand {
             return after;
         } finally {
             if (own != UncertainWrites.NEW) {
-                disk.doubts().replayed(own);
+                disk.uncertainWrites().replayed(own);
             }
         }
     }
@@ -146,12 +146,12 @@ final class RepeatedCommand {
         var kind = task.failure().kind();
         boolean lost = kind == org.lunarsan.iscsi.connection.Failure.Kind.LOST;
         if (lost) {
-            disk.doubts().hold(session.number(), order.lba(), order.blocks());
+            disk.uncertainWrites().hold(session.number(), order.lba(), order.blocks());
         }
         if (lost || kind == org.lunarsan.iscsi.connection.Failure.Kind.LOGGED_OUT) {
             own = numberOf(order);
             own = own != UncertainWrites.NEW
-                    ? own : disk.doubts().replay(order.lba(), order.blocks());
+                    ? own : disk.uncertainWrites().replay(order.lba(), order.blocks());
         }
     }
 
@@ -173,7 +173,7 @@ final class RepeatedCommand {
      */
     private Session ready() throws Failure {
         while (true) {
-            Session session = keeper.await(deadline);
+            Session session = supervisor.await(deadline);
             if (disk.verdict(session).isPresent()) {
                 return session;
             }
@@ -215,7 +215,7 @@ final class RepeatedCommand {
     }
 
     private boolean isInDoubt(CommandRequest order) {
-        return disk.doubts().concern(order.lba(), order.blocks(), numberOf(order));
+        return disk.uncertainWrites().overlaps(order.lba(), order.blocks(), numberOf(order));
     }
 
     /**
@@ -229,17 +229,18 @@ final class RepeatedCommand {
     /** Waits until no earlier write to the same blocks may still be executed. */
     private void awaitDoubts(CommandRequest order) throws Failure {
         String why = "a write to the same blocks may still be executed by the target";
-        long whole = DOUBT_NANOS + keeper.route().options().recoveryTime.toNanos();
+        long whole = UNCERTAIN_WRITE_NANOS + supervisor.route().options().recoveryTime.toNanos();
         long until = deadline.hasBegun() ? deadline.until() : System.nanoTime() + whole;
-        while (!keeper.isClosed() && isInDoubt(order)) {
+        while (!supervisor.isClosed() && isInDoubt(order)) {
             // No other caller may need the session whose end is waited for.
-            keeper.reestablish(until);
+            supervisor.reestablish(until);
             long left = until - System.nanoTime();
             if (left <= 0) {
-                throw deadline.hasBegun() ? deadline.over(why + "; " + keeper.describeAttempts())
+                throw deadline.hasBegun()
+                        ? deadline.over(why + "; " + supervisor.describeAttempts())
                         : Failure.of(Kind.NOT_SENT, why).hint("try again later");
             }
-            disk.doubts().awaitChange(Math.min(left, DOUBT_LOOK_NANOS));
+            disk.uncertainWrites().awaitChange(Math.min(left, REESTABLISH_NANOS));
         }
     }
 }

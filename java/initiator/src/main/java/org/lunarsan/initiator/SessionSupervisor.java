@@ -22,7 +22,7 @@ final class SessionSupervisor {
 
     private final TargetConnector route;
     private final UnitAttentions attentions;
-    private final UncertainWrites doubts;
+    private final UncertainWrites uncertainWrites;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition changed = lock.newCondition();
     /** The last session; it may be over. */
@@ -45,10 +45,11 @@ final class SessionSupervisor {
     /** Earliest time of that login, on the clock of {@link System#nanoTime}. */
     private long triesFrom;
 
-    SessionSupervisor(TargetConnector route, UnitAttentions attentions, UncertainWrites doubts) {
+    SessionSupervisor(TargetConnector route, UnitAttentions attentions,
+            UncertainWrites uncertainWrites) {
         this.route = route;
         this.attentions = attentions;
-        this.doubts = doubts;
+        this.uncertainWrites = uncertainWrites;
     }
 
     /**
@@ -281,7 +282,7 @@ final class SessionSupervisor {
             wanted = !closed;
             if (wanted) {
                 session = next;
-                doubts.replaced(next.number());
+                uncertainWrites.replaced(next.number());
             }
         } finally {
             lock.unlock();

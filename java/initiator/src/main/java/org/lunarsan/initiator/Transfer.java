@@ -84,14 +84,14 @@ final class Transfer extends TransferFuture implements Task.Completion {
     /** An abandoned write may be executed until it has ended: later writes wait for it. */
     @Override
     protected void detach() {
-        givenUp = write ? disk.doubts().replay(lba, blocks) : UncertainWrites.NEW;
+        givenUp = write ? disk.uncertainWrites().replay(lba, blocks) : UncertainWrites.NEW;
         data.takeBack(givenUp);
     }
 
     @Override
     protected void ended() {
         if (givenUp != UncertainWrites.NEW) {
-            disk.doubts().replayed(givenUp);
+            disk.uncertainWrites().replayed(givenUp);
         }
     }
 }

@@ -24,7 +24,7 @@ final class UncertainWrites {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition settled = lock.newCondition();
     /** Bounded by the number of writes in flight on the lost connections. */
-    private final List<Doubt> doubts = new ArrayList<>();
+    private final List<Doubt> uncertainWrites = new ArrayList<>();
     private final List<Replay> replays = new ArrayList<>();
     /**
      * Number of entries in both lists. It is nearly always 0, and then no caller takes the lock.
@@ -49,7 +49,7 @@ final class UncertainWrites {
         lock.lock();
         try {
             if (session >= first) {
-                doubts.add(new Doubt(session, lba, blocks));
+                uncertainWrites.add(new Doubt(session, lba, blocks));
                 counted();
             }
         } finally {
@@ -88,7 +88,7 @@ final class UncertainWrites {
         lock.lock();
         try {
             first = Math.max(first, session);
-            doubts.removeIf(doubt -> doubt.session < session);
+            uncertainWrites.removeIf(doubt -> doubt.session < session);
             counted();
         } finally {
             lock.unlock();
@@ -96,20 +96,20 @@ final class UncertainWrites {
     }
 
     private void counted() {
-        count = doubts.size() + replays.size();
+        count = uncertainWrites.size() + replays.size();
         settled.signalAll();
     }
 
     /**
      * True when a write to these blocks has to wait. {@code own}: its own number, or {@link #NEW}.
      */
-    boolean concern(long lba, long blocks, long own) {
+    boolean overlaps(long lba, long blocks, long own) {
         if (count == 0) {
             return false;
         }
         lock.lock();
         try {
-            return doubts.stream().anyMatch(doubt ->
+            return uncertainWrites.stream().anyMatch(doubt ->
                             overlap(lba, blocks, doubt.lba, doubt.blocks))
                     || replays.stream().anyMatch(replay -> replay.number < own
                             && overlap(lba, blocks, replay.lba, replay.blocks));

@@ -173,9 +173,9 @@ final class LeavingTest {
         Failure enough = Failure.of(Kind.REFUSED, "enough");
         for (UnitLimits.Unmapping how
                 : List.of(UnitLimits.Unmapping.ZEROES, UnitLimits.Unmapping.HINT)) {
-            UnitLimits shape = new UnitLimits(new Geometry(512, 1L << 50), 8, how, 1, 1, true);
+            UnitLimits limits = new UnitLimits(new Geometry(512, 1L << 50), 8, how, 1, 1, true);
             AtomicInteger sent = new AtomicInteger();
-            Failure failure = assertThrows(Failure.class, () -> shape.unmap(7, 1L << 49, order -> {
+            Failure failure = assertThrows(Failure.class, () -> limits.unmap(7, 1L << 49, order -> {
                 assertEquals(7 + sent.get(), order.lba());
                 if (sent.incrementAndGet() == 3) {
                     throw enough;

@@ -66,25 +66,28 @@ final class RecoveryPartsTest {
     /** Goal: a write waits for writes in doubt that it overlaps, until a login settles them. */
     @Test
     void overlappingWritesWait() {
-        UncertainWrites doubts = new UncertainWrites();
-        doubts.hold(1, 10, 5);
-        doubts.hold(2, 14, 2);
-        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
-        assertTrue(doubts.concern(0, 11, UncertainWrites.NEW));
-        assertFalse(doubts.concern(0, 10, UncertainWrites.NEW));
-        assertFalse(doubts.concern(16, 9, UncertainWrites.NEW));
-        doubts.replaced(2);
-        assertFalse(doubts.concern(10, 4, UncertainWrites.NEW), "its session was replaced");
-        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW), "it is of that session itself");
+        UncertainWrites uncertainWrites = new UncertainWrites();
+        uncertainWrites.hold(1, 10, 5);
+        uncertainWrites.hold(2, 14, 2);
+        assertTrue(uncertainWrites.overlaps(14, 1, UncertainWrites.NEW));
+        assertTrue(uncertainWrites.overlaps(0, 11, UncertainWrites.NEW));
+        assertFalse(uncertainWrites.overlaps(0, 10, UncertainWrites.NEW));
+        assertFalse(uncertainWrites.overlaps(16, 9, UncertainWrites.NEW));
+        uncertainWrites.replaced(2);
+        assertFalse(
+                uncertainWrites.overlaps(10, 4, UncertainWrites.NEW), "its session was replaced");
+        assertTrue(
+                uncertainWrites.overlaps(14, 1, UncertainWrites.NEW),
+                "it is of that session itself");
         CompletableFuture<Void> waits = CompletableFuture.runAsync(() -> {
-            while (doubts.isAny()) {
-                doubts.awaitChange(SECOND);
+            while (uncertainWrites.isAny()) {
+                uncertainWrites.awaitChange(SECOND);
             }
         });
-        doubts.replaced(3);
+        uncertainWrites.replaced(3);
         waits.join();
-        doubts.hold(1, 0, 8);
-        assertFalse(doubts.isAny(), "reported late: its session was replaced before");
+        uncertainWrites.hold(1, 0, 8);
+        assertFalse(uncertainWrites.isAny(), "reported late: its session was replaced before");
     }
 
     /**
@@ -93,18 +96,18 @@ final class RecoveryPartsTest {
      */
     @Test
     void lostWritesGoFirst() {
-        UncertainWrites doubts = new UncertainWrites();
-        long older = doubts.replay(10, 5);
-        long newer = doubts.replay(12, 5);
-        assertFalse(doubts.concern(10, 5, older));
-        assertTrue(doubts.concern(12, 5, newer), "the older goes first");
-        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
-        assertFalse(doubts.concern(17, 1, UncertainWrites.NEW));
-        doubts.replayed(older);
-        assertFalse(doubts.concern(12, 5, newer));
-        assertTrue(doubts.concern(14, 1, UncertainWrites.NEW));
-        doubts.replayed(newer);
-        assertFalse(doubts.isAny());
+        UncertainWrites uncertainWrites = new UncertainWrites();
+        long older = uncertainWrites.replay(10, 5);
+        long newer = uncertainWrites.replay(12, 5);
+        assertFalse(uncertainWrites.overlaps(10, 5, older));
+        assertTrue(uncertainWrites.overlaps(12, 5, newer), "the older goes first");
+        assertTrue(uncertainWrites.overlaps(14, 1, UncertainWrites.NEW));
+        assertFalse(uncertainWrites.overlaps(17, 1, UncertainWrites.NEW));
+        uncertainWrites.replayed(older);
+        assertFalse(uncertainWrites.overlaps(12, 5, newer));
+        assertTrue(uncertainWrites.overlaps(14, 1, UncertainWrites.NEW));
+        uncertainWrites.replayed(newer);
+        assertFalse(uncertainWrites.isAny());
     }
 
     /** Goal: a reset between an acknowledged write and the end of its flush is reported once. */

@@ -23,7 +23,7 @@ final class StripeTransfer {
     static final int DIRECT_BLOCKING_BYTES_MIN = 512 << 10;
 
     /** Limit of concurrent parcels of a member with only blocking calls. */
-    private static final int LANES = 16;
+    private static final int CHAINS = 16;
 
     private final Operation operation;
     private final StripedDevice.Opened pool;
@@ -88,7 +88,7 @@ final class StripeTransfer {
         int members = pool.members().size();
         long blocks = data.remaining() / blockSize;
         long[] at = new long[members];
-        Parcel[][] lanes = new Parcel[members][];
+        Parcel[][] tails = new Parcel[members][];
         List<Parcel> heads = new ArrayList<>();
         for (int member = 0; member < members; member++) {
             at[member] = pool.map().firstFrom(member, address);
@@ -105,10 +105,10 @@ final class StripeTransfer {
                     if (parcel.device().isAsync()) {
                         heads.add(parcel);
                     } else {
-                        if (lanes[member] == null) {
-                            lanes[member] = new Parcel[LANES];
+                        if (tails[member] == null) {
+                            tails[member] = new Parcel[CHAINS];
                         }
-                        append(parcel, lanes[member], turn % LANES, heads);
+                        append(parcel, tails[member], turn % CHAINS, heads);
                     }
                 }
             }
@@ -116,13 +116,13 @@ final class StripeTransfer {
         return heads;
     }
 
-    private static void append(Parcel parcel, Parcel[] lanes, int lane, List<Parcel> heads) {
-        if (lanes[lane] == null) {
+    private static void append(Parcel parcel, Parcel[] tails, int chain, List<Parcel> heads) {
+        if (tails[chain] == null) {
             heads.add(parcel);
         } else {
-            lanes[lane].next = parcel;
+            tails[chain].next = parcel;
         }
-        lanes[lane] = parcel;
+        tails[chain] = parcel;
     }
 
     /**
