@@ -26,20 +26,23 @@ pub const ATTACKS: &[Attack] = &[
         "4 sessions VERIFY the good client's blocks, another host has COMPARE AND WRITE of them",
     ),
     Attack::new("verify-pattern-then-orwrite", 65, verify_pattern).from_hosts(2).summary(
-        "64 sessions VERIFY against one block, another host has ORWRITE of theirs and good blocks",
+        "64 sessions VERIFY against one block, another host has ORWRITE of these and the good \
+         client's blocks",
     ),
-    Attack::new("write-same-then-orwrite", 65, write_same)
-        .from_hosts(2)
-        .summary("64 sessions zero blocks, another host has ORWRITE of theirs and good blocks"),
-    Attack::new("unmap-then-orwrite", 65, unmap)
-        .from_hosts(2)
-        .summary("64 sessions UNMAP lists, another host has ORWRITE of theirs and good blocks"),
+    Attack::new("write-same-then-orwrite", 65, write_same).from_hosts(2).summary(
+        "64 sessions zero blocks, another host has ORWRITE of these and the good client's \
+             blocks",
+    ),
+    Attack::new("unmap-then-orwrite", 65, unmap).from_hosts(2).summary(
+        "64 sessions UNMAP lists, another host has ORWRITE of these and the good client's \
+             blocks",
+    ),
     Attack::new("busy-write-then-orwrite", 1001, busy_write)
         .from_hosts(2)
         .on_a_memory_lun()
         .summary(
             "1,000 sessions VERIFY elsewhere, one WRITEs a block, another host has ORWRITE of it \
-             and good blocks",
+             and the good client's blocks",
         ),
 ];
 

@@ -212,8 +212,8 @@ fn logout_and_zeroes(attacker: &Attacker) -> Result<()> {
 fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
     attacker.in_threads(2, |thread| {
         let numbers = (thread..CHURN_CONNECTIONS).step_by(2);
-        let begin = |number| Churning::new(attacker, destination, number);
-        let mut churning: Vec<Churning> = numbers.map(begin).collect();
+        let begin = |number| LoginLoop::new(attacker, destination, number);
+        let mut churning: Vec<LoginLoop> = numbers.map(begin).collect();
         while !attacker.is_over() {
             let progress = churning.iter_mut().fold(false, |any, one| any | one.step(attacker));
             if !progress {
@@ -225,7 +225,7 @@ fn churn(attacker: &Attacker, destination: Destination) -> Result<()> {
 }
 
 /// A connection that logs in and out again and again.
-struct Churning {
+struct LoginLoop {
     host: usize,
     destination: Destination,
     login: LoginParameters,
@@ -234,7 +234,7 @@ struct Churning {
     session: Option<RawSession>,
 }
 
-impl Churning {
+impl LoginLoop {
     fn new(attacker: &Attacker, destination: Destination, number: usize) -> Self {
         let login = attacker.login(destination, CHURN_NUMBER + number);
         let host = 1 + number % CHURN_HOSTS;

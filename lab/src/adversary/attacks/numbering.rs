@@ -18,7 +18,7 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("cmdsn-gap-reset", 8, gap_then_reset)
         .summary("The same, then the connection is reset, as fast as possible"),
     Attack::new("same-tag", 8, same_tag).summary("Every command has the same Initiator Task Tag"),
-    Attack::new("expstatsn-lies", 8, exp_stat_sn)
+    Attack::new("expstatsn-wrong", 8, exp_stat_sn)
         .summary("Commands acknowledge statuses that were never sent, or none at all"),
     Attack::new("snacks", 8, snacks)
         .summary("SNACKs of all kinds, for everything, at error recovery level 0"),

@@ -29,10 +29,10 @@ const STEP_MAX: Duration = Duration::from_secs(2);
 pub const ATTACKS: &[Attack] = &[
     Attack::new("registrations-by-isid", 2, |attacker| registrations(attacker, true))
         .fault(7)
-        .summary("One initiator registers at the shared LUN with ever new ISIDs"),
+        .summary("One initiator registers at the shared LUN, each time with a new ISID"),
     Attack::new("registrations-by-name", 2, |attacker| registrations(attacker, false))
         .fault(7)
-        .summary("One host registers at the shared LUN with ever new initiator names"),
+        .summary("One host registers at the shared LUN, each time with a new initiator name"),
     Attack::new("registrations-by-spec-i-pt", 2, spec_i_pt)
         .fault(7)
         .summary("One initiator registers 40 others with each command (SPEC_I_PT)"),
