@@ -259,7 +259,7 @@ impl MemoryBudget {
     }
 
     /// Updates the state of the budget after memory in use has changed to `used` bytes.
-    fn judge(&self, used: usize) {
+    fn update_state(&self, used: usize) {
         let limit = self.shared.limit_bytes;
         self.shared.falls.note(used, limit);
         let is_scarce = self.is_scarce();
@@ -333,7 +333,7 @@ impl MemoryBudget {
     /// Reserves `bytes` however much memory is in use: for amounts that are bounded by other means.
     pub(crate) fn reserve(&self, bytes: usize) -> MemoryReservation {
         let before = self.shared.used_bytes.fetch_add(bytes, SeqCst);
-        self.judge(before.saturating_add(bytes));
+        self.update_state(before.saturating_add(bytes));
         self.reservation(bytes)
     }
 
@@ -363,7 +363,7 @@ impl MemoryBudget {
         let add = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         match self.shared.used_bytes.fetch_update(SeqCst, Relaxed, add) {
             Ok(before) => {
-                self.judge(before + bytes);
+                self.update_state(before + bytes);
                 true
             }
             Err(_) => false,
@@ -372,7 +372,7 @@ impl MemoryBudget {
 
     fn subtract(&self, bytes: usize) {
         let before = self.shared.used_bytes.fetch_sub(bytes, SeqCst);
-        self.judge(before.saturating_sub(bytes));
+        self.update_state(before.saturating_sub(bytes));
     }
 
     pub(crate) fn release(&self, bytes: usize) {
@@ -558,8 +558,8 @@ impl MemoryCharge {
     }
 
     /// Returns true when memory is exhausted and the owner of the charge holds more than is free,
-    /// see [`BufferPool::must_give_back`](crate::BufferPool::must_give_back).
-    pub fn must_give_back(&self) -> bool {
+    /// see [`BufferPool::must_release_memory`](crate::BufferPool::must_release_memory).
+    pub fn must_release_memory(&self) -> bool {
         self.account.budget.is_exhausted_by(&self.account.owner)
     }
 

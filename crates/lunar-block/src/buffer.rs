@@ -138,14 +138,14 @@ impl BufferPool {
 
     /// Returns true when memory is exhausted and the owner of this account holds more than is free.
     /// The owner must then give back all memory that it can do without.
-    pub fn must_give_back(&self) -> bool {
+    pub fn must_release_memory(&self) -> bool {
         self.budget().is_exhausted_by(self.account.owner())
     }
 
     /// Returns true when requests have used up their part of the memory and the owner of this
     /// account holds more than half of an equal share. The owner must then give back data of its
     /// commands as well.
-    pub fn must_give_back_data(&self) -> bool {
+    pub fn must_release_data(&self) -> bool {
         self.budget().is_overdrawn_by(self.account.owner())
     }
 

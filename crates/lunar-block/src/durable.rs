@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 ///
 /// # Errors
 /// The folder cannot be synced, or a parent that this process may read cannot.
-pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
+pub(crate) fn sync_folder_and_parents(folder: &File) -> io::Result<()> {
     folder.sync_all()?;
     let mut below = folder.metadata()?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -40,7 +40,7 @@ pub(crate) fn keep_folder(folder: &File) -> io::Result<()> {
 ///
 /// # Errors
 /// The folder cannot be opened or synced.
-pub(crate) fn keep_names(folder: &File) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &File) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     File::from(openat(folder, ".", flags, Mode::empty())?).sync_all()
 }

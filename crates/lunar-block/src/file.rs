@@ -23,7 +23,7 @@ use crate::{
     SyncCounts,
 };
 use bytes::Bytes;
-use commit::{Era, GroupCommit, SyncError};
+use commit::{GroupCommit, SyncError, SyncPeriod};
 use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use inline_writes::Syncer;
 use ring::{Memory, ReadAnswer, Transfer, TransfersInFlight};
@@ -263,7 +263,7 @@ impl FileDevice {
         let free_slot = self.free_slot(fits)?;
         let hold = self.disk.try_hold(bytes, true)?;
         // A worker reports the error.
-        self.disk.still_there(bytes).ok()?;
+        self.disk.check_still_within(bytes).ok()?;
         let (answer, answered) = oneshot::channel();
         let memory = Memory::Write { bytes: from.clone(), answer };
         free_slot.put(Transfer::new(hold, bytes, memory, &self.in_flight));
@@ -275,16 +275,16 @@ impl FileDevice {
         if fits && by_ring { ring::free_slot() } else { None }
     }
 
-    /// Makes the checks of every change; returns the era in which the change is to be committed.
-    fn check_writable(&self) -> Result<Era, Error> {
-        let era = self.commit.era();
+    /// Makes the checks of every change; returns the period in which the change is to be committed.
+    fn check_writable(&self) -> Result<SyncPeriod, Error> {
+        let period = self.commit.period();
         if self.disk.read_only {
             return Err(Error::new(ErrorKind::ReadOnly, self.name(), "it is read-only"));
         }
         if self.commit.is_poisoned() {
             return Err(self.poisoned());
         }
-        Ok(era)
+        Ok(period)
     }
 
     fn poisoned(&self) -> Error {
@@ -293,12 +293,12 @@ impl FileDevice {
         Error::new(ErrorKind::Poisoned, self.name(), what)
     }
 
-    async fn commit(&self, era: Era) -> Result<(), Error> {
+    async fn commit(&self, period: SyncPeriod) -> Result<(), Error> {
         // The data is written already, and a sync changes no data.
         if let Some(context) = IoContext::current() {
             context.allow_cancel();
         }
-        match self.commit.commit(era, &self.workers).await {
+        match self.commit.commit(period, &self.workers).await {
             Ok(()) => Ok(()),
             Err(SyncError::Poisoned) => Err(self.poisoned()),
             Err(SyncError::Failed(error)) => {
@@ -381,7 +381,7 @@ impl FileDevice {
         let checked =
             |range: &BlockRange| Ok((*range, geometry.checked_range(self.name(), *range)?));
         let mut parts: Vec<_> = ranges.iter().map(checked).collect::<Result<_, Error>>()?;
-        let era = self.check_writable()?;
+        let period = self.check_writable()?;
         parts.retain(|(_, bytes)| !bytes.is_empty());
         for ranges in parts.chunks(CLEAR_JOB_RANGES) {
             let mut clear = self.disk.unfinished_clear(ranges, deallocate);
@@ -395,7 +395,7 @@ impl FileDevice {
                 clear = self.computing(next, &self.clears, job).await?;
             }
         }
-        if durable { self.commit(era).await } else { Ok(()) }
+        if durable { self.commit(period).await } else { Ok(()) }
     }
 }
 
@@ -443,11 +443,11 @@ impl BlockDevice for FileDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked(self.name(), range, from.len(), true)?;
-            let era = self.check_writable()?;
+            let period = self.check_writable()?;
             if !bytes.is_empty() {
                 self.write_bytes(range, bytes, from).await?;
             }
-            if durable { self.commit(era).await } else { Ok(()) }
+            if durable { self.commit(period).await } else { Ok(()) }
         })
     }
 
@@ -462,8 +462,8 @@ impl BlockDevice for FileDevice {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let era = self.commit.era();
-            if self.disk.read_only { Ok(()) } else { self.commit(era).await }
+            let period = self.commit.period();
+            if self.disk.read_only { Ok(()) } else { self.commit(period).await }
         })
     }
 

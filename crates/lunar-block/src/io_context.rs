@@ -57,7 +57,7 @@ impl IoContext {
     pub async fn scope<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         poll_fn(|context| {
-            let _entered = Entered::new(self);
+            let _entered = ContextGuard::new(self);
             work.as_mut().poll(context)
         })
         .await
@@ -65,7 +65,7 @@ impl IoContext {
 
     /// Calls `work` in this context.
     pub fn scope_sync<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        let _entered = Entered::new(self);
+        let _entered = ContextGuard::new(self);
         work()
     }
 
@@ -109,17 +109,17 @@ impl IoContext {
 }
 
 /// Sets the current context of this thread until it is dropped.
-struct Entered {
+struct ContextGuard {
     outer: Option<Arc<IoContext>>,
 }
 
-impl Entered {
+impl ContextGuard {
     fn new(context: &Arc<IoContext>) -> Self {
         Self { outer: CURRENT.replace(Some(Arc::clone(context))) }
     }
 }
 
-impl Drop for Entered {
+impl Drop for ContextGuard {
     fn drop(&mut self) {
         CURRENT.set(self.outer.take());
     }

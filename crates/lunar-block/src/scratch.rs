@@ -28,7 +28,7 @@ impl ScratchFolder {
     }
 
     #[track_caller]
-    pub(crate) fn victim_is_whole(&self) {
+    pub(crate) fn victim_is_unchanged(&self) {
         assert_eq!(fs::read_to_string(self.path("victim")).unwrap(), PRECIOUS);
     }
 }

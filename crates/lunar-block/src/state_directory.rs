@@ -57,13 +57,13 @@ impl StateDirectory {
     /// this call has created is then removed.
     pub fn create(path: &Path) -> io::Result<Self> {
         if let Some(there) = Self::open(path)? {
-            durable::keep_folder(&there.folder)?;
+            durable::sync_folder_and_parents(&there.folder)?;
             return Ok(there);
         }
         // The umask can only reduce this mode.
         let entry = FolderEntry::find(path, Some(trusted::FOLDER_MODE))?;
         let made = Self::of(path, entry.ok_or(ErrorKind::NotFound)?)?;
-        match durable::keep_folder(&made.folder) {
+        match durable::sync_folder_and_parents(&made.folder) {
             Ok(()) => Ok(made),
             Err(error) => {
                 // A failure to remove the folder must not hide the first error.

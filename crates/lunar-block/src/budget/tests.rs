@@ -67,7 +67,10 @@ fn the_owner_with_the_least_memory_goes_first() {
     assert!(modest_waits.as_mut().poll(&mut context).is_pending());
     assert_eq!(pool.budget().usage().waiting, 2);
     held.pop();
-    assert!(greedy_waits.as_mut().poll(&mut context).is_pending(), "the earlier request, whose owner holds more");
+    assert!(
+        greedy_waits.as_mut().poll(&mut context).is_pending(),
+        "the earlier request, whose owner holds more"
+    );
     assert!(modest_waits.as_mut().poll(&mut context).is_ready());
     rest.clear();
     assert!(greedy_waits.as_mut().poll(&mut context).is_ready());
@@ -283,7 +286,7 @@ fn many_small_owners_keep_the_limit() {
     for bytes in (4096..LIMIT / 512).step_by(4096) {
         charges.iter_mut().for_each(|charge| charge.set(bytes));
         for (account, charge) in accounts.iter().zip(&mut charges) {
-            if account.must_give_back() {
+            if account.must_release_memory() {
                 charge.set(0);
             }
         }
@@ -296,7 +299,7 @@ fn many_small_owners_keep_the_limit() {
     let few = pool.account(&pool.budget().owner(), MemoryKind::Session);
     let _all = pool.charge(LIMIT);
     let _little = few.charge(LIMIT / 512);
-    assert!(!few.must_give_back(), "owners that are gone do not count");
+    assert!(!few.must_release_memory(), "owners that are gone do not count");
 }
 
 /// Fault: charges that no owner is required to give back took the rest of the memory for requests,
@@ -312,10 +315,10 @@ fn small_requests_get_memory_when_all_is_in_use() {
     assert!(small.is_some());
     assert!(victim.try_take(LIMIT / 64).is_none(), "a request that is not small");
     assert!(greedy.try_take(4096).is_none(), "an owner that holds more");
-    assert!(greedy.must_give_back() && greedy.must_give_back_data());
-    assert!(!victim.must_give_back() && !victim.must_give_back_data());
+    assert!(greedy.must_release_memory() && greedy.must_release_data());
+    assert!(!victim.must_release_memory() && !victim.must_release_data());
     drop(small);
-    assert!(!greedy.must_give_back_data(), "requests use no more than they may");
+    assert!(!greedy.must_release_data(), "requests use no more than they may");
     let _all = pool.charge(LIMIT / 32);
     assert!(victim.try_take(4096).is_none(), "the rest is reserved for unconditional charges");
 }

@@ -34,7 +34,10 @@ impl Subject {
         self.refuses(BlockRange::new(2 * blocks - 1, 1)).await;
         assert_eq!(self.read_all().await, before);
         resize.resize(2 * blocks * block).await.unwrap();
-        assert!(self.read(added).await.iter().all(|byte| *byte == 0), "removed data does not reappear");
+        assert!(
+            self.read(added).await.iter().all(|byte| *byte == 0),
+            "removed data does not reappear"
+        );
         resize.resize(blocks * block).await.unwrap();
     }
 

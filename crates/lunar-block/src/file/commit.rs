@@ -38,21 +38,22 @@ pub(crate) struct GroupCommit {
     poisoned: AtomicBool,
     watcher: Mutex<Option<Arc<dyn PoisonWatcher>>>,
     /// Number of times that the disk was poisoned.
-    era: AtomicU64,
+    period: AtomicU64,
     durations: Durations,
     requests: AtomicU64,
     failures: AtomicU64,
 }
 
-/// The time between two failed syncs. Data written in an era is made durable in that era or lost.
+/// The time between two failed syncs. Data written in a period is made durable in that period or
+/// lost.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Era(u64);
+pub(crate) struct SyncPeriod(u64);
 
 /// The requests that one sync serves.
 struct Group {
     waiters: Vec<oneshot::Sender<Result<(), SyncError>>>,
     unrequested: Option<SyncCallback>,
-    era: Era,
+    period: SyncPeriod,
 }
 
 /// Called after a sync that no request waits for.
@@ -90,7 +91,7 @@ impl GroupCommit {
             sync_lock: Mutex::default(),
             poisoned: AtomicBool::new(false),
             watcher: Mutex::default(),
-            era: AtomicU64::new(0),
+            period: AtomicU64::new(0),
             durations: Durations::default(),
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -110,21 +111,21 @@ impl GroupCommit {
         self.poisoned.load(SeqCst)
     }
 
-    /// Returns the current era; callers read it before they write.
-    pub(crate) fn era(&self) -> Era {
-        Era(self.era.load(SeqCst))
+    /// Returns the current period; callers read it before they write.
+    pub(crate) fn period(&self) -> SyncPeriod {
+        SyncPeriod(self.period.load(SeqCst))
     }
 
-    /// Makes durable all data that was written in `era` before this call.
+    /// Makes durable all data that was written in `period` before this call.
     pub(crate) async fn commit(
         self: &Arc<Self>,
-        era: Era,
+        period: SyncPeriod,
         workers: &Workers,
     ) -> Result<(), SyncError> {
         let (done, result) = oneshot::channel();
         let begin = {
             let mut state = self.state();
-            if self.is_poisoned() || self.era() != era {
+            if self.is_poisoned() || self.period() != period {
                 return Err(SyncError::Poisoned);
             }
             if state.waiters.len() == state.waiters.capacity() {
@@ -240,12 +241,12 @@ impl GroupCommit {
             return None;
         }
         let (waiters, unrequested) = (std::mem::take(&mut state.waiters), state.unrequested.take());
-        Some(Group { waiters, unrequested, era: self.era() })
+        Some(Group { waiters, unrequested, period: self.period() })
     }
 
     fn sync_once(&self, group: &Group) -> Result<(), SyncError> {
         let _sync_lock = self.sync_lock();
-        if self.is_poisoned() || self.era() != group.era {
+        if self.is_poisoned() || self.period() != group.period {
             return Err(SyncError::Poisoned);
         }
         self.requests.fetch_add(group.waiters.len() as u64, Relaxed);
@@ -268,7 +269,7 @@ impl GroupCommit {
     /// their data. The caller holds `sync_lock`, so no recovery runs meanwhile.
     fn poison(&self) {
         let mut state = self.state();
-        self.era.fetch_add(1, SeqCst);
+        self.period.fetch_add(1, SeqCst);
         self.poisoned.store(true, SeqCst);
         for waiter in state.waiters.drain(..) {
             let _ = waiter.send(Err(SyncError::Poisoned)); // it may have been dropped
@@ -348,7 +349,7 @@ mod tests {
                         let pause = (thread * 7 + round * 3) % 11 * 300;
                         std::thread::sleep(Duration::from_micros(pause as u64));
                         let mine = written.fetch_add(1, SeqCst) + 1;
-                        block_on(group.commit(group.era(), workers)).unwrap();
+                        block_on(group.commit(group.period(), workers)).unwrap();
                         assert!(durable.load(SeqCst) >= mine, "not covered by its sync");
                     }
                     ended.fetch_add(1, SeqCst);
@@ -378,7 +379,7 @@ mod tests {
         });
         Arc::get_mut(&mut group).unwrap().gather_time = |_| Duration::from_secs(20);
         let workers = test_workers(1, 2);
-        let commit = || block_on(group.commit(group.era(), &workers)).unwrap();
+        let commit = || block_on(group.commit(group.period(), &workers)).unwrap();
         let waiting = || group.state().waiters.len();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -416,10 +417,10 @@ mod tests {
             Err(io::Error::from_raw_os_error(5))
         });
         let workers = test_workers(1, 2);
-        let failed = block_on(group.commit(group.era(), &workers));
+        let failed = block_on(group.commit(group.period(), &workers));
         assert!(matches!(failed, Err(SyncError::Failed(e)) if e.raw_os_error() == Some(5)));
         for _ in 0..3 {
-            let later = block_on(group.commit(group.era(), &workers));
+            let later = block_on(group.commit(group.period(), &workers));
             assert!(matches!(later, Err(SyncError::Poisoned)));
         }
         assert_eq!(calls.load(SeqCst), 1);
@@ -440,18 +441,18 @@ mod tests {
             false => Ok(()),
         });
         let workers = test_workers(1, 2);
-        let before = group.era();
+        let before = group.period();
         block_on(group.commit(before, &workers)).unwrap_err();
         broken.store(false, SeqCst);
         group.recover(|| Err(io::Error::other("not yet"))).unwrap_err();
         assert!(group.is_poisoned());
         let before_clearing = || {
-            assert!(block_on(group.commit(group.era(), &workers)).is_err());
+            assert!(block_on(group.commit(group.period(), &workers)).is_err());
             Ok(())
         };
         group.recover(before_clearing).unwrap();
         assert!(matches!(block_on(group.commit(before, &workers)), Err(SyncError::Poisoned)));
-        block_on(group.commit(group.era(), &workers)).unwrap();
+        block_on(group.commit(group.period(), &workers)).unwrap();
     }
 
     /// Goal: a waiter that is dropped does not keep other waiters waiting.
@@ -463,9 +464,9 @@ mod tests {
         });
         let workers = test_workers(1, 0);
         block_on(async {
-            let first = group.commit(group.era(), &workers);
+            let first = group.commit(group.period(), &workers);
             tokio::select! { biased; _ = first => {}, () = std::future::ready(()) => {} }
-            group.commit(group.era(), &workers).await.unwrap();
+            group.commit(group.period(), &workers).await.unwrap();
         });
     }
 }

@@ -71,7 +71,7 @@ impl Disk {
     ) -> io::Result<()> {
         let around = alignment.around(bytes);
         let _guard = self.ranges.lock(&around, true);
-        self.still_there(bytes)?;
+        self.check_still_within(bytes)?;
         if around == *bytes && alignment.fits(from) {
             return write_fully(&self.file, from, bytes.start);
         }

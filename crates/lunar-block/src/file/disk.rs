@@ -144,7 +144,7 @@ impl Disk {
         }
         let Some(_guard) = self.try_range(bytes, true) else { return Ok(false) };
         let Some(_gate) = self.clear_gate.try_inline() else { return Ok(false) };
-        self.still_there(bytes)?;
+        self.check_still_within(bytes)?;
         let disk_bytes = self.geometry().size_bytes();
         let Some(_inline) = self.writes.try_inline(from.len(), disk_bytes) else {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Disk {
             None => {
                 self.writes.wait_for_write_back();
                 let _guard = self.ranges.lock(bytes, true);
-                self.still_there(bytes)?;
+                self.check_still_within(bytes)?;
                 // An inline write would wait for the lock of the file, which this write holds.
                 let _gate = self.writes_compute().then(|| self.clear_gate.worker_write());
                 let _write = self.writes.begin(from.len(), self.geometry().size_bytes());

@@ -292,7 +292,7 @@ impl<'a> Opening<'a> {
                 .map_err(|e| failed("its space cannot be allocated", e.into()))?;
         }
         file.sync_all().map_err(|e| failed("its size cannot be made durable", e))?;
-        let directory = crate::durable::keep_names(folder);
+        let directory = crate::durable::sync_folder(folder);
         directory.map_err(|e| failed("its directory cannot be made durable", e))
     }
 
@@ -304,7 +304,7 @@ impl<'a> Opening<'a> {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
         // This is done in any case: a later recovery syncs the file, not its name.
-        let name = crate::durable::keep_names(folder);
+        let name = crate::durable::sync_folder(folder);
         if let Err(error) = &size
             && !is_without_sync(error)
         {

@@ -9,11 +9,11 @@ use std::os::unix::fs::FileTypeExt;
 impl Resize for FileDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let era = self.check_writable()?;
+            let period = self.check_writable()?;
             let new = self.disk.shape.with_size(&self.disk.name, size_bytes)?;
             let all = BlockRange::new(0, new.block_count);
             self.blocking(all, JobLimits::default(), move |disk| disk.resize(new)).await?;
-            self.commit(era).await
+            self.commit(period).await
         })
     }
 }
@@ -93,7 +93,7 @@ impl Disk {
 
     /// Checks again, after the range was locked, that `bytes` lie within the disk: it may have
     /// become shorter since the first check.
-    pub(super) fn still_there(&self, bytes: &std::ops::Range<u64>) -> io::Result<()> {
+    pub(super) fn check_still_within(&self, bytes: &std::ops::Range<u64>) -> io::Result<()> {
         if bytes.end <= self.shape.get().size_bytes() {
             return Ok(());
         }

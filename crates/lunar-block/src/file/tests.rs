@@ -169,16 +169,16 @@ fn links_of_others_are_not_followed() {
     let options = scratch.options(1 << 20);
     let (victim, dangling) = (scratch.0.join("victim"), scratch.0.join("dangling"));
     symlink(&dangling, &options.path).unwrap();
-    let said = refused(options.clone());
-    assert!(said.contains("a symbolic link to a file that does not exist"), "{said}");
+    let text = refused(options.clone());
+    assert!(text.contains("a symbolic link to a file that does not exist"), "{text}");
     assert!(!dangling.exists() && options.path.is_symlink());
     std::fs::remove_file(&options.path).unwrap();
     std::fs::write(&victim, "").unwrap();
     symlink(&victim, &options.path).unwrap();
     if lchown(&options.path, Some(65534), Some(65534)).is_ok() {
         let error = FileDevice::open(options.clone()).unwrap_err();
-        let said = std::error::Error::source(&error).unwrap().to_string();
-        assert!(said.contains("belongs to uid 65534, who can point it"), "{said}");
+        let text = std::error::Error::source(&error).unwrap().to_string();
+        assert!(text.contains("belongs to uid 65534, who can point it"), "{text}");
         assert_eq!(std::fs::metadata(&victim).unwrap().len(), 0);
     }
     std::fs::remove_file(&options.path).unwrap();
@@ -644,17 +644,17 @@ fn a_recovery_does_not_hide_failures() {
     let scratch = Scratch::new();
     let disk = Arc::new(open_disk(&scratch.options(1 << 20)));
     let (begun, syncs) = std::sync::mpsc::channel();
-    let (say, said) = std::sync::mpsc::channel();
-    let said = Mutex::new(said);
+    let (send_result, results) = std::sync::mpsc::channel();
+    let results = Mutex::new(results);
     let device = FileDevice::with_sync(disk, move || {
         begun.send(()).map_err(io::Error::other)?;
-        match said.lock().unwrap().recv() {
+        match results.lock().unwrap().recv() {
             Ok(true) => Ok(()),
             _ => Err(io::Error::from_raw_os_error(5)),
         }
     });
     let poisoned = || device.sync_counts().unwrap().poisoned;
-    say.send(false).unwrap();
+    send_result.send(false).unwrap();
     assert_eq!(block_on(device.recover()).unwrap_err().kind, ErrorKind::Medium);
     assert!(poisoned(), "an unneeded recovery detects the failure");
     assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);
@@ -664,8 +664,8 @@ fn a_recovery_does_not_hide_failures() {
         scope.spawn(|| block_on(device.recover()));
         syncs.recv().unwrap();
         scope.spawn(|| block_on(device.recover()));
-        say.send(true).unwrap();
-        say.send(false).unwrap();
+        send_result.send(true).unwrap();
+        send_result.send(false).unwrap();
     });
     assert!(poisoned(), "the second has seen it fail");
     assert_eq!(block_on(device.flush()).unwrap_err().kind, ErrorKind::Poisoned);

@@ -315,7 +315,7 @@ impl Shared {
     /// Removes an ending thread from the counts.
     fn remove_thread(&self, state: &mut State) {
         state.threads -= 1;
-        self.budget.give_back(state.threads);
+        self.budget.release_slot(state.threads);
     }
 
     /// Runs jobs until the thread ends.

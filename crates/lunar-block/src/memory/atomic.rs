@@ -70,7 +70,7 @@ impl MemoryDevice {
     }
 
     /// Writes under the locks of all chunks. Several locks are always taken in order.
-    fn write_whole(&self, bytes: Range<u64>, from: &[u8]) {
+    fn write_all_chunks(&self, bytes: Range<u64>, from: &[u8]) {
         let shard_of = |bytes: &Range<u64>| bytes.start / CHUNK_BYTES % SHARDS;
         let start = bytes.start;
         let mut held: BTreeMap<_, _> =
@@ -109,7 +109,7 @@ impl AtomicWrite for MemoryDevice {
                 checked()?; // a resize may have come first
                 crossings.count(bytes.clone());
             }
-            self.write_whole(bytes, &from);
+            self.write_all_chunks(bytes, &from);
             Ok(())
         })
     }

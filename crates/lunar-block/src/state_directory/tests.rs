@@ -125,7 +125,7 @@ fn names_are_plain() {
         invalid(state.remove(name).unwrap_err());
     }
     assert!(state.is_empty().unwrap());
-    scratch.victim_is_whole();
+    scratch.victim_is_unchanged();
 }
 
 /// Goal: a planted file is refused by its kind when it is read, and is not opened; a lookup of the
@@ -140,7 +140,7 @@ fn planted_files_are_not_read() {
         assert!(state.has("file").unwrap());
         state.save_name("file", b"changed").unwrap();
         assert_eq!(state.remove("file").is_ok(), planted != Planted::Folder);
-        scratch.victim_is_whole();
+        scratch.victim_is_unchanged();
     }
     let devices = StateDirectory::open(Path::new("/dev")).unwrap().unwrap();
     assert!(refusal(devices.read("zero", 1)).contains("is a device, not a regular file"));
@@ -163,7 +163,7 @@ fn planted_files_are_not_written() {
         let state = with(&scratch, "file", planted);
         state.save_first("file", "file.1", b"changed").unwrap();
         refusal(state.read("file", 100));
-        scratch.victim_is_whole();
+        scratch.victim_is_unchanged();
     }
     let state = with(&scratch, "other", Planted::Folder);
     fs::write(scratch.path("state/file.new"), "half a").unwrap();
@@ -180,7 +180,7 @@ fn a_save_replaces_a_link() {
         let state = with(&scratch, "file", planted);
         state.save("file", b"changed").unwrap();
         assert_eq!(state.read("file", 10).unwrap().unwrap(), b"changed");
-        scratch.victim_is_whole();
+        scratch.victim_is_unchanged();
     }
 }
 
@@ -259,5 +259,5 @@ fn folders_that_others_change_are_refused() {
     assert!(what.contains("is a regular file, not a directory"), "{what}");
     let below = StateDirectory::create(&scratch.path("victim/state")).unwrap_err();
     assert_eq!(below.kind(), ErrorKind::NotADirectory);
-    scratch.victim_is_whole();
+    scratch.victim_is_unchanged();
 }

@@ -11,7 +11,7 @@ const SIZE_BYTES: u64 = 1 << 20;
 /// Goal: a second open of a file fails and names the holder, by whatever path; it succeeds after
 /// the first was closed. Two paths have one identity.
 #[test]
-fn once() {
+fn a_second_open_is_refused() {
     let scratch = Scratch::new();
     let path = scratch.0.join("disk.img");
     let other = scratch.0.join("link.img");
@@ -53,7 +53,8 @@ fn readers_share() {
 /// while QEMU itself runs on the file.)
 #[test]
 fn qemu_does_not_open_served_files() {
-    if !has_program("qemu-img", "qemu_does_not_open_served_files") || !has_program("qemu-io", "qemu_does_not_open_served_files") {
+    let test = "qemu_does_not_open_served_files";
+    if !has_program("qemu-img", test) || !has_program("qemu-io", test) {
         return;
     }
     let scratch = Scratch::new();
@@ -66,7 +67,7 @@ fn qemu_does_not_open_served_files() {
         let output = run(program, arguments);
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         // qemu-io reports a failed open on one stream or the other, depending on its version.
-        assert!(!output.status.success(), "{program} {arguments:?} was let in");
+        assert!(!output.status.success(), "{program} {arguments:?} was not refused");
         assert!(why.contains("lock"), "{program} {arguments:?}: {why}");
     };
     let device = FileDevice::open(options(&path, Some(SIZE_BYTES))).unwrap();

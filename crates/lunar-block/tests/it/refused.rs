@@ -67,6 +67,9 @@ fn workers_serve_files_without_a_ring() {
     });
     // Only one thread gets no ring: this needs a process that has not asked the system yet.
     let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let status = again.env("LUNAR_TEST_PERMITTED", "1").args(["--exact", "workers_serve_files_without_a_ring"]);
-    assert!(status.status().unwrap().success());
+    again.env("LUNAR_TEST_PERMITTED", "1");
+    again.args(["--exact", "refused::workers_serve_files_without_a_ring"]);
+    let output = again.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains("1 passed"), "{printed}");
 }

@@ -41,7 +41,11 @@ fn a_probe_detects_changes_of_the_file() {
     fs::remove_file(&path).unwrap();
     let deleted = BackingState { is_deleted: true, path: BackingPath::Missing, ..AS_OPENED };
     assert_eq!(probe.look().unwrap(), deleted);
-    assert_eq!(fs::metadata(probe.open_path()).unwrap().len(), BYTES, "the file can still be copied");
+    assert_eq!(
+        fs::metadata(probe.open_path()).unwrap().len(),
+        BYTES,
+        "the file can still be copied"
+    );
     drop((device, probe));
 
     let (device, probe, path) = disk(&scratch);

@@ -51,14 +51,14 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 /// Files created for a contract, and the number of their transfers by rings.
-struct Made<'a> {
+struct CountedFiles<'a> {
     scratch: &'a Scratch,
     next: AtomicU32,
     last: Mutex<Option<FileOptions>>,
     in_flight: Mutex<Vec<Arc<TransfersInFlight>>>,
 }
 
-impl<'a> Made<'a> {
+impl<'a> CountedFiles<'a> {
     fn new(scratch: &'a Scratch) -> Self {
         let (next, last, in_flight) = Default::default();
         Self { scratch, next, last, in_flight }
@@ -104,7 +104,7 @@ impl<'a> Made<'a> {
 #[test]
 fn contract_direct_by_ring() {
     let scratch = Scratch::new();
-    let made = Made::new(&scratch);
+    let made = CountedFiles::new(&scratch);
     Contract::new(&|limits| made.make(limits, true))
         .reopening(&|device| made.reopen(device))
         .size_multiple_of(4096)
@@ -116,8 +116,8 @@ fn contract_direct_by_ring() {
 #[test]
 fn contract_of_cache_misses() {
     let scratch = Scratch::new();
-    let made = Made::new(&scratch);
-    let forgetful = |device| -> Arc<dyn BlockDevice> { Arc::new(Forgetful::new(device)) };
+    let made = CountedFiles::new(&scratch);
+    let forgetful = |device| -> Arc<dyn BlockDevice> { Arc::new(UncachedFile::new(device)) };
     Contract::new(&|limits| forgetful(made.make(limits, false)))
         .reopening(&|device| forgetful(made.reopen(device)))
         .run();
@@ -126,18 +126,18 @@ fn contract_of_cache_misses() {
 
 /// A file whose pages are dropped from the cache before every fourth read.
 #[derive(Debug)]
-struct Forgetful {
+struct UncachedFile {
     file: Arc<FileDevice>,
     reads: AtomicU32,
 }
 
-impl Forgetful {
+impl UncachedFile {
     fn new(file: Arc<FileDevice>) -> Self {
         Self { file, reads: AtomicU32::new(0) }
     }
 }
 
-impl BlockDevice for Forgetful {
+impl BlockDevice for UncachedFile {
     fn name(&self) -> &str {
         self.file.name()
     }

@@ -46,7 +46,7 @@ pub(in crate::file) struct Transfer {
     retries: u32,
     // In this order: the disk is released before the flight ends.
     hold: HeldRange,
-    flight: Flight,
+    flight: InFlightGuard,
 }
 
 /// Counts of a device's transfers with rings.
@@ -56,7 +56,7 @@ pub(in crate::file) struct TransfersInFlight {
     begun: AtomicUsize,
 }
 
-struct Flight(Arc<TransfersInFlight>);
+struct InFlightGuard(Arc<TransfersInFlight>);
 
 impl Transfer {
     /// Creates a transfer of `bytes` on the disk, whose range is held by `hold`.
@@ -74,7 +74,7 @@ impl Transfer {
             done: 0,
             retries: 0,
             hold,
-            flight: Flight::begin(in_flight),
+            flight: InFlightGuard::begin(in_flight),
         }
     }
 
@@ -152,7 +152,7 @@ impl TransfersInFlight {
     }
 }
 
-impl Flight {
+impl InFlightGuard {
     fn begin(in_flight: &Arc<TransfersInFlight>) -> Self {
         in_flight.now.fetch_add(1, AcqRel);
         in_flight.begun.fetch_add(1, AcqRel);
@@ -160,7 +160,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, AcqRel);
     }

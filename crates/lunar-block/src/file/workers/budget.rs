@@ -22,7 +22,7 @@ impl ThreadBudget {
     }
 
     /// Returns a place; `threads` remain in the pool.
-    pub(super) fn give_back(&self, threads: usize) {
+    pub(super) fn release_slot(&self, threads: usize) {
         if threads > 0 {
             self.threads.fetch_sub(1, SeqCst);
         }

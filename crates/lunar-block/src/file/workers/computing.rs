@@ -33,7 +33,7 @@ struct State {
     jobs_max: usize,
     waiting: JobQueue<(Start, Weak<QueuedJob>)>,
     next_id: u64,
-    granted: Vec<Granted>,
+    granted: Vec<PermitGuard>,
     /// True while a task watches the jobs, which it does as long as some wait for a permit.
     is_watched: bool,
 }
@@ -45,7 +45,7 @@ struct Watch {
 }
 
 /// A permit that is in use.
-struct Granted {
+struct PermitGuard {
     id: u64,
     since: Instant,
     place: Option<RunningJob>,
@@ -187,20 +187,20 @@ impl State {
     }
 
     fn computing(&self, now: Instant) -> usize {
-        let computes = |granted: &&Granted| now.duration_since(granted.since) < COMPUTING_MAX;
+        let computes = |granted: &&PermitGuard| now.duration_since(granted.since) < COMPUTING_MAX;
         self.granted.iter().filter(computes).count()
     }
 
     fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.granted.push(Granted { id, since: now, place, job });
+        self.granted.push(PermitGuard { id, since: now, place, job });
         id
     }
 
     /// Returns the jobs with permits that jobs of other owners wait for.
     fn waited_for(&self) -> Vec<Arc<QueuedJob>> {
-        let others_wait = |granted: &&Granted| {
+        let others_wait = |granted: &&PermitGuard| {
             granted.place.as_ref().is_some_and(|place| self.waiting.waits_besides(&place.owner))
         };
         self.granted

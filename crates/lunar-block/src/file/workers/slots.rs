@@ -16,7 +16,7 @@ mod pauses;
 
 use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
 use super::queued_job::QueuedJob;
-use pauses::Pauses;
+use pauses::OwnerPauses;
 use rustix::thread::Pid;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -81,7 +81,7 @@ struct State {
     jobs_max: usize,
     times: SlotTimes,
     waiting: JobQueue<Start>,
-    pauses: Pauses,
+    pauses: OwnerPauses,
     next_id: u64,
     in_use: Vec<SlotInUse>,
     /// True while a thread watches the jobs, which it does as long as some wait for a slot.
@@ -124,7 +124,7 @@ impl ComputingSlots {
             jobs_max,
             times,
             waiting,
-            pauses: Pauses::default(),
+            pauses: OwnerPauses::default(),
             next_id: 0,
             in_use: Vec::new(),
             is_watched: false,

@@ -18,22 +18,22 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The owners of recent jobs.
 #[derive(Debug, Default)]
-pub(super) struct Pauses {
+pub(super) struct OwnerPauses {
     /// By the address of the owner: an owner that is gone is at most one too many.
-    owners: HashMap<usize, Times>,
+    owners: HashMap<usize, OwnerTimes>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Times {
+struct OwnerTimes {
     /// Time at which the last job ended or was queued.
     active: Instant,
     paused_until: Instant,
 }
 
-impl Pauses {
+impl OwnerPauses {
     /// Records that a job of this owner is queued.
     pub(super) fn queued(&mut self, owner: &JobOwner, now: Instant) {
-        let new = Times { active: now, paused_until: now };
+        let new = OwnerTimes { active: now, paused_until: now };
         self.owners.entry(key(owner)).or_insert(new).active = now;
     }
 
@@ -78,7 +78,7 @@ mod tests {
     /// as much time, and by none if no other owner has jobs, or if it was short.
     #[test]
     fn long_jobs_are_followed_by_a_pause() {
-        let (mut pauses, begin) = (Pauses::default(), Instant::now());
+        let (mut pauses, begin) = (OwnerPauses::default(), Instant::now());
         let [one, other, third]: [JobOwner; 3] = [(); 3].map(|()| Some(Arc::default()));
         let at = |millis| begin + Duration::from_millis(millis);
         let long = Duration::from_millis(50);
