@@ -43,7 +43,10 @@ pub fn run(input: &[u8]) {
             let list = &list[..list.len().min(bytes as usize)];
             plan = unit.resume(nexus, &context, awaiting, list);
             check_plan(&unit, &plan);
-            assert!(!matches!(plan, Ok(Plan::Parameters { .. })), "a parameter list requires another one");
+            assert!(
+                !matches!(plan, Ok(Plan::Parameters { .. })),
+                "a parameter list requires another one"
+            );
         }
         if let Ok(Plan::LongOperation { operation, by, .. }) = plan {
             long_operation(&mut unit, operation, by, command[0] >> 1);

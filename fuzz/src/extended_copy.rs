@@ -155,7 +155,7 @@ fn check_list(list: &CopyList, units: &[BlockUnit]) -> u64 {
         let (Some(from), Some(to)) = (find(segment.source), find(segment.destination)) else {
             continue;
         };
-        match list.judge(number, from, to) {
+        match list.plan_move(number, from, to) {
             Some(Ok(found)) => {
                 let inside = |range: LbaRange, unit: &UnitOptions| {
                     let end = range.lba.checked_add(range.count);

@@ -27,7 +27,7 @@ const DATA_IN_BYTES_MAX: u32 = 40_000;
 /// referenced tag, bytes of data / 16, DataSN, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
-    let mut world = World::logged_in(*choice);
+    let mut world = FuzzedConnection::logged_in(*choice);
     for record in records.chunks_exact(RECORD_BYTES) {
         if world.closed {
             break;
@@ -38,7 +38,7 @@ pub fn run(input: &[u8]) {
 }
 
 /// A connection, its session, and an executor controlled by the CDB.
-struct World {
+struct FuzzedConnection {
     connection: TargetConnection,
     session: Option<TargetSession>,
     inputs: VecDeque<Input>,
@@ -55,7 +55,7 @@ struct World {
     ended: bool,
 }
 
-impl World {
+impl FuzzedConnection {
     fn logged_in(choice: u8) -> Self {
         let mut world = Self {
             connection: TargetConnection::new(ConnectionLimits::default(), SerialNumber(0)),

@@ -228,8 +228,8 @@ impl Announcements {
     ) -> impl Iterator<Item = Attention> {
         let first =
             self.waiting.partition_point(|announcement| announcement.time <= received_until);
-        let unheard = self.waiting.range(first..);
-        unheard.filter(move |its| its.audience.includes(logged_in)).map(|its| its.attention)
+        let undelivered = self.waiting.range(first..);
+        undelivered.filter(move |its| its.audience.includes(logged_in)).map(|its| its.attention)
     }
 }
 

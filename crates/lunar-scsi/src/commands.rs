@@ -283,14 +283,14 @@ pub static COMMANDS: &[CommandRow] = {
     const FREE: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Persistent);
     const AS_READ: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Read);
     const AS_WRITE: ReservationConflict = ReservationConflict::Fixed(ReservationAccess::Write);
-    const SHOWS: Want = (AS_READ, Unneeded, All);
-    const SETS: Want = (AS_WRITE, Unneeded, All);
-    const RESERVE: Want = (Own, Unneeded, All);
-    const READ: Want = (AS_READ, Ready, All);
-    const WRITE: Want = (AS_WRITE, Writable, All);
-    const READ_THIN: Want = (AS_READ, Ready, Thin);
-    const WRITE_THIN: Want = (AS_WRITE, Writable, Thin);
-    const TELL: Want = (ALWAYS, Unneeded, All);
+    const SHOWS: CommandConditions = (AS_READ, Unneeded, All);
+    const SETS: CommandConditions = (AS_WRITE, Unneeded, All);
+    const RESERVE: CommandConditions = (Own, Unneeded, All);
+    const READ: CommandConditions = (AS_READ, Ready, All);
+    const WRITE: CommandConditions = (AS_WRITE, Writable, All);
+    const READ_THIN: CommandConditions = (AS_READ, Ready, Thin);
+    const WRITE_THIN: CommandConditions = (AS_WRITE, Writable, Thin);
+    const TELL: CommandConditions = (ALWAYS, Unneeded, All);
     &[
     command(0x00, NO, "TEST UNIT READY", "SPC-4 §6.47",
         (FREE, Ready, All), (NO_FIELDS_6, 10), inform::ready)
@@ -476,7 +476,7 @@ pub static COMMANDS: &[CommandRow] = {
     ]
 };
 
-type Want = (ReservationConflict, Medium, Offered);
+type CommandConditions = (ReservationConflict, Medium, Offered);
 
 const fn command(
     opcode: u8,
@@ -537,7 +537,7 @@ pub fn markdown() -> String {
 }
 
 /// The result of a CDB lookup.
-pub(crate) enum Found {
+pub(crate) enum CdbLookup {
     /// The command.
     Command(&'static CommandRow),
     /// The operation code has service actions, but not this one.
@@ -621,23 +621,23 @@ fn service_action_of(cdb: &[u8]) -> u8 {
 }
 
 /// Finds the command of a CDB among those that `options` offer.
-pub(crate) fn find(options: &UnitOptions, cdb: &[u8]) -> Found {
-    let Some(&opcode) = cdb.first() else { return Found::NoOpcode };
+pub(crate) fn find(options: &UnitOptions, cdb: &[u8]) -> CdbLookup {
+    let Some(&opcode) = cdb.first() else { return CdbLookup::NoOpcode };
     let action = service_action_of(cdb);
-    let mut found = Found::NoOpcode;
+    let mut found = CdbLookup::NoOpcode;
     let rows = rows_of(opcode);
     // Most received commands are the only one with their operation code.
     if let Some(command) = rows.first()
         && command.service_action.is_none()
         && command.is_offered(options)
     {
-        return Found::Command(command);
+        return CdbLookup::Command(command);
     }
     let same_opcode = rows.iter().take_while(|command| command.opcode == opcode);
     for command in same_opcode.filter(|command| command.is_offered(options)) {
         match command.service_action {
-            Some(own) if own != action => found = Found::NoServiceAction,
-            _ => return Found::Command(command),
+            Some(own) if own != action => found = CdbLookup::NoServiceAction,
+            _ => return CdbLookup::Command(command),
         }
     }
     found

@@ -7,9 +7,9 @@ pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, Audience, ByNexus, LogicalTime};
-use crate::commands::{self, Found, Request};
+use crate::commands::{self, CdbLookup, Request};
 use crate::conditions::{ChangeCounted, Conditions};
-use crate::copy::{CopyId, CopyResults, Party};
+use crate::copy::{CopyId, CopyResults, SegmentRole};
 use crate::long_operation::Operations;
 use crate::mode::{ModePages, SelectRequest};
 use crate::nexus_loss::LostNexuses;
@@ -289,7 +289,7 @@ impl BlockUnit {
     /// Attaches the nexus of an initiator that has logged in, at the latest with its first command
     /// or another event that concerns it alone. The initiator first receives the power-on, or,
     /// after an I_T NEXUS RESET, the loss of its nexus and the conditions since, unless it [is
-    /// expected to return](Self::expect_return); then the announcements since its login.
+    /// expected to return](Self::expect_login_after_reset); then the announcements since its login.
     pub fn attach_with(&mut self, nexus: NexusId, options: NexusOptions) {
         let NexusOptions { ports, rights, logged_in, returns_from } = options;
         self.conditions.count_change();
@@ -349,15 +349,17 @@ impl BlockUnit {
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
         let found = commands::find(self.options(), cdb);
-        if !matches!(found, Found::Command(command) if command.despite_attention)
+        if !matches!(found, CdbLookup::Command(command) if command.despite_attention)
             && let Some(attention) = self.take_attention(nexus)
         {
             return Err(attention.sense().into());
         }
         let command = match found {
-            Found::Command(command) => command,
-            Found::NoServiceAction => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
-            Found::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
+            CdbLookup::Command(command) => command,
+            CdbLookup::NoServiceAction => {
+                return Err(Sense::invalid_field_in_cdb(1, Some(4)).into());
+            }
+            CdbLookup::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
         };
         check_control(cdb, command.cdb_bytes())?;
         let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
@@ -383,7 +385,7 @@ impl BlockUnit {
         cdb: &[u8],
         ranges: &[LbaRange],
     ) -> Result<(), Refusal> {
-        if let Found::Command(command) = commands::find(self.options(), cdb) {
+        if let CdbLookup::Command(command) = commands::find(self.options(), cdb) {
             if command.administration.includes(cdb) {
                 self.rights(nexus).check_administers()?;
             }
@@ -409,7 +411,7 @@ impl BlockUnit {
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         self.check_again(nexus, context, &awaiting.cdb, &[])?;
-        let Found::Command(command) = commands::find(self.options(), &awaiting.cdb) else {
+        let CdbLookup::Command(command) = commands::find(self.options(), &awaiting.cdb) else {
             return Err(Sense::INVALID_OPERATION_CODE.into());
         };
         command.plan_list(self, &Request { nexus, context, cdb: &awaiting.cdb }, data)
@@ -437,7 +439,7 @@ impl BlockUnit {
     /// Records that a nexus has requested a reset that ends its session (TARGET COLD RESET). When
     /// its initiator logs in again, possibly with another ISID, it gets no unit attention for its
     /// own reset, as with every reset. [`NexusOptions::returns_from`] identifies the new nexus.
-    pub fn expect_return(&mut self, nexus: NexusId) {
+    pub fn expect_login_after_reset(&mut self, nexus: NexusId) {
         self.returning = Some(nexus);
     }
 
@@ -467,10 +469,10 @@ impl BlockUnit {
     ///
     /// # Errors
     /// The refusal.
-    pub fn check_copy(&self, nexus: NexusId, party: Party) -> Result<(), Refusal> {
+    pub fn check_copy(&self, nexus: NexusId, party: SegmentRole) -> Result<(), Refusal> {
         let access = match party {
-            Party::Source => ReservationAccess::Read,
-            Party::Destination => ReservationAccess::Write,
+            SegmentRole::Source => ReservationAccess::Read,
+            SegmentRole::Destination => ReservationAccess::Write,
         };
         let nexus = self.nexuses.get(nexus).ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
         if self.conditions.reservations.conflict(&nexus.ports, access) {
@@ -480,7 +482,7 @@ impl BlockUnit {
             return Err(sense.into());
         }
         self.conditions.medium.check()?;
-        if party == Party::Destination {
+        if party == SegmentRole::Destination {
             self.conditions.check_writable()?;
         }
         Ok(())

@@ -16,7 +16,7 @@ pub struct CopyFault {
 /// Status and sense data of a copy source or copy destination.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Reported {
-    by: Party,
+    by: SegmentRole,
     status: Status,
     /// Encoded sense; a unit's own sense is never longer.
     sense: [u8; PLAIN_SENSE_BYTES_MAX],
@@ -25,7 +25,7 @@ pub struct Reported {
 
 /// A role in a segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Party {
+pub enum SegmentRole {
     /// Copy source.
     Source = 1,
     /// Copy destination.
@@ -45,7 +45,7 @@ impl CopyFault {
             _ => 0,
         };
         let [high, low] = self.segment.to_be_bytes();
-        [at(Party::Source), at(Party::Destination), high, low]
+        [at(SegmentRole::Source), at(SegmentRole::Destination), high, low]
     }
 
     /// Status byte and sense data to append to fixed format sense data.
@@ -74,12 +74,12 @@ impl CopyFault {
 
 impl Reported {
     /// Creates a report of a status without sense data.
-    pub const fn status(by: Party, status: Status) -> Self {
+    pub const fn status(by: SegmentRole, status: Status) -> Self {
         Self { by, status, sense: [0; PLAIN_SENSE_BYTES_MAX], sense_bytes: 0 }
     }
 
     /// Creates a report of CHECK CONDITION with this sense, in fixed format.
-    pub fn check(by: Party, sense: &Sense) -> Self {
+    pub fn check(by: SegmentRole, sense: &Sense) -> Self {
         let mut reported = Self::status(by, Status::CHECK_CONDITION);
         let plain = Sense { copy: None, ..sense.clone() };
         for (place, byte) in reported.sense.iter_mut().zip(plain.encode(SenseFormat::Fixed)) {
@@ -99,25 +99,25 @@ mod tests {
     use super::*;
     use crate::sense::{FieldPointer, SENSE_BYTES_MAX};
 
-    fn failed(by: Party) -> Sense {
+    fn failed(by: SegmentRole) -> Sense {
         let reported = Some(Reported::check(by, &Sense::LBA_OUT_OF_RANGE));
         Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment: 0x0102, reported })
     }
 
     #[test]
     fn fixed_bytes() {
-        let bytes = failed(Party::Source).encode(SenseFormat::Fixed);
+        let bytes = failed(SegmentRole::Source).encode(SenseFormat::Fixed);
         assert_eq!(bytes.len(), 18 + 1 + 18);
         assert_eq!(bytes[..18], [0x70, 0, 10, 0, 0, 0, 0, 29, 18, 0, 1, 2, 0x0d, 1, 0, 0, 0, 0]);
         assert_eq!(bytes[18], 2);
         assert_eq!(bytes[19..], Sense::LBA_OUT_OF_RANGE.encode(SenseFormat::Fixed));
-        let bytes = failed(Party::Destination).encode(SenseFormat::Fixed);
+        let bytes = failed(SegmentRole::Destination).encode(SenseFormat::Fixed);
         assert_eq!(bytes[8..12], [0, 18, 1, 2]);
     }
 
     #[test]
     fn descriptor_bytes() {
-        let bytes = failed(Party::Destination).encode(SenseFormat::Descriptor);
+        let bytes = failed(SegmentRole::Destination).encode(SenseFormat::Descriptor);
         assert_eq!(bytes[..8], [0x72, 10, 0x0d, 1, 0, 0, 0, 12 + 22]);
         assert_eq!(bytes[8..20], [1, 10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
         assert_eq!(bytes[20..24], [12, 20, 2, 2]);
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn sense_is_never_longer_than_its_limit() {
         let field = FieldPointer { in_cdb: false, byte: 1, bit: None };
-        let mut reported = Reported::check(Party::Source, &Sense::LBA_OUT_OF_RANGE);
+        let mut reported = Reported::check(SegmentRole::Source, &Sense::LBA_OUT_OF_RANGE);
         reported.sense_bytes = PLAIN_SENSE_BYTES_MAX as u8;
         let reported = Some(reported);
         let longest = Sense::THIRD_PARTY_DEVICE_FAILURE

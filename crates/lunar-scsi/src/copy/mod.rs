@@ -12,7 +12,7 @@ mod moves;
 mod results;
 mod vpd;
 
-pub use fault::{CopyFault, Party, Reported};
+pub use fault::{CopyFault, Reported, SegmentRole};
 pub use limits::*;
 pub use list::{CopyList, CopySegment, Cscd};
 pub use moves::Move;

@@ -1,6 +1,6 @@
 //! Converts a segment and its two units to existing blocks. SPC-3 §6.3.7.5.
 
-use super::fault::{CopyFault, Party, Reported};
+use super::fault::{CopyFault, Reported, SegmentRole};
 use super::list::{CopyList, CopySegment, Cscd};
 use crate::plan::LbaRange;
 use crate::sense::{FieldPointer, Sense};
@@ -25,7 +25,7 @@ impl CopyList {
     /// INVALID FIELD IN PARAMETER LIST for a block length the unit does not have, and for PAD or
     /// CAT if they would have an effect · UNEXPECTED INEXACT SEGMENT · COPY ABORTED with the
     /// LOGICAL BLOCK ADDRESS OUT OF RANGE of the unit that ends too early.
-    pub fn judge(
+    pub fn plan_move(
         &self,
         number: usize,
         source: &UnitOptions,
@@ -34,17 +34,17 @@ impl CopyList {
         let segment = self.segments.get(number)?;
         let from = self.cscds.get(usize::from(segment.source))?;
         let to = self.cscds.get(usize::from(segment.destination))?;
-        let judge = Judge { segment, number: number as u16 };
-        Some(judge.all((from, source), (to, destination)))
+        let checker = MoveChecker { segment, number: number as u16 };
+        Some(checker.all((from, source), (to, destination)))
     }
 }
 
-struct Judge<'a> {
+struct MoveChecker<'a> {
     segment: &'a CopySegment,
     number: u16,
 }
 
-impl Judge<'_> {
+impl MoveChecker<'_> {
     fn all(&self, from: (&Cscd, &UnitOptions), to: (&Cscd, &UnitOptions)) -> Result<Move, Sense> {
         for (cscd, unit) in [from, to] {
             if cscd.block_bytes != unit.block_bytes {
@@ -62,8 +62,13 @@ impl Judge<'_> {
             return Err(self.inexact(from.0, to.0));
         };
         Ok(Move {
-            source: self.within(from.1, segment.source_lba, read, Party::Source)?,
-            destination: self.within(to.1, segment.destination_lba, written, Party::Destination)?,
+            source: self.within(from.1, segment.source_lba, read, SegmentRole::Source)?,
+            destination: self.within(
+                to.1,
+                segment.destination_lba,
+                written,
+                SegmentRole::Destination,
+            )?,
             bytes,
         })
     }
@@ -90,18 +95,18 @@ impl Judge<'_> {
         unit: &UnitOptions,
         lba: u64,
         count: u64,
-        party: Party,
+        party: SegmentRole,
     ) -> Result<LbaRange, Sense> {
         let end = unit.block_count;
         if lba.checked_add(count).is_some_and(|after| after <= end) {
             return Ok(LbaRange { lba, count });
         }
         // The sense of a READ or WRITE of these blocks.
-        let said = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(end));
-        let reported = Reported::check(party, &said);
+        let sense = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(end));
+        let reported = Reported::check(party, &sense);
         let field = match party {
-            Party::Source => 12,
-            Party::Destination => 20,
+            SegmentRole::Source => 12,
+            SegmentRole::Destination => 20,
         };
         Err(self.stopped(Sense::COPY_REFUSED_BY_UNIT, field, Some(reported)))
     }

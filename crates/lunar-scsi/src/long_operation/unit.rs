@@ -35,7 +35,7 @@ impl BlockUnit {
     }
 
     /// EXIT FAILURE MODE: makes the blocks accessible again. The return value reverses this
-    /// ([`fail_again`](Self::fail_again)) if it cannot be saved.
+    /// ([`restore_failure`](Self::restore_failure)) if it cannot be saved.
     ///
     /// # Errors
     /// A change since the plan was made forbids it.
@@ -48,7 +48,7 @@ impl BlockUnit {
     }
 
     /// Restores a failure whose end could not be saved.
-    pub fn fail_again(&mut self, failure: Option<OperationFailure>) {
+    pub fn restore_failure(&mut self, failure: Option<OperationFailure>) {
         if failure.is_some() && self.operation().is_none() {
             self.operations_mut().set_failure(failure);
         }

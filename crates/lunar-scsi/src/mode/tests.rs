@@ -256,7 +256,7 @@ proptest! {
     /// Goal: hostile lists never cause a panic and change only changeable bits.
     /// Method: random bytes, also after a valid header with a valid page code.
     #[test]
-    fn any_list_is_judged(
+    fn any_list_is_handled(
         ten in any::<bool>(), code in prop::sample::select(vec![1_u8, 8, 10, 0x1c]),
         bytes in prop::collection::vec(any::<u8>(), 0..80),
     ) {

@@ -72,7 +72,7 @@ pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
     Ok(Plan::Reply(sense_data(&sense, request.cdb)))
 }
 
-/// REQUEST SENSE: without a unit it reports that.
+/// REQUEST SENSE at a LUN without a unit: returns sense data that say so.
 pub(crate) fn sense_without_unit(
     unit: AbsentUnit,
     _: &Context<'_>,

@@ -488,7 +488,11 @@ fn preempting_oneself() {
     assert_eq!(outcome.attentions, expected, "the holder changes its type");
     assert_eq!(reservations.keys().len(), 3);
     let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0), key(2)).unwrap();
-    assert_eq!(outcome, ReserveOutcome::default(), "a registrant that unregisters itself causes no unit attention");
+    assert_eq!(
+        outcome,
+        ReserveOutcome::default(),
+        "a registrant that unregisters itself causes no unit attention"
+    );
     assert_eq!(reservations.keys(), [key(1), key(3)]);
 }
 
@@ -738,7 +742,7 @@ proptest! {
 
     /// Goal: hostile parameter lists never cause a panic.
     #[test]
-    fn any_parameter_list_is_judged(
+    fn any_parameter_list_is_handled(
         service_action in any::<u8>(), scope_and_type in any::<u8>(),
         bytes in prop::collection::vec(any::<u8>(), 0..40),
     ) {

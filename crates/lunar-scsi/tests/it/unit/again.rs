@@ -44,7 +44,7 @@ fn sanitize() -> LongOperation {
 }
 
 /// An event between a command of `A` and its data.
-type Between = fn(&mut Bench);
+type Event = fn(&mut Bench);
 
 /// Goal: each event between a write and its data has its own effect, and the revision shows it; a
 /// unit attention established meanwhile waits for the next command.
@@ -52,7 +52,7 @@ type Between = fn(&mut Bench);
 fn events_before_the_data_take_effect() {
     let conflict = Refusal::ReservationConflict;
     let gone = Sense::LBA_OUT_OF_RANGE.with_information(8);
-    let cases: [(Between, Option<Refusal>); 8] = [
+    let cases: [(Event, Option<Refusal>); 8] = [
         (|bench| out(bench, B, 4, WRITE_EXCLUSIVE, [0xb, 0xa]), Some(conflict.clone())),
         (|bench| bench.unit.resize(8), Some(gone.into())),
         (

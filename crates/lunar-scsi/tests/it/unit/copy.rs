@@ -2,8 +2,8 @@
 
 use crate::unit::support::{A, B, Bench, COUNT, options};
 use lunar_scsi::copy::{
-    CSCD_DESCRIPTORS_MAX, CopyEnd, CopyFault, CopyList, Move, Party, Reported,
-    SEGMENT_DESCRIPTORS_MAX,
+    CSCD_DESCRIPTORS_MAX, CopyEnd, CopyFault, CopyList, Move, Reported, SEGMENT_DESCRIPTORS_MAX,
+    SegmentRole,
 };
 use lunar_scsi::plan::{LbaRange, Plan, Refusal};
 use lunar_scsi::sense::{FieldPointer, Sense, SenseKey};
@@ -26,13 +26,13 @@ pub fn check(list: &CopyList) {
             assert!(usize::from(index) < list.cscds.len());
         }
         let unit = options();
-        if let Some(Ok(found)) = list.judge(number, &unit, &unit) {
+        if let Some(Ok(found)) = list.plan_move(number, &unit, &unit) {
             assert_eq!(found.source.count * 512, found.bytes);
             assert!(found.source.lba + found.source.count <= COUNT);
             assert!(found.destination.lba + found.destination.count <= COUNT);
         }
     }
-    assert!(list.judge(list.segments.len(), &options(), &options()).is_none());
+    assert!(list.plan_move(list.segments.len(), &options(), &options()).is_none());
 }
 
 /// An identification CSCD descriptor with the NAA designator of a unit of this UUID.
@@ -264,7 +264,7 @@ fn fields_of_descriptors_are_checked() {
 }
 
 fn judged(bytes: &[u8], from: &UnitOptions, to: &UnitOptions) -> Result<Move, Sense> {
-    read(bytes).judge(0, from, to).unwrap()
+    read(bytes).plan_move(0, from, to).unwrap()
 }
 
 fn large() -> UnitOptions {
@@ -286,22 +286,22 @@ fn segments_become_moves() {
 #[test]
 fn segments_that_leave_a_unit_are_refused() {
     for (from, to, party) in [
-        (COUNT - 15, 0, Party::Source),
-        (u64::MAX, 0, Party::Source),
-        (0, COUNT - 15, Party::Destination),
-        (0, u64::MAX - 3, Party::Destination),
+        (COUNT - 15, 0, SegmentRole::Source),
+        (u64::MAX, 0, SegmentRole::Source),
+        (0, COUNT - 15, SegmentRole::Destination),
+        (0, u64::MAX - 3, SegmentRole::Destination),
     ] {
         let cscds = [cscd([7; 16], 512)];
         let bytes = list(&cscds, &[segment(0, 0, 1, 0, 8), segment(0, 0, 16, from, to)]);
-        let sense = read(&bytes).judge(1, &options(), &options()).unwrap().unwrap_err();
+        let sense = read(&bytes).plan_move(1, &options(), &options()).unwrap().unwrap_err();
         let aborted = Sense::COPY_REFUSED_BY_UNIT;
         assert_eq!((aborted.key, aborted.code), (SenseKey::COPY_ABORTED, 0));
         let (lba, byte) = match party {
-            Party::Source => (from, 76 + 12),
-            Party::Destination => (to, 76 + 20),
+            SegmentRole::Source => (from, 76 + 12),
+            SegmentRole::Destination => (to, 76 + 20),
         };
-        let said = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(COUNT));
-        let reported = Some(Reported::check(party, &said));
+        let unit_sense = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(COUNT));
+        let reported = Some(Reported::check(party, &unit_sense));
         let fault = CopyFault { segment: 1, reported };
         assert_eq!(sense, pointing(aborted, byte).with_copy(fault));
     }
@@ -368,18 +368,18 @@ fn copy_results_are_fetched_by_list_identifier() {
 #[test]
 fn units_are_checked_as_for_reads_and_writes() {
     let bench = Bench::new(UnitOptions { read_only: true, ..options() });
-    assert_eq!(bench.unit.check_copy(A, Party::Source), Ok(()));
-    let refusal = bench.unit.check_copy(A, Party::Destination);
+    assert_eq!(bench.unit.check_copy(A, SegmentRole::Source), Ok(()));
+    let refusal = bench.unit.check_copy(A, SegmentRole::Destination);
     assert_eq!(refusal, Err(Sense::WRITE_PROTECTED.into()));
     let mut bench = Bench::thin();
     assert_eq!(bench.run(B, &[0x16, 0, 0, 0, 0, 0]), Ok(Plan::Reply(vec![])));
-    for party in [Party::Source, Party::Destination] {
+    for party in [SegmentRole::Source, SegmentRole::Destination] {
         assert_eq!(bench.unit.check_copy(A, party), Err(Refusal::ReservationConflict));
         assert_eq!(bench.unit.check_copy(B, party), Ok(()));
     }
     assert_eq!(bench.run(B, &[0x1b, 0, 0, 0, 0, 0]), Ok(Plan::Flush { immediate: false }));
     let stopped = Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED;
-    assert_eq!(bench.unit.check_copy(B, Party::Source), Err(stopped.into()));
+    assert_eq!(bench.unit.check_copy(B, SegmentRole::Source), Err(stopped.into()));
 }
 
 /// Lists that are almost correct: counts, types and lengths that mostly fit.
@@ -412,7 +412,7 @@ fn lists() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     /// Goal: no list leads outside the limits or a unit. Method: almost correct lists, and noise.
     #[test]
-    fn any_list_is_judged(
+    fn any_list_is_handled(
         near in lists(),
         noise in prop::collection::vec(any::<u8>(), 1..=400),
     ) {

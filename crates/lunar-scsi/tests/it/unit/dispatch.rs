@@ -82,7 +82,7 @@ fn the_sender_of_a_target_reset_is_not_informed() {
         bench.unit.attach_with(nexus, NexusOptions { returns_from, ..options });
     };
     bench.unit.reset(Some(A));
-    bench.unit.expect_return(A);
+    bench.unit.expect_login_after_reset(A);
     bench.unit.detach(A);
     bench.unit.detach(B);
     for stranger in [None, Some(B)] {

@@ -80,7 +80,7 @@ enum Step {
 
 /// Unit attentions that an initiator received, and the end of its command.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Told {
+struct ReceivedAttentions {
     attentions: Vec<u16>,
     end: Option<Result<bool, Refusal>>,
     event: Option<[u8; 3]>,
@@ -141,8 +141,8 @@ impl Rig {
     }
 
     /// Sends the command until there is no unit attention any more.
-    fn send(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> Told {
-        let mut told = Told::default();
+    fn send(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> ReceivedAttentions {
+        let mut told = ReceivedAttentions::default();
         loop {
             match self.run(nexus, cdb, list) {
                 Err(Refusal::Check(Sense { key: SenseKey::UNIT_ATTENTION, code, .. })) => {
@@ -157,7 +157,7 @@ impl Rig {
         }
     }
 
-    fn take(&mut self, step: &Step) -> Told {
+    fn take(&mut self, step: &Step) -> ReceivedAttentions {
         match step {
             Step::LogOut(initiator) | Step::Lose(initiator) => {
                 self.end(*initiator, matches!(step, Step::Lose(_)));
@@ -176,7 +176,7 @@ impl Rig {
             Step::Ask(initiator) => {
                 if let Some(nexus) = self.reach(*initiator) {
                     let event = self.unit.pending_event(nexus);
-                    return Told { event, ..Told::default() };
+                    return ReceivedAttentions { event, ..ReceivedAttentions::default() };
                 }
             }
             Step::Send(initiator, cdb, list) => {
@@ -202,7 +202,7 @@ impl Rig {
             }
             Step::LogIn(_) => {}
         }
-        Told::default()
+        ReceivedAttentions::default()
     }
 
     fn log_in(&mut self, initiator: usize, nexus: NexusId, options: &NexusOptions) {

@@ -111,7 +111,11 @@ fn any_nexus_can_prevent_ejection() {
     bench.unit.detach(B);
     assert_eq!(bench.plan(&EJECT), FLUSH);
     bench.reply(&PREVENT);
-    assert_eq!(bench.sense(&LOAD), Sense::MEDIUM_REMOVAL_PREVENTED, "removal is prevented for LOAD as well");
+    assert_eq!(
+        bench.sense(&LOAD),
+        Sense::MEDIUM_REMOVAL_PREVENTED,
+        "removal is prevented for LOAD as well"
+    );
     bench.reply(&ALLOW);
     bench.plan(&LOAD);
     bench.reply(&PREVENT);

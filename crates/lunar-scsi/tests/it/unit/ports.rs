@@ -21,10 +21,10 @@ struct Paths {
 }
 
 /// Initiator and port, both counted from 0.
-type At = (u8, usize);
-const EACH: [At; 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
+type NexusIndex = (u8, usize);
+const EACH: [NexusIndex; 4] = [(0, 0), (0, 1), (1, 0), (1, 1)];
 
-fn nexus((initiator, port): At) -> NexusId {
+fn nexus((initiator, port): NexusIndex) -> NexusId {
     NexusId(u64::from(initiator) * 2 + port as u64)
 }
 
@@ -46,7 +46,7 @@ impl Paths {
         paths
     }
 
-    fn run(&mut self, at: At, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
+    fn run(&mut self, at: NexusIndex, cdb: &[u8], list: &[u8]) -> Result<Plan, Refusal> {
         let context = Context { ports: &self.ports, ..Context::new(&[], &self.ports[at.1]) };
         match self.unit.plan(nexus(at), &context, cdb)? {
             Plan::Parameters { bytes, awaiting } => {
@@ -57,14 +57,14 @@ impl Paths {
         }
     }
 
-    fn reply(&mut self, at: At, cdb: &[u8]) -> Vec<u8> {
+    fn reply(&mut self, at: NexusIndex, cdb: &[u8]) -> Vec<u8> {
         match self.run(at, cdb, &[]) {
             Ok(Plan::Reply(reply)) => reply,
             other => panic!("{cdb:02x?} gave {other:x?}"),
         }
     }
 
-    fn sense(&mut self, at: At, cdb: &[u8]) -> Sense {
+    fn sense(&mut self, at: NexusIndex, cdb: &[u8]) -> Sense {
         match self.run(at, cdb, &[]) {
             Err(Refusal::Check(sense)) => sense,
             other => panic!("{cdb:02x?} gave {other:x?}"),
@@ -72,7 +72,7 @@ impl Paths {
     }
 
     /// Sends SET TARGET PORT GROUPS of these (state, group).
-    fn set(&mut self, at: At, groups: &[(u8, u16)]) -> Result<Plan, Refusal> {
+    fn set(&mut self, at: NexusIndex, groups: &[(u8, u16)]) -> Result<Plan, Refusal> {
         let mut list = vec![0; 4];
         for (state, group) in groups {
             list.extend_from_slice(&[*state, 0]);
@@ -81,12 +81,12 @@ impl Paths {
         self.run(at, &set_cdb(list.len()), &list)
     }
 
-    fn set_well(&mut self, at: At, groups: &[(u8, u16)]) {
+    fn set_well(&mut self, at: NexusIndex, groups: &[(u8, u16)]) {
         assert_eq!(self.set(at, groups), Ok(Plan::Reply(vec![])));
     }
 
     /// Returns which nexuses have a pending unit attention, in the order of `EACH`, and clears it.
-    fn told(&mut self) -> [bool; 4] {
+    fn pending_attentions(&mut self) -> [bool; 4] {
         EACH.map(|at| match self.run(at, &READY, &[]) {
             Err(Refusal::Check(Sense::ASYMMETRIC_ACCESS_STATE_CHANGED)) => true,
             Err(Refusal::Check(sense)) => {
@@ -101,7 +101,7 @@ impl Paths {
     }
 
     /// State and status code of each group from REPORT TARGET PORT GROUPS.
-    fn states(&mut self, at: At) -> [(u8, u8); 2] {
+    fn states(&mut self, at: NexusIndex) -> [(u8, u8); 2] {
         let report = self.reply(at, &report_cdb(0, 255));
         [4, 16].map(|group| (report[group], report[group + 5]))
     }
@@ -148,16 +148,16 @@ fn all_other_nexuses_are_informed() {
     for by in EACH {
         let mut paths = Paths::new();
         paths.set_well(by, &[(STANDBY, 0x0203)]);
-        assert_eq!(paths.told(), EACH.map(|at| at != by));
-        assert_eq!(paths.told(), [false; 4]);
+        assert_eq!(paths.pending_attentions(), EACH.map(|at| at != by));
+        assert_eq!(paths.pending_attentions(), [false; 4]);
         for at in EACH {
             assert_eq!(paths.states(at), [(0, 0), (STANDBY, 1)]);
         }
         paths.set_well(by, &[(STANDBY, 0x0203), (0, 1)]);
-        assert_eq!(paths.told(), [false; 4], "nothing changed");
+        assert_eq!(paths.pending_attentions(), [false; 4], "nothing changed");
         assert_eq!(paths.states(by), [(0, 1), (STANDBY, 1)]);
         paths.set_well(by, &[(1, 0x0203), (UNAVAILABLE, 1)]);
-        assert_eq!(paths.told(), EACH.map(|at| at != by));
+        assert_eq!(paths.pending_attentions(), EACH.map(|at| at != by));
         assert_eq!(paths.states(by), [(UNAVAILABLE, 1), (1, 1)], "a standby port takes it");
     }
 }
@@ -173,7 +173,7 @@ fn inactive_ports_give_no_access_to_blocks() {
         let (near, far) = ((0, 0), (0, 1));
         let mut paths = Paths::new();
         paths.set_well(far, &[(state, 0x0203)]);
-        paths.told();
+        paths.pending_attentions();
         let mode_sense = [0x1a, 0, 0x3f, 0, 255, 0];
         let keys = [0x5e, 0, 0, 0, 0, 0, 0, 0, 8, 0];
         let capacity = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -221,7 +221,7 @@ fn lists_that_are_no_configuration() {
         assert_eq!(paths.sense((0, 0), &set_cdb(bytes)), Sense::invalid_field_in_cdb(6, None));
     }
     assert_eq!(paths.states((0, 0)), [(0, 0); 2]);
-    assert_eq!(paths.told(), [false; 4]);
+    assert_eq!(paths.pending_attentions(), [false; 4]);
 }
 
 /// Goal: a reset and a lost nexus keep the states, as SPC-4 §5.15.2.9 permits.

@@ -99,7 +99,7 @@ proptest! {
     /// Goal: hostile commands do no harm. Method: sequences of random CDBs and parameter lists from
     /// two nexuses at units of random shape.
     #[test]
-    fn any_cdb_is_judged(
+    fn any_cdb_is_handled(
         unit in units(),
         commands in prop::collection::vec((any::<bool>(), cdbs()), 1..40),
         list in prop::collection::vec(any::<u8>(), 0..=300),
@@ -122,9 +122,10 @@ proptest! {
         }
     }
 
-    /// Goal: a parked command of another unit or nexus does no harm.
+    /// Goal: a command of another unit or nexus that awaits its parameter list does no
+    /// harm.
     #[test]
-    fn any_parked_command_is_judged(
+    fn any_awaiting_command_is_handled(
         cdb in cdbs(),
         list in prop::collection::vec(any::<u8>(), 0..=300),
     ) {
@@ -138,7 +139,7 @@ proptest! {
 
     /// Goal: the same holds for a LUN without a unit.
     #[test]
-    fn any_cdb_is_judged_without_a_unit(cdb in cdbs(), lun in any::<[u8; 8]>()) {
+    fn any_cdb_without_a_unit_is_handled(cdb in cdbs(), lun in any::<[u8; 8]>()) {
         let port = crate::unit::support::port();
         let luns = [Lun::new(0)];
         let context = Context::new(&luns, &port);
@@ -151,7 +152,7 @@ proptest! {
 
     /// Goal: damaged state is refused.
     #[test]
-    fn any_state_is_judged(state in prop::collection::vec(any::<u8>(), 0..=300)) {
+    fn any_state_is_handled(state in prop::collection::vec(any::<u8>(), 0..=300)) {
         let mut bench = Bench::fresh(options());
         prop_assert!(bench.unit.restore(&state).is_err());
     }

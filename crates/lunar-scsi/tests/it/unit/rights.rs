@@ -118,7 +118,11 @@ fn mode_parameters_are_changed_by_administrators() {
         assert_eq!(bench.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
         assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "without a change of the current value");
         let (cdb, list) = select(ten, TST_GLTSD, 0);
-        assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()), "B cannot clear SWP either");
+        assert_eq!(
+            bench.send_from(B, &cdb, &list),
+            Err(DENIED.into()),
+            "B cannot clear SWP either"
+        );
         let (cdb, mut list) = select(ten, TST_GLTSD, SWP);
         *list.last_mut().unwrap() = 1;
         let sense = bench.send_from(B, &cdb, &list);

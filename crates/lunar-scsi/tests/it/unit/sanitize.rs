@@ -2,7 +2,7 @@
 
 use crate::unit::support::{A, B, Bench, blocks, options};
 use lunar_scsi::commands::COMMANDS;
-use lunar_scsi::copy::Party;
+use lunar_scsi::copy::SegmentRole;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Plan};
 use lunar_scsi::sense::Sense;
@@ -139,7 +139,7 @@ fn commands_during_an_operation_are_refused_with_progress() {
         "REQUEST SENSE",
     ];
     assert_eq!(told, expected);
-    for party in [Party::Source, Party::Destination] {
+    for party in [SegmentRole::Source, SegmentRole::Destination] {
         let refused = bench.unit.check_copy(A, party);
         assert_eq!(refused, Err(progress.clone().into()), "of other units' commands too");
     }
@@ -240,7 +240,7 @@ fn a_failure_ends_by_sanitize_or_exit_failure_mode() {
         if unrestricted {
             assert_eq!(exit, Ok(Plan::ExitFailureMode));
             let failure = bench.unit.exit_failure_mode().unwrap();
-            bench.unit.fail_again(failure);
+            bench.unit.restore_failure(failure);
             assert_eq!(bench.sense(&READY), Sense::SANITIZE_COMMAND_FAILED, "not saved");
             bench.unit.exit_failure_mode().unwrap();
         } else {
