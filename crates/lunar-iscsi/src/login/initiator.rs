@@ -316,7 +316,7 @@ impl InitiatorLogin {
         self.stage = granted.unwrap_or(self.stage);
         self.state = state;
         self.proposal_unanswered = granted == Some(Stage::OPERATIONAL_NEGOTIATION);
-        let ask = self.state.asks();
+        let ask = self.state.requested_stage();
         self.say(answers, ask, steps);
         Ok(())
     }

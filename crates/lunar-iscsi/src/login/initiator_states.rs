@@ -163,7 +163,7 @@ impl State {
     }
 
     /// The stage that the next request asks for.
-    pub(super) const fn asks(&self) -> Option<Stage> {
+    pub(super) const fn requested_stage(&self) -> Option<Stage> {
         match self {
             Self::Method(_) | Self::Proof(_) => Some(Stage::OPERATIONAL_NEGOTIATION),
             Self::Challenge(_) | Self::Ended => None,

@@ -1,6 +1,6 @@
 //! The initiator's end of a link, and its session.
 
-use super::wire::{Intake, Received, Wire};
+use super::wire::{Received, ReceivingEnd, Wire};
 use crate::connection::initiator::{
     CloseReason, CommandResult, Event, InitiatorConnection, Input, LogoutReply, Output,
     RequestFailure,
@@ -41,7 +41,7 @@ pub enum SimAnswer {
 #[derive(Debug)]
 pub(super) struct InitiatorEnd {
     pub(super) machine: InitiatorConnection,
-    pub(super) intake: Intake,
+    pub(super) intake: ReceivingEnd,
     pub(super) digests: Option<Digests>,
     pub(super) buffers: BTreeMap<TaskId, Vec<u8>>,
     pub(super) to_session: VecDeque<ToSession>,
@@ -58,7 +58,7 @@ impl InitiatorEnd {
     pub(super) fn new(machine: InitiatorConnection) -> Self {
         Self {
             machine,
-            intake: Intake::default(),
+            intake: ReceivingEnd::default(),
             digests: None,
             buffers: BTreeMap::new(),
             to_session: VecDeque::new(),
@@ -73,7 +73,7 @@ impl InitiatorEnd {
     }
 
     /// Takes one piece from the link and puts the unused rest back.
-    pub(super) fn arrive(&mut self, now: Time, piece: &[u8], up: &mut Uplink<'_>) {
+    pub(super) fn arrive(&mut self, now: Time, piece: &[u8], up: &mut OutgoingWire<'_>) {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(true) {
             let buffers = &mut self.buffers;
@@ -96,7 +96,7 @@ impl InitiatorEnd {
         }
     }
 
-    pub(super) fn handle(&mut self, now: Time, input: Input, up: &mut Uplink<'_>) {
+    pub(super) fn handle(&mut self, now: Time, input: Input, up: &mut OutgoingWire<'_>) {
         if let Input::Execute(command) = &input {
             self.buffers.insert(command.id, alloc::vec![0; command.data_in_bytes_max as usize]);
         }
@@ -104,7 +104,7 @@ impl InitiatorEnd {
         self.poll(up);
     }
 
-    pub(super) fn poll(&mut self, up: &mut Uplink<'_>) {
+    pub(super) fn poll(&mut self, up: &mut OutgoingWire<'_>) {
         loop {
             match self.machine.poll() {
                 Output::Receive(place) => self.intake.receive(place),
@@ -149,7 +149,7 @@ impl InitiatorEnd {
 }
 
 /// The outgoing wire of an end, and the log.
-pub(super) struct Uplink<'a> {
+pub(super) struct OutgoingWire<'a> {
     pub(super) wire: &'a mut Wire,
     pub(super) log: &'a mut super::log::Log,
 }

@@ -1,7 +1,7 @@
 //! [`Pair`]: initiators and one target, their links, the clock.
 
 use super::disk::SimDisk;
-use super::host::{Host, InitiatorEnd, SimAnswer, Uplink};
+use super::host::{Host, InitiatorEnd, OutgoingWire, SimAnswer};
 use super::log::Log;
 use super::rng::Rng;
 use super::server::{Context, Server, TargetEnd};
@@ -99,7 +99,7 @@ pub struct Pair {
 
 /// A possible next step.
 #[derive(Clone, Copy, Debug)]
-enum Move {
+enum SimulationStep {
     Up(usize),
     Down(usize),
     HostHears(usize),
@@ -381,25 +381,25 @@ impl Pair {
         }
         self.now = self.now.after(Duration::from_micros(1));
         match *self.rng.pick(&moves) {
-            Move::Up(link) => self.deliver_up(link),
-            Move::Down(link) => self.deliver_down(link),
-            Move::HostHears(link) => self.host_hears(link),
-            Move::LinkHearsHost(link) => {
+            SimulationStep::Up(link) => self.deliver_up(link),
+            SimulationStep::Down(link) => self.deliver_down(link),
+            SimulationStep::HostHears(link) => self.host_hears(link),
+            SimulationStep::LinkHearsHost(link) => {
                 if let Some(message) = self.links[link].initiator.from_session.pop_front() {
                     self.ask(link, Ask::Session(message));
                 }
             }
-            Move::ServerHears(link) => self.server_hears(link),
-            Move::LinkHearsServer(link) => {
+            SimulationStep::ServerHears(link) => self.server_hears(link),
+            SimulationStep::LinkHearsServer(link) => {
                 if let Some(message) = self.links[link].target.from_session.pop_front() {
                     self.handle_at_target(link, Serve::Session(message));
                 }
             }
-            Move::Work => {
+            SimulationStep::Work => {
                 let ((link, task), outcome) = self.server.executor.work(&mut self.rng);
                 self.target(link, |end, context| end.done(task, outcome, context));
             }
-            Move::Manage => {
+            SimulationStep::Manage => {
                 let at = self.rng.below(self.server.functions.len());
                 self.server.manage(self.now, at);
             }
@@ -497,7 +497,7 @@ impl Pair {
         }
     }
 
-    fn moves(&self) -> Vec<Move> {
+    fn moves(&self) -> Vec<SimulationStep> {
         let mut moves = Vec::new();
         for (number, link) in self.links.iter().enumerate() {
             let (initiator, target) = (&link.initiator, &link.target);
@@ -505,20 +505,20 @@ impl Pair {
             let ready = closed || target.intake.is_ready(target.machine.can_receive());
             let up = link.up.is_due() && (ready || link.up.is_empty());
             let checks = [
-                (up && !link.frozen, Move::Up(number)),
-                (link.down.is_due() && !link.frozen, Move::Down(number)),
-                (!initiator.to_session.is_empty(), Move::HostHears(number)),
-                (!initiator.from_session.is_empty(), Move::LinkHearsHost(number)),
-                (!target.to_session.is_empty(), Move::ServerHears(number)),
-                (!target.from_session.is_empty(), Move::LinkHearsServer(number)),
+                (up && !link.frozen, SimulationStep::Up(number)),
+                (link.down.is_due() && !link.frozen, SimulationStep::Down(number)),
+                (!initiator.to_session.is_empty(), SimulationStep::HostHears(number)),
+                (!initiator.from_session.is_empty(), SimulationStep::LinkHearsHost(number)),
+                (!target.to_session.is_empty(), SimulationStep::ServerHears(number)),
+                (!target.from_session.is_empty(), SimulationStep::LinkHearsServer(number)),
             ];
             moves.extend(checks.iter().filter(|(can, _)| *can).map(|(_, what)| *what));
         }
         if self.server.executor.is_due() {
-            moves.push(Move::Work);
+            moves.push(SimulationStep::Work);
         }
         if !self.server.functions.is_empty() {
-            moves.push(Move::Manage);
+            moves.push(SimulationStep::Manage);
         }
         moves
     }
@@ -596,10 +596,10 @@ impl Pair {
     fn initiator(
         &mut self,
         number: usize,
-        work: impl FnOnce(&mut InitiatorEnd, Time, &mut Uplink<'_>),
+        work: impl FnOnce(&mut InitiatorEnd, Time, &mut OutgoingWire<'_>),
     ) {
         let link = &mut self.links[number];
-        let mut up = Uplink { wire: &mut link.up, log: &mut self.log };
+        let mut up = OutgoingWire { wire: &mut link.up, log: &mut self.log };
         work(&mut link.initiator, self.now, &mut up);
         for (id, answer) in link.initiator.answers.drain(..) {
             assert!(self.answers.insert(id, answer).is_none(), "two answers to {id:?}");
@@ -612,7 +612,7 @@ impl Pair {
             now: self.now,
             link: number,
             server: &mut self.server,
-            up: Uplink { wire: &mut link.down, log: &mut self.log },
+            up: OutgoingWire { wire: &mut link.down, log: &mut self.log },
         };
         work(&mut link.target, &mut context);
         self.route_server();

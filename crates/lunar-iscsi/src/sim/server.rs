@@ -1,8 +1,8 @@
 //! The target's end of a link, and the sessions and the executor behind all of them.
 
 use super::disk::{Executor, refusal};
-use super::host::Uplink;
-use super::wire::{Intake, Received};
+use super::host::OutgoingWire;
+use super::wire::{Received, ReceivingEnd};
 use crate::connection::target::{
     CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, TransferFault,
 };
@@ -211,7 +211,7 @@ impl Served {
 #[derive(Debug)]
 pub(super) struct TargetEnd {
     pub(super) machine: TargetConnection,
-    pub(super) intake: Intake,
+    pub(super) intake: ReceivingEnd,
     pub(super) digests: Option<Digests>,
     pub(super) to_session: VecDeque<ToSession>,
     pub(super) from_session: VecDeque<ToConnection>,
@@ -232,7 +232,7 @@ impl TargetEnd {
     pub(super) fn new(machine: TargetConnection) -> Self {
         Self {
             machine,
-            intake: Intake::default(),
+            intake: ReceivingEnd::default(),
             digests: None,
             to_session: VecDeque::new(),
             from_session: VecDeque::new(),
@@ -363,5 +363,5 @@ pub(super) struct Context<'a> {
     pub(super) now: Time,
     pub(super) link: usize,
     pub(super) server: &'a mut Server,
-    pub(super) up: Uplink<'a>,
+    pub(super) up: OutgoingWire<'a>,
 }

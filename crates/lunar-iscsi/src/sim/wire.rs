@@ -87,7 +87,7 @@ impl Wire {
 
 /// The receiving half of one end.
 #[derive(Debug, Default)]
-pub(super) struct Intake {
+pub(super) struct ReceivingEnd {
     deframer: Deframer,
     place: Option<DataDestination>,
     /// True after a header with a data segment, until the segment is complete.
@@ -109,7 +109,7 @@ pub(super) enum Received {
     Payload { data: Bytes, digest_ok: bool },
 }
 
-impl Intake {
+impl ReceivingEnd {
     pub(super) fn set_digests(&mut self, digests: Digests) {
         self.deframer.set_digests(digests);
     }

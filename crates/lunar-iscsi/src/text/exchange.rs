@@ -194,7 +194,8 @@ impl TargetExchange {
             let tag = self.new_tag();
             self.now = Some(Exchange::new(request, tag, self.text_bytes_max));
         }
-        let Some(exchange) = self.now.as_mut().filter(|exchange| exchange.is_meant(request)) else {
+        let Some(exchange) = self.now.as_mut().filter(|exchange| exchange.is_covered(request))
+        else {
             return protocol_error;
         };
         exchange.last_flags = request.flags;
@@ -317,7 +318,7 @@ impl Exchange {
     }
 
     /// True if `request` begins or continues this exchange.
-    const fn is_meant(&self, request: &TextRequest) -> bool {
+    const fn is_covered(&self, request: &TextRequest) -> bool {
         let tag = request.target_transfer_tag;
         request.initiator_task_tag == self.initiator_task_tag
             && (tag == TAG_RESERVED || tag == self.target_transfer_tag)

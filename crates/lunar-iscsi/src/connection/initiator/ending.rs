@@ -4,7 +4,7 @@ use super::machine::{Incoming, InitiatorConnection, State, Timers};
 use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::task::Task;
 use super::{CloseReason, CommandResult, Management, Output, RequestFailure};
-use crate::session::initiator::{Ending, ToSession};
+use crate::session::initiator::{ConnectionEnding, ToSession};
 use alloc::vec::Vec;
 use bytes::Bytes;
 use lunar_wire::Time;
@@ -95,10 +95,15 @@ impl InitiatorConnection {
     }
 
     /// Ends the connection: reports every open request, then closes. Happens once.
-    pub(super) fn shut(&mut self, reason: CloseReason, ending: Ending, failure: RequestFailure) {
+    pub(super) fn shut(
+        &mut self,
+        reason: CloseReason,
+        ending: ConnectionEnding,
+        failure: RequestFailure,
+    ) {
         let ending = match core::mem::replace(&mut self.state, State::Closed) {
             State::Closed => return,
-            State::LoggingIn(_) => Ending::NotJoined,
+            State::LoggingIn(_) => ConnectionEnding::NotJoined,
             State::FullFeature | State::Draining => ending,
         };
         self.bursts.clear();
@@ -161,6 +166,6 @@ impl InitiatorConnection {
     }
 
     pub(super) fn time_out(&mut self, what: &'static str) {
-        self.shut(CloseReason::TimedOut(what), Ending::Lost, RequestFailure::Lost);
+        self.shut(CloseReason::TimedOut(what), ConnectionEnding::Lost, RequestFailure::Lost);
     }
 }

@@ -11,7 +11,7 @@ use crate::pdu::{
     AsyncMessage, DataIn, LogoutResponse, Opcode, Reject, ScsiResponse, TaskManagementResponse,
     TextResponse,
 };
-use crate::session::initiator::{Ending, ToConnection, ToSession};
+use crate::session::initiator::{ConnectionEnding, ToConnection, ToSession};
 use crate::text::{ConnectionParameters, SessionParameters};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -122,7 +122,11 @@ impl InitiatorConnection {
     /// Handles one input. Infallible: a protocol violation by the target ends the connection.
     pub fn handle(&mut self, now: Time, input: Input) {
         if let Err(violation) = self.step(now, input) {
-            self.shut(CloseReason::Violation(violation), Ending::Violation, RequestFailure::Lost);
+            self.shut(
+                CloseReason::Violation(violation),
+                ConnectionEnding::Violation,
+                RequestFailure::Lost,
+            );
         }
         self.log_out_when_drained();
     }
@@ -169,7 +173,7 @@ impl InitiatorConnection {
                     }
                     _ => CloseReason::PeerClosed,
                 };
-                self.shut(reason, Ending::Lost, RequestFailure::Lost);
+                self.shut(reason, ConnectionEnding::Lost, RequestFailure::Lost);
             }
         }
         Ok(())
@@ -311,7 +315,7 @@ impl InitiatorConnection {
                 Step::Complete(established) => self.on_logged_in(now, established),
                 Step::Failed(failure) => {
                     let reason = CloseReason::LoginFailed(failure);
-                    self.shut(reason, Ending::NotJoined, RequestFailure::Lost);
+                    self.shut(reason, ConnectionEnding::NotJoined, RequestFailure::Lost);
                 }
             }
         }
@@ -347,7 +351,7 @@ impl InitiatorConnection {
             // connections.
             ToConnection::Close if self.is_logging_out() => {}
             ToConnection::Close => {
-                self.shut(CloseReason::Dropped, Ending::Lost, RequestFailure::Lost);
+                self.shut(CloseReason::Dropped, ConnectionEnding::Lost, RequestFailure::Lost);
             }
         }
     }

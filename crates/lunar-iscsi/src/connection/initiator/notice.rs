@@ -13,7 +13,7 @@ use crate::pdu::{
     ManagementFunction, ManagementResponse, NopIn, Opcode, Reject, ScsiCommand, TAG_RESERVED,
     TaskManagementResponse, TextFlags, TextResponse,
 };
-use crate::session::initiator::{Ending, ToSession};
+use crate::session::initiator::{ConnectionEnding, ToSession};
 use crate::text::TaskReporting;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -97,7 +97,7 @@ impl InitiatorConnection {
     }
 
     /// True with TaskReporting=FastAbort.
-    pub(super) fn is_fast(&self) -> bool {
+    pub(super) fn has_fast_abort(&self) -> bool {
         self.session.task_reporting == TaskReporting::FastAbort
     }
 
@@ -105,7 +105,7 @@ impl InitiatorConnection {
     /// "MUST NOT send any more Data-Out PDUs for affected tasks on the issuing connection … once
     /// the TMF is sent". If the function fails, the tasks continue.
     pub(super) fn pause(&mut self, by: TaskId, lun: Option<Lun>, before: SerialNumber) {
-        for task in self.tasks.values_mut().filter(|task| is_meant(task, lun, before)) {
+        for task in self.tasks.values_mut().filter(|task| is_covered(task, lun, before)) {
             task.paused_by = Some(by);
         }
     }
@@ -118,7 +118,7 @@ impl InitiatorConnection {
     /// Ends the tasks of this connection that a completed function covers. PDUs that the target
     /// sent for them earlier may still arrive if the function ran on another connection.
     pub(super) fn end_tasks(&mut self, lun: Option<Lun>, before: SerialNumber) {
-        let tags = self.tags_of(|task| is_meant(task, lun, before));
+        let tags = self.tags_of(|task| is_covered(task, lun, before));
         self.end_tagged(tags);
     }
 
@@ -212,9 +212,9 @@ impl InitiatorConnection {
             self.outputs.push_back(Output::LoggedOut { result: Ok(reply) });
         }
         let ending = match reason {
-            LogoutReason::CLOSE_SESSION => Ending::SessionLogout,
+            LogoutReason::CLOSE_SESSION => ConnectionEnding::SessionLogout,
             _ if cid != self.cid => return Ok(()),
-            _ => Ending::ConnectionLogout,
+            _ => ConnectionEnding::ConnectionLogout,
         };
         self.shut(CloseReason::LoggedOut, ending, RequestFailure::LoggedOut);
         Ok(())
@@ -249,7 +249,7 @@ impl InitiatorConnection {
                     text: Bytes::new(),
                 });
             }
-            AsyncEvent::TASKS_TERMINATED if self.is_fast() => self.on_terminated(&message),
+            AsyncEvent::TASKS_TERMINATED if self.has_fast_abort() => self.on_terminated(&message),
             // The target carries out events 2 and 3; when the connection ends, all requests are
             // reported.
             _ => {}
@@ -315,7 +315,7 @@ impl InitiatorConnection {
 }
 
 /// True if a function on several tasks covers this task.
-fn is_meant(task: &Task, lun: Option<Lun>, before: SerialNumber) -> bool {
+fn is_covered(task: &Task, lun: Option<Lun>, before: SerialNumber) -> bool {
     lun.is_none_or(|lun| same_unit(lun, task.lun)) && task.is_older(before)
 }
 

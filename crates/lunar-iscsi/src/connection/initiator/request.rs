@@ -290,7 +290,7 @@ impl InitiatorConnection {
             ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
             (referenced_task_tag, lun) = (*tag_of, task.lun);
         }
-        if function.is_multi_task() && self.is_fast() {
+        if function.is_multi_task() && self.has_fast_abort() {
             self.pause(id, (!function.is_of_all_units()).then_some(lun), cmd_sn);
         }
         let header = TaskManagementRequest {

@@ -91,7 +91,7 @@ pub(super) struct Coverage {
 
 /// The reason why a range is refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Misfit {
+pub(super) enum RangeError {
     /// The range reaches beyond the end of the transfer.
     BeyondEnd,
     /// The range is not the next one although order was negotiated.
@@ -102,7 +102,7 @@ pub(super) enum Misfit {
     TooScattered,
 }
 
-impl Misfit {
+impl RangeError {
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::BeyondEnd => "exceeds the expected data length",
@@ -139,17 +139,18 @@ impl Coverage {
         bytes: u32,
         total: u32,
         in_order: bool,
-    ) -> Result<(), Misfit> {
-        let end = offset.checked_add(bytes).filter(|end| *end <= total).ok_or(Misfit::BeyondEnd)?;
+    ) -> Result<(), RangeError> {
+        let end =
+            offset.checked_add(bytes).filter(|end| *end <= total).ok_or(RangeError::BeyondEnd)?;
         if in_order && offset != self.contiguous {
-            return Err(Misfit::OutOfOrder);
+            return Err(RangeError::OutOfOrder);
         }
         if bytes == 0 {
             return Ok(());
         }
         let after = self.ranges.partition_point(|(start, _)| *start < offset);
         let touches_next = match self.ranges.get(after) {
-            Some((start, _)) if *start < end => return Err(Misfit::Overlaps),
+            Some((start, _)) if *start < end => return Err(RangeError::Overlaps),
             next => next.is_some_and(|(start, _)| *start == end),
         };
         let before = match after.checked_sub(1) {
@@ -157,7 +158,7 @@ impl Coverage {
             None => &mut self.contiguous,
         };
         match (*before, touches_next) {
-            (last_end, _) if last_end > offset => return Err(Misfit::Overlaps),
+            (last_end, _) if last_end > offset => return Err(RangeError::Overlaps),
             (last_end, false) if last_end == offset => *before = end,
             (last_end, true) if last_end == offset => {
                 let next_end = self.ranges[after].1;
@@ -169,7 +170,7 @@ impl Coverage {
             }
             (_, true) => self.ranges[after].0 = offset,
             (_, false) if self.ranges.len() >= Self::RANGES_MAX => {
-                return Err(Misfit::TooScattered);
+                return Err(RangeError::TooScattered);
             }
             (_, false) => self.ranges.insert(after, (offset, end)),
         }
@@ -200,9 +201,9 @@ mod tests {
     fn in_order_means_the_next_byte() {
         let mut done = Coverage::default();
         assert_eq!(done.add(0, 4, 10, true), Ok(()));
-        assert_eq!(done.add(5, 1, 10, true), Err(Misfit::OutOfOrder));
-        assert_eq!(done.add(4, 7, 10, true), Err(Misfit::BeyondEnd));
-        assert_eq!(done.add(u32::MAX, 2, 10, true), Err(Misfit::BeyondEnd));
+        assert_eq!(done.add(5, 1, 10, true), Err(RangeError::OutOfOrder));
+        assert_eq!(done.add(4, 7, 10, true), Err(RangeError::BeyondEnd));
+        assert_eq!(done.add(u32::MAX, 2, 10, true), Err(RangeError::BeyondEnd));
         assert_eq!(done.add(4, 0, 10, true), Ok(()), "empty pieces are allowed");
         assert_eq!(done.add(4, 6, 10, true), Ok(()));
         assert_eq!((done.contiguous(), done.total()), (10, 10));
@@ -217,9 +218,9 @@ mod tests {
             for (offset, bytes) in pieces {
                 let range = usize::from(offset)..usize::from(offset) + usize::from(bytes);
                 let want = if range.end > 256 {
-                    Err(Misfit::BeyondEnd)
+                    Err(RangeError::BeyondEnd)
                 } else if bits[range.clone()].contains(&true) {
-                    Err(Misfit::Overlaps)
+                    Err(RangeError::Overlaps)
                 } else {
                     bits[range].fill(true);
                     Ok(())

@@ -84,7 +84,8 @@ impl FullFeature {
         out: &mut Outputs,
     ) -> Result<Receiving, Refusal> {
         let pdu = DataOut::decode(&header.bhs);
-        if self.retired.take_data(pdu.target_transfer_tag, pdu.flags.has(FinalFlag::FINAL)) {
+        if self.terminated_tags.take_data(pdu.target_transfer_tag, pdu.flags.has(FinalFlag::FINAL))
+        {
             return Err(Refusal::Ignore);
         }
         let Some(entry) = self.tasks.with_tag_mut(pdu.initiator_task_tag) else {
@@ -293,7 +294,7 @@ impl FullFeature {
             && let Some(entry) = self.tasks.get_mut(task)
         {
             for tag in entry.transfer.open_tags() {
-                self.retired.add(entry.task.lun, tag);
+                self.terminated_tags.add(entry.task.lun, tag);
             }
         }
         let awaited = data == DataDue::Awaited;

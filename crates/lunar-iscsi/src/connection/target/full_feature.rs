@@ -3,8 +3,8 @@
 
 use super::data_time::DataTime;
 use super::numbering::Numbering;
-use super::retired::Retired;
 use super::task::{Phase, Tasks};
+use super::terminated_tags::TerminatedTags;
 use super::transfer::PendingSegment;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
@@ -112,7 +112,7 @@ pub(super) struct FullFeature {
     pub(super) cid: u16,
     pub(super) numbering: Numbering,
     pub(super) tasks: Tasks,
-    pub(super) retired: Retired,
+    pub(super) terminated_tags: TerminatedTags,
     pub(super) requests: SortedMap<u64, Request>,
     /// Number of requests and tasks that the session has neither accepted nor refused.
     pub(super) undecided: usize,
@@ -156,7 +156,7 @@ impl FullFeature {
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
             tasks: Tasks::default(),
-            retired: Retired::new(retired_tags_max),
+            terminated_tags: TerminatedTags::new(retired_tags_max),
             requests: SortedMap::default(),
             undecided: 0,
             receiving: None,
@@ -190,7 +190,7 @@ impl FullFeature {
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
             Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
-            Input::PeerTakes { bytes } => {
+            Input::PeerAccepts { bytes } => {
                 self.data_time.moved(now, bytes);
                 self.on_sign_of_life(now);
             }
@@ -206,7 +206,7 @@ impl FullFeature {
         self.tasks.memory_bytes(self.session.max_outstanding_r2t)
             + self.requests.memory_bytes()
             + self.requests.len() * REQUEST_BYTES
-            + self.retired.memory_bytes()
+            + self.terminated_tags.memory_bytes()
             + self.text.memory_bytes()
     }
 
@@ -303,7 +303,7 @@ impl FullFeature {
         let pdu = NopOut::decode(&header.bhs);
         if pdu.initiator_task_tag == TAG_RESERVED && pdu.first.is_immediate() {
             // The answer to a ping or an acknowledgement; nothing else is left to do.
-            self.retired.acknowledged(pdu.lun, pdu.exp_stat_sn);
+            self.terminated_tags.acknowledged(pdu.lun, pdu.exp_stat_sn);
             return Err(Refusal::Ignore);
         }
         self.check_request(

@@ -227,7 +227,7 @@ impl Login {
             }
             // Inputs of the full feature phase cannot occur yet.
             Input::Deadline
-            | Input::PeerTakes { .. }
+            | Input::PeerAccepts { .. }
             | Input::Session(_)
             | Input::Targets { .. }
             | Input::Wants { .. }

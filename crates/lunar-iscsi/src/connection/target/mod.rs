@@ -7,9 +7,9 @@ mod limits;
 mod machine;
 mod numbering;
 mod response;
-mod retired;
 mod service;
 mod task;
+mod terminated_tags;
 mod transfer;
 
 pub use data_time::{DATA_OUT_BYTES_PER_SECOND_MIN, DATA_OUT_COUNTED_BYTES_MAX};
@@ -86,7 +86,7 @@ pub enum Input {
     Deadline,
     /// The peer accepts data from a large send queue although it sends nothing itself: the peer is
     /// alive, and a ping or an R2T may take long to reach it.
-    PeerTakes {
+    PeerAccepts {
         /// Number of bytes that the peer accepted.
         bytes: u64,
     },

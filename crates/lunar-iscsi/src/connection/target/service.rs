@@ -155,7 +155,7 @@ impl FullFeature {
     pub(super) fn report_terminated(&mut self, lun: Lun, out: &mut Outputs) {
         if self.is_open() {
             self.send_async(AsyncEvent::TASKS_TERMINATED, lun, [0; 3], out);
-            self.retired.mark_reported(lun, self.numbering.last_sent());
+            self.terminated_tags.mark_reported(lun, self.numbering.last_sent());
         }
     }
 
@@ -369,7 +369,7 @@ impl FullFeature {
         self.close_state = CloseState::Closing(reason);
         self.undecided -= self.requests.values().filter(|request| !request.is_decided).count();
         self.requests.clear();
-        self.retired.clear();
+        self.terminated_tags.clear();
         self.text_request = None;
         self.held = None;
         // The acknowledgements will never come, so the fences must end now.

@@ -61,9 +61,9 @@ fn demand() -> ChapDemand {
 }
 
 /// Returns a script that has received its challenge.
-fn challenged(demand: ChapDemand) -> (Script, Challenge) {
+fn challenged(demand: ChapDemand) -> (InitiatorScript, Challenge) {
     let algorithm = demand.algorithms[0];
-    let mut script = Script::new(Some(demand));
+    let mut script = InitiatorScript::new(Some(demand));
     script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
     let text = alloc::format!("CHAP_A={};", algorithm.number());
     let answer = script.goes_on((0, 1, false), &text, (0, 1, false));
@@ -98,18 +98,18 @@ fn a_correct_proof_is_accepted() {
         alloc::format!("0b{}", base64::Engine::encode(&engine, response))
     };
     let bare = |response: &[u8]| base64(response).trim_end_matches('=').into();
-    let spellings: [Spelling<'_>; 4] = [&hex, &upper, &base64, &bare];
-    for spelling in spellings {
-        passes(spelling);
+    let encodings: [Encoding<'_>; 4] = [&hex, &upper, &base64, &bare];
+    for encoding in encodings {
+        passes(encoding);
     }
 }
 
-type Spelling<'a> = &'a dyn Fn(&[u8]) -> String;
+type Encoding<'a> = &'a dyn Fn(&[u8]) -> String;
 
-fn passes(spelling: Spelling<'_>) {
+fn passes(encoding: Encoding<'_>) {
     let (mut script, challenge) = challenged(demand());
     let response = challenge.response(&Secret::new("one secret"));
-    let text = alloc::format!("CHAP_N=user;CHAP_R={};", spelling(&response));
+    let text = alloc::format!("CHAP_N=user;CHAP_R={};", encoding(&response));
     script.goes_on((0, 1, false), &text, (0, 1, false));
     script.goes_on((0, 1, true), "", (0, 1, true));
     script.goes_on((1, 3, true), "", (1, 3, true));
@@ -121,8 +121,8 @@ fn passes(spelling: Spelling<'_>) {
 #[test]
 fn wrong_proofs() {
     let right = |challenge: &Challenge| proof(challenge, "one secret");
-    type Cheat = fn(&str) -> String;
-    let wrong: [(&str, Cheat); 8] = [
+    type WrongProof = fn(&str) -> String;
+    let wrong: [(&str, WrongProof); 8] = [
         ("user", |_| "0x00".into()),
         ("user", |right| right[..right.len() - 2].into()),
         ("user", |right| alloc::format!("{right}00")),
@@ -169,13 +169,13 @@ fn steps_out_of_order() {
         ("AuthMethod=CHAP;CHAP_N=user;", WRONG),
         ("MaxConnections=1;", WRONG),
     ] {
-        let mut script = Script::new(Some(demand()));
+        let mut script = InitiatorScript::new(Some(demand()));
         script.is_refused((0, 1, true), &(names() + text), status);
     }
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     script.goes_on((0, 1, true), &(names() + "AuthMethod=CHAP;"), (0, 1, false));
     script.is_refused((0, 1, true), "", MISSING);
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     script.is_refused((1, 3, true), &names(), FAILED);
 }
 
@@ -183,12 +183,12 @@ fn steps_out_of_order() {
 #[test]
 fn the_target_proposes() {
     for (text, status) in [("", MISSING), ("AuthMethod=Reject;", FAILED)] {
-        let mut script = Script::new(Some(demand()));
+        let mut script = InitiatorScript::new(Some(demand()));
         let answer = script.goes_on((0, 1, true), &names(), (0, 1, false));
         assert!(answer.ends_with("AuthMethod=CHAP;"), "{answer}");
         script.is_refused((0, 1, true), text, status);
     }
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     script.goes_on((0, 1, true), &names(), (0, 1, false));
     let answer = script.goes_on((0, 1, false), "AuthMethod=CHAP;CHAP_A=5;", (0, 1, false));
     assert!(answer.starts_with("CHAP_A=5;CHAP_I="), "{answer}");
@@ -252,7 +252,7 @@ fn a_reflected_chap_response_is_refused() {
 fn authmethod_none_only_if_offered() {
     for (offered, chosen) in [("None", true), ("CHAP,None", true), ("CHAP", false), ("KRB5", false)]
     {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         let text = alloc::format!("{}AuthMethod={offered};", names());
         if chosen {
             let answer = script.goes_on((0, 1, true), &text, (0, 1, true));

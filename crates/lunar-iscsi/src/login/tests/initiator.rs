@@ -6,14 +6,14 @@ use crate::text::value;
 use proptest::prelude::*;
 
 /// Plays the target against [`InitiatorLogin`].
-struct Play {
+struct TargetScript {
     login: InitiatorLogin,
     response: LoginResponse,
     last: Option<Pdu>,
     ended: Option<Result<Established, LoginFailure>>,
 }
 
-impl Play {
+impl TargetScript {
     fn new(chap: Option<ChapAnswer>) -> Self {
         Self::with(options(Offer::initiator(), chap))
     }
@@ -55,7 +55,7 @@ impl Play {
     }
 
     /// Sends a response; returns the next request and its text, if there is one.
-    fn say(&mut self, turn: Turn, text: &str) -> Option<(LoginRequest, String)> {
+    fn say(&mut self, turn: StageFlags, text: &str) -> Option<(LoginRequest, String)> {
         let (current, next, transit) = turn;
         self.response.flags = LoginFlags::stage(Stage(current), transit.then_some(Stage(next)));
         self.send(text.replace(';', "\0").into_bytes())
@@ -75,7 +75,7 @@ impl Play {
         })
     }
 
-    fn fails(mut self, turn: Turn, text: &str) {
+    fn fails(mut self, turn: StageFlags, text: &str) {
         assert_eq!(self.say(turn, text), None, "{text}");
         assert!(matches!(self.ended, Some(Err(_))), "{text}: {:?}", self.ended);
         assert!(self.login.is_over());
@@ -99,11 +99,11 @@ fn wrong_answers() {
         "X-a=Reject;",
         "IFMarker=No;",
     ] {
-        let mut play = Play::new(None);
+        let mut play = TargetScript::new(None);
         play.response.tsih = 1;
         play.fails((1, 3, true), text);
     }
-    let mut play = Play::new(None);
+    let mut play = TargetScript::new(None);
     play.response.tsih = 0;
     play.fails((1, 3, true), "");
 }
@@ -123,7 +123,7 @@ fn wrong_headers() {
         |r| r.data_segment_length = lunar_wire::U24::truncate(8193),
     ];
     for (at, change) in cases.into_iter().enumerate() {
-        let mut play = Play::new(None);
+        let mut play = TargetScript::new(None);
         play.response.flags = LoginFlags::stage(Stage(1), None);
         change(&mut play.response);
         let mut steps = vec![];
@@ -135,7 +135,7 @@ fn wrong_headers() {
 /// Goal: a target may take several rounds, propose its own keys, and respond in pieces.
 #[test]
 fn a_slow_target() {
-    let mut play = Play::new(None);
+    let mut play = TargetScript::new(None);
     let (request, text) = play.say((1, 0, false), "X-com.example.q=1;").unwrap();
     assert_eq!(text, "X-com.example.q=NotUnderstood;");
     assert_eq!(request.flags, LoginFlags::stage(Stage(1), Some(Stage(3))));
@@ -158,13 +158,13 @@ fn a_slow_target() {
 /// an old target closes the connection then, and the login is repeated without them.
 #[test]
 fn unanswered_newer_keys_are_reported() {
-    let unanswered = |play: &Play| play.login.newer_keys_are_unanswered();
-    let mut play = Play::new(None);
+    let unanswered = |play: &TargetScript| play.login.newer_keys_are_unanswered();
+    let mut play = TargetScript::new(None);
     assert!(unanswered(&play));
     play.say((1, 0, false), "").unwrap();
     assert!(!unanswered(&play), "the target has answered");
 
-    let mut play = Play::new(Some(chap(false)));
+    let mut play = TargetScript::new(Some(chap(false)));
     assert!(!unanswered(&play), "they come in the next stage");
     let (_, text) = play.say((0, 1, true), "AuthMethod=None;").unwrap();
     assert!(text.contains("TaskReporting=") && text.contains("iSCSIProtocolLevel=2"), "{text}");
@@ -182,11 +182,14 @@ fn unanswered_newer_keys_are_reported() {
     for (at, change) in changes.into_iter().enumerate() {
         let mut options = options(Offer::initiator(), None);
         change(&mut options);
-        let play = Play::with(options);
+        let play = TargetScript::with(options);
         assert!(!unanswered(&play), "case {at}");
-        let said = play.last.map(|pdu| String::from_utf8(pdu.data.to_vec()).unwrap());
-        let said = said.unwrap_or_default();
-        assert!(!said.contains("TaskReporting") && !said.contains("iSCSIProtocolLevel"), "{said}");
+        let last_text = play.last.map(|pdu| String::from_utf8(pdu.data.to_vec()).unwrap());
+        let last_text = last_text.unwrap_or_default();
+        assert!(
+            !last_text.contains("TaskReporting") && !last_text.contains("iSCSIProtocolLevel"),
+            "{last_text}"
+        );
     }
 }
 
@@ -197,7 +200,7 @@ fn unanswered_newer_keys_are_reported() {
 fn a_discovery_session_needs_no_handle() {
     let log_in = |session_type| {
         let options = InitiatorLoginOptions { session_type, ..options(Offer::initiator(), None) };
-        let mut play = Play::with(options);
+        let mut play = TargetScript::with(options);
         assert_eq!(play.say((1, 3, true), ""), None);
         play.ended.unwrap()
     };
@@ -208,14 +211,14 @@ fn a_discovery_session_needs_no_handle() {
 /// Goal: a login that the target never ends is given up.
 #[test]
 fn a_login_that_the_target_never_ends_fails() {
-    let mut play = Play::new(None);
+    let mut play = TargetScript::new(None);
     let mut rounds = 0;
     while play.say((1, 0, false), "").is_some() {
         rounds += 1;
     }
     assert_eq!(rounds, crate::login::target::LOGIN_PDUS_MAX);
     assert!(matches!(play.ended, Some(Err(_))));
-    let mut play = Play::new(None);
+    let mut play = TargetScript::new(None);
     play.response.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     let mut bytes = 0;
     while play.send(vec![b'x'; 8192]).is_some() {
@@ -240,14 +243,14 @@ fn chap(mutual: bool) -> ChapAnswer {
 #[test]
 fn wrong_chap_steps() {
     for text in ["", "AuthMethod=SRP;", "AuthMethod=Reject;", "AuthMethod=CHAP;CHAP_A=7;"] {
-        Play::new(Some(chap(false))).fails((0, 0, false), text);
+        TargetScript::new(Some(chap(false))).fails((0, 0, false), text);
     }
-    Play::new(Some(chap(false))).fails((0, 1, true), "AuthMethod=CHAP;");
-    let mut further_than_asked = Play::new(Some(chap(false)));
+    TargetScript::new(Some(chap(false))).fails((0, 1, true), "AuthMethod=CHAP;");
+    let mut further_than_asked = TargetScript::new(Some(chap(false)));
     further_than_asked.response.tsih = 1;
     further_than_asked.fails((0, 3, true), "AuthMethod=None;");
-    Play::new(Some(chap(true))).fails((0, 1, true), "AuthMethod=None;");
-    Play::new(Some(chap(true))).fails((0, 1, true), "");
+    TargetScript::new(Some(chap(true))).fails((0, 1, true), "AuthMethod=None;");
+    TargetScript::new(Some(chap(true))).fails((0, 1, true), "");
     for text in [
         "",
         "CHAP_A=7;CHAP_I=1;",
@@ -259,20 +262,20 @@ fn wrong_chap_steps() {
         "CHAP_A=7;CHAP_I=1;CHAP_C=0x01;CHAP_N=me;",
         "HeaderDigest=None;",
     ] {
-        let mut play = Play::new(Some(chap(false)));
+        let mut play = TargetScript::new(Some(chap(false)));
         let (request, answer) = play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
         assert_eq!((answer.as_str(), request.flags.0), ("CHAP_A=7,5;", 0));
         play.fails((0, 0, false), text);
     }
-    let mut play = Play::new(Some(chap(false)));
+    let mut play = TargetScript::new(Some(chap(false)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     let long = alloc::format!("CHAP_A=7;CHAP_I=1;CHAP_C=0x{};", "00".repeat(1025));
     play.fails((0, 0, false), &long);
 }
 
 /// Returns a play in which both challenges were sent, and the initiator's challenge.
-fn challenged() -> (Play, Challenge, String) {
-    let mut play = Play::new(Some(chap(true)));
+fn challenged() -> (TargetScript, Challenge, String) {
+    let mut play = TargetScript::new(Some(chap(true)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     let (_, text) = play.say((0, 0, false), "CHAP_A=7;CHAP_I=1;CHAP_C=0x0102;").unwrap();
     let field = |key: &str| {
@@ -309,7 +312,7 @@ fn a_target_that_fails_to_authenticate_is_refused() {
         play.fails((0, 1, true), &text);
     }
     // Without mutual CHAP an unrequested proof is a step out of order.
-    let mut play = Play::new(Some(chap(false)));
+    let mut play = TargetScript::new(Some(chap(false)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     play.say((0, 0, false), "CHAP_A=7;CHAP_I=1;CHAP_C=0x0102;").unwrap();
     play.fails((0, 1, true), "CHAP_N=target;CHAP_R=0x00;");
@@ -319,7 +322,7 @@ fn a_target_that_fails_to_authenticate_is_refused() {
 #[test]
 fn a_refusal_names_the_hash_of_the_proof() {
     let refused = |turns: &[&str]| {
-        let mut play = Play::new(Some(chap(false)));
+        let mut play = TargetScript::new(Some(chap(false)));
         turns.iter().for_each(|text| drop(play.say((0, 0, false), text).unwrap()));
         play.response.status = LoginStatus::INITIATOR_ERROR;
         assert_eq!(play.say((0, 0, false), ""), None);
@@ -337,12 +340,12 @@ fn a_refusal_names_the_hash_of_the_proof() {
 /// before any proof is sent.
 #[test]
 fn reused_secrets_and_guessed_challenges_are_refused() {
-    let mut play = Play::new(Some(chap(true)));
+    let mut play = TargetScript::new(Some(chap(true)));
     play.say((0, 0, false), "AuthMethod=CHAP;").unwrap();
     let guess = alloc::format!("CHAP_A=7;CHAP_I=1;CHAP_C=0x{};", "5a".repeat(32));
     play.fails((0, 0, false), &guess);
     let same = ChapAnswer { expect_target: Some(credential("initiator")), ..chap(false) };
-    let play = Play::new(Some(same));
+    let play = TargetScript::new(Some(same));
     assert!(play.last.is_none() && matches!(play.ended, Some(Err(_))));
 }
 
@@ -355,7 +358,7 @@ proptest! {
         ),
         with_chap: bool,
     ) {
-        let mut play = Play::new(with_chap.then(|| chap(true)));
+        let mut play = TargetScript::new(with_chap.then(|| chap(true)));
         for (flags, status, text, success) in responses {
             play.response.flags = LoginFlags(flags);
             play.response.status = LoginStatus(if success { 0 } else { status });

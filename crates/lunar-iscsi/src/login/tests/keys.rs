@@ -36,7 +36,7 @@ fn credential(user: &str) -> Credential {
     Credential { user: user.into(), secret: Secret::new(user.as_bytes().to_vec()) }
 }
 
-fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> Ended {
+fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> LoginResult {
     let (configured, demanded, mutual) = kind.chap;
     let answer = configured.then(|| ChapAnswer {
         algorithms: ChapAlgorithm::ALL.to_vec(),
@@ -107,14 +107,14 @@ proptest! {
         kind in kinds(), ours in offers(), theirs in offers(),
     ) {
         let ended = log_in(kind, ours, theirs);
-        let mut said = vec![];
+        let mut sent_keys = vec![];
         for (at, (stage, text)) in texts(&ended.requests).iter().enumerate() {
             let pairs = parse(text).unwrap();
             for pair in &pairs {
                 let why = forbidden(kind, *stage, pair);
                 prop_assert_eq!(why, None, "{}={} in {:?}", pair.name, pair.value, kind);
-                prop_assert!(!said.contains(&pair.key), "{} twice", pair.name);
-                said.push(pair.key);
+                prop_assert!(!sent_keys.contains(&pair.key), "{} twice", pair.name);
+                sent_keys.push(pair.key);
             }
             let has = |key| pairs.iter().any(|pair| pair.key == Some(key));
             if at == 0 {
@@ -131,14 +131,14 @@ proptest! {
 /// target's policy to decide.
 #[test]
 fn a_session_type_on_a_further_connection() {
-    for (said, expected) in [
+    for (sent_keys, expected) in [
         ("", SessionType::Normal),
         ("SessionType=Normal;", SessionType::Normal),
         ("SessionType=Discovery;", SessionType::Discovery),
     ] {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.request.tsih = 5;
-        let answer = script.goes_on((1, 3, true), &(names() + said), (1, 3, true));
+        let answer = script.goes_on((1, 3, true), &(names() + sent_keys), (1, 3, true));
         assert!(!answer.contains("SessionType"), "{answer}");
         let established = script.ended.unwrap().unwrap();
         assert_eq!(established.join.claim.session_type, expected);

@@ -52,7 +52,7 @@ pub(super) fn admission(offer: Offer, chap: Option<ChapDemand>) -> Admission {
 
 /// The result of a login between our two roles.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(super) struct LoginResult {
     pub initiator: Result<Established, LoginFailure>,
     pub target: Option<Result<super::target::Established, LoginStatus>>,
     pub requests: Vec<Pdu>,
@@ -60,7 +60,7 @@ pub(super) struct Ended {
 }
 
 /// Runs both roles until the initiator is done.
-pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> Ended {
+pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> LoginResult {
     let mut initiator = InitiatorLogin::new(options);
     let mut target = TargetLogin::new(SerialNumber(u32::MAX), TEXT_BYTES_MAX);
     let (mut requests, mut responses, mut of_target) = (vec![], vec![], None);
@@ -74,12 +74,12 @@ pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> Ended 
                 InitiatorStep::Complete(established) => {
                     assert!(initiator.is_over());
                     let initiator = Ok(*established);
-                    return Ended { initiator, target: of_target, requests, responses };
+                    return LoginResult { initiator, target: of_target, requests, responses };
                 }
                 InitiatorStep::Failed(failure) => {
                     assert!(initiator.is_over());
                     let initiator = Err(failure);
-                    return Ended { initiator, target: of_target, requests, responses };
+                    return LoginResult { initiator, target: of_target, requests, responses };
                 }
             }
         }
@@ -131,7 +131,7 @@ fn drive(
 }
 
 /// Plays the initiator against [`TargetLogin`].
-pub(super) struct Script {
+pub(super) struct InitiatorScript {
     pub target: TargetLogin,
     pub answer: Identified,
     pub request: LoginRequest,
@@ -139,9 +139,9 @@ pub(super) struct Script {
 }
 
 /// CSG, NSG and T in the notation of Appendix B: `(0, 1, true)`.
-pub(super) type Turn = (u8, u8, bool);
+pub(super) type StageFlags = (u8, u8, bool);
 
-impl Script {
+impl InitiatorScript {
     pub fn new(chap: Option<ChapDemand>) -> Self {
         Self::with(Identified::Admit(admission(Offer::target(), chap)))
     }
@@ -166,7 +166,7 @@ impl Script {
     }
 
     /// Sends one request; returns the response, if any, with `;` for the zero byte.
-    pub fn say(&mut self, turn: Turn, text: &str) -> Option<(LoginResponse, String)> {
+    pub fn say(&mut self, turn: StageFlags, text: &str) -> Option<(LoginResponse, String)> {
         let (current, next, transit) = turn;
         self.request.flags = LoginFlags::stage(Stage(current), transit.then_some(Stage(next)));
         self.send(text.replace(';', "\0").into_bytes())
@@ -190,7 +190,7 @@ impl Script {
 
     /// Like `say`, and checks that the login continues with `expected` as T, CSG and NSG of the
     /// response.
-    pub fn goes_on(&mut self, turn: Turn, text: &str, expected: Turn) -> String {
+    pub fn goes_on(&mut self, turn: StageFlags, text: &str, expected: StageFlags) -> String {
         let (response, answer) = self.say(turn, text).expect("a response");
         assert_eq!(response.status, LoginStatus::SUCCESS, "{text}: {:?}", self.target.reason());
         let flags = response.flags;
@@ -201,7 +201,7 @@ impl Script {
     }
 
     /// Like `say`, and checks that the login ends with `status`.
-    pub fn is_refused(&mut self, turn: Turn, text: &str, status: LoginStatus) {
+    pub fn is_refused(&mut self, turn: StageFlags, text: &str, status: LoginStatus) {
         let (response, answer) = self.say(turn, text).expect("a response");
         self.was_refused(response, status, text);
         assert_eq!(answer, "");

@@ -25,9 +25,9 @@ fn the_first_request() {
         ("InitiatorName=iqn.a;TargetName=iqn.b", WRONG),
         ("garbage;", WRONG),
     ] {
-        Script::new(None).is_refused((1, 3, true), text, status);
+        InitiatorScript::new(None).is_refused((1, 3, true), text, status);
     }
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     let text = "InitiatorName=IQN.A;SessionType=Discovery;";
     let answer = script.goes_on((1, 3, true), text, (1, 3, true));
     assert!(answer.starts_with("TargetPortalGroupTag=3;MaxRecv"), "no alias: {answer}");
@@ -44,7 +44,7 @@ fn names_are_no_longer_in_lower_case() {
     for (letters, fits) in [(73, true), (74, false), (109, false)] {
         let name = "\u{23a}".repeat(letters);
         let text = alloc::format!("InitiatorName=iqn.{name};SessionType=Discovery;");
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         if fits {
             script.goes_on((1, 3, true), &text, (1, 3, true));
             let claim = script.ended.unwrap().unwrap().join.claim;
@@ -71,7 +71,7 @@ fn headers() {
         ("AHS", |r| r.total_ahs_words = 1, WRONG),
     ];
     for (what, change, status) in cases {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
         change(&mut script.request);
         let (response, _) = script.send(names().replace(';', "\0").into_bytes()).unwrap();
@@ -91,13 +91,13 @@ fn names_cannot_change_during_a_login() {
         |r| r.cmd_sn = r.cmd_sn.next(),
     ];
     for change in changes {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.goes_on((1, 0, false), &names(), (1, 0, false));
         change(&mut script.request);
         script.is_refused((1, 3, true), "", WRONG);
     }
     // In an existing session, other connections continue. §11.12.8.
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.tsih = 5;
     script.goes_on((1, 0, false), &names(), (1, 0, false));
     script.request.cmd_sn = script.request.cmd_sn.plus(3);
@@ -110,7 +110,7 @@ fn names_cannot_change_during_a_login() {
 /// Goal: stages are entered as negotiated, keys stay in their stage, and come once. RFC 7143 §6.3.
 #[test]
 fn stages_and_keys() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
     script.is_refused((0, 1, true), "", WRONG);
     for text in [
@@ -121,11 +121,11 @@ fn stages_and_keys() {
         "HeaderDigest=Reject;",
         "X-a=1;X-a=2;",
     ] {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.goes_on((1, 0, false), &names(), (1, 0, false));
         script.is_refused((1, 3, true), text, WRONG);
     }
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.goes_on((1, 0, false), &(names() + "MaxBurstLength=512;"), (1, 0, false));
     script.is_refused((1, 3, true), "MaxBurstLength=512;", WRONG);
 }
@@ -147,12 +147,12 @@ fn demand() -> ChapDemand {
 fn a_late_auth_method_without_authentication() {
     for methods in ["None", "CHAP,None", "None,CHAP", "KRB5,X-a,None"] {
         let text = alloc::format!("AuthMethod={methods};MaxBurstLength=512;");
-        let mut first = Script::new(None);
+        let mut first = InitiatorScript::new(None);
         let answer = first.goes_on((1, 3, true), &(names() + &text), (1, 3, true));
         assert!(answer.contains("AuthMethod=None;MaxBurstLength=512;"), "{answer}");
         let join = first.ended.unwrap().unwrap().join;
         assert_eq!((join.user, join.session.max_burst_bytes), (None, 512));
-        let mut later = Script::new(None);
+        let mut later = InitiatorScript::new(None);
         later.goes_on((1, 0, false), &names(), (1, 0, false));
         let answer = later.goes_on((1, 3, true), &text, (1, 3, true));
         assert_eq!(answer, "AuthMethod=None;MaxBurstLength=512;");
@@ -160,19 +160,19 @@ fn a_late_auth_method_without_authentication() {
     }
     for methods in ["CHAP", "none", "", "NoneX", "SRP,CHAP"] {
         let text = names() + &alloc::format!("AuthMethod={methods};");
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.is_refused((1, 3, true), &text, LoginStatus::AUTHENTICATION_FAILURE);
     }
     // The security stage has already negotiated the method.
-    let mut twice = Script::new(None);
+    let mut twice = InitiatorScript::new(None);
     twice.goes_on((0, 1, true), &(names() + "AuthMethod=None;"), (0, 1, true));
     twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
-    let mut twice = Script::new(None);
+    let mut twice = InitiatorScript::new(None);
     twice.goes_on((1, 0, false), &(names() + "AuthMethod=None;"), (1, 0, false));
     twice.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
     // Keys of CHAP stay keys of the security stage.
     for text in ["AuthMethod=None;CHAP_A=5;", "CHAP_A=5;", "CHAP_N=u;CHAP_R=0x00;"] {
-        Script::new(None).is_refused((1, 3, true), &(names() + text), WRONG);
+        InitiatorScript::new(None).is_refused((1, 3, true), &(names() + text), WRONG);
     }
 }
 
@@ -183,19 +183,23 @@ fn a_late_auth_method_does_not_authenticate() {
     let failure = LoginStatus::AUTHENTICATION_FAILURE;
     for text in ["", "AuthMethod=None;", "AuthMethod=CHAP;", "AuthMethod=CHAP,None;"] {
         for turn in [(1, 3, true), (1, 0, false)] {
-            Script::new(Some(demand())).is_refused(turn, &(names() + text), failure);
+            InitiatorScript::new(Some(demand())).is_refused(turn, &(names() + text), failure);
         }
     }
-    Script::new(Some(demand())).is_refused((0, 1, true), &(names() + "AuthMethod=None;"), failure);
+    InitiatorScript::new(Some(demand())).is_refused(
+        (0, 1, true),
+        &(names() + "AuthMethod=None;"),
+        failure,
+    );
     // The stage cannot be left before the proof, however often this is requested.
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     script.goes_on((0, 1, true), &names(), (0, 0, false));
     script.is_refused((1, 3, true), "AuthMethod=None;", WRONG);
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     script.goes_on((0, 3, true), &(names() + "AuthMethod=CHAP;"), (0, 0, false));
     script.is_refused((0, 3, true), "AuthMethod=None;", WRONG);
     // After the proof, the method cannot be negotiated again.
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     let text = names() + "AuthMethod=CHAP;CHAP_A=5;";
     let challenge = script.goes_on((0, 0, false), &text, (0, 0, false));
     let response = response_to(&challenge);
@@ -227,7 +231,7 @@ fn other_requests() {
         assert!(matches!(steps.as_slice(), [Step::Close(_)]), "{steps:?}");
         assert!(target.is_over());
 
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.goes_on((1, 0, false), &names(), (1, 0, false));
         steps.clear();
         assert!(!script.target.on_header(&Header::new(header), &mut steps));
@@ -243,7 +247,7 @@ fn other_requests() {
 #[test]
 fn one_request_outstanding() {
     let mut target = TargetLogin::new(SerialNumber(0), TEXT_BYTES_MAX);
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
     let text = names().replace(';', "\0").into_bytes();
     let pdu = Pdu::with_data(script.request.encode(), text.into());
@@ -264,7 +268,7 @@ fn one_request_outstanding() {
 /// Goal: the session's refusal reaches the initiator.
 #[test]
 fn a_login_refused_by_the_session() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
     let text = names().replace(';', "\0").into_bytes();
     let pdu = Pdu::with_data(script.request.encode(), text.into());
@@ -289,7 +293,7 @@ fn segments_around_8192_bytes() {
         text.extend_from_slice(b"X-fill=");
         text.resize(length - 1, b'x');
         text.push(0);
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
         let (response, answer) = script.send(text).unwrap();
         if fits {
@@ -304,7 +308,7 @@ fn segments_around_8192_bytes() {
 /// Goal: endless text and endless requests end at their limits.
 #[test]
 fn a_login_that_never_ends_is_closed() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     let mut bytes = 0;
     let refused = loop {
@@ -318,7 +322,7 @@ fn a_login_that_never_ends_is_closed() {
     assert_eq!(bytes, TEXT_BYTES_MAX / 8000 * 8000);
     script.was_refused(refused, WRONG, "too much text");
 
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.goes_on((1, 0, false), &names(), (1, 0, false));
     for _ in 1..LOGIN_PDUS_MAX {
         script.goes_on((1, 0, false), "", (1, 0, false));
@@ -333,7 +337,7 @@ fn a_long_answer() {
     let keys: String = (0..PAIRS_MAX - 10).map(|at| alloc::format!("X-{at:055}=;")).collect();
     let text = (names() + &keys).replace(';', "\0").into_bytes();
     let (head, tail) = text.split_at(8192);
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     let (_, answer) = script.send(head.to_vec()).unwrap();
     assert_eq!(answer, "");
@@ -348,7 +352,7 @@ fn a_long_answer() {
     assert!(script.ended.unwrap().is_ok());
 
     // An initiator that sends text instead of fetching is out of turn.
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.request.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
     script.send(head.to_vec());
     script.request.flags = LoginFlags::stage(Stage(1), Some(Stage(3)));
@@ -362,11 +366,11 @@ proptest! {
     fn any_split(cuts in proptest::collection::vec(0usize..400, 0..40)) {
         let text = (names() + "HeaderDigest=CRC32C;MaxBurstLength=0x4000;FirstBurstLength=9000;\
             X-com.example.a=1;InitialR2T=No;").replace(';', "\0");
-        let mut whole = Script::new(None);
+        let mut whole = InitiatorScript::new(None);
         let expected = whole.say((1, 3, true), &text).unwrap();
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
         cuts.sort_unstable();
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         let mut at = 0;
         for cut in cuts {
             script.request.flags =
@@ -380,7 +384,7 @@ proptest! {
         let stat_sn = expected.0.stat_sn;
         prop_assert_eq!(LoginResponse { stat_sn, ..response }, expected.0);
         prop_assert_eq!(answer, expected.1);
-        let join = |script: Script| script.ended.unwrap().unwrap().join;
+        let join = |script: InitiatorScript| script.ended.unwrap().unwrap().join;
         prop_assert_eq!(join(script), join(whole));
     }
 
@@ -391,17 +395,18 @@ proptest! {
         raw in proptest::collection::vec(any::<u8>(), 0..99),
         demanded: bool,
     ) {
-        let mut script = Script::new(demanded.then(demand));
+        let mut script = InitiatorScript::new(demanded.then(demand));
         for (flags, text) in &requests {
             script.request.flags = LoginFlags(*flags);
             let text = names() + text;
             let sent = script.send(text.replace(';', "\0").into_bytes());
             prop_assert_eq!(sent.is_some() || script.target.is_over(), true);
             if demanded {
-                prop_assert!(!matches!(script.ended, Some(Ok(_))), "admitted without authentication");
+                let admitted = matches!(script.ended, Some(Ok(_)));
+                prop_assert!(!admitted, "admitted without authentication");
             }
         }
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         script.request.flags = LoginFlags(requests[0].0);
         script.send(raw);
     }

@@ -29,7 +29,7 @@ fn challenge(answer: &str) -> Challenge {
 /// "… the initiator and target authenticate each other via CHAP".
 #[test]
 fn mutual_chap() {
-    let mut script = Script::new(Some(demand()));
+    let mut script = InitiatorScript::new(Some(demand()));
     let text = names() + "AuthMethod=KRB5,CHAP,None;";
     let answer = script.goes_on((0, 0, false), &text, (0, 0, false));
     assert_eq!(answer, "TargetPortalGroupTag=3;TargetAlias=a target;AuthMethod=CHAP;");
@@ -56,7 +56,7 @@ fn mutual_chap() {
 /// "… only the initiator is authenticated by the target via CHAP".
 #[test]
 fn one_way_chap() {
-    let mut script = Script::new(Some(ChapDemand { target: None, ..demand() }));
+    let mut script = InitiatorScript::new(Some(ChapDemand { target: None, ..demand() }));
     script.goes_on((0, 1, false), &(names() + "AuthMethod=KRB5,CHAP,None;"), (0, 1, false));
     let answer = script.goes_on((0, 0, false), "CHAP_A=5;", (0, 0, false));
     let response = challenge(&answer).response(&credential("initiator").secret);
@@ -70,7 +70,7 @@ fn one_way_chap() {
 /// "… the initiator does not offer any security parameters".
 #[test]
 fn operational_at_once() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     let answer = script.goes_on((1, 3, true), &(names() + "InitialR2T=No;"), (1, 3, true));
     let expected = "TargetPortalGroupTag=3;TargetAlias=a target;InitialR2T=No;\
         MaxRecvDataSegmentLength=262144;";
@@ -83,7 +83,7 @@ fn operational_at_once() {
 /// "… the initiator does offer security parameters …, but the target does not choose any".
 #[test]
 fn security_offered_and_declined() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     let text = names() + "AuthMethod=KRB5,SRP,None;";
     let answer = script.goes_on((0, 1, true), &text, (0, 1, true));
     assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
@@ -96,7 +96,7 @@ fn security_offered_and_declined() {
 /// security.
 #[test]
 fn security_skipped() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     let answer = script.goes_on((0, 1, true), &names(), (0, 1, true));
     assert_eq!(answer, "TargetPortalGroupTag=3;TargetAlias=a target;");
     script.goes_on((1, 3, true), "", (1, 3, true));
@@ -106,7 +106,7 @@ fn security_skipped() {
 /// §6.3: from the security stage directly into full feature phase, with all defaults.
 #[test]
 fn no_operational_stage() {
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     script.goes_on((0, 3, true), &(names() + "AuthMethod=None;"), (0, 3, true));
     let join = script.ended.unwrap().unwrap().join;
     assert_eq!(join.session, crate::text::SessionParameters::default());
@@ -118,7 +118,7 @@ fn no_operational_stage() {
 #[test]
 fn repeated_names_in_a_login() {
     let names = "InitiatorName=iqn.a;SessionType=Normal;TargetName=iqn.t;";
-    let open = |script: &mut Script| {
+    let open = |script: &mut InitiatorScript| {
         let answer = script.goes_on(
             (0, 1, true),
             &alloc::format!("{names}AuthMethod=CHAP,None;"),
@@ -126,7 +126,7 @@ fn repeated_names_in_a_login() {
         );
         assert!(answer.ends_with("AuthMethod=None;"), "{answer}");
     };
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     open(&mut script);
     let answer =
         script.goes_on((1, 3, true), &alloc::format!("{names}HeaderDigest=None;"), (1, 3, true));
@@ -135,11 +135,11 @@ fn repeated_names_in_a_login() {
     assert_eq!((claim.initiator_name.as_str(), claim.tsih), ("iqn.a", 0));
 
     for changed in ["InitiatorName=iqn.b;", "SessionType=Discovery;", "TargetName=iqn.b;"] {
-        let mut script = Script::new(None);
+        let mut script = InitiatorScript::new(None);
         open(&mut script);
         script.is_refused((1, 3, true), changed, LoginStatus::INITIATOR_ERROR);
     }
-    let mut script = Script::new(None);
+    let mut script = InitiatorScript::new(None);
     open(&mut script);
     script.goes_on((1, 0, false), names, (1, 0, false));
     script.is_refused((1, 3, true), names, LoginStatus::INITIATOR_ERROR);

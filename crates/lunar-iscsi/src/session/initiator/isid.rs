@@ -38,7 +38,7 @@ impl IsidPool {
     }
 
     /// Returns the ISID of a session that has ended.
-    pub fn give_back(&mut self, target_name: &str, isid: Isid) {
+    pub fn release(&mut self, target_name: &str, isid: Isid) {
         let [_, _, _, _, high, low] = isid;
         self.taken.remove(&(target_name.into(), u16::from_be_bytes([high, low])));
     }

@@ -2,7 +2,8 @@
 //! connections. RFC 7143 §4.2.2.1, §4.2.5.1.
 
 use super::{
-    Ending, InitiatorSessionOptions, Input, Isid, LoginNumbers, Output, ToConnection, ToSession,
+    ConnectionEnding, InitiatorSessionOptions, Input, Isid, LoginNumbers, Output, ToConnection,
+    ToSession,
 };
 use crate::pdu::TAG_RESERVED;
 use crate::text::SessionParameters;
@@ -39,7 +40,7 @@ pub struct InitiatorSession {
     /// The connection that logs the session out.
     logging_out: Option<u16>,
     /// The reason why the session is ending, if it is.
-    ending: Option<Ending>,
+    ending: Option<ConnectionEnding>,
     ended: bool,
     outputs: VecDeque<Output>,
 }
@@ -121,7 +122,7 @@ impl InitiatorSession {
             }
             // A late message of a connection that has ended.
             Input::Connection(..) => {}
-            Input::End => self.end(Ending::Lost),
+            Input::End => self.end(ConnectionEnding::Lost),
         }
         self.grant_waiting();
     }
@@ -159,7 +160,7 @@ impl InitiatorSession {
                 self.send_to_others(cid, ToConnection::TasksEnded { lun, before });
             }
             ToSession::LoggingOut => {
-                self.ending = Some(Ending::SessionLogout);
+                self.ending = Some(ConnectionEnding::SessionLogout);
                 self.logging_out = Some(cid);
                 self.refuse_waiting();
                 self.send_to_others(cid, ToConnection::LoggingOut);
@@ -251,17 +252,17 @@ impl InitiatorSession {
         }
     }
 
-    fn closed(&mut self, cid: u16, ending: Ending) {
+    fn closed(&mut self, cid: u16, ending: ConnectionEnding) {
         let member = self.connections.remove(&cid).unwrap_or_default();
         self.waiting.retain(|request| request.cid != cid);
         self.tags.retain(|_, user| *user != cid);
         self.holds.retain(|holder| *holder != cid);
         let session_goes = match ending {
-            Ending::SessionLogout | Ending::Violation => true,
-            Ending::ConnectionLogout | Ending::NotJoined => false,
+            ConnectionEnding::SessionLogout | ConnectionEnding::Violation => true,
+            ConnectionEnding::ConnectionLogout | ConnectionEnding::NotJoined => false,
             // The target closes the others first; the logout response is still to come.
-            Ending::Lost if self.logging_out.is_some() => self.logging_out == Some(cid),
-            Ending::Lost => self.leaves_gap(member),
+            ConnectionEnding::Lost if self.logging_out.is_some() => self.logging_out == Some(cid),
+            ConnectionEnding::Lost => self.leaves_gap(member),
         };
         if session_goes || self.connections.is_empty() {
             self.end(ending);
@@ -274,7 +275,7 @@ impl InitiatorSession {
         member.last_cmd_sn.is_some_and(|last| !last.before(self.exp_cmd_sn))
     }
 
-    fn end(&mut self, ending: Ending) {
+    fn end(&mut self, ending: ConnectionEnding) {
         let ending = *self.ending.get_or_insert(ending);
         self.refuse_waiting();
         let cids: Vec<u16> = self.connections.keys().copied().collect();

@@ -91,13 +91,13 @@ pub enum ToSession {
     /// The connection has ended.
     Closed {
         /// Kind of the end.
-        ending: Ending,
+        ending: ConnectionEnding,
     },
 }
 
 /// The end of a connection, as far as its session needs it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ending {
+pub enum ConnectionEnding {
     /// A logout of this connection alone.
     ConnectionLogout,
     /// A logout of the session.
@@ -163,5 +163,5 @@ pub enum Output {
     },
     /// No connection is left. Create a new session to continue (session recovery,
     /// RFC 7143 §7.1.4.4).
-    Ended(Ending),
+    Ended(ConnectionEnding),
 }

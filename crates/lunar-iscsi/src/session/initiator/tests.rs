@@ -95,7 +95,7 @@ fn functions_hold_numbers_back() {
     say(&mut session, 2, ToSession::Window { exp_cmd_sn, max_cmd_sn });
     ask(&mut session, 2, 1);
     assert_eq!(outputs(&mut session), []);
-    say(&mut session, 1, ToSession::Closed { ending: Ending::Lost });
+    say(&mut session, 1, ToSession::Closed { ending: ConnectionEnding::Lost });
     assert_eq!(grants(&mut session), [(2, 1, 1)]);
 }
 
@@ -135,7 +135,7 @@ fn the_last_window_of_a_connection_serves_the_others() {
     let (exp_cmd_sn, max_cmd_sn) = (CMD_SN.next(), CMD_SN.plus(9));
     say(&mut session, 2, ToSession::Window { exp_cmd_sn, max_cmd_sn });
     assert_eq!(grants(&mut session), [(1, 2, 1)]);
-    say(&mut session, 2, ToSession::Closed { ending: Ending::Lost });
+    say(&mut session, 2, ToSession::Closed { ending: ConnectionEnding::Lost });
     assert_eq!(outputs(&mut session), [], "no command is missing: the session continues");
 }
 
@@ -150,12 +150,12 @@ fn a_lost_connection_may_leave_a_gap() {
             let (exp_cmd_sn, max_cmd_sn) = (CMD_SN.next(), CMD_SN.plus(9));
             say(&mut session, 1, ToSession::Window { exp_cmd_sn, max_cmd_sn });
         }
-        say(&mut session, 2, ToSession::Closed { ending: Ending::Lost });
+        say(&mut session, 2, ToSession::Closed { ending: ConnectionEnding::Lost });
         let close = Output::ToConnection(1, ToConnection::Close);
         assert_eq!(outputs(&mut session), if counted { vec![] } else { vec![close] });
         assert!(session.is_idle());
-        say(&mut session, 1, ToSession::Closed { ending: Ending::Lost });
-        assert_eq!(outputs(&mut session), [Output::Ended(Ending::Lost)]);
+        say(&mut session, 1, ToSession::Closed { ending: ConnectionEnding::Lost });
+        assert_eq!(outputs(&mut session), [Output::Ended(ConnectionEnding::Lost)]);
         assert_eq!(session.open(3), None);
     }
 }
@@ -165,13 +165,13 @@ fn a_lost_connection_may_leave_a_gap() {
 #[test]
 fn a_violation_ends_the_session() {
     let mut session = session(8);
-    say(&mut session, 2, ToSession::Closed { ending: Ending::Violation });
+    say(&mut session, 2, ToSession::Closed { ending: ConnectionEnding::Violation });
     assert_eq!(outputs(&mut session), [Output::ToConnection(1, ToConnection::Close)]);
     ask(&mut session, 1, 0);
     let refused = Output::ToConnection(1, ToConnection::Refused { ticket: 0 });
     assert_eq!(outputs(&mut session), [refused]);
-    say(&mut session, 1, ToSession::Closed { ending: Ending::Lost });
-    assert_eq!(outputs(&mut session), [Output::Ended(Ending::Violation)]);
+    say(&mut session, 1, ToSession::Closed { ending: ConnectionEnding::Lost });
+    assert_eq!(outputs(&mut session), [Output::Ended(ConnectionEnding::Violation)]);
 }
 
 /// Goal: a session logout stops requests on every connection; the session ends when all have
@@ -190,10 +190,10 @@ fn a_session_logout_stops_all() {
             Output::ToConnection(2, ToConnection::Refused { ticket: 1 }),
         ]
     );
-    say(&mut session, 1, ToSession::Closed { ending: Ending::SessionLogout });
+    say(&mut session, 1, ToSession::Closed { ending: ConnectionEnding::SessionLogout });
     assert_eq!(outputs(&mut session), [Output::ToConnection(2, ToConnection::Close)]);
-    say(&mut session, 2, ToSession::Closed { ending: Ending::Lost });
-    assert_eq!(outputs(&mut session), [Output::Ended(Ending::SessionLogout)]);
+    say(&mut session, 2, ToSession::Closed { ending: ConnectionEnding::Lost });
+    assert_eq!(outputs(&mut session), [Output::Ended(ConnectionEnding::SessionLogout)]);
 }
 
 /// Goal: if the target closes the other connections of a session first, the connection that
@@ -207,11 +207,11 @@ fn a_session_logout_may_be_answered_last() {
         say(&mut session, 1, ToSession::LoggingOut);
         outputs(&mut session);
         let (gone, left) = if asker_is_lost { (1, 2) } else { (2, 1) };
-        say(&mut session, gone, ToSession::Closed { ending: Ending::Lost });
+        say(&mut session, gone, ToSession::Closed { ending: ConnectionEnding::Lost });
         let close = Output::ToConnection(left, ToConnection::Close);
         assert_eq!(outputs(&mut session), if asker_is_lost { vec![close] } else { vec![] });
-        say(&mut session, left, ToSession::Closed { ending: Ending::SessionLogout });
-        assert_eq!(outputs(&mut session), [Output::Ended(Ending::SessionLogout)]);
+        say(&mut session, left, ToSession::Closed { ending: ConnectionEnding::SessionLogout });
+        assert_eq!(outputs(&mut session), [Output::Ended(ConnectionEnding::SessionLogout)]);
     }
 }
 
@@ -222,7 +222,7 @@ fn isids_are_never_shared_with_one_target() {
     let (a, b) = (pool.take("iqn.a").expect("one"), pool.take("iqn.a").expect("another"));
     assert_ne!(a, b);
     assert_eq!(pool.take("iqn.b"), Some(a), "another target may see the same");
-    pool.give_back("iqn.a", a);
+    pool.release("iqn.a", a);
     assert_eq!(pool.take("iqn.a"), Some(a), "conservative reuse");
     assert_eq!(a[0] >> 6, 2, "the format for random numbers");
     assert_eq!(pool.in_use(), 3);

@@ -4,7 +4,7 @@
 //! The result is determined at once: one value for the connection that sent the message, and none
 //! for any other. Nothing is queued.
 
-use super::machine::{Key, Known, State, TargetSession};
+use super::machine::{Key, KnownCommand, State, TargetSession};
 use super::{Arrival, ToConnection, ToSession};
 use lunar_wire::SerialNumber;
 
@@ -54,11 +54,11 @@ impl TargetSession {
 }
 
 /// Returns the entry of a command that is delivered on arrival; `None` for other requests.
-fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Known)> {
+fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, KnownCommand)> {
     let Arrival::Command { task, initiator_task_tag, lun, attribute } = *request else {
         return None;
     };
-    let known = Known {
+    let known = KnownCommand {
         initiator_task_tag,
         lun,
         attribute,

@@ -1,7 +1,7 @@
 //! Functions of other sessions that affect tasks of this one. RFC 7143 §4.2.3.3, §4.2.3.4 d),
 //! §4.2.3.5.
 
-use super::machine::{Key, Known, TargetSession};
+use super::machine::{Key, KnownCommand, TargetSession};
 use super::management::is_same_unit;
 use super::{DataDue, Output};
 use alloc::collections::BTreeSet;
@@ -22,7 +22,7 @@ pub(super) struct ForeignAbort {
     waiting: BTreeSet<Key>,
     /// Connections that must report terminated tasks, and their units. FastAbort only.
     to_report: BTreeSet<(u16, Lun)>,
-    is_fast: bool,
+    has_fast_abort: bool,
 }
 
 impl ForeignAbort {
@@ -33,7 +33,7 @@ impl ForeignAbort {
     /// True while later commands must wait: an Asynchronous Message reports the end of all tasks of
     /// the unit, and a command that starts meanwhile would be taken for one of them.
     pub(super) fn is_barrier(&self) -> bool {
-        self.is_fast
+        self.has_fast_abort
     }
 
     /// True while an immediate command for this unit must wait, too: the function will abort it.
@@ -52,9 +52,9 @@ impl TargetSession {
     /// are affected: the Asynchronous Message, which carries an ExpCmdSN, says that "all active
     /// tasks" of the unit are terminated (§11.9.1).
     pub(super) fn abort_for_other(&mut self, id: u64, lun: Option<Lun>) {
-        let is_fast = self.is_fast();
+        let has_fast_abort = self.has_fast_abort();
         let (tasks, waiting, to_report) = (0, BTreeSet::new(), BTreeSet::new());
-        let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, is_fast };
+        let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, has_fast_abort };
         other.waiting = self.abort_hit(&mut other, |known| known.delivered);
         self.managements.for_others.push(other);
     }
@@ -63,14 +63,14 @@ impl TargetSession {
     fn abort_hit(
         &mut self,
         other: &mut ForeignAbort,
-        is_hit: impl Fn(&Known) -> bool,
+        is_hit: impl Fn(&KnownCommand) -> bool,
     ) -> BTreeSet<Key> {
         let hit = self.tasks.iter().filter(|(_, known)| other.affects(known.lun) && is_hit(known));
         let hit: Vec<(Key, Lun)> = hit.map(|(key, known)| (key, known.lun)).collect();
         for (key, lun) in &hit {
             other.tasks = other.tasks.saturating_add(1);
             let mut data = DataDue::Discarded;
-            if other.is_fast {
+            if other.has_fast_abort {
                 data = DataDue::Retired;
                 other.to_report.insert((key.0, *lun));
             }
@@ -85,7 +85,7 @@ impl TargetSession {
                 self.managements.for_others.push(other);
                 continue;
             }
-            if other.is_fast {
+            if other.has_fast_abort {
                 // The message also covers commands that have arrived but were not delivered. Their
                 // connections handle the aborts before the message.
                 self.abort_hit(&mut other, |known| known.is_exposed(true));

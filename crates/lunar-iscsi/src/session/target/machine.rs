@@ -36,7 +36,7 @@ pub(super) struct Waiting {
 
 /// A SCSI command in the session.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Known {
+pub(super) struct KnownCommand {
     pub(super) initiator_task_tag: u32,
     pub(super) lun: Lun,
     pub(super) attribute: TaskAttribute,
@@ -50,11 +50,11 @@ pub(super) struct Known {
     pub(super) aborting: Option<DataDue>,
 }
 
-impl Known {
-    /// Another session's function hits it. With FastAbort (`is_fast`) it hits all that has come in
-    /// order.
-    pub(super) fn is_exposed(&self, is_fast: bool) -> bool {
-        self.delivered || is_fast && (self.counted || self.immediate)
+impl KnownCommand {
+    /// Another session's function hits it. With FastAbort (`has_fast_abort`) it hits all that has
+    /// come in order.
+    pub(super) fn is_exposed(&self, has_fast_abort: bool) -> bool {
+        self.delivered || has_fast_abort && (self.counted || self.immediate)
     }
 }
 
@@ -76,7 +76,7 @@ pub struct TargetSession {
     pub(super) window: Window<Waiting>,
     /// Connections by CID, with the state of a logout.
     pub(super) connections: SortedMap<u16, Link>,
-    pub(super) tasks: SortedMap<Key, Known>,
+    pub(super) tasks: SortedMap<Key, KnownCommand>,
     /// Requests that wait for a task management function to end: those whose number came, and
     /// immediate commands for units of which another session's function aborts the tasks.
     pub(super) ready: VecDeque<Waiting>,
@@ -121,7 +121,7 @@ pub(super) enum State {
     New,
     Open,
     /// Every connection is being closed or logged out.
-    Ending,
+    ConnectionEnding,
     Ended,
 }
 
@@ -129,7 +129,7 @@ pub(super) enum State {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Logout {
     /// The connection that requested the logout and gets the response.
-    asker: u16,
+    requested_by: u16,
     /// The connection to close; `None`: the session.
     cid: Option<u16>,
 }
@@ -213,8 +213,8 @@ impl TargetSession {
     /// The units of the tasks that another session's function hits now: one number for each task,
     /// as its command bears it.
     pub fn luns_of_exposed_tasks(&self) -> impl Iterator<Item = Lun> + '_ {
-        let is_fast = self.is_fast();
-        let exposed = self.tasks.iter().filter(move |(_, known)| known.is_exposed(is_fast));
+        let has_fast_abort = self.has_fast_abort();
+        let exposed = self.tasks.iter().filter(move |(_, known)| known.is_exposed(has_fast_abort));
         exposed.map(|(_, known)| known.lun)
     }
 
@@ -302,7 +302,7 @@ impl TargetSession {
     }
 
     /// True if RFC 7143 §4.2.3.4 applies instead of §4.2.3.3.
-    pub(super) fn is_fast(&self) -> bool {
+    pub(super) fn has_fast_abort(&self) -> bool {
         self.parameters.task_reporting == TaskReporting::FastAbort
     }
 
@@ -323,13 +323,13 @@ impl TargetSession {
     fn arrived(&mut self, waiting: Waiting) {
         let (cid, ticket) = (waiting.cid, waiting.ticket);
         let open = self.state == State::Open && !self.leaving(cid);
-        let accepted = open && (waiting.immediate || self.window.may_come(waiting.cmd_sn));
+        let accepted = open && (waiting.immediate || self.window.may_arrive(waiting.cmd_sn));
         if !accepted {
             return self.send(cid, ToConnection::Verdict { ticket, accepted });
         }
         self.accepted = Some(ticket);
         if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
-            let known = Known {
+            let known = KnownCommand {
                 initiator_task_tag: *initiator_task_tag,
                 lun: *lun,
                 attribute: *attribute,
@@ -461,7 +461,7 @@ impl TargetSession {
             // The driver has not reported the end of the older connection.
             self.connection_closed(cid);
         }
-        if matches!(self.state, State::Ending | State::Ended) {
+        if matches!(self.state, State::ConnectionEnding | State::Ended) {
             self.outputs.push_back(Output::ToConnection(cid, ToConnection::Close));
             return;
         }
@@ -506,12 +506,12 @@ impl TargetSession {
             self.release();
         }
         for logout in core::mem::take(&mut self.logouts) {
-            if logout.asker == cid {
+            if logout.requested_by == cid {
                 continue;
             }
             if logout.cid == Some(cid) {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
-                self.send(logout.asker, done);
+                self.send(logout.requested_by, done);
             } else {
                 self.logouts.push(logout);
             }
@@ -526,19 +526,20 @@ impl TargetSession {
     }
 
     /// Begins a logout. RFC 7143 §11.14.
-    fn logout(&mut self, asker: u16, cid: Option<u16>) {
+    fn logout(&mut self, requested_by: u16, cid: Option<u16>) {
         match cid {
             None => {
-                self.state = State::Ending;
-                let others: Vec<_> = self.connections.keys().filter(|cid| *cid != asker).collect();
+                self.state = State::ConnectionEnding;
+                let others: Vec<_> =
+                    self.connections.keys().filter(|cid| *cid != requested_by).collect();
                 for cid in others {
                     self.leave(cid);
                     self.send(cid, ToConnection::Close);
                 }
-                self.leave(asker);
-                self.abort_all_of(asker);
+                self.leave(requested_by);
+                self.abort_all_of(requested_by);
             }
-            Some(own) if own == asker => {
+            Some(own) if own == requested_by => {
                 self.leave(own);
                 self.abort_all_of(own);
             }
@@ -548,22 +549,22 @@ impl TargetSession {
             }
             Some(_) => {
                 let done = ToConnection::LogoutDone(LogoutResult::CID_NOT_FOUND);
-                return self.send(asker, done);
+                return self.send(requested_by, done);
             }
         }
-        self.logouts.push(Logout { asker, cid });
+        self.logouts.push(Logout { requested_by, cid });
     }
 
     /// Answers completed logouts of the asking connection itself, or of the session. Logouts of
     /// another connection are answered when it closes.
     fn step_logouts(&mut self) {
         for logout in core::mem::take(&mut self.logouts) {
-            let own = logout.cid.is_none_or(|cid| cid == logout.asker);
+            let own = logout.cid.is_none_or(|cid| cid == logout.requested_by);
             let alone = logout.cid.is_some() || self.connections.len() == 1;
-            let quiet = self.tasks.keys_in(keys_of(logout.asker)).next().is_none();
+            let quiet = self.tasks.keys_in(keys_of(logout.requested_by)).next().is_none();
             if own && alone && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
-                self.send(logout.asker, done);
+                self.send(logout.requested_by, done);
             } else {
                 self.logouts.push(logout);
             }
@@ -592,7 +593,7 @@ impl TargetSession {
         if matches!(self.state, State::Ended) {
             return;
         }
-        self.state = State::Ending;
+        self.state = State::ConnectionEnding;
         let all: Vec<_> = self.connections.keys().collect();
         for cid in all {
             if let Some(link) = self.connections.get_mut(cid)
@@ -632,7 +633,10 @@ impl TargetSession {
     }
 
     fn check_ended(&mut self) {
-        if self.state == State::Ending && self.connections.is_empty() && self.tasks.is_empty() {
+        if self.state == State::ConnectionEnding
+            && self.connections.is_empty()
+            && self.tasks.is_empty()
+        {
             self.state = State::Ended;
             self.outputs.push_back(Output::Ended);
         }

@@ -12,7 +12,7 @@
 
 use super::fences::FencedResponses;
 use super::foreign_abort::ForeignAbort;
-use super::machine::{Key, Known, REQUESTS_KEPT_MAX, TargetSession, Waiting};
+use super::machine::{Key, KnownCommand, REQUESTS_KEPT_MAX, TargetSession, Waiting};
 use super::queries::Query;
 use super::{Arrival, DataDue, Output, ToConnection};
 use crate::pdu::{ManagementFunction, ManagementResponse};
@@ -274,7 +274,7 @@ impl TargetSession {
         if tagged.next().is_some() || self.managements.has_tag(request.cid, tag) {
             return self.answer(&request, ManagementResponse::FUNCTION_REJECTED);
         }
-        if ref_cmd_sn.before(request.cmd_sn) && self.window.may_come(ref_cmd_sn) {
+        if ref_cmd_sn.before(request.cmd_sn) && self.window.may_arrive(ref_cmd_sn) {
             self.window.plug(ref_cmd_sn);
             self.advance_window();
             return self.answer(&request, ManagementResponse::FUNCTION_COMPLETE);
@@ -427,7 +427,7 @@ impl TargetSession {
     /// Aborts the tasks affected by a function of this session. With FastAbort: returns the
     /// connections that must report terminated tasks, and the units.
     fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
-        let fast = self.is_fast();
+        let fast = self.has_fast_abort();
         let mut to_report = BTreeSet::new();
         for key in affected {
             let data = match fast {
@@ -471,11 +471,11 @@ impl TargetSession {
     /// with a higher CmdSN as well (§11.5.1), but the initiator could not know which: they are
     /// executed after the reset.
     fn affected(&self, request: &Request) -> BTreeSet<Key> {
-        let before = |known: &Known| match known.immediate {
+        let before = |known: &KnownCommand| match known.immediate {
             true => !known.cmd_sn.after(request.cmd_sn),
             false => known.cmd_sn.before(request.cmd_sn),
         };
-        let hit = |known: &Known| match request.function {
+        let hit = |known: &KnownCommand| match request.function {
             ManagementFunction::ABORT_TASK_SET
             | ManagementFunction::CLEAR_TASK_SET
             | ManagementFunction::LOGICAL_UNIT_RESET => {

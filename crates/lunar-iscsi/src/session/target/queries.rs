@@ -103,7 +103,7 @@ impl TargetSession {
             // Allegiant to another, existing connection: RFC 7144 §6.3.
             return ManagementResponse::FUNCTION_REJECTED;
         }
-        if ref_cmd_sn.before(request.cmd_sn) && self.window.may_come(*ref_cmd_sn) {
+        if ref_cmd_sn.before(request.cmd_sn) && self.window.may_arrive(*ref_cmd_sn) {
             self.window.plug(*ref_cmd_sn);
             self.advance_window();
         }

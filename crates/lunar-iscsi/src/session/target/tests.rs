@@ -204,15 +204,18 @@ fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     let arrived = outputs(&mut session, immediate(100, 1, 0));
     assert_eq!(arrived, [waits(100)], "it would be aborted when it has begun");
     let arrived = arrives(&mut session, 1, 1);
-    assert!(arrived.iter().all(|(_, said)| !matches!(said, ToConnection::Deliver { .. })));
+    assert!(
+        arrived.iter().all(|(_, outputs_now)| !matches!(outputs_now, ToConnection::Deliver { .. }))
+    );
     let arrived = outputs(&mut session, immediate(200, 2, 1));
     assert_eq!(arrived, [to(deliver(200, 2, 3))], "the function is of another unit");
     let ended = Input::Connection(1, ToSession::TaskEnded(TaskId(0)));
-    let mut said = outputs(&mut session, ended);
-    said.retain(|output| !matches!(output, Output::ToConnection(_, ToConnection::Window { .. })));
+    let mut outputs_now = outputs(&mut session, ended);
+    outputs_now
+        .retain(|output| !matches!(output, Output::ToConnection(_, ToConnection::Window { .. })));
     let told = to(ToConnection::TasksTerminated { lun: Lun::ZERO });
     let done = Output::OthersAborted { id: 7, tasks: 3 };
-    assert_eq!(said, [abort(1), abort(100), told, done], "it waits for neither");
+    assert_eq!(outputs_now, [abort(1), abort(100), told, done], "it waits for neither");
     ends(&mut session, 1, 1);
     ends(&mut session, 1, 100);
     let arrived = outputs(&mut session, immediate(101, 2, 0));
@@ -233,8 +236,8 @@ fn a_held_immediate_command_ends_with_its_connection() {
     outputs(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!((session.tasks(), session.ready.len()), (1, 0));
     let ended = Input::Connection(2, ToSession::TaskEnded(TaskId(0)));
-    let said = outputs(&mut session, ended);
-    assert!(said.contains(&Output::OthersAborted { id: 7, tasks: 1 }), "{said:?}");
+    let outputs_now = outputs(&mut session, ended);
+    assert!(outputs_now.contains(&Output::OthersAborted { id: 7, tasks: 1 }), "{outputs_now:?}");
     assert_eq!(session.window(), (SerialNumber(1), SerialNumber(4)), "it took up no number");
 }
 

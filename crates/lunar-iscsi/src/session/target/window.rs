@@ -44,7 +44,7 @@ impl<T> Window<T> {
     }
 
     /// True if the number is inside the window and not yet used.
-    pub(super) fn may_come(&self, cmd_sn: SerialNumber) -> bool {
+    pub(super) fn may_arrive(&self, cmd_sn: SerialNumber) -> bool {
         cmd_sn.within(self.expected, self.max) && !self.ahead.contains_key(&cmd_sn.0)
     }
 
@@ -54,8 +54,8 @@ impl<T> Window<T> {
     }
 
     /// Takes the next number for a request that has just arrived, like [`insert`](Self::insert) and
-    /// [`next`](Self::next); `false` if it is not the next one. Check [`may_come`](Self::may_come)
-    /// before.
+    /// [`next`](Self::next); `false` if it is not the next one. Check
+    /// [`may_arrive`](Self::may_arrive) before.
     pub(super) fn pass(&mut self, cmd_sn: SerialNumber) -> bool {
         if cmd_sn != self.expected {
             return false;
@@ -66,7 +66,7 @@ impl<T> Window<T> {
         true
     }
 
-    /// Stores an early request. Check [`may_come`](Self::may_come) before.
+    /// Stores an early request. Check [`may_arrive`](Self::may_arrive) before.
     pub(super) fn insert(&mut self, cmd_sn: SerialNumber, request: T) {
         self.ahead.insert(cmd_sn.0, Arrived::Request(request));
     }
@@ -161,8 +161,8 @@ mod tests {
                 match step {
                     Step::Arrive(ahead) => {
                         let cmd_sn = expected.plus(ahead).minus(2);
-                        if window.may_come(cmd_sn) {
-                            prop_assert!(ahead >= 2, "an acknowledged number is not accepted again");
+                        if window.may_arrive(cmd_sn) {
+                            prop_assert!(ahead >= 2, "an acknowledged number is accepted again");
                             if passes && window.pass(cmd_sn) {
                                 prop_assert_eq!(cmd_sn, expected);
                                 delivered = expected.next();
@@ -170,7 +170,7 @@ mod tests {
                             } else {
                                 window.insert(cmd_sn, cmd_sn);
                             }
-                            prop_assert!(!window.may_come(cmd_sn), "a duplicate");
+                            prop_assert!(!window.may_arrive(cmd_sn), "a duplicate");
                         }
                     }
                     Step::Plug(ahead) => window.plug(expected.plus(ahead)),

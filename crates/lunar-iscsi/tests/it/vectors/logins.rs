@@ -149,8 +149,8 @@ fn complete(established: &Established) -> String {
         ("exp_cmd_sn", established.exp_cmd_sn.0.to_string()),
         ("max_cmd_sn", established.max_cmd_sn.0.to_string()),
     ];
-    let said: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    format!("complete {}", said.join(" "))
+    let fields: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    format!("complete {}", fields.join(" "))
 }
 
 fn failed(failure: &LoginFailure) -> String {

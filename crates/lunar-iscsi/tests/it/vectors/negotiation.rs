@@ -88,10 +88,10 @@ fn result(key: &str, session: &SessionParameters, connection: &ConnectionParamet
     }
 }
 
-/// Receives `key=said`; returns our answer and the result.
-fn receive(negotiation: &mut Negotiation, key: &str, said: &str) -> (String, String) {
+/// Receives `key=value_text`; returns our answer and the result.
+fn receive(negotiation: &mut Negotiation, key: &str, value_text: &str) -> (String, String) {
     let mut text = TextBuilder::new();
-    text.pair(key, said);
+    text.pair(key, value_text);
     let text = text.into_bytes();
     let mut answers = TextBuilder::new();
     let received = parse(&text).and_then(|pairs| negotiation.receive(&pairs, &mut answers));
@@ -138,16 +138,16 @@ fn rows() {
             ["initiator", key, ours, answered, result] => {
                 (result.into(), initiator(key, ours, answered))
             }
-            ["declare", said, result] => {
+            ["declare", value_text, result] => {
                 let key = "MaxRecvDataSegmentLength";
                 let mut negotiation = negotiation(Role::Initiator, key, "-");
-                (result.into(), receive(&mut negotiation, key, said).1)
+                (result.into(), receive(&mut negotiation, key, value_text).1)
             }
-            ["number", said, result] => {
-                (result.into(), value::number(said).map_or(ERROR.into(), |n| n.to_string()))
+            ["number", value_text, result] => {
+                (result.into(), value::number(value_text).map_or(ERROR.into(), |n| n.to_string()))
             }
-            ["binary", bytes_max, said, result] => {
-                let got = value::binary(said, bytes_max.parse().unwrap());
+            ["binary", bytes_max, value_text, result] => {
+                let got = value::binary(value_text, bytes_max.parse().unwrap());
                 let want = (result != ERROR).then(|| bytes_of(result));
                 assert_eq!(got, want, "{line}");
                 (String::new(), String::new())

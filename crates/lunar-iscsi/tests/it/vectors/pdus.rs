@@ -24,9 +24,9 @@ macro_rules! kinds {
     ($name:expr, $fields:expr, $header:expr; $($pdu:ident { $($field:ident)+ })+) => {
         match $name {
             $(stringify!($pdu) => {
-                let said = $pdu { $($field: take($fields, stringify!($field))),+ };
-                assert_eq!(said.encode(), *$header, "{said:?}");
-                assert_eq!($pdu::decode($header), said);
+                let pdu = $pdu { $($field: take($fields, stringify!($field))),+ };
+                assert_eq!(pdu.encode(), *$header, "{pdu:?}");
+                assert_eq!($pdu::decode($header), pdu);
             })+
             other => panic!("no PDU {other}"),
         }
@@ -86,10 +86,10 @@ fn headers() {
     let text = include_str!("../../../../../testdata/pdus.txt");
     let mut kinds = BTreeSet::new();
     for line in lines(text) {
-        let (said, hex) = line.split_once(" = ").unwrap();
-        let (name, said) = said.split_once(' ').unwrap();
+        let (text, hex) = line.split_once(" = ").unwrap();
+        let (name, text) = text.split_once(' ').unwrap();
         let header = <[u8; HEADER_BYTES]>::try_from(bytes_of(hex)).unwrap();
-        let pairs = said.split(' ').map(|field| field.split_once("=0x").unwrap());
+        let pairs = text.split(' ').map(|field| field.split_once("=0x").unwrap());
         let mut fields: Fields<'_> = pairs.map(|(field, value)| (field, bytes_of(value))).collect();
         check(name, &mut fields, &header);
         assert!(fields.is_empty(), "{name} has no {:?}", fields.keys());

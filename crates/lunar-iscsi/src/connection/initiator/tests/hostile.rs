@@ -45,9 +45,9 @@ fn violation(bench: &mut Bench) -> Violation {
     violation
 }
 
-type Trick = Box<dyn Fn(&mut Bench, u32, u32)>;
+type HostilePdu = Box<dyn Fn(&mut Bench, u32, u32)>;
 
-fn data_in_trick(change: impl Fn(&mut DataIn) + 'static, bytes: usize) -> Trick {
+fn hostile_data_in(change: impl Fn(&mut DataIn) + 'static, bytes: usize) -> HostilePdu {
     Box::new(move |bench, read, _| {
         let mut data_in = bench.data_in(read, 0, 0);
         change(&mut data_in);
@@ -55,7 +55,7 @@ fn data_in_trick(change: impl Fn(&mut DataIn) + 'static, bytes: usize) -> Trick 
     })
 }
 
-fn r2t_trick(change: impl Fn(&mut ReadyToTransfer) + 'static) -> Trick {
+fn hostile_r2t(change: impl Fn(&mut ReadyToTransfer) + 'static) -> HostilePdu {
     Box::new(move |bench, _, write| {
         let mut r2t = bench.r2t(write, 0, 0, 1000);
         change(&mut r2t);
@@ -63,7 +63,7 @@ fn r2t_trick(change: impl Fn(&mut ReadyToTransfer) + 'static) -> Trick {
     })
 }
 
-fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [u8]) -> Trick {
+fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [u8]) -> HostilePdu {
     Box::new(move |bench, _, write| {
         let mut response = bench.response(write);
         change(&mut response);
@@ -71,26 +71,26 @@ fn response_trick(change: impl Fn(&mut ScsiResponse) + 'static, data: &'static [
     })
 }
 
-fn tricks() -> Vec<(&'static str, Trick)> {
+fn tricks() -> Vec<(&'static str, HostilePdu)> {
     let mut tricks = data_in_tricks();
     tricks.extend(r2t_tricks());
     tricks.extend(response_tricks());
     tricks
 }
 
-fn data_in_tricks() -> Vec<(&'static str, Trick)> {
+fn data_in_tricks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
-        ("Data-In beyond the expected length", data_in_trick(|_| {}, 1001)),
+        ("Data-In beyond the expected length", hostile_data_in(|_| {}, 1001)),
         ("Data-In at an offset that overflows", {
-            data_in_trick(|pdu| pdu.buffer_offset_bytes = u32::MAX, 2)
+            hostile_data_in(|pdu| pdu.buffer_offset_bytes = u32::MAX, 2)
         }),
-        ("Data-In with a gap", data_in_trick(|pdu| pdu.buffer_offset_bytes = 4, 4)),
-        ("Data-In with a wrong DataSN", data_in_trick(|pdu| pdu.data_sn = 1, 4)),
-        ("Data-In with an unknown tag", data_in_trick(|pdu| pdu.initiator_task_tag ^= 64, 4)),
+        ("Data-In with a gap", hostile_data_in(|pdu| pdu.buffer_offset_bytes = 4, 4)),
+        ("Data-In with a wrong DataSN", hostile_data_in(|pdu| pdu.data_sn = 1, 4)),
+        ("Data-In with an unknown tag", hostile_data_in(|pdu| pdu.initiator_task_tag ^= 64, 4)),
         ("Data-In with the reserved tag", {
-            data_in_trick(|pdu| pdu.initiator_task_tag = TAG_RESERVED, 4)
+            hostile_data_in(|pdu| pdu.initiator_task_tag = TAG_RESERVED, 4)
         }),
-        ("Data-In with S but not F", data_in_trick(|pdu| pdu.flags = DataInFlags::STATUS, 4)),
+        ("Data-In with S but not F", hostile_data_in(|pdu| pdu.flags = DataInFlags::STATUS, 4)),
         ("Data-In that ends GOOD too early", {
             Box::new(|bench, read, _| {
                 let mut data_in = bench.data_in(read, 0, 0);
@@ -120,18 +120,18 @@ fn data_in_tricks() -> Vec<(&'static str, Trick)> {
     ]
 }
 
-fn r2t_tricks() -> Vec<(&'static str, Trick)> {
+fn r2t_tricks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
-        ("R2T for nothing", r2t_trick(|pdu| pdu.desired_length_bytes = 0)),
-        ("R2T beyond the data", r2t_trick(|pdu| pdu.desired_length_bytes = 1001)),
-        ("R2T beyond MaxBurstLength", r2t_trick(|pdu| pdu.desired_length_bytes = u32::MAX)),
-        ("R2T that overflows", r2t_trick(|pdu| pdu.buffer_offset_bytes = u32::MAX)),
+        ("R2T for nothing", hostile_r2t(|pdu| pdu.desired_length_bytes = 0)),
+        ("R2T beyond the data", hostile_r2t(|pdu| pdu.desired_length_bytes = 1001)),
+        ("R2T beyond MaxBurstLength", hostile_r2t(|pdu| pdu.desired_length_bytes = u32::MAX)),
+        ("R2T that overflows", hostile_r2t(|pdu| pdu.buffer_offset_bytes = u32::MAX)),
         ("R2T with a gap", {
-            r2t_trick(|pdu| (pdu.buffer_offset_bytes, pdu.desired_length_bytes) = (8, 8))
+            hostile_r2t(|pdu| (pdu.buffer_offset_bytes, pdu.desired_length_bytes) = (8, 8))
         }),
-        ("R2T with a wrong R2TSN", r2t_trick(|pdu| pdu.r2t_sn = 7)),
-        ("R2T with the reserved tag", r2t_trick(|pdu| pdu.target_transfer_tag = TAG_RESERVED)),
-        ("R2T for a task unknown", r2t_trick(|pdu| pdu.initiator_task_tag ^= 64)),
+        ("R2T with a wrong R2TSN", hostile_r2t(|pdu| pdu.r2t_sn = 7)),
+        ("R2T with the reserved tag", hostile_r2t(|pdu| pdu.target_transfer_tag = TAG_RESERVED)),
+        ("R2T for a task unknown", hostile_r2t(|pdu| pdu.initiator_task_tag ^= 64)),
         ("R2T for the same data again", {
             Box::new(|bench, _, write| {
                 bench.target(bench.r2t(write, 0, 0, 1000).encode(), &[]);
@@ -141,12 +141,12 @@ fn r2t_tricks() -> Vec<(&'static str, Trick)> {
         ("R2T for a read", {
             Box::new(|bench, read, _| bench.target(bench.r2t(read, 0, 0, 8).encode(), &[]))
         }),
-        ("R2T with a StatSN ahead", r2t_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1))),
+        ("R2T with a StatSN ahead", hostile_r2t(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1))),
     ]
 }
 
 /// Wrong responses, and PDUs that are not allowed in this state.
-fn response_tricks() -> Vec<(&'static str, Trick)> {
+fn response_tricks() -> Vec<(&'static str, HostilePdu)> {
     std::vec![
         ("a StatSN that skips", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.plus(1), &[])),
         ("a StatSN that repeats", response_trick(|pdu| pdu.stat_sn = pdu.stat_sn.minus(1), &[])),

@@ -311,7 +311,11 @@ fn data_for_unknown_tasks_is_discarded() {
     rig.send(1, data_out(98, TAG_RESERVED, 0, 0, false).encode(), &[1; 512]);
     rig.send(1, data_out(97, 7, 0, 0, true).encode(), &[]);
     assert!(rig.sent(1).is_empty());
-    assert_eq!(rig.link(1).receives[1..], [DataDestination::Discard; 2], "after the receive of the login");
+    assert_eq!(
+        rig.link(1).receives[1..],
+        [DataDestination::Discard; 2],
+        "after the receive of the login"
+    );
 }
 
 /// Goal: a damaged PDU that would be skipped is rejected too, RFC 7143 §7.8, unless its number

@@ -47,7 +47,7 @@ impl Random {
 
 /// Checks the invariants of everything that a connection has sent.
 #[derive(Default)]
-struct Witness {
+struct InvariantChecker {
     next_stat_sn: u32,
     exp_cmd_sn: Option<SerialNumber>,
     max_cmd_sn: Option<SerialNumber>,
@@ -55,7 +55,7 @@ struct Witness {
     asked: Vec<(u32, u32, u32, u32, u32)>,
 }
 
-impl Witness {
+impl InvariantChecker {
     fn see(&mut self, pdu: &Pdu, expected: &BTreeMap<u32, u32>) {
         let stat_sn = u32::get(&pdu.bhs[24..28]);
         let opcode = pdu.opcode();
@@ -95,19 +95,19 @@ impl Witness {
     }
 }
 
-struct Storm {
+struct RandomTraffic {
     rig: Rig,
     random: Random,
     next: u32,
     cids: Vec<u16>,
-    witnesses: BTreeMap<u16, Witness>,
+    checkers: BTreeMap<u16, InvariantChecker>,
     expected: BTreeMap<u32, u32>,
     /// Tasks that the executor is processing.
     executing: Vec<(u16, TaskId)>,
     good_writes: u32,
 }
 
-impl Storm {
+impl RandomTraffic {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
         let mut rig = Rig::new();
@@ -125,13 +125,13 @@ impl Storm {
         );
         let cids: Vec<u16> = (1..=1 + random.below(3) as u16).collect();
         cids.iter().for_each(|cid| rig.login(*cid, &keys));
-        let witnesses = cids.iter().map(|cid| (*cid, Witness::default())).collect();
+        let checkers = cids.iter().map(|cid| (*cid, InvariantChecker::default())).collect();
         Self {
             rig,
             random,
             next: 0,
             cids,
-            witnesses,
+            checkers,
             expected: BTreeMap::new(),
             executing: Vec::new(),
             good_writes: 0,
@@ -216,12 +216,12 @@ impl Storm {
     }
 
     fn acknowledged(&self, cid: u16) -> SerialNumber {
-        SerialNumber(self.witnesses[&cid].next_stat_sn)
+        SerialNumber(self.checkers[&cid].next_stat_sn)
     }
 
     fn answer_r2t(&mut self) {
         let cid = self.random.pick(&self.cids);
-        let Some(witness) = self.witnesses.get_mut(&cid) else { return };
+        let Some(witness) = self.checkers.get_mut(&cid) else { return };
         if witness.asked.is_empty() {
             return;
         }
@@ -321,7 +321,7 @@ impl Storm {
     fn check(&mut self) {
         for cid in self.cids.clone() {
             for pdu in self.rig.sent(cid) {
-                self.witnesses.get_mut(&cid).unwrap().see(&pdu, &self.expected);
+                self.checkers.get_mut(&cid).unwrap().see(&pdu, &self.expected);
             }
             let link = self.rig.link(cid);
             for place in core::mem::take(&mut link.receives) {
@@ -365,7 +365,7 @@ fn storms() {
     let mut written = 0;
     for seed in 0..1000 {
         std::println!("seed {seed}");
-        let mut storm = Storm::new(seed);
+        let mut storm = RandomTraffic::new(seed);
         storm.run();
         written += storm.good_writes;
     }

@@ -120,7 +120,11 @@ fn query_task_finds_running_tasks() {
     rig.send(1, query_task(1, 12, 5, 0).encode(), &[]);
     unit_is_there(&mut rig);
     let aborted = done(&mut rig, 1);
-    assert_eq!(aborted, (12, Response::FUNCTION_SUCCEEDED, [0; 3]), "the task may still have an effect");
+    assert_eq!(
+        aborted,
+        (12, Response::FUNCTION_SUCCEEDED, [0; 3]),
+        "the task may still have an effect"
+    );
     rig.good(1, task);
     assert_eq!(done(&mut rig, 1).1, Response::FUNCTION_COMPLETE);
     rig.send(1, query_task(1, 13, 5, 0).encode(), &[]);

@@ -181,18 +181,22 @@ fn undecided_requests_are_counted_once() {
         let (Some((ticket, task)), true) = tell(header(number)) else { panic!("{number}") };
         let (exp_cmd_sn, max_cmd_sn) = (cmd_sn(0), cmd_sn(400)); // unchanged
         let deliver = ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn };
-        let said = match number % 3 {
+        let messages = match number % 3 {
             0 => [abort(task), deliver],
             1 => [deliver, verdict(ticket, true)],
             _ => [verdict(ticket, true), abort(task)],
         };
-        for said in said {
-            tell(Input::Session(said));
+        for message in messages {
+            tell(Input::Session(message));
         }
     }
     let undecided = (300..400).position(|number| !tell(header(number)).1);
     let limit = ConnectionLimits::default().undecided_requests_max;
-    assert_eq!(undecided, Some(limit - 1), "the initiator has not received that many window updates");
+    assert_eq!(
+        undecided,
+        Some(limit - 1),
+        "the initiator has not received that many window updates"
+    );
 }
 
 /// Goal: with every limit there is room for one immediate task management function and one other

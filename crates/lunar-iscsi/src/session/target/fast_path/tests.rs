@@ -233,7 +233,7 @@ struct Sessions {
     fast: TargetSession,
     general: TargetSession,
     /// Outputs of both since they were last compared.
-    said: [Vec<Output>; 2],
+    pending_outputs: [Vec<Output>; 2],
     /// Management functions and fences that wait for their answer.
     managed: Vec<u64>,
     fences: Vec<(u16, u64)>,
@@ -242,8 +242,8 @@ struct Sessions {
 impl Sessions {
     fn new(setting: &Setting) -> Self {
         let (fast, general) = (session(setting), session(setting));
-        let (said, managed, fences) = Default::default();
-        let mut sessions = Self { fast, general, said, managed, fences };
+        let (pending_outputs, managed, fences) = Default::default();
+        let mut sessions = Self { fast, general, pending_outputs, managed, fences };
         sessions.step(&Input::Join(1));
         sessions
     }
@@ -330,20 +330,20 @@ impl Sessions {
             _ => None,
         };
         self.general.step(input.clone());
-        let is_fast = reply.is_some();
+        let is_fast_path = reply.is_some();
         match reply {
             // The caller has the reply before any output that it has not taken yet.
-            Some(reply) => self.said[0].push(reply),
+            Some(reply) => self.pending_outputs[0].push(reply),
             None => self.fast.step(input.clone()),
         }
-        is_fast
+        is_fast_path
     }
 
     /// Takes and compares all outputs, and compares the states.
     fn compare(&mut self) -> TestCaseResult {
-        self.said[0].append(&mut outputs(&mut self.fast));
-        self.said[1].append(&mut outputs(&mut self.general));
-        let [fast, general] = core::mem::take(&mut self.said);
+        self.pending_outputs[0].append(&mut outputs(&mut self.fast));
+        self.pending_outputs[1].append(&mut outputs(&mut self.general));
+        let [fast, general] = core::mem::take(&mut self.pending_outputs);
         prop_assert_eq!(&fast, &general);
         prop_assert_eq!(format!("{:?}", self.fast), format!("{:?}", self.general));
         for output in general {
@@ -361,12 +361,12 @@ impl Sessions {
 
 /// Kinds of the inputs that were generated, and of those that the fast path handled.
 #[derive(Default)]
-struct Seen {
+struct InputCounts {
     all: BTreeSet<&'static str>,
     fast: BTreeSet<&'static str>,
 }
 
-fn run(setting: &Setting, steps: &[(Step, bool)], seen: &mut Seen) -> TestCaseResult {
+fn run(setting: &Setting, steps: &[(Step, bool)], seen: &mut InputCounts) -> TestCaseResult {
     let mut sessions = Sessions::new(setting);
     for (number, (step, takes_outputs)) in (1u32..).zip(steps) {
         if sessions.general.state == State::Ended {
@@ -393,7 +393,7 @@ proptest! {
     /// Method: two sessions with the same steps, one of which never uses the fast path.
     #[test]
     fn a_reply_is_the_result_of_the_general_path((setting, steps) in case()) {
-        run(&setting, &steps, &mut Seen::default())?;
+        run(&setting, &steps, &mut InputCounts::default())?;
     }
 }
 
@@ -401,7 +401,7 @@ proptest! {
 #[test]
 fn every_input_is_generated() {
     let mut runner = TestRunner::deterministic();
-    let mut seen = Seen::default();
+    let mut seen = InputCounts::default();
     for _ in 0..100 {
         let (setting, steps) = case().new_tree(&mut runner).expect("a case").current();
         run(&setting, &steps, &mut seen).expect("both agree");

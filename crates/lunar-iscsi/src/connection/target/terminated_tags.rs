@@ -14,14 +14,14 @@ struct Tag {
 /// Tags of terminated tasks. Data with one of these tags is discarded, even if its Initiator Task
 /// Tag belongs to a new task.
 #[derive(Debug)]
-pub(super) struct Retired {
+pub(super) struct TerminatedTags {
     /// Limit for an initiator that does not acknowledge: the oldest tag is removed. Its data is
     /// then that of an unknown task, and discarded as well.
     tags_max: usize,
     tags: SortedMap<u32, Tag>,
 }
 
-impl Retired {
+impl TerminatedTags {
     pub(super) fn new(tags_max: usize) -> Self {
         Self { tags_max: tags_max.max(1), tags: SortedMap::default() }
     }
@@ -86,46 +86,52 @@ mod tests {
     #[test]
     fn an_acknowledged_message_frees_the_tags_of_its_unit() {
         let (one, other) = (Lun::new(1), Lun::new(2));
-        let mut retired = Retired::new(8);
-        let contains = |retired: &mut Retired, tag| retired.take_data(tag, false);
-        retired.add(one, 10);
-        retired.add(other, 11);
-        retired.acknowledged(one, SerialNumber(9));
-        assert!(contains(&mut retired, 10), "not reported yet");
-        retired.mark_reported(one, SerialNumber(u32::MAX));
-        retired.add(one, 12);
-        retired.acknowledged(one, SerialNumber(u32::MAX));
-        assert!(contains(&mut retired, 10), "a StatSN is acknowledged by the next one");
-        retired.acknowledged(other, SerialNumber(0));
-        assert!(contains(&mut retired, 10), "of another unit");
-        retired.acknowledged(one, SerialNumber(0));
-        assert!(!contains(&mut retired, 10));
-        assert!(contains(&mut retired, 11) && contains(&mut retired, 12), "of the next message");
+        let mut terminated_tags = TerminatedTags::new(8);
+        let contains =
+            |terminated_tags: &mut TerminatedTags, tag| terminated_tags.take_data(tag, false);
+        terminated_tags.add(one, 10);
+        terminated_tags.add(other, 11);
+        terminated_tags.acknowledged(one, SerialNumber(9));
+        assert!(contains(&mut terminated_tags, 10), "not reported yet");
+        terminated_tags.mark_reported(one, SerialNumber(u32::MAX));
+        terminated_tags.add(one, 12);
+        terminated_tags.acknowledged(one, SerialNumber(u32::MAX));
+        assert!(contains(&mut terminated_tags, 10), "a StatSN is acknowledged by the next one");
+        terminated_tags.acknowledged(other, SerialNumber(0));
+        assert!(contains(&mut terminated_tags, 10), "of another unit");
+        terminated_tags.acknowledged(one, SerialNumber(0));
+        assert!(!contains(&mut terminated_tags, 10));
+        assert!(
+            contains(&mut terminated_tags, 11) && contains(&mut terminated_tags, 12),
+            "of the next message"
+        );
     }
 
     /// Goal: a tag whose data has arrived completely is free, whether or not the message is
     /// acknowledged.
     #[test]
     fn the_final_data_frees_its_tag() {
-        let mut retired = Retired::new(8);
-        retired.add(Lun::ZERO, 10);
-        assert!(retired.take_data(10, false) && retired.take_data(10, true));
-        assert!(!retired.take_data(10, true), "no data is due any more");
-        assert!(!retired.take_data(11, true), "of no task that was aborted");
+        let mut terminated_tags = TerminatedTags::new(8);
+        terminated_tags.add(Lun::ZERO, 10);
+        assert!(terminated_tags.take_data(10, false) && terminated_tags.take_data(10, true));
+        assert!(!terminated_tags.take_data(10, true), "no data is due any more");
+        assert!(!terminated_tags.take_data(11, true), "of no task that was aborted");
     }
 
     /// Goal: an initiator that never acknowledges uses bounded memory; the newest tags stay.
     #[test]
     fn tags_are_bounded() {
-        let mut retired = Retired::new(100);
+        let mut terminated_tags = TerminatedTags::new(100);
         for tag in 0..10_000 {
-            retired.add(Lun::ZERO, tag);
+            terminated_tags.add(Lun::ZERO, tag);
         }
-        assert_eq!(retired.len(), 100);
-        assert!(retired.memory_bytes() <= 200 * 24);
-        assert!(retired.take_data(9_999, false) && !retired.take_data(9_899, false));
-        retired.mark_reported(Lun::ZERO, SerialNumber(1));
-        retired.acknowledged(Lun::ZERO, SerialNumber(2));
-        assert_eq!(retired.memory_bytes(), 0);
+        assert_eq!(terminated_tags.len(), 100);
+        assert!(terminated_tags.memory_bytes() <= 200 * 24);
+        assert!(
+            terminated_tags.take_data(9_999, false) && !terminated_tags.take_data(9_899, false)
+        );
+        terminated_tags.mark_reported(Lun::ZERO, SerialNumber(1));
+        terminated_tags.acknowledged(Lun::ZERO, SerialNumber(2));
+        assert_eq!(terminated_tags.memory_bytes(), 0);
     }
 }
