@@ -1,7 +1,7 @@
 //! Compares disks: measures each of them once in every round, one after the other.
 
 use crate::cpu::{ListeningProcess, processor_time};
-use crate::probe::{Probe, ProbeShape, Probed};
+use crate::probe::{Probe, ProbeResults, ProbeShape};
 use crate::relay::Relay;
 use crate::{Latency, LoadError, LoadResult, Spread, Workload, run};
 use lunar_block::BlockDevice;
@@ -93,10 +93,10 @@ pub async fn measure_in_rounds(
     rounds: u16,
     probe: Option<&Arc<Probe>>,
     shape: ProbeShape,
-) -> Result<(Vec<Measured>, Option<Probed>), LoadError> {
+) -> Result<(Vec<Measured>, Option<ProbeResults>), LoadError> {
     let time = subjects.first().map_or(Duration::ZERO, |subject| subject.work.time);
     let mut comparison = Comparison::new(subjects);
-    let mut probed = probe.map(|_| Probed::default());
+    let mut probed = probe.map(|_| ProbeResults::default());
     for _ in 0..rounds {
         comparison.round().await?;
         if let (Some(probe), Some(so_far)) = (probe, probed.take()) {
@@ -111,8 +111,8 @@ async fn probe_round(
     probe: Arc<Probe>,
     shape: ProbeShape,
     time: Duration,
-    mut probed: Probed,
-) -> Result<Probed, LoadError> {
+    mut probed: ProbeResults,
+) -> Result<ProbeResults, LoadError> {
     let round = move || probe.round(shape, time, &mut probed).map(|()| probed);
     let result = tokio::task::spawn_blocking(round).await;
     result.unwrap_or_else(|panic| Err(std::io::Error::other(panic))).map_err(LoadError::Probe)
@@ -248,7 +248,11 @@ mod tests {
         assert_eq!(places(0), places(1), "the same for both");
         assert_ne!(places(0), places(2), "and others in the next round");
         for measured in comparison.measured() {
-            assert_eq!(measured.latency.count(), 2 * 9, "requests that end after the time are not counted");
+            assert_eq!(
+                measured.latency.count(),
+                2 * 9,
+                "requests that end after the time are not counted"
+            );
             assert_eq!(measured.requests_per_second.median, 90.0);
             assert_eq!(measured.target_cpu_micros, None);
             assert!(measured.client_cpu_micros.is_some() && measured.no_figures_reason().is_none());

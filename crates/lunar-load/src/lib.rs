@@ -55,4 +55,4 @@ pub use latency::Latency;
 pub use offsets::split_mix_64;
 pub use run::{LoadError, LoadResult, run};
 pub use spread::Spread;
-pub use work::{AccessPattern, DEPTH_MAX, IN_FLIGHT_BYTES_MAX, Pace, WorkError, Workload};
+pub use work::{AccessPattern, DEPTH_MAX, IN_FLIGHT_BYTES_MAX, Pace, Workload, WorkloadError};

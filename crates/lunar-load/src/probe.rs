@@ -62,7 +62,7 @@ struct Round {
 
 /// Results of all rounds.
 #[derive(Clone, Debug, Default)]
-pub struct Probed {
+pub struct ProbeResults {
     rounds: Vec<Round>,
 }
 
@@ -83,7 +83,12 @@ impl Probe {
     ///
     /// # Errors
     /// When a connection is lost.
-    pub fn round(&self, shape: ProbeShape, round: Duration, probed: &mut Probed) -> io::Result<()> {
+    pub fn round(
+        &self,
+        shape: ProbeShape,
+        round: Duration,
+        probed: &mut ProbeResults,
+    ) -> io::Result<()> {
         let time = round.mul_f64(SHARE_OF_ROUND).clamp(TIME_MIN, TIME_MAX);
         let address = match &self.relay {
             Some(relay) => relay.address(),
@@ -102,7 +107,7 @@ impl Probe {
     }
 }
 
-impl Probed {
+impl ProbeResults {
     /// Microseconds from a single request to its answer, the mean of each round.
     pub fn ping_micros(&self) -> Spread {
         Spread::of(self.rounds.iter().map(|round| round.ping.as_secs_f64() * 1e6))

@@ -2,7 +2,7 @@
 
 use crate::offsets::OffsetGenerator;
 use crate::pace::Pacer;
-use crate::{Latency, Pace, WorkError, Workload};
+use crate::{Latency, Pace, Workload, WorkloadError};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Buffer, BufferPool, Error};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl LoadResult {
 pub enum LoadError {
     /// The disk cannot be loaded in this way.
     #[error(transparent)]
-    Work(#[from] WorkError),
+    Work(#[from] WorkloadError),
     /// A request failed.
     #[error(transparent)]
     Disk(#[from] Error),
@@ -68,7 +68,7 @@ struct LoadTask {
 /// [`LoadError::Work`] before any request is sent; the error of the first request that fails.
 pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadResult, LoadError> {
     let count = work.offset_count(&device.geometry());
-    let count = count.map_err(|wrong| WorkError(format!("{}: {wrong}", device.name())))?;
+    let count = count.map_err(|wrong| WorkloadError(format!("{}: {wrong}", device.name())))?;
     let offsets = Arc::new(OffsetGenerator::new(count, work.pattern.is_random(), work.seed));
     let pool = BufferPool::default();
     let data = match work.pattern.writes() {

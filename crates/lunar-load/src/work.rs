@@ -80,15 +80,15 @@ pub struct Workload {
 /// Reason why a disk cannot be loaded in this way.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct WorkError(pub String);
+pub struct WorkloadError(pub String);
 
 impl Workload {
     /// Returns the number of different offsets for requests on a disk with this geometry.
     ///
     /// # Errors
     /// When the work is impossible on the disk.
-    pub fn offset_count(&self, geometry: &Geometry) -> Result<u64, WorkError> {
-        let refuse = |what: String| Err(WorkError(what));
+    pub fn offset_count(&self, geometry: &Geometry) -> Result<u64, WorkloadError> {
+        let refuse = |what: String| Err(WorkloadError(what));
         let (io, block) = (u64::from(self.io_bytes), u64::from(geometry.block_bytes));
         if io == 0 || !io.is_multiple_of(block) {
             return refuse(format!(

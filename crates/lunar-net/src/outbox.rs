@@ -253,7 +253,10 @@ mod tests {
             assert_eq!(outbox.bytes(), expected.len() - sent_bytes.len());
             taken_bytes = (taken_bytes * 5 + 3) % 331;
             take(&mut outbox, taken_bytes, &mut sent_bytes);
-            assert!(outbox.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES), "sent headers release their memory");
+            assert!(
+                outbox.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES),
+                "sent headers release their memory"
+            );
             if number % 1000 == 999 {
                 take(&mut outbox, usize::MAX, &mut sent_bytes);
                 assert!(outbox.is_empty());

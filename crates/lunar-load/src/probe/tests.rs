@@ -13,7 +13,7 @@ fn all_shapes_are_measured_in_both_directions() {
         for (depth, connections) in [(1, 1), (7, 3), (2, 8)] {
             let shape = ProbeShape { writes, io_bytes: 4096, depth, connections };
             let round = || {
-                let mut probed = Probed::default();
+                let mut probed = ProbeResults::default();
                 plain.round(shape, ROUND, &mut probed).unwrap();
                 assert!(probed.ping_micros().median > 0.0, "{shape:?}");
                 assert_eq!(probed.variation_warning(), None, "one round does not move");
@@ -35,7 +35,7 @@ fn all_shapes_are_measured_in_both_directions() {
     let model = Model { delay, rate_bytes_per_second: Some(10_000_000), window_bytes: None };
     const MOST: f64 = 10_100_000.0;
     let far = Probe::start(Some(model)).unwrap();
-    let mut probed = Probed::default();
+    let mut probed = ProbeResults::default();
     let shape = ProbeShape { writes: false, io_bytes: 4096, depth: 8, connections: 2 };
     // One read may cover a whole window; and a thread that was suspended before the window reads
     // data late that was released earlier, but not in every round.
@@ -58,9 +58,9 @@ fn variation_between_rounds_causes_a_warning() {
         exchanges_per_second: exchanges,
         stream_bytes_per_second: 1e9,
     };
-    let calm = Probed { rounds: vec![round(100, 1e5), round(110, 1.2e5), round(105, 1.1e5)] };
+    let calm = ProbeResults { rounds: vec![round(100, 1e5), round(110, 1.2e5), round(105, 1.1e5)] };
     assert_eq!(calm.variation_warning(), None);
-    let moved = Probed { rounds: vec![round(100, 1e5), round(110, 1.5e5), round(105, 1e5)] };
+    let moved = ProbeResults { rounds: vec![round(100, 1e5), round(110, 1.5e5), round(105, 1e5)] };
     let warning = moved.variation_warning().unwrap();
     assert!(warning.contains("pipelined exchange") && warning.contains("50 %"), "{warning}");
 }

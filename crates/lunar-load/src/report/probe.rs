@@ -1,7 +1,7 @@
 //! Results of probes as rows of a table.
 
 use super::{Column, Table, TableCell};
-use crate::probe::Probed;
+use crate::probe::ProbeResults;
 
 /// Name of the probes, in place of that of a disk.
 pub const RAW_TCP: &str = "raw TCP";
@@ -18,7 +18,7 @@ pub fn probe_table() -> Table {
 }
 
 /// Returns a row of the table; `beside` names the load that was measured in the same rounds.
-pub fn probe_row(beside: &str, probed: &Probed) -> [TableCell; 4] {
+pub fn probe_row(beside: &str, probed: &ProbeResults) -> [TableCell; 4] {
     [
         TableCell::text(beside),
         TableCell::spread(probed.ping_micros(), 1.0, 1),
