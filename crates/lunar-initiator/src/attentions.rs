@@ -46,13 +46,13 @@ pub(crate) struct Attentions {
 /// Unit attentions of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct UnitAttentions {
-    seen: Mutex<Seen>,
+    seen: Mutex<AttentionState>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct AttentionState {
     count: u64,
-    told: CacheLossCounts,
+    losses: CacheLossCounts,
     /// The last session in which the unit reported a reset.
     reset_in: Option<u64>,
     /// The last session in which the unit reported that only the nexus was lost.
@@ -66,7 +66,7 @@ impl Attentions {
     }
 
     /// Records how a command of session `number` ended.
-    pub(crate) fn see(&self, lun: Lun, number: u64, opcode: u8, result: &CommandResult) {
+    pub(crate) fn record(&self, lun: Lun, number: u64, opcode: u8, result: &CommandResult) {
         if Status(result.status) != Status::CHECK_CONDITION {
             return;
         }
@@ -93,7 +93,7 @@ impl Attentions {
         let units = self.units();
         let Some(unit) = units.get(&lun) else { return };
         if failed {
-            unit.seen().told.failures += 1;
+            unit.seen().losses.failures += 1;
         }
         if attention {
             unit.note(code, number);
@@ -102,9 +102,9 @@ impl Attentions {
 
     /// Counts a reset: the response to a command of the unit `lun` is lost while its session
     /// continues, and the unit does not repeat a unit attention.
-    pub(crate) fn unheard(&self, lun: Lun) {
+    pub(crate) fn record_lost_response(&self, lun: Lun) {
         if let Some(unit) = self.units().get(&lun) {
-            unit.seen().told.resets += 1;
+            unit.seen().losses.resets += 1;
         }
     }
 
@@ -113,7 +113,7 @@ impl Attentions {
     }
 }
 
-impl Seen {
+impl AttentionState {
     fn has_begun(&self, session: u64) -> bool {
         [self.reset_in, self.nexus_lost_in].contains(&Some(session))
     }
@@ -124,7 +124,7 @@ impl UnitAttentions {
         let mut seen = self.seen();
         seen.count += 1;
         if RESETS.contains(&code) || code == MEDIUM_MAY_HAVE_CHANGED {
-            seen.told.resets += 1;
+            seen.losses.resets += 1;
             seen.reset_in = Some(session);
         } else if code == NEXUS_LOSS {
             seen.nexus_lost_in = Some(session);
@@ -133,10 +133,10 @@ impl UnitAttentions {
 
     /// Records that the unit executed a command of session `number`, and so has reported how the
     /// session began. A unit that reported nothing is assumed to have lost its cache.
-    pub(crate) fn begun(&self, session: u64) {
+    pub(crate) fn record_session_start(&self, session: u64) {
         let mut seen = self.seen();
         if !seen.has_begun(session) {
-            seen.told.resets += 1;
+            seen.losses.resets += 1;
             seen.reset_in = Some(session);
         }
     }
@@ -153,15 +153,15 @@ impl UnitAttentions {
 
     /// Number of times a volatile cache may have been lost.
     pub(crate) fn resets(&self) -> u64 {
-        self.told().resets
+        self.reported_losses().resets
     }
 
     /// Losses that the unit reported from its cache.
-    pub(crate) fn told(&self) -> CacheLossCounts {
-        self.seen().told
+    pub(crate) fn reported_losses(&self) -> CacheLossCounts {
+        self.seen().losses
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, AttentionState> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,24 +195,24 @@ mod tests {
         let attentions = Attentions::default();
         let unit = attentions.of(Lun::ZERO);
         let power_on = ended(Sense::POWER_ON_RESET);
-        attentions.see(Lun::ZERO, 1, READ, &power_on);
-        unit.begun(1);
+        attentions.record(Lun::ZERO, 1, READ, &power_on);
+        unit.record_session_start(1);
         assert_eq!((unit.resets(), unit.count()), (1, 1), "reported, and counted once");
-        attentions.see(Lun::ZERO, 2, READ, &ended(Sense::NEXUS_LOSS));
-        unit.begun(2);
+        attentions.record(Lun::ZERO, 2, READ, &ended(Sense::NEXUS_LOSS));
+        unit.record_session_start(2);
         assert_eq!(unit.resets(), 1);
-        unit.begun(3);
-        unit.begun(3);
+        unit.record_session_start(3);
+        unit.record_session_start(3);
         assert_eq!(unit.resets(), 2, "nothing was reported");
-        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::RESET_BY_FUNCTION));
+        attentions.record(Lun::ZERO, 3, READ, &ended(Sense::RESET_BY_FUNCTION));
         assert_eq!(unit.resets(), 3, "in the middle of a session as well");
-        attentions.see(Lun::new(1), 3, READ, &power_on);
+        attentions.record(Lun::new(1), 3, READ, &power_on);
         assert_eq!(unit.resets(), 3, "another unit's");
-        attentions.see(Lun::ZERO, 3, READ, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
+        attentions.record(Lun::ZERO, 3, READ, &ended(Sense::MEDIUM_MAY_HAVE_CHANGED));
         assert_eq!(unit.resets(), 4, "the written data may not be on the medium");
-        attentions.unheard(Lun::new(1));
+        attentions.record_lost_response(Lun::new(1));
         assert_eq!(unit.resets(), 4, "another unit's");
-        attentions.unheard(Lun::ZERO);
+        attentions.record_lost_response(Lun::ZERO);
         assert_eq!(unit.resets(), 5, "the cause is unknown");
     }
 
@@ -225,8 +225,8 @@ mod tests {
         let see = |sense: &[u8]| {
             let sense = Bytes::copy_from_slice(sense);
             let result = CommandResult { sense, ..ended(Sense::WRITE_ERROR) };
-            attentions.see(Lun::ZERO, 1, READ, &result);
-            unit.told().failures
+            attentions.record(Lun::ZERO, 1, READ, &result);
+            unit.reported_losses().failures
         };
         let mut fixed = Sense::WRITE_ERROR.with_information(7).encode(SenseFormat::Fixed);
         assert_eq!(see(&fixed), 0, "of the command itself");
@@ -248,8 +248,8 @@ mod tests {
         let attentions = Attentions::default();
         let unit = attentions.of(Lun::ZERO);
         let see = |opcode: u8, sense: Sense| {
-            attentions.see(Lun::ZERO, 1, opcode, &ended(sense));
-            unit.told().failures
+            attentions.record(Lun::ZERO, 1, opcode, &ended(sense));
+            unit.reported_losses().failures
         };
         assert_eq!(see(0x35, Sense::WRITE_ERROR), 1);
         assert_eq!(see(0x91, Sense::new(SenseKey::HARDWARE_ERROR, 0x4400)), 2);

@@ -3,9 +3,9 @@
 use crate::completion_barrier::BarrierToken;
 use crate::connection_end::{ConnectionEnd, ended};
 use crate::connection_handle::{CommandLoad, ConnectionState, Executed, HandleRequest};
-use crate::numbering::{ConnectionMessage, Numbering};
 use crate::quirks::Quirks;
 use crate::session_context::SessionContext;
+use crate::shared_session_state::{ConnectionMessage, SharedSessionState};
 use crate::target_connector::{PortalAddress, TargetConnector};
 use crate::uncertain_writes::UncertainWrite;
 use crate::{Error, ErrorKind};
@@ -19,7 +19,7 @@ use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
 use lunar_iscsi::pdu::{AsyncEvent, LogoutReason, ManagementFunction, RejectReason};
-use lunar_iscsi::session::initiator::{Ending, ToConnection, ToSession};
+use lunar_iscsi::session::initiator::{ConnectionEnding, ToConnection, ToSession};
 use lunar_net::Outbox;
 use lunar_wire::{Lun, Time};
 use std::collections::{HashMap, VecDeque};
@@ -43,7 +43,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(30);
 /// meanwhile.
 const DUE_MAX: usize = 4 * PENDING_MAX;
 
-enum Pending {
+enum PendingRequest {
     Command {
         lun: Lun,
         opcode: u8,
@@ -63,7 +63,7 @@ enum Pending {
 }
 
 /// Destination of the data segment being received.
-enum Filling {
+enum SegmentDestination {
     Nowhere,
     Control { buffer: Vec<u8>, filled: usize },
     Command { id: TaskId, at: usize },
@@ -74,7 +74,7 @@ pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, Connectio
 
 /// Progress of leaving the session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Leaving {
+enum LogoutProgress {
     /// The connection stays.
     No,
     /// The connection waits for its commands until this time; the session continues without it.
@@ -99,8 +99,8 @@ struct Abort {
 #[derive(Debug)]
 pub(crate) struct ConnectionParts {
     pub(crate) connector: TargetConnector,
-    pub(crate) door: PortalAddress,
-    pub(crate) numbering: Arc<Numbering>,
+    pub(crate) address: PortalAddress,
+    pub(crate) session_state: Arc<SharedSessionState>,
     pub(crate) session_context: SessionContext,
     pub(crate) state: Arc<ConnectionState>,
 }
@@ -111,21 +111,21 @@ pub(crate) struct ConnectionClient {
     /// True after the first outputs of the state machine were taken.
     started: bool,
     /// True after the session was notified that the connection is gone.
-    parted: bool,
+    is_removed: bool,
     /// True after a command was answered.
     worked: bool,
-    numbering: Arc<Numbering>,
+    session_state: Arc<SharedSessionState>,
     link: Arc<ConnectionState>,
     /// Mail that is being processed.
     mail: VecDeque<ConnectionMessage>,
     /// Messages for the session, except the window, of which only the newest counts.
-    said: Vec<ToSession>,
+    to_session: Vec<ToSession>,
     window: Option<ToSession>,
     requests: mpsc::Receiver<HandleRequest>,
     /// Buffer for requests being taken from `requests`; otherwise empty.
     taken: Vec<HandleRequest>,
-    leaving: Leaving,
-    pending: HashMap<TaskId, Pending, BuildHasherDefault<TaskHasher>>,
+    leaving: LogoutProgress,
+    pending: HashMap<TaskId, PendingRequest, BuildHasherDefault<TaskHasher>>,
     /// Pending commands that the state machine refused, and the reasons.
     refused: Vec<(TaskId, &'static str)>,
     /// ABORT TASKs that were not answered, oldest first.
@@ -133,12 +133,12 @@ pub(crate) struct ConnectionClient {
     /// Commands in the order they were taken, with their deadlines.
     due: VecDeque<(TaskId, Time)>,
     command_time: Option<Duration>,
-    filling: Filling,
+    filling: SegmentDestination,
     segment_bytes: usize,
     deadline: Option<Time>,
     logged_in: bool,
     /// Ending of the connection; the session receives it when the cause is known.
-    ending: Option<Ending>,
+    ending: Option<ConnectionEnding>,
     over: Option<CloseReason>,
     login: Option<LoginAnswer>,
     logout: Option<oneshot::Sender<Result<(), Error>>>,
@@ -158,22 +158,22 @@ impl ConnectionClient {
         Self {
             machine: InitiatorConnection::new(now, options),
             started: false,
-            parted: false,
+            is_removed: false,
             worked: false,
-            numbering: Arc::clone(&parts.numbering),
+            session_state: Arc::clone(&parts.session_state),
             link: Arc::clone(&parts.state),
             mail: VecDeque::new(),
-            said: Vec::new(),
+            to_session: Vec::new(),
             window: None,
             requests,
             taken: Vec::new(),
-            leaving: Leaving::No,
+            leaving: LogoutProgress::No,
             pending: HashMap::default(),
             refused: Vec::new(),
             aborts: VecDeque::new(),
             due: VecDeque::new(),
             command_time: parts.connector.command_time(),
-            filling: Filling::Nowhere,
+            filling: SegmentDestination::Nowhere,
             segment_bytes: 0,
             deadline: None,
             logged_in: false,
@@ -181,7 +181,7 @@ impl ConnectionClient {
             over: None,
             login,
             logout: None,
-            portal: parts.door.portal.clone(),
+            portal: parts.address.portal.clone(),
             session_context: parts.session_context.clone(),
             quirks: Arc::clone(&parts.connector.quirks),
         }
@@ -201,7 +201,7 @@ impl ConnectionClient {
                     self.settle_refused();
                     return;
                 }
-                Output::ToSession(said) => self.tell_session(now, said),
+                Output::ToSession(message) => self.tell_session(now, message),
                 output => self.obey(output, out),
             }
         }
@@ -209,36 +209,36 @@ impl ConnectionClient {
 
     /// Queues messages that many PDUs produce until the end of a poll, to send them under one lock
     /// of the session; sends other messages at once, in order.
-    fn tell_session(&mut self, now: Time, said: ToSession) {
-        match said {
+    fn tell_session(&mut self, now: Time, message: ToSession) {
+        match message {
             // The cause follows.
             ToSession::Closed { ending } => self.ending = Some(ending),
-            ToSession::Window { .. } => self.window = Some(said),
-            ToSession::Request { .. } | ToSession::TagFree(_) => self.said.push(said),
-            said => {
-                self.said.push(said);
-                self.speak();
+            ToSession::Window { .. } => self.window = Some(message),
+            ToSession::Request { .. } | ToSession::TagFree(_) => self.to_session.push(message),
+            message => {
+                self.to_session.push(message);
+                self.send_messages();
                 self.take_mail(now);
             }
         }
     }
 
     /// Sends the queued messages to the session. The replies arrive as mail.
-    fn speak(&mut self) {
-        self.said.extend(self.window.take());
-        if !self.said.is_empty() {
-            self.numbering.handle_messages(self.link.cid, &mut self.said, &mut self.mail);
+    fn send_messages(&mut self) {
+        self.to_session.extend(self.window.take());
+        if !self.to_session.is_empty() {
+            self.session_state.handle_messages(self.link.cid, &mut self.to_session, &mut self.mail);
         }
     }
 
-    fn has_to_speak(&self) -> bool {
-        self.window.is_some() || !self.said.is_empty()
+    fn has_messages(&self) -> bool {
+        self.window.is_some() || !self.to_session.is_empty()
     }
 
     /// At the end of a poll, sends the queued messages to the session and acts on the replies.
     fn settle_session(&mut self, now: Time, out: &mut Outbox) {
-        while self.has_to_speak() {
-            self.speak();
+        while self.has_messages() {
+            self.send_messages();
             self.take_mail(now);
             self.pump(now, out);
         }
@@ -249,16 +249,16 @@ impl ConnectionClient {
         let mut mail = std::mem::take(&mut self.mail);
         for mail in mail.drain(..) {
             match mail {
-                ConnectionMessage::Session(said) => {
-                    if said == ToConnection::LoggingOut {
+                ConnectionMessage::Session(message) => {
+                    if message == ToConnection::LoggingOut {
                         self.link.set_up(false);
-                        self.leaving = Leaving::LogsOut;
+                        self.leaving = LogoutProgress::LogsOut;
                     }
-                    self.machine.handle(now, Input::Session(said));
+                    self.machine.handle(now, Input::Session(message));
                 }
                 ConnectionMessage::Abort(id, uncertain) => self.abort(now, id, uncertain),
-                ConnectionMessage::Retire if self.leaving == Leaving::No => {
-                    self.leaving = Leaving::Drains(now.after(DRAIN_TIME));
+                ConnectionMessage::Retire if self.leaving == LogoutProgress::No => {
+                    self.leaving = LogoutProgress::Drains(now.after(DRAIN_TIME));
                 }
                 ConnectionMessage::Retire => {}
                 ConnectionMessage::Barrier(lun, token) => self.add_barrier_token(lun, &token),
@@ -269,7 +269,7 @@ impl ConnectionClient {
 
     /// Aborts a command whose caller is gone. Its buffers stay until it is known to be over.
     fn abort(&mut self, now: Time, id: TaskId, now_uncertain: Option<UncertainWrite>) {
-        let Some(Pending::Command { lun, unsent: false, uncertain, .. }) =
+        let Some(PendingRequest::Command { lun, unsent: false, uncertain, .. }) =
             self.pending.get_mut(&id)
         else {
             return; // answered already, or not taken yet and never sent
@@ -289,7 +289,7 @@ impl ConnectionClient {
     fn add_barrier_token(&mut self, unit: Lun, token: &BarrierToken) {
         for pending in self.pending.values_mut() {
             match pending {
-                Pending::Command { lun, barrier_tokens, .. } if *lun == unit => {
+                PendingRequest::Command { lun, barrier_tokens, .. } if *lun == unit => {
                     barrier_tokens.push(token.clone());
                 }
                 _ => {}
@@ -313,7 +313,7 @@ impl ConnectionClient {
             Output::Completed { id, result } => self.completed(id, result),
             Output::Targets { result: Err(RequestFailure::Lost), .. } => {}
             Output::Targets { id, result } => {
-                if let Some(Pending::Targets { answer }) = self.pending.remove(&id) {
+                if let Some(PendingRequest::Targets { answer }) = self.pending.remove(&id) {
                     let _ = answer.send(result.map_err(|failure| self.failed(failure)));
                 }
             }
@@ -330,9 +330,10 @@ impl ConnectionClient {
                     portal = %self.portal,
                     "the target sent an Asynchronous Message"
                 );
-                if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == Leaving::No {
+                if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == LogoutProgress::No
+                {
                     self.link.set_up(false);
-                    self.leaving = Leaving::Asked;
+                    self.leaving = LogoutProgress::Asked;
                 }
             }
             Output::Close(reason) => self.over = Some(reason),
@@ -349,21 +350,21 @@ impl ConnectionClient {
         let Some(at) = self.aborts.iter().position(|abort| abort.id == id) else { return };
         let task = self.aborts.remove(at).map(|abort| abort.task);
         let stays = task.is_some_and(|task| self.pending.contains_key(&task));
-        if stays && matches!(self.leaving, Leaving::No | Leaving::Drains(_)) {
+        if stays && matches!(self.leaving, LogoutProgress::No | LogoutProgress::Drains(_)) {
             let what = format!("{} did not end an aborted command", self.portal);
-            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
+            self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
     }
 
     fn receive(&mut self, place: DataDestination) {
         self.filling = match place {
             DataDestination::Control => {
-                Filling::Control { buffer: vec![0; self.segment_bytes], filled: 0 }
+                SegmentDestination::Control { buffer: vec![0; self.segment_bytes], filled: 0 }
             }
             DataDestination::Task { task, offset_bytes, .. } => {
-                Filling::Command { id: task, at: offset_bytes as usize }
+                SegmentDestination::Command { id: task, at: offset_bytes as usize }
             }
-            DataDestination::Discard => Filling::Nowhere,
+            DataDestination::Discard => SegmentDestination::Nowhere,
         };
     }
 
@@ -376,8 +377,14 @@ impl ConnectionClient {
         }
         let command = self.pending.remove(&id);
         // The barrier tokens are held until the result is recorded.
-        let Some(Pending::Command { lun, opcode, data_in, answer, barrier_tokens: _heard, .. }) =
-            command
+        let Some(PendingRequest::Command {
+            lun,
+            opcode,
+            data_in,
+            answer,
+            barrier_tokens: _tokens,
+            ..
+        }) = command
         else {
             return;
         };
@@ -388,7 +395,7 @@ impl ConnectionClient {
         let result = match result {
             Ok(result) => {
                 // Recorded in the order of the target's responses, before a caller acts on them.
-                self.session_context.attentions.see(
+                self.session_context.attentions.record(
                     lun,
                     self.session_context.number,
                     opcode,
@@ -408,7 +415,9 @@ impl ConnectionClient {
     /// Answers overdue commands with an error; their callers then have them aborted.
     fn tell_overdue(&mut self, now: Time) {
         while let Some((id, _)) = self.due.pop_front_if(|(_, by)| *by <= now) {
-            let Some(Pending::Command { answer, .. }) = self.pending.get_mut(&id) else { continue };
+            let Some(PendingRequest::Command { answer, .. }) = self.pending.get_mut(&id) else {
+                continue;
+            };
             let (nobody, _) = oneshot::channel();
             let seconds = self.command_time.unwrap_or_default().as_secs();
             let what = format!("{} did not answer a command within {seconds} s", self.portal);
@@ -426,13 +435,13 @@ impl ConnectionClient {
         if self.refused.is_empty() {
             return;
         }
-        let ending = self.over.is_some() || self.leaving != Leaving::No;
+        let ending = self.over.is_some() || self.leaving != LogoutProgress::No;
         for (id, why) in std::mem::take(&mut self.refused) {
-            if let (true, Some(Pending::Command { unsent, .. })) =
+            if let (true, Some(PendingRequest::Command { unsent, .. })) =
                 (ending, self.pending.get_mut(&id))
             {
                 *unsent = true;
-            } else if let Some(Pending::Command { answer, .. }) = self.pending.remove(&id) {
+            } else if let Some(PendingRequest::Command { answer, .. }) = self.pending.remove(&id) {
                 let _ = answer.send(Err(self.failed(RequestFailure::Refused(why))));
             }
         }
@@ -464,7 +473,7 @@ impl ConnectionClient {
             HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer } => {
                 let data_in_bytes_max = data_in.as_ref().map_or(0, |buffer| buffer.len() as u32);
                 let (unsent, uncertain, barrier_tokens) = (false, None, Vec::new());
-                let pending = Pending::Command {
+                let pending = PendingRequest::Command {
                     lun,
                     opcode: cdb.first().copied().unwrap_or_default(),
                     data_in,
@@ -497,7 +506,7 @@ impl ConnectionClient {
             }
             HandleRequest::SendTargets { answer } => {
                 let id = self.link.new_id();
-                self.pending.insert(id, Pending::Targets { answer });
+                self.pending.insert(id, PendingRequest::Targets { answer });
                 self.handle(now, Input::SendTargets { id, which: SendTargets::All }, out);
             }
             HandleRequest::Logout { answer } => {
@@ -529,15 +538,15 @@ impl ConnectionClient {
 
     /// True when the connection takes requests; otherwise they wait in the channel.
     fn takes_requests(&self) -> bool {
-        self.logged_in && self.leaving == Leaving::No && self.pending.len() < PENDING_MAX
+        self.logged_in && self.leaving == LogoutProgress::No && self.pending.len() < PENDING_MAX
     }
 
     /// Logs the session out, unless another of its connections does.
     fn log_out(&mut self, now: Time, out: &mut Outbox) {
         self.link.set_up(false);
-        if self.leaving != Leaving::LogsOut {
-            self.leaving = Leaving::LogsOut;
-            if self.numbering.begin_logout() {
+        if self.leaving != LogoutProgress::LogsOut {
+            self.leaving = LogoutProgress::LogsOut;
+            if self.session_state.begin_logout() {
                 let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
                 self.handle(now, logout, out);
             }
@@ -547,10 +556,10 @@ impl ConnectionClient {
     /// Logs the connection out of a session that continues, once its commands are drained.
     fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
         if self.logged_in
-            && let Leaving::Drains(by) = self.leaving
+            && let LogoutProgress::Drains(by) = self.leaving
             && (self.pending.is_empty() || by <= now)
         {
-            self.leaving = Leaving::Asked;
+            self.leaving = LogoutProgress::Asked;
             let logout = Input::Logout { reason: LogoutReason::CLOSE_CONNECTION, cid: None };
             self.handle(now, logout, out);
         }
@@ -570,7 +579,7 @@ impl ConnectionClient {
     fn cause(&self) -> ConnectionEnd {
         let reason = self.over.as_ref().unwrap_or(&CloseReason::PeerClosed);
         let ended = ended(reason, &self.portal);
-        match (reason, self.numbering.cause()) {
+        match (reason, self.session_state.cause()) {
             (CloseReason::Dropped, Some(cause)) => cause.clone().into(),
             _ => ended,
         }
@@ -579,51 +588,54 @@ impl ConnectionClient {
     /// Notifies the session that the connection is gone. At ErrorRecoveryLevel 0 the outcome of
     /// commands sent on it is unknown until a new session replaces this one (RFC 7143 §7.1.4.4): if
     /// there are any, the session ends too.
-    fn part(&mut self) {
-        if std::mem::replace(&mut self.parted, true) {
+    fn end_connection(&mut self) {
+        if std::mem::replace(&mut self.is_removed, true) {
             return;
         }
         // Requests and tags end with the connection.
-        self.said.clear();
-        let ending = self.ending.take().unwrap_or(Ending::Lost);
+        self.to_session.clear();
+        let ending = self.ending.take().unwrap_or(ConnectionEnding::Lost);
         let cause = self.cause().error;
         let left_behind = self.record_lost_responses(ending);
         let closed = self.over == Some(CloseReason::PeerClosed);
         if closed {
-            self.numbering.note_closed_by_target();
+            self.session_state.record_target_close();
         }
         if closed && self.logged_in {
-            self.numbering.note_closed();
+            self.session_state.record_close_of_target();
         }
         let dropped = self.logged_in && self.over == Some(CloseReason::Dropped);
-        if dropped && self.numbering.note_others_open() {
+        if dropped && self.session_state.note_others_open() {
             self.quirks.note_order_loss(&self.portal, Instant::now());
         }
-        let last = self.numbering.part(self.link.cid, ending, self.window.take(), &cause);
-        if ending == Ending::Lost && left_behind {
-            self.numbering.end(&cause);
+        let last =
+            self.session_state.remove_connection(self.link.cid, ending, self.window.take(), &cause);
+        if ending == ConnectionEnding::Lost && left_behind {
+            self.session_state.end(&cause);
         }
         self.link.mailbox.drop_barrier_tokens();
-        if closed && self.logged_in && !self.numbering.is_over() {
-            self.numbering.forget_closed();
+        if closed && self.logged_in && !self.session_state.is_over() {
+            self.session_state.take_close_of_target();
         }
-        if last && let Some(end) = self.numbering.multi_connection_end() {
+        if last && let Some(end) = self.session_state.multi_connection_end() {
             self.quirks.note_multi_connection_end(end, &self.portal, Instant::now());
         }
     }
 
     /// Records lost responses before the session removes the connection; true if there were any.
-    fn record_lost_responses(&self, ending: Ending) -> bool {
+    fn record_lost_responses(&self, ending: ConnectionEnding) -> bool {
         let left_behind = self.pending.values().filter_map(|pending| match pending {
-            Pending::Command { lun, unsent: false, .. } => Some(*lun),
+            PendingRequest::Command { lun, unsent: false, .. } => Some(*lun),
             _ => None,
         });
         let mut any = false;
         for lun in left_behind {
             any = true;
             match ending {
-                Ending::ConnectionLogout => self.session_context.attentions.unheard(lun),
-                _ => self.numbering.record_lost_responses(),
+                ConnectionEnding::ConnectionLogout => {
+                    self.session_context.attentions.record_lost_response(lun);
+                }
+                _ => self.session_state.record_lost_responses(),
             }
         }
         any
@@ -634,23 +646,23 @@ impl ConnectionClient {
     pub(crate) fn finish(mut self) -> (ConnectionEnd, mpsc::Receiver<HandleRequest>) {
         self.link.set_up(false);
         self.settle_refused();
-        self.part();
+        self.end_connection();
         let ended = self.cause();
         if let Some(answer) = self.login.take() {
             let _ = answer.send(Err(ended.clone()));
         }
         for (_, pending) in std::mem::take(&mut self.pending) {
             match pending {
-                Pending::Command { answer, unsent: true, .. } => {
+                PendingRequest::Command { answer, unsent: true, .. } => {
                     drop(answer.send(Err(ended.error.clone().not_sent())));
                 }
-                Pending::Command { answer, uncertain, .. } => {
+                PendingRequest::Command { answer, uncertain, .. } => {
                     if let Some(uncertain) = uncertain {
-                        self.session_context.hold(&self.numbering, uncertain);
+                        self.session_context.hold(&self.session_state, uncertain);
                     }
                     drop(answer.send(Err(ended.error.clone())));
                 }
-                Pending::Targets { answer } => drop(answer.send(Err(ended.error.clone()))),
+                PendingRequest::Targets { answer } => drop(answer.send(Err(ended.error.clone()))),
             }
         }
         if let Some(answer) = self.logout.take() {
@@ -666,14 +678,14 @@ impl ConnectionClient {
 /// A connection that is dropped early, by a panic or with its runtime, also ends its session.
 impl Drop for ConnectionClient {
     fn drop(&mut self) {
-        self.part();
+        self.end_connection();
     }
 }
 
 impl lunar_net::ConnectionHandler for ConnectionClient {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.segment_bytes = header.data_segment_bytes() as usize;
-        self.filling = Filling::Nowhere;
+        self.filling = SegmentDestination::Nowhere;
         self.handle(now, Input::Header(header), out);
     }
 
@@ -683,10 +695,12 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
 
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.filling {
-            Filling::Nowhere => &mut [],
-            Filling::Control { buffer, filled } => buffer.get_mut(*filled..).unwrap_or_default(),
-            Filling::Command { id, at } => match self.pending.get_mut(id) {
-                Some(Pending::Command { data_in: Some(buffer), .. }) => {
+            SegmentDestination::Nowhere => &mut [],
+            SegmentDestination::Control { buffer, filled } => {
+                buffer.get_mut(*filled..).unwrap_or_default()
+            }
+            SegmentDestination::Command { id, at } => match self.pending.get_mut(id) {
+                Some(PendingRequest::Command { data_in: Some(buffer), .. }) => {
                     buffer.get_mut(*at..).unwrap_or_default()
                 }
                 _ => &mut [],
@@ -696,15 +710,15 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
 
     fn payload_filled(&mut self, bytes: usize) {
         match &mut self.filling {
-            Filling::Nowhere => {}
-            Filling::Control { filled, .. } => *filled += bytes,
-            Filling::Command { at, .. } => *at += bytes,
+            SegmentDestination::Nowhere => {}
+            SegmentDestination::Control { filled, .. } => *filled += bytes,
+            SegmentDestination::Command { at, .. } => *at += bytes,
         }
     }
 
     fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
-        let data = match std::mem::replace(&mut self.filling, Filling::Nowhere) {
-            Filling::Control { buffer, .. } => Bytes::from(buffer),
+        let data = match std::mem::replace(&mut self.filling, SegmentDestination::Nowhere) {
+            SegmentDestination::Control { buffer, .. } => Bytes::from(buffer),
             _ => Bytes::new(),
         };
         self.handle(now, Input::Payload { data, digest_ok }, out);
@@ -726,14 +740,14 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         }
         worked |= self.poll_requests(now, context, out);
         self.leave_when_drained(now, out);
-        worked |= self.has_to_speak();
+        worked |= self.has_messages();
         self.settle_session(now, out);
         if worked { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn deadline(&self) -> Option<Time> {
         let drained = match self.leaving {
-            Leaving::Drains(by) if self.logged_in => Some(by),
+            LogoutProgress::Drains(by) if self.logged_in => Some(by),
             _ => None,
         };
         let aborted = self.aborts.front().map(|abort| abort.by);
@@ -745,7 +759,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         if self.aborts.front().is_some_and(|abort| abort.by <= now) {
             self.aborts.clear();
             let what = format!("{} did not answer an ABORT TASK", self.portal);
-            self.numbering.end(&Error::new(ErrorKind::SessionLost, what));
+            self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
         self.tell_overdue(now);
         self.handle(now, Input::Deadline, out);

@@ -129,7 +129,7 @@ impl Unit {
                 }
                 None => initiator.execute(lun, cdb.clone(), data_out.clone(), data_in_max).await?,
             };
-            match attempt.judge(initiator, &cdb, &reply.result).await? {
+            match attempt.interpret_end(initiator, &cdb, &reply.result).await? {
                 RetryDecision::Good => return Ok(reply),
                 RetryDecision::Again => {}
             }
@@ -216,8 +216,8 @@ impl Unit {
         Ok(self.vital_page(0xb0).await?.map(|body| {
             // Older units have a shorter page; missing fields are 0.
             let mut raw = [0; BYTES];
-            let told = body.len().min(BYTES);
-            raw[..told].copy_from_slice(&body[..told]);
+            let copied = body.len().min(BYTES);
+            raw[..copied].copy_from_slice(&body[..copied]);
             BlockLimitsPage::decode(&raw)
         }))
     }
@@ -243,10 +243,10 @@ impl Unit {
             Err(error) => return Err(error),
         };
         let raw: [u8; BYTES] = data[..].try_into().map_err(|_| short("READ CAPACITY (16)"))?;
-        let told = Capacity16::decode(&raw);
-        let block_bytes = checked_block(told.block_bytes)?;
+        let capacity = Capacity16::decode(&raw);
+        let block_bytes = checked_block(capacity.block_bytes)?;
         // Sizes are counted in bytes: a size that does not fit in 64 bits is invalid.
-        let block_count = told
+        let block_count = capacity
             .last_lba
             .checked_add(1)
             .filter(|count| count.checked_mul(block_bytes.into()).is_some())
@@ -254,9 +254,9 @@ impl Unit {
         Ok(Capacity {
             block_count,
             block_bytes,
-            physical_block_bytes: block_bytes << (told.exponents & 0x0f),
-            thin: told.provisioning & 0x8000 != 0,
-            unmapped_reads_zeroes: told.provisioning & 0x4000 != 0,
+            physical_block_bytes: block_bytes << (capacity.exponents & 0x0f),
+            thin: capacity.provisioning & 0x8000 != 0,
+            unmapped_reads_zeroes: capacity.provisioning & 0x4000 != 0,
         })
     }
 
@@ -376,7 +376,7 @@ pub(crate) struct Attempt {
 
 impl Attempt {
     /// Judges how a command ended; pauses when the target is busy.
-    pub(crate) async fn judge(
+    pub(crate) async fn interpret_end(
         &mut self,
         initiator: &Initiator,
         cdb: &[u8],
@@ -391,7 +391,7 @@ impl Attempt {
         match Status(result.status) {
             Status::GOOD | Status::CONDITION_MET => Ok(RetryDecision::Good),
             Status::CHECK_CONDITION => {
-                if is_passing(&result.sense) && self.tries < TRIES_MAX {
+                if is_transient(&result.sense) && self.tries < TRIES_MAX {
                     return Ok(RetryDecision::Again);
                 }
                 Err(sense_error(opcode, &result.sense))
@@ -415,7 +415,7 @@ impl Attempt {
 /// True for a unit attention, for the error of an earlier command, with which this one was not
 /// executed (SPC-4 §4.5.7), and for data that arrived damaged, which the target has not used (RFC
 /// 7143 §11.4.7.2).
-fn is_passing(sense: &[u8]) -> bool {
+fn is_transient(sense: &[u8]) -> bool {
     let damaged = Sense::PROTOCOL_SERVICE_CRC_ERROR;
     Sense::is_deferred(sense)
         || Sense::decode(sense).is_some_and(|sense| {
@@ -515,16 +515,16 @@ mod tests {
     #[test]
     fn transient_sense_is_retried() {
         for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
-            let passes = |sense: Sense| is_passing(&sense.encode(format));
+            let passes = |sense: Sense| is_transient(&sense.encode(format));
             assert!(passes(Sense::POWER_ON_RESET));
             assert!(passes(Sense::PROTOCOL_SERVICE_CRC_ERROR));
             assert!(!passes(Sense { code: 0, ..Sense::PROTOCOL_SERVICE_CRC_ERROR }));
             let mut error = Sense::WRITE_ERROR.encode(format);
-            assert!(!is_passing(&error));
+            assert!(!is_transient(&error));
             error[0] |= 1;
-            assert!(is_passing(&error));
+            assert!(is_transient(&error));
         }
-        assert!(!is_passing(&[]));
+        assert!(!is_transient(&[]));
     }
 
     /// Goal: the error of an earlier command names no block of the current one.

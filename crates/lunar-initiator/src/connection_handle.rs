@@ -1,6 +1,6 @@
 //! The handle of a connection, for its users.
 
-use crate::numbering::{ConnectionMessage, ConnectionMessageSender};
+use crate::shared_session_state::{ConnectionMessage, ConnectionMessageSender};
 use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use lunar_block::Buffer;
@@ -165,6 +165,6 @@ impl Drop for CommandLoad {
 }
 
 /// Returns the error for a session that is over.
-pub(crate) fn gone(portal: &str) -> Error {
+pub(crate) fn session_over_error(portal: &str) -> Error {
     Error::new(ErrorKind::SessionLost, format!("the session with {portal} has ended"))
 }

@@ -2,9 +2,9 @@
 
 use crate::client::{ConnectionClient, ConnectionParts, LoginAnswer};
 use crate::connection_end::ConnectionEnd;
-use crate::connection_handle::{ConnectionHandle, HandleRequest, gone};
-use crate::numbering::ConnectionMessage;
+use crate::connection_handle::{ConnectionHandle, HandleRequest, session_over_error};
 use crate::recovery::Backoff;
+use crate::shared_session_state::ConnectionMessage;
 use crate::{Error, ErrorKind};
 use lunar_iscsi::login::initiator::Established;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl ConnectionTask {
         let link = ConnectionHandle { requests, state: Arc::clone(&self.0.state), alive };
         let (answer, logged_in) = oneshot::channel();
         let clock = lunar_net::Clock::start();
-        let portal = self.0.door.portal.clone();
+        let portal = self.0.address.portal.clone();
         let client = self.client(inbox, Some(answer), clock)?;
         let task = tokio::spawn(self.run(tcp, client, clock, life));
         let mut unawaited = LoginGuard(Some(task.abort_handle()));
@@ -58,7 +58,7 @@ impl ConnectionTask {
         match answer {
             Ok(Ok(established)) => Ok((link, established)),
             Ok(Err(ended)) => Err(ended),
-            Err(_) => Err(gone(&portal).into()),
+            Err(_) => Err(session_over_error(&portal).into()),
         }
     }
 
@@ -69,16 +69,17 @@ impl ConnectionTask {
         login: Option<LoginAnswer>,
         clock: lunar_net::Clock,
     ) -> Result<ConnectionClient, Error> {
-        let session = self.0.numbering.parameters();
-        let Some(numbers) = self.0.numbering.open(self.0.state.cid, &self.0.state.mailbox) else {
+        let session = self.0.session_state.parameters();
+        let Some(numbers) = self.0.session_state.open(self.0.state.cid, &self.0.state.mailbox)
+        else {
             let what =
-                format!("the session with {} accepts no further connection", self.0.door.portal);
+                format!("the session with {} accepts no further connection", self.0.address.portal);
             return Err(Error::new(ErrorKind::Login, what));
         };
         let options = self.0.connector.connection_options(self.0.state.cid, numbers, session);
         let options = options.inspect_err(|error| {
-            let ending = lunar_iscsi::session::initiator::Ending::NotJoined;
-            self.0.numbering.part(self.0.state.cid, ending, None, error);
+            let ending = lunar_iscsi::session::initiator::ConnectionEnding::NotJoined;
+            self.0.session_state.remove_connection(self.0.state.cid, ending, None, error);
         })?;
         Ok(ConnectionClient::new(options, &self.0, inbox, login, clock.now()))
     }
@@ -99,7 +100,7 @@ impl ConnectionTask {
                 retries = Retries::new();
             }
             let (ended, mut requests) = client.finish();
-            tracing::debug!(portal = %self.0.door.portal, "connection ended: {}", ended.error);
+            tracing::debug!(portal = %self.0.address.portal, "connection ended: {}", ended.error);
             match self.again(&mut requests, &mut retries, &ended.error).await {
                 Some(socket) => match self.client(requests, None, clock) {
                     Ok(next) => (tcp, client) = (socket, next),
@@ -120,7 +121,7 @@ impl ConnectionTask {
     fn settle_mail(&self) {
         for mail in self.0.state.mailbox.close() {
             if let ConnectionMessage::Abort(_, Some(uncertain)) = mail {
-                self.0.session_context.hold(&self.0.numbering, uncertain);
+                self.0.session_context.hold(&self.0.session_state, uncertain);
             }
         }
     }
@@ -133,7 +134,7 @@ impl ConnectionTask {
         retries: &mut Retries,
         error: &Error,
     ) -> Option<TcpStream> {
-        let wanted = || !self.0.numbering.is_over() && !self.0.state.is_retired();
+        let wanted = || !self.0.session_state.is_over() && !self.0.state.is_retired();
         while wanted() {
             let Some(pause) = retries.next_pause() else {
                 self.give_up(error);
@@ -148,7 +149,7 @@ impl ConnectionTask {
                 }
             }
             let end = Instant::now() + self.0.connector.options.login_time;
-            match self.0.door.connect(end).await {
+            match self.0.address.connect(end).await {
                 Ok(tcp) if wanted() => return Some(tcp),
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "cannot re-establish a connection"),
@@ -161,7 +162,7 @@ impl ConnectionTask {
     fn give_up(&self, error: &Error) {
         if self.0.connector.quirks.report_fewer_once() {
             tracing::warn!(
-                portal = %self.0.door.portal,
+                portal = %self.0.address.portal,
                 %error,
                 "a connection was closed or refused {RETRIES_MAX} times in a row; the session \
                  continues with the others"
@@ -178,7 +179,7 @@ struct Retries {
 
 impl Retries {
     fn new() -> Self {
-        Self { begun: 0, backoff: Backoff::by_chance() }
+        Self { begun: 0, backoff: Backoff::with_system_entropy() }
     }
 
     /// Returns the pause before the next attempt; `None` when all attempts are used up.

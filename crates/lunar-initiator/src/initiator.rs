@@ -137,19 +137,19 @@ impl Initiator {
     /// # Errors
     /// The errors of [`execute`](Self::execute), when there is no session.
     pub async fn set_connections(&self, wanted: u16) -> Result<usize, Error> {
-        self.forget_order();
+        self.reset_connection_limits();
         self.adjust_connections(wanted).await
     }
 
     /// Forgets that the target seemed to support one connection only.
-    pub(crate) fn forget_order(&self) {
-        self.shared.supervisor.connector().quirks.forget_order();
+    pub(crate) fn reset_connection_limits(&self) {
+        self.shared.supervisor.connector().quirks.reset_connection_limits();
     }
 
     /// Adds or removes connections as [`set_connections`](Self::set_connections) does, but keeps
     /// the quirks found in the target.
     pub(crate) async fn adjust_connections(&self, wanted: u16) -> Result<usize, Error> {
-        let session = self.session(&mut self.patience()).await?;
+        let session = self.session(&mut self.retry_deadline()).await?;
         self.shared.supervisor.set_connections(session.clone(), wanted).await?;
         Ok(session.connections())
     }
@@ -172,13 +172,13 @@ impl Initiator {
         data_in_max: u32,
     ) -> Result<CommandReply, Error> {
         let cdb = cdb.into();
-        let mut patience = self.patience();
+        let mut deadline = self.retry_deadline();
         loop {
-            let session = self.session(&mut patience).await?;
+            let session = self.session(&mut deadline).await?;
             let reply = self.execute_on(&session, lun, &cdb, &data_out, data_in_max).await;
             match reply {
                 Err(error) if error.kind == ErrorKind::NotSent => {
-                    patience.lost(error)?;
+                    deadline.lost(error)?;
                     if !session.is_over() {
                         // The session takes no commands for now, or data arrived damaged.
                         self.pause(REFUSED_PAUSE).await;
@@ -217,7 +217,7 @@ impl Initiator {
     }
 
     /// Returns the retry deadline of one command.
-    pub(crate) fn patience(&self) -> RetryDeadline {
+    pub(crate) fn retry_deadline(&self) -> RetryDeadline {
         RetryDeadline::new(self.shared.recovery)
     }
 
@@ -238,8 +238,8 @@ impl Initiator {
     }
 
     /// Has a lost session re-established, at least until `until`, without waiting.
-    pub(crate) fn revive(&self, until: Instant) {
-        self.shared.supervisor.keep(until);
+    pub(crate) fn reestablish(&self, until: Instant) {
+        self.shared.supervisor.reestablish(until);
     }
 
     /// True when the session was logged out.
@@ -253,8 +253,8 @@ impl Initiator {
     }
 
     /// Describes the attempts to re-establish a lost session.
-    pub(crate) fn tried(&self) -> String {
-        self.shared.supervisor.tried()
+    pub(crate) fn describe_attempts(&self) -> String {
+        self.shared.supervisor.describe_attempts()
     }
 
     /// Returns a timer on the sessions' runtime; the caller needs no runtime of its own.
@@ -275,35 +275,35 @@ impl Initiator {
     /// Returns the session, once there is one.
     ///
     /// # Errors
-    /// When `patience` is over, or the target refuses further logins.
-    pub(crate) async fn session(&self, patience: &mut RetryDeadline) -> Result<Session, Error> {
+    /// When `deadline` is over, or the target refuses further logins.
+    pub(crate) async fn session(&self, deadline: &mut RetryDeadline) -> Result<Session, Error> {
         let supervisor = &self.shared.supervisor;
-        let mut line = supervisor.line();
+        let mut states = supervisor.subscribe();
         loop {
-            let now = line.borrow_and_update().clone();
+            let now = states.borrow_and_update().clone();
             let loss = match now {
                 SessionState::Up(session) if !session.is_over() => {
                     self.remember(&session);
                     return Ok(session);
                 }
                 SessionState::Up(session) => session.why().not_sent(),
-                SessionState::Refused(error) if patience.until().is_some() => return Err(error),
+                SessionState::Refused(error) if deadline.until().is_some() => return Err(error),
                 SessionState::Refused(error) => error.not_sent(),
                 SessionState::Closed => {
                     let what = format!("the session with {} was logged out", self.portal());
                     return Err(Error::new(ErrorKind::NotSent, what));
                 }
             };
-            let until = match patience.until() {
+            let until = match deadline.until() {
                 Some(until) => until,
-                None => patience.lost(loss)?,
+                None => deadline.lost(loss)?,
             };
             let timer = supervisor.timer(until);
-            if supervisor.keep(until) {
+            if supervisor.reestablish(until) {
                 tokio::select! {
                     biased;
-                    _ = line.changed() => {}
-                    () = timer => return Err(patience.over(&supervisor.tried())),
+                    _ = states.changed() => {}
+                    () = timer => return Err(deadline.over(&supervisor.describe_attempts())),
                 }
             }
         }
@@ -316,7 +316,7 @@ impl Initiator {
     pub async fn log_out(&self) -> Result<(), Error> {
         if let Some(session) = self.close() {
             session.log_out().await?;
-            self.shared.supervisor.settled();
+            self.shared.supervisor.release_uncertain_writes();
         }
         Ok(())
     }

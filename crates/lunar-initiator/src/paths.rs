@@ -20,11 +20,11 @@ use tokio::time::Instant;
 /// Maximum number of paths of a disk.
 pub(crate) const PATHS_MAX: usize = 32;
 /// Time for which an unusable path is avoided.
-const REST: Duration = Duration::from_millis(100);
+const PATH_PAUSE: Duration = Duration::from_millis(100);
 /// Time after which a login is retried on a path whose target refused it.
-const REFUSED_REST: Duration = Duration::from_secs(30);
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// Time for which a lost path is logged in again without another request.
-const REVIVAL: Duration = Duration::from_secs(24 * 3600);
+const REESTABLISH_TIME: Duration = Duration::from_secs(24 * 3600);
 /// Time for which the finding holds that a path leads to another unit.
 const WRONG_TIME: Duration = Duration::from_secs(1);
 /// Value for a port without target port group; no group has this number.
@@ -52,7 +52,7 @@ pub(crate) struct DiskPath {
 struct State {
     checked: Option<Checked>,
     /// Time until which other paths are preferred.
-    rests_until: Option<Instant>,
+    paused_until: Option<Instant>,
     /// Time until which no new login is attempted after a refusal.
     refused_until: Option<Instant>,
 }
@@ -103,7 +103,7 @@ impl DiskPath {
     }
 
     /// Counts a command with `data_bytes` of data as in flight.
-    pub(crate) fn under_way(&self, data_bytes: usize) -> PathLoadGuard<'_> {
+    pub(crate) fn count_in_flight(&self, data_bytes: usize) -> PathLoadGuard<'_> {
         let bytes = COMMAND_BYTES + data_bytes as u64;
         self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
         PathLoadGuard { path: self, bytes }
@@ -133,12 +133,12 @@ impl DiskPath {
     }
 
     /// Avoids the path for a while, and has its unit verified again before the path is used.
-    pub(crate) fn rest(&self, met: Option<AccessState>) {
+    pub(crate) fn pause(&self, met: Option<AccessState>) {
         if let Some(met) = met {
             self.access.store(met.0, Ordering::Relaxed);
         }
         let mut state = self.state();
-        state.rests_until = Some(Instant::now() + REST);
+        state.paused_until = Some(Instant::now() + PATH_PAUSE);
         state.checked = None;
     }
 
@@ -156,13 +156,13 @@ impl DiskPath {
         Ok(self.rank().is_some())
     }
 
-    fn rests(&self) -> bool {
-        self.state().rests_until.is_some_and(|until| Instant::now() < until)
+    fn is_paused(&self) -> bool {
+        self.state().paused_until.is_some_and(|until| Instant::now() < until)
     }
 
-    fn told(&self) -> CacheLossCounts {
-        let told = self.attentions.told();
-        CacheLossCounts { resets: told.resets.saturating_sub(self.resets_before), ..told }
+    fn reported_losses(&self) -> CacheLossCounts {
+        let losses = self.attentions.reported_losses();
+        CacheLossCounts { resets: losses.resets.saturating_sub(self.resets_before), ..losses }
     }
 
     fn rank(&self) -> Option<u8> {
@@ -170,7 +170,7 @@ impl DiskPath {
     }
 
     /// Has the session re-established in the background, unless the target has just refused it.
-    pub(crate) fn revive(&self) {
+    pub(crate) fn reestablish(&self) {
         let now = Instant::now();
         let initiator = self.unit.initiator();
         let mut state = self.state();
@@ -178,10 +178,10 @@ impl DiskPath {
             if state.refused_until.is_some_and(|until| now < until) {
                 return;
             }
-            state.refused_until = Some(now + REFUSED_REST);
+            state.refused_until = Some(now + REFUSED_PAUSE);
         }
         drop(state);
-        initiator.revive(now + REVIVAL);
+        initiator.reestablish(now + REESTABLISH_TIME);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -201,7 +201,7 @@ pub(crate) struct Paths {
 struct Set {
     all: Vec<Arc<DiskPath>>,
     /// Cache losses reported on paths that were removed.
-    told_by_gone: CacheLossCounts,
+    losses_of_removed_paths: CacheLossCounts,
 }
 
 /// Result of choosing a path.
@@ -216,7 +216,8 @@ enum Choice {
 impl Paths {
     /// Returns the set with one path.
     pub(crate) fn new(first: DiskPath, policy: PathPolicy) -> Self {
-        let set = Set { all: vec![Arc::new(first)], told_by_gone: CacheLossCounts::default() };
+        let set =
+            Set { all: vec![Arc::new(first)], losses_of_removed_paths: CacheLossCounts::default() };
         Self { set: ArcSwap::from_pointee(set), policy, turn: AtomicUsize::new(0) }
     }
 
@@ -253,9 +254,11 @@ impl Paths {
                 wanted(path) || first.is_some_and(|first| Arc::ptr_eq(first, path))
             };
             let (all, gone): (Vec<_>, Vec<_>) = set.all.iter().partition(stays);
-            let told_by_gone = gone.iter().fold(set.told_by_gone, |sum, path| sum + path.told());
+            let losses_of_removed_paths = gone
+                .iter()
+                .fold(set.losses_of_removed_paths, |sum, path| sum + path.reported_losses());
             let all = all.into_iter().map(Arc::clone).collect();
-            Set { all, told_by_gone }
+            Set { all, losses_of_removed_paths }
         });
         let stay = self.all();
         let gone = |path: &&Arc<DiskPath>| !stay.iter().any(|other| Arc::ptr_eq(path, other));
@@ -263,9 +266,9 @@ impl Paths {
     }
 
     /// Cache losses reported on all paths.
-    pub(crate) fn told(&self) -> CacheLossCounts {
+    pub(crate) fn reported_losses(&self) -> CacheLossCounts {
         let set = self.set.load();
-        set.all.iter().fold(set.told_by_gone, |sum, path| sum + path.told())
+        set.all.iter().fold(set.losses_of_removed_paths, |sum, path| sum + path.reported_losses())
     }
 
     /// Records access states, which hold for all paths.
@@ -295,20 +298,20 @@ impl Paths {
     /// it is up or not.
     ///
     /// # Errors
-    /// When `patience` is over · the result of verifying the unit, if it is wrong on every path.
-    pub(crate) async fn pick(&self, patience: &mut RetryDeadline) -> Result<Arc<DiskPath>, Error> {
+    /// When `deadline` is over · the result of verifying the unit, if it is wrong on every path.
+    pub(crate) async fn pick(&self, deadline: &mut RetryDeadline) -> Result<Arc<DiskPath>, Error> {
         loop {
             let why = match self.choose() {
                 Choice::Use(path) => return Ok(path),
                 Choice::Never(error) => return Err(error),
                 Choice::Wait(why) => why,
             };
-            match patience.until() {
+            match deadline.until() {
                 Some(until) if Instant::now() < until => {}
-                Some(_) => return Err(patience.over(&self.tried())),
-                None => drop(patience.lost(why.not_sent())?),
+                Some(_) => return Err(deadline.over(&self.describe_attempts())),
+                None => drop(deadline.lost(why.not_sent())?),
             }
-            self.first().unit.initiator().pause(REST).await;
+            self.first().unit.initiator().pause(PATH_PAUSE).await;
         }
     }
 
@@ -335,7 +338,7 @@ impl Paths {
                         best = Some((rank, bytes, path));
                     }
                 }
-                Err(Unusable::Passing(why)) => wait = Some(why),
+                Err(Unusable::Transient(why)) => wait = Some(why),
                 Err(Unusable::Wrong(why)) => never = Some(why),
             }
         }
@@ -347,11 +350,11 @@ impl Paths {
     }
 
     /// Has the sessions of all lost paths re-established.
-    pub(crate) fn revive_lost(&self) {
+    pub(crate) fn reestablish_lost(&self) {
         for path in &self.set.load().all {
             let initiator = path.unit.initiator();
             if initiator.session_now().is_none() && !initiator.is_closed() {
-                path.revive();
+                path.reestablish();
             }
         }
     }
@@ -362,7 +365,7 @@ impl Paths {
     }
 
     /// True when one path answers and so has reported all resets so far.
-    pub(crate) async fn hear_one(&self) -> bool {
+    pub(crate) async fn has_answering_path(&self) -> bool {
         for path in self.all() {
             let Some(session) = path.unit.initiator().session_now() else { continue };
             let unit = path.unit.in_session(&session);
@@ -374,23 +377,27 @@ impl Paths {
     }
 
     /// Describes the attempts to re-establish lost paths.
-    pub(crate) fn tried(&self) -> String {
+    pub(crate) fn describe_attempts(&self) -> String {
         let set = self.set.load();
         let lost = set.all.iter().filter(|path| path.unit.initiator().session_now().is_none());
-        let told: Vec<String> = lost
+        let descriptions: Vec<String> = lost
             .map(|path| {
                 let initiator = path.unit.initiator();
-                format!("at {} {}", initiator.portal(), initiator.tried())
+                format!("at {} {}", initiator.portal(), initiator.describe_attempts())
             })
             .collect();
-        if told.is_empty() { "no path is active".to_owned() } else { told.join("; ") }
+        if descriptions.is_empty() {
+            "no path is active".to_owned()
+        } else {
+            descriptions.join("; ")
+        }
     }
 }
 
 /// Reason why a path is not used.
 enum Unusable {
     /// The path may be usable later.
-    Passing(Error),
+    Transient(Error),
     /// The path leads to another unit, or is closed.
     Wrong(Error),
 }
@@ -405,17 +412,17 @@ impl DiskPath {
                 let what = format!("the session with {} was logged out", portal());
                 return Err(Unusable::Wrong(Error::new(ErrorKind::NotSent, what)));
             }
-            self.revive();
+            self.reestablish();
             let what = format!("the session with {} is lost", portal());
-            return Err(Unusable::Passing(Error::new(ErrorKind::SessionLost, what)));
+            return Err(Unusable::Transient(Error::new(ErrorKind::SessionLost, what)));
         };
         if session.connections() == 0 {
             let what = format!("the session with {} accepts no commands at the moment", portal());
-            return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
+            return Err(Unusable::Transient(Error::new(ErrorKind::NotSent, what)));
         }
-        if self.rests() {
+        if self.is_paused() {
             let what = format!("the unit is not ready through {}", portal());
-            return Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)));
+            return Err(Unusable::Transient(Error::new(ErrorKind::NotSent, what)));
         }
         match (self.verdict(&session), self.rank()) {
             (Some(Err(wrong)), _) => Err(Unusable::Wrong(wrong)),
@@ -424,8 +431,8 @@ impl DiskPath {
             (Some(Ok(())), Some(rank)) => Ok(rank),
             (Some(Ok(())), None) => {
                 let what = format!("the target port at {} is not active", portal());
-                self.rest(None);
-                Err(Unusable::Passing(Error::new(ErrorKind::NotSent, what)))
+                self.pause(None);
+                Err(Unusable::Transient(Error::new(ErrorKind::NotSent, what)))
             }
         }
     }

@@ -66,8 +66,8 @@ impl Unit {
 /// Parses the descriptors up to the first incomplete one.
 fn parse(data: &[u8]) -> TargetPortGroups {
     let mut groups = TargetPortGroups::new();
-    let Some((told, mut rest)) = data.split_at_checked(HEADER_BYTES) else { return groups };
-    rest = rest.get(..u32::get(told) as usize).unwrap_or(rest);
+    let Some((length, mut rest)) = data.split_at_checked(HEADER_BYTES) else { return groups };
+    rest = rest.get(..u32::get(length) as usize).unwrap_or(rest);
     while let Some((head, behind)) = rest.split_at_checked(DESCRIPTOR_BYTES) {
         groups.insert(u16::get(&head[2..4]), AccessState(head[0] & 0x0f));
         let ports_bytes = usize::from(head[7]) * PORT_BYTES;
@@ -78,7 +78,7 @@ fn parse(data: &[u8]) -> TargetPortGroups {
 }
 
 /// Returns the access state of the port, if that is why the command failed.
-pub(crate) fn state_met(error: &Error) -> Option<AccessState> {
+pub(crate) fn access_state_of_error(error: &Error) -> Option<AccessState> {
     let ErrorKind::Sense(Some(sense)) = &error.kind else { return None };
     match (sense.key, sense.code) {
         (SenseKey::NOT_READY, TRANSITION) => Some(TRANSITIONING),

@@ -1,6 +1,6 @@
 //! Deviations of a target from RFC 7143 found in its sessions, kept for later sessions.
 
-use crate::numbering::MultiConnectionEnd;
+use crate::shared_session_state::MultiConnectionEnd;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ const LOSSES_TIME: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub(crate) struct Quirks {
     lacks_newer_keys: AtomicBool,
-    wants_order: AtomicBool,
+    needs_single_connection: AtomicBool,
     /// Losses of sessions of which the target closed some connections and not all.
     order_losses: Losses,
     one_connection_only: AtomicBool,
@@ -76,7 +76,7 @@ impl Quirks {
     /// it was not down: it may require commands in order. Logs a warning when the limit is reached.
     pub(crate) fn note_order_loss(&self, portal: &str, now: Instant) {
         if self.order_losses.add(now) < ORDER_LOSSES_MAX
-            || self.wants_order.swap(true, Ordering::Relaxed)
+            || self.needs_single_connection.swap(true, Ordering::Relaxed)
         {
             return;
         }
@@ -101,7 +101,7 @@ impl Quirks {
             return self.join_losses.clear();
         }
         // Counted as an order loss, unless commands were in order.
-        let counts_as_order = end.others_open && !self.wants_order();
+        let counts_as_order = end.others_open && !self.needs_single_connection();
         if counts_as_order
             || self.join_losses.add(now) < JOIN_LOSSES_MAX
             || self.one_connection_only.swap(true, Ordering::Relaxed)
@@ -122,8 +122,8 @@ impl Quirks {
     }
 
     /// True when all commands of a session use one connection, so that none overtakes another.
-    pub(crate) fn wants_order(&self) -> bool {
-        self.wants_order.load(Ordering::Relaxed)
+    pub(crate) fn needs_single_connection(&self) -> bool {
+        self.needs_single_connection.load(Ordering::Relaxed)
     }
 
     /// True when sessions have one connection, because the target ends sessions with more.
@@ -132,10 +132,10 @@ impl Quirks {
     }
 
     /// Forgets the limits on connections, when the caller sets their number again.
-    pub(crate) fn forget_order(&self) {
+    pub(crate) fn reset_connection_limits(&self) {
         self.forget_losses();
         self.one_connection_only.store(false, Ordering::Relaxed);
-        self.wants_order.store(false, Ordering::Relaxed);
+        self.needs_single_connection.store(false, Ordering::Relaxed);
         self.fewer_reported.store(false, Ordering::Relaxed);
     }
 
@@ -152,7 +152,7 @@ mod tests {
     /// Records a session that one closed connection ended; true if order is required now.
     fn after_order_loss(quirks: &Quirks, now: Instant) -> bool {
         quirks.note_order_loss("host", now);
-        quirks.wants_order()
+        quirks.needs_single_connection()
     }
 
     /// Goal: order is required after that many losses in that time; losses long ago, or of a target
@@ -170,8 +170,10 @@ mod tests {
             assert!(!after_order_loss(&quirks, begin + at * second));
         }
         assert!(after_order_loss(&quirks, begin + 11 * second));
-        quirks.forget_order();
-        assert!(!quirks.wants_order() && !after_order_loss(&quirks, begin + 13 * second));
+        quirks.reset_connection_limits();
+        assert!(
+            !quirks.needs_single_connection() && !after_order_loss(&quirks, begin + 13 * second)
+        );
     }
 
     /// Goal: sessions have one connection after that many ends in a row soon after a further one
@@ -194,7 +196,7 @@ mod tests {
             quirks.forget_losses();
         }
         assert!(in_a_row(soon));
-        quirks.forget_order();
+        quirks.reset_connection_limits();
         assert!(!quirks.one_connection_only());
         (0..ORDER_LOSSES_MAX).for_each(|_| quirks.note_order_loss("host", now));
         assert!(

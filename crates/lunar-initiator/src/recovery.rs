@@ -25,7 +25,7 @@ impl Backoff {
 
     /// Starts with the shortest pause and system entropy; without entropy all pauses are alike,
     /// which does no harm.
-    pub(crate) fn by_chance() -> Self {
+    pub(crate) fn with_system_entropy() -> Self {
         let mut entropy = [0; 8];
         let _ = getrandom::fill(&mut entropy);
         Self::new(u64::from_be_bytes(entropy))
@@ -136,10 +136,10 @@ mod tests {
         assert_eq!((error.kind, error.what.as_str()), (ErrorKind::SessionLost, &*lost.what));
         let error = RetryDeadline::new(Duration::ZERO).lost(lost.clone().not_sent()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::NotSent);
-        let mut patience = RetryDeadline::new(Duration::from_secs(5));
-        let until = patience.lost(lost.clone().not_sent()).unwrap();
-        assert_eq!(patience.lost(lost).unwrap(), until, "the time runs from the first loss");
-        let error = patience.over("3 logins failed");
+        let mut deadline = RetryDeadline::new(Duration::from_secs(5));
+        let until = deadline.lost(lost.clone().not_sent()).unwrap();
+        assert_eq!(deadline.lost(lost).unwrap(), until, "the time runs from the first loss");
+        let error = deadline.over("3 logins failed");
         assert_eq!(error.kind, ErrorKind::SessionLost);
         let wanted = "it closed the connection (lost 2 times), and was not re-established within \
                       5 s: 3 logins failed";

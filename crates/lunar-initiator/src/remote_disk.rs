@@ -141,7 +141,7 @@ impl RemoteDisk {
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
             // The first command checks the unit again: the session may have changed meanwhile.
-            unflushed: FlushTracker::new(paths.told()),
+            unflushed: FlushTracker::new(paths.reported_losses()),
             paths: Arc::new(paths),
             uncertain_writes: Arc::default(),
             layout: None,
@@ -164,7 +164,7 @@ impl RemoteDisk {
     ///
     /// A loss is counted at the latest when a read or a flush finds the written data gone.
     pub fn losses(&self) -> u64 {
-        self.unflushed.losses(self.paths.told())
+        self.unflushed.losses(self.paths.reported_losses())
     }
 
     /// Caching and write protection as last reported by the unit.
@@ -325,7 +325,7 @@ impl RemoteDisk {
 
     /// Marks the begin of an operation that ends with a flush; taken before its first write.
     fn mark(&self) -> FlushMark {
-        self.unflushed.mark(self.paths.told())
+        self.unflushed.mark(self.paths.reported_losses())
     }
 
     /// Flushes, if `wanted`, for an operation that began at `since`.
@@ -403,19 +403,19 @@ fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
     let mut lba = range.lba;
     let mut extents: Vec<Extent> = Vec::new();
     for raw in data.get(8..).unwrap_or_default().as_chunks::<16>().0 {
-        let told = LbaStatus::decode(raw);
-        let told_end = told.lba.saturating_add(told.count.into()).min(end);
-        if told.lba > lba || told_end <= lba {
+        let status = LbaStatus::decode(raw);
+        let status_end = status.lba.saturating_add(status.count.into()).min(end);
+        if status.lba > lba || status_end <= lba {
             break;
         }
         // 1 deallocated, 2 anchored: both read as zeroes where LBPRZ is set.
-        let state = if told.status == 1 { ExtentState::Unmapped } else { ExtentState::Mapped };
-        let count = told_end - lba;
+        let state = if status.status == 1 { ExtentState::Unmapped } else { ExtentState::Mapped };
+        let count = status_end - lba;
         match extents.last_mut() {
             Some(last) if last.state == state => last.range.count += count,
             _ => extents.push(Extent { range: BlockRange::new(lba, count), state }),
         }
-        lba = told_end;
+        lba = status_end;
     }
     if extents.is_empty() {
         extents.push(Extent { range, state: ExtentState::Mapped });

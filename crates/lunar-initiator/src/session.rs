@@ -2,10 +2,12 @@
 
 use crate::client::ConnectionParts;
 use crate::connection_end::ConnectionEnd;
-use crate::connection_handle::{ConnectionHandle, ConnectionState, Executed, HandleRequest, gone};
+use crate::connection_handle::{
+    ConnectionHandle, ConnectionState, Executed, HandleRequest, session_over_error,
+};
 use crate::connection_task::ConnectionTask;
-use crate::numbering::{ConnectionMessage, Numbering};
 use crate::session_context::SessionContext;
+use crate::shared_session_state::{ConnectionMessage, SharedSessionState};
 use crate::target_connector::{Group, PortalAddress, TargetConnector};
 use crate::uncertain_writes::WriteTicket;
 use crate::{Error, ErrorKind};
@@ -40,9 +42,9 @@ pub(crate) struct Session {
 struct Shared {
     established: Arc<Established>,
     connector: TargetConnector,
-    door: PortalAddress,
+    address: PortalAddress,
     session_context: SessionContext,
-    numbering: Arc<Numbering>,
+    session_state: Arc<SharedSessionState>,
     /// Connections, logged in or being re-established; never empty.
     links: ArcSwap<Vec<Arc<ConnectionHandle>>>,
     /// Locked while connections are added or removed.
@@ -69,7 +71,7 @@ impl Drop for PendingCommand<'_> {
         if let Err(ConnectionMessage::Abort(_, Some(uncertain))) =
             self.link.state.mailbox.put(abort)
         {
-            self.session.shared.session_context.hold(&self.session.shared.numbering, uncertain);
+            self.session.shared.session_context.hold(&self.session.shared.session_state, uncertain);
         }
     }
 }
@@ -78,15 +80,15 @@ impl Session {
     /// Logs in over `tcp`, with one connection.
     pub(crate) async fn open(
         tcp: TcpStream,
-        door: PortalAddress,
+        address: PortalAddress,
         connector: &TargetConnector,
         session_context: SessionContext,
     ) -> Result<Self, ConnectionEnd> {
-        let numbering = Numbering::new(connector.isid()?);
+        let session_state = SharedSessionState::new(connector.isid()?);
         let parts = ConnectionParts {
             connector: connector.clone(),
-            door: door.clone(),
-            numbering: Arc::clone(&numbering),
+            address: address.clone(),
+            session_state: Arc::clone(&session_state),
             session_context: session_context.clone(),
             state: ConnectionState::new(LEADING),
         };
@@ -94,9 +96,9 @@ impl Session {
         let shared = Shared {
             established: Arc::from(established),
             connector: connector.clone(),
-            door,
+            address,
             session_context,
-            numbering,
+            session_state,
             links: ArcSwap::from_pointee(vec![Arc::new(link)]),
             adjusting: Mutex::default(),
             next_cid: AtomicU16::new(LEADING + 1),
@@ -148,11 +150,11 @@ impl Session {
     async fn join(&self) -> Result<ConnectionHandle, Error> {
         let shared = &self.shared;
         let end = Instant::now() + shared.connector.options.login_time;
-        let tcp = shared.door.connect(end).await?;
+        let tcp = shared.address.connect(end).await?;
         let parts = ConnectionParts {
             connector: shared.connector.clone(),
-            door: shared.door.clone(),
-            numbering: Arc::clone(&shared.numbering),
+            address: shared.address.clone(),
+            session_state: Arc::clone(&shared.session_state),
             session_context: shared.session_context.clone(),
             state: ConnectionState::new(shared.next_cid.fetch_add(1, Ordering::Relaxed)),
         };
@@ -191,7 +193,7 @@ impl Session {
 
     /// The portal that was connected to, as `host:port`.
     pub(crate) fn portal(&self) -> &str {
-        &self.shared.door.portal
+        &self.shared.address.portal
     }
 
     /// Number of the session among those of its `Initiator`.
@@ -201,12 +203,16 @@ impl Session {
 
     /// True when the session takes no more requests.
     pub(crate) fn is_over(&self) -> bool {
-        self.shared.numbering.is_over()
+        self.shared.session_state.is_over()
     }
 
     /// Returns why the session is over.
     pub(crate) fn why(&self) -> Error {
-        self.shared.numbering.cause().cloned().unwrap_or_else(|| gone(self.portal()))
+        self.shared
+            .session_state
+            .cause()
+            .cloned()
+            .unwrap_or_else(|| session_over_error(self.portal()))
     }
 
     /// Returns the connection with the fewest bytes in flight. If commands must stay in order,
@@ -218,7 +224,7 @@ impl Session {
         let up = links.iter().enumerate().filter(|(_, link)| link.state.is_up());
         let chosen = match links.len() {
             1 => None,
-            _ if self.shared.connector.quirks.wants_order() => {
+            _ if self.shared.connector.quirks.needs_single_connection() => {
                 up.max_by_key(|(at, link)| (busy(link), Reverse(*at)))
             }
             _ => up.min_by_key(|(_, link)| link.state.outstanding_bytes()),
@@ -284,7 +290,7 @@ impl Session {
                 if let Some(ticket) = &on_its_way.ticket {
                     self.shared
                         .session_context
-                        .hold(&self.shared.numbering, ticket.make_uncertain());
+                        .hold(&self.shared.session_state, ticket.make_uncertain());
                 }
             }
             _ => on_its_way.answered = true,
@@ -300,10 +306,10 @@ impl Session {
     /// An aborted command delivered nothing and consumed no report: a unit attention remains until
     /// it is reported (SAM-5 §5.14).
     pub(crate) async fn wait_for_commands(&self, lun: Lun) -> bool {
-        let numbering = &self.shared.numbering;
-        let Some(barrier) = numbering.command_barrier(lun) else { return true };
+        let session_state = &self.shared.session_state;
+        let Some(barrier) = session_state.command_barrier(lun) else { return true };
         barrier.end().await;
-        !numbering.has_lost_responses()
+        !session_state.has_lost_responses()
     }
 
     /// Lists the targets. RFC 7143 Appendix C.

@@ -1,7 +1,7 @@
 //! State kept across sessions: unit attentions and writes of unknown outcome.
 
 use crate::attentions::Attentions;
-use crate::numbering::Numbering;
+use crate::shared_session_state::SharedSessionState;
 use crate::uncertain_writes::{LostSessionWrites, UncertainWrite};
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ impl SessionContext {
     /// Keeps an unanswered write if the session is over: the outcome is unknown until another
     /// session replaces it. If the session continues, the target has ended the write with its
     /// connection, and `uncertain` is dropped.
-    pub(crate) fn hold(&self, numbering: &Numbering, uncertain: UncertainWrite) {
-        if numbering.is_over() {
+    pub(crate) fn hold(&self, session_state: &SharedSessionState, uncertain: UncertainWrite) {
+        if session_state.is_over() {
             self.lost_session_writes.hold(self.number, uncertain);
         }
     }

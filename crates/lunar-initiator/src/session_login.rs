@@ -84,19 +84,19 @@ impl TargetConnector {
         let portal = portal_text(host, port);
         let end = Instant::now() + self.options.login_time;
         let mut last = None;
-        for address in addresses(host, port, end).await? {
-            let door = PortalAddress { address, portal: portal.clone() };
-            let tcp = match door.connect(end).await {
+        for socket_address in addresses(host, port, end).await? {
+            let address = PortalAddress { address: socket_address, portal: portal.clone() };
+            let tcp = match address.connect(end).await {
                 Ok(tcp) => tcp,
                 Err(error) => {
                     last = Some(error);
                     continue;
                 }
             };
-            let session = self.open(tcp, door, session_context, end).await?;
+            let session = self.open(tcp, address, session_context, end).await?;
             match group {
                 Some(group) if session.group() != group => {
-                    last = Some(session.elsewhere(group, address));
+                    last = Some(session.elsewhere(group, socket_address));
                 }
                 _ => {
                     // A discovery session has one connection (RFC 7143 §13.2).
@@ -116,17 +116,17 @@ impl TargetConnector {
     async fn open(
         &self,
         tcp: TcpStream,
-        door: PortalAddress,
+        address: PortalAddress,
         session_context: &SessionContext,
         end: Instant,
     ) -> Result<Session, ConnectionEnd> {
-        let mut opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
+        let mut opened = Session::open(tcp, address.clone(), self, session_context.clone()).await;
         if is_closed_over_newer_keys(&opened) {
-            let tcp = door.connect(end).await?;
-            opened = Session::open(tcp, door.clone(), self, session_context.clone()).await;
+            let tcp = address.connect(end).await?;
+            opened = Session::open(tcp, address.clone(), self, session_context.clone()).await;
         }
         if is_closed_over_newer_keys(&opened) {
-            opened = self.open_without_newer_keys(door, session_context, end).await;
+            opened = self.open_without_newer_keys(address, session_context, end).await;
         }
         let session = opened?;
         if session.established().tsih == 0 {
@@ -142,13 +142,13 @@ impl TargetConnector {
     /// Logs in without the newer keys. On success, later logins leave them out, until one fails.
     async fn open_without_newer_keys(
         &self,
-        door: PortalAddress,
+        address: PortalAddress,
         session_context: &SessionContext,
         end: Instant,
     ) -> Result<Session, ConnectionEnd> {
-        let tcp = door.connect(end).await?;
+        let tcp = address.connect(end).await?;
         let older = self.without_newer_keys();
-        let session = Session::open(tcp, door, &older, session_context.clone()).await?;
+        let session = Session::open(tcp, address, &older, session_context.clone()).await?;
         tracing::warn!(
             portal = session.portal(),
             "the target closed the connection twice after TaskReporting and iSCSIProtocolLevel; \

@@ -35,14 +35,14 @@ pub(crate) struct SessionSupervisor {
     lost_session_writes: Arc<LostSessionWrites>,
     /// Runtime of all sessions: that of the first.
     runtime: Handle,
-    line: watch::Sender<SessionState>,
+    states: watch::Sender<SessionState>,
     /// Number of connections that a session should have.
     connections: AtomicU16,
-    work: Mutex<Work>,
+    work: Mutex<ReloginState>,
 }
 
 #[derive(Debug, Default)]
-struct Work {
+struct ReloginState {
     /// Set while the task logs in; until then callers wait.
     until: Option<Instant>,
     /// Number of the last session.
@@ -78,8 +78,8 @@ impl SessionSupervisor {
             attentions,
             lost_session_writes,
             runtime: Handle::current(),
-            line: watch::Sender::new(SessionState::Up(session.clone())),
-            work: Mutex::new(Work { number: 1, ..Work::default() }),
+            states: watch::Sender::new(SessionState::Up(session.clone())),
+            work: Mutex::new(ReloginState { number: 1, ..ReloginState::default() }),
         };
         Ok((Arc::new(supervisor), session))
     }
@@ -94,12 +94,12 @@ impl SessionSupervisor {
 
     /// Returns the current state.
     pub(crate) fn current(&self) -> watch::Ref<'_, SessionState> {
-        self.line.borrow()
+        self.states.borrow()
     }
 
     /// Returns a receiver of the state and its changes.
-    pub(crate) fn line(&self) -> watch::Receiver<SessionState> {
-        self.line.subscribe()
+    pub(crate) fn subscribe(&self) -> watch::Receiver<SessionState> {
+        self.states.subscribe()
     }
 
     /// Returns a timer on the sessions' runtime; the caller needs no runtime of its own.
@@ -127,9 +127,9 @@ impl SessionSupervisor {
 
     /// Has a lost session re-established, retrying at least until `until`; `false` if there is a
     /// session, or none will follow.
-    pub(crate) fn keep(self: &Arc<Self>, until: Instant) -> bool {
+    pub(crate) fn reestablish(self: &Arc<Self>, until: Instant) -> bool {
         let mut work = self.work();
-        let wait = match &*self.line.borrow() {
+        let wait = match &*self.states.borrow() {
             SessionState::Up(session) if !session.is_over() => return false,
             SessionState::Closed => return false,
             // Pause before a login that implies a logout, RFC 7143 §13.15.
@@ -155,14 +155,14 @@ impl SessionSupervisor {
     /// Closes the supervisor: no session follows. Returns the last session if it was not lost.
     pub(crate) fn close(&self) -> Option<Session> {
         let _order = self.work();
-        match self.line.send_replace(SessionState::Closed) {
+        match self.states.send_replace(SessionState::Closed) {
             SessionState::Up(session) if !session.is_over() => Some(session),
             _ => None,
         }
     }
 
     /// Releases all uncertain writes: the target has ended all commands of its sessions.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn release_uncertain_writes(&self) {
         self.lost_session_writes.replaced(u64::MAX);
     }
 
@@ -177,7 +177,7 @@ impl SessionSupervisor {
     }
 
     /// Describes the attempts to re-establish the session.
-    pub(crate) fn tried(&self) -> String {
+    pub(crate) fn describe_attempts(&self) -> String {
         let work = self.work();
         match (&work.failure, work.tries) {
             (Some(failure), 1) => format!("a login failed: {failure}"),
@@ -192,14 +192,14 @@ impl SessionSupervisor {
         }
     }
 
-    fn work(&self) -> MutexGuard<'_, Work> {
+    fn work(&self) -> MutexGuard<'_, ReloginState> {
         self.work.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Task {
     async fn run(mut self, wait: Duration) {
-        let mut backoff = Backoff::by_chance();
+        let mut backoff = Backoff::with_system_entropy();
         tokio::time::sleep(wait).await;
         while let Some((connector, group, session_context)) = self.next() {
             match connector.log_in(session_context, Some(group)).await {
@@ -219,7 +219,7 @@ impl Task {
         let supervisor = self.supervisor.upgrade()?;
         let mut work = supervisor.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
-            && !matches!(*supervisor.line.borrow(), SessionState::Closed);
+            && !matches!(*supervisor.states.borrow(), SessionState::Closed);
         if !wanted {
             work.until = None;
             self.ended = true;
@@ -250,14 +250,14 @@ impl Task {
         }
     }
 
-    fn end(&mut self, line: SessionState) {
+    fn end(&mut self, state: SessionState) {
         self.ended = true;
         let Some(supervisor) = self.supervisor.upgrade() else { return };
         let mut work = supervisor.work();
         work.until = None;
         // A session that is no longer wanted is dropped, and so logged out.
-        if !matches!(*supervisor.line.borrow(), SessionState::Closed) {
-            match &line {
+        if !matches!(*supervisor.states.borrow(), SessionState::Closed) {
+            match &state {
                 SessionState::Up(session) => {
                     tracing::warn!(portal = session.portal(), "session re-established");
                     supervisor.lost_session_writes.replaced(session.number());
@@ -268,7 +268,7 @@ impl Task {
                 ),
                 SessionState::Closed => {}
             }
-            supervisor.line.send_replace(line);
+            supervisor.states.send_replace(state);
         }
     }
 }

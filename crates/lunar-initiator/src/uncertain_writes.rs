@@ -42,7 +42,7 @@ impl UncertainWrites {
     }
 
     /// Waits until no uncertain write overlaps `range`.
-    pub(crate) async fn settled(&self, range: BlockRange) {
+    pub(crate) async fn wait_for_overlaps(&self, range: BlockRange) {
         while self.overlaps(range) {
             let settled = self.settled.notified();
             tokio::pin!(settled);
@@ -153,7 +153,7 @@ mod tests {
             let range = BlockRange::new(lba, count);
             assert_eq!(uncertain_writes.overlaps(range), waits && count > 0, "{range:?}");
         }
-        let mut waiting = Box::pin(uncertain_writes.settled(BlockRange::new(14, 1)));
+        let mut waiting = Box::pin(uncertain_writes.wait_for_overlaps(BlockRange::new(14, 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(first);
         assert!(waiting.as_mut().now_or_never().is_none(), "the other overlaps too");

@@ -4,7 +4,7 @@ use super::RemoteDisk;
 use crate::commands::Unit;
 use crate::options::random_isid;
 use crate::paths::{DiskPath, PATHS_MAX, PathKey, Paths};
-use crate::port_groups::state_met;
+use crate::port_groups::access_state_of_error;
 use crate::recovery::Backoff;
 use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
@@ -21,7 +21,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(30);
 /// Interval between two checks whether they have ended.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 /// Time the existing paths have to report a reset before another one is added.
-const HEARING_TIME: Duration = Duration::from_secs(2);
+const RESET_REPORT_TIME: Duration = Duration::from_secs(2);
 /// Number of ISIDs reserved for one portal; they are consecutive.
 const SESSIONS_PER_PORTAL_MAX: u16 = PATHS_MAX as u16;
 /// Minimum pause between two attempts to establish a missing path.
@@ -101,11 +101,12 @@ impl Plan {
             ready => ready?,
         }
         if let Some(session) = initiator.session_now() {
-            attentions.begun(session.number());
+            attentions.record_session_start(session.number());
         }
-        let told = attentions.resets();
-        let heard = tokio::time::timeout(HEARING_TIME, paths.hear_one()).await == Ok(true);
-        Ok(DiskPath::new(unit, place, if heard { told } else { told.saturating_sub(1) }))
+        let resets = attentions.resets();
+        let answered =
+            tokio::time::timeout(RESET_REPORT_TIME, paths.has_answering_path()).await == Ok(true);
+        Ok(DiskPath::new(unit, place, if answered { resets } else { resets.saturating_sub(1) }))
     }
 }
 
@@ -158,7 +159,7 @@ impl RemoteDisk {
     /// commands have ended. A connection that cannot be established is logged and retried. For a
     /// disk that was opened over the caller's own session, sets the connections of that session.
     pub async fn set_connections(&self, wanted: u16) {
-        self.paths.all().iter().for_each(|path| path.unit.initiator().forget_order());
+        self.paths.all().iter().for_each(|path| path.unit.initiator().reset_connection_limits());
         self.adjust_connections(wanted).await;
     }
 
@@ -265,7 +266,7 @@ async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
                 let unit = Unit::new(initiator, plan.lun());
                 let policy = plan.options.path_policy;
                 match RemoteDisk::open_at(unit, &plan.url, place, policy).await {
-                    Err(error) if state_met(&error).is_some() => error,
+                    Err(error) if access_state_of_error(&error).is_some() => error,
                     opened => return opened,
                 }
             }
@@ -283,7 +284,7 @@ async fn seek(
     place: PathKey,
     connections: u16,
 ) {
-    let mut backoff = Backoff::by_chance();
+    let mut backoff = Backoff::with_system_entropy();
     loop {
         tokio::time::sleep(RETRY_PAUSE + backoff.next_pause()).await;
         let Some(paths) = paths.upgrade() else { return };
@@ -310,7 +311,7 @@ async fn leave(path: &DiskPath) -> bool {
     let initiator = path.unit.initiator();
     let over = || path.is_idle() && !initiator.has_uncertain_writes();
     while !over() && Instant::now() < until {
-        path.revive();
+        path.reestablish();
         initiator.pause(DRAIN_PAUSE).await;
     }
     // A lost session with nothing in flight needs no logout.

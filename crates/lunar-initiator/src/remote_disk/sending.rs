@@ -8,7 +8,7 @@ use crate::flush_tracker::{CacheLost, FlushMark};
 use crate::initiator::REFUSED_PAUSE;
 use crate::opcodes::SYNCHRONIZE_CACHE_10;
 use crate::paths::DiskPath;
-use crate::port_groups::{TRANSITIONING, state_met};
+use crate::port_groups::{TRANSITIONING, access_state_of_error};
 use crate::recovery::RetryDeadline;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
@@ -29,15 +29,15 @@ const CHECKS_MAX: u32 = 16;
 /// Interval between two checks of a unit that is not ready yet.
 const READY_PAUSE: Duration = Duration::from_millis(100);
 /// Time paths have to report a reset.
-const HEARING_TIME: Duration = Duration::from_secs(2);
+const RESET_REPORT_TIME: Duration = Duration::from_secs(2);
 /// Time a write waits for an aborted one, in addition to the recovery time of a lost session: by
 /// then a connection to a target that does not answer ABORT TASK is closed.
-const DOUBT_TIME: Duration = Duration::from_secs(45);
+const UNCERTAIN_WRITE_TIME: Duration = Duration::from_secs(45);
 /// Interval at which a waiting write has lost sessions re-established.
-const DOUBT_LOOK: Duration = Duration::from_secs(1);
+const REESTABLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command that may be sent several times.
-struct Sent {
+struct CommandRequest {
     cdb: Cdb,
     data_out: Bytes,
     data_in_bytes: u32,
@@ -46,7 +46,7 @@ struct Sent {
 }
 
 /// Result of a command that was sent.
-struct Met {
+struct CommandEnd {
     path: Arc<DiskPath>,
     session: Session,
     executed: Result<Executed, Error>,
@@ -55,7 +55,7 @@ struct Met {
 }
 
 /// A command that ended well.
-struct Done {
+struct SucceededCommand {
     executed: Executed,
     /// Losses reported before it was sent.
     sent_after: CacheLossCounts,
@@ -64,12 +64,12 @@ struct Done {
 }
 
 /// Progress of a command when it leaves the fast path.
-enum Begun {
+enum FastPathProgress {
     /// The command was not sent. If a path was picked, this path is examined: a policy that takes
     /// turns would otherwise always pass over it.
     Picked(Option<Arc<DiskPath>>),
     /// The command was sent, with this result.
-    Met(Met),
+    CommandEnd(CommandEnd),
 }
 
 fn bytes_of(data_in: &Option<Buffer>) -> u32 {
@@ -96,16 +96,17 @@ impl RemoteDisk {
         data: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let Done { sent_after, .. } = self.send_counting(cdb, data, None, Some(range)).await?;
+        let SucceededCommand { sent_after, .. } =
+            self.send_counting(cdb, data, None, Some(range)).await?;
         if !durable && self.mode().write_cache {
-            self.unflushed.acknowledged(sent_after, self.paths.told());
+            self.unflushed.acknowledged(sent_after, self.paths.reported_losses());
         }
         Ok(())
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
     pub(super) async fn send_flush(&self, since: FlushMark) -> Result<(), Error> {
-        let flush = self.unflushed.begin(since, self.paths.told());
+        let flush = self.unflushed.begin(since, self.paths.reported_losses());
         if flush.is_err() {
             Box::pin(self.collect_unit_attentions()).await;
         }
@@ -121,7 +122,7 @@ impl RemoteDisk {
         match self.send_counting(cdb.encode().into(), Bytes::new(), None, None).await {
             // A reset is reported once in a session, perhaps on another connection whose response
             // is still in flight.
-            Ok(Done { session, .. }) if self.unflushed.needs(flush) => {
+            Ok(SucceededCommand { session, .. }) if self.unflushed.needs(flush) => {
                 if !session.wait_for_commands(self.unit.lun()).await {
                     self.unflushed.lose();
                 }
@@ -131,7 +132,7 @@ impl RemoteDisk {
             Err(error) if is_illegal(&error) && !self.mode().write_cache => {}
             Err(error) => return Err(error),
         }
-        let ended = self.unflushed.end(flush, self.paths.told());
+        let ended = self.unflushed.end(flush, self.paths.reported_losses());
         if ended.is_err() {
             Box::pin(self.collect_unit_attentions()).await;
         }
@@ -150,12 +151,12 @@ impl RemoteDisk {
             path.unit.in_session(&session).test_ready().await.ok()
         };
         let asked = join_all(self.paths.all().into_iter().map(ask));
-        let until = Instant::now() + HEARING_TIME;
+        let until = Instant::now() + RESET_REPORT_TIME;
         tokio::select! {
             _ = asked => {}
             () = self.unit.initiator().timer(until) => {}
         }
-        self.unflushed.mark(self.paths.told());
+        self.unflushed.mark(self.paths.reported_losses());
     }
 
     fn cache_lost(&self) -> Error {
@@ -176,22 +177,23 @@ impl RemoteDisk {
         data_out: Bytes,
         data_in: Option<Buffer>,
         writes: Option<BlockRange>,
-    ) -> impl Future<Output = Result<Done, Error>> + Send + '_ {
-        let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
+    ) -> impl Future<Output = Result<SucceededCommand, Error>> + Send + '_ {
+        let sent = CommandRequest { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
         async move {
             // The rest is rare and large, so its future is boxed.
             let (path, session) = match self.way_now(writes) {
                 Ok(way) => way,
                 Err(picked) => {
-                    let begun = Begun::Picked(picked);
+                    let begun = FastPathProgress::Picked(picked);
                     return Box::pin(self.send_patiently(sent, data_in, begun)).await;
                 }
             };
             let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
             if executed.as_ref().is_ok_and(Executed::is_good) {
-                return executed.map(|executed| Done { executed, sent_after, session });
+                return executed.map(|executed| SucceededCommand { executed, sent_after, session });
             }
-            let met = Begun::Met(Met { path, session, executed, sent_after });
+            let met =
+                FastPathProgress::CommandEnd(CommandEnd { path, session, executed, sent_after });
             Box::pin(self.send_patiently(sent, None, met)).await
         }
     }
@@ -215,17 +217,17 @@ impl RemoteDisk {
         &self,
         path: &'a DiskPath,
         session: &'a Session,
-        sent: &Sent,
+        sent: &CommandRequest,
         data_in: Option<Buffer>,
     ) -> impl Future<Output = (Result<Executed, Error>, CacheLossCounts)> + Send + 'a + use<'a>
     {
-        let sent_after = self.paths.told();
+        let sent_after = self.paths.reported_losses();
         let ticket = sent.writes.map(|range| self.uncertain_writes.ticket(range));
-        let under_way = path.under_way(sent.data_out.len() + sent.data_in_bytes as usize);
+        let in_flight = path.count_in_flight(sent.data_out.len() + sent.data_in_bytes as usize);
         let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
         let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, ticket);
         executed.map(move |executed| {
-            drop(under_way);
+            drop(in_flight);
             (executed, sent_after)
         })
     }
@@ -233,17 +235,17 @@ impl RemoteDisk {
     /// Sends a command until it ends or its time is over.
     async fn send_patiently(
         &self,
-        sent: Sent,
+        sent: CommandRequest,
         mut data_in: Option<Buffer>,
-        begun: Begun,
-    ) -> Result<Done, Error> {
+        begun: FastPathProgress,
+    ) -> Result<SucceededCommand, Error> {
         let (mut picked, mut met) = match begun {
-            Begun::Picked(path) => (path, None),
-            Begun::Met(met) => (None, Some(met)),
+            FastPathProgress::Picked(path) => (path, None),
+            FastPathProgress::CommandEnd(met) => (None, Some(met)),
         };
         let initiator = self.unit.initiator();
         let (cdb, writes) = (&sent.cdb, sent.writes);
-        let mut patience = initiator.patience();
+        let mut deadline = initiator.retry_deadline();
         let (mut attempt, mut checks) = (Attempt::default(), 0);
         loop {
             let again = match met.take() {
@@ -251,22 +253,22 @@ impl RemoteDisk {
                 None => {
                     let path = match picked.take().or_else(|| self.paths.pick_now()) {
                         Some(path) => path,
-                        None => Box::pin(self.paths.pick(&mut patience)).await?,
+                        None => Box::pin(self.paths.pick(&mut deadline)).await?,
                     };
-                    let on = (path, &mut patience, &mut checks);
+                    let on = (path, &mut deadline, &mut checks);
                     Box::pin(self.send_on(on, &sent, &mut data_in)).await?
                 }
             };
-            let Some(Met { path, session, executed, sent_after }) = again else { continue };
+            let Some(CommandEnd { path, session, executed, sent_after }) = again else { continue };
             let executed = match executed {
                 Err(error) if error.is_lost() => {
                     let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
-                    self.lost(error, sent, &mut patience)?;
+                    self.lost(error, sent, &mut deadline)?;
                     if session.is_over() {
-                        path.revive();
+                        path.reestablish();
                     } else {
                         // The session takes no commands for now, or data arrived damaged.
-                        path.rest(None);
+                        path.pause(None);
                         Box::pin(initiator.pause(REFUSED_PAUSE)).await;
                     }
                     attempt = Attempt::default();
@@ -274,11 +276,13 @@ impl RemoteDisk {
                 }
                 executed => executed?,
             };
-            match attempt.judge(initiator, cdb, &executed.result).await {
-                Ok(RetryDecision::Good) => return Ok(Done { executed, sent_after, session }),
+            match attempt.interpret_end(initiator, cdb, &executed.result).await {
+                Ok(RetryDecision::Good) => {
+                    return Ok(SucceededCommand { executed, sent_after, session });
+                }
                 Ok(RetryDecision::Again) => data_in = executed.data_in,
                 Err(error) => {
-                    Box::pin(self.other_path(&path, error, &mut patience)).await?;
+                    Box::pin(self.other_path(&path, error, &mut deadline)).await?;
                     data_in = executed.data_in;
                     attempt = Attempt::default();
                 }
@@ -290,24 +294,24 @@ impl RemoteDisk {
     /// should be picked.
     async fn send_on(
         &self,
-        (path, patience, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
-        sent: &Sent,
+        (path, deadline, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
+        sent: &CommandRequest,
         data_in: &mut Option<Buffer>,
-    ) -> Result<Option<Met>, Error> {
+    ) -> Result<Option<CommandEnd>, Error> {
         let ready = match ready_now(&path) {
             Some(session) => Some(session),
-            None => Box::pin(self.ready(&path, patience, checks)).await?,
+            None => Box::pin(self.ready(&path, deadline, checks)).await?,
         };
         let Some(session) = ready else { return Ok(None) };
         *checks = 0;
         if let Some(range) = sent.writes.filter(|range| self.uncertain_writes.overlaps(*range)) {
-            Box::pin(self.wait_for_doubts(range, patience)).await?;
+            Box::pin(self.wait_for_uncertain_writes(range, deadline)).await?;
             return Ok(None); // the session may be another one by now
         }
         // The buffer of a lost command is lost with it.
         let buffer = data_in.take().or_else(|| self.unit.initiator().buffer(sent.data_in_bytes));
         let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
-        Ok(Some(Met { path, session, executed, sent_after }))
+        Ok(Some(CommandEnd { path, session, executed, sent_after }))
     }
 
     /// Handles the loss of a path, or a path that cannot be used. If another path is usable, the
@@ -316,8 +320,8 @@ impl RemoteDisk {
     ///
     /// # Errors
     /// When there is no time left.
-    fn lost(&self, error: Error, sent: bool, patience: &mut RetryDeadline) -> Result<(), Error> {
-        match patience.lost(error) {
+    fn lost(&self, error: Error, sent: bool, deadline: &mut RetryDeadline) -> Result<(), Error> {
+        match deadline.lost(error) {
             Err(_) if !sent && self.paths.are_several() && self.paths.pick_now().is_some() => {
                 Ok(())
             }
@@ -334,14 +338,14 @@ impl RemoteDisk {
         &self,
         path: &DiskPath,
         error: Error,
-        patience: &mut RetryDeadline,
+        deadline: &mut RetryDeadline,
     ) -> Result<(), Error> {
-        let met = match state_met(&error) {
+        let met = match access_state_of_error(&error) {
             Some(met) if met == TRANSITIONING || self.paths.are_several() => met,
             _ => return Err(error),
         };
-        path.rest(Some(met));
-        if self.lost(error.clone().not_sent(), false, patience).is_err() {
+        path.pause(Some(met));
+        if self.lost(error.clone().not_sent(), false, deadline).is_err() {
             return Err(error);
         }
         if !self.paths.are_several() {
@@ -352,27 +356,27 @@ impl RemoteDisk {
 
     /// Waits until no earlier write to `range`, perhaps sent over another path, may still be
     /// executed.
-    async fn wait_for_doubts(
+    async fn wait_for_uncertain_writes(
         &self,
         range: BlockRange,
-        patience: &RetryDeadline,
+        deadline: &RetryDeadline,
     ) -> Result<(), Error> {
         const WHY: &str = "a write to the same blocks may still be executed by the target";
         let initiator = self.unit.initiator();
-        let whole = DOUBT_TIME + initiator.recovery();
-        let until = patience.until().unwrap_or_else(|| Instant::now() + whole);
+        let whole = UNCERTAIN_WRITE_TIME + initiator.recovery();
+        let until = deadline.until().unwrap_or_else(|| Instant::now() + whole);
         while !self.paths.are_closed() {
             // The session whose end is awaited may have no other user that re-establishes it.
-            self.paths.revive_lost();
-            let look = until.min(Instant::now() + DOUBT_LOOK);
+            self.paths.reestablish_lost();
+            let look = until.min(Instant::now() + REESTABLISH_INTERVAL);
             tokio::select! {
                 biased;
-                () = self.uncertain_writes.settled(range) => return Ok(()),
+                () = self.uncertain_writes.wait_for_overlaps(range) => return Ok(()),
                 () = initiator.timer(look) => {}
             }
             if Instant::now() >= until {
-                return Err(match patience.until() {
-                    Some(_) => patience.over(&format!("{WHY}; {}", self.paths.tried())),
+                return Err(match deadline.until() {
+                    Some(_) => deadline.over(&format!("{WHY}; {}", self.paths.describe_attempts())),
                     None => Error::new(ErrorKind::NotSent, WHY).hint("try again later"),
                 });
             }
@@ -388,7 +392,7 @@ impl RemoteDisk {
     async fn ready(
         &self,
         path: &DiskPath,
-        patience: &mut RetryDeadline,
+        deadline: &mut RetryDeadline,
         checks: &mut u32,
     ) -> Result<Option<Session>, Error> {
         let initiator = path.unit.initiator();
@@ -400,7 +404,7 @@ impl RemoteDisk {
             } else {
                 match initiator.session_now() {
                     Some(session) => session,
-                    None => Box::pin(initiator.session(patience)).await?,
+                    None => Box::pin(initiator.session(deadline)).await?,
                 }
             };
             match path.verdict(&session) {
@@ -417,25 +421,25 @@ impl RemoteDisk {
             match Box::pin(self.examine(path, &session)).await {
                 Ok(true) => {}
                 Ok(false) => {
-                    path.rest(None);
+                    path.pause(None);
                     let what = format!("the target port at {} is not active", initiator.portal());
-                    self.lost(Error::new(ErrorKind::NotSent, what), false, patience)?;
+                    self.lost(Error::new(ErrorKind::NotSent, what), false, deadline)?;
                     *checks = 0;
                 }
                 Err(error) if error.is_lost() => {
-                    path.rest(None);
-                    self.lost(error, false, patience)?;
+                    path.pause(None);
+                    self.lost(error, false, deadline)?;
                     *checks = 0;
                 }
                 Err(error) if several => {
-                    path.rest(state_met(&error));
-                    if self.lost(error.clone().not_sent(), false, patience).is_err() {
+                    path.pause(access_state_of_error(&error));
+                    if self.lost(error.clone().not_sent(), false, deadline).is_err() {
                         return Err(error);
                     }
                     *checks = 0;
                 }
-                Err(error) if is_passing(&error) && patience.until().is_some() => {
-                    Box::pin(self.pause(patience, error)).await?;
+                Err(error) if is_transient(&error) && deadline.until().is_some() => {
+                    Box::pin(self.pause(deadline, error)).await?;
                     *checks = 0;
                 }
                 Err(error) => return Err(error),
@@ -464,7 +468,7 @@ impl RemoteDisk {
         {
             return Err(session.why());
         }
-        path.attentions.begun(session.number());
+        path.attentions.record_session_start(session.number());
         let attentions = if several { before } else { path.attentions.count() };
         let identity = unit.identity().await?;
         let capacity = unit.capacity().await?;
@@ -480,13 +484,13 @@ impl RemoteDisk {
     }
 
     /// Waits a moment for a unit that is becoming ready.
-    async fn pause(&self, patience: &RetryDeadline, error: Error) -> Result<(), Error> {
-        match patience.until() {
+    async fn pause(&self, deadline: &RetryDeadline, error: Error) -> Result<(), Error> {
+        match deadline.until() {
             Some(until) if Instant::now() < until => {
                 self.unit.initiator().pause(READY_PAUSE).await;
                 Ok(())
             }
-            _ => Err(patience.over(&format!("the unit is not ready: {error}"))),
+            _ => Err(deadline.over(&format!("the unit is not ready: {error}"))),
         }
     }
 }
@@ -498,7 +502,7 @@ fn ready_now(path: &DiskPath) -> Option<Session> {
 }
 
 /// True for an error that a target may report for a unit while it starts.
-fn is_passing(error: &Error) -> bool {
+fn is_transient(error: &Error) -> bool {
     const LOGICAL_UNIT_NOT_SUPPORTED: u16 = 0x2500;
     match &error.kind {
         ErrorKind::Sense(Some(sense)) => {

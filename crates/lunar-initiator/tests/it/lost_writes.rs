@@ -16,7 +16,7 @@ const TEST_UNIT_READY: u8 = 0x00;
 const SYNCHRONIZE_CACHE: u8 = 0x35;
 const WRITE_16: u8 = 0x8a;
 /// Longer than any test should take, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 struct Rig {
     relay: Relay,
@@ -70,11 +70,9 @@ impl Rig {
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(TEST_TIMEOUT, future).await.expect("nothing hangs")
+    })
 }
 
 fn assert_cache_lost(flushed: Result<(), lunar_block::Error>) {

@@ -1,7 +1,7 @@
 //! Targets that violate RFC 7143, and how the initiator handles them.
 
 use crate::server::{NAME, serve};
-use crate::stand_in::{Habit, Login, StandIn};
+use crate::stand_in::{Deviation, Login, StandIn};
 use crate::warnings::Warnings;
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BlockRange};
@@ -19,15 +19,13 @@ const JOIN_LOSSES_MAX: usize = 3;
 /// Attempts to re-establish a connection, as the library's documentation states.
 const RETRIES_MAX: usize = 8;
 /// Longer than any test should take, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("nothing hangs") })
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(TEST_TIMEOUT, future).await.expect("nothing hangs")
+    })
 }
 
 /// Runs `future` and collects the warnings that it logs.
@@ -82,7 +80,7 @@ fn a_target_that_requires_commands_in_order() {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
             let server = serve();
-            let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOnGap).await;
+            let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOnGap).await;
             let disk = open(&stand_in, &options(connections)).await.unwrap();
             assert_eq!(disk.connections(), usize::from(connections));
             for round in 0..6 {
@@ -98,8 +96,8 @@ fn a_target_that_requires_commands_in_order() {
             disk.close().await.unwrap();
             end(server).await;
         });
-        let said = warnings.containing("in CmdSN order");
-        assert_eq!(said, usize::from(connections > 1), "{connections} connections");
+        let lines = warnings.containing("in CmdSN order");
+        assert_eq!(lines, usize::from(connections > 1), "{connections} connections");
     }
 }
 
@@ -110,7 +108,7 @@ fn a_target_that_refuses_further_connections() {
     let warnings = Warnings::default();
     block_on_with(&warnings, async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::RefusesFurther).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::RefusesFurther).await;
         let disk = open(&stand_in, &options(4)).await.unwrap();
         assert_eq!(disk.connections(), 1);
         let tried = stand_in.logins().len();
@@ -136,7 +134,7 @@ fn a_target_that_drops_further_connections() {
     let warnings = Warnings::default();
     block_on_with(&warnings, async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::DropsFurther).await;
         let disk = open(&stand_in, &options(1 + FURTHER as u16)).await.unwrap();
         stand_in.until_joins(FURTHER * (1 + RETRIES_MAX)).await;
         // The longest pause between two attempts is two seconds.
@@ -161,7 +159,7 @@ fn a_target_that_drops_further_connections() {
 /// connections tries several again.
 #[test]
 fn a_target_that_ends_sessions_of_several_connections() {
-    for habit in [Habit::EndsSessionOnJoin, Habit::EndsJoinedSession] {
+    for habit in [Deviation::EndsSessionOnJoin, Deviation::EndsJoinedSession] {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
             let server = serve();
@@ -177,7 +175,7 @@ fn a_target_that_ends_sessions_of_several_connections() {
             }
             assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
             assert_eq!(disk.connections(), 1);
-            stand_in.change(Habit::CutsLogins(0));
+            stand_in.change(Deviation::CutsLogins(0));
             disk.set_connections(2).await;
             assert_eq!(disk.connections(), 2);
             disk.close().await.unwrap();
@@ -193,7 +191,7 @@ fn a_target_that_ends_sessions_of_several_connections() {
 fn a_re_established_connection_sends_only_allowed_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::DropsFurther).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::DropsFurther).await;
         let disk = open(&stand_in, &options(2)).await.unwrap();
         stand_in.until_joins(3).await;
         let logins = stand_in.logins();
@@ -235,7 +233,7 @@ fn named(stand_in: &StandIn) -> Vec<bool> {
 fn a_target_that_closes_over_newer_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
         let disk = open(&stand_in, &options(2)).await.expect("it can do without the keys");
         assert_eq!(disk.connections(), 2);
         assert_eq!(named(&stand_in), [true, true, false, false]);
@@ -257,11 +255,11 @@ fn a_target_that_closes_over_newer_keys() {
 fn one_interrupted_login_does_not_drop_newer_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::CutsLogins(1)).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::CutsLogins(1)).await;
         let disk = open(&stand_in, &options(1)).await.unwrap();
         let level = || disk.unit().initiator().established().session.protocol_level;
         assert_eq!((named(&stand_in), level()), (vec![true, true], 2));
-        stand_in.change(Habit::CutsLogins(1));
+        stand_in.change(Deviation::CutsLogins(1));
         stand_in.cut_all();
         assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
         assert_eq!((named(&stand_in), level()), (vec![true; 4], 2));
@@ -279,10 +277,10 @@ fn one_interrupted_login_does_not_drop_newer_keys() {
 fn newer_keys_are_offered_anew_when_a_login_failed() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
         let disk = open(&stand_in, &options(1)).await.unwrap();
         assert_eq!(named(&stand_in), [true, true, false]);
-        stand_in.change(Habit::CutsLogins(1));
+        stand_in.change(Deviation::CutsLogins(1));
         stand_in.cut_all();
         assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
         assert_eq!(named(&stand_in)[3..], [false, true]);
@@ -298,7 +296,7 @@ fn newer_keys_are_offered_anew_when_a_login_failed() {
 fn a_login_without_an_answer_is_tried_three_times_at_most() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesOverNewerKeys).await;
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
         let level_one = SessionOptions { protocol_level: 1, ..options(1) };
         let disk = open(&stand_in, &level_one).await.unwrap();
         assert!(!names_newer_keys(&stand_in.logins()[0]));
@@ -306,7 +304,7 @@ fn a_login_without_an_answer_is_tried_three_times_at_most() {
         disk.close().await.unwrap();
 
         for (options, named) in [(options(1), vec![true, true, false]), (level_one, vec![false])] {
-            let stand_in = StandIn::of(server.addresses()[0], Habit::ClosesEveryLogin).await;
+            let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesEveryLogin).await;
             let error = open(&stand_in, &options).await.expect_err("nothing lets us in");
             assert!(error.to_string().contains("closed the connection"), "{error}");
             assert_eq!(self::named(&stand_in), named);

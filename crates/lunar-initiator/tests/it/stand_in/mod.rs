@@ -20,7 +20,7 @@ const DETOUR_TIME: Duration = Duration::from_millis(2);
 
 /// Deviation from RFC 7143 that the target imitates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Habit {
+pub enum Deviation {
     /// Closes the connection when a login contains a key that RFC 3720 lacks.
     ClosesOverNewerKeys,
     /// Closes every connection whose login it has read.
@@ -74,15 +74,15 @@ impl Login {
 
 /// Next expected CmdSN of the session that was begun last.
 #[derive(Default)]
-struct Turn {
+struct ExpectedCmdSn {
     session: u64,
     cmd_sn: u32,
 }
 
 struct State {
-    habit: Mutex<Habit>,
+    habit: Mutex<Deviation>,
     logins: watch::Sender<Vec<Login>>,
-    turn: Mutex<Turn>,
+    turn: Mutex<ExpectedCmdSn>,
     connections: Mutex<Vec<AbortHandle>>,
 }
 
@@ -93,7 +93,7 @@ pub struct StandIn {
 
 impl StandIn {
     /// Starts a relay with this habit in front of `portal`.
-    pub async fn of(portal: SocketAddr, habit: Habit) -> Self {
+    pub async fn of(portal: SocketAddr, habit: Deviation) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
@@ -114,7 +114,7 @@ impl StandIn {
     }
 
     /// Changes the habit.
-    pub fn change(&self, habit: Habit) {
+    pub fn change(&self, habit: Deviation) {
         *self.state.habit.lock().unwrap() = habit;
     }
 
@@ -171,7 +171,7 @@ async fn there(
                 }
             }
             DATA_OUT => {}
-            _ if immediate || state.habit() != Habit::ClosesOnGap => {}
+            _ if immediate || state.habit() != Deviation::ClosesOnGap => {}
             _ => {
                 if cid % 2 == 1 {
                     // This route is longer than that of the other connections.
@@ -195,7 +195,7 @@ async fn back(
     loop {
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
-        let drops = matches!(state.habit(), Habit::DropsFurther | Habit::EndsJoinedSession);
+        let drops = matches!(state.habit(), Deviation::DropsFurther | Deviation::EndsJoinedSession);
         if drops && joins.load(Relaxed) {
             return state.close();
         }
@@ -207,22 +207,22 @@ fn cmd_sn(pdu: &[u8]) -> u32 {
 }
 
 impl State {
-    fn habit(&self) -> Habit {
+    fn habit(&self) -> Deviation {
         *self.habit.lock().unwrap()
     }
 
     fn takes_login(&self, login: Login) -> bool {
         let mut habit = self.habit.lock().unwrap();
         let takes = match &mut *habit {
-            Habit::ClosesOverNewerKeys => !login.names_newer_keys(),
-            Habit::ClosesEveryLogin => false,
-            Habit::CutsLogins(left) => {
+            Deviation::ClosesOverNewerKeys => !login.names_newer_keys(),
+            Deviation::ClosesEveryLogin => false,
+            Deviation::CutsLogins(left) => {
                 let through = *left == 0;
                 *left = left.saturating_sub(1);
                 through
             }
-            Habit::RefusesFurther | Habit::EndsSessionOnJoin => login.is_leading(),
-            Habit::ClosesOnGap | Habit::DropsFurther | Habit::EndsJoinedSession => true,
+            Deviation::RefusesFurther | Deviation::EndsSessionOnJoin => login.is_leading(),
+            Deviation::ClosesOnGap | Deviation::DropsFurther | Deviation::EndsJoinedSession => true,
         };
         self.logins.send_modify(|logins| logins.push(login));
         takes
@@ -231,7 +231,7 @@ impl State {
     /// Closes the current connection, by returning `Ok` to its task, and all others if that is the
     /// habit.
     fn close(&self) -> std::io::Result<()> {
-        if matches!(self.habit(), Habit::EndsSessionOnJoin | Habit::EndsJoinedSession) {
+        if matches!(self.habit(), Deviation::EndsSessionOnJoin | Deviation::EndsJoinedSession) {
             self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
         }
         Ok(())
@@ -242,7 +242,7 @@ impl State {
     fn begin(&self, login: &Login) -> u64 {
         let mut turn = self.turn.lock().unwrap();
         if login.is_leading() {
-            *turn = Turn { session: turn.session + 1, cmd_sn: login.cmd_sn };
+            *turn = ExpectedCmdSn { session: turn.session + 1, cmd_sn: login.cmd_sn };
         }
         turn.session
     }

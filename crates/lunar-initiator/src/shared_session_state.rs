@@ -6,8 +6,8 @@ use crate::uncertain_writes::UncertainWrite;
 use futures_util::task::AtomicWaker;
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::session::initiator::{
-    Ending, InitiatorSession, InitiatorSessionOptions, Input, LoginNumbers, Output, ToConnection,
-    ToSession,
+    ConnectionEnding, InitiatorSession, InitiatorSessionOptions, Input, LoginNumbers, Output,
+    ToConnection, ToSession,
 };
 use lunar_iscsi::text::SessionParameters;
 use lunar_wire::{Lun, SerialNumber};
@@ -105,7 +105,7 @@ impl ConnectionMessageSender {
 
 /// The CmdSNs, command window and task tags of a session, and the reason of its end.
 #[derive(Debug)]
-pub(crate) struct Numbering {
+pub(crate) struct SharedSessionState {
     state: Mutex<State>,
     over: AtomicBool,
     cause: OnceLock<Error>,
@@ -141,8 +141,8 @@ pub(crate) struct MultiConnectionEnd {
     pub(crate) others_open: bool,
 }
 
-impl Numbering {
-    /// Returns the numbering of a session with this ISID and without connections.
+impl SharedSessionState {
+    /// Returns the state of a session with this ISID and without connections.
     pub(crate) fn new(isid: [u8; 6]) -> Arc<Self> {
         let machine = InitiatorSession::new(InitiatorSessionOptions {
             isid,
@@ -233,10 +233,10 @@ impl Numbering {
     /// Removes a connection that ended because of `cause`; `window` is its last window update.
     /// Returns true if it was the last connection, which ends the session. The session may also end
     /// with an earlier one.
-    pub(crate) fn part(
+    pub(crate) fn remove_connection(
         &self,
         cid: u16,
-        ending: Ending,
+        ending: ConnectionEnding,
         window: Option<ToSession>,
         cause: &Error,
     ) -> bool {
@@ -252,7 +252,7 @@ impl Numbering {
     }
 
     /// Records that the target has closed a connection, logged in or not.
-    pub(crate) fn note_closed_by_target(&self) {
+    pub(crate) fn record_target_close(&self) {
         self.state().closed_at.get_or_insert_with(Instant::now);
     }
 
@@ -269,21 +269,21 @@ impl Numbering {
 
     /// Records that the target has closed a connection, unless the session is over. Whether the
     /// session ends with the connection is not known yet.
-    pub(crate) fn note_closed(&self) {
+    pub(crate) fn record_close_of_target(&self) {
         if !self.is_over() {
             self.closed_by_target.store(true, Ordering::Release);
         }
     }
 
     /// Forgets that the target has closed a connection; true if it had.
-    pub(crate) fn forget_closed(&self) -> bool {
+    pub(crate) fn take_close_of_target(&self) -> bool {
         self.closed_by_target.swap(false, Ordering::AcqRel)
     }
 
     /// Records that a connection which the target had left open is dropped, because the session
     /// ends with one that the target closed; `true` for the first.
     pub(crate) fn note_others_open(&self) -> bool {
-        let first = self.forget_closed();
+        let first = self.take_close_of_target();
         self.others_open.fetch_or(first, Ordering::AcqRel);
         first
     }
