@@ -1,6 +1,6 @@
 //! Checks of backing files that are deleted, renamed, replaced or truncated while they are served.
 //!
-//! One thread of a server starts a round of checks every [`LOOK_INTERVAL`]. Other threads make the
+//! One thread of a server starts a round of checks every [`CHECK_INTERVAL`]. Other threads make the
 //! checks, so a file system that does not respond blocks only them. Cores take no part.
 
 use crate::lock::lock;
@@ -14,12 +14,12 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// Interval between two checks of each backing file.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Duration after which a check in progress is reported.
-const LOOK_TIME_MAX: Duration = Duration::from_secs(30);
+const CHECK_TIME_MAX: Duration = Duration::from_secs(30);
 /// Limit of threads that check files. Further threads run only while others are blocked by file
 /// systems that do not respond.
-const LOOKERS_MAX: usize = 8;
+const CHECK_THREADS_MAX: usize = 8;
 
 /// A fault of a backing file.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -133,7 +133,7 @@ impl BackingHealth {
         let state = self.state();
         let waited = state.look_began.map_or(Duration::ZERO, |began| began.elapsed());
         let mut faults = state.faults.clone();
-        if waited > LOOK_TIME_MAX {
+        if waited > CHECK_TIME_MAX {
             faults.push(BackingFault::NoAnswer { seconds: waited.as_secs() });
         }
         faults
@@ -176,7 +176,7 @@ impl BackingHealth {
         state.look_began = None;
         state.is_due = false;
         if state.recoveries == recoveries {
-            let faults = state.judge(found, probe.as_ref(), new_path);
+            let faults = state.faults_of(found, probe.as_ref(), new_path);
             self.tell(&mut state, faults);
         }
     }
@@ -201,9 +201,9 @@ impl BackingHealth {
     /// Logs that a check takes too long.
     fn tell_if_late(&self) {
         let mut state = self.state();
-        let late = state.look_began.is_some_and(|began| began.elapsed() > LOOK_TIME_MAX);
+        let late = state.look_began.is_some_and(|began| began.elapsed() > CHECK_TIME_MAX);
         if late && !std::mem::replace(&mut state.is_late, true) {
-            let fault = BackingFault::NoAnswer { seconds: LOOK_TIME_MAX.as_secs() };
+            let fault = BackingFault::NoAnswer { seconds: CHECK_TIME_MAX.as_secs() };
             tracing::error!(device = &self.device, "{}", fault.line());
         }
     }
@@ -214,7 +214,7 @@ impl BackingHealth {
 }
 
 impl State {
-    fn judge(
+    fn faults_of(
         &mut self,
         found: io::Result<BackingState>,
         probe: &dyn BackingProbe,
@@ -286,28 +286,28 @@ impl Drop for BackingWatcher {
 }
 
 fn watch(served: impl Fn() -> Option<Vec<Arc<BackingHealth>>>, stopped: &Receiver<()>) {
-    let looks = Arc::new(Looks::default());
-    while stopped.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+    let checks = Arc::new(CheckQueue::default());
+    while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let Some(backings) = served() else { return };
-        looks.begin_round(&backings);
+        checks.begin_round(&backings);
     }
 }
 
 /// Queue of pending checks.
 #[derive(Debug, Default)]
-struct Looks {
+struct CheckQueue {
     queue: Mutex<Queue>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     due: VecDeque<Arc<BackingHealth>>,
-    lookers: usize,
+    running_threads: usize,
     /// True when the log already reports that all threads are blocked.
     is_stuck: bool,
 }
 
-impl Looks {
+impl CheckQueue {
     /// Queues checks of all files whose last check has ended.
     fn begin_round(self: &Arc<Self>, backings: &[Arc<BackingHealth>]) {
         backings.iter().for_each(|backing| backing.tell_if_late());
@@ -316,18 +316,18 @@ impl Looks {
         if queue.due.is_empty() {
             return;
         }
-        if queue.lookers == LOOKERS_MAX {
+        if queue.running_threads == CHECK_THREADS_MAX {
             if !std::mem::replace(&mut queue.is_stuck, true) {
                 tracing::error!(
-                    "backing files are not checked: {LOOKERS_MAX} checks wait for file systems \
-                     that do not respond"
+                    "backing files are not checked: {CHECK_THREADS_MAX} checks wait for file \
+                     systems that do not respond"
                 );
             }
             return;
         }
-        let looks = Arc::clone(self);
-        match Builder::new().name("backing-look".to_owned()).spawn(move || looks.run()) {
-            Ok(_) => queue.lookers += 1,
+        let checks = Arc::clone(self);
+        match Builder::new().name("backing-check".to_owned()).spawn(move || checks.run()) {
+            Ok(_) => queue.running_threads += 1,
             // The pending checks stay in the queue.
             Err(error) => tracing::error!(
                 %error,
@@ -341,7 +341,7 @@ impl Looks {
         loop {
             let mut queue = lock(&self.queue);
             let Some(backing) = queue.due.pop_front() else {
-                queue.lookers -= 1;
+                queue.running_threads -= 1;
                 queue.is_stuck = false;
                 return;
             };

@@ -27,19 +27,19 @@ pub struct Catalogue {
 
 /// A consistent catalogue with an index.
 #[derive(Debug)]
-pub(crate) struct Indexed {
+pub(crate) struct IndexedCatalogue {
     pub(crate) catalogue: Catalogue,
     /// Index of each target by name in lower case: the order in which discovery lists them.
     by_name: BTreeMap<String, usize>,
     /// LUN index of each target.
     luns: Vec<LunIndex>,
-    asks_for_proof: bool,
+    requires_proof: bool,
 }
 
 /// The catalogue that a server serves now, and the limiters of its targets.
 #[derive(Debug)]
 pub(crate) struct CurrentCatalogue {
-    indexed: ArcSwap<Indexed>,
+    indexed: ArcSwap<IndexedCatalogue>,
     pub(crate) quotas: TargetQuotas,
 }
 
@@ -61,7 +61,7 @@ impl ServedTarget<'_> {
     pub(crate) fn shows_something(&self, initiator: &str, address: IpAddr) -> bool {
         self.options.redirect.is_some()
             || self.options.luns.is_empty()
-            || self.luns.sees_any(initiator, address)
+            || self.luns.has_visible_lun(initiator, address)
     }
 
     /// The LUNs that an initiator of this name sees from this address.
@@ -70,7 +70,7 @@ impl ServedTarget<'_> {
     }
 }
 
-impl Indexed {
+impl IndexedCatalogue {
     pub(crate) fn new(catalogue: Catalogue) -> Result<Self, Error> {
         let mut by_name = BTreeMap::new();
         for (index, target) in catalogue.targets.iter().enumerate() {
@@ -86,9 +86,9 @@ impl Indexed {
             }
         }
         let has_chap = |target: &Arc<TargetOptions>| !target.chap.is_empty();
-        let asks_for_proof = catalogue.targets.iter().any(has_chap);
+        let requires_proof = catalogue.targets.iter().any(has_chap);
         let luns = catalogue.targets.iter().map(|target| LunIndex::new(&target.luns)).collect();
-        Ok(Self { catalogue, by_name, luns, asks_for_proof })
+        Ok(Self { catalogue, by_name, luns, requires_proof })
     }
 
     /// The target of this name, compared without case.
@@ -114,27 +114,27 @@ impl Indexed {
     }
 
     /// True when some target requires proof of identity at login.
-    pub(crate) fn asks_for_proof(&self) -> bool {
-        self.asks_for_proof
+    pub(crate) fn requires_proof(&self) -> bool {
+        self.requires_proof
     }
 }
 
 impl CurrentCatalogue {
     /// Serves `catalogue` at first.
     pub(crate) fn new(catalogue: Catalogue) -> Result<Self, Error> {
-        let indexed = Indexed::new(catalogue)?;
+        let indexed = IndexedCatalogue::new(catalogue)?;
         let quotas = TargetQuotas::default();
         quotas.replace(&[], &indexed.catalogue.targets);
         Ok(Self { indexed: ArcSwap::from_pointee(indexed), quotas })
     }
 
     /// The current catalogue.
-    pub(crate) fn load(&self) -> Arc<Indexed> {
+    pub(crate) fn load(&self) -> Arc<IndexedCatalogue> {
         self.indexed.load_full()
     }
 
     /// Serves `new` from now on; returns the old catalogue.
-    pub(crate) fn swap(&self, new: Arc<Indexed>) -> Arc<Indexed> {
+    pub(crate) fn swap(&self, new: Arc<IndexedCatalogue>) -> Arc<IndexedCatalogue> {
         let old = self.indexed.swap(Arc::clone(&new));
         self.quotas.replace(&old.catalogue.targets, &new.catalogue.targets);
         old

@@ -1,14 +1,14 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
 use crate::access::{AccessRules, TargetsQuery};
+use crate::admission::{Connections, CountedConnection};
 use crate::connection_table::Phase;
-use crate::join::{self, Joiner, SessionLogins};
+use crate::join::{self, JoiningConnection, SessionLogins};
 use crate::login::{Login, LoginPolicy};
 use crate::memory::{ConnectionMemory, MemoryOwners};
 use crate::options::Limits;
 use crate::peer_network::PeerNetwork;
 use crate::portals::ConnectionPath;
-use crate::presence::{Connections, Presence};
 use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};
 use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
@@ -84,11 +84,11 @@ pub(crate) fn spawn(
     path: ConnectionPath,
 ) {
     let (mailbox, mail) = unbounded_channel();
-    let Some((presence, abort)) = services.connections.enter(path.peer, &mailbox) else { return };
+    let Some((counted, abort)) = services.connections.enter(path.peer, &mailbox) else { return };
     let services = Arc::clone(services);
     let owner = services.memory.time_owner_of(PeerNetwork::of(path.peer.ip()));
     cores.spawn_for(owner, move || {
-        let connection = move || Connection::new(services, presence, path, mailbox, mail);
+        let connection = move || Connection::new(services, counted, path, mailbox, mail);
         Abortable::new(serve(connection, tcp, path), abort).map(|_| ())
     });
 }
@@ -114,13 +114,13 @@ async fn serve(
 
 struct Connection {
     services: Arc<ConnectionServices>,
-    presence: Presence,
+    counted: CountedConnection,
     path: ConnectionPath,
     machine: TargetConnection,
     /// Answers that the machine gets when it has no more outputs.
     answers: VecDeque<Input>,
     /// Mail that was taken from the mailbox and is not opened yet. Its memory is kept.
-    heard: VecDeque<ConnectionEvent>,
+    pending_events: VecDeque<ConnectionEvent>,
     /// True while the owner of the connection has no turn: of the session's messages only aborts
     /// are processed.
     is_out_of_turn: bool,
@@ -170,7 +170,7 @@ enum Receiving {
 impl Connection {
     fn new(
         services: Arc<ConnectionServices>,
-        presence: Presence,
+        counted: CountedConnection,
         path: ConnectionPath,
         mailbox: ConnectionEventSender,
         mail: UnboundedReceiver<ConnectionEvent>,
@@ -193,11 +193,11 @@ impl Connection {
         let commands = Commands::new(services.clock);
         Self {
             services,
-            presence,
+            counted,
             path,
             machine,
             answers: VecDeque::new(),
-            heard: VecDeque::new(),
+            pending_events: VecDeque::new(),
             is_out_of_turn: false,
             mailbox,
             mail,
@@ -277,13 +277,13 @@ impl Connection {
 
     fn start(&mut self, now: Time, task: Task) {
         let Some((session, _)) = &self.session else { return };
-        let view = session.view_known(&mut self.view);
+        let view = session.cached_view(&mut self.view);
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
         self.commands.start(now, &task, nexus.is_some());
-        let asker = CommandContext { session, view };
+        let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = self.tasks.start(&asker, nexus, task, place) {
+        if let Some(answer) = self.tasks.start(&command_context, nexus, task, place) {
             self.feed(now, answer);
         }
     }
@@ -302,7 +302,7 @@ impl Connection {
             Output::Identify(claim) => {
                 let answer = self.login.identify(&self.services.logins, *claim, self.path);
                 if answer.is_none() {
-                    self.presence.wait();
+                    self.counted.wait();
                 }
                 self.answers.extend(answer.map(Box::new).map(Input::Identified));
             }
@@ -359,7 +359,7 @@ impl Connection {
             _ => {}
         }
         self.over = Some(reason);
-        self.presence.log_out();
+        self.counted.log_out();
     }
 
     /// Passes a message to the session. The machine gets the answer before any other input, so that
@@ -371,13 +371,13 @@ impl Connection {
         {
             self.managed.remove(task);
         }
-        if self.heard.is_empty()
+        if self.pending_events.is_empty()
             && let Some(answer) = session.answer(*cid, &message, &self.mail)
         {
             return self.feed(now, Input::Session(answer));
         }
         let closed = matches!(message, ToSession::ConnectionClosed);
-        session.hear(now, *cid, message, &mut self.mail, &mut self.heard);
+        session.handle_message(now, *cid, message, &mut self.mail, &mut self.pending_events);
         if closed {
             // RFC 7143 §11.14.5. If the session ended with the connection, its nexus is gone and
             // gets no unit attention.
@@ -386,7 +386,7 @@ impl Connection {
             }
         }
         while !self.is_out_of_turn
-            && let Some(mail) = self.heard.pop_front()
+            && let Some(mail) = self.pending_events.pop_front()
         {
             let input = self.open(mail);
             self.feed(now, input);
@@ -417,19 +417,19 @@ impl Connection {
             self.tasks = Tasks::new(Arc::clone(&services.tasks), &services.limits, &self.memory);
         }
         let key = join::session_key(&join, self.path);
-        let joins = self.services.session_logins.joins(&key, join.claim.tsih);
+        let relation = self.services.session_logins.relation(&key, join.claim.tsih);
         let phase = match join.claim.session_type {
             _ if join.user.is_some() => Phase::Proven,
             SessionType::Normal => Phase::Unproven,
             SessionType::Discovery => Phase::NotLoggedIn,
         };
-        let keeps_proven = self.services.rules.catalogue.load().asks_for_proof();
-        if let Err(no_room) = self.presence.log_in(phase, joins, keeps_proven) {
-            let status = self.login.no_room(no_room);
+        let keeps_proven = self.services.rules.catalogue.load().requires_proof();
+        if let Err(connection_limit) = self.counted.log_in(phase, relation, keeps_proven) {
+            let status = self.login.connection_limit(connection_limit);
             return self.answers.push_back(Input::Joined(Err(status)));
         }
         let cid = join.claim.cid;
-        let joiner = Joiner {
+        let joiner = JoiningConnection {
             path: self.path,
             mailbox: self.mailbox.clone(),
             memory: self.memory.control.sibling(MemoryKind::Session),
@@ -444,7 +444,7 @@ impl Connection {
     fn poll_mail(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         let mut any = false;
         for _ in 0..MAIL_BATCH {
-            let mail = match self.heard.pop_front() {
+            let mail = match self.pending_events.pop_front() {
                 Some(mail) => mail,
                 None => match self.mail.poll_recv(context) {
                     Poll::Ready(Some(mail)) => mail,
@@ -464,15 +464,15 @@ impl Connection {
     /// finds it ended.
     fn poll_aborts(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
         while let Poll::Ready(Some(mail)) = self.mail.poll_recv(context) {
-            self.heard.push_back(mail);
+            self.pending_events.push_back(mail);
         }
         let is_abort = |mail: &ConnectionEvent| {
             matches!(mail, ConnectionEvent::Session(ToConnection::AbortTask { .. }))
         };
         let mut left = MAIL_BATCH;
         let mut at = 0;
-        while at < self.heard.len() {
-            if !is_abort(&self.heard[at]) {
+        while at < self.pending_events.len() {
+            if !is_abort(&self.pending_events[at]) {
                 at += 1;
                 continue;
             }
@@ -481,7 +481,7 @@ impl Connection {
                 break;
             }
             left -= 1;
-            if let Some(mail) = self.heard.remove(at) {
+            if let Some(mail) = self.pending_events.remove(at) {
                 let input = self.open(mail);
                 self.handle(now, input, out);
             }
@@ -536,7 +536,7 @@ impl Connection {
     fn messages_bytes(&self) -> usize {
         let beyond_kept = |capacity: usize| capacity.saturating_sub(MESSAGES_KEPT_MAX);
         beyond_kept(self.answers.capacity()) * size_of::<Input>()
-            + beyond_kept(self.heard.capacity()) * size_of::<ConnectionEvent>()
+            + beyond_kept(self.pending_events.capacity()) * size_of::<ConnectionEvent>()
             + task_map::memory_bytes(&self.places)
             + task_map::ids_memory_bytes(&self.managed)
     }
@@ -546,8 +546,8 @@ impl Connection {
         if self.answers.is_empty() {
             self.answers.shrink_to(MESSAGES_KEPT_MAX);
         }
-        if self.heard.is_empty() {
-            self.heard.shrink_to(MESSAGES_KEPT_MAX);
+        if self.pending_events.is_empty() {
+            self.pending_events.shrink_to(MESSAGES_KEPT_MAX);
         }
         task_map::free_spare(&mut self.places);
         task_map::free_spare_ids(&mut self.managed);
@@ -647,7 +647,7 @@ impl ConnectionHandler for Connection {
             self.answers.extend(started);
         }
         self.settle(now, out);
-        self.presence.set_unsent_bytes(out.bytes());
+        self.counted.set_unsent_bytes(out.bytes());
         if any || self.tasks.is_unpolled() { Poll::Ready(()) } else { Poll::Pending }
     }
 
@@ -682,7 +682,7 @@ impl ConnectionHandler for Connection {
     }
 
     fn send_progressed(&mut self, now: Time, bytes: usize, out: &mut Outbox) {
-        self.handle(now, Input::PeerTakes { bytes: bytes as u64 }, out);
+        self.handle(now, Input::PeerAccepts { bytes: bytes as u64 }, out);
     }
 
     fn tap(&mut self) -> TapChange {

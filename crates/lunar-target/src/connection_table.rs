@@ -43,7 +43,7 @@ pub(crate) enum Phase {
 
 /// Relation of a connection that logs in to the existing sessions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Joins {
+pub(crate) enum SessionRelation {
     /// The session is new.
     New,
     /// The session is reinstated: a connection of the same initiator ends in exchange.
@@ -54,7 +54,7 @@ pub(crate) enum Joins {
 
 /// Reasons why there is no room.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum NoRoom {
+pub(crate) enum ConnectionLimit {
     /// No room for any connection, or for any without proof.
     Table,
     /// No room for a further connection without proof from this address.
@@ -140,7 +140,7 @@ impl<T> ConnectionTable<T> {
         id: u64,
         network: PeerNetwork,
         handle: T,
-    ) -> Result<Option<T>, NoRoom> {
+    ) -> Result<Option<T>, ConnectionLimit> {
         let evicted = self.make_room_for_login(network)?;
         self.not_logged_in.insert(network, id);
         self.connections.insert(id, Entry { network, phase: Phase::NotLoggedIn, handle });
@@ -183,12 +183,12 @@ impl<T> ConnectionTable<T> {
         &mut self,
         id: u64,
         phase: Phase,
-        joins: Joins,
+        relation: SessionRelation,
         keeps_proven: bool,
-    ) -> Result<(), NoRoom> {
-        let Some(entry) = self.connections.get(&id) else { return Err(NoRoom::Table) };
+    ) -> Result<(), ConnectionLimit> {
+        let Some(entry) = self.connections.get(&id) else { return Err(ConnectionLimit::Table) };
         if phase != Phase::NotLoggedIn {
-            self.judge(entry.network, phase, joins, keeps_proven)?;
+            self.check_limits(entry.network, phase, relation, keeps_proven)?;
         }
         self.set_phase(id, phase);
         Ok(())
@@ -214,13 +214,13 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    fn make_room_for_login(&mut self, network: PeerNetwork) -> Result<Option<T>, NoRoom> {
+    fn make_room_for_login(&mut self, network: PeerNetwork) -> Result<Option<T>, ConnectionLimit> {
         let goes = if self.not_logged_in.count(network) >= self.limits.logins_per_address {
             self.oldest_to_go(network)
         } else if self.not_logged_in.len() >= self.limits.logins
             || self.connections.len() >= self.limits.connections
         {
-            Some(self.first_to_go().ok_or(NoRoom::Table)?)
+            Some(self.first_to_go().ok_or(ConnectionLimit::Table)?)
         } else {
             None
         };
@@ -228,35 +228,35 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Checks whether there is room for one more logged-in connection.
-    fn judge(
+    fn check_limits(
         &self,
         network: PeerNetwork,
         phase: Phase,
-        joins: Joins,
+        relation: SessionRelation,
         keeps_proven: bool,
-    ) -> Result<(), NoRoom> {
+    ) -> Result<(), ConnectionLimit> {
         // An existing session gets some further connections: half of the part for logins stays
         // free.
-        let kept = match joins {
-            Joins::New => self.limits.kept_for_logins,
-            Joins::Again | Joins::Further => self.limits.kept_for_logins / 2,
+        let kept = match relation {
+            SessionRelation::New => self.limits.kept_for_logins,
+            SessionRelation::Again | SessionRelation::Further => self.limits.kept_for_logins / 2,
         };
         let room = self.limits.connections - kept;
         let free = room.saturating_sub(self.connections.len() - self.not_logged_in.len());
         if free == 0 {
-            return Err(NoRoom::Table);
+            return Err(ConnectionLimit::Table);
         }
-        if phase == Phase::Proven || joins == Joins::Again {
+        if phase == Phase::Proven || relation == SessionRelation::Again {
             return Ok(());
         }
         let room = room - if keeps_proven { room / PROVEN_KEPT } else { 0 };
         let free = free.min(room.saturating_sub(self.unproven.len()));
         if free == 0 {
-            return Err(NoRoom::Table);
+            return Err(ConnectionLimit::Table);
         }
         let shared = free.saturating_sub(room / NEWCOMERS_KEPT);
         let share = NEWCOMER_CONNECTIONS.max(UNPROVEN_PER_FREE * shared);
-        if self.unproven.count(network) >= share { Err(NoRoom::Address) } else { Ok(()) }
+        if self.unproven.count(network) >= share { Err(ConnectionLimit::Address) } else { Ok(()) }
     }
 
     fn set_phase(&mut self, id: u64, phase: Phase) {

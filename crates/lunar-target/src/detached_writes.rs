@@ -25,11 +25,11 @@ const HANG_REPORT_DELAY: Duration = Duration::from_secs(5);
 
 /// Limit of detached writes of one owner at a unit. While it is reached, further writes of the
 /// owner get BUSY. Each detached write holds its data.
-const OWNER_LEFTOVERS_MAX: usize = 64;
+const OWNER_DETACHED_WRITES_MAX: usize = 64;
 
 /// Limit of detached writes of all owners at a unit. While it is reached, all further writes get
 /// BUSY.
-const LEFTOVERS_MAX: usize = 256;
+const DETACHED_WRITES_MAX: usize = 256;
 
 /// A change of the medium. It begins when it is polled first, and must not be dropped before its
 /// end unless its [`IoContext`] can be cancelled.
@@ -60,7 +60,7 @@ impl DetachedWrites {
     /// True if some owner may have reached its limit: [`Self::are_too_many`] is then to be asked
     /// with the owner.
     pub(crate) fn may_be_too_many(&self) -> bool {
-        self.count() >= OWNER_LEFTOVERS_MAX
+        self.count() >= OWNER_DETACHED_WRITES_MAX
     }
 
     /// True if this owner may begin no further writes.
@@ -72,7 +72,7 @@ impl DetachedWrites {
             let mut owners = owners.iter();
             owners.find(|other| Arc::ptr_eq(&other.owner, owner)).map_or(0, |other| other.count)
         };
-        self.count() >= LEFTOVERS_MAX || of_owner(&self.owners()) >= OWNER_LEFTOVERS_MAX
+        self.count() >= DETACHED_WRITES_MAX || of_owner(&self.owners()) >= OWNER_DETACHED_WRITES_MAX
     }
 
     fn add(&self, owner: &Arc<MemoryOwner>) {
@@ -150,7 +150,7 @@ impl LogicalUnit {
     /// Cancels `change`, whose command is aborted. Parts that are with the system are waited for
     /// during [`ABORT_GRACE`]; then the change is detached, together with `guard`. Returns `None`
     /// if its outcome is not known.
-    pub(crate) async fn finish_or_leave(
+    pub(crate) async fn finish_or_detach(
         self: &Arc<Self>,
         guard: RangeGuard,
         mut change: TrackedChange,

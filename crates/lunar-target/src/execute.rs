@@ -9,7 +9,7 @@ mod immediate;
 mod verify;
 
 pub(crate) use copy::copy;
-pub(crate) use entry::JudgedCommand;
+pub(crate) use entry::CheckedCommand;
 pub(crate) use immediate::{PlanData, try_now};
 
 use crate::abort::{AbortSignal, Aborted};
@@ -19,8 +19,8 @@ use crate::memory::{NoMemory, WorkMemory};
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
 use crate::ranges::{ClaimedBlocks, RangeGuard, TooManyWaiting};
-use crate::room::HeldWriteGuard;
 use crate::session::Session;
+use crate::thin_space::HeldWriteGuard;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use entry::Entry;
@@ -92,13 +92,13 @@ type Step<T> = Result<T, Stop>;
 /// Context in which a plan runs.
 pub(crate) struct PlanContext<'a> {
     pub(crate) session: &'a Session,
-    pub(crate) judged: &'a JudgedCommand,
+    pub(crate) checked: &'a CheckedCommand,
     /// All data-out of the command.
     pub(crate) data: Bytes,
     /// Buffer for the data of a READ.
     pub(crate) read_buffer: Option<Buffer>,
     pub(crate) abort: AbortSignal,
-    pub(crate) dues: QuotaCharge,
+    pub(crate) quota_charge: QuotaCharge,
     /// Source of further memory.
     pub(crate) memory: WorkMemory,
 }
@@ -115,15 +115,25 @@ pub(crate) async fn execute_paying(
     plan: Plan,
     work: PlanContext<'_>,
 ) -> PlanResult {
-    let PlanContext { session, judged, data, read_buffer, abort, dues, memory } = work;
+    let PlanContext { session, checked, data, read_buffer, abort, quota_charge, memory } = work;
     if let Plan::Reply(reply) = plan {
         return PlanResult::Good(memory.reply(reply));
     }
-    let entry = Some(Entry::new(session, judged, &plan));
+    let entry = Some(Entry::new(session, checked, &plan));
     let block_bytes = u64::from(unit.block_bytes());
-    let generation = judged.generation;
+    let generation = checked.generation;
     let (nexus, held) = (session.nexus, Mutex::default());
-    let run = Run { unit: &unit, generation, block_bytes, nexus, abort, dues, memory, entry, held };
+    let run = Run {
+        unit: &unit,
+        generation,
+        block_bytes,
+        nexus,
+        abort,
+        quota_charge,
+        memory,
+        entry,
+        held,
+    };
     run.ending(&plan, data, read_buffer).await
 }
 
@@ -137,13 +147,23 @@ pub(crate) async fn execute(
     abort: AbortSignal,
 ) -> PlanResult {
     let block_bytes = u64::from(unit.block_bytes());
-    let dues = QuotaCharge::default();
+    let quota_charge = QuotaCharge::default();
     let memory = WorkMemory {
         buffers: lunar_block::BufferPool::default(),
         wait_max: Duration::from_secs(1),
     };
     let (nexus, entry, held) = (NexusId(1), None, Mutex::default());
-    let run = Run { unit: &unit, generation, block_bytes, nexus, abort, dues, memory, entry, held };
+    let run = Run {
+        unit: &unit,
+        generation,
+        block_bytes,
+        nexus,
+        abort,
+        quota_charge,
+        memory,
+        entry,
+        held,
+    };
     run.ending(&plan, data, None).await
 }
 
@@ -153,7 +173,7 @@ struct Run<'a> {
     block_bytes: u64,
     nexus: NexusId,
     abort: AbortSignal,
-    dues: QuotaCharge,
+    quota_charge: QuotaCharge,
     memory: WorkMemory,
     /// `None` for a copy, which judges each of its pieces itself.
     entry: Option<Entry<'a>>,
@@ -279,12 +299,12 @@ impl Run<'_> {
     /// Charges the quota for the next move of data. Should be awaited without a lock if possible.
     async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
         let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
-        Ok(self.dues.pay(self.unit, cost, &self.abort).await?)
+        Ok(self.quota_charge.pay(self.unit, cost, &self.abort).await?)
     }
 
     /// The part of `range`, which may be the rest of the disk, that is prefetched.
     fn prefetched(&self, range: LbaRange) -> LbaRange {
-        if !self.dues.is_limited(self.unit) {
+        if !self.quota_charge.is_limited(self.unit) {
             return range;
         }
         let blocks = prefetch_bytes_max(self.unit) / self.block_bytes;

@@ -3,7 +3,7 @@
 use crate::access::{self, AccessRules};
 use crate::catalogue::CurrentCatalogue;
 use crate::connection_shares::{ConnectionPlace, ConnectionShares};
-use crate::connection_table::Joins;
+use crate::connection_table::SessionRelation;
 use crate::lun_table::LunTable;
 use crate::manage::TaskManager;
 use crate::memory::OwnerKey;
@@ -12,7 +12,7 @@ use crate::peer_network::PeerNetwork;
 use crate::portals::{self, ConnectionPath};
 use crate::quota::{InitiatorKey, InitiatorLimiters, SessionQuota};
 use crate::session::{
-    ConnectionEventSender, Discovery, Member, NoPlace, Session, SessionHost, SessionKey,
+    ConnectionEventSender, Discovery, JoinError, Member, Session, SessionHost, SessionKey,
     SessionParts, UNIT_BYTES,
 };
 use crate::session_table::{SessionTable, Sessions};
@@ -49,7 +49,7 @@ pub(crate) struct SessionLogins {
 
 /// The connection that a login is for.
 #[derive(Clone)]
-pub(crate) struct Joiner {
+pub(crate) struct JoiningConnection {
     pub(crate) path: ConnectionPath,
     pub(crate) mailbox: ConnectionEventSender,
     /// Account for the memory of the session.
@@ -58,7 +58,7 @@ pub(crate) struct Joiner {
     pub(crate) time_owner: OwnerId,
 }
 
-impl Joiner {
+impl JoiningConnection {
     fn member(self, join: &Join, place: ConnectionPlace) -> Member {
         let Self { path, mailbox, .. } = self;
         Member { mailbox, path, parameters: join.connection, _place: Arc::new(place) }
@@ -102,13 +102,15 @@ impl SessionLogins {
     }
 
     /// Relation of a login to the existing sessions.
-    pub(crate) fn joins(&self, key: &SessionKey, tsih: u16) -> Joins {
+    pub(crate) fn relation(&self, key: &SessionKey, tsih: u16) -> SessionRelation {
         let sessions = self.sessions().lock();
         match tsih {
-            0 if sessions.find(key).is_some() => Joins::Again,
-            0 => Joins::New,
-            tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => Joins::Further,
-            _ => Joins::New,
+            0 if sessions.find(key).is_some() => SessionRelation::Again,
+            0 => SessionRelation::New,
+            tsih if sessions.get(tsih).is_some_and(|session| session.key == *key) => {
+                SessionRelation::Further
+            }
+            _ => SessionRelation::New,
         }
     }
 
@@ -118,7 +120,7 @@ impl SessionLogins {
         self: Arc<Self>,
         join: Join,
         key: SessionKey,
-        joiner: Joiner,
+        joiner: JoiningConnection,
     ) -> Result<(Joined, Arc<Session>), LoginStatus> {
         let session = match join.claim.tsih {
             0 => self.create(&join, key, joiner).await?,
@@ -133,7 +135,7 @@ impl SessionLogins {
         &self,
         join: &Join,
         key: SessionKey,
-        joiner: Joiner,
+        joiner: JoiningConnection,
     ) -> Result<Arc<Session>, LoginStatus> {
         let (session, place) = loop {
             self.replace_session(&key).await?;
@@ -166,7 +168,7 @@ impl SessionLogins {
         sessions: &mut Sessions,
         join: &Join,
         key: SessionKey,
-        joiner: &Joiner,
+        joiner: &JoiningConnection,
         admission: Admission,
     ) -> Result<Arc<Session>, LoginStatus> {
         let Admission { target, origin, luns, port, ports } = admission;
@@ -181,7 +183,7 @@ impl SessionLogins {
         let nexus = self.sessions().next_nexus();
         let owner = OwnerKey::new(PeerNetwork::of(joiner.path.peer.ip()), join.user.clone());
         let quota = self.quota(&key, origin, owner, joiner.memory.clone());
-        let returns_from = self.manager.target_resets.take_returning(&key);
+        let returns_from = self.manager.target_resets.take_awaited_login(&key);
         let session = Session::new(SessionParts {
             key,
             tsih,
@@ -251,7 +253,7 @@ impl SessionLogins {
         join: &Join,
         key: &SessionKey,
         tsih: u16,
-        joiner: Joiner,
+        joiner: JoiningConnection,
     ) -> Result<Arc<Session>, LoginStatus> {
         let session =
             self.sessions().lock().get(tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
@@ -281,8 +283,8 @@ impl SessionLogins {
             }
             match session.join(cid, member.clone()) {
                 Ok(()) => return Ok(session),
-                Err(NoPlace::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
-                Err(NoPlace::Taken) => {}
+                Err(JoinError::Full) => return Err(LoginStatus::TOO_MANY_CONNECTIONS),
+                Err(JoinError::Taken) => {}
             }
             // Connection reinstatement: the old connection closes first, with all its tasks.
             session.replace_connection(cid);

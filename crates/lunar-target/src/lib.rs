@@ -47,6 +47,7 @@
 mod abort;
 mod access;
 mod access_list;
+mod admission;
 mod awaited;
 mod backing;
 mod backoff;
@@ -81,7 +82,6 @@ mod pieces;
 mod plan_result;
 mod poison;
 mod portals;
-mod presence;
 mod quota;
 mod ranges;
 mod registration_room;
@@ -90,7 +90,6 @@ mod request_queue;
 mod resets;
 mod resize;
 mod rights;
-mod room;
 mod save_queue;
 mod server;
 mod session;
@@ -101,6 +100,7 @@ mod statistics;
 mod task_map;
 mod task_set;
 mod tasks;
+mod thin_space;
 mod trace;
 mod unit;
 mod view;
@@ -117,11 +117,11 @@ pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOp
 pub use quota::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
 pub use replace::Replaced;
 pub use resize::Shrink;
-pub use room::OutOfSpace;
 pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
     CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics, TargetStatistics,
 };
+pub use thin_space::OutOfSpace;
 pub use trace::{NoTrace, TRACES_MAX, Trace};
 pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};

@@ -2,7 +2,7 @@
 
 use crate::access::AccessRules;
 use crate::backoff::{Claimant, FailedLogin, LoginBackoff, LoginDelay, WaitTicket};
-use crate::connection_table::NoRoom;
+use crate::connection_table::ConnectionLimit;
 use crate::log_budget::LogBudget;
 use crate::log_text::{printable, shortened};
 use crate::login_refusal::LoginRefusal;
@@ -110,7 +110,7 @@ impl Login {
         let turn = policy.backoff.turn(network, who, policy.clock.now());
         self.claim = Some(claim);
         match turn {
-            LoginDelay::Now => Some(self.judge(policy, path)),
+            LoginDelay::Now => Some(self.verify_login(policy, path)),
             LoginDelay::After(wait, ticket) => {
                 tracing::debug!(peer = %path.peer, ?wait, "login delayed after earlier failures");
                 let timer = Box::pin(tokio::time::sleep(wait));
@@ -136,19 +136,19 @@ impl Login {
         let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
         let policy = Arc::clone(&waiting.policy);
         self.waiting = None;
-        Some(self.judge(&policy, path))
+        Some(self.verify_login(&policy, path))
     }
 
     /// Called when the login is proven but there is no room for the connection.
-    pub(crate) fn no_room(&mut self, why: NoRoom) -> LoginStatus {
+    pub(crate) fn connection_limit(&mut self, why: ConnectionLimit) -> LoginStatus {
         self.refusal = Some(match why {
-            NoRoom::Table => LoginRefusal::NoRoom,
-            NoRoom::Address => LoginRefusal::NoRoomForAddress,
+            ConnectionLimit::Table => LoginRefusal::ConnectionLimit,
+            ConnectionLimit::Address => LoginRefusal::NoRoomForAddress,
         });
         LoginStatus::OUT_OF_RESOURCES
     }
 
-    fn judge(&mut self, policy: &LoginPolicy, path: ConnectionPath) -> Identified {
+    fn verify_login(&mut self, policy: &LoginPolicy, path: ConnectionPath) -> Identified {
         let Some(claim) = &self.claim else {
             return Identified::Refuse(LoginStatus::TARGET_ERROR);
         };

@@ -20,7 +20,7 @@ pub(crate) enum LoginRefusal {
     /// The system provides no random bytes.
     NoEntropy,
     /// The limit of connections is reached.
-    NoRoom,
+    ConnectionLimit,
     /// The limit of connections without proof from this address is reached.
     NoRoomForAddress,
     /// The connection was closed to admit another one.
@@ -42,7 +42,7 @@ impl LoginRefusal {
             Self::TooManyWait => "too many logins from this network are delayed after failures",
             Self::Stopping => "the server is stopping",
             Self::NoEntropy => "the system provides no random numbers",
-            Self::NoRoom => "the limit `connections` is reached",
+            Self::ConnectionLimit => "the limit `connections` is reached",
             Self::NoRoomForAddress => {
                 "the address has reached its share of unauthenticated connections"
             }
@@ -61,7 +61,7 @@ impl LoginRefusal {
             Self::TooManyWait => "backoff",
             Self::Stopping => "stopping",
             Self::NoEntropy => "target_error",
-            Self::NoRoom | Self::NoRoomForAddress | Self::Evicted => "limit",
+            Self::ConnectionLimit | Self::NoRoomForAddress | Self::Evicted => "limit",
             Self::TimedOut => "timed_out",
             Self::Protocol(status) => match status {
                 LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::AUTHORIZATION_FAILURE => {
@@ -112,7 +112,7 @@ mod tests {
             TooManyWait,
             Stopping,
             NoEntropy,
-            NoRoom,
+            ConnectionLimit,
             NoRoomForAddress,
             Evicted,
         ];

@@ -11,7 +11,7 @@
 
 use crate::operation_slots::{OperationSlot, OperationSlots};
 use crate::plan_result::internal_failure;
-use crate::room::{HOLD_INTERVAL, OutOfSpace};
+use crate::thin_space::{HOLD_INTERVAL, OutOfSpace};
 use crate::unit::LogicalUnit;
 use lunar_block::{BlockRange, Buffer, BufferPool, ErrorKind, IoContext, PHYSICAL_BLOCK_BYTES_MAX};
 use lunar_net::OwnerId;
@@ -41,7 +41,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// State of the long operations of a unit.
 #[derive(Debug, Default)]
-pub(crate) struct Operating {
+pub(crate) struct LongOperations {
     /// Incremented when an operation begins, under the lock of the SCSI state.
     generation: AtomicU64,
     /// Number of running operations: one, and perhaps one more that has failed and has not finished
@@ -88,12 +88,12 @@ impl OperationOwner {
 }
 
 /// Reason why an operation did not reach its end.
-enum Halt {
+enum StopReason {
     Stopping,
     Device(lunar_block::Error),
 }
 
-impl From<lunar_block::Error> for Halt {
+impl From<lunar_block::Error> for StopReason {
     fn from(error: lunar_block::Error) -> Self {
         Self::Device(error)
     }
@@ -206,8 +206,8 @@ impl LogicalUnit {
                     return Some(Ok(()));
                 }
             }
-            Err(Halt::Stopping) => return None,
-            Err(Halt::Device(error)) => {
+            Err(StopReason::Stopping) => return None,
+            Err(StopReason::Device(error)) => {
                 self.late_errors.write(|suppressed| {
                     tracing::error!(
                         %error, suppressed, "{kind:?} failed: the blocks remain inaccessible"
@@ -222,12 +222,12 @@ impl LogicalUnit {
     }
 
     /// Waits for a slot of `owner`.
-    async fn slot(&self, owner: &OperationOwner) -> Result<OperationSlot, Halt> {
+    async fn slot(&self, owner: &OperationOwner) -> Result<OperationSlot, StopReason> {
         let slots = self.operating.slots.get_or_init(Arc::default);
         self.unless_stopping(slots.take(owner.time)).await
     }
 
-    async fn work(&self, work: &OperationWork, owner: &OperationOwner) -> Result<(), Halt> {
+    async fn work(&self, work: &OperationWork, owner: &OperationOwner) -> Result<(), StopReason> {
         let mut slot = self.slot(owner).await?;
         let geometry = self.device().geometry();
         let all = geometry.block_count.saturating_mul(work.passes().into());
@@ -239,11 +239,11 @@ impl LogicalUnit {
             let mut lba = 0;
             while lba < geometry.block_count {
                 if self.operating.stopping.load(SeqCst) {
-                    return Err(Halt::Stopping);
+                    return Err(StopReason::Stopping);
                 }
                 let count = piece.blocks.min(geometry.block_count - lba);
                 match self.put_piece_for(owner, &piece, BlockRange::new(lba, count)).await {
-                    Err(Halt::Device(error)) if self.waits_for_room(&error) => {
+                    Err(StopReason::Device(error)) if self.waits_for_room(&error) => {
                         drop(slot); // operations at disks with room go on
                         tokio::time::sleep(HOLD_INTERVAL).await;
                         slot = self.slot(owner).await?;
@@ -270,14 +270,14 @@ impl LogicalUnit {
     }
 
     /// Waits for `event`, or until operations are to stop.
-    async fn unless_stopping<T>(&self, event: impl Future<Output = T>) -> Result<T, Halt> {
+    async fn unless_stopping<T>(&self, event: impl Future<Output = T>) -> Result<T, StopReason> {
         let mut event = pin!(event);
         while !self.operating.stopping.load(SeqCst) {
             if let Ok(value) = tokio::time::timeout(MOMENT, event.as_mut()).await {
                 return Ok(value);
             }
         }
-        Err(Halt::Stopping)
+        Err(StopReason::Stopping)
     }
 
     /// Does a piece of the work for `owner`.
@@ -286,16 +286,16 @@ impl LogicalUnit {
         owner: &OperationOwner,
         piece: &Piece,
         range: BlockRange,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), StopReason> {
         let buffers = owner.buffers.as_ref();
         let data = match piece.what {
             // Memory is taken for each piece: an operation that waits for its turn holds none.
-            What::Data(_) => {
+            PieceContent::Data(_) => {
                 let buffers = buffers.unwrap_or(&self.options().buffers);
                 let bytes = range.count as usize * piece.block_bytes;
                 Some(self.unless_stopping(buffers.take_when_free(bytes)).await?)
             }
-            What::Deallocate | What::Zero => None,
+            PieceContent::Deallocate | PieceContent::Zero => None,
         };
         let put = self.put_piece(piece, range, data);
         match buffers.map(BufferPool::owner) {
@@ -313,15 +313,16 @@ impl LogicalUnit {
     ) -> Result<(), lunar_block::Error> {
         let sparse = self.device().sparse();
         match (&piece.what, sparse, buffer) {
-            (What::Deallocate, Some(sparse), _) => sparse.unmap(range, false).await,
-            (What::Zero, Some(sparse), _) => sparse.write_zeroes(range, false, false).await,
-            (What::Data(block), _, Some(mut data)) => {
+            (PieceContent::Deallocate, Some(sparse), _) => sparse.unmap(range, false).await,
+            (PieceContent::Zero, Some(sparse), _) => sparse.write_zeroes(range, false, false).await,
+            (PieceContent::Data(block), _, Some(mut data)) => {
                 data.chunks_exact_mut(block.len()).for_each(|part| part.copy_from_slice(block));
                 lunar_net::count_moved(2 * data.len()); // filled, and written
                 self.device().write(range, data.freeze(), false).await
             }
             // Pieces are made for the device that they go to.
-            (What::Deallocate | What::Zero, None, _) | (What::Data(_), _, None) => {
+            (PieceContent::Deallocate | PieceContent::Zero, None, _)
+            | (PieceContent::Data(_), _, None) => {
                 let what = "the device no longer supports deallocation";
                 Err(lunar_block::Error::new(ErrorKind::Medium, self.device().name(), what))
             }
@@ -333,7 +334,11 @@ impl LogicalUnit {
         let saved = self.save_state().await;
         if let Err(error) = &saved {
             self.save_errors.write(|suppressed| {
-                tracing::error!(%error, suppressed, "cannot save the state of a SANITIZE or FORMAT");
+                tracing::error!(
+                    %error,
+                    suppressed,
+                    "cannot save the state of a SANITIZE or FORMAT"
+                );
             });
         }
         saved.is_ok()
@@ -385,12 +390,12 @@ fn part_of_second(part: u64, of: u64) -> Duration {
 
 /// Work on a number of blocks at a time; the last piece may be shorter.
 struct Piece {
-    what: What,
+    what: PieceContent,
     blocks: u64,
     block_bytes: usize,
 }
 
-enum What {
+enum PieceContent {
     Deallocate,
     Zero,
     /// The content of each block.
@@ -408,8 +413,8 @@ impl Piece {
             block_bytes,
         };
         match work {
-            OperationWork::Deallocate if sparse.is_some() => quick(What::Deallocate),
-            OperationWork::Zero if sparse.is_some() => quick(What::Zero),
+            OperationWork::Deallocate if sparse.is_some() => quick(PieceContent::Deallocate),
+            OperationWork::Zero if sparse.is_some() => quick(PieceContent::Zero),
             OperationWork::Deallocate | OperationWork::Zero => data(&[0], false),
             OperationWork::Overwrite { pattern, passes, invert } => {
                 // Counted from the end: the last pass writes the pattern unchanged.
@@ -424,7 +429,7 @@ impl Piece {
         let bytes = pattern.iter().cycle().take(block_bytes);
         let block = bytes.map(|byte| if inverted { !byte } else { *byte }).collect();
         let blocks = (PIECE_BYTES / block_bytes).max(1) as u64;
-        Self { what: What::Data(block), blocks, block_bytes }
+        Self { what: PieceContent::Data(block), blocks, block_bytes }
     }
 }
 

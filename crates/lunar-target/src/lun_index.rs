@@ -73,7 +73,7 @@ impl LunIndex {
     }
 
     /// True when an initiator of this name sees any LUN from this address.
-    pub(crate) fn sees_any(&self, initiator: &str, address: IpAddr) -> bool {
+    pub(crate) fn has_visible_lun(&self, initiator: &str, address: IpAddr) -> bool {
         self.lists_for(initiator, address).next().is_some()
     }
 
@@ -260,7 +260,7 @@ mod tests {
                     let ids: Vec<_> = seen.map(|lun| lun.id).collect();
                     let table = index.table(&luns, &name, address);
                     prop_assert_eq!(table.ids().collect::<Vec<_>>(), ids);
-                    prop_assert_eq!(index.sees_any(&name, address), table.len() > 0);
+                    prop_assert_eq!(index.has_visible_lun(&name, address), table.len() > 0);
                 }
             }
         }

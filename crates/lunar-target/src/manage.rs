@@ -50,9 +50,11 @@ impl SessionHost for TaskManager {
             let up_to = cold.then(|| {
                 // Before the session ends, which it does once it has its answer: the initiator may
                 // log in again at once.
-                self.target_resets.expect_return(&session);
+                self.target_resets.expect_login_after_reset(&session);
                 let view = session.view();
-                view.units().iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
+                view.units()
+                    .iter()
+                    .for_each(|unit| unit.scsi().expect_login_after_reset(session.nexus));
                 self.sessions.next_nexus()
             });
             session.managed(Input::Managed { id, response, information });

@@ -188,10 +188,10 @@ impl ConnectionMemory {
         if bytes != BufferedBytes::default() || self.buffered.is_some() {
             self.charge_buffered(bytes);
         }
-        if !self.control.must_give_back() {
+        if !self.control.must_release_memory() {
             return true;
         }
-        let gives_data_back = self.holds_data() && self.control.must_give_back_data();
+        let gives_data_back = self.holds_data() && self.control.must_release_data();
         !gives_data_back && !self.holds_much(bytes, running_bytes)
     }
 

@@ -1,7 +1,7 @@
 //! The statistics of a running server: its counters, combined with values that are not counted.
 
+use crate::admission::Connections;
 use crate::catalogue::CurrentCatalogue;
-use crate::presence::Connections;
 use crate::session_table::SessionTable;
 use crate::statistics::{Counters, Statistics, TargetStatistics};
 use lunar_block::BufferPool;

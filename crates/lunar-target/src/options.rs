@@ -183,3 +183,22 @@ impl TargetOptions {
         portal.portal_group.unwrap_or(self.portal_group)
     }
 }
+
+#[cfg(test)]
+impl TargetOptions {
+    /// Returns a target without LUNs that any initiator may log in to.
+    pub(crate) fn for_test(name: &str, portal_group: u16) -> Self {
+        Self {
+            name: name.to_owned(),
+            alias: None,
+            portal_group,
+            access: Access::default(),
+            administer: None,
+            chap: Vec::new(),
+            offer: Offer::default(),
+            redirect: None,
+            initiator_limits: Vec::new(),
+            luns: Vec::new(),
+        }
+    }
+}

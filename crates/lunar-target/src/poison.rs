@@ -31,7 +31,7 @@ impl Poison {
     pub(crate) fn watch(unit: &Arc<LogicalUnit>, state: Option<&Path>) -> Result<(), Error> {
         let device = unit.device();
         let mark = state.map(|directory| PoisonFile { directory: directory.to_owned() });
-        let marked = mark.as_ref().map(PoisonFile::is_there).transpose()?.unwrap_or_default();
+        let marked = mark.as_ref().map(PoisonFile::mark_exists).transpose()?.unwrap_or_default();
         if marked {
             device.poison();
         }
@@ -85,7 +85,7 @@ impl PoisonFile {
     ///
     /// # Errors
     /// [`Error::State`]: that cannot be determined, or other users may change the directory.
-    fn is_there(&self) -> Result<bool, Error> {
+    fn mark_exists(&self) -> Result<bool, Error> {
         let has = || match StateDirectory::open(&self.directory)? {
             Some(directory) => directory.has(MARK_NAME),
             None => Ok(false),

@@ -95,23 +95,8 @@ fn same_family(a: IpAddr, b: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_list::Access;
-    use lunar_iscsi::text::Offer;
 
-    fn target(portal_group: u16) -> TargetOptions {
-        TargetOptions {
-            name: "iqn.2026-11.org.example:a".into(),
-            alias: None,
-            portal_group,
-            access: Access::default(),
-            administer: None,
-            chap: Vec::new(),
-            offer: Offer::default(),
-            redirect: None,
-            initiator_limits: Vec::new(),
-            luns: Vec::new(),
-        }
-    }
+    const TARGET: &str = "iqn.2026-11.org.example:a";
 
     fn portal(portal_group: Option<u16>) -> Portal {
         Portal { portal_group, ..Portal::new("127.0.0.1:0".parse().unwrap()) }
@@ -124,7 +109,7 @@ mod tests {
         let options = [Some(7), None, Some(1), Some(7), None].map(portal);
         let portals = Portals::new(options.into(), Vec::new()).unwrap();
         let tags = |group| {
-            let ports = portals.ports_of(&target(group));
+            let ports = portals.ports_of(&TargetOptions::for_test(TARGET, group));
             assert!(ports.iter().all(|port| port.relative_id == port.portal_group_tag));
             ports.into_iter().map(|port| port.portal_group_tag).collect::<Vec<_>>()
         };

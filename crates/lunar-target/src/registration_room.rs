@@ -17,10 +17,10 @@ const PROVEN_KEPT: usize = 4;
 
 /// Room for the registrations of all units of a server.
 #[derive(Clone, Debug)]
-pub(crate) struct RegistrationRoom(Arc<Mutex<Taken>>);
+pub(crate) struct RegistrationRoom(Arc<Mutex<RoomInUse>>);
 
 #[derive(Debug)]
-struct Taken {
+struct RoomInUse {
     registrations_max: usize,
     registrations: usize,
     of_origins: HashMap<Origin, usize>,
@@ -45,7 +45,7 @@ impl RegistrationRoom {
         let registrations_max = memory.budget().limit_bytes() / MEMORY_PART / REGISTRATION_BYTES;
         let charge = memory.charge(0);
         let of_origins = HashMap::new();
-        Self(Arc::new(Mutex::new(Taken {
+        Self(Arc::new(Mutex::new(RoomInUse {
             registrations_max,
             registrations: 0,
             of_origins,
@@ -62,7 +62,7 @@ impl RegistrationRoom {
     /// Number of further registrations that an initiator from `origin` may make; `None` if its name
     /// is proven. An unproven initiator may have as many as there would be left for others, so that
     /// some room remains.
-    pub(crate) fn left_for(&self, origin: Option<Origin>) -> usize {
+    pub(crate) fn registrations_left_for(&self, origin: Option<Origin>) -> usize {
         let taken = self.taken();
         let Some(origin) = origin else {
             return taken.registrations_max.saturating_sub(taken.registrations);
@@ -73,7 +73,7 @@ impl RegistrationRoom {
         free.saturating_sub(own) / 2
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, RoomInUse> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -90,7 +90,7 @@ impl CountedRegistrations {
     }
 
     /// Counts the current registrations of `unit` after changes were rolled back.
-    pub(crate) fn changes_were_taken_back(&mut self, unit: &BlockUnit) {
+    pub(crate) fn recount_after_rollback(&mut self, unit: &BlockUnit) {
         if let Some(room) = self.room.clone() {
             self.version = None;
             self.update(&room, unit);
@@ -136,7 +136,7 @@ impl Drop for CountedRegistrations {
 
 type Counts = HashMap<Option<Origin>, usize>;
 
-impl Taken {
+impl RoomInUse {
     fn change(&mut self, before: &Counts, after: &Counts) {
         for (origin, count) in after {
             self.registrations += count;
@@ -181,17 +181,20 @@ mod tests {
         let room = room(1000);
         let mut held = Vec::new();
         for origin in 0..6 {
-            while room.left_for(Some(Origin(origin))) > 0 {
+            while room.registrations_left_for(Some(Origin(origin))) > 0 {
                 held.push(taken(&room, Some(origin), 1));
             }
         }
         assert!(held.len() <= 750, "{}", held.len());
-        assert!(room.left_for(Some(Origin(9))) >= 1, "for a newcomer");
-        assert!(room.left_for(None) >= 250, "for who proves its name");
-        let proven = taken(&room, None, room.left_for(None));
-        assert_eq!((room.left_for(None), room.left_for(Some(Origin(9)))), (0, 0));
+        assert!(room.registrations_left_for(Some(Origin(9))) >= 1, "for a newcomer");
+        assert!(room.registrations_left_for(None) >= 250, "for who proves its name");
+        let proven = taken(&room, None, room.registrations_left_for(None));
+        assert_eq!(
+            (room.registrations_left_for(None), room.registrations_left_for(Some(Origin(9)))),
+            (0, 0)
+        );
         drop((held, proven));
-        assert_eq!(room.left_for(None), 1000);
+        assert_eq!(room.registrations_left_for(None), 1000);
         assert!(room.taken().of_origins.is_empty());
     }
 
@@ -201,9 +204,9 @@ mod tests {
         let room = room(100);
         let mut counted = taken(&room, Some(1), 40);
         let one = Some(Origin(1));
-        assert_eq!(room.left_for(None), 60);
+        assert_eq!(room.registrations_left_for(None), 60);
         counted.set(&room, [one, None].into_iter());
-        assert_eq!(room.left_for(None), 98);
+        assert_eq!(room.registrations_left_for(None), 98);
         assert_eq!(room.taken().of_origins[&Origin(1)], 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Replacement of the catalogue without a restart.
 
 use crate::Error;
-use crate::catalogue::{Catalogue, Indexed};
+use crate::catalogue::{Catalogue, IndexedCatalogue};
 use crate::lun_table::{LunChange, LunTable};
 use crate::options::TargetOptions;
 use crate::pieces::Pieces;
@@ -61,7 +61,7 @@ impl Server {
     /// # Errors
     /// The catalogue contradicts itself; nothing has changed then.
     pub async fn replace(&self, catalogue: Catalogue) -> Result<Replaced, Error> {
-        let new = Arc::new(Indexed::new(catalogue)?);
+        let new = Arc::new(IndexedCatalogue::new(catalogue)?);
         let _alone = self.replacing.lock().await;
         let before = self.catalogue.units();
         let after = new.catalogue.units();
@@ -128,8 +128,8 @@ type Wait<'a> = LocalBoxFuture<'a, NextStep<'a>>;
 
 /// A change from one catalogue to another.
 struct Change<'a> {
-    old: &'a Indexed,
-    new: &'a Indexed,
+    old: &'a IndexedCatalogue,
+    new: &'a IndexedCatalogue,
     /// Changes of LUNs by the addresses of the tables, which are kept alive here.
     luns: HashMap<(usize, usize), (Arc<LunTable>, Rc<LunChange>)>,
     /// True if rights may have changed, by the addresses of the new targets.
@@ -137,7 +137,11 @@ struct Change<'a> {
 }
 
 /// Applies a change to each session, in pieces. A session that is waited for delays no other.
-pub(crate) async fn settle(table: &SessionTable, old: &Indexed, new: &Indexed) -> Replaced {
+pub(crate) async fn settle(
+    table: &SessionTable,
+    old: &IndexedCatalogue,
+    new: &IndexedCatalogue,
+) -> Replaced {
     // Sessions that log in after the swap already use the new catalogue.
     let sessions = table.lock().all();
     let mut change = Change { old, new, luns: HashMap::new(), rights: HashMap::new() };
@@ -164,7 +168,7 @@ pub(crate) async fn settle(table: &SessionTable, old: &Indexed, new: &Indexed) -
             }
             SessionChange::Ends => {
                 replaced.sessions_ended += 1;
-                session.ask_to_leave(LEAVE_SECONDS);
+                session.request_logout(LEAVE_SECONDS);
                 waits.push(Box::pin(async move {
                     if ends_in_time(session).await {
                         NextStep::Nothing
@@ -256,7 +260,7 @@ async fn ends_in_time(session: &Session) -> bool {
 
 /// Requests the initiator to log out, and cuts the session if it does not.
 async fn dismiss(session: &Arc<Session>) {
-    session.ask_to_leave(LEAVE_SECONDS);
+    session.request_logout(LEAVE_SECONDS);
     if !ends_in_time(session).await {
         session.end();
         ends_in_time(session).await; // its tasks may hang in a device

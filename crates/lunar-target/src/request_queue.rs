@@ -120,7 +120,10 @@ mod tests {
         let mut first = Box::pin(serve(0));
         assert!((&mut first).now_or_never().is_none());
         let mut others = Box::pin(join_all((1..REQUESTS).map(serve)));
-        assert!((&mut others).now_or_never().is_none(), "these requests came after the first run had begun");
+        assert!(
+            (&mut others).now_or_never().is_none(),
+            "these requests came after the first run had begun"
+        );
         may_end.add_permits(1);
         assert!(first.now_or_never().is_some());
         assert!((&mut others).now_or_never().is_none(), "their own run has not ended");

@@ -4,8 +4,8 @@
 //! A reset visits the sessions that the unit has attached. Requests that arrive while one runs
 //! wait, and a single run serves all of them: the work grows with the sessions, not with their
 //! product with the requests. Runs for several units take turns with their visits
-//! ([`crate::visit_pace`]). A run has turns of each owner that waits for it, and it does only what
-//! all of them wait for: requests for different units have different runs.
+//! ([`crate::visit_pace`]). A run uses the turns of each owner that waits for it, and resets only
+//! units that all of them wait for: requests for different units have different runs.
 
 use crate::lock::lock;
 use crate::request_queue::ResetQueue;
@@ -25,11 +25,11 @@ pub(crate) struct TargetResets {
     /// does not wait for those of others.
     by_units: Mutex<HashMap<Vec<usize>, Arc<ResetQueue>>>,
     /// Initiators that last requested a TARGET COLD RESET, by target name, until they log in again.
-    returning: Mutex<HashMap<String, Returning>>,
+    awaited_logins: Mutex<HashMap<String, ReturningInitiator>>,
 }
 
 #[derive(Debug)]
-struct Returning {
+struct ReturningInitiator {
     initiator_name: String,
     /// Nexus of the session that requested the reset and was ended by it.
     nexus: NexusId,
@@ -43,20 +43,22 @@ impl TargetResets {
     }
 
     /// Called when a session has requested a TARGET COLD RESET, which ends it.
-    pub(crate) fn expect_return(&self, session: &Session) {
+    pub(crate) fn expect_login_after_reset(&self, session: &Session) {
         let Some(target) = session.key.target_name.clone() else { return };
         let initiator_name = session.key.initiator_name.clone();
-        let returning = Returning { initiator_name, nexus: session.nexus };
-        lock(&self.returning).insert(target, returning);
+        let returning = ReturningInitiator { initiator_name, nexus: session.nexus };
+        lock(&self.awaited_logins).insert(target, returning);
     }
 
     /// The nexus of the initiator's last session, for the first login after that session was ended
     /// by the reset that it had requested.
-    pub(crate) fn take_returning(&self, key: &SessionKey) -> Option<NexusId> {
+    pub(crate) fn take_awaited_login(&self, key: &SessionKey) -> Option<NexusId> {
         let target = key.target_name.as_ref()?;
-        let mut returning = lock(&self.returning);
-        returning.get(target).filter(|who| who.initiator_name == key.initiator_name)?;
-        returning.remove(target).map(|who| who.nexus)
+        let mut awaited_logins = lock(&self.awaited_logins);
+        awaited_logins
+            .get(target)
+            .filter(|awaited| awaited.initiator_name == key.initiator_name)?;
+        awaited_logins.remove(target).map(|awaited| awaited.nexus)
     }
 
     fn remove_unused(&self, view: &View) {
@@ -73,7 +75,7 @@ fn addresses_of(view: &View) -> Vec<usize> {
 }
 
 /// Aborts the tasks of other nexuses, then resets the units. If one session alone has requested it,
-/// its own tasks are quiet already, and it gets no unit attention for its own reset.
+/// its own tasks have ended before, and it gets no unit attention for the reset.
 async fn reset(
     sessions: &SessionTable,
     by: &Arc<Session>,

@@ -69,23 +69,8 @@ pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access_list::Access;
-    use lunar_iscsi::text::Offer;
 
-    fn target(portal_group: u16) -> TargetOptions {
-        TargetOptions {
-            name: "iqn.2026-11.org.example:a".into(),
-            alias: None,
-            portal_group,
-            access: Access::default(),
-            administer: None,
-            chap: Vec::new(),
-            offer: Offer::default(),
-            redirect: None,
-            initiator_limits: Vec::new(),
-            luns: Vec::new(),
-        }
-    }
+    const TARGET: &str = "iqn.2026-11.org.example:a";
 
     /// Goal: a change of the catalogue counts as a change of rights only if a list of
     /// administrators differs, or applies to another unit or to other initiators.
@@ -102,7 +87,11 @@ mod tests {
             administer,
             ..LunOptions::new(id, Arc::clone(unit))
         };
-        let with = |administer, luns| TargetOptions { administer, luns, ..target(1) };
+        let with = |administer, luns| TargetOptions {
+            administer,
+            luns,
+            ..TargetOptions::for_test(TARGET, 1)
+        };
         let plain = with(None, vec![lun(0, &one, None)]);
         let grown = with(None, vec![lun(0, &one, None), lun(1, &two, None)]);
         assert!(!may_change_rights(&plain, &grown) && !may_change_rights(&grown, &plain));

@@ -67,7 +67,7 @@ impl LogicalUnit {
         change: impl FnOnce(&mut BlockUnit) -> Result<Plan, Refusal>,
     ) -> (Result<Plan, Refusal>, Option<UnsavedChange>) {
         let mut scsi = self.scsi();
-        scsi.set_registrations_allowed(room.left_for(origin));
+        scsi.set_registrations_allowed(room.registrations_left_for(origin));
         let planned = change(&mut scsi);
         if planned.is_ok() {
             self.count_registrations(&scsi, room);
@@ -122,7 +122,7 @@ impl LogicalUnit {
     fn roll_back(&self) -> Vec<oneshot::Sender<bool>> {
         let mut scsi = self.scsi();
         scsi.roll_back();
-        self.counted_registrations().changes_were_taken_back(&scsi);
+        self.counted_registrations().recount_after_rollback(&scsi);
         std::mem::take(&mut self.save_queue().waiting)
     }
 }

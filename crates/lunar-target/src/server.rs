@@ -5,6 +5,7 @@ mod sessions;
 
 use crate::Error;
 use crate::access::AccessRules;
+use crate::admission::Connections;
 use crate::backing::BackingWatcher;
 use crate::catalogue::{Catalogue, CurrentCatalogue};
 use crate::connection::ConnectionServices;
@@ -20,13 +21,12 @@ use crate::open_files;
 use crate::operation_slots::OperationSlots;
 use crate::options::{Limits, ServerOptions};
 use crate::portals::Portals;
-use crate::presence::Connections;
 use crate::quota::InitiatorLimit;
 use crate::registration_room::RegistrationRoom;
-use crate::room;
 use crate::session::ConnectionEvent;
 use crate::statistics::Counters;
 use crate::tasks::TaskServices;
+use crate::thin_space;
 use crate::trace::TraceLimit;
 use crate::unit::LogicalUnit;
 use lunar_block::BufferPool;
@@ -126,7 +126,7 @@ impl Server {
         };
         server.catalogue.units().into_iter().for_each(|unit| server.begin(unit));
         let (watched, until) = (Arc::clone(&server.catalogue), stopped.clone());
-        server.cores.spawn(move || room::watch(move || watched.units(), until));
+        server.cores.spawn(move || thin_space::watch(move || watched.units(), until));
         let (services, cores) = (Arc::clone(&server.services), Arc::clone(&server.cores));
         *lock(&server.acceptor) = Some(accept::accept(listeners, services, cores, stopped)?);
         Ok(server)
@@ -216,14 +216,14 @@ impl Server {
     fn end_connections(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> usize {
         let within_seconds = u16::try_from(grace.as_secs()).unwrap_or(u16::MAX).max(1);
         let open =
-            self.services.connections.tell_all(|| ConnectionEvent::Shutdown { within_seconds });
+            self.services.connections.send_to_all(|| ConnectionEvent::Shutdown { within_seconds });
         if open > 0 {
             progress(&format!("asking {open} connection(s) to log out"));
         }
         if self.wait_for_connections(grace.saturating_sub(CUT_GRACE)) {
             return 0;
         }
-        let cut = self.services.connections.tell_all(|| ConnectionEvent::Cut);
+        let cut = self.services.connections.send_to_all(|| ConnectionEvent::Cut);
         progress(&format!("{cut} connection(s) did not log out: closing them"));
         self.wait_for_connections(CUT_GRACE);
         cut
@@ -259,7 +259,7 @@ impl Server {
     /// Reports the disks that hang.
     fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.catalogue.units() {
-            let (device, writes) = (unit.device().name(), unit.leftover_writes());
+            let (device, writes) = (unit.device().name(), unit.detached_write_count());
             if writes > 0 {
                 progress(&format!(
                     "{device} is NOT RESPONDING: {writes} aborted write(s) still pending"

@@ -88,16 +88,16 @@ pub(crate) struct BegunAborts {
 }
 
 /// The connection that a step is taken for.
-struct Speaker<'a> {
+struct StepConnection<'a> {
     cid: u16,
     mail: &'a mut UnboundedReceiver<ConnectionEvent>,
     /// Destination of the messages to the connection, in order.
-    heard: &'a mut VecDeque<ConnectionEvent>,
+    pending_events: &'a mut VecDeque<ConnectionEvent>,
 }
 
 /// Reason why a connection cannot join.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum NoPlace {
+pub(crate) enum JoinError {
     /// The session already has a connection with this CID.
     Taken,
     /// The session has as many connections as were negotiated.
@@ -331,7 +331,7 @@ impl Session {
     ///
     /// A caller that has received a message of the session's machine sees at least the view of that
     /// time: both change under the machine's lock.
-    pub(crate) fn view_known<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
+    pub(crate) fn cached_view<'a>(&self, known: &'a mut Option<KnownView>) -> &'a View {
         let changes = self.view_changes.load(Acquire);
         if known.as_ref().is_some_and(|known| known.changes != changes) {
             *known = None;
@@ -380,14 +380,14 @@ impl Session {
     }
 
     /// Adds a connection, if there is room for it and no other has its CID.
-    pub(crate) fn join(self: &Arc<Self>, cid: u16, member: Member) -> Result<(), NoPlace> {
+    pub(crate) fn join(self: &Arc<Self>, cid: u16, member: Member) -> Result<(), JoinError> {
         {
             let mut members = self.members();
             if members.contains_key(&cid) {
-                return Err(NoPlace::Taken);
+                return Err(JoinError::Taken);
             }
             if members.len() >= usize::from(self.max_connections.max(1)) {
-                return Err(NoPlace::Full);
+                return Err(JoinError::Full);
             }
             members.insert(cid, member);
         }
@@ -396,8 +396,8 @@ impl Session {
     }
 
     /// Answers a message of a connection at once, if it concerns no other connection and the
-    /// mailbox is empty. Returns `None` if the message was not processed and [`hear`](Self::hear)
-    /// is to be called.
+    /// mailbox is empty. Returns `None` if the message was not processed and
+    /// [`handle_message`](Self::handle_message) is to be called.
     pub(crate) fn answer(
         &self,
         cid: u16,
@@ -408,24 +408,24 @@ impl Session {
         if mail.is_empty() { machine.reply(cid, message) } else { None }
     }
 
-    /// Processes a message of a connection. `heard` receives earlier mail for the connection, then
-    /// the answers.
-    pub(crate) fn hear(
+    /// Processes a message of a connection. `pending_events` receives earlier mail for the
+    /// connection, then the answers.
+    pub(crate) fn handle_message(
         self: &Arc<Self>,
         now: Time,
         cid: u16,
         message: ToSession,
         mail: &mut UnboundedReceiver<ConnectionEvent>,
-        heard: &mut VecDeque<ConnectionEvent>,
+        pending_events: &mut VecDeque<ConnectionEvent>,
     ) {
         let closed = matches!(message, ToSession::ConnectionClosed);
         if let ToSession::Arrived { request: Arrival::Management { .. }, .. } = message {
             // A reset waits for its visits, possibly for long, and may outlive the session.
-            let refuses_resets = lock(&self.units_charge).must_give_back();
+            let refuses_resets = lock(&self.units_charge).must_release_memory();
             self.machine().set_refuses_resets(refuses_resets);
         }
-        let speaker = Speaker { cid, mail, heard };
-        self.step(now, Input::Connection(cid, message), Some(speaker));
+        let connection = StepConnection { cid, mail, pending_events };
+        self.step(now, Input::Connection(cid, message), Some(connection));
         if closed {
             self.members().remove(&cid);
         }
@@ -558,7 +558,7 @@ impl Session {
     }
 
     /// Requests the initiator to log out. RFC 7143 §11.9.1, event 1.
-    pub(crate) fn ask_to_leave(&self, within_seconds: u16) {
+    pub(crate) fn request_logout(&self, within_seconds: u16) {
         for member in self.members().values() {
             // The connection may be closing.
             let _ = member.mailbox.send(ConnectionEvent::Shutdown { within_seconds });
@@ -568,13 +568,13 @@ impl Session {
     /// Takes one step of the machine. Values for other connections are put into their mailboxes
     /// under the lock, so that they arrive in the order of the steps. The connection that the step
     /// is taken for empties its mailbox under the lock, and gets the answers behind that mail.
-    fn step(self: &Arc<Self>, now: Time, input: Input, mut speaker: Option<Speaker<'_>>) {
+    fn step(self: &Arc<Self>, now: Time, input: Input, mut connection: Option<StepConnection<'_>>) {
         let mut ended = false;
         let mut machine = self.machine();
-        if let Some(Speaker { mail, heard, .. }) = &mut speaker
+        if let Some(StepConnection { mail, pending_events, .. }) = &mut connection
             && !mail.is_empty()
         {
-            heard.extend(std::iter::from_fn(|| mail.try_recv().ok()));
+            pending_events.extend(std::iter::from_fn(|| mail.try_recv().ok()));
         }
         machine.handle(now, input);
         while let Some(output) = machine.poll() {
@@ -584,8 +584,10 @@ impl Session {
                         self.logged_out.store(true, Relaxed);
                     }
                     let mail = self.mail(&machine, cid, value);
-                    match &mut speaker {
-                        Some(speaker) if cid == speaker.cid => speaker.heard.push_back(mail),
+                    match &mut connection {
+                        Some(connection) if cid == connection.cid => {
+                            connection.pending_events.push_back(mail);
+                        }
                         _ => self.send(cid, mail),
                     }
                 }

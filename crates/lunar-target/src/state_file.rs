@@ -110,8 +110,8 @@ mod tests {
         fs::write(&victim, b"precious").unwrap();
         let file = StateFile::new(directory.clone());
         let refused = |result: Result<(), Error>, words: &str| {
-            let said = result.unwrap_err().to_string();
-            assert!(said.contains(words), "`{words}` is not in: {said}");
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains(words), "`{words}` is not in: {message}");
             assert_eq!(fs::read(&victim).unwrap(), b"precious", "{words}");
         };
         for name in ["scsi-state", "scsi-state.new"] {

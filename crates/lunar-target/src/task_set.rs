@@ -100,7 +100,7 @@ impl PlaceQueued {
 impl TaskPlace {
     /// Releases the place for other commands. A place that is just being retaken is left: no
     /// command waits for it yet.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn release(&self) {
         if let Ok(mut held) = self.held.try_lock() {
             drop(held.take());
         }

@@ -2,7 +2,7 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
-use crate::execute::{JudgedCommand, PlanContext, PlanData, copy, execute_paying, try_now};
+use crate::execute::{CheckedCommand, PlanContext, PlanData, copy, execute_paying, try_now};
 use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::manage;
@@ -50,10 +50,10 @@ mod throttle;
 
 use admission::{Admission, Admitted};
 use begun::Begun;
-use fit::{end_where_announced, fit_data_in, fit_data_out};
+use fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
 use running_charge::RunningCharge;
-use throttle::{Passed, ThrottleStage, Throttled};
+use throttle::{ReadyTask, ThrottleStage, Throttled};
 
 /// Parts of a server that tasks use for commands with effects beyond their own session.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(crate) struct Tasks {
     /// Raised when one of `futures` is awaited.
     awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
-    ended: VecDeque<Ran>,
+    ended: VecDeque<TaskResult>,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
@@ -111,7 +111,7 @@ enum Collected {
 /// A task with a plan.
 struct Planned {
     unit: Option<Arc<LogicalUnit>>,
-    judged: JudgedCommand,
+    checked: CheckedCommand,
     plan: Plan,
     /// Bytes that the CDB requests, for the residual.
     wants_bytes: u32,
@@ -130,22 +130,22 @@ impl Planned {
     /// Runs the task if no waiting is needed: most cached writes end here, and deferred reads.
     fn try_now(&self, data: &mut PlanData) -> bool {
         let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return false };
-        order.is_granted() && try_now(unit, self.judged.generation, &self.plan, data)
+        order.is_granted() && try_now(unit, self.checked.generation, &self.plan, data)
     }
 }
 
 /// End of a future of a task.
-enum Ended {
-    Ran(Ran),
+enum FutureEnd {
+    TaskResult(TaskResult),
     /// The task waited for a limit, and its turn has come.
-    Passed(Passed),
+    ReadyTask(ReadyTask),
     /// The task was awaited and is no more: it goes on in its owner's turns.
     InTurn(Begun),
     /// The task was aborted while it waited, or goes on elsewhere.
     Gone,
 }
 
-struct Ran {
+struct TaskResult {
     task: TaskId,
     ending: PlanResult,
     unit: Option<Arc<LogicalUnit>>,
@@ -199,7 +199,7 @@ impl Tasks {
             + self.data_in.memory_bytes()
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
-            + self.ended.capacity() * size_of::<Ran>()
+            + self.ended.capacity() * size_of::<TaskResult>()
     }
 
     /// Charges the running commands, and returns their memory.
@@ -275,20 +275,20 @@ impl Tasks {
     /// done, or waits for a limit. `place` is its place if it has entered its task set already.
     pub(crate) fn start(
         &mut self,
-        asker: &CommandContext<'_>,
+        command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: Task,
         place: Option<PlaceQueued>,
     ) -> Option<Input> {
-        match self.queue_unseen(asker.session, nexus, &task) {
+        match self.queue_unchecked(command_context.session, nexus, &task) {
             Some(waits) => waits,
-            None => self.judge(asker, nexus, task, place, ThrottleStage::New),
+            None => self.check_command(command_context, nexus, task, place, ThrottleStage::New),
         }
     }
 
-    fn judge(
+    fn check_command(
         &mut self,
-        asker: &CommandContext<'_>,
+        command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
         task: Task,
         place: Option<PlaceQueued>,
@@ -296,20 +296,20 @@ impl Tasks {
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
-        let mut plan = match plan(asker, nexus, &task) {
+        let mut plan = match plan(command_context, nexus, &task) {
             Ok(plan) => plan,
             Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
         let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
         let expected = u64::from(task.expected_data_out_bytes());
-        end_where_announced(&mut plan, expected);
+        cut_to_announced_length(&mut plan, expected);
         let wants = plan.data_out_bytes(block_bytes);
         if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
             let refused = self.refuse(task.id, unit, sense.into());
             return Some(with_data_out(refused, wants));
         }
         let data_in_bytes = fit_data_in(&mut plan, block_bytes, task.expected_data_in_bytes());
-        let paid = self.pay(asker.session, &task, unit, &plan, &mut turn);
+        let paid = self.pay(command_context.session, &task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
@@ -336,7 +336,7 @@ impl Tasks {
         let unit = unit.cloned();
         let planned = Planned {
             unit,
-            judged: JudgedCommand::new(generation, task.cdb.in_header()),
+            checked: CheckedCommand::new(generation, task.cdb.in_header()),
             plan,
             wants_bytes,
             collect_bytes,
@@ -350,8 +350,8 @@ impl Tasks {
         }
         drop(self.take_buffer(task.id));
         match tried {
-            Some(data) => self.begin(asker.session, task.id, planned, data),
-            None => self.start_reading(asker, task.id, planned),
+            Some(data) => self.begin(command_context.session, task.id, planned, data),
+            None => self.start_reading(command_context, task.id, planned),
         }
     }
 
@@ -417,7 +417,7 @@ impl Tasks {
 
     fn start_reading(
         &mut self,
-        asker: &CommandContext<'_>,
+        command_context: &CommandContext<'_>,
         task: TaskId,
         planned: Planned,
     ) -> Option<Input> {
@@ -433,7 +433,7 @@ impl Tasks {
                 }
             },
         };
-        self.launch(asker.session, task, planned, data)
+        self.launch(command_context.session, task, planned, data)
     }
 
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
@@ -519,9 +519,9 @@ impl Tasks {
             memory: self.work.clone(),
         };
         let future = perform(by, abort.clone(), task, planned, data);
-        let mut future = future.map(Ended::Ran).boxed_local();
+        let mut future = future.map(FutureEnd::TaskResult).boxed_local();
         debug_assert!(size_of_val(&*future) < running_charge::COMMAND_BYTES);
-        if let Some(Ended::Ran(ran)) = (&mut future).now_or_never() {
+        if let Some(FutureEnd::TaskResult(ran)) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran) });
         }
         self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
@@ -597,7 +597,7 @@ impl Tasks {
                 return None;
             }
             match Pin::new(&mut self.futures).poll_next(context) {
-                Poll::Ready(Some(Ended::Ran(ran))) => break ran,
+                Poll::Ready(Some(FutureEnd::TaskResult(ran))) => break ran,
                 Poll::Ready(Some(ended)) => self.take_in(ended),
                 Poll::Ready(None) | Poll::Pending => return None,
             }
@@ -646,11 +646,11 @@ fn read_bytes(plan: &Plan, unit: &LogicalUnit) -> Option<usize> {
 
 /// Judges a task of the unit of `nexus`, or of a LUN without a unit.
 fn plan(
-    asker: &CommandContext<'_>,
+    command_context: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
     task: &Task,
 ) -> Result<Plan, Refusal> {
-    let CommandContext { session, view, .. } = asker;
+    let CommandContext { session, view, .. } = command_context;
     let context = session.context(view);
     let plan = match nexus {
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
@@ -681,8 +681,8 @@ async fn perform(
     task: TaskId,
     planned: Planned,
     data: PlanData,
-) -> Ran {
-    let Planned { unit, judged, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
+) -> TaskResult {
+    let Planned { unit, checked, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
     let in_order = match order {
         Some(order) => abort.unless(order.granted()).await.map(Some),
         None => Ok(None),
@@ -690,25 +690,25 @@ async fn perform(
     let ending = match (&unit, in_order) {
         (_, Err(Aborted)) => PlanResult::Aborted,
         (Some(unit), Ok(place)) => {
-            let dues = QuotaCharge::of(&by.session, place);
-            on_unit(&by, unit, &judged, plan, data, abort, dues).await
+            let quota_charge = QuotaCharge::of(&by.session, place);
+            on_unit(&by, unit, &checked, plan, data, abort, quota_charge).await
         }
         (None, Ok(_)) => match plan {
             Plan::Reply(reply) => PlanResult::Good(by.memory.reply(reply)),
             _ => PlanResult::Check(internal_failure()),
         },
     };
-    Ran { task, ending, unit, wants_bytes, data_in_bytes, fenced }
+    TaskResult { task, ending, unit, wants_bytes, data_in_bytes, fenced }
 }
 
 async fn on_unit(
     by: &TaskOwner,
     unit: &Arc<LogicalUnit>,
-    judged: &JudgedCommand,
+    checked: &CheckedCommand,
     mut plan: Plan,
     data: PlanData,
     abort: AbortSignal,
-    dues: QuotaCharge,
+    quota_charge: QuotaCharge,
 ) -> PlanResult {
     let TaskOwner { services, session, memory } = by;
     let (read_buffer, mut data) = data.split();
@@ -757,12 +757,13 @@ async fn on_unit(
         plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
     }
     if let Plan::Copy { list } = plan {
-        return Box::pin(copy(session, unit, list, abort, &dues, memory)).await; // large and rare
+        // The future is large and rarely needed.
+        return Box::pin(copy(session, unit, list, abort, &quota_charge, memory)).await;
     }
     if let (Plan::SaveState, Some(change)) = (&plan, unsaved) {
         return change.saved(&abort).await;
     }
     let memory = memory.clone();
-    let work = PlanContext { session, judged, data, read_buffer, abort, dues, memory };
+    let work = PlanContext { session, checked, data, read_buffer, abort, quota_charge, memory };
     execute_paying(Arc::clone(unit), plan, work).await
 }

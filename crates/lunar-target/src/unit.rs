@@ -5,15 +5,15 @@ use crate::backing::{BackingFault, BackingHealth};
 use crate::clear_limit::ClearLimit;
 use crate::detached_writes::DetachedWrites;
 use crate::log_budget::ErrorLines;
-use crate::long_operation::Operating;
+use crate::long_operation::LongOperations;
 use crate::poison::Poison;
 use crate::quota::{InitiatorLimit, Limit, UnitQuota};
 use crate::ranges::{Fence, RangeLocks};
 use crate::registration_room::CountedRegistrations;
 use crate::request_queue::ResetQueue;
-use crate::room::{self, HeldWrites, OutOfSpace};
 use crate::save_queue::SaveQueue;
 use crate::state_file::StateFile;
+use crate::thin_space::{self, HeldWrites, OutOfSpace};
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
 use lunar_scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
@@ -116,7 +116,7 @@ pub struct LogicalUnit {
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     save_queue: Mutex<SaveQueue>,
     later: Mutex<FlushLater>,
-    pub(crate) operating: Operating,
+    pub(crate) operating: LongOperations,
     pub(crate) quota: Arc<UnitQuota>,
     /// Log lines about state that could not be saved.
     pub(crate) save_errors: ErrorLines,
@@ -185,7 +185,7 @@ impl LogicalUnit {
     /// That state cannot be read or understood, or there is a threshold of room but the room is not
     /// known.
     pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
-        let threshold = room::threshold(&options)?;
+        let threshold = thin_space::threshold(&options)?;
         let mut scsi = BlockUnit::new(UnitOptions { threshold, ..unit_options(&options) });
         let state = options.state.clone().map(StateFile::new);
         if let Some(file) = &state {
@@ -214,7 +214,7 @@ impl LogicalUnit {
             state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
             save_queue: Mutex::default(),
             later: Mutex::default(),
-            operating: Operating::default(),
+            operating: LongOperations::default(),
             quota: Arc::default(),
             save_errors: ErrorLines::default(),
             late_errors: ErrorLines::default(),
@@ -300,7 +300,7 @@ impl LogicalUnit {
 
     /// Number of aborted writes that are still pending in the system: if there are any, the disk
     /// hangs.
-    pub fn leftover_writes(&self) -> usize {
+    pub fn detached_write_count(&self) -> usize {
         self.detached_writes.count()
     }
 
@@ -476,7 +476,7 @@ mod tests {
     use std::time::Duration;
 
     /// Longer than any wait here should take, even on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
     fn open(state: Option<PathBuf>) -> Arc<LogicalUnit> {
         LogicalUnit::open(LogicalUnitOptions { state, ..seven() }).unwrap()
@@ -546,7 +546,7 @@ mod tests {
         for change in changes {
             let abort = AbortSignal::default();
             let saved = change.saved(&abort);
-            let ending = tokio::time::timeout(PATIENCE, saved).await.expect("it is not saved");
+            let ending = tokio::time::timeout(TEST_TIMEOUT, saved).await.expect("it is not saved");
             all &= matches!(ending, PlanResult::Good(_));
         }
         all
@@ -559,7 +559,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        tokio::time::timeout(PATIENCE, taken_up).await.expect("a save leaves changes behind");
+        tokio::time::timeout(TEST_TIMEOUT, taken_up).await.expect("a save leaves changes behind");
     }
 
     /// Blocks saves while the returned guard lives.
@@ -695,21 +695,24 @@ mod tests {
             let (plan, _) = reserve_out(&unit, &room, 1, action, keys);
             assert_eq!(plan, Ok(Plan::Reply(Vec::new())), "{action}");
         };
-        let before = room.left_for(None);
+        let before = room.registrations_left_for(None);
         out(REGISTER_IGNORING, [0, 1]);
-        assert_eq!((walks(), room.left_for(None)), (1, before - 1));
+        assert_eq!((walks(), room.registrations_left_for(None)), (1, before - 1));
         for _ in 0..10 {
             out(RESERVE, [1, 0]);
             out(RELEASE, [1, 0]);
         }
         assert_eq!(walks(), 1);
         out(REGISTER_IGNORING, [0, 0]);
-        assert_eq!((walks(), room.left_for(None)), (2, before));
+        assert_eq!((walks(), room.registrations_left_for(None)), (2, before));
         // Another server serves the unit.
         let other = memory_for_registrations();
         out(REGISTER_IGNORING, [0, 1]);
         unit.count_registrations(&unit.scsi(), &other);
-        assert_eq!((room.left_for(None), other.left_for(None)), (before, before - 1));
+        assert_eq!(
+            (room.registrations_left_for(None), other.registrations_left_for(None)),
+            (before, before - 1)
+        );
     }
 
     /// Fault: registrations whose save failed were rolled back, but still counted until the next
@@ -725,15 +728,15 @@ mod tests {
         };
         runtime().block_on(async {
             assert!(are_good([register(1)]).await);
-            let before = room.left_for(None);
+            let before = room.registrations_left_for(None);
             std::fs::remove_dir_all(&directory).unwrap();
             std::fs::write(&directory, b"no directory").unwrap();
             assert!(!are_good([register(2)]).await);
-            assert_eq!(room.left_for(None), before);
+            assert_eq!(room.registrations_left_for(None), before);
             // PRGENERATION has the same value now as with the registration that was rolled back.
             std::fs::remove_file(&directory).unwrap();
             assert!(are_good([register(3)]).await);
-            assert_eq!(room.left_for(None), before - 1);
+            assert_eq!(room.registrations_left_for(None), before - 1);
         });
         std::fs::remove_dir_all(directory).unwrap();
     }

@@ -35,10 +35,10 @@ struct Slot {
 
 /// Units of one session that commands or other functions have reached; shared by all its views.
 #[derive(Debug, Default)]
-pub(crate) struct ItlNexuses(Mutex<Reached>);
+pub(crate) struct ItlNexuses(Mutex<ReachedUnits>);
 
 #[derive(Debug, Default)]
-struct Reached {
+struct ReachedUnits {
     /// True when the session is over.
     is_over: bool,
     /// Nexuses by the addresses of the units.

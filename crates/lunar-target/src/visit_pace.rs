@@ -52,7 +52,7 @@ struct VisitTurns {
     /// The function that has its turn, or is about to have it, and the owner whose turn it is.
     current: Option<(OwnerId, Arc<Visitor>)>,
     /// Work since the last yield, at the end of the last turn.
-    spent: Spent,
+    spent: TimeSpent,
     /// Owners of the waiting functions, except the current one, by their places.
     order: BTreeMap<u64, OwnerId>,
     /// Waiting functions of each owner. No queue is empty.
@@ -71,7 +71,7 @@ struct OwnerQueue {
 
 /// Work since other work of the core had its turn.
 #[derive(Clone, Copy, Debug, Default)]
-struct Spent {
+struct TimeSpent {
     visits: usize,
     time: Duration,
 }
@@ -85,7 +85,7 @@ struct Visiting<'a> {
     /// Number of owners whose queues the function has entered.
     entered: usize,
     /// Work since the last yield, during a turn of the function.
-    spent: Option<Spent>,
+    spent: Option<TimeSpent>,
 }
 
 impl Visitor {
@@ -134,7 +134,7 @@ impl VisitPace {
             let spent = visiting.turn().await;
             if spent.is_half_over() {
                 tokio::task::yield_now().await;
-                *spent = Spent::default();
+                *spent = TimeSpent::default();
             }
             let (began, spent_before) = (Instant::now(), spent.time);
             while !spent.is_over() {
@@ -157,12 +157,12 @@ impl<'a> Visiting<'a> {
     }
 
     /// Waits for the next turn of the function.
-    async fn turn(&mut self) -> &mut Spent {
+    async fn turn(&mut self) -> &mut TimeSpent {
         let spent = poll_fn(|context| self.poll_turn(context)).await;
         self.spent.insert(spent)
     }
 
-    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<Spent> {
+    fn poll_turn(&mut self, context: &Context<'_>) -> Poll<TimeSpent> {
         self.visitor.waker.register(context.waker());
         let mut turns = self.pace.turns();
         {
@@ -263,7 +263,7 @@ impl VisitTurns {
     }
 }
 
-impl Spent {
+impl TimeSpent {
     /// True if too little is left for a turn that is worth its wait.
     fn is_half_over(&self) -> bool {
         self.visits >= VISITS_AT_ONCE / 2 || self.time >= VISIT_TIME_MAX / 2

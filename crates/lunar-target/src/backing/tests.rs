@@ -4,20 +4,20 @@ use super::*;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const AS_OPENED: BackingState =
     BackingState { is_deleted: false, path: BackingPath::Same, file_bytes: 8192, disk_bytes: 8192 };
 
 /// A backing file in a state that the test sets. A check reports that it has begun, and waits for
 /// permission.
 #[derive(Debug)]
-struct Told {
+struct TestBacking {
     found: Mutex<BackingState>,
     begun: Mutex<Sender<()>>,
     leave: Mutex<Receiver<()>>,
 }
 
-impl BackingProbe for Told {
+impl BackingProbe for TestBacking {
     fn look(&self) -> io::Result<BackingState> {
         let _ = lock(&self.begun).send(());
         let _ = lock(&self.leave).recv();
@@ -39,7 +39,7 @@ impl BackingProbe for Told {
 
 struct File {
     backing: Arc<BackingHealth>,
-    told: Arc<Told>,
+    told: Arc<TestBacking>,
     begun: Receiver<()>,
     /// Gives permission for ever when dropped.
     leave: Sender<()>,
@@ -48,7 +48,7 @@ struct File {
 impl File {
     fn new() -> Self {
         let ((begins, begun), (leave, leaves)) = (channel(), channel());
-        let told = Arc::new(Told {
+        let told = Arc::new(TestBacking {
             found: Mutex::new(AS_OPENED),
             begun: Mutex::new(begins),
             leave: Mutex::new(leaves),
@@ -111,7 +111,7 @@ fn a_check_begun_before_a_recovery_does_not_count() {
     assert!(file.backing.claim_look() && !file.backing.claim_look(), "one at a time");
     std::thread::scope(|scope| {
         let look = scope.spawn(|| file.backing.look());
-        file.begun.recv_timeout(PATIENCE).unwrap();
+        file.begun.recv_timeout(TEST_TIMEOUT).unwrap();
         file.backing.recovered();
         file.leave.send(()).unwrap();
         look.join().unwrap();
@@ -120,38 +120,41 @@ fn a_check_begun_before_a_recovery_does_not_count() {
 }
 
 /// Goal: a check that hangs blocks no check of another file, and takes one thread however many
-/// rounds there are; files whose checks hang take [`LOOKERS_MAX`] threads together, and all of them
-/// are checked again when their file systems respond.
+/// rounds there are; files whose checks hang take [`CHECK_THREADS_MAX`] threads together, and all
+/// of them are checked again when their file systems respond.
 #[test]
 fn a_check_that_hangs_blocks_no_other_check() {
-    let looks = Arc::new(Looks::default());
+    let checks = Arc::new(CheckQueue::default());
     let (hanging, good) = (File::new(), File::new());
     let files = [Arc::clone(&hanging.backing), Arc::clone(&good.backing)];
-    looks.begin_round(&files);
-    hanging.begun.recv_timeout(PATIENCE).unwrap();
+    checks.begin_round(&files);
+    hanging.begun.recv_timeout(TEST_TIMEOUT).unwrap();
     for _ in 0..3 {
         good.leave.send(()).unwrap();
-        looks.begin_round(&files);
-        good.begun.recv_timeout(PATIENCE).unwrap();
-        until(|| lock(&good.backing.state).look_began.is_none() && lock(&looks.queue).lookers == 1);
+        checks.begin_round(&files);
+        good.begun.recv_timeout(TEST_TIMEOUT).unwrap();
+        until(|| {
+            lock(&good.backing.state).look_began.is_none()
+                && lock(&checks.queue).running_threads == 1
+        });
     }
-    let more: Vec<_> = (0..2 * LOOKERS_MAX).map(|_| File::new()).collect();
+    let more: Vec<_> = (0..2 * CHECK_THREADS_MAX).map(|_| File::new()).collect();
     let backings: Vec<_> = more.iter().map(|file| Arc::clone(&file.backing)).collect();
-    for _ in 0..2 * LOOKERS_MAX {
-        looks.begin_round(&backings);
+    for _ in 0..2 * CHECK_THREADS_MAX {
+        checks.begin_round(&backings);
     }
-    assert_eq!(lock(&looks.queue).lookers, LOOKERS_MAX);
-    assert!(lock(&looks.queue).is_stuck);
+    assert_eq!(lock(&checks.queue).running_threads, CHECK_THREADS_MAX);
+    assert!(lock(&checks.queue).is_stuck);
     let begun: Vec<_> = more.into_iter().map(|file| (file.begun, drop(file.leave)).0).collect();
-    begun.iter().for_each(|begun| begun.recv_timeout(PATIENCE).unwrap());
+    begun.iter().for_each(|begun| begun.recv_timeout(TEST_TIMEOUT).unwrap());
     drop(hanging.leave);
-    until(|| lock(&looks.queue).lookers == 0);
+    until(|| lock(&checks.queue).running_threads == 0);
 }
 
 fn until(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE);
+        assert!(begun.elapsed() < TEST_TIMEOUT);
         std::thread::yield_now();
     }
 }

@@ -23,9 +23,9 @@ impl Client {
         let services = rig.services();
         let path = rig.path();
         let (mailbox, mail) = unbounded_channel();
-        let (presence, _abort) = services.connections.enter(path.peer, &mailbox).unwrap();
+        let (counted, _abort) = services.connections.enter(path.peer, &mailbox).unwrap();
         let connection =
-            Connection::new(Arc::clone(services), presence, path, mailbox.clone(), mail);
+            Connection::new(Arc::clone(services), counted, path, mailbox.clone(), mail);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
             "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0"
@@ -270,14 +270,14 @@ fn commands_pass_a_limit_out_of_turn() {
     let (session, _) = client.connection.session.clone().unwrap();
     let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
     quota.set_limit(Limit::new(Some(IOPS_MIN), None).unwrap());
-    let line = other.quota.line(&quota).unwrap();
+    let queue = other.quota.queue(&quota).unwrap();
     rig.runtime.block_on(async {
-        assert!(line.try_pass(Cost { commands: 1000, bytes: 0 }).is_ok(), "100 s of debt");
+        assert!(queue.try_pass(Cost { commands: 1000, bytes: 0 }).is_ok(), "100 s of debt");
         client.write();
         client.turn();
         assert_eq!(session.quota.waiting(), 1);
         quota.set_limit(Limit::new(Some(1 << 60), None).unwrap());
-        let passes = std::future::poll_fn(|_| match line.try_pass(COMMAND) {
+        let passes = std::future::poll_fn(|_| match queue.try_pass(COMMAND) {
             Ok(()) => Poll::Ready(()),
             Err(_) => Poll::Pending,
         });
@@ -302,15 +302,15 @@ fn running_commands_pass_a_limit_out_of_turn() {
     client.command(&[0; 6]); // the first unit attention
     let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
     quota.set_limit(Limit::new(None, Some(BYTES_PER_SECOND_MIN)).unwrap());
-    let line = other.quota.line(&quota).unwrap();
+    let queue = other.quota.queue(&quota).unwrap();
     rig.runtime.block_on(async {
         let debt = Cost { commands: 0, bytes: 100 * BYTES_PER_SECOND_MIN };
-        assert!(line.try_pass(debt).is_ok(), "100 s of debt");
+        assert!(queue.try_pass(debt).is_ok(), "100 s of debt");
         client.write_same(&[7; 512]);
         client.turn();
-        assert!(!client.connection.tasks.are_quiet() && line.try_pass(PIECE).is_err());
+        assert!(!client.connection.tasks.are_quiet() && queue.try_pass(PIECE).is_err());
         quota.set_limit(Limit::new(None, Some(1 << 60)).unwrap());
-        let passes = std::future::poll_fn(|_| match line.try_pass(PIECE) {
+        let passes = std::future::poll_fn(|_| match queue.try_pass(PIECE) {
             Ok(()) => Poll::Ready(()),
             Err(_) => Poll::Pending,
         });
@@ -339,14 +339,14 @@ fn other_mail_waits_for_the_turn() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(client.connection.poll_out_of_turn(Time::ZERO, &mut context, &mut client.out));
     assert!(client.connection.tasks.are_quiet());
-    let waiting = client.connection.heard.make_contiguous();
+    let waiting = client.connection.pending_events.make_contiguous();
     assert!(
         matches!(waiting, [ConnectionEvent::Shutdown { .. }, ConnectionEvent::Cut, ..]),
         "{waiting:?}"
     );
     assert_eq!(client.out.bytes(), before);
     client.turn();
-    assert!(client.connection.heard.is_empty() && client.connection.over.is_some());
+    assert!(client.connection.pending_events.is_empty() && client.connection.over.is_some());
     drop(client);
     rig.end();
 }

@@ -21,16 +21,21 @@ impl Rig {
     }
 
     /// Adds a connection. Returns its id and the evicted one's.
-    fn enter(&mut self, from: u32) -> Result<(u64, Option<u64>), NoRoom> {
+    fn enter(&mut self, from: u32) -> Result<(u64, Option<u64>), ConnectionLimit> {
         let id = self.next_id;
         self.next_id += 1;
         let evicted = self.table.enter(id, network(from), id)?;
         Ok((id, evicted))
     }
 
-    fn log_in(&mut self, from: u32, phase: Phase, joins: Joins) -> Result<u64, NoRoom> {
+    fn log_in(
+        &mut self,
+        from: u32,
+        phase: Phase,
+        relation: SessionRelation,
+    ) -> Result<u64, ConnectionLimit> {
         let (id, _) = self.enter(from)?;
-        let result = self.table.log_in(id, phase, joins, true);
+        let result = self.table.log_in(id, phase, relation, true);
         if result.is_err() {
             self.table.remove(id);
         }
@@ -39,7 +44,7 @@ impl Rig {
 
     /// Logs in until there is no room. Returns the number of successful logins.
     fn fill(&mut self, from: u32, phase: Phase) -> usize {
-        (0..).take_while(|_| self.log_in(from, phase, Joins::New).is_ok()).count()
+        (0..).take_while(|_| self.log_in(from, phase, SessionRelation::New).is_ok()).count()
     }
 }
 
@@ -56,7 +61,7 @@ fn one_address_does_not_block_another() {
             let (_, evicted) = rig.enter(1).unwrap();
             assert_ne!(evicted, Some(good), "in round {round}");
         }
-        assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(()));
+        assert_eq!(rig.table.log_in(good, Phase::Proven, SessionRelation::New, true), Ok(()));
         rig.table.remove(good);
     }
     assert_eq!(rig.table.len(), 32, "its share");
@@ -73,7 +78,7 @@ fn a_waiting_login_is_not_evicted() {
     for _ in 0..100 {
         assert_ne!(rig.enter(1).unwrap().1, Some(good));
     }
-    assert_eq!(rig.table.log_in(good, Phase::Proven, Joins::New, true), Ok(()));
+    assert_eq!(rig.table.log_in(good, Phase::Proven, SessionRelation::New, true), Ok(()));
     // Waiting logins may take half of the connections of the address.
     let waiting: Vec<u64> = (0..8).map(|_| rig.enter(1).unwrap().0).collect();
     waiting.iter().for_each(|id| rig.table.wait(*id));
@@ -115,13 +120,13 @@ fn logged_in_connections_are_never_evicted() {
     let mut rig = Rig::new(800, 50);
     assert_eq!(rig.fill(1, Phase::Proven), 700);
     assert_eq!(rig.fill(2, Phase::Proven), 0);
-    assert_eq!(rig.log_in(2, Phase::Unproven, Joins::New), Err(NoRoom::Table));
+    assert_eq!(rig.log_in(2, Phase::Unproven, SessionRelation::New), Err(ConnectionLimit::Table));
     for _ in 0..200 {
         assert!(rig.enter(3).is_ok(), "a login has its place");
     }
-    assert!(rig.log_in(1, Phase::Proven, Joins::Again).is_ok());
-    assert!((0..49).all(|_| rig.log_in(1, Phase::Proven, Joins::Further).is_ok()));
-    assert_eq!(rig.log_in(1, Phase::Proven, Joins::Further), Err(NoRoom::Table));
+    assert!(rig.log_in(1, Phase::Proven, SessionRelation::Again).is_ok());
+    assert!((0..49).all(|_| rig.log_in(1, Phase::Proven, SessionRelation::Further).is_ok()));
+    assert_eq!(rig.log_in(1, Phase::Proven, SessionRelation::Further), Err(ConnectionLimit::Table));
     assert_eq!(rig.table.len() - rig.table.not_logged_in.len(), 750);
     assert!(rig.enter(4).is_ok(), "the remaining slots are for logins");
 }
@@ -134,19 +139,22 @@ fn sessions_without_proof_have_shares() {
     // Of 16,384 an eighth is kept for logins, of the rest a quarter for sessions with proof, of the
     // rest a sixteenth for other addresses; one address may have four fifths of the remainder.
     assert_eq!(rig.fill(1, Phase::Unproven), 8064);
-    assert_eq!(rig.log_in(1, Phase::Unproven, Joins::New), Err(NoRoom::Address));
-    assert!(rig.log_in(1, Phase::Unproven, Joins::Again).is_ok(), "it has a place already");
+    assert_eq!(rig.log_in(1, Phase::Unproven, SessionRelation::New), Err(ConnectionLimit::Address));
+    assert!(
+        rig.log_in(1, Phase::Unproven, SessionRelation::Again).is_ok(),
+        "it has a place already"
+    );
     for from in 2..80 {
         assert!(rig.fill(from, Phase::Unproven) >= NEWCOMER_CONNECTIONS, "address {from}");
     }
-    while rig.log_in(rig.next_id as u32, Phase::Unproven, Joins::New).is_ok() {}
+    while rig.log_in(rig.next_id as u32, Phase::Unproven, SessionRelation::New).is_ok() {}
     assert_eq!(rig.table.unproven.len(), 10_752);
     assert_eq!(rig.fill(1, Phase::Proven), 3584, "slots reserved for logins");
 
     let mut open_to_all = Rig::new(16_384, 256);
     let mut log_in = || {
         let (id, _) = open_to_all.enter(1).unwrap();
-        open_to_all.table.log_in(id, Phase::Unproven, Joins::New, false)
+        open_to_all.table.log_in(id, Phase::Unproven, SessionRelation::New, false)
     };
     assert_eq!((0..).take_while(|_| log_in().is_ok()).count(), 10_752, "nothing is kept");
 }
@@ -157,7 +165,7 @@ fn an_unproven_discovery_session_may_be_evicted() {
     let mut rig = Rig::new(800, 50);
     for from in 0..100 {
         for _ in 0..10 {
-            rig.log_in(from, Phase::NotLoggedIn, Joins::New).unwrap();
+            rig.log_in(from, Phase::NotLoggedIn, SessionRelation::New).unwrap();
         }
     }
     assert_eq!(rig.table.len(), 100);
@@ -171,7 +179,7 @@ fn an_unproven_discovery_session_may_be_evicted() {
 fn a_logged_out_connection_may_be_evicted() {
     let mut rig = Rig::new(1024, 8);
     for _ in 0..100 {
-        let id = rig.log_in(1, Phase::Unproven, Joins::New).unwrap();
+        let id = rig.log_in(1, Phase::Unproven, SessionRelation::New).unwrap();
         rig.table.log_out(id);
         assert_eq!(rig.table.log_out(id), None, "once");
     }
@@ -184,16 +192,16 @@ fn small_tables_admit_all_their_connections() {
     for connections in 1..8 {
         let mut rig = Rig::new(connections, 256);
         assert_eq!(rig.fill(1, Phase::Proven), connections);
-        assert_eq!(rig.enter(2), Err(NoRoom::Table));
+        assert_eq!(rig.enter(2), Err(ConnectionLimit::Table));
     }
-    assert_eq!(Rig::new(0, 256).enter(1), Err(NoRoom::Table));
+    assert_eq!(Rig::new(0, 256).enter(1), Err(ConnectionLimit::Table));
 }
 
 /// An operation on a table.
 #[derive(Clone, Debug)]
 enum Step {
     Enter(u32),
-    LogIn(usize, Phase, Joins, bool),
+    LogIn(usize, Phase, SessionRelation, bool),
     LogOut(usize),
     Remove(usize),
     MakeRoom,
@@ -201,11 +209,15 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let phase = prop_oneof![Just(Phase::NotLoggedIn), Just(Phase::Unproven), Just(Phase::Proven)];
-    let joins = prop_oneof![Just(Joins::New), Just(Joins::Again), Just(Joins::Further)];
+    let relation = prop_oneof![
+        Just(SessionRelation::New),
+        Just(SessionRelation::Again),
+        Just(SessionRelation::Further)
+    ];
     let step = prop_oneof![
         6 => (0..6u32).prop_map(Step::Enter),
-        5 => (any::<usize>(), phase, joins, any::<bool>())
-            .prop_map(|(which, phase, joins, proof)| Step::LogIn(which, phase, joins, proof)),
+        5 => (any::<usize>(), phase, relation, any::<bool>())
+            .prop_map(|(which, phase, relation, proof)| Step::LogIn(which, phase, relation, proof)),
         1 => any::<usize>().prop_map(Step::LogOut),
         2 => any::<usize>().prop_map(Step::Remove),
         1 => Just(Step::MakeRoom),
@@ -239,11 +251,11 @@ proptest! {
                         Err(_) => prop_assert!(!can_enter),
                     }
                 }
-                Step::LogIn(which, phase, joins, proof) => {
+                Step::LogIn(which, phase, relation, proof) => {
                     let waits = phases.iter().filter(|(_, p)| **p == Phase::NotLoggedIn);
                     let waits: HashMap<_, _> = waits.map(|(id, p)| (*id, *p)).collect();
                     let Some(id) = pick(&waits, which) else { continue };
-                    if rig.table.log_in(id, phase, joins, proof).is_ok() {
+                    if rig.table.log_in(id, phase, relation, proof).is_ok() {
                         phases.insert(id, phase);
                     }
                 }

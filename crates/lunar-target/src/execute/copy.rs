@@ -14,13 +14,15 @@ use super::{PlanResult, Run, Step, Stop, block_range, internal_failure, write_fa
 use crate::abort::AbortSignal;
 use crate::memory::WorkMemory;
 use crate::quota::QuotaCharge;
-use crate::room::HOLD_INTERVAL;
 use crate::session::Session;
+use crate::thin_space::HOLD_INTERVAL;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use futures_util::future::join;
 use lunar_block::{Clear, ErrorKind, Extent, ExtentState};
-use lunar_scsi::copy::{CopyEnd, CopyFault, CopyId, CopyList, CopySegment, Move, Party, Reported};
+use lunar_scsi::copy::{
+    CopyEnd, CopyFault, CopyId, CopyList, CopySegment, Move, Reported, SegmentRole,
+};
 use lunar_scsi::plan::{LbaRange, NexusId, Refusal};
 use lunar_scsi::sense::{Sense, Status};
 use std::sync::Arc;
@@ -39,7 +41,7 @@ pub(crate) async fn copy(
     manager: &Arc<LogicalUnit>,
     list: CopyList,
     abort: AbortSignal,
-    dues: &QuotaCharge,
+    quota_charge: &QuotaCharge,
     memory: &WorkMemory,
 ) -> PlanResult {
     let running = match Running::begin(manager, session.nexus, list.list_identifier) {
@@ -54,7 +56,7 @@ pub(crate) async fn copy(
         nexus: session.nexus,
         running: &running,
         abort: &abort,
-        dues,
+        quota_charge,
         memory,
     };
     match copy.all(&list).await {
@@ -121,7 +123,7 @@ struct Copy<'a> {
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,
-    dues: &'a QuotaCharge,
+    quota_charge: &'a QuotaCharge,
     memory: &'a WorkMemory,
 }
 
@@ -159,7 +161,7 @@ impl Copy<'_> {
         let mut moves = Vec::with_capacity(list.segments.len());
         for (number, segment) in (0..).zip(&list.segments) {
             self.look_up_segment(list, number, &mut named).await?;
-            moves.push(judge(list, number, segment, &named)?);
+            moves.push(plan_move(list, number, segment, &named)?);
         }
         let runs = named.runs(self);
         let run = |cscd: u16| runs.get(usize::from(cscd))?.as_ref();
@@ -190,7 +192,7 @@ impl Copy<'_> {
     }
 
     /// Checks whether this nexus may use a unit now.
-    fn check(&self, number: u16, unit: &LogicalUnit, party: Party) -> Result<(), Sense> {
+    fn check(&self, number: u16, unit: &LogicalUnit, party: SegmentRole) -> Result<(), Sense> {
         let checked = unit.scsi().check_copy(self.nexus, party);
         checked.map_err(|refusal| {
             let reported = match refusal {
@@ -260,7 +262,7 @@ impl Copy<'_> {
             to.end_hold();
             if let Err(error) = done {
                 let stop = write_failed(error).into();
-                return Err(reported(stop, job.number, Party::Destination));
+                return Err(reported(stop, job.number, SegmentRole::Destination));
             }
             if piece.data.is_none() {
                 uncleared.piece_ended()?;
@@ -289,12 +291,12 @@ impl Copy<'_> {
             Some(_) => to.lock(range, false).await.map(|guard| (guard, None)),
             None => to.lock_to_clear(uncleared.blocks().clone()).await,
         };
-        let (guard, _permit) = locked.map_err(overtaken(Party::Destination))?;
+        let (guard, _permit) = locked.map_err(overtaken(SegmentRole::Destination))?;
         let owner = to.memory.buffers.owner();
         let _writing = self.abort.unless(to.unit.copies.share(owner, self.abort)).await?;
-        self.check(job.number, job.source.unit, Party::Source)?;
-        self.check(job.number, to.unit, Party::Destination)?;
-        job.source.check_generation().map_err(overtaken(Party::Source))?;
+        self.check(job.number, job.source.unit, SegmentRole::Source)?;
+        self.check(job.number, to.unit, SegmentRole::Destination)?;
+        job.source.check_generation().map_err(overtaken(SegmentRole::Source))?;
         let work = match &piece.data {
             Some(data) => to.write_work(range, data.clone(), false),
             None => {
@@ -304,12 +306,12 @@ impl Copy<'_> {
         };
         let (guard, done) = to.change(guard.of_copy(), work).await?;
         if to.must_hold(&done) {
-            to.begin_hold(range.into()).map_err(overtaken(Party::Destination))?;
+            to.begin_hold(range.into()).map_err(overtaken(SegmentRole::Destination))?;
         }
         match (done, &piece.data) {
             (Err(error), Some(data)) if error.kind != ErrorKind::NoSpace => {
                 let stop = to.write_failed_at(guard, range, data, error).await;
-                Err(reported(stop, job.number, Party::Destination))
+                Err(reported(stop, job.number, SegmentRole::Destination))
             }
             (done, _) => Ok(done),
         }
@@ -327,21 +329,26 @@ impl Copy<'_> {
                 continue;
             }
             let flushed = job.destination.flush(false).await;
-            flushed.map_err(|stop| reported(stop, job.number, Party::Destination))?;
+            flushed.map_err(|stop| reported(stop, job.number, SegmentRole::Destination))?;
         }
         Ok(())
     }
 }
 
 /// The move of a segment between the units that it names.
-fn judge(list: &CopyList, number: u16, segment: &CopySegment, named: &NamedUnits) -> Step<Move> {
+fn plan_move(
+    list: &CopyList,
+    number: u16,
+    segment: &CopySegment,
+    named: &NamedUnits,
+) -> Step<Move> {
     let options = |cscd| Some(&named.get(cscd)?.options);
     let (from, to) = (options(segment.source), options(segment.destination));
-    let judged = match (from, to) {
-        (Some(from), Some(to)) => list.judge(number.into(), from, to),
+    let checked = match (from, to) {
+        (Some(from), Some(to)) => list.plan_move(number.into(), from, to),
         _ => None,
     };
-    Ok(judged.ok_or_else(internal_failure)??)
+    Ok(checked.ok_or_else(internal_failure)??)
 }
 
 impl Job<'_> {
@@ -398,7 +405,7 @@ impl Reader<'_, '_> {
         from.pay(1, range).await?;
         from.abort.wait_to_move().await?;
         let data = from.get(range).await;
-        let data = data.map_err(|stop| reported(stop, self.job.number, Party::Source))?;
+        let data = data.map_err(|stop| reported(stop, self.job.number, SegmentRole::Source))?;
         lunar_net::count_moved(data.len());
         Ok(Piece { offset, bytes, data: Some(data.freeze()) })
     }
@@ -456,7 +463,7 @@ fn stopped(segment: u16, reported: Reported) -> Sense {
 }
 
 /// Converts a failure of a unit to a failure of the copy.
-fn reported(stop: Stop, segment: u16, party: Party) -> Stop {
+fn reported(stop: Stop, segment: u16, party: SegmentRole) -> Stop {
     match stop {
         Stop::Check(sense) => Stop::Check(stopped(segment, Reported::check(party, &sense))),
         Stop::Conflict => {

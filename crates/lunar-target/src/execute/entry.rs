@@ -18,7 +18,7 @@ const CDB_BYTES: usize = 16;
 
 /// A judged command, with the data to judge it again.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct JudgedCommand {
+pub(crate) struct CheckedCommand {
     /// The unit's [`generation`](crate::unit::LogicalUnit::generation) from before the judgement.
     pub(crate) generation: Generation,
     cdb: [u8; CDB_BYTES],
@@ -33,7 +33,7 @@ pub(super) struct Entry<'a> {
     pub(super) has_begun: AtomicBool,
 }
 
-impl JudgedCommand {
+impl CheckedCommand {
     /// A command with this CDB; bytes behind the first [`CDB_BYTES`] have no meaning.
     pub(crate) fn new(generation: Generation, cdb: [u8; CDB_BYTES]) -> Self {
         Self { generation, cdb }
@@ -41,8 +41,8 @@ impl JudgedCommand {
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn new(session: &'a Session, judged: &'a JudgedCommand, plan: &'a Plan) -> Self {
-        Self { session, cdb: &judged.cdb, plan, has_begun: AtomicBool::new(false) }
+    pub(super) fn new(session: &'a Session, checked: &'a CheckedCommand, plan: &'a Plan) -> Self {
+        Self { session, cdb: &checked.cdb, plan, has_begun: AtomicBool::new(false) }
     }
 
     /// Owner for whom the command takes a core's time.
@@ -55,7 +55,7 @@ impl Run<'_> {
     /// Marks the command as begun, unless it has begun already or may not run any more.
     pub(super) fn enter(&self) -> Step<()> {
         let Some(entry) = &self.entry else { return Ok(()) };
-        if entry.has_begun.swap(true, Relaxed) || self.unit.is_as_judged(self.generation) {
+        if entry.has_begun.swap(true, Relaxed) || self.unit.is_unchanged_since(self.generation) {
             return Ok(());
         }
         let Entry { session, cdb, plan, .. } = entry;

@@ -19,7 +19,7 @@
 //! for lack of space after it has written some data, it writes the old data back before it releases
 //! its blocks, so that no other command reads a part of the new data.
 //!
-//! [`HeldWriteGuard`]: crate::room::HeldWriteGuard
+//! [`HeldWriteGuard`]: crate::thin_space::HeldWriteGuard
 
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ mod tests;
 use super::{Run, Step, Stop, write_failed};
 use crate::detached_writes::{MediumChange, TrackedChange};
 use crate::ranges::{ClaimedBlocks, RangeGuard};
-use crate::room::{HOLD_INTERVAL, HeldWriteGuard, OutOfSpace};
+use crate::thin_space::{HOLD_INTERVAL, HeldWriteGuard, OutOfSpace};
 use bytes::Bytes;
 use lunar_block::ErrorKind;
 use lunar_scsi::plan::LbaRange;
@@ -189,7 +189,7 @@ impl Run<'_> {
         match ended {
             Ok(done) => Ok((guard, done)),
             Err(aborted) => {
-                let finished = self.unit.finish_or_leave(guard, change).await;
+                let finished = self.unit.finish_or_detach(guard, change).await;
                 finished.ok_or(Stop::from(aborted))
             }
         }

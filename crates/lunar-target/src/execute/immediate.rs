@@ -73,7 +73,7 @@ fn read(unit: &LogicalUnit, generation: Generation, range: LbaRange, buffer: &mu
         lunar_net::count_copied(buffer.len());
     }
     // Neither unfinished states of a long operation nor blocks reserved since may be read.
-    read && unit.is_as_judged(generation)
+    read && unit.is_unchanged_since(generation)
 }
 
 fn write(
@@ -86,7 +86,7 @@ fn write(
     let share = RangeLocks::try_share(&*unit.ranges);
     let _guard = if share.is_none() { Some(unit.ranges.try_lock_shared(range)?) } else { None };
     // Checked under the lock: an operation that begins later waits for it.
-    if !unit.is_as_judged(generation)
+    if !unit.is_unchanged_since(generation)
         || unit.detached_writes.may_be_too_many()
         || unit.holds_writes()
     {
@@ -103,7 +103,7 @@ fn write(
 impl LogicalUnit {
     /// True if nothing has changed that may forbid a command judged at this generation. It is
     /// judged again otherwise.
-    pub(super) fn is_as_judged(&self, generation: Generation) -> bool {
+    pub(super) fn is_unchanged_since(&self, generation: Generation) -> bool {
         self.revision() == generation.revision
     }
 

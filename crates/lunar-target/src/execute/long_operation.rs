@@ -39,9 +39,13 @@ impl Run<'_> {
             let saved = unit.save_state().await;
             if let Err(error) = &saved {
                 unit.save_errors.write(|suppressed| {
-                    tracing::error!(%error, suppressed, "cannot save the result of EXIT FAILURE MODE");
+                    tracing::error!(
+                        %error,
+                        suppressed,
+                        "cannot save the result of EXIT FAILURE MODE"
+                    );
                 });
-                unit.scsi().fail_again(failure);
+                unit.scsi().restore_failure(failure);
                 // In case the changed state is on the medium after all.
                 let _ = unit.save_state().await;
             }

@@ -3,7 +3,7 @@
 mod held_ranges;
 
 use super::*;
-use crate::room::OutOfSpace;
+use crate::thin_space::OutOfSpace;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
 use lunar_block::{BufferPool, Effect, Fault, FaultDevice, IoContext, MemoryDevice};
@@ -118,7 +118,7 @@ async fn run_as(
         block_bytes: 512,
         nexus: NexusId(1),
         abort: abort.clone(),
-        dues: QuotaCharge::default(),
+        quota_charge: QuotaCharge::default(),
         memory: memory.clone(),
         entry: None,
         held: Mutex::default(),
@@ -221,7 +221,7 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     assert!((&mut write).now_or_never().is_none(), "it waits");
     abort.raise();
     assert!(matches!((&mut write).now_or_never(), Some(PlanResult::Aborted)), "at once");
-    assert_eq!(unit.leftover_writes(), 0);
+    assert_eq!(unit.detached_write_count(), 0);
     assert!(unit.ranges.are_shown());
     assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
@@ -247,7 +247,7 @@ fn prefetches_are_for_their_initiator() {
 /// Fault: once one initiator had detached 64 writes on a disk that hung, the writes of all
 /// initiators got BUSY.
 #[test]
-fn leftovers_of_one_owner_are_not_those_of_another() {
+fn detached_writes_are_counted_for_each_owner() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
     let options =
         LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
@@ -271,7 +271,7 @@ fn leftovers_of_one_owner_are_not_those_of_another() {
             left += 1;
         }
         device.heal();
-        assert_eq!(unit.leftover_writes(), left as usize);
+        assert_eq!(unit.detached_write_count(), left as usize);
         let ending = run_as(&unit, &other, &write(1000), &[7; 512], &abort).await;
         assert!(matches!(ending, PlanResult::Good(_)), "{ending:?}");
         device.release();
@@ -297,7 +297,7 @@ fn an_aborted_unmap_blocks_its_whole_list() {
         assert!((&mut unmap).now_or_never().is_none());
         abort.raise();
         assert!(matches!(unmap.await, PlanResult::Aborted));
-        assert_eq!(unit.leftover_writes(), 1);
+        assert_eq!(unit.detached_write_count(), 1);
         let mut second = Box::pin(unit.ranges.shown(range(7, 1)));
         assert!((&mut second).now_or_never().is_none(), "not begun, and yet to come");
         assert!(unit.ranges.shown(range(39, 1)).now_or_never().is_none());
@@ -306,7 +306,7 @@ fn an_aborted_unmap_blocks_its_whole_list() {
         device.release();
         second.await;
     });
-    assert_eq!(unit.leftover_writes(), 0);
+    assert_eq!(unit.detached_write_count(), 0);
     let unmapped = |lba| content(&unit, lba, 1)[0] == 0;
     assert_eq!(
         [0, 7, 8, 31, 32, 39, 40].map(unmapped),

@@ -359,14 +359,14 @@ fn the_slowest_pace_is_one() {
 struct SlowWrites {
     inner: MemoryDevice,
     number: usize,
-    log: Arc<Mutex<Vec<Turn>>>,
+    log: Arc<Mutex<Vec<CoreWork>>>,
     /// Owners of the writes.
     owners: Mutex<Vec<Option<Arc<MemoryOwner>>>>,
 }
 
 /// Work of a core.
 #[derive(Clone, Debug, PartialEq)]
-enum Turn {
+enum CoreWork {
     /// A write to a disk, and its length.
     Write {
         disk: usize,
@@ -404,7 +404,7 @@ impl BlockDevice for SlowWrites {
         Box::pin(async move {
             let began = Instant::now();
             while began.elapsed() < WRITE_TIME {}
-            let turn = Turn::Write { disk: self.number, bytes: from.len() };
+            let turn = CoreWork::Write { disk: self.number, bytes: from.len() };
             self.log.lock().unwrap().push(turn);
             let context = IoContext::current();
             let owner = context.map(|context| Arc::clone(context.owner()));
@@ -452,18 +452,18 @@ fn operations_share_the_turns_of_their_owner() {
             }
             let other = lunar_net::in_turns_of(OwnerId(8), async {
                 while units.iter().any(|unit| unit.scsi().operation().is_some()) {
-                    log.lock().unwrap().push(Turn::OtherOwner);
+                    log.lock().unwrap().push(CoreWork::OtherOwner);
                     tokio::task::yield_now().await;
                 }
             });
             other.await;
         });
         let log = log.lock().unwrap();
-        let turns = log.split(|turn| *turn == Turn::OtherOwner);
+        let turns = log.split(|turn| *turn == CoreWork::OtherOwner);
         assert!(turns.map(<[_]>::len).max() <= Some(2), "{log:?}");
         for number in 0..DISKS {
-            let bytes = |turn: &Turn| match turn {
-                Turn::Write { disk, bytes } if *disk == number => *bytes,
+            let bytes = |turn: &CoreWork| match turn {
+                CoreWork::Write { disk, bytes } if *disk == number => *bytes,
                 _ => 0,
             };
             assert_eq!(log.iter().map(bytes).sum::<usize>(), BLOCKS as usize * 512);

@@ -40,14 +40,14 @@ impl QuotaCharge {
         let Some(session) = self.session.as_ref().filter(|_| self.is_limited(unit)) else {
             return Ok(());
         };
-        let line = session.quota.line_of_begun(&unit.quota);
+        let queue = session.quota.queue_of_begun(&unit.quota);
         abort.check()?;
-        let mut paying = pin!(line.pay(cost));
+        let mut paying = pin!(queue.pay(cost));
         if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
             return Ok(());
         }
         if let Some(place) = &self.place {
-            place.give_back();
+            place.release();
         }
         let awaited = abort.awaited();
         abort.unless(paying).await?;

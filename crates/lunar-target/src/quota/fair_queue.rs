@@ -150,16 +150,16 @@ impl FairQueue {
 
     /// Removes a waiter that goes now and takes this much of the limit's time. Returns the new mark
     /// of its session.
-    pub(super) fn go(&mut self, place: QueuePosition, nanos: u64) -> u64 {
+    pub(super) fn admit(&mut self, place: QueuePosition, nanos: u64) -> u64 {
         let turn = self.next_number();
-        let go = |queue: &mut OwnerQueue| {
+        let admit = |queue: &mut OwnerQueue| {
             queue.waiting.remove(&place);
             queue.session_mark = queue.session_mark.max(place.mark);
             let mark = queue.mark;
             (queue.mark, queue.turn) = (mark.saturating_add(nanos), turn);
             mark
         };
-        let mark = self.change(place.owner, go).unwrap_or_default();
+        let mark = self.change(place.owner, admit).unwrap_or_default();
         self.mark = self.mark.max(mark);
         place.mark.saturating_add(nanos)
     }
@@ -260,7 +260,7 @@ mod tests {
         let logs_in = |queue: &mut FairQueue, number: u32| {
             let own = queue.add_session(&owner(number));
             let place = queue.enter(own, 0);
-            queue.go(place, number.into());
+            queue.admit(place, number.into());
             queue.remove_session(own);
         };
         for number in 1..=3000 {
@@ -271,7 +271,7 @@ mod tests {
         let ahead = queue.add_session(&owner(3000));
         assert_eq!((queue.queues[&ahead].mark, queue.remembered.len()), (3000, 255));
         let place = queue.enter(ahead, 0);
-        queue.go(place, 1);
+        queue.admit(place, 1);
         queue.remove_session(ahead);
         assert_eq!(queue.queues.len(), 1, "the others begin at mark 3000 in any case");
         assert!(queue.order.is_empty() && queue.remembered.len() == 1);

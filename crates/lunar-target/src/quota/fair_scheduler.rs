@@ -57,7 +57,7 @@ impl FairScheduler {
 
     /// Charges a session with this mark, which is not waiting, if it can go at once; returns its
     /// new mark.
-    pub(super) fn try_go(
+    pub(super) fn try_admit(
         &mut self,
         owner: OwnerNumber,
         mark: u64,
@@ -68,7 +68,7 @@ impl FairScheduler {
             return None;
         }
         let place = self.queue.enter(owner, mark);
-        Some(self.go(place, cost, now))
+        Some(self.admit(place, cost, now))
     }
 
     /// Adds a waiter for a session with this mark.
@@ -99,7 +99,7 @@ impl FairScheduler {
             }
         };
         if until <= now {
-            return SchedulerAnswer::Go(self.go(place, cost, now));
+            return SchedulerAnswer::Go(self.admit(place, cost, now));
         }
         self.queue.set_waker(place, waker);
         SchedulerAnswer::At(until)
@@ -143,7 +143,7 @@ impl FairScheduler {
         commands.max(bytes.map_or(now, |bucket| bucket.ready_at(now)))
     }
 
-    fn go(&mut self, place: QueuePosition, cost: Cost, now: Time) -> u64 {
+    fn admit(&mut self, place: QueuePosition, cost: Cost, now: Time) -> u64 {
         let mut time = 0;
         for (bucket, units) in [(&mut self.commands, cost.commands), (&mut self.bytes, cost.bytes)]
         {
@@ -153,7 +153,7 @@ impl FairScheduler {
                 time = nanos.max(time);
             }
         }
-        self.queue.go(place, time)
+        self.queue.admit(place, time)
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
             let mut turns = turns(Some(100), None);
             let stuck = enter(&mut turns, owners[0]);
             let new = session(&mut turns, owners[3]);
-            let first = turns.try_go(new, 0, ONE, at(0));
+            let first = turns.try_admit(new, 0, ONE, at(0));
             assert!(first.is_none(), "not past one that has only just come");
             let others = [enter(&mut turns, owners[1]), enter(&mut turns, owners[2])];
             let watcher = usize::from(owners[1] == owners[0] && owners[2] != owners[0]);
@@ -358,8 +358,14 @@ mod tests {
             assert!(time <= at(50), "{time:?}");
             assert!(matches!(turns.ask(watcher, ONE, time, Waker::noop()), SchedulerAnswer::Go(_)));
             let next = turns.ask(other, ONE, time, Waker::noop());
-            assert!(matches!(next, SchedulerAnswer::Go(_)), "the waiter is not awaited a second time");
-            assert!(turns.try_go(new, 0, ONE, time).is_some(), "and no waiter that has just arrived");
+            assert!(
+                matches!(next, SchedulerAnswer::Go(_)),
+                "the waiter is not awaited a second time"
+            );
+            assert!(
+                turns.try_admit(new, 0, ONE, time).is_some(),
+                "and no waiter that has just arrived"
+            );
             let last = enter(&mut turns, owners[4]);
             let later = time.after(Duration::from_secs(1));
             assert!(
@@ -378,7 +384,7 @@ mod tests {
         let mut turns = turns(Some(10), None);
         let new = session(&mut turns, 1);
         let two = Cost { commands: 2, bytes: 0 };
-        assert!(turns.try_go(new, 0, two, at(0)).is_some(), "one command of debt: 100 ms");
+        assert!(turns.try_admit(new, 0, two, at(0)).is_some(), "one command of debt: 100 ms");
         let (first, second) = (enter(&mut turns, 2), enter(&mut turns, 3));
         let SchedulerAnswer::At(_) = turns.ask(second, ONE, at(0), Waker::noop()) else { panic!() };
         let SchedulerAnswer::At(time) = turns.ask(first, ONE, at(0), Waker::noop()) else {
@@ -404,7 +410,7 @@ mod tests {
         assert_eq!(turns.ask(third, ONE, at(0), Waker::noop()), SchedulerAnswer::Behind);
         turns.leave(third);
         let new = session(&mut turns, 4);
-        assert!(turns.try_go(new, 0, ONE, at(0)).is_none(), "not past those that wait");
+        assert!(turns.try_admit(new, 0, ONE, at(0)).is_none(), "not past those that wait");
         turns.leave(first);
         assert_eq!(turns.next().len(), 1, "the second is to be woken");
         assert!(matches!(turns.ask(second, ONE, at(0), Waker::noop()), SchedulerAnswer::Go(_)));

@@ -78,7 +78,7 @@ impl SessionLimiter {
             return true;
         }
         let mark = self.mark.load(Ordering::Relaxed);
-        let went = self.gate.turns().try_go(self.owner, mark, cost, CLOCK.now());
+        let went = self.gate.turns().try_admit(self.owner, mark, cost, CLOCK.now());
         if let Some(mark) = went {
             self.mark.store(mark, Ordering::Relaxed);
         }

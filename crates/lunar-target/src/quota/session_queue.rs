@@ -21,11 +21,11 @@ const HEAD: LbaRange = LbaRange { lba: 0, count: 1 };
 
 /// Memory of a session at a unit with limits, once it has sent a command there: its queue, and the
 /// limiters' state for its initiator and its owner. 4,870 bytes were measured, with short names.
-const LINE_BYTES: usize = 6 << 10;
+const SESSION_QUEUE_BYTES: usize = 6 << 10;
 
 /// Error: there is no memory for another queue.
 #[derive(Debug)]
-pub(crate) struct NoRoomForLine;
+pub(crate) struct QueueMemoryError;
 
 /// The limits of a unit.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub(crate) struct SessionQuota {
     at_target: Arc<RateLimiter>,
     /// Account to which queues are charged.
     memory: BufferPool,
-    lines: Mutex<Vec<Arc<SessionQueue>>>,
+    queues: Mutex<Vec<Arc<SessionQueue>>>,
     /// Number of waiting commands, at all units.
     waiting: Arc<AtomicUsize>,
 }
@@ -79,7 +79,7 @@ impl SessionQuota {
             initiator,
             owner,
             memory,
-            lines: Mutex::default(),
+            queues: Mutex::default(),
             waiting: Arc::default(),
         }
     }
@@ -97,30 +97,33 @@ impl SessionQuota {
     }
 
     /// The queue at a unit, if a command of the session has been in it.
-    pub(crate) fn known_line(&self, unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
-        find(&self.lines(), unit)
+    pub(crate) fn known_queue(&self, unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
+        find(&self.queues(), unit)
     }
 
     /// The queue at a unit, if there is memory for it.
-    pub(crate) fn line(&self, unit: &Arc<UnitQuota>) -> Result<Arc<SessionQueue>, NoRoomForLine> {
-        let mut lines = self.lines();
-        if let Some(line) = find(&lines, unit) {
-            return Ok(line);
+    pub(crate) fn queue(
+        &self,
+        unit: &Arc<UnitQuota>,
+    ) -> Result<Arc<SessionQueue>, QueueMemoryError> {
+        let mut queues = self.queues();
+        if let Some(queue) = find(&queues, unit) {
+            return Ok(queue);
         }
-        let charge = self.memory.try_charge(LINE_BYTES).ok_or(NoRoomForLine)?;
-        Ok(self.add_line(&mut lines, unit, charge))
+        let charge = self.memory.try_charge(SESSION_QUEUE_BYTES).ok_or(QueueMemoryError)?;
+        Ok(self.add_queue(&mut queues, unit, charge))
     }
 
     /// The queue at a unit, for a command that has begun.
-    pub(crate) fn line_of_begun(&self, unit: &Arc<UnitQuota>) -> Arc<SessionQueue> {
-        let mut lines = self.lines();
-        let charge = || self.memory.charge(LINE_BYTES);
-        find(&lines, unit).unwrap_or_else(|| self.add_line(&mut lines, unit, charge()))
+    pub(crate) fn queue_of_begun(&self, unit: &Arc<UnitQuota>) -> Arc<SessionQueue> {
+        let mut queues = self.queues();
+        let charge = || self.memory.charge(SESSION_QUEUE_BYTES);
+        find(&queues, unit).unwrap_or_else(|| self.add_queue(&mut queues, unit, charge()))
     }
 
-    fn add_line(
+    fn add_queue(
         &self,
-        lines: &mut Vec<Arc<SessionQueue>>,
+        queues: &mut Vec<Arc<SessionQueue>>,
         unit: &Arc<UnitQuota>,
         charge: MemoryCharge,
     ) -> Arc<SessionQueue> {
@@ -129,7 +132,7 @@ impl SessionQuota {
             Arc::clone(&self.at_target),
             Arc::clone(&unit.all),
         ];
-        let line = Arc::new(SessionQueue {
+        let queue = Arc::new(SessionQueue {
             unit: Arc::clone(unit),
             order: Arc::default(),
             heads: Arc::default(),
@@ -139,17 +142,17 @@ impl SessionQuota {
             ways: gates.map(|gate| SessionLimiter::new(gate, &self.owner)),
             _charge: charge,
         });
-        lines.push(Arc::clone(&line));
-        line
+        queues.push(Arc::clone(&queue));
+        queue
     }
 
-    fn lines(&self) -> MutexGuard<'_, Vec<Arc<SessionQueue>>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Vec<Arc<SessionQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn find(lines: &[Arc<SessionQueue>], unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
-    lines.iter().find(|line| Arc::ptr_eq(&line.unit, unit)).cloned()
+fn find(queues: &[Arc<SessionQueue>], unit: &Arc<UnitQuota>) -> Option<Arc<SessionQueue>> {
+    queues.iter().find(|queue| Arc::ptr_eq(&queue.unit, unit)).cloned()
 }
 
 /// The waiting commands of one session at one unit.
@@ -172,7 +175,7 @@ pub(crate) struct SessionQueue {
 /// A command in the queue; it leaves when dropped.
 #[derive(Debug)]
 pub(crate) struct QueuedCommand {
-    line: Arc<SessionQueue>,
+    queue: Arc<SessionQueue>,
     barrier: bool,
     queued: Option<RangeQueued>,
     first: Option<RangeGuard>,
@@ -211,7 +214,7 @@ impl SessionQueue {
         self.barriers.fetch_add(usize::from(barrier), SeqCst);
         let queued = if at_head { self.order.at_head(HEAD) } else { self.order.queue(HEAD, true) };
         QueuedCommand {
-            line: Arc::clone(self),
+            queue: Arc::clone(self),
             barrier,
             queued: Some(queued),
             first: None,
@@ -246,22 +249,22 @@ impl QueuedCommand {
     /// it is passed.
     pub(crate) async fn pass(&mut self, cost: Cost) {
         self.first().await;
-        for way in self.line.ways.iter().skip(self.passed) {
+        for way in self.queue.ways.iter().skip(self.passed) {
             way.pass(cost).await;
             self.passed += 1;
         }
         if self.at_head.is_none() {
             // Commands that came to the head meanwhile go before it.
-            drop(self.line.heads.lock(HEAD, true).await);
+            drop(self.queue.heads.lock(HEAD, true).await);
         }
     }
 }
 
 impl Drop for QueuedCommand {
     fn drop(&mut self) {
-        self.line.barriers.fetch_sub(usize::from(self.barrier), SeqCst);
-        self.line.waiting.fetch_sub(1, SeqCst);
-        self.line.session_waiting.fetch_sub(1, SeqCst);
+        self.queue.barriers.fetch_sub(usize::from(self.barrier), SeqCst);
+        self.queue.waiting.fetch_sub(1, SeqCst);
+        self.queue.session_waiting.fetch_sub(1, SeqCst);
     }
 }
 
@@ -273,7 +276,7 @@ mod tests {
     /// Goal: a queue is charged until its session ends; without memory no new queue is made, except
     /// for a command that has begun, and existing queues go on.
     #[test]
-    fn lines_are_charged() {
+    fn queues_are_charged() {
         const LIMIT: usize = 16 << 20;
         let budget = MemoryBudget::new(LIMIT);
         let pool = BufferPool::with_budget(&budget);
@@ -284,18 +287,18 @@ mod tests {
         let quota =
             SessionQuota::new(initiator, of_address, &InitiatorLimiters::default(), account);
         let units: [Arc<UnitQuota>; 3] = Default::default();
-        assert!(!quota.is_limited_at(&units[0]) && quota.known_line(&units[0]).is_none());
+        assert!(!quota.is_limited_at(&units[0]) && quota.known_queue(&units[0]).is_none());
         units[0].set_limit(Limit::new(Some(100), None).unwrap());
         assert!(quota.is_limited_at(&units[0]) && !quota.is_limited_at(&units[1]));
-        let line = quota.line(&units[0]).unwrap();
-        assert!(Arc::ptr_eq(&line, &quota.line(&units[0]).unwrap()), "one for each unit");
-        assert_eq!(budget.usage().used_bytes, LINE_BYTES);
+        let queue = quota.queue(&units[0]).unwrap();
+        assert!(Arc::ptr_eq(&queue, &quota.queue(&units[0]).unwrap()), "one for each unit");
+        assert_eq!(budget.usage().used_bytes, SESSION_QUEUE_BYTES);
         let full = pool.charge(LIMIT);
-        assert!(quota.line(&units[1]).is_err() && quota.known_line(&units[1]).is_none());
-        assert!(quota.line(&units[0]).is_ok() && quota.known_line(&units[0]).is_some());
-        drop(quota.line_of_begun(&units[2]));
-        assert_eq!(budget.usage().used_bytes, LIMIT + 2 * LINE_BYTES);
-        drop((full, line, quota));
+        assert!(quota.queue(&units[1]).is_err() && quota.known_queue(&units[1]).is_none());
+        assert!(quota.queue(&units[0]).is_ok() && quota.known_queue(&units[0]).is_some());
+        drop(quota.queue_of_begun(&units[2]));
+        assert_eq!(budget.usage().used_bytes, LIMIT + 2 * SESSION_QUEUE_BYTES);
+        drop((full, queue, quota));
         assert_eq!(budget.usage().used_bytes, 0);
     }
 }

@@ -50,21 +50,10 @@ impl TargetQuotas {
 mod tests {
     use super::super::Limit;
     use super::*;
-    use crate::access_list::Access;
 
     fn target(name: &str, limits: &[InitiatorLimit]) -> Arc<TargetOptions> {
-        Arc::new(TargetOptions {
-            name: name.to_owned(),
-            alias: None,
-            portal_group: 1,
-            access: Access::default(),
-            administer: None,
-            chap: Vec::new(),
-            offer: lunar_iscsi::text::Offer::default(),
-            redirect: None,
-            initiator_limits: limits.to_vec(),
-            luns: Vec::new(),
-        })
+        let initiator_limits = limits.to_vec();
+        Arc::new(TargetOptions { initiator_limits, ..TargetOptions::for_test(name, 1) })
     }
 
     #[test]

@@ -221,7 +221,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// A claim that has not ended, seen from outside.
-struct Seen {
+struct ClaimView {
     number: usize,
     owner: usize,
     blocks: ClaimedBlocks,
@@ -232,7 +232,7 @@ struct Seen {
     waited_for: BTreeSet<usize>,
 }
 
-impl Seen {
+impl ClaimView {
     fn excludes(&self, other: &Self) -> bool {
         self.number != other.number
             && (self.exclusive || other.exclusive)
@@ -244,14 +244,14 @@ impl Seen {
 struct Watch {
     locks: Arc<RangeLocks>,
     owners: [Owner; 4],
-    claims: Vec<Seen>,
+    claims: Vec<ClaimView>,
     /// For each claim: its owner, and the claims of that owner that it excludes.
     compatible: Vec<(usize, BTreeSet<usize>)>,
 }
 
 impl Watch {
     fn step(&mut self, step: &Step) {
-        let ending = |is_held: bool, which: usize, claims: &[Seen]| {
+        let ending = |is_held: bool, which: usize, claims: &[ClaimView]| {
             let ending = (0..claims.len()).filter(|at| claims[*at].is_held == is_held);
             let ending: Vec<_> = ending.collect();
             (!ending.is_empty()).then(|| ending[which % ending.len()])
@@ -274,7 +274,8 @@ impl Watch {
         let number = self.compatible.len();
         let queued = self.locks.queue_for(&self.owners[owner], blocks.clone(), exclusive).unwrap();
         let waited_for = BTreeSet::new();
-        let new = Seen { number, owner, blocks, exclusive, queued, is_held: false, waited_for };
+        let new =
+            ClaimView { number, owner, blocks, exclusive, queued, is_held: false, waited_for };
         let own = self.claims.iter().filter(|other| other.owner == owner && other.excludes(&new));
         let excluded = own.map(|other| other.number).collect();
         self.compatible.push((owner, excluded));
@@ -307,7 +308,7 @@ impl Watch {
 
     /// Checks that the claims of another owner for which a claim has waited do not exclude each
     /// other.
-    fn check_turns(&self, claim: &Seen) {
+    fn check_turns(&self, claim: &ClaimView) {
         for number in &claim.waited_for {
             let (owner, excluded) = &self.compatible[*number];
             let mut others = claim.waited_for.iter().filter(|other| excluded.contains(other));

@@ -24,7 +24,7 @@ enum Step {
     Drop(usize),
     DropHeld(usize),
     DropShare(usize),
-    Seclude(usize),
+    Block(usize),
 }
 
 const OWNERS: usize = 4;
@@ -51,7 +51,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => any::<usize>().prop_map(Step::Drop),
         5 => any::<usize>().prop_map(Step::DropHeld),
         2 => any::<usize>().prop_map(Step::DropShare),
-        1 => any::<usize>().prop_map(Step::Seclude),
+        1 => any::<usize>().prop_map(Step::Block),
     ];
     prop::collection::vec(step, 0..80)
 }
@@ -220,7 +220,7 @@ impl Rig {
                 self.model.shares -= 1;
                 drop(self.shares.swap_remove(which % self.shares.len()));
             }
-            Step::Seclude(which) if !self.model.held.is_empty() => {
+            Step::Block(which) if !self.model.held.is_empty() => {
                 let at = which % self.model.held.len();
                 let claim = &mut self.model.held[at];
                 (claim.exclusive, claim.blocks_readers) = (true, true);

@@ -1,20 +1,20 @@
 //! Attachment of a session's nexus to units with its first command to them.
 
 use super::*;
-use crate::catalogue::Indexed;
+use crate::Limits;
+use crate::catalogue::IndexedCatalogue;
 use crate::connection::ConnectionServices;
-use crate::join::{Joiner, session_key};
+use crate::join::{JoiningConnection, session_key};
 use crate::manage::TaskManager;
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
 use crate::replace::settle;
 use crate::server::Server;
 use crate::session_table::SessionTable;
 use crate::unit::LogicalUnitOptions;
-use crate::{Access, Limits};
 use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
-use lunar_iscsi::text::{Offer, SessionParameters};
+use lunar_iscsi::text::SessionParameters;
 use lunar_scsi::plan::Refusal;
 use std::pin::pin;
 use std::sync::Barrier;
@@ -62,18 +62,8 @@ impl Rig {
         };
         let units: Vec<_> = (0..units).map(unit).collect();
         let luns = (0..).zip(&units);
-        let target = TargetOptions {
-            name: TARGET.to_owned(),
-            alias: None,
-            portal_group: 1,
-            access: Access::default(),
-            administer: None,
-            chap: Vec::new(),
-            offer: Offer::default(),
-            redirect: None,
-            initiator_limits: Vec::new(),
-            luns: luns.map(|(id, unit)| LunOptions::new(id, Arc::clone(unit))).collect(),
-        };
+        let luns = luns.map(|(id, unit)| LunOptions::new(id, Arc::clone(unit))).collect();
+        let target = TargetOptions { luns, ..TargetOptions::for_test(TARGET, 1) };
         let options = ServerOptions {
             portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
             targets: vec![target],
@@ -137,7 +127,7 @@ impl Rig {
         };
         let (mailbox, _) = tokio::sync::mpsc::unbounded_channel();
         let memory = self.buffers().clone();
-        let joiner = Joiner { path, mailbox, memory, time_owner: OwnerId(owner.into()) };
+        let joiner = JoiningConnection { path, mailbox, memory, time_owner: OwnerId(owner.into()) };
         let key = session_key(&asked, path);
         let logins = Arc::clone(&self.services().session_logins);
         let joined = self.runtime.block_on(logins.join(asked, key, joiner));
@@ -166,7 +156,7 @@ impl Rig {
     }
 
     /// Sends TEST UNIT READY to a LUN until it ends GOOD; returns the unit attentions before that.
-    fn told(session: &Session, lun: u16) -> Vec<u16> {
+    fn take_attentions(session: &Session, lun: u16) -> Vec<u16> {
         let view = session.view();
         let nexus = view.nexus(Lun::new(lun)).unwrap();
         let mut told = Vec::new();
@@ -219,13 +209,13 @@ fn the_end_touches_the_units_that_were_used() {
     let rig = Rig::new();
     let session = rig.log_in(1);
     for lun in [3, 77] {
-        assert_eq!(Rig::told(&session, lun), [POWER_ON]);
+        assert_eq!(Rig::take_attentions(&session, lun), [POWER_ON]);
     }
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
     rig.replace(|target| target.luns.truncate(200));
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), [3, 77]);
     assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
-    assert_eq!(Rig::told(&session, 3), []);
+    assert_eq!(Rig::take_attentions(&session, 3), []);
     assert_eq!(rig.touched_by(|| rig.lose(&session)), [3, 77]);
     assert_eq!(rig.known().iter().sum::<usize>(), 0);
     rig.end();
@@ -277,24 +267,24 @@ fn events_since_the_login_are_reported_with_the_first_command() {
     let rig = Rig::new();
     let sessions = [1, 2].map(|number| rig.log_in(number));
     rig.units[5].scsi().raise(CAPACITY_CHANGED, None);
-    assert_eq!(Rig::told(&sessions[0], 5), [POWER_ON, CAPACITY_CHANGED]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 5), [POWER_ON, CAPACITY_CHANGED]);
     let third = rig.log_in(3);
-    assert_eq!(Rig::told(&third, 5), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&third, 5), [POWER_ON]);
     rig.replace(|target| {
         target.luns.truncate(200);
         let administrator = vec![format!("iqn.2026-11.org.lunarsan.test:initiator-{}", 2)];
         target.luns[6].administer = Some(administrator);
     });
-    assert_eq!(Rig::told(&sessions[0], 5), [LUNS_CHANGED]);
-    assert_eq!(Rig::told(&sessions[0], 6), [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
-    assert_eq!(Rig::told(&sessions[1], 6), [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 5), [LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 6), [POWER_ON, INQUIRY_CHANGED, LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&sessions[1], 6), [POWER_ON, LUNS_CHANGED]);
     // A unit that comes back counts as seen from now on.
     rig.units[230].scsi().raise(CAPACITY_CHANGED, None);
     rig.replace(|target| {
         let unit = |id: u16| LunOptions::new(id, Arc::clone(&rig.units[usize::from(id)]));
         target.luns.extend((200..UNITS).map(unit));
     });
-    assert_eq!(Rig::told(&sessions[0], 230), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 230), [POWER_ON]);
     sessions.iter().chain([&third]).for_each(|session| rig.lose(session));
     assert_eq!(rig.known().iter().sum::<usize>(), 0);
     rig.end();
@@ -308,16 +298,16 @@ fn events_since_the_login_are_reported_with_the_first_command() {
 fn a_change_of_the_luns_attaches_no_nexus() {
     let rig = Rig::new();
     let sessions: Vec<_> = (1..=20).map(|number| rig.log_in(number)).collect();
-    assert_eq!(Rig::told(&sessions[0], 3), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 3), [POWER_ON]);
     let mut touched = rig.touched_by(|| rig.replace(|target| target.luns.truncate(200)));
     touched.retain(|unit| *unit < 200); // the others are no longer served
     assert_eq!(touched, [3]);
     assert_eq!(rig.known().iter().sum::<usize>(), 1);
-    assert_eq!(Rig::told(&sessions[0], 3), [LUNS_CHANGED]);
-    assert_eq!(Rig::told(&sessions[5], 7), [POWER_ON, LUNS_CHANGED]);
-    assert_eq!(Rig::told(&rig.log_in(21), 7), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&sessions[0], 3), [LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&sessions[5], 7), [POWER_ON, LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&rig.log_in(21), 7), [POWER_ON]);
     sessions[5].luns_were_reported();
-    assert_eq!(Rig::told(&sessions[5], 8), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&sessions[5], 8), [POWER_ON]);
     sessions.iter().for_each(|session| rig.lose(session));
     rig.end();
 }
@@ -328,11 +318,11 @@ fn a_change_of_the_luns_attaches_no_nexus() {
 fn a_change_that_leaves_the_administrators_touches_no_unit() {
     let rig = Rig::new();
     let session = rig.log_in(1);
-    assert_eq!(Rig::told(&session, 3), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&session, 3), [POWER_ON]);
     assert_eq!(rig.touched_by(|| rig.replace(|target| target.alias = Some("other".into()))), []);
     let nobody = |target: &mut TargetOptions| target.luns[3].administer = Some(Vec::new());
     assert_eq!(rig.touched_by(|| rig.replace(nobody)), [3]);
-    assert_eq!(Rig::told(&session, 3), [INQUIRY_CHANGED]);
+    assert_eq!(Rig::take_attentions(&session, 3), [INQUIRY_CHANGED]);
     rig.lose(&session);
     rig.end();
 }
@@ -346,7 +336,7 @@ fn a_change_is_settled_in_pieces() {
     let mut target = (*catalogue.targets[0]).clone();
     target.luns.truncate(200);
     catalogue.targets = vec![Arc::new(target)];
-    let new = Arc::new(Indexed::new(catalogue).unwrap());
+    let new = Arc::new(IndexedCatalogue::new(catalogue).unwrap());
     let old = rig.server.catalogue.swap(Arc::clone(&new));
     let table = Arc::clone(rig.sessions());
     let mut settled = pin!(settle(&table, &old, &new));
@@ -368,15 +358,15 @@ fn a_reset_before_the_first_command_is_not_reported() {
     let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let [by, other] = [1, 2].map(|number| rig.log_in(number));
     let lost = rig.log_in(3);
-    assert_eq!(Rig::told(&lost, 9), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&lost, 9), [POWER_ON]);
     rig.lose(&lost);
     let lost = rig.log_in(3);
-    assert_eq!(Rig::told(&other, 8), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&other, 8), [POWER_ON]);
     rig.runtime.block_on(crate::resets::reset_target(table, target_resets, &by));
-    assert_eq!(Rig::told(&by, 8), [POWER_ON]);
-    assert_eq!(Rig::told(&other, 8), [RESET_BY_FUNCTION]);
-    assert_eq!(Rig::told(&other, 9), [POWER_ON]);
-    assert_eq!(Rig::told(&lost, 9), [RESET_BY_FUNCTION], "its nexus was lost before");
+    assert_eq!(Rig::take_attentions(&by, 8), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&other, 8), [RESET_BY_FUNCTION]);
+    assert_eq!(Rig::take_attentions(&other, 9), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&lost, 9), [RESET_BY_FUNCTION], "its nexus was lost before");
     for session in [by, other, lost] {
         rig.lose(&session);
     }
@@ -392,17 +382,17 @@ fn a_cold_reset_is_not_reported_to_its_requester() {
     let TaskManager { sessions: table, target_resets, .. } = &**rig.management();
     let session = rig.log_in(1);
     rig.runtime.block_on(crate::resets::reset_target(table, target_resets, &session));
-    target_resets.expect_return(&session);
-    rig.units.iter().for_each(|unit| unit.scsi().expect_return(session.nexus));
+    target_resets.expect_login_after_reset(&session);
+    rig.units.iter().for_each(|unit| unit.scsi().expect_login_after_reset(session.nexus));
     rig.lose(&session);
     let other = rig.log_in(2);
-    assert_eq!(Rig::told(&other, 4), [POWER_ON]);
+    assert_eq!(Rig::take_attentions(&other, 4), [POWER_ON]);
     let back = rig.log_in(1);
-    assert_eq!(Rig::told(&back, 4), []);
+    assert_eq!(Rig::take_attentions(&back, 4), []);
     back.lose_nexus();
-    assert_eq!(Rig::told(&back, 200), [NEXUS_LOSS]);
+    assert_eq!(Rig::take_attentions(&back, 200), [NEXUS_LOSS]);
     rig.units[100].scsi().raise(CAPACITY_CHANGED, None);
-    assert_eq!(Rig::told(&back, 100), [NEXUS_LOSS, CAPACITY_CHANGED]);
+    assert_eq!(Rig::take_attentions(&back, 100), [NEXUS_LOSS, CAPACITY_CHANGED]);
     [other, back].iter().for_each(|session| rig.lose(session));
     rig.end();
 }
@@ -417,7 +407,7 @@ fn functions_visit_the_sessions_that_they_concern() {
     let rig = Rig::new();
     let sessions: Vec<_> = (0..20).map(|number| rig.log_in(number)).collect();
     for session in &sessions[2..5] {
-        assert_eq!(Rig::told(session, 7), [POWER_ON]);
+        assert_eq!(Rig::take_attentions(session, 7), [POWER_ON]);
     }
     rig.runtime.block_on(crate::resets::reset_unit(rig.sessions(), &sessions[2], &rig.units[7]));
     let of_reset = visits(&sessions);
@@ -442,7 +432,7 @@ fn many_resets_do_not_delay_other_sessions() {
     let rig = Rig::new();
     let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
     for session in &sessions {
-        (0..USED).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+        (0..USED).for_each(|lun| assert_eq!(Rig::take_attentions(session, lun), [POWER_ON]));
     }
     let local = tokio::task::LocalSet::new();
     let most_at_once = local.block_on(&rig.runtime, async {
@@ -480,7 +470,8 @@ fn a_reset_waits_for_few_visits_of_another_owner() {
     let rig = Rig::new();
     let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
     for session in &sessions {
-        (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+        (0..=BUSY as u16)
+            .for_each(|lun| assert_eq!(Rig::take_attentions(session, lun), [POWER_ON]));
     }
     let reset = |by: &Arc<Session>, at: usize| {
         let (table, by, unit) = (Arc::clone(rig.sessions()), Arc::clone(by), &rig.units[at]);
@@ -515,7 +506,8 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
     let rig = Rig::new();
     let sessions: Vec<_> = (0..40).map(|number| rig.log_in(number)).collect();
     for session in &sessions {
-        (0..=BUSY as u16).for_each(|lun| assert_eq!(Rig::told(session, lun), [POWER_ON]));
+        (0..=BUSY as u16)
+            .for_each(|lun| assert_eq!(Rig::take_attentions(session, lun), [POWER_ON]));
     }
     let reset_again = |at: usize| {
         let (table, by) = (Arc::clone(rig.sessions()), Arc::clone(&sessions[0]));
@@ -553,7 +545,7 @@ fn functions_are_charged_until_they_end() {
     const LEAST_BYTES: usize = 4 << 10;
     let rig = Rig::new();
     let sessions: Vec<_> = (0..2).map(|number| rig.log_in(number)).collect();
-    sessions.iter().for_each(|session| assert_eq!(Rig::told(session, 0), [POWER_ON]));
+    sessions.iter().for_each(|session| assert_eq!(Rig::take_attentions(session, 0), [POWER_ON]));
     let used = || rig.buffers().budget().usage().used_bytes;
     let before = used();
     let mut context = TaskContext::from_waker(Waker::noop());
@@ -604,9 +596,9 @@ fn resets_are_refused_when_their_owner_must_give_memory_back() {
         };
         let cmd_sn = lunar_wire::SerialNumber(1);
         let arrived = ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request };
-        let mut heard = VecDeque::new();
-        session.hear(session.clock.now(), 1, arrived, &mut mail, &mut heard);
-        heard.into_iter().find_map(|event| match event {
+        let mut pending_events = VecDeque::new();
+        session.handle_message(session.clock.now(), 1, arrived, &mut mail, &mut pending_events);
+        pending_events.into_iter().find_map(|event| match event {
             ConnectionEvent::Session(ToConnection::ManagementDone { response, .. }) => {
                 Some(response)
             }

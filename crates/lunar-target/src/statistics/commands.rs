@@ -29,7 +29,7 @@ pub(crate) struct Commands {
     newest: Option<(TaskId, RunningCommand)>,
     /// Earlier commands, which count as started.
     underway: TaskMap<RunningCommand>,
-    ended: Vec<Ended>,
+    ended: Vec<EndedCommands>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ const ENDED_KEPT_MAX: usize = 16;
 
 /// Commands of one kind that started together and have ended.
 #[derive(Debug)]
-struct Ended {
+struct EndedCommands {
     since: Time,
     place: usize,
     operation: OperationClass,
@@ -59,7 +59,7 @@ struct Ended {
     moved: Moved,
 }
 
-impl Ended {
+impl EndedCommands {
     fn is_like(&self, command: &RunningCommand) -> bool {
         self.place == command.place
             && self.operation == command.operation
@@ -91,7 +91,7 @@ impl Commands {
 
     /// Memory of the commands, including spare capacity.
     pub(crate) fn memory_bytes(&self) -> usize {
-        task_map::memory_bytes(&self.underway) + self.ended.capacity() * size_of::<Ended>()
+        task_map::memory_bytes(&self.underway) + self.ended.capacity() * size_of::<EndedCommands>()
     }
 
     /// Frees memory that many commands needed once and that is unused now.
@@ -226,7 +226,14 @@ impl Commands {
             }
             _ => {
                 let RunningCommand { since, place, operation, .. } = *command;
-                self.ended.push(Ended { since, place, operation, commands: 1, started, moved });
+                self.ended.push(EndedCommands {
+                    since,
+                    place,
+                    operation,
+                    commands: 1,
+                    started,
+                    moved,
+                });
             }
         }
     }

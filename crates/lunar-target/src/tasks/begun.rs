@@ -9,7 +9,7 @@
 //! - [awaited](crate::awaited) commands, until nobody waits for them any more;
 //! - commands that wait for a limit, until they have passed it. They then begin in a turn.
 
-use super::{Ended, Ran, Running, Tasks, outcome};
+use super::{FutureEnd, Running, TaskResult, Tasks, outcome};
 use crate::abort::AbortSignal;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::Stream;
@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 /// A command that has begun. Its work can be taken out, to be polled elsewhere.
 pub(super) struct Begun {
     task: TaskId,
-    work: Option<LocalBoxFuture<'static, Ended>>,
+    work: Option<LocalBoxFuture<'static, FutureEnd>>,
     /// Waker of the last poll.
     waker: Option<Waker>,
     /// The signal of a command that goes on out of turn as long as it is awaited.
@@ -31,7 +31,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    pub(super) fn new(task: TaskId, work: LocalBoxFuture<'static, Ended>) -> Self {
+    pub(super) fn new(task: TaskId, work: LocalBoxFuture<'static, FutureEnd>) -> Self {
         Self { task, work: Some(work), waker: None, awaited: None }
     }
 
@@ -52,16 +52,16 @@ impl Begun {
 }
 
 impl Future for Begun {
-    type Output = Ended;
+    type Output = FutureEnd;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Ended> {
-        let Some(work) = &mut self.work else { return Poll::Ready(Ended::Gone) };
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FutureEnd> {
+        let Some(work) = &mut self.work else { return Poll::Ready(FutureEnd::Gone) };
         let polled = work.as_mut().poll(context);
         if polled.is_pending()
             && self.belongs_in_turn()
             && let Some(work) = self.work.take()
         {
-            return Poll::Ready(Ended::InTurn(Self::new(self.task, work)));
+            return Poll::Ready(FutureEnd::InTurn(Self::new(self.task, work)));
         }
         if polled.is_pending()
             && !self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
@@ -98,15 +98,15 @@ impl Tasks {
     }
 
     /// Takes in a task whose future has ended, or that goes on in a turn.
-    pub(super) fn take_in(&mut self, ended: Ended) {
+    pub(super) fn take_in(&mut self, ended: FutureEnd) {
         match ended {
-            Ended::Ran(ran) => self.ended.push_back(ran),
-            Ended::Passed(passed) => self.throttled.has_passed(passed),
-            Ended::InTurn(begun) => {
+            FutureEnd::TaskResult(ran) => self.ended.push_back(ran),
+            FutureEnd::ReadyTask(passed) => self.throttled.has_passed(passed),
+            FutureEnd::InTurn(begun) => {
                 self.futures.push(begun);
                 self.unpolled = true;
             }
-            Ended::Gone => {}
+            FutureEnd::Gone => {}
         }
     }
 
@@ -140,7 +140,7 @@ impl Tasks {
     /// The next aborted command that has ended out of turn.
     pub(crate) fn next_aborted(&mut self) -> Option<Input> {
         let is_aborted =
-            |ran: &Ran| self.running.get(&ran.task).is_some_and(|running| running.aborted);
+            |ran: &TaskResult| self.running.get(&ran.task).is_some_and(|running| running.aborted);
         let at = self.ended.iter().position(is_aborted)?;
         let ran = self.ended.remove(at)?;
         self.finish(ran)
@@ -158,7 +158,7 @@ impl Tasks {
     }
 
     /// Result of a command that has run.
-    pub(super) fn finish(&mut self, ran: Ran) -> Option<Input> {
+    pub(super) fn finish(&mut self, ran: TaskResult) -> Option<Input> {
         let task = ran.task;
         let running = self.running.remove(&task)?;
         if let Some(outcome) = running.failed {

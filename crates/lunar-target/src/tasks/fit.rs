@@ -6,7 +6,7 @@ use lunar_scsi::plan::{Compare, Pattern, Plan};
 use lunar_scsi::sense::Sense;
 
 /// Cuts open-ended parameter lists, which contain their own length, to the announced length.
-pub(super) fn end_where_announced(plan: &mut Plan, expected: u64) {
+pub(super) fn cut_to_announced_length(plan: &mut Plan, expected: u64) {
     if let Plan::Parameters { bytes, awaiting } = plan
         && awaiting.kind() == ListKind::OpenEnded
     {

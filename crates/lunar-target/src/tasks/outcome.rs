@@ -1,7 +1,7 @@
 //! Results of tasks, as inputs of the connection's machine.
 
 use super::admission::Shortage;
-use super::{Planned, Ran};
+use super::{Planned, TaskResult};
 use crate::plan_result::PlanResult;
 use crate::unit::LogicalUnit;
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub(super) fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome
     Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
 }
 
-pub(super) fn outcome(ran: Ran) -> Outcome {
+pub(super) fn outcome(ran: TaskResult) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
         data_out_bytes: ran.wants_bytes,

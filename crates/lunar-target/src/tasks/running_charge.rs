@@ -30,7 +30,7 @@ impl RunningCharge {
         if (running + 1) * COMMAND_BYTES <= self.charge.bytes() {
             return true;
         }
-        if self.account.must_give_back() {
+        if self.account.must_release_memory() {
             return false;
         }
         self.charge.set((running + STEP) * COMMAND_BYTES);

@@ -4,8 +4,8 @@ use super::*;
 use crate::detached_writes::DetachedWriteGuard;
 use crate::peer_network::PeerNetwork;
 use crate::ranges::{RangeGuard, RangeQueued};
-use crate::room::HeldWriteGuard;
 use crate::session::tests::Rig;
+use crate::thin_space::HeldWriteGuard;
 use crate::unit::{CacheMode, LogicalUnitOptions};
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryDevice};
 use lunar_iscsi::connection::target::HeaderCdb;
@@ -180,7 +180,7 @@ impl Wake for Woken {
 }
 
 /// The tasks of a connection at one unit.
-struct Lane {
+struct TaskQueue {
     session: Arc<Session>,
     disk: Arc<Disk>,
     unit: Arc<LogicalUnit>,
@@ -200,7 +200,7 @@ enum Claim {
     Queued { _queued: RangeQueued },
 }
 
-impl Lane {
+impl TaskQueue {
     /// Creates tasks whose data has room for a few `buffers` of a block, at a new unit.
     fn new(rig: &Rig, session: &Arc<Session>, write_back: bool, buffers: usize) -> Self {
         let cache = if write_back { CacheMode::WriteBack } else { CacheMode::WriteThrough };
@@ -264,8 +264,8 @@ impl Lane {
         let task = transfer.task(TaskId(self.started));
         let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
-        let asker = CommandContext { session: &self.session, view: &view };
-        let started = self.tasks.start(&asker, Some(&self.nexus), task, place);
+        let command_context = CommandContext { session: &self.session, view: &view };
+        let started = self.tasks.start(&command_context, Some(&self.nexus), task, place);
         drop(view);
         transfer.between.iter().for_each(|change| self.change(change));
         if let Some(input) = started {
@@ -403,7 +403,7 @@ impl Lane {
         assert!(self.tasks.are_quiet() && self.tasks.begun() == 0);
         let all = self.unit.ranges.lock(range(0, BLOCKS as u8), true).now_or_never();
         assert!(all.is_some(), "no block is locked");
-        assert_eq!((self.unit.held_writes(), self.unit.leftover_writes()), (0, 0));
+        assert_eq!((self.unit.held_writes(), self.unit.detached_write_count()), (0, 0));
         events
     }
 
@@ -529,8 +529,8 @@ proptest! {
         let session = rig.log_in(1);
         let runtime = paused();
         let _entered = runtime.enter();
-        let mut immediate = Lane::new(&rig, &session, write_back, buffers);
-        let mut general = Lane::new(&rig, &session, write_back, buffers);
+        let mut immediate = TaskQueue::new(&rig, &session, write_back, buffers);
+        let mut general = TaskQueue::new(&rig, &session, write_back, buffers);
         general.disk.is_immediate.store(false, SeqCst);
         for step in &steps {
             prop_assert_eq!(immediate.step(step), general.step(step), "{:?}", step);
@@ -540,7 +540,7 @@ proptest! {
         runtime.block_on(tokio::time::advance(immediate.tasks.work.wait_max));
         prop_assert_eq!(immediate.end(), general.end());
         prop_assert_eq!(immediate.content(), general.content());
-        let flushes = |lane: &Lane| lane.disk.flushes.load(SeqCst);
+        let flushes = |lane: &TaskQueue| lane.disk.flushes.load(SeqCst);
         prop_assert_eq!(flushes(&immediate), flushes(&general));
         prop_assert_eq!(general.disk.immediate.load(SeqCst), 0);
     }
@@ -554,7 +554,7 @@ fn the_two_paths_are_two() {
     let runtime = paused();
     let _entered = runtime.enter();
     for (is_immediate, transfers) in [(true, 2), (false, 0)] {
-        let mut lane = Lane::new(&rig, &session, false, 1);
+        let mut lane = TaskQueue::new(&rig, &session, false, 1);
         lane.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
             writes,

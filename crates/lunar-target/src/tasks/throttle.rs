@@ -1,6 +1,6 @@
 //! Tasks that wait for a limit.
 
-use super::{Begun, Collected, CommandContext, Ended, Tasks, later};
+use super::{Begun, Collected, CommandContext, FutureEnd, Tasks, later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::itl_nexus::ItlNexus;
 use crate::options::Limits;
@@ -31,7 +31,7 @@ pub(super) enum ThrottleStage {
 }
 
 /// A task whose turn has come.
-pub(super) struct Passed {
+pub(super) struct ReadyTask {
     task: Task,
     turn: ThrottleStage,
 }
@@ -42,7 +42,7 @@ pub(super) struct Throttled {
     tasks: TaskMap<Waiting>,
     /// Bytes of data-out in buffers of these tasks.
     bytes: usize,
-    passed: VecDeque<Passed>,
+    passed: VecDeque<ReadyTask>,
 }
 
 struct Waiting {
@@ -57,7 +57,7 @@ impl Throttled {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        task_map::memory_bytes(&self.tasks) + self.passed.capacity() * size_of::<Passed>()
+        task_map::memory_bytes(&self.tasks) + self.passed.capacity() * size_of::<ReadyTask>()
     }
 
     pub(super) fn free_spare(&mut self) {
@@ -75,7 +75,7 @@ impl Throttled {
         self.passed.retain(|passed| passed.task.id != task);
     }
 
-    pub(super) fn has_passed(&mut self, passed: Passed) {
+    pub(super) fn has_passed(&mut self, passed: ReadyTask) {
         if self.tasks.contains_key(&passed.task.id) {
             self.passed.push_back(passed);
         }
@@ -112,7 +112,7 @@ fn has_room(busy: usize, bytes: usize, limits: &Limits) -> bool {
 impl Tasks {
     /// Queues a task behind those that it must not pass, before it is judged: the effects of
     /// judging would come too early. Returns `None` if there are none.
-    pub(super) fn queue_unseen(
+    pub(super) fn queue_unchecked(
         &mut self,
         session: &Arc<Session>,
         nexus: Option<&ItlNexus>,
@@ -122,12 +122,12 @@ impl Tasks {
         if !session.quota.is_limited_at(&unit.quota) {
             return None; // the usual case
         }
-        let line = session.quota.known_line(&unit.quota);
-        let line = line.filter(|line| line.holds(task.attribute))?;
-        let in_line = line.enter(task.attribute, 0);
+        let queue = session.quota.known_queue(&unit.quota);
+        let queue = queue.filter(|queue| queue.holds(task.attribute))?;
+        let queued = queue.enter(task.attribute, 0);
         // Resets find its session through the attached nexus.
         session.make_known(nexus?);
-        Some(self.throttle(session, unit, task, in_line, None))
+        Some(self.throttle(session, unit, task, queued, None))
     }
 
     /// Charges a task, unless it has to wait, or is refused.
@@ -145,25 +145,25 @@ impl Tasks {
         }
         let Some(cost) = cost(&task.cdb, plan, unit) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
-            ThrottleStage::Paid(in_line) => {
-                *turn = ThrottleStage::Paid(in_line);
+            ThrottleStage::Paid(queued) => {
+                *turn = ThrottleStage::Paid(queued);
                 GO
             }
-            ThrottleStage::First(in_line) => {
-                ControlFlow::Break(self.wait(unit, task, in_line, Some(cost)))
+            ThrottleStage::First(queued) => {
+                ControlFlow::Break(self.wait(unit, task, queued, Some(cost)))
             }
             ThrottleStage::New => {
-                let Ok(line) = session.quota.line(&unit.quota) else {
+                let Ok(queue) = session.quota.queue(&unit.quota) else {
                     let busy = self.refuse_throttled(task.id, Status::BUSY);
                     return ControlFlow::Break(Some(busy));
                 };
-                let passed = match line.is_empty().then(|| line.try_pass(cost)) {
+                let passed = match queue.is_empty().then(|| queue.try_pass(cost)) {
                     Some(Ok(())) => return GO,
                     Some(Err(passed)) => passed,
                     None => 0,
                 };
-                let in_line = line.enter(task.attribute, passed);
-                ControlFlow::Break(self.throttle(session, unit, task, in_line, Some(cost)))
+                let queued = queue.enter(task.attribute, passed);
+                ControlFlow::Break(self.throttle(session, unit, task, queued, Some(cost)))
             }
         }
     }
@@ -174,7 +174,7 @@ impl Tasks {
         session: &Arc<Session>,
         unit: &Arc<LogicalUnit>,
         task: &Task,
-        in_line: QueuedCommand,
+        queued: QueuedCommand,
         cost: Option<Cost>,
     ) -> Option<Input> {
         let bytes = self.held_bytes(task.id);
@@ -182,7 +182,7 @@ impl Tasks {
         if many || !has_room(self.throttled.bytes, bytes, &self.limits) {
             return Some(self.refuse_throttled(task.id, Status::TASK_SET_FULL));
         }
-        self.wait(unit, task, in_line, cost)
+        self.wait(unit, task, queued, cost)
     }
 
     /// Refuses a task without room; the initiator may send it again.
@@ -195,7 +195,7 @@ impl Tasks {
         &mut self,
         unit: &Arc<LogicalUnit>,
         task: &Task,
-        mut in_line: QueuedCommand,
+        mut queued: QueuedCommand,
         cost: Option<Cost>,
     ) -> Option<Input> {
         let (abort, id, task) = (AbortSignal::default(), task.id, task.clone());
@@ -203,14 +203,14 @@ impl Tasks {
         self.throttled.insert(task.id, Waiting { unit, abort: abort.clone(), bytes });
         let waits = async move {
             let turn = match cost {
-                None => abort.unless(in_line.first()).await.map(|()| ThrottleStage::First(in_line)),
+                None => abort.unless(queued.first()).await.map(|()| ThrottleStage::First(queued)),
                 Some(cost) => {
-                    abort.unless(in_line.pass(cost)).await.map(|()| ThrottleStage::Paid(in_line))
+                    abort.unless(queued.pass(cost)).await.map(|()| ThrottleStage::Paid(queued))
                 }
             };
             match turn {
-                Ok(turn) => Ended::Passed(Passed { task, turn }),
-                Err(Aborted) => Ended::Gone,
+                Ok(turn) => FutureEnd::ReadyTask(ReadyTask { task, turn }),
+                Err(Aborted) => FutureEnd::Gone,
             }
         };
         // When its turn at the limit has come, the commands of other owners wait for it.
@@ -222,12 +222,12 @@ impl Tasks {
     /// Starts the tasks whose turn has come, as if they had just arrived.
     pub(super) fn start_passed(&mut self, session: &Arc<Session>) -> Vec<Input> {
         let mut done = Vec::new();
-        while let Some(Passed { task, turn }) = self.throttled.passed.pop_front() {
+        while let Some(ReadyTask { task, turn }) = self.throttled.passed.pop_front() {
             self.throttled.remove(task.id);
             let view = session.view();
-            let asker = CommandContext { session, view: &view };
+            let command_context = CommandContext { session, view: &view };
             let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-            done.extend(self.judge(&asker, nexus, task, None, turn));
+            done.extend(self.check_command(&command_context, nexus, task, None, turn));
         }
         done
     }

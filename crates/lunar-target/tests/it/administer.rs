@@ -112,7 +112,7 @@ fn commands_that_act_on_all_are_for_administrators() {
     assert_eq!(neighbour.read_block(1).unwrap(), [0; 512], "formatted");
     log_out(administrator);
     log_out(neighbour);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a neighbour cannot reset the target, and its own session goes on; it may reset the unit,
@@ -134,9 +134,9 @@ fn resets_of_the_target_are_for_administrators() {
     assert_eq!(function(&mut administrator, TARGET_WARM_RESET), COMPLETE);
     assert_eq!(check(&mut neighbour, 0, &READY, &[]), RESET);
     assert_eq!(function(&mut administrator, TARGET_COLD_RESET), COMPLETE);
-    neighbour.wait_until_closed(PATIENCE).unwrap();
-    administrator.wait_until_closed(PATIENCE).unwrap();
-    rig.ends_well();
+    neighbour.wait_until_closed(TEST_TIMEOUT).unwrap();
+    administrator.wait_until_closed(TEST_TIMEOUT).unwrap();
+    rig.stop_cleanly();
 }
 
 /// Goal: for commands the list of a LUN replaces that of the target; for resets of the target only
@@ -168,7 +168,7 @@ fn the_list_of_a_lun_comes_before_that_of_the_target() {
     assert_eq!(function(&mut neighbour, TARGET_WARM_RESET), AUTHORIZATION_FAILED);
     assert_eq!(function(&mut administrator, TARGET_WARM_RESET), COMPLETE);
     drop((administrator, neighbour));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: running sessions go on when the list changes. Their rights change at once, and units whose
@@ -192,7 +192,7 @@ fn a_change_of_the_list_applies_at_once() {
     // A right that is removed while a list is on its way is gone when the list arrives.
     let command = one.command(0xa0, &OVERWRITE, PATTERN.len() as u32);
     one.send(&command).unwrap();
-    let RawAnswer::Pdu(ready) = one.answer(PATIENCE).unwrap() else { panic!("no R2T") };
+    let RawAnswer::Pdu(ready) = one.answer(TEST_TIMEOUT).unwrap() else { panic!("no R2T") };
     assert_eq!(ready.opcode(), lunar_testkit::raw::opcode::R2T);
     rig.replace(|targets| targets[0].luns[0].administer = only(NEIGHBOUR));
     let data = lunar_testkit::raw::RawPdu::new(lunar_testkit::raw::opcode::DATA_OUT, 0x80)
@@ -210,5 +210,5 @@ fn a_change_of_the_list_applies_at_once() {
     assert_eq!(tsihs(&rig), before);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

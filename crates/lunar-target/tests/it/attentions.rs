@@ -1,7 +1,7 @@
 //! Unit attentions go to exactly the I_T nexuses concerned. SAM-5 §5.14, SPC-4 §5.12.
 //!
-//! Four witnesses observe them: the one that acts; another initiator; one that reaches the same
-//! unit through another target; one that sees another unit only. After each event every witness
+//! Four sessions observe them: the one that acts; another initiator; one that reaches the same
+//! unit through another target; one that sees another unit only. After each event every observer
 //! lists the unit attentions that it received.
 
 use crate::common::{
@@ -12,7 +12,7 @@ use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawClient, opcode};
 use std::sync::Arc;
 
-const OTHER_TARGET: &str = "iqn.2026-11.org.lunarsan.test:other-door";
+const OTHER_TARGET: &str = "iqn.2026-11.org.lunarsan.test:other-port";
 const ABORT_TASK_SET: u8 = 2;
 
 const MODE_PARAMETERS_CHANGED: u16 = 0x2a01;
@@ -22,22 +22,23 @@ const REGISTRATIONS_PREEMPTED: u16 = 0x2a05;
 const ASYMMETRIC_ACCESS_STATE_CHANGED: u16 = 0x2a06;
 const RESET_BY_FUNCTION: u16 = 0x2903;
 
-/// Unit attentions that a witness received, in order.
-type Told = Vec<u16>;
+/// Unit attentions that an observer received, in order.
+type Attentions = Vec<u16>;
 
-/// Sessions of the witnesses, the actor first.
-struct Witnesses {
+/// Sessions of the observers, the actor first.
+struct ObservingSessions {
     all: Vec<RawClient>,
     rig: Rig,
 }
 
-/// Indexes of the witnesses in [`Witnesses::all`] and in the result of [`Witnesses::heard`].
+/// Indexes of the observers in [`ObservingSessions::all`] and in the result of
+/// [`ObservingSessions::take_all`].
 const ACTOR: usize = 0;
 const STRANGER: usize = 1;
-const OTHER_DOOR: usize = 2;
+const OTHER_PORT: usize = 2;
 const OTHER_UNIT: usize = 3;
 
-impl Witnesses {
+impl ObservingSessions {
     fn new() -> Self {
         let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
         let uuid = uuid::Uuid::from_u128(2);
@@ -54,25 +55,29 @@ impl Witnesses {
                 .push(LunOptions { access: only_nine, ..LunOptions::new(0, second) });
             options.targets.push(crate::common::target(OTHER_TARGET, unit));
         });
-        let doors = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];
+        let ports = [(1, TARGET), (2, TARGET), (3, OTHER_TARGET), (9, TARGET)];
         let log_in = |(number, target)| RawClient::log_in_as(&rig.address, target, number).unwrap();
-        let mut witnesses = Self { all: doors.map(log_in).into(), rig };
-        witnesses.heard(); // takes those of the power on
-        witnesses
+        let mut observers = Self { all: ports.map(log_in).into(), rig };
+        observers.take_all(); // takes those of the power on
+        observers
     }
 
-    /// Returns the unit attentions that each witness receives now, until there are no more.
-    fn heard(&mut self) -> Vec<Told> {
-        self.all.iter_mut().map(told).collect()
+    /// Returns the unit attentions that each observer receives now, until there are no more.
+    fn take_all(&mut self) -> Vec<Attentions> {
+        self.all.iter_mut().map(take_attention_codes).collect()
     }
 
-    /// Asserts that the witnesses received these unit attentions and no others.
+    /// Asserts that the observers received these unit attentions and no others.
     #[track_caller]
-    fn heard_only(&mut self, what: &str, expected: &[(usize, u16)]) {
-        let heard = self.heard();
-        for (index, told) in heard.iter().enumerate() {
+    fn assert_only(&mut self, what: &str, expected: &[(usize, u16)]) {
+        let received = self.take_all();
+        for (index, codes) in received.iter().enumerate() {
             let wanted = expected.iter().filter(|(who, _)| *who == index).map(|(_, code)| *code);
-            assert_eq!(*told, wanted.collect::<Told>(), "{what}: witness {index} of {heard:04x?}");
+            assert_eq!(
+                *codes,
+                wanted.collect::<Attentions>(),
+                "{what}: observer {index} of {received:04x?}"
+            );
         }
     }
 
@@ -103,12 +108,12 @@ impl Witnesses {
 
     fn end(self) {
         self.all.into_iter().for_each(log_out);
-        self.rig.ends_well();
+        self.rig.stop_cleanly();
     }
 }
 
 /// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
-fn told(raw: &mut RawClient) -> Told {
+fn take_attention_codes(raw: &mut RawClient) -> Attentions {
     let mut codes = Vec::new();
     loop {
         let pdu = raw.command(0x80, &[0; 6], 0);
@@ -125,16 +130,16 @@ fn told(raw: &mut RawClient) -> Told {
 
 #[test]
 fn mode_select_informs_other_nexuses() {
-    let mut witnesses = Witnesses::new();
-    let page = control_page(&mut witnesses.all[ACTOR]);
+    let mut observers = ObservingSessions::new();
+    let page = control_page(&mut observers.all[ACTOR]);
     for swp in [0x08, 0] {
         let mut list = [&[0; 4], &page[..]].concat();
         list[4 + 4] = list[4 + 4] & !0x08 | swp;
-        witnesses.send_list(ACTOR, &[0x15, 0x10, 0, 0, list.len() as u8, 0], &list);
-        let told = [STRANGER, OTHER_DOOR].map(|who| (who, MODE_PARAMETERS_CHANGED));
-        witnesses.heard_only("MODE SELECT", &told);
+        observers.send_list(ACTOR, &[0x15, 0x10, 0, 0, list.len() as u8, 0], &list);
+        let expected = [STRANGER, OTHER_PORT].map(|who| (who, MODE_PARAMETERS_CHANGED));
+        observers.assert_only("MODE SELECT", &expected);
     }
-    witnesses.end();
+    observers.end();
 }
 
 /// Returns the control page by MODE SENSE (6), without block descriptors.
@@ -148,71 +153,71 @@ fn control_page(raw: &mut RawClient) -> Vec<u8> {
 /// the nexus that requested the reset is informed, too.
 #[test]
 fn a_reset_is_reported_to_all_nexuses_of_the_unit() {
-    let mut witnesses = Witnesses::new();
-    witnesses.function(LOGICAL_UNIT_RESET);
-    let heard = witnesses.heard();
-    for who in [STRANGER, OTHER_DOOR] {
-        assert_eq!(heard[who], [RESET_BY_FUNCTION], "{heard:04x?}");
+    let mut observers = ObservingSessions::new();
+    observers.function(LOGICAL_UNIT_RESET);
+    let received = observers.take_all();
+    for who in [STRANGER, OTHER_PORT] {
+        assert_eq!(received[who], [RESET_BY_FUNCTION], "{received:04x?}");
     }
-    assert!(heard[OTHER_UNIT].is_empty(), "{heard:04x?}");
-    witnesses.end();
+    assert!(received[OTHER_UNIT].is_empty(), "{received:04x?}");
+    observers.end();
 }
 
 /// Goal: CLEAR TASK SET, like ABORT TASK SET, affects tasks of the requesting nexus only (TST is
 /// 001b: each nexus has its own task set), so no unit attention is sent. SPC-4 §7.5.8, SAM-5 §7.
 #[test]
 fn clearing_reaches_the_own_nexus_only() {
-    let mut witnesses = Witnesses::new();
+    let mut observers = ObservingSessions::new();
     let hang = lunar_block::Fault::new(lunar_block::Effect::Hang);
-    witnesses.rig.device.inject(hang);
-    let others = send_read(&mut witnesses.all[OTHER_DOOR], 0, 8);
+    observers.rig.device.inject(hang);
+    let others = send_read(&mut observers.all[OTHER_PORT], 0, 8);
     for (count, function) in [ABORT_TASK_SET, CLEAR_TASK_SET].into_iter().enumerate() {
-        send_read(&mut witnesses.all[ACTOR], 0, 8);
-        witnesses.rig.wait_for("both reads hang", |rig| rig.device.hanging() == 2);
-        witnesses.function(function);
-        assert_eq!(witnesses.rig.device.hanging(), 1, "function {count}: its own is gone");
+        send_read(&mut observers.all[ACTOR], 0, 8);
+        observers.rig.wait_for("both reads hang", |rig| rig.device.hanging() == 2);
+        observers.function(function);
+        assert_eq!(observers.rig.device.hanging(), 1, "function {count}: its own is gone");
     }
-    witnesses.rig.device.heal();
-    witnesses.rig.device.release();
-    let answer = answer_to(&mut witnesses.all[OTHER_DOOR], others);
+    observers.rig.device.heal();
+    observers.rig.device.release();
+    let answer = answer_to(&mut observers.all[OTHER_PORT], others);
     assert_eq!((answer.opcode(), answer.data.len()), (opcode::DATA_IN, 8 * 512));
-    witnesses.heard_only("CLEAR TASK SET", &[]);
-    witnesses.end();
+    observers.assert_only("CLEAR TASK SET", &[]);
+    observers.end();
 }
 
 /// Goal: RELEASE informs the other registered nexuses if all registrants were concerned, PREEMPT
 /// those whose registrations it removes, CLEAR the other registered ones. SPC-4 §5.12.11.
 #[test]
 fn changed_reservations_are_reported_to_registered_nexuses() {
-    let mut witnesses = Witnesses::new();
-    witnesses.reserve(ACTOR, 0, 0, [0, 1]);
-    witnesses.reserve(STRANGER, 0, 0, [0, 2]);
-    witnesses.heard_only("REGISTER", &[]);
+    let mut observers = ObservingSessions::new();
+    observers.reserve(ACTOR, 0, 0, [0, 1]);
+    observers.reserve(STRANGER, 0, 0, [0, 2]);
+    observers.assert_only("REGISTER", &[]);
     // A release of write exclusive, registrants only, concerns all registrants.
-    witnesses.reserve(ACTOR, 1, 5, [1, 0]);
-    witnesses.heard_only("RESERVE", &[]);
-    witnesses.reserve(ACTOR, 2, 5, [1, 0]);
-    witnesses.heard_only("RELEASE", &[(STRANGER, RESERVATIONS_RELEASED)]);
-    witnesses.reserve(ACTOR, 4, 5, [1, 2]);
-    witnesses.heard_only("PREEMPT", &[(STRANGER, REGISTRATIONS_PREEMPTED)]);
-    witnesses.reserve(OTHER_DOOR, 0, 0, [0, 3]);
-    witnesses.reserve(ACTOR, 3, 0, [1, 0]);
-    witnesses.heard_only("CLEAR", &[(OTHER_DOOR, RESERVATIONS_PREEMPTED)]);
-    witnesses.end();
+    observers.reserve(ACTOR, 1, 5, [1, 0]);
+    observers.assert_only("RESERVE", &[]);
+    observers.reserve(ACTOR, 2, 5, [1, 0]);
+    observers.assert_only("RELEASE", &[(STRANGER, RESERVATIONS_RELEASED)]);
+    observers.reserve(ACTOR, 4, 5, [1, 2]);
+    observers.assert_only("PREEMPT", &[(STRANGER, REGISTRATIONS_PREEMPTED)]);
+    observers.reserve(OTHER_PORT, 0, 0, [0, 3]);
+    observers.reserve(ACTOR, 3, 0, [1, 0]);
+    observers.assert_only("CLEAR", &[(OTHER_PORT, RESERVATIONS_PREEMPTED)]);
+    observers.end();
 }
 
 /// Goal: a new state is reported to every nexus but the one that set it; an unchanged state is not
 /// reported. SPC-4 §5.15.2.8.
 #[test]
 fn set_target_port_groups_informs_other_nexuses() {
-    let mut witnesses = Witnesses::new();
+    let mut observers = ObservingSessions::new();
     const ACTIVE_NON_OPTIMIZED: u8 = 1;
     let list = [0, 0, 0, 0, ACTIVE_NON_OPTIMIZED, 0, 0, 1];
     let cdb = [0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0];
-    witnesses.send_list(ACTOR, &cdb, &list);
-    let told = [STRANGER, OTHER_DOOR].map(|who| (who, ASYMMETRIC_ACCESS_STATE_CHANGED));
-    witnesses.heard_only("SET TARGET PORT GROUPS", &told);
-    witnesses.send_list(ACTOR, &cdb, &list);
-    witnesses.heard_only("the same again", &[]);
-    witnesses.end();
+    observers.send_list(ACTOR, &cdb, &list);
+    let expected = [STRANGER, OTHER_PORT].map(|who| (who, ASYMMETRIC_ACCESS_STATE_CHANGED));
+    observers.assert_only("SET TARGET PORT GROUPS", &expected);
+    observers.send_list(ACTOR, &cdb, &list);
+    observers.assert_only("the same again", &[]);
+    observers.end();
 }

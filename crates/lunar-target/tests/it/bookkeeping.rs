@@ -56,7 +56,7 @@ fn waiting_commands_are_charged_and_released() {
     }
     rig.wait_for("they are given back", |_| used(&rig, MemoryKind::Session) <= before + (12 << 10));
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: announced data takes no memory before it arrives. Fault: the header of a NOP-Out with
@@ -80,7 +80,7 @@ fn announced_data_takes_memory_as_it_arrives() {
     let echo = raw.expect(opcode::NOP_IN).unwrap();
     assert!(!echo.data.is_empty() && echo.data.iter().all(|byte| *byte == 7));
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: when one initiator's commands take all memory, its own connections are dropped, and
@@ -133,5 +133,5 @@ fn a_session_is_charged_for_its_units() {
     log_out(raw);
     rig.wait_for("they are gone", |rig| rig.sessions() == 0);
     rig.wait_for("nothing is charged", |_| used(&rig, MemoryKind::Session) == 0);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -60,7 +60,7 @@ fn luns_are_added_and_removed_in_a_session() {
     drop(replaced);
     assert_eq!(Arc::strong_count(&unit), 1, "no session holds it any more");
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: sessions that are not concerned by a change notice nothing: a change of another target, or
@@ -79,7 +79,7 @@ fn unaffected_sessions_are_not_informed() {
     assert_eq!(check(&mut raw, 0, &[0; 6]), None);
     assert_eq!(rig.server().sessions()[0].tsih, tsih);
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a session ends when its target is removed, redirected, or no longer accessible to it, and
@@ -104,7 +104,7 @@ fn sessions_that_lost_their_right_end() {
         assert_eq!(check(&mut other, 0, &[0; 6]), None);
         assert_eq!(rig.server().sessions().len(), 1);
         drop((concerned, other));
-        rig.ends_well();
+        rig.stop_cleanly();
     }
 }
 
@@ -124,7 +124,7 @@ fn a_session_is_logged_out() {
     assert_eq!(check(&mut other, 0, &[0; 6]), None);
     assert_eq!(rig.server().sessions().len(), 1);
     drop(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a contradictory catalogue changes nothing.
@@ -139,5 +139,5 @@ fn a_contradictory_catalogue_changes_nothing() {
     assert_eq!(check(&mut raw, 0, &[0; 6]), None);
     assert_eq!(rig.server().catalogue().targets.len(), 1);
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

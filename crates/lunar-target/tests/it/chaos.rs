@@ -27,7 +27,7 @@ impl Random {
 }
 
 /// One initiator, with a session of one or two connections.
-struct Player<'a> {
+struct ChaosInitiator<'a> {
     rig: &'a Rig,
     number: u32,
     random: Random,
@@ -38,7 +38,7 @@ struct Player<'a> {
     answers: u32,
 }
 
-impl Player<'_> {
+impl ChaosInitiator<'_> {
     fn play(&mut self) {
         for _ in 0..STEPS {
             if self.session.is_empty() && !self.begin() {
@@ -229,8 +229,16 @@ fn play(seed: u64) {
                 scope.spawn(move || {
                     let session = Vec::new();
                     let (tsih, next_tag, logins, answers) = (0, 100, 0, 0);
-                    let mut player =
-                        Player { rig, number, random, session, tsih, next_tag, logins, answers };
+                    let mut player = ChaosInitiator {
+                        rig,
+                        number,
+                        random,
+                        session,
+                        tsih,
+                        next_tag,
+                        logins,
+                        answers,
+                    };
                     player.play();
                     (player.logins, player.answers)
                 })
@@ -260,7 +268,7 @@ fn play(seed: u64) {
         let tag = send_function(&mut last, function, u32::MAX);
         assert_eq!(answer_to(&mut last, tag).header[2], 0, "seed {seed}");
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: after three initiators acted concurrently, the unit works, nothing is left behind, and the
@@ -316,11 +324,11 @@ fn a_panic_ends_its_session_only() {
     let mut other = rig.log_in(2);
     let mut raw = rig.log_in(1);
     send_read(&mut raw, 7, 1);
-    raw.wait_until_closed(PATIENCE).unwrap();
+    raw.wait_until_closed(TEST_TIMEOUT).unwrap();
     let mut again = rig.log_in(1);
     again.read_block(0).unwrap();
     other.read_block(0).unwrap();
     log_out(again);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -4,7 +4,9 @@ use crate::common::copy::{Segment, copy_cdb, cscd, list, results_cdb};
 use crate::common::*;
 use lunar_block::{BlockDevice, BlockRange, BufferPool, Effect, ErrorKind, ExtentState, Fault};
 use lunar_block::{FaultDevice, FaultOperation, MemoryDevice};
-use lunar_scsi::copy::{COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX, CopyFault, Party, Reported};
+use lunar_scsi::copy::{
+    COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX, CopyFault, Reported, SegmentRole,
+};
 use lunar_scsi::sense::{Sense, SenseFormat, Status};
 use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, OutOfSpace};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
@@ -75,14 +77,14 @@ impl Disks {
         raw
     }
 
-    fn ends_well(self) {
+    fn stop_cleanly(self) {
         for device in &self.devices {
             device.heal();
             device.release();
         }
         assert_eq!(self.elsewhere.seen(FaultOperation::Read), 0);
         assert_eq!(self.elsewhere.seen(FaultOperation::Write), 0);
-        self.rig.ends_well();
+        self.rig.stop_cleanly();
     }
 }
 
@@ -132,7 +134,7 @@ fn outcome(raw: &mut RawClient, tag: u32) -> (u8, Vec<u8>) {
 #[track_caller]
 fn outcomes(raw: &mut RawClient, count: usize) -> Vec<(u8, Vec<u8>)> {
     let outcome = |_| {
-        let Ok(RawAnswer::Pdu(answer)) = raw.answer(PATIENCE) else { panic!("no answer") };
+        let Ok(RawAnswer::Pdu(answer)) = raw.answer(TEST_TIMEOUT) else { panic!("no answer") };
         raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
         assert_eq!(answer.opcode(), opcode::SCSI_RESPONSE);
         (answer.header[3], answer.data.get(2..).unwrap_or_default().to_vec())
@@ -182,12 +184,12 @@ fn simple(to: u128, blocks: u16, source_lba: u64, destination_lba: u64) -> Vec<u
     list(NAME, &cscds, &[segment(0, 1, blocks, source_lba, destination_lba)])
 }
 
-fn refused_by(party: Party, sense: &Sense) -> Sense {
+fn refused_by(party: SegmentRole, sense: &Sense) -> Sense {
     let reported = Some(Reported::check(party, sense));
     Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment: 0, reported })
 }
 
-fn conflict_at(party: Party) -> Sense {
+fn conflict_at(party: SegmentRole) -> Sense {
     let reported = Some(Reported::status(party, Status::RESERVATION_CONFLICT));
     Sense::THIRD_PARTY_DEVICE_FAILURE.with_copy(CopyFault { segment: 0, reported })
 }
@@ -237,7 +239,7 @@ fn large_copies_arrive_with_their_holes() {
     let status = answer_to(&mut raw, pdu.u32_at(16)).data;
     assert_eq!(status, [0, 0, 0, 8, 1, 0, 4, 0, 6, 0, 0, 0], "96 MiB, 4 segments");
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: a copy within one unit copies the data from before the copy, however the ranges overlap.
@@ -257,7 +259,7 @@ fn overlapping_ranges_are_copied_whole() {
         assert!(content(device, 0, 16 * MIB) == expected, "{source} to {destination}");
     }
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: copies between blocks of 512 and 4096 bytes work both ways; a copy that would split a
@@ -286,7 +288,7 @@ fn block_lengths_may_differ() {
     assert_eq!(sense, Sense::invalid_field_in_parameter_list(16 + 32 + 29, None));
     assert_eq!(large.seen(FaultOperation::Write), writes, "nothing was begun");
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: copies reach no unit that the initiator does not see, neither a masked one nor one of
@@ -312,7 +314,7 @@ fn invisible_luns_are_not_copied() {
     assert_eq!(copy(&mut other, 0, &simple(4, 16, 0, 64)), (0, vec![]));
     log_out(raw);
     log_out(other);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 #[test]
@@ -320,19 +322,19 @@ fn write_protected_and_reserved_units_refuse() {
     let disks = Disks::new();
     let mut raw = disks.log_in(1);
     let mut other = disks.log_in(2);
-    let protected = refused_by(Party::Destination, &Sense::WRITE_PROTECTED);
+    let protected = refused_by(SegmentRole::Destination, &Sense::WRITE_PROTECTED);
     fails_with(&mut raw, &simple(3, 16, 0, 0), &protected);
     // RESERVE (6) of another initiator at the destination; the holder itself may copy.
     assert_eq!(run(&mut other, 1, &[0x16, 0, 0, 0, 0, 0], &[]).0, 0);
-    fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(Party::Destination));
+    fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(SegmentRole::Destination));
     let back = list(NAME, &[cscd(11, 512), cscd(10, 512)], &[segment(0, 1, 16, 0, 0)]);
-    fails_with(&mut raw, &back, &conflict_at(Party::Source));
+    fails_with(&mut raw, &back, &conflict_at(SegmentRole::Source));
     assert_eq!(copy(&mut other, 0, &simple(1, 16, 0, 0)), (0, vec![]));
     assert_eq!(run(&mut other, 1, &[0x17, 0, 0, 0, 0, 0], &[]).0, 0);
     // WRITE EXCLUSIVE of another initiator: the unit may be read.
     assert_eq!(register(&mut other, 1, 7), 0);
     assert_eq!(persistent(&mut other, 1, 1, 7, 0).0, 0);
-    fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(Party::Destination));
+    fails_with(&mut raw, &simple(1, 16, 0, 0), &conflict_at(SegmentRole::Destination));
     assert_eq!(copy(&mut raw, 0, &back), (0, vec![]));
     // The unit that receives the command may be reserved, too.
     assert_eq!(copy(&mut raw, 1, &back), (CONFLICT, vec![]));
@@ -341,7 +343,7 @@ fn write_protected_and_reserved_units_refuse() {
     }
     log_out(raw);
     log_out(other);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Sends PERSISTENT RESERVE OUT, WRITE EXCLUSIVE.
@@ -378,10 +380,13 @@ fn a_copy_is_aborted_in_the_middle() {
     }
     to.heal();
     let begun = 2 * PIECE;
-    assert!(content(to, 0, begun) == data[..begun as usize], "a segment that was begun is complete");
+    assert!(
+        content(to, 0, begun) == data[..begun as usize],
+        "a segment that was begun is complete"
+    );
     assert!(content(to, begun, 8 * MIB - begun).iter().all(|byte| *byte == 0), "nothing more");
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Aborts a copy in its second piece; returns the number of pieces that are reported as written.
@@ -403,7 +408,7 @@ fn aborted_after(disks: &Disks, raw: &mut RawClient) -> u64 {
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&ping).unwrap();
-    let RawAnswer::Pdu(first) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    let RawAnswer::Pdu(first) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no answer") };
     to.release();
     let [answer, pong] = match first.u32_at(16) == abort {
         true => [first, answer_to(raw, ping.u32_at(16))],
@@ -441,7 +446,7 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     disks.devices[1].release();
     assert_eq!(outcome(&mut raw, tag).0, 0);
     drop(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: a copy ends with its connection, and the piece in progress is finished. Method: as above,
@@ -461,13 +466,16 @@ fn a_copy_ends_with_its_session() {
     disks.rig.wait_until_alone();
     to.release();
     let unit = disks.rig.server().unit(TARGET, 1).unwrap();
-    disks.rig.wait_for("it is let go", |_| unit.leftover_writes() == 0);
+    disks.rig.wait_for("it is let go", |_| unit.detached_write_count() == 0);
     assert_eq!((to.hanging(), to.seen(FaultOperation::Write)), (0, 1), "nothing more is begun");
-    assert!(content(to, 0, PIECE) == data[..PIECE as usize], "a segment that was begun is complete");
+    assert!(
+        content(to, 0, PIECE) == data[..PIECE as usize],
+        "a segment that was begun is complete"
+    );
     let mut raw = disks.log_in(1);
     assert_eq!(results(&mut raw, 0).0, 2, "its result went with the nexus");
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: an initiator that is fenced off from the destination does not write there by a running
@@ -506,14 +514,14 @@ fn a_running_copy_is_fenced_off() {
     assert_eq!((answer.opcode(), answer.header[3]), (opcode::SCSI_RESPONSE, 0));
     let (status, sense) = outcome(&mut raw, running);
     let left = (8 * MIB - 2 * PIECE) / 512;
-    let expected = conflict_at(Party::Destination).with_information(left);
+    let expected = conflict_at(SegmentRole::Destination).with_information(left);
     assert_eq!((status, sense), (2, expected.encode(SenseFormat::Fixed)));
     assert_eq!(to.seen(FaultOperation::Write), 2, "nothing after the preemption");
     let (status, details) = results(&mut raw, 4);
     assert_eq!((status, &details[60..]), (0, &expected.encode(SenseFormat::Fixed)[..]));
     assert_eq!(results(&mut raw, 0).1[4], 2);
     [raw, other, third].into_iter().for_each(log_out);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Returns the key of the reservation's holder, by PERSISTENT RESERVE IN, READ RESERVATION.
@@ -534,17 +542,17 @@ fn failures_of_both_disks_are_reported() {
     fill(from, 0, &pattern(5, 8 * MIB));
     let bad = BlockRange::new(3 * MIB / 512, 1);
     from.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read).at(bad));
-    let said = Sense::UNRECOVERED_READ_ERROR.with_information(3 * MIB / 512);
-    let expected = refused_by(Party::Source, &said).with_information(5 * MIB / 512);
+    let sense = Sense::UNRECOVERED_READ_ERROR.with_information(3 * MIB / 512);
+    let expected = refused_by(SegmentRole::Source, &sense).with_information(5 * MIB / 512);
     fails_with(&mut raw, &simple(1, 16_384, 0, 0), &expected);
     from.heal();
     to.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write));
-    let said = Sense::WRITE_ERROR.with_information(0);
-    fails_with(&mut raw, &simple(1, 16_384, 0, 0), &refused_by(Party::Destination, &said));
+    let sense = Sense::WRITE_ERROR.with_information(0);
+    fails_with(&mut raw, &simple(1, 16_384, 0, 0), &refused_by(SegmentRole::Destination, &sense));
     to.heal();
     assert_eq!(copy(&mut raw, 0, &simple(1, 16_384, 0, 0)), (0, vec![]), "and then it goes");
     log_out(raw);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: a copy waits for room like a write does; it does not delay PREEMPT AND ABORT then, and
@@ -569,11 +577,11 @@ fn a_copy_that_waits_for_space_can_be_fenced_off() {
     let running = send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("there is no room", |_| to.fired() > fired);
     assert_eq!(persistent(&mut other, 1, 5, 2, 1).0, 0, "PREEMPT AND ABORT");
-    let expected = conflict_at(Party::Destination).encode(SenseFormat::Fixed);
+    let expected = conflict_at(SegmentRole::Destination).encode(SenseFormat::Fixed);
     assert_eq!(outcome(&mut raw, running), (2, expected));
     log_out(raw);
     log_out(other);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: all other commands are served while the longest copy runs, and it holds at most two
@@ -593,7 +601,7 @@ fn a_long_copy_delays_no_other_command() {
     }
     log_out(raw);
     log_out(other);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Returns true when `other` can read while a copy runs; aborts the copy after that.
@@ -651,7 +659,7 @@ fn copies_at_once_are_limited() {
     assert_eq!(outcomes(&mut other, of_other.len()), vec![(0, vec![]); of_other.len()]);
     log_out(greedy);
     log_out(other);
-    disks.ends_well();
+    disks.stop_cleanly();
 }
 
 /// Goal: crossing copies, with writes and COMPARE AND WRITEs in between, all end; each block
@@ -693,5 +701,5 @@ fn copies_that_cross_do_not_wait_for_each_other() {
         }
     }
     sessions.into_iter().for_each(log_out);
-    disks.ends_well();
+    disks.stop_cleanly();
 }

@@ -117,7 +117,7 @@ fn cut_in_each_pdu_at_each_part() {
     raw.read_block(0).unwrap();
     drop(raw);
     rig.wait_until_alone();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a connection that is cut in a login, in each of its parts and between its two requests,
@@ -135,7 +135,7 @@ fn cut_in_the_login() {
     }
     rig.log_in(1);
     rig.wait_until_alone();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a connection that is cut while any kind of reply is on its way leaves nothing behind.
@@ -160,7 +160,7 @@ fn cut_in_each_answer() {
     }
     rig.log_in(1);
     rig.wait_until_alone();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Starts a server with short timeouts, which are still long enough for peers that are slow only
@@ -189,7 +189,7 @@ fn a_peer_that_vanishes() {
     }
     log_out(other);
     rig.wait_until_alone();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a peer that requests much data and takes none is dropped, too; meanwhile it holds no more
@@ -212,7 +212,7 @@ fn a_peer_that_reads_nothing() {
     drop(idle);
     log_out(other);
     rig.wait_until_alone();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a peer that sends a byte now and then is dropped: in the login when its time is over
@@ -239,5 +239,5 @@ fn a_peer_that_sends_slowly() {
         rig.wait_until_alone();
     }
     rig.log_in(1);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -165,7 +165,7 @@ fn write_through_is_durable() {
             assert!(!device.dirty.load(SeqCst), "{name} was not durable, sparse: {sparse}");
         }
         log_out(raw);
-        rig.ends_well();
+        rig.stop_cleanly();
     }
 }
 
@@ -204,6 +204,6 @@ fn write_back_is_durable_when_asked() {
     assert!(!device.dirty.load(SeqCst), "READ with FUA");
     device.dirty.store(true, SeqCst);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
     assert!(!device.dirty.load(SeqCst), "the final sync");
 }

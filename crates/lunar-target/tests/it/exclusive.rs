@@ -74,7 +74,7 @@ fn counts_from_two_cores_are_not_lost() {
     let mut raw = rig.log_in(3);
     assert_eq!(read_block(&mut raw, 5)[510..], (2 * ROUNDS).to_be_bytes());
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: no bit set by ORWRITE is lost. Method: each session sets its own bytes in one block.
@@ -94,5 +94,5 @@ fn bits_from_two_cores_are_not_lost() {
     assert!(set.iter().all(|byte| *byte == 0xff), "{set:x?}");
     assert!(rest.iter().all(|byte| *byte == 0));
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

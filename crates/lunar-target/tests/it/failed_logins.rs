@@ -54,7 +54,7 @@ fn a_credential_is_one_initiators() {
         let mut raw = RawClient::connect(&rig.address).unwrap();
         assert_eq!(prove(&mut raw, number, user, secret), wanted, "{number} as {user}");
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: discovery that requires CHAP shows nothing without it. Method: login straight to the
@@ -83,9 +83,9 @@ fn discovery_requires_authentication() {
             status = ask(&mut raw, text.as_bytes(), *flags).0;
         }
         assert_eq!(status >> 8, 2, "{requests:?} ended with {status:#06x}");
-        assert_eq!(raw.answer(PATIENCE).unwrap(), RawAnswer::Closed);
+        assert_eq!(raw.answer(TEST_TIMEOUT).unwrap(), RawAnswer::Closed);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: after the free failures logins from the same address are delayed, longer each time, up to
@@ -106,7 +106,7 @@ fn failures_make_their_address_wait() {
         let (status, took) = wrong("127.0.0.1");
         assert!(status == FAILED && took < Duration::from_secs(4), "{status:#x} {took:?}");
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Starts a server that delays the next login from 127.0.0.1 for longer than any machine stalls:
@@ -143,7 +143,7 @@ fn delayed_logins_delay_no_other_address() {
     }
     assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
     drop(waits);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a flood from one address has a limited number of waiting logins; further ones are refused
@@ -159,7 +159,7 @@ fn a_flood_does_not_pile_up() {
     assert_eq!(await_refusals(&mut all, 12), 12, "eight of twenty wait");
     assert_eq!(send_targets_from("127.0.0.2", &rig), 1, "others are served meanwhile");
     drop(all);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: the first logins to arrive took all waiting places of an address. While other peers tried
@@ -185,13 +185,13 @@ fn a_flood_refuses_no_configured_name() {
     assert_eq!(await_refusals(after, 9), 9, "all before and nine of these made room");
     assert_eq!(honest.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
     drop((flood, honest));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Polls all connections in turn until `wanted` were refused with 0301h, and once more; returns the
 /// number of refusals.
 fn await_refusals(all: &mut [RawClient], wanted: usize) -> usize {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     let mut refused = vec![false; all.len()];
     loop {
         let complete = refused.iter().filter(|refused| **refused).count() >= wanted;
@@ -246,5 +246,5 @@ fn attempts_with_other_names_are_counted() {
     for (taken, took) in [open; 2].map(log_in) {
         assert!(taken && took >= Duration::from_millis(500), "not forgiven: {took:?}");
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -125,7 +125,7 @@ fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
     }
     quiet.lun[1] = 0;
     log_out(quiet);
-    rig.ends_well();
+    rig.stop_cleanly();
     let log = log.lock().unwrap();
     log.chunk_by(|a, b| a.0 == b.0).map(|turn| (turn[0].0, turn.len())).collect()
 }

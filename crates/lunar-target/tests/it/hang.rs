@@ -90,7 +90,7 @@ fn a_hanging_write_is_aborted_in_every_way() {
         assert_eq!(raw.read_block(0).unwrap(), [7; 512]);
         log_out(raw);
         log_out(other);
-        rig.ends_well();
+        rig.stop_cleanly();
     }
 }
 
@@ -110,7 +110,7 @@ fn sessions_end_while_a_write_hangs() {
             }
             "reinstatement" => {
                 let next = rig.log_in(1);
-                raw.wait_until_closed(PATIENCE).unwrap();
+                raw.wait_until_closed(TEST_TIMEOUT).unwrap();
                 next
             }
             "lost" => {
@@ -120,7 +120,7 @@ fn sessions_end_while_a_write_hangs() {
             _ => {
                 let reset = send_function(&mut raw, TARGET_COLD_RESET, u32::MAX);
                 assert_eq!(answer_to(&mut raw, reset).header[2], 0, "function complete");
-                raw.wait_until_closed(PATIENCE).unwrap();
+                raw.wait_until_closed(TEST_TIMEOUT).unwrap();
                 rig.log_in(1)
             }
         };
@@ -137,7 +137,7 @@ fn sessions_end_while_a_write_hangs() {
         assert_eq!(raw.read_block(block).unwrap(), [7; 512]);
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an aborted write never overwrites a later one. Method: another session writes the same
@@ -161,7 +161,7 @@ fn a_later_write_is_written_last() {
     assert_eq!(one.read_block(0).unwrap(), [3; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: every command that changes blocks can be aborted while the disk hangs at it, and leaves
@@ -207,7 +207,7 @@ fn every_change_can_be_aborted() {
         raw.write_blocks(0, &[0; 4096]).unwrap();
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a sync that hangs can be aborted, and its session can end; commands that need no sync go
@@ -227,7 +227,7 @@ fn a_hanging_sync_is_aborted() {
     raw.send(&sync).unwrap();
     rig.wait_for("the next hangs", |rig| rig.device.hanging() == 1);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: while many aborted writes hang, further ones get BUSY, because each holds its data.
@@ -251,7 +251,7 @@ fn aborted_writes_that_hang_are_few() {
     assert_eq!(rig.device.hanging(), 64, "as many as the limit allows");
     raw.read_block(50).unwrap();
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: a reset aborted the tasks of one session after the other, and waited 300 ms for each that
@@ -268,11 +268,11 @@ fn a_reset_aborts_all_sessions_at_once() {
     }
     let reset = send_function(&mut asks, LOGICAL_UNIT_RESET, u32::MAX);
     assert_eq!(answer_to(&mut asks, reset).header[2], 0, "function complete");
-    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    assert_eq!(rig.unit().detached_write_count(), SESSIONS as usize);
     rig.device.release();
     others.into_iter().for_each(log_out);
     log_out(asks);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Sends PERSISTENT RESERVE OUT, exclusive access.
@@ -309,7 +309,7 @@ fn fenced_off_while_a_write_hangs() {
     assert_eq!(new.read_block(0).unwrap(), [2; 512]);
     log_out(old);
     log_out(new);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: PREEMPT AND ABORT aborted the tasks of one session after the other, and all other changes
@@ -326,11 +326,11 @@ fn fencing_aborts_all_sessions_at_once() {
         hang_a_write(&rig, raw, block, 1);
     }
     reserve_out(&mut new, 0, 5, [2, 1]);
-    assert_eq!(rig.unit().leftover_writes(), SESSIONS as usize);
+    assert_eq!(rig.unit().detached_write_count(), SESSIONS as usize);
     rig.device.release();
     old.into_iter().for_each(log_out);
     log_out(new);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: fencing works in the same way if the other initiator writes by a copy, which is a task of
@@ -370,7 +370,7 @@ fn fenced_off_while_a_copy_hangs() {
     assert_eq!(read.data, [2; 512]);
     log_out(old);
     log_out(new);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a disk that hangs does not keep the server from changing its catalogue: the disk is
@@ -389,7 +389,7 @@ fn a_disk_whose_last_sync_hangs_can_be_removed() {
     assert!(why.contains("did not end within"), "{why}");
     neighbour_works(&mut raw);
     drop((replaced, raw));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a disk keeps its size while a write to the blocks beyond the new size hangs.
@@ -405,5 +405,5 @@ fn a_disk_does_not_shrink_below_a_write_that_hangs() {
     assert_eq!(answer_to(&mut raw, tag).header[3], 0, "GOOD");
     assert_eq!(raw.read_block(100_000).unwrap(), [7; 512]);
     drop((unit, raw));
-    rig.ends_well();
+    rig.stop_cleanly();
 }

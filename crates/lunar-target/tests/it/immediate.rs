@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 /// A disk in memory that counts its operations; `is_immediate` selects whether it completes them
 /// without waiting.
 #[derive(Debug)]
-struct Asked {
+struct CountedDisk {
     memory: MemoryDevice,
     is_immediate: AtomicBool,
     immediate: AtomicUsize,
     waiting: AtomicUsize,
 }
 
-impl BlockDevice for Asked {
+impl BlockDevice for CountedDisk {
     fn name(&self) -> &str {
         self.memory.name()
     }
@@ -52,13 +52,13 @@ impl BlockDevice for Asked {
 /// disk may need a system call for each try.
 #[test]
 fn an_immediate_transfer_is_tried_once() {
-    let device = Arc::new(Asked {
+    let device = Arc::new(CountedDisk {
         memory: MemoryDevice::new(1 << 20, 512, 4096).unwrap(),
         is_immediate: AtomicBool::new(true),
         immediate: AtomicUsize::new(0),
         waiting: AtomicUsize::new(0),
     });
-    let disk = Arc::<Asked>::clone(&device);
+    let disk = Arc::<CountedDisk>::clone(&device);
     let options = lunar_target::LogicalUnitOptions::new(uuid::Uuid::from_u128(7), disk);
     let unit = lunar_target::LogicalUnit::open(options).unwrap();
     let rig = Rig::with(|options| {
@@ -74,5 +74,5 @@ fn an_immediate_transfer_is_tried_once() {
         assert_eq!(asked(), (1, waiting), "a read");
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

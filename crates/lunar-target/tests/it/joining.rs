@@ -23,10 +23,10 @@ fn a_cold_reset_ends_every_session() {
     let answer = answer_to(&mut one, tag);
     assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
     for mut raw in [one, two, second, third] {
-        raw.wait_until_closed(PATIENCE).unwrap();
+        raw.wait_until_closed(TEST_TIMEOUT).unwrap();
     }
     rig.log_in(1).read_block(0).unwrap();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Returns the number of these connections that are still open once no more PDUs arrive.
@@ -66,10 +66,10 @@ fn a_session_replaces_another_one() {
     assert_eq!(status, 0);
     assert!(old_tsih != 0 && new_tsih != 0 && old_tsih != new_tsih, "{old_tsih} {new_tsih}");
     assert_eq!(rig.device.hanging(), 0, "the task ended before the new session began");
-    old.wait_until_closed(PATIENCE).unwrap();
+    old.wait_until_closed(TEST_TIMEOUT).unwrap();
     new.read_block(0).unwrap();
     bystander.read_block(0).unwrap();
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an unnamed discovery session replaces one with the same initiator, ISID and address, RFC
@@ -98,10 +98,10 @@ fn a_discovery_session_replaces_another_one() {
         rig.log_in(1),
     ];
     let mut again = [log_in(here, 1, 1, "")];
-    first.wait_until_closed(PATIENCE).unwrap();
+    first.wait_until_closed(TEST_TIMEOUT).unwrap();
     assert_eq!((still_open(&mut others), still_open(&mut again)), (5, 1));
     drop((others, again));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: many concurrent logins of the same session leave one session, the last.
@@ -122,7 +122,7 @@ fn one_session_of_a_name_at_a_time() {
         });
         assert_eq!(left_open(&mut all, 1), 1);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: connection reinstatement, RFC 7143 §6.3.4: the old connection closes, and the session goes
@@ -140,7 +140,7 @@ fn a_connection_of_a_full_session_replaces_another() {
     let mut second = RawClient::connect(&rig.address).unwrap();
     second.cmd_sn = first.cmd_sn;
     assert_eq!(join(&mut second, 1, tsih, 1), (0, tsih));
-    first.wait_until_closed(PATIENCE).unwrap();
+    first.wait_until_closed(TEST_TIMEOUT).unwrap();
     // RFC 7143 §11.14.5: the read that ended with its connection is reported once.
     let ready = second.command(0x80, &[0; 6], 0);
     second.send(&ready).unwrap();
@@ -161,7 +161,7 @@ fn a_connection_of_a_full_session_replaces_another() {
     log_out(second);
     let mut late = RawClient::connect(&rig.address).unwrap();
     assert_eq!(join(&mut late, 1, tsih, 1).0, 0x020a, "session does not exist");
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: concurrent logins with the same CID, and more than MaxConnections, never exceed the limit.
@@ -188,7 +188,7 @@ fn connections_that_join_at_once() {
     drop(all);
     drop(last);
     assert_eq!(log_in_again(&rig), 0);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 fn log_in_again(rig: &Rig) -> u16 {
@@ -217,18 +217,18 @@ fn waiting_is_idle() {
     let mut late = RawClient::connect(&rig.address).unwrap();
     let text = format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-2\0TargetName={TARGET}\0");
     late.send(&late.login(text.as_bytes())).unwrap();
-    let RawAnswer::Pdu(answer) = late.answer(PATIENCE).unwrap() else {
+    let RawAnswer::Pdu(answer) = late.answer(TEST_TIMEOUT).unwrap() else {
         panic!("no Login Response")
     };
     assert_eq!(answer.header[36..38], [0, 0]);
-    rig.wait_for("both writes are left", |rig| rig.unit().leftover_writes() == 2);
+    rig.wait_for("both writes are left", |rig| rig.unit().detached_write_count() == 2);
     std::thread::sleep(Duration::from_millis(1500));
     let (began, used) = (Instant::now(), cpu_seconds());
     std::thread::sleep(Duration::from_secs(2));
     let used = cpu_seconds() - used;
     assert!(used < 0.4, "{used} s of CPU in {:?}", began.elapsed());
     drop((deaf, late, stuck, half));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an initiator without a credential for a target does not learn that the target exists,
@@ -255,5 +255,5 @@ fn no_credential_no_target() {
             "initiator {number}"
         );
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }

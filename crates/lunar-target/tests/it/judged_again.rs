@@ -90,13 +90,13 @@ fn sixteen(operation: u8, blocks: u8) -> Vec<u8> {
 fn a_preempt_before_the_data_counts() {
     let waits = Rig::new();
     preempt_before_the_data(&waits);
-    waits.ends_well();
+    waits.stop_cleanly();
     let at_hand = Rig::with(|options| {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         options.targets = vec![target(TARGET, unit(memory))];
     });
     preempt_before_the_data(&at_hand);
-    at_hand.ends_well();
+    at_hand.stop_cleanly();
 }
 
 fn preempt_before_the_data(rig: &Rig) {
@@ -155,7 +155,7 @@ fn a_preempt_before_the_blocks_are_free_counts() {
     assert_eq!(two.read_block(0).unwrap(), [2; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a write that waits for room begins again with each try: a PREEMPT that is answered
@@ -183,7 +183,7 @@ fn a_preempt_while_a_write_waits_for_space_applies() {
     log_out(one);
     log_out(two);
     drop(unit);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: PREEMPT without ABORT neither ends nor awaits commands that have begun: according to SPC-4
@@ -204,7 +204,7 @@ fn preempt_does_not_end_commands_that_have_begun() {
     assert_eq!(two.read_block(0).unwrap(), [1; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a write protection set by another initiator before the data arrives counts, too.
@@ -224,7 +224,7 @@ fn a_write_protection_before_the_data_counts() {
     assert_eq!(two.read_block(0).unwrap(), [0; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a reservation that comes and goes between a write and its data changes nothing.
@@ -242,5 +242,5 @@ fn a_reservation_that_is_gone_again_has_no_effect() {
     assert_eq!(two.read_block(0).unwrap(), [1; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

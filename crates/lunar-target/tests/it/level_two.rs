@@ -99,12 +99,12 @@ fn the_level_is_negotiated() {
             assert_eq!(answer, (expected, [0; 3]), "{function} {keys}");
         }
         if level_2 {
-            raw.wait_until_closed(PATIENCE).unwrap();
+            raw.wait_until_closed(TEST_TIMEOUT).unwrap();
         } else {
             log_out(raw);
         }
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: QUERY TASK and QUERY TASK SET distinguish running commands from others, for this session
@@ -137,7 +137,7 @@ fn query_functions_find_running_tasks() {
     }
     log_out(raw);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: QUERY ASYNCHRONOUS EVENT reports the pending unit attention of this nexus only, and leaves
@@ -155,7 +155,7 @@ fn pending_unit_attentions_are_reported() {
     assert_eq!(ask(&mut raw, QUERY_ASYNCHRONOUS_EVENT, u32::MAX), (SUCCEEDED, [0x16, 0x29, 3]));
     log_out(raw);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: I_T NEXUS RESET aborts this nexus's tasks and ends its session, releases RESERVE (6),
@@ -174,7 +174,7 @@ fn a_nexus_is_reset_alone() {
     rig.wait_for("both hang", |rig| rig.device.hanging() == 2);
     assert_eq!(raw.execute(&[0x16, 0, 0, 0, 0, 0], 0).unwrap().0, 0, "RESERVE (6)");
     assert_eq!(ask(&mut raw, I_T_NEXUS_RESET, u32::MAX), (COMPLETE, [0; 3]));
-    raw.wait_until_closed(PATIENCE).unwrap();
+    raw.wait_until_closed(TEST_TIMEOUT).unwrap();
     drop(raw);
     rig.wait_for("its task ended", |rig| rig.device.hanging() == 1);
     assert_eq!(attention(&mut other), None, "no unit attention and no conflict");
@@ -185,7 +185,7 @@ fn a_nexus_is_reset_alone() {
     assert_eq!(attention(&mut raw), None);
     log_out(raw);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Sends a WRITE (10) of one block without its data and waits for its R2T; returns the tag and the
@@ -208,7 +208,7 @@ fn data_out(r2t: &RawPdu, byte: u8) -> RawPdu {
 /// §11.9.1 requires.
 fn acknowledge_end(raw: &mut RawClient, late: &RawPdu) {
     let message = loop {
-        match raw.answer(PATIENCE).unwrap() {
+        match raw.answer(TEST_TIMEOUT).unwrap() {
             RawAnswer::Pdu(pdu) if pdu.opcode() == 0x32 => break pdu,
             // A ping: the acknowledgement below covers it as well.
             RawAnswer::Pdu(pdu) if pdu.opcode() == opcode::NOP_IN => {}
@@ -265,9 +265,9 @@ fn abort_outstanding_writes() -> Duration {
     assert_eq!(one.read_block(1).unwrap(), vec![0; 512], "the write had no effect");
     assert_eq!(one.read_block(0).unwrap(), vec![0; 512]);
     log_out(one); // the session
-    two.wait_until_closed(PATIENCE).unwrap();
+    two.wait_until_closed(TEST_TIMEOUT).unwrap();
     drop(two);
-    rig.ends_well();
+    rig.stop_cleanly();
     took
 }
 
@@ -292,7 +292,7 @@ fn third_parties_are_informed_as_negotiated() {
     for raw in [by, fast, old] {
         log_out(raw);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: TASK SET FULL reports a retry delay, at level 2 only. RFC 7144 §5.2.1.
@@ -314,7 +314,7 @@ fn task_set_full_reports_a_retry_delay() {
         assert_eq!(answer_to(&mut raw, first).header[3], 0);
         log_out(raw);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS names exactly the functions that work, at
@@ -344,7 +344,7 @@ fn named_functions_are_those_supported() {
             assert_eq!(named[byte] & bit != 0, works, "function {function}, level {number}");
         }
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a unit attention on one connection waits until earlier PDUs on the other one are
@@ -358,13 +358,13 @@ fn a_unit_attention_does_not_overtake() {
     let (mut two, _) = connect(&rig, 2, FAST, tsih, 1);
     let ready = one.command(0x80, &[0; 6], 0);
     one.send(&ready).unwrap();
-    let RawAnswer::Pdu(early) = one.answer(PATIENCE).unwrap() else { panic!("no response") };
+    let RawAnswer::Pdu(early) = one.answer(TEST_TIMEOUT).unwrap() else { panic!("no response") };
     assert_eq!((early.opcode(), early.header[3]), (opcode::SCSI_RESPONSE, 0));
     assert_eq!(ask(&mut by, LOGICAL_UNIT_RESET, u32::MAX).0, COMPLETE);
     two.cmd_sn = one.cmd_sn;
     let ready = two.command(0x80, &[0; 6], 0);
     two.send(&ready).unwrap();
-    let RawAnswer::Pdu(ping) = one.answer(PATIENCE).unwrap() else { panic!("no ping") };
+    let RawAnswer::Pdu(ping) = one.answer(TEST_TIMEOUT).unwrap() else { panic!("no ping") };
     assert_eq!(ping.opcode(), opcode::NOP_IN, "to be acknowledged");
     assert_eq!(two.answer(Duration::from_millis(100)).unwrap(), RawAnswer::TimedOut);
     one.cmd_sn = two.cmd_sn;
@@ -378,5 +378,5 @@ fn a_unit_attention_does_not_overtake() {
     assert_eq!((told.header[3], &told.data[14..16]), (2, &[0x29, 3][..]));
     log_out(by);
     drop((one, two));
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -25,7 +25,7 @@ fn reads_that_waited_for_buffers_are_answered() {
     }
     assert_eq!(answer_to(&mut raw, last).opcode(), opcode::DATA_IN);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a read that hangs in the disk can be aborted, and its session can be ended.
@@ -47,7 +47,7 @@ fn a_hanging_read_is_aborted() {
     rig.wait_for("one more hangs", |rig| rig.device.hanging() == 1);
     drop(raw);
     rig.wait_for("it is let go with its connection", |rig| rig.device.hanging() == 0);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a command that waits behind a hanging one is aborted before it has any effect. Method: a
@@ -70,7 +70,7 @@ fn a_write_aborted_before_its_turn_has_no_effect() {
     assert_eq!(answer_to(&mut raw, first.u32_at(16)).header[3], 0, "GOOD");
     assert_eq!(raw.read_block(0).unwrap(), vec![0; 512]);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an ORDERED command waits for earlier commands, and stops waiting when it is aborted.
@@ -89,7 +89,7 @@ fn an_ordered_command_is_aborted_before_its_turn() {
     rig.device.release();
     assert_eq!(answer_to(&mut raw, first).header[3], 0, "GOOD");
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Sends PERSISTENT RESERVE OUT; its list is immediate data or, with `ask`, sent after an R2T.
@@ -138,7 +138,7 @@ fn preempt_and_abort_starts_waiting_commands() {
     assert_eq!(answer_to(&mut one, behind.u32_at(16)).opcode(), opcode::DATA_IN);
     log_out(two);
     log_out(one);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: many syncs with early replies (IMMED) cost no more than one or two syncs.
@@ -160,7 +160,7 @@ fn immediate_syncs_are_not_piled_up() {
         rig.device.seen(FaultOperation::Flush) > before
     });
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a session that is cut at any point leaves nothing behind: requested data, reads that wait
@@ -189,7 +189,7 @@ fn cut_anywhere_nothing_is_left() {
             drop(again);
         }
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: two sessions that reset the unit at the same time, with commands of both in progress, both
@@ -214,7 +214,7 @@ fn two_resets_at_once() {
         }
     }
     sessions.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a slow peer that takes the data it requested counts as alive: while it reads, it cannot
@@ -235,7 +235,7 @@ fn a_slow_reader_is_alive() {
     }
     raw.read_block(0).unwrap();
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: requests with replies longer than themselves do not make the server hold all replies.
@@ -271,7 +271,7 @@ fn long_answers_are_not_piled_up() {
     let grown = resident_bytes().saturating_sub(before) >> 20;
     assert!(grown < 64, "grown by {grown} MiB");
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 fn resident_bytes() -> u64 {
@@ -300,7 +300,7 @@ fn a_single_write_of_any_length_runs() {
     assert_eq!(answer_to(&mut raw, first.u32_at(16)).header[3], 0, "GOOD");
     assert_eq!(raw.read_blocks(0, 16).unwrap(), [vec![1; 4096], vec![0; 4096]].concat());
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a disk in which a write hangs does not keep the server from stopping.
@@ -313,12 +313,12 @@ fn a_hanging_disk_does_not_delay_a_shutdown() {
     rig.wait_for("it hangs", |rig| rig.device.hanging() == 1);
     let device = std::sync::Arc::clone(&rig.device);
     let buffers = rig.server().buffers().clone();
-    let began = Granted::now();
+    let began = IdleTimeClock::now();
     assert_eq!(rig.stop(Duration::from_secs(2)), 1);
     assert!(began.elapsed() < Duration::from_secs(4), "took {:?}", began.elapsed());
     device.heal();
     device.release();
-    let until = std::time::Instant::now() + 6 * PATIENCE;
+    let until = std::time::Instant::now() + 6 * TEST_TIMEOUT;
     while buffers.in_use_bytes() > 0 {
         assert!(std::time::Instant::now() < until, "the buffer is still in use");
         std::thread::sleep(Duration::from_millis(5));
@@ -368,5 +368,5 @@ fn reused_buffers_reveal_no_data() {
     }
     log_out(writer);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

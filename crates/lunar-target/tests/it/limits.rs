@@ -77,7 +77,7 @@ fn indebt(raw: &mut RawClient) {
 fn ends(raw: &mut RawClient, count: usize) -> Vec<u32> {
     let mut tags = Vec::new();
     while tags.len() < count {
-        match raw.answer(PATIENCE).unwrap() {
+        match raw.answer(TEST_TIMEOUT).unwrap() {
             RawAnswer::Pdu(pdu) if is_end(pdu.opcode(), pdu.header[1]) => {
                 raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
                 assert_eq!(pdu.header[3], 0, "GOOD");
@@ -122,7 +122,7 @@ fn a_limited_lun_waits_alone() {
     limited.set_limit(Limit::NONE);
     assert_eq!(ends(&mut raw, 2), waits, "in order");
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: the order of SAM-5 §8 holds among all commands of a session at a unit, waiting or not.
@@ -141,7 +141,7 @@ fn order_is_kept_while_waiting() {
     limited.set_limit(Limit::NONE);
     assert_eq!(ends(&mut raw, 5), [head, first, ordered, behind, last]);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an initiator's limit, at a unit or at the target, applies to all its sessions and to no
@@ -190,7 +190,7 @@ fn an_initiator_waits_alone() {
         assert_eq!(ends(&mut second, 1), [waits_too]);
         assert!(other_unit.limit().is_none() && unit.initiator_limits().is_empty());
         [noisy, second, quiet].into_iter().for_each(log_out);
-        rig.ends_well();
+        rig.stop_cleanly();
     }
 }
 
@@ -220,7 +220,7 @@ fn waiting_commands_can_be_aborted() {
     assert_eq!(raw.read_block(0).unwrap(), [0; 512], "the write was never begun");
     assert!(![first, second, third].contains(&raw.new_tag()));
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: waiting writes leave half of a connection's buffers, and part of the command window, to
@@ -257,7 +257,7 @@ fn waiting_writes_leave_resources_to_other_units() {
     limited.set_limit(Limit::NONE);
     assert_eq!(ends(&mut raw, 24), [waits, more].concat());
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: WRITE SAME of much more than any transfer is charged piece by piece, delays no other LUN,
@@ -283,7 +283,7 @@ fn long_commands_are_charged_while_they_run() {
     assert_eq!(ends(&mut raw, 1).len(), 1);
     assert_eq!(raw.read_block(65_000).unwrap(), [7; 512]);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an initiator whose copy or WRITE SAME waits for its limit delays no other initiator, not
@@ -317,7 +317,7 @@ fn commands_that_wait_for_a_limit_delay_no_others() {
     }
     assert_eq!(other.read_block(65_000).unwrap(), [7; 512]);
     [noisy, strict, other].into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a rate is kept and used; the bounds are wide because the machine may be busy.
@@ -340,5 +340,5 @@ fn a_rate_is_kept_and_used() {
     let rate = f64::from(done) / began.elapsed().as_secs_f64();
     assert!((50.0..650.0).contains(&rate), "{rate} commands a second instead of 500");
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

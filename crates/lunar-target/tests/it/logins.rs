@@ -112,15 +112,15 @@ fn idle_connections_of_one_address_exclude_no_other_address() {
         let text =
             format!("InitiatorName=iqn.2026-11.org.lunarsan.test:raw-2\0TargetName={TARGET}\0");
         raw.send(&raw.login(text.as_bytes())).ok()?;
-        matches!(raw.answer(PATIENCE), Ok(RawAnswer::Pdu(pdu)) if pdu.header[36..38] == [0, 0])
+        matches!(raw.answer(TEST_TIMEOUT), Ok(RawAnswer::Pdu(pdu)) if pdu.header[36..38] == [0, 0])
             .then_some(raw)
     });
     assert!(again.is_some(), "a session of the flood's address logs in again");
-    same.wait_until_closed(PATIENCE).unwrap();
+    same.wait_until_closed(TEST_TIMEOUT).unwrap();
     assert!(rig.server().connections() <= 256);
     flood.end();
     drop(again);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: with idle connections from more addresses than there are places, each new login still gets
@@ -138,7 +138,7 @@ fn idle_connections_of_many_addresses_are_closed_for_new_ones() {
         log_out(use_disk(connect_from("127.0.0.1", &rig.address), number));
     }
     drop(idle);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a discovery session without proof makes room like a login does, and leaves nothing behind.
@@ -160,11 +160,11 @@ fn an_unproven_discovery_session_may_be_evicted() {
         })
         .collect();
     for raw in &mut listing[..4] {
-        raw.wait_until_closed(PATIENCE).unwrap();
+        raw.wait_until_closed(TEST_TIMEOUT).unwrap();
     }
     rig.wait_for("four are left", |rig| (rig.sessions(), rig.server().connections()) == (4, 4));
     drop(listing);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an initiator that logs in and out, or is refused, and does not close its side holds no
@@ -191,7 +191,7 @@ fn ended_connections_hold_no_slot() {
     // A place is released before the Logout Response is sent.
     assert!(rig.server().connections() <= 4, "{}", rig.server().connections());
     drop(over);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: discovery sessions whose replies are never read hold little memory. Fault: 300 of them
@@ -245,7 +245,7 @@ fn answers_that_are_not_read_hold_little() {
     }
     assert!(most <= SESSIONS * HELD_BYTES_MAX, "{} a session", most / SESSIONS);
     drop((unread, others));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a list that is longer than a response arrives whole, and whole again after the catalogue
@@ -295,12 +295,12 @@ fn a_list_that_changes_is_consistent() {
         }
         log_out_of_discovery(raw);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 fn log_out_of_discovery(mut raw: RawClient) {
     let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80).put_u32(16, 9).put_u32(24, raw.cmd_sn);
     raw.send(&logout).unwrap();
     assert_eq!(raw.expect(0x26).unwrap().header[2], 0, "closed");
-    raw.wait_until_closed(PATIENCE).unwrap();
+    raw.wait_until_closed(TEST_TIMEOUT).unwrap();
 }

@@ -103,7 +103,7 @@ fn initiators_have_maps_of_their_own() {
     assert_eq!(inquiry(&mut bob, 2)[0], 0x7f);
     assert_eq!(inquiry(&mut bob, 1)[0], 0);
     drop((alice, bob));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: task management affects no unit that the initiator does not see. Method: LUN 5 is visible
@@ -138,7 +138,7 @@ fn task_management_stays_within_the_map() {
     rig.device.release();
     assert_eq!(answer_to(&mut bob, read).header[3], 0, "not aborted");
     drop((alice, bob));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a reset of the target is limited to the map: it ends no session that uses a unit that the
@@ -168,7 +168,7 @@ fn a_target_reset_stays_within_the_map() {
     let tag = send_function(&mut alice, TARGET_COLD_RESET, u32::MAX);
     assert_eq!(answer_to(&mut alice, tag).header[2], 0, "function complete");
     for raw in [&mut alice, &mut eve] {
-        raw.wait_until_closed(PATIENCE).unwrap();
+        raw.wait_until_closed(TEST_TIMEOUT).unwrap();
     }
     // SAM-5 §5.14: bob is informed about the shared unit only.
     for (lun, sense) in [(1, None), (0, Some((6, 0x29)))] {
@@ -179,7 +179,7 @@ fn a_target_reset_stays_within_the_map() {
         assert_eq!(told.map(|(key, code)| (key & 0xf, *code)), sense, "LUN {lun}");
     }
     drop((alice, bob, eve));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a LUN without a visible LUN 0 is found: REPORT LUNS to LUN 0 works all the same.
@@ -192,7 +192,7 @@ fn lun_0_answers_though_it_is_not_seen() {
     assert_eq!(inquiry(&mut alice, 0)[0], 0x7f);
     assert_eq!((size(&mut alice, 0), size(&mut alice, 7)), (None, Some(2)));
     drop(alice);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a target without LUNs for an initiator does not exist for it (decision 050): neither in
@@ -206,7 +206,7 @@ fn a_target_without_luns_for_us_is_not_there() {
         let wanted = if seen { 0 } else { 0x0203 };
         assert_eq!(join(&mut raw, number, 0, 0).0, wanted);
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: networks count for targets and LUNs; if both names and networks are given, both must
@@ -232,7 +232,7 @@ fn names_and_networks_must_both_match() {
     let mut raw = connect_from("127.0.0.3", &rig.address);
     assert_eq!(join(&mut raw, ALICE, 0, 0).0, 0x0203, "not found");
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: IPv4 counts as IPv4 even on a socket for both families: lists match, discovery shows the
@@ -259,7 +259,7 @@ fn ipv4_on_a_socket_of_both_families() {
     assert!(failed());
     let began = std::time::Instant::now();
     assert!(failed() && began.elapsed() >= std::time::Duration::from_millis(250));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: names are compared in their normal form (RFC 3722: lower case, compatible characters
@@ -279,7 +279,7 @@ fn names_are_compared_in_normal_form() {
     assert_eq!(status, 0);
     let (status, mut second) = log_in(&name(ALICE).to_uppercase(), &TARGET.to_uppercase());
     assert_eq!(status, 0);
-    first.wait_until_closed(PATIENCE).unwrap();
+    first.wait_until_closed(TEST_TIMEOUT).unwrap();
     assert_eq!(size(&mut second, 0), Some(1));
     for strange in [
         format!("{}\u{301}", name(ALICE)),
@@ -292,7 +292,7 @@ fn names_are_compared_in_normal_form() {
     }
     assert_eq!(log_in("", TARGET).0 >> 8, 2);
     drop((first, second));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a connection from an address that sees fewer LUNs does not join a session that sees more.
@@ -309,7 +309,7 @@ fn a_session_is_joined_only_from_addresses_with_the_same_luns() {
         assert_eq!(join(&mut raw, ALICE, tsih, 1).0, wanted, "from {source}");
     }
     drop(leader);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: options that would show two LUNs of the same number to an initiator are refused.

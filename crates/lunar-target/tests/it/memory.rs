@@ -75,7 +75,7 @@ fn a_read_holds_what_will_be_sent() {
     }
     log_out(raw);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a reply that is built in memory and cut to the expected length does not keep all of its
@@ -99,7 +99,7 @@ fn replies_are_counted_as_they_are_sent() {
         assert_eq!(answer_to(&mut raw, tag).data.len(), 1);
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: an answer that is built when its command arrives counted only once the command ran: up to
@@ -111,7 +111,7 @@ fn replies_of_commands_that_wait_are_counted() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     send_solicited_write(&mut raw, 8);
-    let RawAnswer::Pdu(r2t) = raw.answer(PATIENCE).unwrap() else { panic!("no R2T") };
+    let RawAnswer::Pdu(r2t) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no R2T") };
     let mut report = [0; 12];
     // REPORT SUPPORTED OPERATION CODES, with command timeouts: over 1 KiB.
     (report[0], report[1], report[2], report[8]) = (0xa3, 0x0c, 0x80, 0xff);
@@ -129,7 +129,7 @@ fn replies_of_commands_that_wait_are_counted() {
     }
     rig.wait_for("nothing is left", |rig| used(rig, MemoryKind::DataIn) == 0);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: nobody charged the extents that GET LBA STATUS collects: 98 KB for each of 126 commands
@@ -152,7 +152,7 @@ fn extents_count_while_they_are_looked_for() {
     assert_eq!(answer_to(&mut raw, pdu.u32_at(16)).data.len(), 8);
     rig.wait_for("nothing is left", |rig| used(rig, MemoryKind::DataIn) == 0);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: data-out counts from its arrival until its command has ended, even on a disk that hangs;
@@ -171,7 +171,9 @@ fn data_out_counts_until_its_command_has_ended() {
     let (mut asked, mut answered) = (0, Vec::new());
     // Requested data is sent at once; the other commands end when no memory was free in time.
     while asked + answered.len() < tags.len() {
-        let RawAnswer::Pdu(pdu) = raw.answer(6 * PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(6 * TEST_TIMEOUT).unwrap() else {
+            panic!("no answer")
+        };
         match pdu.opcode() {
             0x31 => {
                 send_data_out(&mut raw, &pdu);
@@ -190,12 +192,12 @@ fn data_out_counts_until_its_command_has_ended() {
     rig.device.heal();
     rig.device.release();
     for _ in 0..asked {
-        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no answer") };
         assert_eq!((pdu.opcode(), pdu.header[3]), (0x21, 0), "GOOD");
         raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Answers an R2T with one Data-Out PDU for each 64 KiB.
@@ -232,7 +234,7 @@ fn unsolicited_data_without_buffers_is_refused() {
     rig.device.release();
     assert_eq!(answer_to(&mut raw, held).header[3], 0);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: initiators at one address that take no replies hold only their share of the memory; an
@@ -265,7 +267,7 @@ fn initiators_that_read_no_answers_hold_only_their_share() {
     });
     rig.wait_for("those are gone", |rig| used(rig, MemoryKind::Session) < 64 << 10);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Sends NOP-Outs with data until the connection ends, without reading their echoes.
@@ -298,7 +300,7 @@ fn connections_that_exhaust_memory_are_dropped() {
     }
     floods.into_iter().for_each(|flood| flood.join().unwrap());
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a command that gets no memory in time ends with BUSY. Its connection stays, and its data
@@ -316,7 +318,7 @@ fn a_command_without_memory_ends_busy() {
     let write = send_solicited_write(&mut raw, 2048);
     let mut ended = [read, write].map(|tag| (tag, false));
     for _ in 0..ended.len() {
-        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no answer") };
         assert_eq!((pdu.opcode(), pdu.header[3]), (0x21, BUSY));
         raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
         ended.iter_mut().filter(|(tag, _)| *tag == pdu.u32_at(16)).for_each(|its| its.1 = true);
@@ -330,5 +332,5 @@ fn a_command_without_memory_ends_busy() {
     send_data_out(&mut raw, &r2t);
     assert_eq!(answer_to(&mut raw, waits).header[3], 0);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -56,5 +56,5 @@ fn functions_without_a_unit_abort_no_task() {
         assert_eq!(answer.data[14..16], [0x25, 0], "LOGICAL UNIT NOT SUPPORTED");
     }
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

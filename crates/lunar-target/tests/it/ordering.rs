@@ -80,7 +80,7 @@ fn reserve_out(raw: &mut RawClient, action: u8, kind: u8, keys: [u64; 2]) {
 }
 
 /// Goal: a WRITE whose data never comes, and an ORDERED command behind it, delay no other
-/// initiator; within the session the ORDERED command waits for the WRITE. Found: all initiators
+/// initiator; within the session the ORDERED command waits for the WRITE. Fault: all initiators
 /// waited until one of them reset the unit.
 #[test]
 fn a_withheld_write_delays_only_its_own_nexus() {
@@ -97,11 +97,11 @@ fn a_withheld_write_delays_only_its_own_nexus() {
     ends_good(&mut one, behind);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a nexus that is excluded by a reservation delays no nexus that the reservation admits.
-/// Found: a PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never
+/// Fault: a PERSISTENT RESERVE OUT, which no reservation refuses, did so if its 24 bytes never
 /// came.
 #[test]
 fn a_fenced_nexus_delays_no_other_nexus() {
@@ -117,7 +117,7 @@ fn a_fenced_nexus_delays_no_other_nexus() {
     is_served(&mut holder);
     log_out(holder);
     drop(fenced);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a flood of ORDERED and HEAD OF QUEUE commands delays no other initiator. Method: as many
@@ -140,14 +140,14 @@ fn a_flood_of_attributes_delays_no_other_session() {
     assert_eq!(ended, tags);
     log_out(flood);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Returns the tag of the next command that ends, which must succeed.
 #[track_caller]
 fn next_end(raw: &mut RawClient) -> u32 {
     loop {
-        let RawAnswer::Pdu(pdu) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+        let RawAnswer::Pdu(pdu) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no answer") };
         if pdu.opcode() == opcode::DATA_IN {
             assert_eq!(pdu.header[1] & 1, 1, "one block, with its status");
             raw.exp_stat_sn = pdu.u32_at(24).wrapping_add(1);
@@ -186,7 +186,7 @@ fn ordered_waits_for_data_of_another_connection() {
     assert_eq!(answer_to(&mut second, ordered).data, [7; 512], "after the write");
     ends_good(&mut first, behind);
     drop((first, second));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a unit has one task set in a session, under all its numbers, and keeps it when the map of
@@ -224,7 +224,7 @@ fn one_task_set_under_all_numbers() {
     ends_good(&mut raw, r2t.u32_at(16));
     assert_eq!(answer_to(&mut raw, ordered).data, [7; 512], "after the write");
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an ORDERED command overtakes no earlier one of its session, however late the connection of
@@ -250,7 +250,7 @@ fn ordered_waits_for_commands_of_other_connections() {
         ends_good(&mut first, write);
     }
     drop((first, second));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: data that does not arrive in time ends the connection and leaves the unit free for its own
@@ -269,7 +269,7 @@ fn missing_data_ends_its_connection() {
         }
         let ordered = raw.command(0xc0 | ORDERED, &ten(0x28, 0, 1), 512);
         let _ = raw.send(&ordered); // it may be closed already
-        raw.wait_until_closed(PATIENCE).unwrap_or_else(|error| panic!("{owe}: {error}"));
+        raw.wait_until_closed(TEST_TIMEOUT).unwrap_or_else(|error| panic!("{owe}: {error}"));
         let mut again = rig.log_in(1);
         let ordered = start_read(&mut again, ORDERED, 0);
         assert_eq!(answer_to(&mut again, ordered).data, [0; 512], "{owe}: nothing was written");
@@ -277,7 +277,7 @@ fn missing_data_ends_its_connection() {
         log_out(again);
     }
     log_out(bystander);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Withholds 4096 bytes, and sends single ones until the connection is closed.

@@ -130,7 +130,7 @@ fn one_unit_by_two_ports() {
         assert_eq!(standard[5..7], [0x38, 0x10], "TPGS and 3PC, MULTIP");
     }
     all.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a state set by one session for a port applies to all sessions through that port, and every
@@ -158,7 +158,7 @@ fn a_port_is_put_into_standby_and_back() {
     all[1..].iter_mut().for_each(|raw| assert_eq!(read(raw).1, STATE_CHANGED));
     assert_eq!(set(&mut all[0], STANDBY, TAGS[0]), (2, 0x2600), "one port must stay active");
     all.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: with ALL_TG_PT one path registers for both ports of its initiator, and for no other
@@ -176,7 +176,7 @@ fn one_path_registers_for_both() {
     let (status, keys) = all[3].execute(&[0x5e, 0, 0, 0, 0, 0, 0, 1, 0, 0], 256).unwrap();
     assert_eq!((status, &keys[4..8]), (0, &[0, 0, 0, 24][..]));
     all.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: PREEMPT AND ABORT ends the other initiator's running commands through either port, reports
@@ -210,7 +210,7 @@ fn preempt_and_abort_reaches_every_path() {
         assert_eq!(read(raw), CONFLICT);
     }
     all.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: HEAD OF QUEUE works within its nexus as page 86h says; another nexus of the same
@@ -247,5 +247,5 @@ fn head_of_queue_goes_first() {
     assert_eq!(outcome(&mut one, behind).0, GOOD);
     log_out(one);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

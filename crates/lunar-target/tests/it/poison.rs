@@ -67,7 +67,7 @@ fn poisoned_until_it_is_recovered() {
     assert_eq!(put(&mut raw, &sync, &[]).0, 0);
     assert_eq!(raw.read_block(0).unwrap(), [2; 512]);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a flush requested before the failed sync does not end with GOOD after the recovery,
@@ -99,7 +99,7 @@ fn a_flush_from_before_the_recovery_fails() {
     }
     log_out(one);
     log_out(other);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a server reports a poisoned disk when it stops.

@@ -74,7 +74,7 @@ fn all_sources_report_the_reached_portal_group() {
             assert_eq!(text.matches("TargetAddress=").count(), 3, "{text:?}");
         }
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a connection can join a session through any portal of its group, and through no other.
@@ -93,9 +93,9 @@ fn a_session_stays_within_its_group() {
     let (status, mut same_group) = through(2, 1);
     assert_eq!(status, 0);
     assert_eq!(same_group.execute(&[0; 6], 0).unwrap().0, 0);
-    other_group.wait_until_closed(PATIENCE).unwrap();
+    other_group.wait_until_closed(TEST_TIMEOUT).unwrap();
     drop((leader, same_group, other_group));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: session reinstatement replaces the session of the same group only: initiator port and
@@ -109,12 +109,12 @@ fn reinstatement_is_per_group() {
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "both are there");
     }
     let (mut again, _) = session_at(&rig, 2, 1);
-    one.wait_until_closed(PATIENCE).unwrap();
+    one.wait_until_closed(TEST_TIMEOUT).unwrap();
     for raw in [&mut again, &mut two] {
         assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0);
     }
     drop((again, two, one));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a tag of 0, which no portal group has, is refused in all options.

@@ -64,5 +64,5 @@ fn two_that_abort_each_other_both_end() {
     assert!(attention(&mut one), "its command was cleared, its registration preempted");
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -27,7 +27,7 @@ fn holder(rig: &Rig, number: u32) -> RawClient {
 }
 
 /// Sends TEST UNIT READY until it succeeds; returns the codes of the unit attentions before that.
-fn told(raw: &mut RawClient) -> Vec<u16> {
+fn take_attention_codes(raw: &mut RawClient) -> Vec<u16> {
     let mut codes = Vec::new();
     loop {
         let ready = raw.command(0x80, &[0; 6], 0);
@@ -60,15 +60,15 @@ fn many_resets_of_many_sessions() {
         }
         for raw in holders.iter_mut().chain(&mut requesters) {
             // The next PDU is the unit attention, not the response of an aborted task.
-            assert_eq!(told(raw), [RESET_BY_FUNCTION]);
+            assert_eq!(take_attention_codes(raw), [RESET_BY_FUNCTION]);
         }
     }
     let tag = send_function(&mut requesters[0], LOGICAL_UNIT_RESET, u32::MAX);
     assert_eq!(answer_to(&mut requesters[0], tag).header[2], 0);
-    assert!(told(&mut requesters[0]).is_empty(), "it knows of its own reset");
-    assert_eq!(told(&mut requesters[1]), [RESET_BY_FUNCTION]);
+    assert!(take_attention_codes(&mut requesters[0]).is_empty(), "it knows of its own reset");
+    assert_eq!(take_attention_codes(&mut requesters[1]), [RESET_BY_FUNCTION]);
     holders.into_iter().chain(requesters).for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: resets that arrive while another one waits for a disk that hangs all get a response, and
@@ -90,14 +90,14 @@ fn resets_that_wait_are_answered_in_the_end() {
     for (raw, tag) in requesters.iter_mut().zip(tags) {
         assert_eq!(answer_to(raw, tag).header[2], 0, "function complete");
     }
-    assert_eq!(rig.unit().leftover_writes(), 1, "it was given up");
+    assert_eq!(rig.unit().detached_write_count(), 1, "it was given up");
     rig.device.heal();
     rig.device.release();
-    rig.wait_for("the write has returned", |rig| rig.unit().leftover_writes() == 0);
+    rig.wait_for("the write has returned", |rig| rig.unit().detached_write_count() == 0);
     for raw in requesters.iter_mut().chain([&mut writes]) {
-        assert_eq!(told(raw), [RESET_BY_FUNCTION]);
+        assert_eq!(take_attention_codes(raw), [RESET_BY_FUNCTION]);
     }
     requesters.push(writes);
     requesters.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -48,7 +48,7 @@ fn a_larger_unit_is_reported_and_used() {
     block_on(unit(&rig).resize(128 * MIB, Shrink::Refused)).unwrap();
     assert_eq!(run(&mut one, &[0; 6], 0).0, (0, 0), "the same size is no news");
     drop((one, other));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a unit shrinks only on explicit request; removed blocks are refused at once, by block
@@ -69,7 +69,7 @@ fn a_shorter_unit_must_be_wanted() {
     assert_eq!(run(&mut raw, &[0; 6], 0).0, CAPACITY_CHANGED);
     assert_eq!(raw.read_block(100_000).unwrap(), [0; 512]);
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: an impossible size changes nothing.
@@ -84,5 +84,5 @@ fn impossible_sizes_are_refused() {
     assert_eq!(run(&mut raw, &[0; 6], 0).0, (0, 0));
     assert_eq!(last_lba(&mut raw), 131_071);
     drop(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

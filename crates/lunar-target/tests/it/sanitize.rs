@@ -39,7 +39,7 @@ fn ask(raw: &mut RawClient, cdb: &[u8]) -> (u8, [u8; 3]) {
 
 /// Sends TEST UNIT READY until the unit is ready; returns the sense codes before that.
 fn until_ready(raw: &mut RawClient) -> Vec<[u8; 3]> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     let mut told = Vec::new();
     loop {
         match ask(raw, &READY) {
@@ -81,7 +81,7 @@ fn immed_returns_early_and_others_are_informed() {
     assert_eq!(two.read_block(9).unwrap(), [0; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: events that end the command (ABORT TASK, resets, logout) do not end the operation.
@@ -102,7 +102,7 @@ fn the_end_of_the_command_does_not_end_the_operation() {
     assert_eq!(ask(&mut one, &READY), (2, SANITIZE_IN_PROGRESS));
     let function = send_function(&mut one, TARGET_COLD_RESET, u32::MAX);
     assert_eq!(answer_to(&mut one, function).header[2], 0);
-    one.wait_until_closed(PATIENCE).unwrap();
+    one.wait_until_closed(TEST_TIMEOUT).unwrap();
     let mut two = RawClient::log_in_as(&rig.address, TARGET, 2).unwrap();
     assert_eq!(ask(&mut two, &READY), (2, [0x06, 0x29, 0x00]));
     assert_eq!(ask(&mut two, &READY), (2, SANITIZE_IN_PROGRESS));
@@ -110,7 +110,7 @@ fn the_end_of_the_command_does_not_end_the_operation() {
     until_ready(&mut two);
     assert_eq!(two.read_block(131_000).unwrap(), [0; 512]);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a WRITE that was accepted before SANITIZE leaves no data after it. Method: its data
@@ -135,7 +135,7 @@ fn a_write_that_waits_for_its_data() {
     assert_eq!(one.read_block(7).unwrap(), [0; 512]);
     log_out(one);
     log_out(two);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: the parameter list of FORMAT UNIT has the length that the initiator announces, which the
@@ -159,7 +159,7 @@ fn format_unit_takes_the_list_that_comes() {
         assert_eq!(raw.read_block(9).unwrap(), [filled; 512]);
     }
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a server that stops does not wait for the operation, even on a disk that hangs.
@@ -170,7 +170,7 @@ fn the_server_ends_in_the_middle() {
     hang_one_write(&rig);
     let tag = send_overwrite(&mut raw, 0);
     rig.wait_for("the overwrite hangs", |rig| rig.device.hanging() == 1);
-    let began = Granted::now();
+    let began = IdleTimeClock::now();
     let device = std::sync::Arc::clone(&rig.device);
     rig.stop(Duration::from_secs(2));
     assert!(began.elapsed() < Duration::from_secs(5), "took {:?}", began.elapsed());

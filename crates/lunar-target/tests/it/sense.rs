@@ -23,7 +23,8 @@ fn descriptor_format(raw: &mut RawClient, on: bool) {
 }
 
 /// Goal: with D_SENSE set, faults of a transfer are reported in descriptor format, like all other
-/// sense data; without it, and without a unit, in fixed format. Found: always fixed format.
+/// sense data; without it, and without a unit, in fixed format. Fault: it was always fixed
+/// format.
 #[test]
 fn sense_of_transfer_faults_has_the_units_format() {
     let rig = Rig::new();
@@ -40,5 +41,5 @@ fn sense_of_transfer_faults_has_the_units_format() {
     }
     assert_eq!(raw.read_block(0).unwrap(), vec![0; 512]);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

@@ -21,7 +21,9 @@ fn log_in_as(raw: &mut RawClient, target: &str, name: &str, number: usize) -> u1
     raw.isid = isid(number);
     let text = format!("InitiatorName={name}\0SessionType=Normal\0TargetName={target}\0");
     raw.send(&raw.login(text.as_bytes())).unwrap();
-    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    let RawAnswer::Pdu(answer) = raw.answer(TEST_TIMEOUT).unwrap() else {
+        panic!("no Login Response")
+    };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     u16::from_be_bytes([answer.header[36], answer.header[37]])
 }
@@ -56,7 +58,7 @@ fn one_initiator_does_not_take_all_registrations() {
     let other = "iqn.2026-11.org.lunarsan.test:other";
     assert_eq!(register_as(&rig, "127.0.0.1", TARGET, other, 0), 0);
     assert_eq!(register_as(&rig, "127.0.0.2", TARGET, greedy, 5000), 0, "the name claimed there");
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a host that uses ever new names does not use them up either, unless it proves the names;
@@ -85,7 +87,7 @@ fn one_address_does_not_take_all_registrations() {
         assert_eq!(prove(&mut raw, number, user, secret), 0);
         assert_eq!(register(&mut raw), expected, "{user}");
     }
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: the sessions of one initiator leave half of all connections to others, and so do sessions
@@ -134,6 +136,6 @@ fn one_initiator_does_not_take_all_connections() {
         let other = log_in("127.0.0.1", OTHERS, 0, (0, 0));
         assert_eq!(other.0, 0, "another name that is proven");
         drop((held, instead, again, other));
-        rig.ends_well();
+        rig.stop_cleanly();
     }
 }

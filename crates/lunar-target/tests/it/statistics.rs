@@ -49,7 +49,7 @@ impl Watched {
     /// Waits until `is` holds, because the commands of a connection are counted when it has ended.
     #[track_caller]
     fn wait_for(&self, what: &str, is: impl Fn(&Statistics) -> bool) {
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = std::time::Instant::now() + TEST_TIMEOUT;
         while !is(&self.statistics()) {
             let now = self.statistics();
             assert!(std::time::Instant::now() < until, "timed out waiting until {what}: {now:#?}");
@@ -177,7 +177,7 @@ fn login_failures_are_counted_by_reason() {
     let mut early = RawClient::connect(&watched.address).unwrap();
     let login = early.login(b"InitiatorName=iqn.x\0TargetName=iqn.y\0").put(2, &[7, 7]);
     early.send(&login).unwrap();
-    early.wait_until_closed(PATIENCE).unwrap_or_default();
+    early.wait_until_closed(TEST_TIMEOUT).unwrap_or_default();
     watched.wait_for("four were refused", |now| now.login_failures.values().sum::<u64>() == 4);
     let statistics = watched.statistics();
     let failures: Vec<_> =

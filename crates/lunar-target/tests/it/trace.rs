@@ -16,7 +16,7 @@ fn tsih(rig: &Rig, number: usize) -> u16 {
 fn next(trace: &mut Trace) -> Option<TappedPdu> {
     block_on(async {
         let next = poll_fn(|context| trace.poll_next(context));
-        tokio::time::timeout(PATIENCE, next).await.unwrap()
+        tokio::time::timeout(TEST_TIMEOUT, next).await.unwrap()
     })
 }
 
@@ -53,7 +53,7 @@ fn a_trace_ends_with_its_session() {
     ];
     assert_eq!(rest(&mut trace), wanted);
     assert_eq!(trace.dropped(), 0);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: when a connection joins a traced session, its login is not traced, but later PDUs are.
@@ -73,7 +73,7 @@ fn no_login_is_traced() {
     let command = [(Direction::Received, opcode::SCSI_COMMAND), (Direction::Sent, 0x21)];
     assert_eq!(told, command.repeat(2), "the first ends in a unit attention");
     drop((leading, second));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: the number of traces is limited to one per session and to a total; a dropped trace makes
@@ -102,7 +102,7 @@ fn traces_are_bounded() {
     new.stop();
     assert!(next(&mut new).is_none());
     drop((raws, traces, new));
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Goal: a trace that is not read delays no command; PDUs that did not fit are counted.
@@ -129,5 +129,5 @@ fn no_session_waits_for_a_trace() {
     assert_eq!(kept + dropped, 2 * READS as u64);
     assert!(dropped_before <= dropped);
     log_out(raw);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

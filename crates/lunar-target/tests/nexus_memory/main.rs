@@ -24,7 +24,7 @@ const SIMPLE: u8 = 1;
 const ORDERED: u8 = 2;
 /// Charges of a session for a unit, without and with a command sent to a unit with limits.
 const UNIT_BYTES: usize = 1 << 10;
-const LINE_BYTES: usize = 6 << 10;
+const SESSION_QUEUE_BYTES: usize = 6 << 10;
 /// Amount by which the memory of a connection may vary over time.
 const CONNECTION_SLACK_BYTES: usize = 8 << 10;
 
@@ -151,7 +151,7 @@ fn the_charge_for_units_covers_them() {
     for lun in &target.luns {
         lun.unit.set_limit(Limit::new(Some(1_000), None).unwrap());
     }
-    let lines_bytes = usize::from(UNITS) * LINE_BYTES;
+    let lines_bytes = usize::from(UNITS) * SESSION_QUEUE_BYTES;
     at_all_units(&mut raw, |raw| drop(raw.read_block(0).unwrap()));
     assert!(charged(&rig) >= nobody + units_bytes + lines_bytes);
     at_all_units(&mut raw, wait_for_limit);
@@ -160,7 +160,7 @@ fn the_charge_for_units_covers_them() {
     rig.wait_until_alone();
     rig.wait_for("nothing is charged", |rig| charged(rig) == nobody);
     drop(target);
-    rig.ends_well();
+    rig.stop_cleanly();
 }
 
 /// Fault: notifications between a connection and its session about 120 aborted commands were kept
@@ -187,5 +187,5 @@ fn a_connection_keeps_no_memory_of_what_was_aborted() {
         rig.wait_for("nothing more is charged", |rig| charged(rig) <= charged_before);
     }
     sessions.into_iter().for_each(log_out);
-    rig.ends_well();
+    rig.stop_cleanly();
 }

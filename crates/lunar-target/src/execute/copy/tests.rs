@@ -55,7 +55,7 @@ fn wrong_list(cscds: u128, segments: u16) -> CopyList {
 
 /// Begins `copies` copies with this list, each in a command of its own.
 fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<Option<bool>> {
-    let (abort, dues) = (AbortSignal::default(), QuotaCharge::default());
+    let (abort, quota_charge) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let all = |_| {
         let running = Running::begin(&units[0], NEXUS, None).unwrap();
@@ -65,7 +65,7 @@ fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<O
             nexus: NEXUS,
             running: &running,
             abort: &abort,
-            dues: &dues,
+            quota_charge: &quota_charge,
             memory: &memory,
         };
         let done = copy.all(list).now_or_never();
@@ -112,7 +112,7 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
     let mut list = wrong_list(2, 1);
     let segment = &mut list.segments[0];
     (segment.blocks, segment.source_lba, segment.destination_lba) = (16, 0, 0);
-    let (abort, dues) = (AbortSignal::default(), QuotaCharge::default());
+    let (abort, quota_charge) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let running = Running::begin(&units[0], NEXUS, None).unwrap();
     let copy = Copy {
@@ -121,7 +121,7 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
         nexus: NEXUS,
         running: &running,
         abort: &abort,
-        dues: &dues,
+        quota_charge: &quota_charge,
         memory: &memory,
     };
     let permit = units[1]

@@ -7,7 +7,7 @@
 use super::{Copy, Run, Step, unreachable_unit};
 use crate::long_operation::Generation;
 use crate::unit::LogicalUnit;
-use lunar_scsi::copy::{CopyList, Party};
+use lunar_scsi::copy::{CopyList, SegmentRole};
 use lunar_scsi::unit::UnitOptions;
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +48,7 @@ impl NamedUnits {
             block_bytes: named.options.block_bytes.into(),
             nexus: copy.nexus,
             abort: copy.abort.clone(),
-            dues: copy.dues.clone(),
+            quota_charge: copy.quota_charge.clone(),
             memory: copy.memory.clone(),
             entry: None,
             held: Mutex::default(),
@@ -77,13 +77,13 @@ impl Copy<'_> {
             self.look_up_unit(list, cscd, named).await.ok_or_else(unreachable)?;
         }
         for (cscd, party) in
-            [(segment.source, Party::Source), (segment.destination, Party::Destination)]
+            [(segment.source, SegmentRole::Source), (segment.destination, SegmentRole::Destination)]
         {
             let slot = named.0.get_mut(usize::from(cscd)).and_then(Option::as_mut);
             let unit = slot.ok_or_else(unreachable)?;
             let is_checked = match party {
-                Party::Source => &mut unit.is_source,
-                Party::Destination => &mut unit.is_destination,
+                SegmentRole::Source => &mut unit.is_source,
+                SegmentRole::Destination => &mut unit.is_destination,
             };
             if !*is_checked {
                 self.check(number, &unit.unit, party)?;

@@ -199,7 +199,7 @@ fn begin_of(
             block_bytes: 512,
             nexus: NexusId(nexus),
             abort,
-            dues: QuotaCharge::default(),
+            quota_charge: QuotaCharge::default(),
             memory,
             entry: None,
             held: Mutex::default(),
@@ -358,12 +358,12 @@ fn none_is_written_now_past_one_that_waits() {
 /// A disk that has room only for blocks below `room`. If a write needs more, its first blocks are
 /// written.
 #[derive(Debug)]
-struct Small {
+struct SmallDisk {
     inner: MemoryDevice,
     room: AtomicU64,
 }
 
-impl BlockDevice for Small {
+impl BlockDevice for SmallDisk {
     fn name(&self) -> &str {
         self.inner.name()
     }
@@ -422,9 +422,9 @@ fn atomic_commands_wait_for_space_as_a_whole() {
         (&or, bytes(2, 4), Some([6, 3, 3, 3])),
     ] {
         let inner = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
-        let device = Arc::new(Small { inner, room: AtomicU64::new(4) });
+        let device = Arc::new(SmallDisk { inner, room: AtomicU64::new(4) });
         let options =
-            LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Small>::clone(&device));
+            LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<SmallDisk>::clone(&device));
         let out_of_space = OutOfSpace::Hold;
         let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
         let never = AbortSignal::default();

@@ -178,7 +178,7 @@ fn aborted_clears_release_the_next_one() {
         device.heal();
         aborts[0].raise();
         assert!(matches!(hangs.await, PlanResult::Aborted));
-        assert_eq!((unit.leftover_writes(), device.seen(FaultOperation::Unmap)), (1, 1));
+        assert_eq!((unit.detached_write_count(), device.seen(FaultOperation::Unmap)), (1, 1));
         assert!(is_good(Some(next.await)));
         device.release();
         drop(unit.ranges.lock(ALL, true).await);

@@ -1,6 +1,6 @@
 //! Logins with CHAP, step by step.
 
-use super::{PATIENCE, TARGET};
+use super::{TARGET, TEST_TIMEOUT};
 use lunar_iscsi::login::chap::Challenge;
 use lunar_iscsi::login::{ChapAlgorithm, ChapDemand, Credential, Secret};
 use lunar_target::ChapEntry;
@@ -54,7 +54,7 @@ pub fn answer(raw: &mut RawClient, text: &str, user: &str, secret: &str) -> u16 
 pub fn ask(raw: &mut RawClient, text: &[u8], flags: u8) -> (u16, String) {
     let request = raw.login(text).put(1, &[flags]);
     raw.send(&request).unwrap();
-    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no answer") };
+    let RawAnswer::Pdu(answer) = raw.answer(TEST_TIMEOUT).unwrap() else { panic!("no answer") };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     let status = u16::from_be_bytes([answer.header[36], answer.header[37]]);
     (status, String::from_utf8(answer.data).unwrap())

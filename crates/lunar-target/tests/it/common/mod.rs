@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:life";
 /// Time limit that nothing here should reach, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(8);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time limit for events that must happen eventually and are polled until then.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
@@ -117,7 +117,7 @@ impl Rig {
     /// Waits until `is` holds.
     #[track_caller]
     pub fn wait_for(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TEST_TIMEOUT;
         while !is(self) {
             assert!(Instant::now() < until, "timed out waiting until {what}");
             std::thread::sleep(Duration::from_millis(5));
@@ -158,13 +158,13 @@ impl Rig {
 
     /// Stops the server and asserts that nothing is left.
     #[track_caller]
-    pub fn ends_well(mut self) {
+    pub fn stop_cleanly(mut self) {
         if std::thread::panicking() {
             return;
         }
         self.device.heal();
         self.device.release();
-        let began = Granted::now();
+        let began = IdleTimeClock::now();
         let buffers = self.server().buffers().clone();
         let report = self.server.take().unwrap().shutdown(Duration::from_secs(3), &mut |_| {});
         assert!(report.failed_syncs.is_empty(), "{report:?}");
@@ -174,9 +174,9 @@ impl Rig {
 }
 
 /// A clock that stands still while the machine is busy: it counts one thread's short sleeps.
-pub struct Granted(Arc<AtomicU32>);
+pub struct IdleTimeClock(Arc<AtomicU32>);
 
-impl Granted {
+impl IdleTimeClock {
     const STEP: Duration = Duration::from_millis(10);
 
     pub fn now() -> Self {
@@ -284,7 +284,7 @@ pub fn send_function(raw: &mut RawClient, function: u8, referenced: u32) -> u32 
 /// Returns the next PDU with this tag; skips NOP-Ins and Asynchronous Messages.
 #[track_caller]
 pub fn answer_to(raw: &mut RawClient, tag: u32) -> RawPdu {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let left = until.saturating_duration_since(Instant::now());
         match raw.answer(left).unwrap() {
@@ -310,7 +310,7 @@ pub fn log_out(mut raw: RawClient) {
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&logout).unwrap();
     assert_eq!(answer_to(&mut raw, tag).opcode(), 0x26, "a Logout Response");
-    raw.wait_until_closed(PATIENCE).unwrap();
+    raw.wait_until_closed(TEST_TIMEOUT).unwrap();
 }
 
 /// Logs in to the target under the initiator name of this number, with this TSIH and CID; returns
@@ -322,7 +322,9 @@ pub fn join(raw: &mut RawClient, number: u32, tsih: u16, cid: u16) -> (u16, u16)
     );
     let login = raw.login(text.as_bytes()).put(14, &tsih.to_be_bytes()).put(20, &cid.to_be_bytes());
     raw.send(&login).unwrap();
-    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE).unwrap() else { panic!("no Login Response") };
+    let RawAnswer::Pdu(answer) = raw.answer(TEST_TIMEOUT).unwrap() else {
+        panic!("no Login Response")
+    };
     raw.exp_stat_sn = answer.u32_at(24).wrapping_add(1);
     let number = |at: usize| u16::from_be_bytes([answer.header[at], answer.header[at + 1]]);
     (number(36), number(14))

@@ -1,6 +1,8 @@
 //! The connections of a running server: their admission, and the closing of those that make room.
 
-use crate::connection_table::{ConnectionTable, Joins, NoRoom, Phase, TableLimits};
+use crate::connection_table::{
+    ConnectionLimit, ConnectionTable, Phase, SessionRelation, TableLimits,
+};
 use crate::lock::lock;
 use crate::log_budget::LogBudget;
 use crate::log_text::printable;
@@ -40,7 +42,7 @@ struct ConnectionControl {
 
 /// Counts a connection while it lives.
 #[derive(Debug)]
-pub(crate) struct Presence {
+pub(crate) struct CountedConnection {
     connections: Arc<Connections>,
     id: u64,
     unsent_bytes: Arc<AtomicUsize>,
@@ -69,7 +71,7 @@ impl Connections {
         self: &Arc<Self>,
         peer: SocketAddr,
         mailbox: &ConnectionEventSender,
-    ) -> Option<(Presence, AbortRegistration)> {
+    ) -> Option<(CountedConnection, AbortRegistration)> {
         let (abort, registration) = AbortHandle::new_pair();
         let unsent_bytes: Arc<AtomicUsize> = Arc::default();
         let presence_bytes = Arc::clone(&unsent_bytes);
@@ -90,7 +92,7 @@ impl Connections {
             }
         }
         let connections = Arc::clone(self);
-        Some((Presence { connections, id, unsent_bytes: presence_bytes }, registration))
+        Some((CountedConnection { connections, id, unsent_bytes: presence_bytes }, registration))
     }
 
     /// Closes a connection that is not logged in, if there is one, to free its open file.
@@ -110,7 +112,7 @@ impl Connections {
     }
 
     /// Sends a message to every connection; returns their number.
-    pub(crate) fn tell_all(&self, mail: impl Fn() -> ConnectionEvent) -> usize {
+    pub(crate) fn send_to_all(&self, mail: impl Fn() -> ConnectionEvent) -> usize {
         let table = self.table();
         for link in table.handles() {
             let _ = link.mailbox.send(mail()); // the connection may be closing
@@ -151,16 +153,16 @@ impl Connections {
     }
 }
 
-impl Presence {
+impl CountedConnection {
     /// Called when the connection is about to be logged in. `keeps_proven` is true if some target
     /// requires proof of identity.
     pub(crate) fn log_in(
         &self,
         phase: Phase,
-        joins: Joins,
+        relation: SessionRelation,
         keeps_proven: bool,
-    ) -> Result<(), NoRoom> {
-        self.connections.table().log_in(self.id, phase, joins, keeps_proven)
+    ) -> Result<(), ConnectionLimit> {
+        self.connections.table().log_in(self.id, phase, relation, keeps_proven)
     }
 
     /// Called when the connection's login has to wait.
@@ -180,7 +182,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.connections.table().remove(self.id);
     }
