@@ -143,7 +143,7 @@ pub(crate) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match guard.judge(&peer, request.method(), request.headers()) {
+    match guard.authorize(&peer, request.method(), request.headers()) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
@@ -177,7 +177,12 @@ impl Guard {
         }
     }
 
-    fn judge(&self, peer: &Peer, method: &Method, headers: &HeaderMap) -> Result<Caller, Problem> {
+    fn authorize(
+        &self,
+        peer: &Peer,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Caller, Problem> {
         // Only browsers send `Origin`, and no page is of this API's origin.
         if headers.contains_key(ORIGIN) {
             return Err(Problem::new(
@@ -246,7 +251,7 @@ mod tests {
         headers
     }
 
-    fn judge(
+    fn authorize(
         token: bool,
         tls: bool,
         method: Method,
@@ -254,7 +259,7 @@ mod tests {
     ) -> Result<Caller, StatusCode> {
         let guard = Guard::new(Slot::new(token.then(|| Token(SECRET.to_vec()))));
         let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls };
-        guard.judge(&peer, &method, &headers(list)).map_err(|problem| problem.status)
+        guard.authorize(&peer, &method, &headers(list)).map_err(|problem| problem.status)
     }
 
     /// Goal: changes over TCP require the token; if there is a token, reading requires it too.
@@ -263,7 +268,7 @@ mod tests {
         const HOST: (&str, &str) = ("host", "127.0.0.1:9");
         let address = ([127, 0, 0, 1], 9).into();
         let right = [HOST, ("authorization", "bearer 0123456789abcdef")];
-        assert_eq!(judge(true, false, Method::POST, &right), Ok(Caller::Token { address }));
+        assert_eq!(authorize(true, false, Method::POST, &right), Ok(Caller::Token { address }));
         for wrong in [
             "Bearer 0123456789abcdeF",
             "Bearer 0123456789abcde",
@@ -275,13 +280,13 @@ mod tests {
         ] {
             let list = [HOST, ("authorization", wrong)];
             for method in [Method::GET, Method::POST] {
-                let judged = judge(true, false, method, &list);
+                let judged = authorize(true, false, method, &list);
                 assert_eq!(judged, Err(StatusCode::UNAUTHORIZED), "{wrong}");
             }
         }
-        assert_eq!(judge(false, false, Method::GET, &[HOST]), Ok(Caller::Anybody { address }));
+        assert_eq!(authorize(false, false, Method::GET, &[HOST]), Ok(Caller::Anybody { address }));
         for method in [Method::POST, Method::DELETE, Method::PUT] {
-            assert_eq!(judge(false, false, method, &[HOST]), Err(StatusCode::FORBIDDEN));
+            assert_eq!(authorize(false, false, method, &[HOST]), Err(StatusCode::FORBIDDEN));
         }
     }
 
@@ -290,19 +295,22 @@ mod tests {
     fn pages_are_refused() {
         let token = ("authorization", "Bearer 0123456789abcdef");
         for host in ["evil.example", "127.0.0.1.evil.example:9", "localhost.evil.example", "a@b"] {
-            let judged = judge(true, false, Method::GET, &[("host", host), token]);
+            let judged = authorize(true, false, Method::GET, &[("host", host), token]);
             assert_eq!(judged, Err(StatusCode::FORBIDDEN), "{host}");
         }
         let two = [("host", "127.0.0.1"), ("host", "evil.example"), token];
-        assert_eq!(judge(true, false, Method::GET, &two), Err(StatusCode::FORBIDDEN));
-        assert_eq!(judge(true, false, Method::GET, &[token]), Err(StatusCode::FORBIDDEN));
+        assert_eq!(authorize(true, false, Method::GET, &two), Err(StatusCode::FORBIDDEN));
+        assert_eq!(authorize(true, false, Method::GET, &[token]), Err(StatusCode::FORBIDDEN));
         for host in ["127.0.0.1", "[::1]:9", "LOCALHOST:9"] {
-            assert!(judge(true, false, Method::GET, &[("host", host), token]).is_ok(), "{host}");
+            assert!(
+                authorize(true, false, Method::GET, &[("host", host), token]).is_ok(),
+                "{host}"
+            );
         }
-        assert!(judge(true, true, Method::GET, &[("host", "san.example"), token]).is_ok());
+        assert!(authorize(true, true, Method::GET, &[("host", "san.example"), token]).is_ok());
         let page = [("host", "127.0.0.1"), token, ("origin", "null")];
-        assert_eq!(judge(true, false, Method::GET, &page), Err(StatusCode::FORBIDDEN));
-        assert_eq!(judge(true, true, Method::GET, &page), Err(StatusCode::FORBIDDEN));
+        assert_eq!(authorize(true, false, Method::GET, &page), Err(StatusCode::FORBIDDEN));
+        assert_eq!(authorize(true, true, Method::GET, &page), Err(StatusCode::FORBIDDEN));
     }
 
     /// Goal: guessing many tokens does not fill the disk with log lines: a burst is logged, then a
@@ -312,7 +320,7 @@ mod tests {
         let guard = Guard::new(Slot::new(Some(Token(SECRET.to_vec()))));
         let peer = Peer::Tcp { address: ([127, 0, 0, 1], 9).into(), tls: true };
         for _ in 0..10_000 {
-            assert!(guard.judge(&peer, &Method::GET, &HeaderMap::new()).is_err());
+            assert!(guard.authorize(&peer, &Method::GET, &HeaderMap::new()).is_err());
         }
         let next_day = Time::ZERO.after(Duration::from_secs(86_400));
         let suppressed = guard.lines.line(next_day);

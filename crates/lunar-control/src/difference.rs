@@ -107,11 +107,11 @@ pub struct ShownUnit {
 }
 
 /// Looks up the facts for an old LUN and the new LUN that replaces it.
-type Known<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> ShownUnit + 'k;
+type ShownUnits<'k> = dyn Fn(Option<&LunConfig>, &LunConfig) -> ShownUnit + 'k;
 
 /// Context for describing differences.
 struct DescriptionContext<'k> {
-    known: &'k Known<'k>,
+    known: &'k ShownUnits<'k>,
     /// The new configuration.
     new: &'k Configuration,
 }
@@ -119,7 +119,7 @@ struct DescriptionContext<'k> {
 impl DescriptionContext<'_> {
     /// Whether the contents of the unit are lost when its LUN no longer shows it. The contents of
     /// memory are, unless another LUN shows the memory with that UUID.
-    fn forgets(&self, old: &UnitConfig) -> bool {
+    fn loses_contents(&self, old: &UnitConfig) -> bool {
         let memory = |unit: &UnitConfig| matches!(unit.device, DeviceUrl::Memory { .. });
         let mut luns = self.new.targets.iter().flat_map(|target| &target.luns);
         let mut stays = || luns.any(|lun| memory(&lun.unit) && lun.unit.uuid == old.uuid);
@@ -165,7 +165,7 @@ impl Difference {
     }
 
     /// The changes from `old` to `new`.
-    pub fn between(old: &Configuration, new: &Configuration, known: &Known<'_>) -> Self {
+    pub fn between(old: &Configuration, new: &Configuration, known: &ShownUnits<'_>) -> Self {
         let mut difference = Self::default();
         let context = &DescriptionContext { known, new };
         difference.server(old, new);
@@ -200,13 +200,13 @@ impl Difference {
                 } else {
                     ChangeEffect::Restart
                 };
-                self.setting(&Place::default(), &key, old, new, effect);
+                self.setting(&ChangedObject::default(), &key, old, new, effect);
             }
         }
     }
 
     fn target(&mut self, old: &TargetConfig, new: &TargetConfig, context: &DescriptionContext<'_>) {
-        let place = Place::of(new);
+        let place = ChangedObject::of(new);
         for (old, new) in settings::of_target(old).iter().zip(&settings::of_target(new)) {
             let effect = match new.key {
                 "initiators" | "networks" | "portal_group" => ChangeEffect::SessionsEnd,
@@ -220,21 +220,21 @@ impl Difference {
             match (was.map(|index| &old.luns[index]), is.map(|index| &new.luns[index])) {
                 (Some(was), Some(is)) => {
                     let shown = (context.known)(Some(was), is);
-                    let forgets = match shown.same {
+                    let loses_contents = match shown.same {
                         true => matches!(was.unit.device, DeviceUrl::Memory { .. }),
-                        false => context.forgets(&was.unit),
+                        false => context.loses_contents(&was.unit),
                     };
-                    let place = Place { forgets, ..place.lun(is, &new.luns) };
+                    let place = ChangedObject { loses_contents, ..place.lun(is, &new.luns) };
                     self.lun(&place, was, is, shown);
                 }
                 (None, Some(is)) => {
                     let place = place.lun(is, &new.luns);
                     self.whole_lun(ChangeKind::Add, &place, is);
-                    self.moved(&place, is, (context.known)(None, is));
+                    self.describe_moved_disk(&place, is, (context.known)(None, is));
                 }
                 (Some(was), None) => {
-                    let forgets = context.forgets(&was.unit);
-                    let place = Place { forgets, ..place.lun(was, &old.luns) };
+                    let loses_contents = context.loses_contents(&was.unit);
+                    let place = ChangedObject { loses_contents, ..place.lun(was, &old.luns) };
                     self.whole_lun(ChangeKind::Remove, &place, was);
                 }
                 (None, None) => {}
@@ -242,7 +242,7 @@ impl Difference {
         }
     }
 
-    fn lun(&mut self, place: &Place, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
+    fn lun(&mut self, place: &ChangedObject, old: &LunConfig, new: &LunConfig, shown: ShownUnit) {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
         let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
@@ -272,12 +272,12 @@ impl Difference {
             self.setting(place, new.key, old, new, effect);
         }
         if !same {
-            self.moved(place, new, shown);
+            self.describe_moved_disk(place, new, shown);
         }
     }
 
     /// Describes a disk that another LUN has shown so far.
-    fn moved(&mut self, place: &Place, lun: &LunConfig, shown: ShownUnit) {
+    fn describe_moved_disk(&mut self, place: &ChangedObject, lun: &LunConfig, shown: ShownUnit) {
         let (Some(was), device) = (shown.size_bytes, &lun.unit.device) else { return };
         if shown.reopens {
             self.reopened(place, lun, "has changed settings");
@@ -298,7 +298,7 @@ impl Difference {
         });
     }
 
-    fn reopened(&mut self, place: &Place, lun: &LunConfig, why: &str) {
+    fn reopened(&mut self, place: &ChangedObject, lun: &LunConfig, why: &str) {
         let device = lun.unit.device.to_string();
         let note = ChangeEffect::Reopens.note();
         self.changes.push(ConfigChange {
@@ -315,7 +315,7 @@ impl Difference {
 
     fn setting(
         &mut self,
-        place: &Place,
+        place: &ChangedObject,
         key: &str,
         old: &Setting,
         new: &Setting,
@@ -325,13 +325,13 @@ impl Difference {
             return;
         }
         let text = |value: &Option<Value>| value.as_ref().map_or("none".to_owned(), Value::toml);
-        let mut line = match old.differs_unseen(new) {
+        let mut line = match old.differs_in_secrets_only(new) {
             true => format!("~ {place}{key}: a secret in {}", text(&new.value)),
             false => format!("~ {place}{key}: {} -> {}", text(&old.value), text(&new.value)),
         };
-        let forgets =
-            matches!(effect, ChangeEffect::Reopens | ChangeEffect::OtherDisk) && place.forgets;
-        line.push_str(&in_brackets(effect.note(), forgets));
+        let loses_contents = matches!(effect, ChangeEffect::Reopens | ChangeEffect::OtherDisk)
+            && place.loses_contents;
+        line.push_str(&in_brackets(effect.note(), loses_contents));
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
             target: place.target.clone(),
@@ -350,19 +350,19 @@ impl Difference {
         target: &TargetConfig,
         context: &DescriptionContext<'_>,
     ) {
-        let place = Place::of(target);
+        let place = ChangedObject::of(target);
         self.whole(change, &place, &settings::of_target(target), "name", ChangeEffect::SessionsEnd);
         for lun in &target.luns {
-            let forgets = change == ChangeKind::Remove && context.forgets(&lun.unit);
-            let place = Place { forgets, ..place.lun(lun, &target.luns) };
+            let loses_contents = change == ChangeKind::Remove && context.loses_contents(&lun.unit);
+            let place = ChangedObject { loses_contents, ..place.lun(lun, &target.luns) };
             self.whole_lun(change, &place, lun);
             if change == ChangeKind::Add {
-                self.moved(&place, lun, (context.known)(None, lun));
+                self.describe_moved_disk(&place, lun, (context.known)(None, lun));
             }
         }
     }
 
-    fn whole_lun(&mut self, change: ChangeKind, place: &Place, lun: &LunConfig) {
+    fn whole_lun(&mut self, change: ChangeKind, place: &ChangedObject, lun: &LunConfig) {
         self.whole(change, place, &settings::of_lun(lun), "id", ChangeEffect::AtOnce);
     }
 
@@ -370,7 +370,7 @@ impl Difference {
     fn whole(
         &mut self,
         change: ChangeKind,
-        place: &Place,
+        place: &ChangedObject,
         all: &[Setting],
         unsaid: &str,
         removed: ChangeEffect,
@@ -388,7 +388,7 @@ impl Difference {
             ChangeKind::Remove => ('-', Some(object), None, removed),
             _ => ('+', None, Some(object), ChangeEffect::AtOnce),
         };
-        let note = in_brackets(effect.note(), place.forgets);
+        let note = in_brackets(effect.note(), place.loses_contents);
         let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
         let (target, lun) = (place.target.clone(), place.lun);
         self.changes.push(ConfigChange { change, target, lun, key: None, from, to, effect, line });
@@ -402,8 +402,8 @@ impl fmt::Display for Difference {
 }
 
 /// The note on a change, at the end of its line.
-fn in_brackets(note: &str, forgets: bool) -> String {
-    let lost = forgets.then_some("the data in memory is lost");
+fn in_brackets(note: &str, loses_contents: bool) -> String {
+    let lost = loses_contents.then_some("the data in memory is lost");
     match (note, lost) {
         ("", None) => String::new(),
         ("", Some(only)) | (only, None) => format!(" ({only})"),
@@ -421,16 +421,16 @@ fn size_of(unit: &UnitConfig) -> Option<u64> {
 
 /// The object that a line begins with.
 #[derive(Default)]
-struct Place {
+struct ChangedObject {
     target: Option<String>,
     lun: Option<u16>,
     /// Device of the LUN, if several LUNs have the number.
     which: Option<String>,
     /// Whether the current device loses its contents when it is closed.
-    forgets: bool,
+    loses_contents: bool,
 }
 
-impl Place {
+impl ChangedObject {
     fn of(target: &TargetConfig) -> Self {
         Self { target: Some(target.name.clone()), ..Self::default() }
     }
@@ -441,12 +441,12 @@ impl Place {
             target: self.target.clone(),
             lun: Some(lun.id),
             which: several.then(|| lun.unit.device.to_string()),
-            forgets: false,
+            loses_contents: false,
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ChangedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(target) = &self.target else { return Ok(()) };
         write!(f, "{target} ")?;
@@ -675,9 +675,9 @@ mod tests {
 
         let named =
             |id: u16| target(&format!("[[target.lun]]\nid = {id}\ndevice = \"mem:1M\"\n{UUID}"));
-        let moved = lines(&named(0), &named(1));
-        assert_eq!(moved.len(), 2, "{moved:?}");
-        assert!(moved.iter().all(|(line, _)| !line.contains("lost")), "{moved:?}");
+        let changes = lines(&named(0), &named(1));
+        assert_eq!(changes.len(), 2, "{changes:?}");
+        assert!(changes.iter().all(|(line, _)| !line.contains("lost")), "{changes:?}");
         let gone = lines(&named(0), &one(B).replace("id = 0", "id = 1"));
         assert!(gone[1].0.ends_with("(the data in memory is lost)"), "{gone:?}");
     }

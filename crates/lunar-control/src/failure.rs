@@ -28,12 +28,12 @@ pub struct Failure {
     /// The category.
     pub kind: FailureKind,
     /// The parts, if the failure consists of several.
-    pub parts: Option<Box<Parts>>,
+    pub parts: Option<Box<ErrorList>>,
 }
 
 /// Several errors at once.
 #[derive(Debug)]
-pub struct Parts {
+pub struct ErrorList {
     /// Complete lines for people, shown instead of `what` and `hint`. Empty: `what` is sufficient.
     pub lines: Vec<String>,
     /// A key and value for programs, in addition to `error` and `hint`.

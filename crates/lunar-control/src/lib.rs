@@ -43,7 +43,7 @@ pub mod trace;
 pub mod units;
 
 pub use auth::{Caller, Token};
-pub use failure::{Failure, FailureKind, Parts, chain};
+pub use failure::{ErrorList, Failure, FailureKind, chain};
 pub use machine_memory::{
     MEMORY_BYTES_MAX_DEFAULT_MIN, memory_bytes_max_default, process_memory_bytes,
 };

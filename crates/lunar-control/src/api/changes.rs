@@ -1,11 +1,11 @@
 //! Changes of the running server that last until an apply or a restart: adding, removing and
 //! resizing LUNs, redirecting logins.
 
-use super::extract::{Asked, At, Body};
+use super::extract::{Body, PathParameters, QueryParameters};
 use super::problem::Problem;
 use super::shared::ApiState;
 use crate::config::lun::LunSettings;
-use crate::daemon::{Applied, Daemon, LunAt};
+use crate::daemon::{Applied, Daemon, LunSelector};
 use crate::{Caller, Failure};
 use axum::extract::State;
 use axum::{Extension, Json};
@@ -67,7 +67,7 @@ pub struct Redirect {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Which {
+pub(super) struct LunQuery {
     /// Device of the LUN, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]
     pub(super) device: Option<String>,
@@ -101,7 +101,7 @@ pub(super) async fn change(
 async fn add_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(target): At<String>,
+    PathParameters(target): PathParameters<String>,
     Body(settings, _charge): Body<LunSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| daemon.add_lun(&target, &settings, &by)).await
@@ -112,17 +112,17 @@ async fn add_lun(
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        Which,
+        LunQuery,
     ),
     responses((status = 200, description = "The LUN is no longer served", body = Changed)))]
 async fn remove_lun(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At((target, id)): At<(String, u16)>,
-    Asked(Which { device }): Asked<Which>,
+    PathParameters((target, id)): PathParameters<(String, u16)>,
+    QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
-        let at = LunAt { target: &target, id, device: device.as_deref() };
+        let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.remove_lun(&at, &by)
     })
     .await
@@ -134,18 +134,18 @@ async fn remove_lun(
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        Which,
+        LunQuery,
     ),
     responses((status = 200, description = "The LUN has the new size", body = Changed)))]
 async fn resize(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At((target, id)): At<(String, u16)>,
-    Asked(Which { device }): Asked<Which>,
+    PathParameters((target, id)): PathParameters<(String, u16)>,
+    QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
     Body(resize, _charge): Body<Resize>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
-        let at = LunAt { target: &target, id, device: device.as_deref() };
+        let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.resize(&at, resize.size_bytes, resize.shrink, &by)
     })
     .await
@@ -157,7 +157,7 @@ async fn resize(
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        Which,
+        LunQuery,
     ),
     responses((
         status = 200,
@@ -167,8 +167,8 @@ async fn resize(
 async fn recover(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At((target, id)): At<(String, u16)>,
-    Asked(Which { device }): Asked<Which>,
+    PathParameters((target, id)): PathParameters<(String, u16)>,
+    QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
     Body(Recover { accept_loss }, _charge): Body<Recover>,
 ) -> Result<Json<Recovered>, Problem> {
     let recovered = served.recoveries.blocking(&served, move |served| {
@@ -177,7 +177,7 @@ async fn recover(
                         may be lost";
             return Err(Failure::usage(what));
         }
-        let at = LunAt { target: &target, id, device: device.as_deref() };
+        let at = LunSelector { target: &target, id, device: device.as_deref() };
         served.daemon.recover(&at, &by)?;
         Ok(Recovered { target, lun: id })
     });
@@ -192,7 +192,7 @@ async fn recover(
 async fn redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(target): At<String>,
+    PathParameters(target): PathParameters<String>,
     Body(to, _charge): Body<Redirect>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| daemon.redirect(&target, Some(&to.address), &by)).await
@@ -205,7 +205,7 @@ async fn redirect(
 async fn no_redirect(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(target): At<String>,
+    PathParameters(target): PathParameters<String>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| daemon.redirect(&target, None, &by)).await
 }

@@ -17,7 +17,7 @@ pub enum Health {
 
 /// A fault of a unit.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, ToSchema)]
-pub struct Trouble {
+pub struct UnitFault {
     /// The iSCSI name of the first target that shows the unit.
     pub target: String,
     /// The LUN's number at that target.
@@ -28,7 +28,7 @@ pub struct Trouble {
     pub hint: String,
 }
 
-impl Trouble {
+impl UnitFault {
     /// All faults of the units of `catalogue`, each unit once.
     pub(super) fn all(catalogue: &Catalogue) -> Vec<Self> {
         let units = catalogue.units();
@@ -84,7 +84,7 @@ fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
 }
 
 fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {
-    let count = unit.leftover_writes();
+    let count = unit.detached_write_count();
     (count > 0).then(|| {
         let device = unit.options().device.name();
         (

@@ -1,11 +1,11 @@
 //! Limits of LUNs and initiators, until an apply or a restart.
 
-use super::changes::{Changed, Which, change};
-use super::extract::{Asked, At, Body};
+use super::changes::{Changed, LunQuery, change};
+use super::extract::{Body, PathParameters, QueryParameters};
 use super::problem::Problem;
 use super::shared::ApiState;
 use crate::Caller;
-use crate::daemon::{LimitSettings, LunAt};
+use crate::daemon::{LimitSettings, LunSelector};
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 #[derive(Debug, Deserialize, IntoParams, Serialize, ToSchema)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct Whose {
+struct InitiatorQuery {
     /// The initiator's name; without one the limit applies to each initiator that no other limit
     /// names
     #[param(nullable = false)]
@@ -28,7 +28,7 @@ struct Whose {
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-struct WhichAndWhose {
+struct LunAndInitiatorQuery {
     /// Device of the LUN, where several LUNs have this number, each for other initiators
     #[param(nullable = false)]
     device: Option<String>,
@@ -51,18 +51,18 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        Which,
+        LunQuery,
     ),
     responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At((target, id)): At<(String, u16)>,
-    Asked(Which { device }): Asked<Which>,
+    PathParameters((target, id)): PathParameters<(String, u16)>,
+    QueryParameters(LunQuery { device }): QueryParameters<LunQuery>,
     Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
-        let at = LunAt { target: &target, id, device: device.as_deref() };
+        let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.limit(&at, &settings, &by)
     })
     .await
@@ -74,18 +74,20 @@ async fn limit(
     params(
         ("target" = String, Path, description = "The target's iSCSI name"),
         ("lun" = u16, Path, description = "The LUN's number", maximum = 16383),
-        WhichAndWhose,
+        LunAndInitiatorQuery,
     ),
     responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit_initiator_at(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At((target, id)): At<(String, u16)>,
-    Asked(WhichAndWhose { device, initiator }): Asked<WhichAndWhose>,
+    PathParameters((target, id)): PathParameters<(String, u16)>,
+    QueryParameters(LunAndInitiatorQuery { device, initiator }): QueryParameters<
+        LunAndInitiatorQuery,
+    >,
     Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {
-        let at = LunAt { target: &target, id, device: device.as_deref() };
+        let at = LunSelector { target: &target, id, device: device.as_deref() };
         daemon.limit_initiator_at(&at, initiator.as_deref(), &settings, &by)
     })
     .await
@@ -94,13 +96,13 @@ async fn limit_initiator_at(
 /// Limits an initiator at a target, at all its LUNs together
 #[utoipa::path(put, path = "/targets/{target}/limit", tag = "targets",
     request_body = LimitSettings,
-    params(("target" = String, Path, description = "The target's iSCSI name"), Whose),
+    params(("target" = String, Path, description = "The target's iSCSI name"), InitiatorQuery),
     responses((status = 200, description = "The limit is in force", body = Changed)))]
 async fn limit_initiator(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(target): At<String>,
-    Asked(Whose { initiator }): Asked<Whose>,
+    PathParameters(target): PathParameters<String>,
+    QueryParameters(InitiatorQuery { initiator }): QueryParameters<InitiatorQuery>,
     Body(settings, _charge): Body<LimitSettings>,
 ) -> Result<Json<Changed>, Problem> {
     change(&served, move |daemon| {

@@ -1,6 +1,6 @@
 //! Sessions of initiators.
 
-use super::extract::At;
+use super::extract::PathParameters;
 use super::problem::Problem;
 use super::shared::{ApiState, blocking};
 use super::streamed;
@@ -191,7 +191,7 @@ async fn sessions(State(served): State<ApiState>) -> Result<Response, Problem> {
     responses((status = 200, description = "The session", body = Session)))]
 async fn session(
     State(served): State<ApiState>,
-    At(tsih): At<u16>,
+    PathParameters(tsih): PathParameters<u16>,
 ) -> Result<Json<Session>, Problem> {
     let found = blocking(&served, move |served| served.daemon.server().session(tsih)).await?;
     found.map(Session::new).map(Json).ok_or_else(|| no_session(tsih))
@@ -206,7 +206,7 @@ async fn session(
 async fn log_out(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(tsih): At<u16>,
+    PathParameters(tsih): PathParameters<u16>,
 ) -> Result<Json<LoggedOut>, Problem> {
     blocking(&served, move |served| served.daemon.log_out(tsih, &by)).await??;
     Ok(Json(LoggedOut { tsih }))

@@ -1,7 +1,7 @@
 //! Status of the server.
 
 use super::documents::document;
-use super::health::{Health, Trouble};
+use super::health::{Health, UnitFault};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
 use crate::Caller;
@@ -36,7 +36,7 @@ pub struct Status {
     /// Overall health of the units.
     pub health: Health,
     /// Faults of the units; empty if there are none.
-    pub troubles: Vec<Trouble>,
+    pub troubles: Vec<UnitFault>,
     /// Number of targets.
     pub targets: usize,
     /// Number of LUNs of all targets.
@@ -115,7 +115,7 @@ impl Status {
             }
         });
         let drift = served.daemon.drift();
-        let troubles = Trouble::all(&catalogue);
+        let troubles = UnitFault::all(&catalogue);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: rfc3339(served.started),

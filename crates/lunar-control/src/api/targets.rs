@@ -1,6 +1,6 @@
 //! Targets and LUNs.
 
-use super::extract::At;
+use super::extract::PathParameters;
 use super::problem::Problem;
 use super::shared::{ApiState, Served, blocking};
 use super::streamed::{self, ListChanged};
@@ -179,7 +179,7 @@ impl ListedTargets {
             let comma = if index == 0 { "" } else { "," };
             let head = std::iter::once_with({
                 let (target, portals) = (Weak::clone(&target), portals.clone());
-                move || head(comma, &*served_still(&target)?, &portals)
+                move || head(comma, &*still_served(&target)?, &portals)
             });
             let luns = streamed::separated(each_lun(target, |_, lun| Lun::new(lun)));
             head.chain(luns).chain(std::iter::once(Ok(TARGET_END.to_vec())))
@@ -208,14 +208,14 @@ fn each_lun<T>(
 ) -> impl Iterator<Item = Result<T, BoxError>> + Send {
     let mut indexes = 0..;
     let mut next = move || {
-        let target = served_still(&target)?;
+        let target = still_served(&target)?;
         let lun = indexes.next().and_then(|index: usize| target.luns.get(index));
         Ok(lun.map(|lun| describe(&target, lun)))
     };
     std::iter::from_fn(move || next().transpose())
 }
 
-fn served_still(target: &Weak<TargetOptions>) -> Result<Arc<TargetOptions>, ListChanged> {
+fn still_served(target: &Weak<TargetOptions>) -> Result<Arc<TargetOptions>, ListChanged> {
     target.upgrade().ok_or(ListChanged)
 }
 
@@ -248,7 +248,10 @@ async fn targets(State(served): State<ApiState>) -> Result<Response, Problem> {
 #[utoipa::path(get, path = "/targets/{target}", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name")),
     responses((status = 200, description = "The target", body = Target)))]
-async fn target(State(served): State<ApiState>, At(name): At<String>) -> Result<Response, Problem> {
+async fn target(
+    State(served): State<ApiState>,
+    PathParameters(name): PathParameters<String>,
+) -> Result<Response, Problem> {
     let wanted = name.clone();
     let has_name = move |target: &TargetOptions| target.name.eq_ignore_ascii_case(&wanted);
     let listed = blocking(&served, |served| ListedTargets::new(served, has_name)).await?;

@@ -1,6 +1,6 @@
 //! Traces: the PDUs of a session as they pass.
 
-use super::extract::{At, Body};
+use super::extract::{Body, PathParameters};
 use super::problem::Problem;
 use super::shared::{ApiState, blocking};
 use crate::Caller;
@@ -63,7 +63,7 @@ pub(super) fn routes() -> OpenApiRouter<ApiState> {
 async fn trace(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(tsih): At<u16>,
+    PathParameters(tsih): PathParameters<u16>,
     Body(TraceOrder { seconds, snap_bytes, max_bytes }, _charge): Body<TraceOrder>,
 ) -> Result<Response, Problem> {
     let caller = by.to_string();
@@ -82,7 +82,7 @@ async fn trace(
 async fn end_trace(
     State(served): State<ApiState>,
     Extension(by): Extension<Caller>,
-    At(tsih): At<u16>,
+    PathParameters(tsih): PathParameters<u16>,
 ) -> Result<Json<TraceEnded>, Problem> {
     blocking(&served, move |served| served.daemon.end_trace(tsih, &by)).await??;
     Ok(Json(TraceEnded { tsih }))

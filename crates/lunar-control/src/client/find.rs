@@ -17,7 +17,7 @@ const ENTRIES_MAX: usize = 10_000;
 
 /// Sockets found in the directories where servers create them.
 #[derive(Debug, Default)]
-struct Found {
+struct FoundSockets {
     live: Vec<PathBuf>,
     /// Sockets owned by neither this user nor root, in directories that anybody may write to.
     foreign: Vec<PathBuf>,
@@ -34,10 +34,10 @@ pub fn find() -> Result<Address, Failure> {
     let mut directories = runtime_directories();
     directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
     let owners = [rustix::process::geteuid().as_raw(), ROOT];
-    judge(look(&directories, &state_directories(Path::new(".")), owners))
+    select_server(look(&directories, &state_directories(Path::new(".")), owners))
 }
 
-fn judge(mut found: Found) -> Result<Address, Failure> {
+fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
     let list = |paths: &[PathBuf]| {
         let all: Vec<_> = paths.iter().map(|path| format!("unix:{}", path.display())).collect();
         all.join(" ")
@@ -72,8 +72,8 @@ fn judge(mut found: Found) -> Result<Address, Failure> {
 
 /// Examines the directories. In `trusted`, users put no sockets for others to find; in `shared`,
 /// only sockets of `owners` count.
-fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> Found {
-    let mut found = Found::default();
+fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> FoundSockets {
+    let mut found = FoundSockets::default();
     let mut seen = Vec::new();
     let trusted = trusted.iter().map(|directory| (directory, None));
     for (directory, owners) in trusted.chain(shared.iter().map(|shared| (shared, Some(owners)))) {
@@ -99,7 +99,7 @@ fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> Found {
     found
 }
 
-fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut Found) {
+fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut FoundSockets) {
     let Ok(metadata) = path.symlink_metadata() else { return };
     let is_socket = metadata.file_type().is_socket();
     if !is_socket || path.extension().is_none_or(|extension| extension != "sock") {
@@ -139,25 +139,25 @@ mod tests {
         std::fs::create_dir_all(&state).unwrap();
         let me = [rustix::process::geteuid().as_raw(), ROOT];
         let looked = || look(std::slice::from_ref(&scratch), &state_directories(&scratch), me);
-        assert!(judge(looked()).is_err());
+        assert!(select_server(looked()).is_err());
         drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
         std::fs::write(scratch.join("file.sock"), "").unwrap();
         let _other = UnixListener::bind(scratch.join("other")).unwrap();
-        let none = judge(looked()).unwrap_err();
+        let none = select_server(looked()).unwrap_err();
         assert!(none.hint.unwrap().contains("--api"));
         let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
         let twice = [state.clone(), scratch.clone(), state.clone()];
         let found = Address::Unix(state.join("serve-1.sock"));
-        assert_eq!(judge(look(&twice, &[], me)).unwrap(), found);
-        assert_eq!(judge(looked()).unwrap(), found);
+        assert_eq!(select_server(look(&twice, &[], me)).unwrap(), found);
+        assert_eq!(select_server(looked()).unwrap(), found);
         // Another user who may write to this directory could have put the socket there to obtain
         // the token.
         let others = [me[0] + 1, me[0] + 1];
-        let foreign = judge(look(&[], &state_directories(&scratch), others)).unwrap_err();
+        let foreign = select_server(look(&[], &state_directories(&scratch), others)).unwrap_err();
         assert!(foreign.what.contains("another user"), "{foreign}");
-        assert_eq!(judge(look(std::slice::from_ref(&state), &[], others)).unwrap(), found);
+        assert_eq!(select_server(look(std::slice::from_ref(&state), &[], others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
-        let hint = judge(looked()).unwrap_err().hint.unwrap();
+        let hint = select_server(looked()).unwrap_err().hint.unwrap();
         assert!(hint.contains("serve-1.sock") && hint.contains("api.sock"), "{hint}");
         drop((first, second));
         std::fs::remove_dir_all(&scratch).unwrap();

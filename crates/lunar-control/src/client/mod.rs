@@ -7,7 +7,7 @@ use crate::api::{PREFIX, ProblemBody};
 use crate::auth::Token;
 use crate::http::Address;
 use crate::tls;
-use crate::{Failure, Parts};
+use crate::{ErrorList, Failure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
@@ -254,10 +254,14 @@ impl ApiClient {
             // The connection ends once the answer has arrived; either may be ready first.
             _ = connection => answer.await?,
         };
-        self.judge(response.status(), response.body())
+        self.parse_answer(response.status(), response.body())
     }
 
-    fn judge<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, Failure> {
+    fn parse_answer<T: DeserializeOwned>(
+        &self,
+        status: StatusCode,
+        body: &[u8],
+    ) -> Result<T, Failure> {
         if !status.is_success() {
             return Err(self.refusal(status, body));
         }
@@ -278,7 +282,7 @@ impl ApiClient {
         // The caller that sent the configuration formats its problems for people.
         let parts = problem
             .problems
-            .map(|list| Box::new(Parts { lines: Vec::new(), list: ("problems", list.into()) }));
+            .map(|list| Box::new(ErrorList { lines: Vec::new(), list: ("problems", list.into()) }));
         // An invalid file is no usage error of the command, as in `lunar check`.
         let failure = match status {
             StatusCode::UNPROCESSABLE_ENTITY if parts.is_none() => Failure::usage(problem.error),
@@ -321,11 +325,11 @@ mod tests {
         let address = Address::parse("unix:api.sock").unwrap();
         let client = ApiClient { address, trusted: None, token: None };
         let body = br#"{"error": "no", "hint": null}"#;
-        let kind = |status| client.judge::<u8>(status, body).unwrap_err().kind;
+        let kind = |status| client.parse_answer::<u8>(status, body).unwrap_err().kind;
         assert_eq!(kind(StatusCode::UNPROCESSABLE_ENTITY), crate::FailureKind::Usage);
         assert_eq!(kind(StatusCode::CONFLICT), crate::FailureKind::Failed);
         let body = br#"{"error": "no", "hint": null, "problems": [{"line": 1}]}"#;
-        let file = client.judge::<u8>(StatusCode::UNPROCESSABLE_ENTITY, body).unwrap_err();
+        let file = client.parse_answer::<u8>(StatusCode::UNPROCESSABLE_ENTITY, body).unwrap_err();
         assert_eq!(file.kind, crate::FailureKind::Failed, "it is the file that is wrong");
     }
 }

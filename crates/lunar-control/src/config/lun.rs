@@ -6,7 +6,7 @@ use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
 use super::model::{Configuration, LunConfig, TargetConfig};
 use super::resolve::Resolver;
 use super::rules;
-use crate::{Failure, Parts, Readable};
+use crate::{ErrorList, Failure, Readable};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use utoipa::ToSchema;
@@ -120,7 +120,7 @@ fn failure(problems: &[ConfigProblem]) -> Failure {
     let lines: Vec<_> = problems.iter().map(line).collect();
     let what = lines.join("; ");
     let list = serde_json::to_value(problems).unwrap_or_default();
-    let parts = Parts { lines, list: ("problems", list) };
+    let parts = ErrorList { lines, list: ("problems", list) };
     Failure { parts: Some(Box::new(parts)), ..Failure::usage(what) }
 }
 

@@ -18,7 +18,7 @@ pub mod setting;
 pub mod settings;
 
 use crate::small_file::{self, Readable};
-use crate::{Failure, Parts};
+use crate::{ErrorList, Failure};
 use model::Configuration;
 use std::path::Path;
 
@@ -102,6 +102,6 @@ pub fn failure(path: &Path, problems: &[ConfigProblem]) -> Failure {
     let list = serde_json::to_value(problems).unwrap_or_default();
     let count = problems.len();
     let what = format!("{file}: {count} {}", if count == 1 { "problem" } else { "problems" });
-    let parts = Parts { lines, list: ("problems", list) };
+    let parts = ErrorList { lines, list: ("problems", list) };
     Failure { parts: Some(Box::new(parts)), ..Failure::new(what) }
 }

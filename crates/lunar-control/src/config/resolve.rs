@@ -8,7 +8,7 @@ use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableR
 use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
 use super::resolve_api::api;
-use super::resolve_chap::{chap_list, discovery_chap, secrets_apart};
+use super::resolve_chap::{chap_list, check_secrets_differ, discovery_chap};
 use super::rules;
 use crate::Readable;
 use crate::device_url::{DeviceUrl, LocalOptions, missing_hint};
@@ -120,10 +120,10 @@ impl Resolver<'_> {
             self.problems.add(&(0..0), "no target is configured", Some(hint));
         }
         if let Some(portal) = open_wide {
-            self.locked(&targets, &portal);
+            self.check_access_restricted(&targets, &portal);
         }
         self.unique(&targets);
-        secrets_apart(self);
+        check_secrets_differ(self);
         top.finish(LATER_TOP, &mut self.problems);
         Configuration {
             state,
@@ -200,7 +200,7 @@ impl Resolver<'_> {
         let group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         table.finish(&[], &mut self.problems);
         if let Some(advertise) = &advertise {
-            self.judge("advertise", advertise, rules::check_advertised(&advertise.value));
+            self.add_error("advertise", advertise, rules::check_advertised(&advertise.value));
         }
         let listen = self.listen(&listen?)?;
         Some(Portal {
@@ -211,11 +211,11 @@ impl Resolver<'_> {
     }
 
     fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {
-        self.judge("invalid listen address", text, rules::parse_listen(&text.value))
+        self.add_error("invalid listen address", text, rules::parse_listen(&text.value))
     }
 
     /// Adds a problem if `result` is an error.
-    pub fn judge<T>(
+    pub fn add_error<T>(
         &mut self,
         what: &str,
         text: &Located<String>,
@@ -233,7 +233,7 @@ impl Resolver<'_> {
     fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
         let name = table.required("name", &mut self.problems);
         if let Some(name) = &name {
-            self.judge("invalid target name", name, rules::check_name(&name.value));
+            self.add_error("invalid target name", name, rules::check_name(&name.value));
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
         let access = self.access(table).plain();
@@ -243,7 +243,7 @@ impl Resolver<'_> {
         let offer = self.offer(table);
         let redirect = table.string("redirect", &mut self.problems);
         if let Some(redirect) = &redirect {
-            self.judge("redirect", redirect, rules::check_redirect(&redirect.value));
+            self.add_error("redirect", redirect, rules::check_redirect(&redirect.value));
         }
         let initiator_limits = self.initiator_limits(table, "limit");
         let mut luns: Vec<LunConfig> = Vec::new();
@@ -305,7 +305,7 @@ impl Resolver<'_> {
                 "none" => Ok(Digest::None),
                 _ => Err("write \"crc32c\" or \"none\"".to_owned()),
             };
-            match self.judge(key, item, digest) {
+            match self.add_error(key, item, digest) {
                 Some(digest) if digests.contains(&digest) => {
                     self.problems.add(
                         &item.span,
@@ -338,7 +338,7 @@ impl Resolver<'_> {
         let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
             let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
             let expected = "write a UUID, as printed by `uuidgen`".to_owned();
-            self.judge("uuid", &text, read.ok_or(expected))
+            self.add_error("uuid", &text, read.ok_or(expected))
         });
         let device = table.required("device", &mut self.problems);
         let cache = self.choice(
@@ -392,7 +392,7 @@ impl Resolver<'_> {
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
         let text = table.string("maintenance_rate", &mut self.problems)?;
-        self.judge("maintenance_rate", &text, parse_rate(&text.value))
+        self.add_error("maintenance_rate", &text, parse_rate(&text.value))
     }
 
     fn thin_threshold(
@@ -412,7 +412,7 @@ impl Resolver<'_> {
                 Some(hint),
             );
         }
-        self.judge("thin_threshold", &text, rules::parse_threshold(&text.value))
+        self.add_error("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
 
     fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
@@ -490,7 +490,7 @@ impl Resolver<'_> {
         let chosen = choices.iter().find(|(name, _)| *name == text.value);
         let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
         let expected = format!("write {}", names.join(" or "));
-        self.judge(key, &text, chosen.map(|(_, value)| *value).ok_or(expected))
+        self.add_error(key, &text, chosen.map(|(_, value)| *value).ok_or(expected))
     }
 
     /// Checks that each name stands for one target, and each UUID for one disk.

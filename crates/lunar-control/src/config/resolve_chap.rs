@@ -63,7 +63,7 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
         resolver.problems.add(&reader.span, what, Some("give both or none".to_owned()));
     }
     for user in [&user, &mutual_user].into_iter().flatten() {
-        resolver.judge("invalid CHAP user name", user, check_user(&user.value));
+        resolver.add_error("invalid CHAP user name", user, check_user(&user.value));
     }
     let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
     let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
@@ -108,7 +108,7 @@ fn secret(file: &Located<String>, short: bool, resolver: &mut Resolver<'_>) -> O
 /// Checks that no initiator's secret equals a secret of a target. Initiators hold the target's
 /// secret to verify it, so an initiator's secret for any target or for discovery must differ from
 /// all of them. RFC 7143 §9.2.1.
-pub fn secrets_apart(resolver: &mut Resolver<'_>) {
+pub fn check_secrets_differ(resolver: &mut Resolver<'_>) {
     for own in &resolver.own_secrets {
         let same = |other: &Secret| secrets::check_mutual(other, &own.value).err();
         if let Some(Failure { what, hint, .. }) = resolver.initiator_secrets.iter().find_map(same) {
@@ -126,7 +126,7 @@ fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> 
         let known = known.map(|(algorithm, _)| *algorithm);
         let expected = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
         if let Some(algorithm) =
-            resolver.judge("invalid CHAP algorithm", name, known.ok_or(expected))
+            resolver.add_error("invalid CHAP algorithm", name, known.ok_or(expected))
             && !chosen.contains(&algorithm)
         {
             chosen.push(algorithm);

@@ -137,7 +137,7 @@ impl Setting {
     }
 
     /// Whether only secrets differ, which must not be shown.
-    pub fn differs_unseen(&self, other: &Self) -> bool {
+    pub fn differs_in_secrets_only(&self, other: &Self) -> bool {
         self.value == other.value && self.secrets != other.secrets
     }
 }

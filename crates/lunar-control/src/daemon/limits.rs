@@ -1,6 +1,6 @@
 //! Limits of LUNs and initiators, changed while they are in use.
 
-use super::{Applied, ChangeOptions, Daemon, LunAt, find, which};
+use super::{Applied, ChangeOptions, Daemon, LunSelector, find, which};
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig};
 use lunar_target::{InitiatorLimit, Limit};
@@ -15,7 +15,7 @@ impl Daemon {
     /// Fails if there is no such LUN or the limit is too low.
     pub fn limit(
         &self,
-        at: &LunAt<'_>,
+        at: &LunSelector<'_>,
         settings: &LimitSettings,
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
@@ -32,7 +32,7 @@ impl Daemon {
     /// Fails if there is no such LUN, the name is invalid, or the limit is too low.
     pub fn limit_initiator_at(
         &self,
-        at: &LunAt<'_>,
+        at: &LunSelector<'_>,
         initiator: Option<&str>,
         settings: &LimitSettings,
         by: &dyn fmt::Display,
@@ -70,7 +70,7 @@ impl Daemon {
     fn limit_unit(
         &self,
         wanted: &mut Configuration,
-        at: &LunAt<'_>,
+        at: &LunSelector<'_>,
         set: &dyn Fn(&mut LunConfig),
     ) -> Result<(), Failure> {
         let luns = &find(wanted, at.target)?.luns;

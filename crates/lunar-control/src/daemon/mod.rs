@@ -88,7 +88,7 @@ pub struct Applied {
 
 /// Selects a LUN.
 #[derive(Clone, Copy, Debug)]
-pub struct LunAt<'a> {
+pub struct LunSelector<'a> {
     /// The target's iSCSI name.
     pub target: &'a str,
     /// The LUN's number.
@@ -326,7 +326,11 @@ impl Daemon {
     ///
     /// # Errors
     /// Fails if there is no such LUN.
-    pub fn remove_lun(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<Applied, Failure> {
+    pub fn remove_lun(
+        &self,
+        at: &LunSelector<'_>,
+        by: &dyn fmt::Display,
+    ) -> Result<Applied, Failure> {
         self.change(&ChangeOptions::default(), by, |mut wanted| {
             let luns = &mut find(&mut wanted, at.target)?.luns;
             let index = which(luns, at)?;
@@ -342,7 +346,7 @@ impl Daemon {
     /// to shrink.
     pub fn resize(
         &self,
-        at: &LunAt<'_>,
+        at: &LunSelector<'_>,
         bytes: u64,
         shrink: bool,
         by: &dyn fmt::Display,
@@ -390,7 +394,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Fails if there is no such LUN, or the disk still cannot be synced.
-    pub fn recover(&self, at: &LunAt<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
+    pub fn recover(&self, at: &LunSelector<'_>, by: &dyn fmt::Display) -> Result<(), Failure> {
         let entries = self.begin_change()?;
         let mut running = self.running();
         let target = find(&mut running, at.target)?;
@@ -634,7 +638,7 @@ fn find<'c>(
 }
 
 /// The index of a LUN.
-fn which(luns: &[LunConfig], at: &LunAt<'_>) -> Result<usize, Failure> {
+fn which(luns: &[LunConfig], at: &LunSelector<'_>) -> Result<usize, Failure> {
     let named = |lun: &LunConfig| at.device.is_none_or(|name| lun.unit.device.is_named(name));
     let found = luns.iter().enumerate().filter(|(_, lun)| lun.id == at.id && named(lun));
     let found: Vec<_> = found.collect();

@@ -4,7 +4,7 @@ use crate::rig::{NAME, Rig, SIZE, block_on, configuration, lun, write};
 use lunar_block::{BlockDevice, Error, ErrorKind};
 use lunar_control::FailureKind;
 use lunar_control::config::parse;
-use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunAt};
+use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunSelector};
 use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ fn announced_blocks_are_never_removed() {
 #[test]
 fn a_moved_disk_shrinks_only_with_permission() {
     let rig = Rig::new("moved", &sized(0, "a.img", 1));
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
@@ -131,7 +131,7 @@ fn told_size(rig: &Rig) -> u64 {
 fn an_unsynced_size_is_the_same_for_all_users() {
     let rig = Rig::new("unsynced", &lun(0, "a.img", SIZE));
     rig.apply(&lun(0, "a.img", ""), ApplyOptions::default()).unwrap();
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     let fails = || {
         let fail = |_: &crate::rig::Resized<'_>| {
             Err(Error::new(ErrorKind::Medium, "a.img", "no sync today"))
@@ -156,7 +156,7 @@ fn an_unsynced_size_is_the_same_for_all_users() {
 #[test]
 fn a_resize_of_memory_is_reported_once() {
     let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     for mib in [3, 2] {
         rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap();
         let told = rig.daemon.toml();
@@ -187,7 +187,7 @@ fn a_target_stays_locked_while_its_portal_is_open() {
         assert_eq!(refused.kind, FailureKind::Conflict);
         assert!(refused.what.contains("for every host that can reach 0.0.0.0"), "{refused}");
     }
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     let emptied = rig.daemon.remove_lun(&at, &"a test").unwrap_err();
     assert_eq!(emptied.kind, FailureKind::Conflict, "{emptied}");
     let sent = rig.daemon.redirect(NAME, Some("192.0.2.8:3260"), &"a test").unwrap_err();
@@ -208,7 +208,7 @@ fn a_file_is_read_when_its_change_starts() {
         goes.wait();
         Ok(())
     }));
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     let file = rig.directory.join("lunar.toml");
     let alias = |name: &str| {
         let text = configuration(&sized(0, "a.img", 2));
@@ -245,7 +245,7 @@ fn a_file_that_is_served_may_lose_its_name() {
         std::fs::rename(path(name), path(&format!("{name}.moved"))).unwrap();
     }
     let uuids = rig.uuids();
-    let memory = LunAt { target: NAME, id: 1, device: None };
+    let memory = LunSelector { target: NAME, id: 1, device: None };
     let limit = LimitSettings { iops: Some(100), bandwidth: None };
     rig.daemon.limit(&memory, &limit, &"a test").unwrap();
     rig.daemon.resize(&memory, 2 * MIB, false, &"a test").unwrap();
@@ -323,7 +323,7 @@ fn a_missing_disk_is_not_created_under_an_old_identity() {
 fn a_panic_in_a_change_does_not_affect_served_disks() {
     let rig = Rig::new("panic", &sized(0, "a.img", 1));
     *rig.opener.on_resize.lock().unwrap() = Some(Box::new(|_| panic!("as a test wants it")));
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| rig.daemon.resize(&at, 2 * MIB, false, &"a test")).join()
     });

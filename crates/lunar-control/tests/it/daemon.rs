@@ -4,7 +4,7 @@ use crate::rig::{NAME, Rig, SIZE, configuration, lun};
 use lunar_control::FailureKind;
 use lunar_control::config::lun::LunSettings;
 use lunar_control::config::parse;
-use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunAt};
+use lunar_control::daemon::{ApplyOptions, ConfigSource, LimitSettings, LunSelector};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
@@ -46,11 +46,14 @@ fn a_disk_shrinks_only_with_permission() {
     rig.apply(&smaller, ApplyOptions { shrink: true, ..ApplyOptions::default() }).unwrap();
     assert_eq!(rig.size(0), 1 << 20);
     let memory = Rig::new("shrink-memory", &lun(0, "mem:2M", ""));
-    let at = LunAt { target: NAME, id: 0, device: None };
+    let at = LunSelector { target: NAME, id: 0, device: None };
     assert!(memory.daemon.resize(&at, 1 << 20, false, &"a test").is_err());
     memory.daemon.resize(&at, 3 << 20, false, &"a test").unwrap();
     assert_eq!(memory.size(0), 3 << 20);
-    assert!(memory.daemon.resize(&at, 1000, true, &"a test").is_err(), "not a multiple of the block size");
+    assert!(
+        memory.daemon.resize(&at, 1000, true, &"a test").is_err(),
+        "not a multiple of the block size"
+    );
 }
 
 /// Goal: the lines to paste, added to the configuration file, give the running configuration; the
@@ -95,7 +98,7 @@ fn invalid_requests_are_refused() {
     assert_eq!(add("mem:1M", &|s| s.cache = Some("fast".to_owned())), FailureKind::Usage);
     assert_eq!(add("b.img", &|_| {}), FailureKind::Usage);
     assert_eq!(add(&whole, &|s| s.read_only = Some(true)), FailureKind::Conflict);
-    let nowhere = LunAt { target: NAME, id: 9, device: None };
+    let nowhere = LunSelector { target: NAME, id: 9, device: None };
     let gone = rig.daemon.remove_lun(&nowhere, &"a test").unwrap_err();
     assert_eq!(gone.kind, FailureKind::NotFound);
     let target = rig.daemon.redirect("iqn.x", None, &"a test").unwrap_err();
@@ -116,7 +119,7 @@ fn limits_apply_to_the_disk() {
     let both = lun(0, "a.img", &size) + &lun(0, "b.img", &format!("{other}{SIZE}"));
     rig.apply(&both, ApplyOptions::default()).unwrap();
     let device = rig.directory.join("b.img").display().to_string();
-    let at = LunAt { target: NAME, id: 0, device: Some(&device) };
+    let at = LunSelector { target: NAME, id: 0, device: Some(&device) };
     let iops = |iops| LimitSettings { iops, bandwidth: None };
     rig.daemon.limit(&at, &iops(Some(100)), &"a test").unwrap();
     let names = [Some("iqn.2026-11.org.example:one"), None];

@@ -1,6 +1,8 @@
 //! Misbehaving clients of the API, and their effect on other clients.
 
-use crate::common::{PATIENCE, Scratch, TARGET, ask, daemon, exchange, parse, serve, serve_daemon};
+use crate::common::{
+    Scratch, TARGET, TEST_TIMEOUT, ask, daemon, exchange, parse, serve, serve_daemon,
+};
 use lunar_control::http::{Address, HttpLimits, HttpServer};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -14,7 +16,7 @@ fn start(scratch: &Scratch, limits: HttpLimits) -> HttpServer {
 fn connect(server: &HttpServer) -> UnixStream {
     let Address::Unix(path) = server.address() else { panic!("a unix socket") };
     let stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     stream
 }
 
@@ -72,7 +74,7 @@ fn slow_heads_are_cut() {
     // A request whose own head was late, on a busy machine, is repeated.
     while !answer.starts_with("HTTP/1.1 200") {
         assert!(
-            started.elapsed() < PATIENCE,
+            started.elapsed() < TEST_TIMEOUT,
             "an idle connection ends, after its answer: {answer}"
         );
         let request = b"GET /api/v1/status HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -100,7 +102,7 @@ fn refused_clients_are_disconnected() {
     let scratch = Scratch::new("refused");
     let token = scratch.path("token");
     std::fs::write(&token, "0123456789abcdef").unwrap();
-    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let limits = HttpLimits { head_time: 4 * TEST_TIMEOUT, ..HttpLimits::default() };
     let server = serve("127.0.0.1:0", None, Some(&token), limits);
     for (head, status) in [
         ("Host: 127.0.0.1", 401),
@@ -121,7 +123,7 @@ fn silent_clients_are_closed_for_new_ones() {
     let limits = HttpLimits {
         connections: 8,
         connections_per_address: 3,
-        head_time: 4 * PATIENCE,
+        head_time: 4 * TEST_TIMEOUT,
         ..HttpLimits::default()
     };
     let server = serve("127.0.0.1:0", None, None, limits);
@@ -134,7 +136,7 @@ fn silent_clients_are_closed_for_new_ones() {
             socket.connect(address).await.unwrap().into_std().unwrap()
         });
         connected.set_nonblocking(false).unwrap();
-        connected.set_read_timeout(Some(PATIENCE)).unwrap();
+        connected.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         connected
     };
     let mut held: Vec<_> = (0..20).map(|number| connect_from(1 + number % 5)).collect();
@@ -203,13 +205,13 @@ fn clients_that_do_not_read_are_disconnected() {
 #[test]
 fn a_shutdown_does_not_wait_for_clients() {
     let scratch = Scratch::new("end");
-    let limits = HttpLimits { head_time: 4 * PATIENCE, ..HttpLimits::default() };
+    let limits = HttpLimits { head_time: 4 * TEST_TIMEOUT, ..HttpLimits::default() };
     let server = start(&scratch, limits);
     let mut stream = connect(&server);
     stream.write_all(b"GET /api/v1/sta").unwrap();
     let started = Instant::now();
     drop(server);
-    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+    assert!(started.elapsed() < TEST_TIMEOUT, "{:?}", started.elapsed());
     assert!(!scratch.path("api.sock").exists());
     assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0);
 }

@@ -1,6 +1,6 @@
 //! Answers that are longer than a client reads.
 
-use crate::common::{PATIENCE, Scratch, TARGET, ask, daemon_of_memory, lun, serve_daemon};
+use crate::common::{Scratch, TARGET, TEST_TIMEOUT, ask, daemon_of_memory, lun, serve_daemon};
 use axum::Extension;
 use axum::body::Body;
 use axum::http::header::RETRY_AFTER;
@@ -53,7 +53,7 @@ impl Rig {
     fn begin(&self, path: &str) -> UnixStream {
         let Address::Unix(socket) = self.http.address() else { panic!("a unix socket") };
         let mut stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
         stream.read_exact(&mut [0]).unwrap();
         stream

@@ -1,6 +1,6 @@
 //! Certificate and token of a running API are read again when a configuration is applied.
 
-use crate::common::{PATIENCE, Scratch, TARGET, lun};
+use crate::common::{Scratch, TARGET, TEST_TIMEOUT, lun};
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::api::bound::BoundApi;
 use lunar_control::client::{ApiClient, ApiPath};
@@ -130,7 +130,7 @@ impl Rig {
                 }
             }
         };
-        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, exchange).await.unwrap() })
+        self.runtime.block_on(async { tokio::time::timeout(TEST_TIMEOUT, exchange).await.unwrap() })
     }
 }
 

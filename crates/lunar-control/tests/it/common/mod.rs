@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Timeout for everything in these tests, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const TARGET: &str = "iqn.2026-11.org.example:a";
 
 /// A directory of a test, removed with its contents.
@@ -127,12 +127,12 @@ pub fn exchange(address: &Address, bytes: &[u8]) -> String {
     match address {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             say(stream, bytes)
         }
         Address::Tcp(address) => {
             let stream = TcpStream::connect(address).unwrap();
-            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             say(stream, bytes)
         }
     }

@@ -27,34 +27,34 @@ pub type OnResize = Box<dyn Fn(&Resized<'_>) -> Result<(), Error> + Send>;
 pub struct Resized<'a> {
     /// Name of the file.
     pub name: &'a str,
-    pub opener: &'a Fussy,
+    pub opener: &'a TestOpener,
 }
 
 /// Opens files and memory; refuses direct I/O on demand.
 #[derive(Default)]
-pub struct Fussy {
+pub struct TestOpener {
     pub no_direct: AtomicBool,
     pub on_resize: Mutex<Option<OnResize>>,
     /// The files that were opened last, by name.
     pub files: Mutex<HashMap<String, Weak<FaultDevice>>>,
 }
 
-impl Fussy {
+impl TestOpener {
     /// The disk over the file that was opened last under this name.
     pub fn disk(&self, name: &str) -> Arc<FaultDevice> {
         self.files.lock().unwrap()[name].upgrade().unwrap()
     }
 }
 
-impl std::fmt::Debug for Fussy {
+impl std::fmt::Debug for TestOpener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fussy").finish_non_exhaustive()
+        f.debug_struct("TestOpener").finish_non_exhaustive()
     }
 }
 
 /// A shared opener, which disks refer to.
 #[derive(Clone, Debug, Default)]
-pub struct Shared(pub Arc<Fussy>);
+pub struct Shared(pub Arc<TestOpener>);
 
 impl Opener for Shared {
     fn open(
@@ -96,7 +96,7 @@ impl Opener for Shared {
 struct Watched {
     name: String,
     device: Arc<FaultDevice>,
-    opener: Weak<Fussy>,
+    opener: Weak<TestOpener>,
 }
 
 impl BlockDevice for Watched {
@@ -168,7 +168,7 @@ impl Resize for Watched {
 
 pub struct Rig {
     pub directory: PathBuf,
-    pub opener: Arc<Fussy>,
+    pub opener: Arc<TestOpener>,
     pub daemon: Daemon,
 }
 

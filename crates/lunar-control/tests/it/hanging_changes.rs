@@ -10,17 +10,17 @@ use std::sync::{Arc, Condvar, Mutex};
 
 /// Opens memory: the first device at once, further ones only when released.
 #[derive(Debug, Default)]
-struct Slow {
+struct SlowOpener {
     opened: AtomicUsize,
-    goes: Mutex<bool>,
+    is_released: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Opener for Slow {
+impl Opener for SlowOpener {
     fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
         if self.opened.fetch_add(1, Ordering::AcqRel) > 0 {
-            let goes = self.goes.lock().unwrap();
-            drop(self.changed.wait_while(goes, |goes| !*goes).unwrap());
+            let is_released = self.is_released.lock().unwrap();
+            drop(self.changed.wait_while(is_released, |is_released| !*is_released).unwrap());
         }
         Ok(Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?))
     }
@@ -30,9 +30,9 @@ impl Opener for Slow {
 /// while, and reads are answered.
 #[test]
 fn a_change_that_hangs_leaves_the_api_to_others() {
-    let scratch = Scratch::new("lanes");
-    let opener = Arc::new(Slow::default());
-    let daemon = daemon_of(&lun(0, "mem:1M"), Arc::<Slow>::clone(&opener));
+    let scratch = Scratch::new("hanging-changes");
+    let opener = Arc::new(SlowOpener::default());
+    let daemon = daemon_of(&lun(0, "mem:1M"), Arc::<SlowOpener>::clone(&opener));
     let socket = format!("unix:{}", scratch.path("api.sock").display());
     let server = serve_daemon(daemon, &socket, None, None, HttpLimits::default());
     let add = || {
@@ -52,7 +52,7 @@ fn a_change_that_hangs_leaves_the_api_to_others() {
             assert!(error.contains("another change"), "{body}");
             assert_eq!(ask(server.address(), "GET", "/api/v1/status", "").0, 200);
         }
-        *opener.goes.lock().unwrap() = true;
+        *opener.is_released.lock().unwrap() = true;
         opener.changed.notify_all();
         assert_eq!(hangs.join().unwrap().0, 200);
     });
