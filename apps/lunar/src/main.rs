@@ -107,8 +107,8 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && std::env::args_os().any(|arg| arg == "--json") {
         let text = error.to_string();
         // Missing arguments are listed in the lines below the first.
-        let said = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-        let what = said.collect::<Vec<_>>().join(" ");
+        let first_paragraph = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let what = first_paragraph.collect::<Vec<_>>().join(" ");
         let failure = Failure::usage(what.trim_start_matches("error: "))
             .hint("see `lunar help` for the commands and their options");
         // The command's name is the first word that is no option.

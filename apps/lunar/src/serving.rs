@@ -7,7 +7,7 @@ use crate::device_url::LocalOpener;
 use crate::notify;
 use crate::open_files;
 use crate::output::{self, Failure, Format};
-use crate::shutdown::{self, Hangup, Signals};
+use crate::shutdown::{self, HangupAction, Signals};
 use lunar_control::api::bound::BoundApi;
 use lunar_control::api::targets::{Lun, Target};
 use lunar_control::config::model::Configuration;
@@ -62,13 +62,13 @@ pub fn serve(
     let runtime = runtime()?;
     let metrics = configuration.metrics;
     let hangup = match origin {
-        ConfigOrigin::File { .. } => Hangup::Applies,
-        ConfigOrigin::Arguments => Hangup::Ends,
+        ConfigOrigin::File { .. } => HangupAction::Applies,
+        ConfigOrigin::Arguments => HangupAction::Ends,
     };
     let opened =
         OpenedConfig::open(configuration.clone(), origin, Arc::new(LocalOpener::default()))?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
-    let api = bind_api(&configuration, hangup == Hangup::Applies)?;
+    let api = bind_api(&configuration, hangup == HangupAction::Applies)?;
     let daemon = Arc::new(opened.serve()?);
     let server = daemon.server();
     let mut report = describe(&server.catalogue(), &daemon.running().portals);

@@ -27,14 +27,14 @@ pub struct Signals {
     terminate: Signal,
     /// `None` if the parent process has set SIGHUP to be ignored (`nohup`).
     hangup: Option<Signal>,
-    means: Hangup,
+    means: HangupAction,
     /// Whether the process has a terminal, which may be closed.
     terminal: bool,
 }
 
 /// Effect of SIGHUP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Hangup {
+pub enum HangupAction {
     /// Shuts down: the terminal was closed.
     Ends,
     /// Applies the configuration again; shuts down if the terminal was closed, which raises the
@@ -44,7 +44,7 @@ pub enum Hangup {
 
 /// Action requested by a signal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Asked {
+enum SignalAction {
     End,
     Apply,
 }
@@ -54,7 +54,7 @@ impl Signals {
     ///
     /// # Errors
     /// Fails if the system refuses.
-    pub fn catch(means: Hangup) -> Result<Self, Failure> {
+    pub fn catch(means: HangupAction) -> Result<Self, Failure> {
         let catch = |kind| {
             signal(kind).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
         };
@@ -62,7 +62,7 @@ impl Signals {
         let terminate = catch(SignalKind::terminate())?;
         let survives = ignores_hangup();
         let terminal = !survives && has_terminal();
-        let hangup = match means == Hangup::Ends && survives {
+        let hangup = match means == HangupAction::Ends && survives {
             true => None,
             false => Some(catch(SignalKind::hangup())?),
         };
@@ -70,7 +70,7 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    async fn next(&mut self) -> Asked {
+    async fn next(&mut self) -> SignalAction {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -79,18 +79,18 @@ impl Signals {
         };
         tokio::select! {
             _ = hangup => match self.means {
-                Hangup::Ends => Asked::End,
-                Hangup::Applies if self.terminal && !has_terminal() => Asked::End,
-                Hangup::Applies => Asked::Apply,
+                HangupAction::Ends => SignalAction::End,
+                HangupAction::Applies if self.terminal && !has_terminal() => SignalAction::End,
+                HangupAction::Applies => SignalAction::Apply,
             },
-            _ = self.interrupt.recv() => Asked::End,
-            _ = self.terminate.recv() => Asked::End,
+            _ = self.interrupt.recv() => SignalAction::End,
+            _ = self.terminate.recv() => SignalAction::End,
         }
     }
 
     /// Waits for the next signal that requests a shutdown.
     async fn end(&mut self) {
-        while self.next().await != Asked::End {}
+        while self.next().await != SignalAction::End {}
     }
 
     /// Waits for a further signal that is not a repetition of the first.
@@ -125,8 +125,8 @@ pub async fn serve_until_signal(
     api: Option<HttpServer>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
-    let turn = Arc::new(Turn::default());
-    while signals.next().await == Asked::Apply {
+    let turn = Arc::new(ApplyState::default());
+    while signals.next().await == SignalAction::Apply {
         // An apply that waits has not read the file yet.
         if !turn.waits.swap(true, Ordering::AcqRel) {
             apply(&daemon, &turn);
@@ -148,7 +148,7 @@ pub async fn serve_until_signal(
         .map_err(|error| Failure::new(format!("cannot stop the server: {error}")))?;
     tokio::select! {
         report = report => match report {
-            Ok(report) => judge(&report),
+            Ok(report) => report_shutdown(&report),
             Err(_) => Err(Failure::new(
                 "the shutdown failed by an internal error: data may not be on the disks",
             )),
@@ -166,13 +166,13 @@ pub async fn serve_until_signal(
 
 /// State of applying the file: whatever the number of signals, one apply runs and one waits.
 #[derive(Debug, Default)]
-struct Turn {
+struct ApplyState {
     applies: Mutex<()>,
     waits: AtomicBool,
 }
 
 /// Applies the daemon's own file on another thread, as signals must still be handled meanwhile.
-fn apply(daemon: &Arc<Daemon>, turn: &Arc<Turn>) {
+fn apply(daemon: &Arc<Daemon>, turn: &Arc<ApplyState>) {
     let (daemon, turns) = (Arc::clone(daemon), Arc::clone(turn));
     let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
         let _alone = turns.applies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -222,7 +222,7 @@ fn log_progress(progress: &str) {
     say(progress);
 }
 
-fn judge(report: &ShutdownReport) -> Result<(), Failure> {
+fn report_shutdown(report: &ShutdownReport) -> Result<(), Failure> {
     if report.connections_cut > 0 {
         say(&format!(
             "{} connections closed: their initiators did not log out in time",

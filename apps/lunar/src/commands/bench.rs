@@ -285,7 +285,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(clap::Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         bench: BenchCommand,
     }
@@ -304,7 +304,7 @@ mod tests {
             (vec!["--portal", "127.0.0.2", url], cores),
         ] {
             let line: Vec<_> = [vec!["bench"], line].concat();
-            let bench = Line::try_parse_from(&line).unwrap_or_else(|e| panic!("{e}")).bench;
+            let bench = CommandLine::try_parse_from(&line).unwrap_or_else(|e| panic!("{e}")).bench;
             assert_eq!(bench.threads_by_default(), threads, "{line:?}");
         }
     }

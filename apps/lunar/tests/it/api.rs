@@ -1,6 +1,6 @@
 //! The API of the real binary: as documented, over each transport, with an independent client.
 
-use crate::common::{Scratch, Server, assert_exit, finish, json, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, finish, json, lunar, printed, run};
 use lunar_testkit::contract::ApiContract;
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -176,7 +176,7 @@ fn tcp_and_tls_require_the_token() {
         assert_exit(&run(&["ctl", "--api", &api, "status"]), 1);
         let (stopped, _) = server.stop();
         assert_exit(&stopped, 0);
-        let told = said(&stopped);
+        let told = printed(&stopped);
         assert!(!told.contains(TOKEN));
         // Attempts with wrong tokens are logged.
         let refused = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1:");
@@ -232,7 +232,7 @@ fn an_open_api_is_refused() {
         let output = run(&[&serve, arguments].concat());
         assert_exit(&output, status);
         assert!(json(&output)["error"].is_string());
-        assert!(!said(&output).contains(TOKEN));
+        assert!(!printed(&output).contains(TOKEN));
     }
 }
 
@@ -293,7 +293,7 @@ fn certificate_and_token_are_reloaded() {
     ]);
     let refused = finish(apply, b"");
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("cannot read a private key from"), "{}", said(&refused));
+    assert!(printed(&refused).contains("cannot read a private key from"), "{}", printed(&refused));
     assert!(opens(&trusted, TOKEN), "the old files stay in use");
     certificate(&scratch);
     let (new, token) = (scratch.path().join("cert.pem"), "another-token-0123456789");
@@ -302,13 +302,13 @@ fn certificate_and_token_are_reloaded() {
     let begun = std::time::Instant::now();
     while !opens(new, token) {
         crate::common::signal(server.pid(), "HUP");
-        assert!(begun.elapsed() < crate::common::PATIENCE, "not used");
+        assert!(begun.elapsed() < crate::common::TEST_TIMEOUT, "not used");
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     assert!(!opens(&trusted, token) && !opens(new, TOKEN));
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let told = said(&stopped);
+    let told = printed(&stopped);
     assert!(told.contains("~ api.tls: reloaded from"), "{told}");
     assert!(!told.contains(token), "{told}");
 }

@@ -1,7 +1,7 @@
 //! `lunar apply` and SIGHUP: changes of a running server, as a whole or not at all.
 
 use crate::common::{
-    PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said,
+    Scratch, Server, TEST_TIMEOUT, assert_exit, finish, json, lunar, pattern, printed, run,
 };
 use bytes::Bytes;
 use lunar_initiator::{Initiator, SessionOptions, Url};
@@ -56,7 +56,7 @@ impl Daemon {
     fn refused(&self, text: &str) -> String {
         let output = self.lunar(&["apply", &self.other(text)]);
         assert_exit(&output, 1);
-        said(&output)
+        printed(&output)
     }
 
     fn ctl(&self, arguments: &[&str]) -> Value {
@@ -131,7 +131,10 @@ impl Session {
     fn goes_on(&self) {
         let (before, start) = (self.good.load(Ordering::Acquire), Instant::now());
         while self.good.load(Ordering::Acquire) < before + 20 {
-            assert!(start.elapsed() < PATIENCE && !self.thread.is_finished(), "it stopped reading");
+            assert!(
+                start.elapsed() < TEST_TIMEOUT && !self.thread.is_finished(),
+                "it stopped reading"
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -385,10 +388,10 @@ fn drift_is_shown_and_undone() {
     let dry = |more: &[&str]| {
         daemon.lunar(&[&["apply", &daemon.other(&one), "--dry-run"], more].concat())
     };
-    let told = said(&dry(&[]));
+    let told = printed(&dry(&[]));
     assert!(told.contains("warning: the change is refused without --shrink: a disk"), "{told}");
     assert_eq!(json(&dry(&["--json"]))["warnings"].as_array().unwrap().len(), 1);
-    assert!(!said(&dry(&["--shrink"])).contains("warning"));
+    assert!(!printed(&dry(&["--shrink"])).contains("warning"));
     let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
     assert_eq!(size(), 2 << 20);
     let shrunk = daemon.lunar(&["apply", &daemon.other(&one), "--shrink"]);
@@ -431,14 +434,14 @@ fn sighup_applies_the_file() {
     let text = std::fs::read(&file).unwrap();
     let start = Instant::now();
     while daemon.ctl(&["luns"])["luns"].as_array().unwrap().len() < 2 {
-        assert!(start.elapsed() < PATIENCE, "SIGHUP changed nothing");
+        assert!(start.elapsed() < TEST_TIMEOUT, "SIGHUP changed nothing");
         hang_up();
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(std::fs::read(&file).unwrap(), text, "the daemon never writes it");
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let told = said(&stopped);
+    let told = printed(&stopped);
     assert!(told.contains("lunar.toml applied, changes: 1"), "{told}");
     let audit = told.lines().find(|line| line.contains("audit")).unwrap_or_default();
     for part in ["added", "by=signal", ONE, "lun=1"] {
@@ -468,12 +471,12 @@ fn a_pipe_in_place_of_a_file_blocks_nothing() {
     for command in [&["check", &own][..], &["apply", &own, "--dry-run"]] {
         let output = daemon.lunar(command);
         assert_exit(&output, 1);
-        assert!(said(&output).contains("a pipe without a writer"), "{}", said(&output));
+        assert!(printed(&output).contains("a pipe without a writer"), "{}", printed(&output));
     }
     daemon.ctl(&["resize", "0", "2M"]);
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let told = said(&stopped);
+    let told = printed(&stopped);
     let refused = format!("not applied: cannot read {own}: it is a pipe, not a regular file");
     assert!(told.contains(&refused), "{told}");
 }
@@ -498,7 +501,7 @@ fn apply_to_serve_is_refused() {
     apply.env("XDG_RUNTIME_DIR", scratch.path());
     let refused = finish(apply, b"");
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("started without a configuration"), "{}", said(&refused));
+    assert!(printed(&refused).contains("started without a configuration"), "{}", printed(&refused));
     assert_exit(&server.stop().0, 0);
 }
 
@@ -524,7 +527,7 @@ fn a_file_that_equals_the_running_configuration_has_no_differences() {
     for file in ["lunar.toml", "./lunar.toml", &whole] {
         let told = finish(here(&["apply", file, "--dry-run"]), b"");
         assert_exit(&told, 0);
-        assert!(said(&told).starts_with("no differences"), "{}", said(&told));
+        assert!(printed(&told).starts_with("no differences"), "{}", printed(&told));
     }
     let status = || json(&finish(here(&["ctl", "status", "--json"]), b""));
     for (text, lines) in

@@ -69,7 +69,7 @@ impl Machine {
                 return troubles.iter().map(hint).collect();
             }
             assert!(
-                begun.elapsed() < PATIENCE,
+                begun.elapsed() < TEST_TIMEOUT,
                 "not {wanted:?}: {} {troubles:?}",
                 status["health"]
             );
@@ -93,7 +93,7 @@ impl Machine {
     fn stop(self) -> String {
         let (stopped, _) = self.server.stop();
         assert_exit(&stopped, 0);
-        said(&stopped)
+        printed(&stopped)
     }
 }
 
@@ -111,7 +111,7 @@ fn run_hint(hint: &str, before: &str) {
     let command = hint.split_once(before).unwrap().1.split_once(". ");
     let command = command.map_or(hint.split_once(before).unwrap().1, |(command, _)| command);
     let ran = Command::new("sh").args(["-ec", command]).output().unwrap();
-    assert!(ran.status.success(), "{command}: {}", said(&ran));
+    assert!(ran.status.success(), "{command}: {}", printed(&ran));
 }
 
 /// Fault: a backing file that was deleted or replaced by a rename went unnoticed, health stayed

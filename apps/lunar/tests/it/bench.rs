@@ -1,6 +1,6 @@
 //! `lunar bench`: measures what the options request. Speed itself is not tested.
 
-use crate::common::{Scratch, Server, assert_exit, json, pattern, run, run_within, said};
+use crate::common::{Scratch, Server, assert_exit, json, pattern, printed, run, run_within};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -64,7 +64,11 @@ fn every_combination_is_measured() {
         assert!(number(&latency["requests"]) > 0.0);
         assert!(number(&result["client_cpu_us_per_request"]["median"]) > 0.0);
     }
-    assert_eq!(std::fs::read(&file).unwrap(), vec![1; 1 << 20], "a benchmark that reads changes nothing");
+    assert_eq!(
+        std::fs::read(&file).unwrap(),
+        vec![1; 1 << 20],
+        "a benchmark that reads changes nothing"
+    );
     assert_exit(&server.stop().0, 0);
 }
 
@@ -95,7 +99,7 @@ fn people_get_a_table() {
     let arguments = ["bench", "mem:1M", "mem:2M", "--depth", "1", "--seconds", "1"];
     let output = run(&[&arguments[..], &["--compare", "--rounds", "1"]].concat());
     assert_exit(&output, 0);
-    let text = said(&output);
+    let text = printed(&output);
     let lines: Vec<_> = text.lines().collect();
     assert_eq!(lines.len(), 3, "{text}");
     assert!(lines[0].starts_with("pattern") && lines[0].contains("p99.9       max"), "{text}");
@@ -116,6 +120,6 @@ fn people_get_a_table() {
         assert_exit(&output, status);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(stderr.contains(why), "{wrong:?}: {stderr}");
-        assert!(output.stdout.is_empty(), "{wrong:?}: {}", said(&output));
+        assert!(output.stdout.is_empty(), "{wrong:?}: {}", printed(&output));
     }
 }

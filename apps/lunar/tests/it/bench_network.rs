@@ -1,6 +1,8 @@
 //! The network options of `lunar bench`, in short runs: checks the reports, not the speed.
 
-use crate::common::{PATIENCE, Scratch, Server, assert_exit, json, lunar, run, run_within, said};
+use crate::common::{
+    Scratch, Server, TEST_TIMEOUT, assert_exit, json, lunar, printed, run, run_within,
+};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
@@ -14,9 +16,9 @@ fn a_process_ends_with_its_parent() {
     gone.wait().unwrap();
     let parent = gone.id().to_string();
     let serve = ["--end-with-parent", &parent, "serve", "mem:1M", "--listen", "127.0.0.1:0"];
-    let output = run_within(&serve, PATIENCE);
+    let output = run_within(&serve, TEST_TIMEOUT);
     assert_exit(&output, 0);
-    assert_eq!(said(&output), "", "it serves nothing");
+    assert_eq!(printed(&output), "", "it serves nothing");
 }
 
 /// Goal: through a relay no request is faster than its delays; the network, the probes and the
@@ -43,7 +45,7 @@ fn a_relay_delays_every_request() {
     let probe = &told["raw_tcp"][0]["probe"];
     assert!(probe["ping_us"]["least"].as_f64().unwrap() >= 6000.0, "{probe}");
     let output = run(&asked);
-    let text = said(&output);
+    let text = printed(&output);
     assert!(text.contains("relay: 3 ms each way, 100Mbit, window 64Ki"), "{text}");
     assert!(text.contains("\nraw TCP "), "{text}");
     for wrong in [["--delay", "3"], ["--rate", "5"], ["--window", "1"]] {
@@ -52,7 +54,7 @@ fn a_relay_delays_every_request() {
     assert_exit(&run(&["bench", "mem:1M", "--delay", "1ms"]), 2);
     let past = run(&["bench", &url, "--delay", "1ms", "--portal", "127.0.0.1:1"]);
     assert_exit(&past, 2);
-    assert!(said(&past).contains("bypass the simulated network"), "{}", said(&past));
+    assert!(printed(&past).contains("bypass the simulated network"), "{}", printed(&past));
     assert_exit(&server.stop().0, 0);
     let refused = run(&["bench", &url, "--delay", "1ms"]);
     let direct = run(&["bench", &url]);
@@ -72,7 +74,7 @@ fn until_measured(server: &Server) {
         if reads.is_some_and(|reads| reads >= 50) {
             return;
         }
-        assert!(begin.elapsed() < PATIENCE, "no client has read it: {page}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "no client has read it: {page}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -138,7 +140,7 @@ fn a_redirect_past_the_network_is_refused() {
     let quick = ["--seconds", "0.1", "--warm-up", "0", "--rounds", "1", "--depth", "1"];
     let through = run(&[&["bench", &url, "--delay", "1ms"], &quick[..]].concat());
     assert_exit(&through, 1);
-    assert!(said(&through).contains(&format!("redirects to {portal}")), "{}", said(&through));
+    assert!(printed(&through).contains(&format!("redirects to {portal}")), "{}", printed(&through));
     assert_exit(&run(&[&["bench", &url], &quick[..]].concat()), 0);
 }
 
@@ -164,7 +166,7 @@ fn without_requests_no_figures_are_reported() {
     assert_eq!(result["latency_us"]["p50"], Value::Null, "{result}");
     assert_eq!(result["latency_us"]["requests"], 0, "{result}");
     assert!(result["warning"].as_str().unwrap().contains("--seconds"), "{result}");
-    let text = said(&run(&asked));
+    let text = printed(&run(&asked));
     assert!(text.contains("warning: no request completed") && !text.contains("0.00 us"), "{text}");
     assert_exit(&server.stop().0, 0);
 }

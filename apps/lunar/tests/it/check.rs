@@ -1,6 +1,6 @@
 //! Validation of configurations: errors are reported with line, column and remedy.
 
-use crate::common::{Scratch, assert_exit, json, run, said};
+use crate::common::{Scratch, assert_exit, json, printed, run};
 
 /// An invalid configuration, and the expected problems: line, column, parts of the error and the
 /// hint.
@@ -361,15 +361,15 @@ fn every_key_is_known() {
     assert_eq!(served["limits"]["data_out_bytes"], 32 << 20);
     let lun = &served["targets"][0]["luns"][0];
     assert_eq!((&lun["io"], &lun["size"]), (&"direct".into(), &(1 << 20).into()));
-    assert!(!said(&output).contains("twelve bytes"), "files are named, secrets are not shown");
+    assert!(!printed(&output).contains("twelve bytes"), "files are named, secrets are not shown");
     let human = run(&["check", &file]);
     assert_exit(&human, 0);
-    assert!(said(&human).contains("valid"));
+    assert!(printed(&human).contains("valid"));
 }
 
 /// Goal: problems with secrets are reported without the secrets.
 #[test]
-fn secrets_are_judged_unseen() {
+fn secrets_are_checked_without_printing_them() {
     let scratch = Scratch::new("secrets");
     scratch.file("same", b"hunter2hunter2hunter2");
     scratch.file("short", b"hunter2");
@@ -390,7 +390,7 @@ chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_fil
     let file = scratch.file("lunar.toml", text.as_bytes());
     let output = run(&["check", &file]);
     assert_exit(&output, 1);
-    let told = said(&output);
+    let told = printed(&output);
     assert!(!told.contains("hunter2"), "{told}");
     for part in [
         ":4:84: the mutual CHAP secret is the same",
@@ -454,8 +454,8 @@ fn names_alone_open_nothing() {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file]);
         assert_exit(&checked, i32::from(!opened));
-        let told = said(&checked).contains("lunar.toml:3:1: the target is accessible");
-        assert_eq!(told, !opened, "{text}{}", said(&checked));
+        let told = printed(&checked).contains("lunar.toml:3:1: the target is accessible");
+        assert_eq!(told, !opened, "{text}{}", printed(&checked));
     }
 }
 
@@ -473,7 +473,7 @@ fn one_disk_has_one_face() {
     let other = scratch.file("other.toml", other.as_bytes());
     let output = run(&["check", &other]);
     assert_exit(&output, 1);
-    assert!(said(&output).contains("twice with different settings"), "{}", said(&output));
+    assert!(printed(&output).contains("twice with different settings"), "{}", printed(&output));
     std::os::unix::fs::symlink("disk.img", scratch.path().join("link.img")).unwrap();
     let linked = text.replacen("disk.img", "./link.img", 1);
     let same = scratch.file("linked.toml", linked.replace("CACHE", "").as_bytes());
@@ -483,16 +483,16 @@ fn one_disk_has_one_face() {
     let output = run(&["check", &other]);
     assert_exit(&output, 1);
     assert!(
-        said(&output).contains("are the same file with different settings"),
+        printed(&output).contains("are the same file with different settings"),
         "{}",
-        said(&output)
+        printed(&output)
     );
 }
 
 /// Goal: no text makes `check` panic. Method: every prefix of a valid configuration, and bytes that
 /// are not text.
 #[test]
-fn any_text_is_judged() {
+fn any_text_is_handled() {
     let scratch = Scratch::new("any");
     let text = "[[target]]\nname = \"iqn.2026-11.org.example:ä\"\nchap = [1, {}]\n[[target.lun]]\n";
     for end in 0..=text.len() {

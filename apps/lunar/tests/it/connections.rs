@@ -1,6 +1,6 @@
 //! Sessions over several connections (MC/S): sharing of work, adding and removing connections.
 
-use crate::common::{PATIENCE, Server, pattern};
+use crate::common::{Server, TEST_TIMEOUT, pattern};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
@@ -94,7 +94,7 @@ impl Rig {
     async fn until_connections(&self, wanted: usize) {
         let begin = Instant::now();
         while self.connections() != wanted {
-            assert!(begin.elapsed() < PATIENCE, "{} of {wanted}", self.connections());
+            assert!(begin.elapsed() < TEST_TIMEOUT, "{} of {wanted}", self.connections());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -121,7 +121,7 @@ impl Rig {
         }
     }
 
-    async fn ends_well(self) {
+    async fn close_and_stop(self) {
         Arc::into_inner(self.disk).unwrap().close().await.unwrap();
         let (last, _) = self.server.stop();
         crate::common::assert_exit(&last, 0);
@@ -145,7 +145,7 @@ async fn read(disk: &RemoteDisk, piece: usize) -> Vec<u8> {
 fn run(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(2).enable_all().build().unwrap().block_on(async {
-        tokio::time::timeout(4 * PATIENCE, test).await.expect("nothing hangs");
+        tokio::time::timeout(4 * TEST_TIMEOUT, test).await.expect("nothing hangs");
     });
 }
 
@@ -162,7 +162,7 @@ fn work_is_shared() {
             rig.use_disk(1, 64).await;
             let carried = rig.relay.carried();
             assert_eq!(carried.len(), 4, "{carried:?}");
-            rig.ends_well().await;
+            rig.close_and_stop().await;
             let (least, most) = (*carried.iter().min().unwrap(), *carried.iter().max().unwrap());
             if least * 2 > most && least > 512 << 10 {
                 return;
@@ -190,7 +190,7 @@ fn connections_are_added_and_removed_under_load() {
         rig.until_connections(4).await;
         rig.use_disk(9, 32).await;
         drop(initiator);
-        rig.ends_well().await;
+        rig.close_and_stop().await;
     });
 }
 
@@ -207,13 +207,13 @@ fn an_idle_connection_is_re_established() {
             let begin = Instant::now();
             there += 1;
             while rig.relay.carried().len() < there || rig.connections() < 3 {
-                assert!(begin.elapsed() < PATIENCE, "{number}: {:?}", rig.relay.carried());
+                assert!(begin.elapsed() < TEST_TIMEOUT, "{number}: {:?}", rig.relay.carried());
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             rig.use_disk(10 + number as u64, 16).await;
         }
         assert_eq!(rig.relay.carried().len(), 6, "each was re-established once");
-        rig.ends_well().await;
+        rig.close_and_stop().await;
     });
 }
 
@@ -234,7 +234,7 @@ fn a_busy_connection_is_lost_without_an_error() {
         tokio::join!(rig.use_disk(5, 32), cuts);
         rig.until_connections(3).await;
         rig.use_disk(6, 32).await;
-        rig.ends_well().await;
+        rig.close_and_stop().await;
     });
 }
 

@@ -1,7 +1,8 @@
 //! `lunar copy`, between files and LUNs of servers.
 
 use crate::common::{
-    ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, pattern, run, said,
+    ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, finish, json, lunar, pattern, printed,
+    run,
 };
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
@@ -43,7 +44,7 @@ fn allocated_bytes(path: &Path) -> u64 {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{what}: not within {TEST_TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -75,7 +76,7 @@ fn a_disk_copied_through_several_stages_is_unchanged() {
     let back = scratch.path().join("back.img");
     let output = run(&["copy", &full.lun(0), back.to_str().unwrap()]);
     assert_exit(&output, 0);
-    let text = said(&output);
+    let text = printed(&output);
     assert!(text.starts_with("copied 32 MiB: "), "{text}");
     assert!(std::fs::read(&back).unwrap()[..SIZE] == all);
     for server in [large, full] {

@@ -1,6 +1,8 @@
 //! `lunar ctl`: reads and changes the state of a running server.
 
-use crate::common::{PATIENCE, Scratch, Server, assert_exit, finish, json, lunar, run, said};
+use crate::common::{
+    Scratch, Server, TEST_TIMEOUT, assert_exit, finish, json, lunar, printed, run,
+};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Child, Output};
@@ -66,7 +68,7 @@ fn initiator(url: &str) -> Child {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "{what}: not within {TEST_TIMEOUT:?}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }
@@ -144,7 +146,7 @@ fn sessions_are_listed_and_logged_out() {
     });
     let again = machine.ctl(&["logout", &tsih]);
     assert_exit(&again, 1);
-    assert!(said(&again).contains("hint"), "{}", said(&again));
+    assert!(printed(&again).contains("hint"), "{}", printed(&again));
     let _ = writer.kill();
     let _ = writer.wait();
     assert_exit(&server.stop().0, 0);
@@ -225,7 +227,7 @@ fn a_missing_server_is_explained() {
     let machine = Machine::new("find");
     let none = machine.ctl(&["status"]);
     assert_exit(&none, 1);
-    assert!(said(&none).contains("--api"), "{}", said(&none));
+    assert!(printed(&none).contains("--api"), "{}", printed(&none));
     let (one, two) = (machine.start(&["mem:1M"]), machine.start(&["mem:2M"]));
     let several = machine.ctl(&["status", "--json"]);
     assert_exit(&several, 2);
@@ -242,9 +244,9 @@ fn a_missing_server_is_explained() {
     drop(one); // killed: its socket remains
     let dead = machine.ctl(&["status"]);
     assert_exit(&dead, 1);
-    assert!(said(&dead).contains("no running server"), "{}", said(&dead));
+    assert!(printed(&dead).contains("no running server"), "{}", printed(&dead));
     assert!(
-        said(&machine.ctl(&["--api", &api, "status"])).contains("no server is listening there")
+        printed(&machine.ctl(&["--api", &api, "status"])).contains("no server is listening there")
     );
     let next = machine.start(&["mem:1M"]);
     let left = machine.0.path().join(format!("lunar/serve-{pid}.sock"));
@@ -274,7 +276,11 @@ fn a_server_whose_socket_was_removed_is_reached_again() {
     assert_exit(&added, 0);
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    assert!(said(&stopped).contains("was removed; it was created again"), "{}", said(&stopped));
+    assert!(
+        printed(&stopped).contains("was removed; it was created again"),
+        "{}",
+        printed(&stopped)
+    );
     assert!(!state.join("api.sock").exists(), "it goes with the server");
 }
 
@@ -411,7 +417,7 @@ fn a_socket_of_another_user_is_reported() {
         command.env("XDG_RUNTIME_DIR", machine.0.path());
         let refused = finish(command, b"");
         assert_exit(&refused, 1);
-        let told = said(&refused);
+        let told = printed(&refused);
         for words in
             ["cannot reach a server at", "Permission denied", "only its owner may use the socket"]
         {
@@ -445,7 +451,7 @@ fn a_stopping_server_refuses_changes() {
             })
         };
         let refused = until(&["add-lun", "mem:1M", "--id", "0"], |output| {
-            let stopping = said(output).contains("the server is stopping");
+            let stopping = printed(output).contains("the server is stopping");
             assert_exit(output, if stopping { 1 } else { 2 });
             stopping
         });
@@ -455,10 +461,10 @@ fn a_stopping_server_refuses_changes() {
         });
         let shown = until(&["status"], |output| {
             assert_exit(output, 0);
-            said(output).contains("stopping")
+            printed(output).contains("stopping")
         });
         for _ in 0..3 {
-            asks.recv_timeout(PATIENCE).expect("an answer");
+            asks.recv_timeout(TEST_TIMEOUT).expect("an answer");
         }
         let stopped = all.spawn(|| server.stop());
         [refused, told, shown].into_iter().for_each(|asked| asked.join().unwrap());

@@ -1,7 +1,7 @@
 //! `lunar target --config`: clients find what the configuration describes.
 
 use crate::common::{
-    ELSEWHERE, Scratch, Server, assert_exit, json, lunar, run, run_with_input, said,
+    ELSEWHERE, Scratch, Server, assert_exit, json, lunar, printed, run, run_with_input,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -118,7 +118,7 @@ fn credentials_belong_to_initiators() {
         let url = if command == "info" { server.lun(0) } else { server.portal() };
         let who = ["--initiator-name", who, "--chap-user", user, "--chap-secret-file", file];
         let output = run(&[&[command, url.as_str()], &who[..]].concat());
-        assert!(!said(&output).contains("hunter2"));
+        assert!(!printed(&output).contains("hunter2"));
         output.status.code()
     };
     assert_eq!(status("info", ALICE, "alice", &alice), Some(0));
@@ -141,7 +141,7 @@ fn a_closed_terminal_shuts_a_server_down() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let (stopped, _) = Server::start_command(command).stop_by("HUP");
     assert_exit(&stopped, 0);
-    assert!(said(&stopped).contains("syncing"), "{}", said(&stopped));
+    assert!(printed(&stopped).contains("syncing"), "{}", printed(&stopped));
     let mut nohup = std::process::Command::new("nohup");
     nohup.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     nohup.arg(env!("CARGO_BIN_EXE_lunar")).args(["serve", "--listen", "127.0.0.1:0", &disk]);
@@ -171,7 +171,7 @@ fn a_closed_terminal_is_no_reload() {
     let start = std::time::Instant::now();
     let read = || std::fs::read_to_string(&log).unwrap();
     while !read().contains("stopped") {
-        assert!(start.elapsed() < crate::common::PATIENCE, "the server continues: {}", read());
+        assert!(start.elapsed() < crate::common::TEST_TIMEOUT, "the server continues: {}", read());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!(!read().contains("applied"), "{}", read());
@@ -227,5 +227,5 @@ fn redirects_are_followed_to_an_end() {
     );
     let lost = run(&["info", &format!("{}/{name}/0", circle.portal())]);
     assert_exit(&lost, 1);
-    assert!(said(&lost).contains("redirected too many times"), "{}", said(&lost));
+    assert!(printed(&lost).contains("redirected too many times"), "{}", printed(&lost));
 }

@@ -1,7 +1,7 @@
 //! Log lines about failed logins: they identify initiator and reason, contain no secret, and are
 //! limited in rate.
 
-use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, lunar, printed, run};
 use lunar_initiator::{Chap, Initiator, SessionOptions, Url};
 use lunar_iscsi::login::{Credential, Secret};
 use std::io::{Read, Write};
@@ -54,7 +54,7 @@ fn logs_of_failed_logins_are_limited() {
     assert_exit(&log_in(&wrong), 1);
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let log = said(&stopped);
+    let log = printed(&stopped);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("login refused")).collect();
     assert_eq!(lines.len(), 6, "five, then none, then one after a success: {log}");
     assert!(lines[0].contains("the target does not exist"), "{}", lines[0]);
@@ -101,7 +101,7 @@ fn a_login_text_has_a_limit() {
     assert_eq!(tcp.read(&mut [0; 48]).unwrap(), 0, "closed");
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let log = said(&stopped);
+    let log = printed(&stopped);
     let line = log.lines().find(|line| line.contains("login refused")).unwrap();
     assert!(line.contains("more than 16384 bytes of text"), "{line}");
     assert!(line.contains("INITIATOR_ERROR") && line.contains("peer=127.0.0.1:"), "{line}");

@@ -1,6 +1,6 @@
 //! Identities of units are stable.
 
-use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, lunar, printed, run};
 use serde_json::Value;
 
 fn uuids(server: &Server) -> Vec<String> {
@@ -58,7 +58,7 @@ fn one_file_is_one_unit() {
         .unwrap();
     let refused = run(&["serve", &file, &copy, "--listen", "127.0.0.1:0"]);
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("identity of another disk"), "{}", said(&refused));
+    assert!(printed(&refused).contains("identity of another disk"), "{}", printed(&refused));
 }
 
 /// Goal: a damaged identity prevents the start, and the disk gets no new identity.
@@ -71,7 +71,7 @@ fn a_damaged_identity_is_not_replaced() {
     std::fs::write(&kept, "").unwrap();
     let refused = run(&["serve", &file, "--listen", "127.0.0.1:0"]);
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("does not contain a UUID"), "{}", said(&refused));
+    assert!(printed(&refused).contains("does not contain a UUID"), "{}", printed(&refused));
     assert_eq!(std::fs::read(&kept).unwrap(), b"");
 }
 

@@ -2,7 +2,7 @@
 //! user disables them.
 
 use crate::common::{
-    Scratch, Server, assert_exit, finish, json, lunar, pattern, run, run_with_input, said,
+    Scratch, Server, assert_exit, finish, json, lunar, pattern, printed, run, run_with_input,
 };
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ fn refused_switched_off_and_used() {
     serves(&server);
     let (output, _) = server.stop();
     assert_exit(&output, 0);
-    let said_refused = said(&output);
+    let said_refused = printed(&output);
     assert_eq!(said_refused.matches("io_uring is not available").count(), 1, "{said_refused}");
     assert!(said_refused.contains("os error 1"), "{said_refused}");
     assert!(said_refused.contains("seccomp profile of the container"), "{said_refused}");
@@ -88,12 +88,12 @@ fn refused_switched_off_and_used() {
     let server = configured(&scratch, "io_uring = false", false);
     assert_eq!(tiers(&scratch, &server), ["direct, pool", "inline + pool"]);
     serves(&server);
-    assert!(!said(&server.stop().0).contains("io_uring"));
+    assert!(!printed(&server.stop().0).contains("io_uring"));
 
     let server = configured(&scratch, "", false);
     let by_rings = tiers(&scratch, &server);
     serves(&server);
-    let said_last = said(&server.stop().0);
+    let said_last = printed(&server.stop().0);
     if said_last.contains("io_uring is not available") {
         eprintln!("SKIPPED: refused_switched_off_and_used: the last part: {said_last}");
         return;

@@ -2,7 +2,7 @@
 //! session gets the rest of the machine. However busy the machine is, nothing exceeds its limit;
 //! the lower bound depends on the machine and is tested with the simulated clock of `quota`.
 
-use crate::common::{Scratch, Server, assert_exit, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, lunar, printed, run};
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url};
 use std::sync::Arc;
@@ -145,7 +145,7 @@ fn serve_limits() {
     ] {
         let output = run(&[&["serve", "mem:1M"], arguments.as_slice()].concat());
         assert_exit(&output, 2);
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned() + &said(&output);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned() + &printed(&output);
         assert!(stderr.contains(why), "{stderr}");
     }
 }

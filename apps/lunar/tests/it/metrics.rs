@@ -59,7 +59,7 @@ fn refused_logins_are_explained_and_counted() {
     has(&format!("lunar_sent_bytes_total{{{labels}}} 65536"));
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let log = said(&stopped);
+    let log = printed(&stopped);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("login refused")).collect();
     assert_eq!(lines.len(), ways.len() + 1, "{log}");
     for (line, (name, why, _)) in lines.iter().zip(ways) {

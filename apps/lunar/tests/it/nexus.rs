@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 /// A connection to a server that can be broken without notice to the server, and redirected.
-struct Way {
+struct RedirectedConnection {
     address: SocketAddr,
     to: Arc<Mutex<SocketAddr>>,
     cuts: tokio::sync::broadcast::Sender<()>,
     task: JoinHandle<()>,
 }
 
-impl Way {
+impl RedirectedConnection {
     async fn new(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -39,7 +39,7 @@ impl Way {
     }
 }
 
-impl Drop for Way {
+impl Drop for RedirectedConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -105,16 +105,16 @@ fn a_recovered_disk_may_have_lost_the_cache() {
 fn a_lost_session_is_followed_in_its_portal_group_only() {
     let home = Home::new();
     block_on(async {
-        let way = Way::new(home.portal(0)).await;
+        let way = RedirectedConnection::new(home.portal(0)).await;
         let disk = connect(way.address, "one", 10).await;
         write(&disk, 1).await.unwrap();
         way.break_and_lead_to(home.portal(1));
         let error = write(&disk, 2).await.expect_err("the other group is another nexus");
         assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
-        let said = error.to_string();
+        let printed = error.to_string();
         assert!(
-            said.contains("portal group 300") && said.contains("was in portal group 1"),
-            "{said}"
+            printed.contains("portal group 300") && printed.contains("was in portal group 1"),
+            "{printed}"
         );
         way.break_and_lead_to(home.portal(0));
         write(&disk, 3).await.unwrap();

@@ -1,6 +1,6 @@
 //! Messages of a server to a service manager (sd_notify).
 
-use crate::common::{PATIENCE, Scratch, Server, assert_exit, lunar, run};
+use crate::common::{Scratch, Server, TEST_TIMEOUT, assert_exit, lunar, run};
 use std::net::TcpStream;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ impl Manager {
     fn listen(scratch: &Scratch) -> Self {
         let path = scratch.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         Self { socket, path }
     }
 

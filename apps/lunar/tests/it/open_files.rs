@@ -1,7 +1,7 @@
 //! The limit of open files: a server raises it to the maximum, and derives its number of
 //! connections from it.
 
-use crate::common::{Scratch, Server, assert_exit, json, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, json, lunar, printed, run};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
@@ -50,7 +50,7 @@ fn a_server_raises_its_limit_of_open_files() {
     assert!((1000..2000).contains(&most) && configured == 16_384, "{most} {configured}");
     let (output, _) = server.stop();
     assert_exit(&output, 0);
-    let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    let told = printed(&output) + &String::from_utf8_lossy(&output.stderr);
     assert!(told.contains("limit raised from 64 to 2000"), "{told}");
     let words =
         format!("limit of open files is too low for 16384 connections: at most {most} are served");
@@ -62,7 +62,7 @@ fn a_server_raises_its_limit_of_open_files() {
     let (output, _) = server.stop();
     assert_exit(&output, 0);
     // If the system grants too few files for that, the server reports it.
-    let told = said(&output) + &String::from_utf8_lossy(&output.stderr);
+    let told = printed(&output) + &String::from_utf8_lossy(&output.stderr);
     assert!(most == 16_384 || told.contains("limit of open files is too low"), "{taken}: {told}");
 }
 

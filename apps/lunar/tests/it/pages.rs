@@ -1,11 +1,11 @@
 //! Files generated from the command line: manual pages and completions.
 
-use crate::common::{Scratch, assert_exit, json, run, said};
+use crate::common::{Scratch, assert_exit, json, printed, run};
 use std::collections::BTreeSet;
 
 /// The subcommands of a command.
 fn commands(arguments: &[&str]) -> Vec<String> {
-    let help = said(&run(&[arguments, &["--help"]].concat()));
+    let help = printed(&run(&[arguments, &["--help"]].concat()));
     let Some((_, list)) = help.split_once("Commands:\n") else { return Vec::new() };
     let lines = list.lines().take_while(|line| line.starts_with("  "));
     let words = lines.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
@@ -51,10 +51,10 @@ fn completions_contain_every_command() {
         let script = run(&["completions", shell]);
         assert_exit(&script, 0);
         for command in commands(&[]) {
-            assert!(said(&script).contains(&command), "{command} in {shell}");
+            assert!(printed(&script).contains(&command), "{command} in {shell}");
         }
         let document = json(&run(&["completions", shell, "--json"]));
-        assert_eq!(document["script"], said(&script));
+        assert_eq!(document["script"], printed(&script));
     }
     assert_exit(&run(&["completions", "csh"]), 2);
 }

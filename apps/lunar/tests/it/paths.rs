@@ -1,7 +1,7 @@
 //! Several paths to one disk: additional sessions if a target allows one connection, several
 //! portals, and the loss of paths.
 
-use crate::home::{Home, NAME, PATIENCE, block_on};
+use crate::home::{Home, NAME, TEST_TIMEOUT, block_on};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
@@ -22,7 +22,7 @@ const OPTIMIZED: u8 = 0;
 const NON_OPTIMIZED: u8 = 1;
 /// Time that a flush waits for the other paths to report a reset; a path that reports it later
 /// causes another error.
-const HEARING_TIME: Duration = Duration::from_secs(2);
+const RESET_REPORT_TIME: Duration = Duration::from_secs(2);
 const PIECE_BYTES: usize = 4096;
 const PIECES: usize = (8 << 20) / PIECE_BYTES;
 
@@ -38,10 +38,10 @@ enum Mode {
 }
 
 /// Data in the network when a line was cut, and the connection to the target.
-type Ghost = (Vec<u8>, TcpStream);
+type DelayedData = (Vec<u8>, TcpStream);
 
 /// A line to a portal, in a network that can fail.
-struct Line {
+struct FaultyLink {
     address: SocketAddr,
     /// Mode of new connections.
     mode: watch::Sender<Mode>,
@@ -49,10 +49,10 @@ struct Line {
     each: Arc<Mutex<Vec<watch::Sender<Mode>>>>,
     /// Number of bytes from the initiator.
     carried: Arc<AtomicU64>,
-    ghosts: Arc<Mutex<Vec<Ghost>>>,
+    ghosts: Arc<Mutex<Vec<DelayedData>>>,
 }
 
-impl Line {
+impl FaultyLink {
     async fn to(portal: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -123,7 +123,7 @@ async fn carry(
     mut far: TcpStream,
     mut mode: watch::Receiver<Mode>,
     carried: &AtomicU64,
-) -> Option<Ghost> {
+) -> Option<DelayedData> {
     let (mut there, mut back, mut held) = (vec![0; 64 << 10], vec![0; 64 << 10], Vec::new());
     loop {
         let now = *mode.borrow_and_update();
@@ -162,9 +162,9 @@ fn url(address: SocketAddr) -> Url {
 }
 
 /// Opens a disk behind these lines.
-async fn open(lines: &[&Line], mut options: SessionOptions) -> Arc<RemoteDisk> {
+async fn open(lines: &[&FaultyLink], mut options: SessionOptions) -> Arc<RemoteDisk> {
     let (first, others) = lines.split_first().unwrap();
-    let portal = |line: &&Line| (line.address.ip().to_string(), line.address.port());
+    let portal = |line: &&FaultyLink| (line.address.ip().to_string(), line.address.port());
     options.portals = others.iter().map(portal).collect();
     Arc::new(RemoteDisk::connect(&url(first.address), &options).await.unwrap())
 }
@@ -214,7 +214,7 @@ async fn use_disk(disk: &Arc<RemoteDisk>, rounds: u8, depth: usize) {
 async fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < PATIENCE, "{what}");
+        assert!(begin.elapsed() < TEST_TIMEOUT, "{what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -227,7 +227,7 @@ fn sessions_replace_refused_connections() {
     let home = Home::with(CacheMode::WriteThrough, offer);
     block_on(async {
         for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
-            let line = Line::to(home.portal(0)).await;
+            let line = FaultyLink::to(home.portal(0)).await;
             let options = SessionOptions { connections: 4, path_policy: policy, ..options() };
             let disk = open(&[&line], options).await;
             assert_eq!((disk.paths(), disk.connections()), (4, 4));
@@ -255,7 +255,7 @@ fn sessions_replace_refused_connections() {
 fn a_lost_path_is_only_a_delay() {
     let home = Home::new();
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         assert_eq!(disk.paths(), 2);
         let over = AtomicBool::new(false);
@@ -278,7 +278,7 @@ fn a_lost_path_is_only_a_delay() {
             }
         };
         tokio::join!(work, cuts);
-        let before = lines.each_ref().map(Line::carried);
+        let before = lines.each_ref().map(FaultyLink::carried);
         use_disk(&disk, 1, 16).await;
         let carried = [0, 1].map(|line| lines[line].carried() - before[line]);
         assert!(carried.iter().all(|bytes| *bytes > 1 << 20), "both are used: {carried:?}");
@@ -295,7 +295,8 @@ fn a_path_that_is_back_is_used() {
     let home = Home::new();
     block_on(async {
         for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
-            let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+            let lines =
+                [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
             let options = SessionOptions { path_policy: policy, ..options() };
             let disk = open(&[&lines[0], &lines[1]], options).await;
             for line in &lines {
@@ -309,7 +310,7 @@ fn a_path_that_is_back_is_used() {
                 let before = line.carried();
                 let begin = Instant::now();
                 while line.carried() < before + PIECE_BYTES as u64 {
-                    assert!(begin.elapsed() < PATIENCE, "{policy:?} passes over it");
+                    assert!(begin.elapsed() < TEST_TIMEOUT, "{policy:?} passes over it");
                     write(&disk, 0, 2).await;
                 }
             }
@@ -326,7 +327,8 @@ fn a_path_that_is_back_is_used() {
 fn no_late_write_overwrites_a_later_one() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let (slow, other) = (Line::to(home.portal(0)).await, Line::to(home.portal(1)).await);
+        let (slow, other) =
+            (FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await);
         let disk = open(&[&slow, &other], options()).await;
         let witness = RemoteDisk::connect(&url(home.portal(1)), &options()).await.unwrap();
         write(&disk, 0, 1).await;
@@ -369,7 +371,7 @@ fn uncertain_writes_of_a_removed_path_are_tracked() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
     let home = Home::with(CacheMode::WriteThrough, offer);
     block_on(async {
-        let line = Line::to(home.portal(0)).await;
+        let line = FaultyLink::to(home.portal(0)).await;
         let options =
             SessionOptions { connections: 2, path_policy: PathPolicy::RoundRobin, ..options() };
         let disk = open(&[&line], options).await;
@@ -381,7 +383,7 @@ fn uncertain_writes_of_a_removed_path_are_tracked() {
         let mut first: Vec<_> = (0..2).map(|_| Box::pin(write(&disk, 0, 2).fuse())).collect();
         let begin = Instant::now();
         while line.carried() < held + 2 * PIECE_BYTES as u64 {
-            assert!(begin.elapsed() < PATIENCE, "both are sent");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "both are sent");
             for write in &mut first {
                 let _ = write.as_mut().now_or_never();
             }
@@ -423,7 +425,7 @@ fn uncertain_writes_of_a_removed_path_are_tracked() {
 fn a_path_added_late_hides_no_reset() {
     let home = Home::new();
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
         lines[1].set(Mode::Cut);
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         write(&disk, 0, 1).await;
@@ -445,7 +447,7 @@ fn a_path_added_late_hides_no_reset() {
 fn without_recovery_time_the_other_path_is_used() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
         let options = SessionOptions { recovery_seconds: 0, ..options() };
         let disk = open(&[&lines[0], &lines[1]], options).await;
         write(&disk, 0, 7).await;
@@ -485,7 +487,7 @@ fn access_states_are_followed() {
     const STANDBY: u8 = 2;
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
         for (states, used) in [
@@ -497,7 +499,7 @@ fn access_states_are_followed() {
         ] {
             set_states(&operator, states).await;
             use_disk(&disk, 1, 4).await; // detects the states
-            let before = lines.each_ref().map(Line::carried);
+            let before = lines.each_ref().map(FaultyLink::carried);
             use_disk(&disk, 1, 4).await;
             let carried = [0, 1].map(|line| lines[line].carried() - before[line] > 1 << 20);
             assert_eq!(carried, used, "{states:?}");
@@ -544,16 +546,16 @@ fn a_reset_is_reported_once() {
                     return;
                 }
             }
-            panic!("no path reports it within {HEARING_TIME:?}");
+            panic!("no path reports it within {RESET_REPORT_TIME:?}");
         });
     }
     home.end();
 }
 
-/// Whether a reset is reported once; `false`: a path that did not report within [`HEARING_TIME`]
-/// causes another report. The second path may be idle.
+/// Whether a reset is reported once; `false`: a path that did not report within
+/// [`RESET_REPORT_TIME`] causes another report. The second path may be idle.
 async fn is_told_once(home: &Home, rests: bool) -> bool {
-    let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+    let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
     let disk = open(&[&lines[0], &lines[1]], options()).await;
     let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
     let second = if rests { NON_OPTIMIZED } else { OPTIMIZED };
@@ -570,7 +572,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
     reset(home).await;
     let begin = Instant::now();
     let error = disk.flush().await.expect_err("the cache may have lost something");
-    let in_time = begin.elapsed() < HEARING_TIME;
+    let in_time = begin.elapsed() < RESET_REPORT_TIME;
     assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
     let before = lines[1].carried();
     for piece in 0..8 {
@@ -593,7 +595,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
 fn a_portal_may_be_missing() {
     let home = Home::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [Line::to(home.portal(0)).await, Line::to(home.portal(1)).await];
+        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
         for missing in [0, 1] {
             lines[missing].set(Mode::Cut);
             let options = SessionOptions { connections: 2, ..options() };
@@ -623,13 +625,13 @@ fn a_command_that_hangs_has_its_time() {
         home.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
         let data = Bytes::from(vec![1; PIECE_BYTES]);
         let error = disk.write(range_of(3), data, false).await.unwrap_err();
-        let said = error.to_string();
-        assert!(said.contains("did not answer a command within 3 s"), "{said}");
-        assert!(said.contains("/0") && said.contains("blocks 24+8"), "{said}");
+        let printed = error.to_string();
+        assert!(printed.contains("did not answer a command within 3 s"), "{printed}");
+        assert!(printed.contains("/0") && printed.contains("blocks 24+8"), "{printed}");
         let options = SessionOptions { command_seconds: 0, ..options };
         let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
         // Before that, the two writes are concurrent, and nothing orders them.
-        until("it is aborted", || home.unit.leftover_writes() == 1).await;
+        until("it is aborted", || home.unit.detached_write_count() == 1).await;
         let mut second = Box::pin(write(&patient, 3, 2));
         let waited = tokio::time::timeout(Duration::from_millis(100), second.as_mut()).await;
         assert!(waited.is_err(), "its blocks are not free");

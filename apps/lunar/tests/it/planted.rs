@@ -1,7 +1,7 @@
 //! Files that another user has placed in a world-writable folder: a server that runs as root
 //! neither reads nor writes through them, and reports them.
 
-use crate::common::{Scratch, Server, assert_exit, run, said};
+use crate::common::{Scratch, Server, assert_exit, printed, run};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Shared {
         let serve = ["serve", &disk, "--size", "1M", "--listen", "127.0.0.1:0", "--json"];
         let output = run(&[&serve[..], options].concat());
         assert_exit(&output, 1);
-        assert!(said(&output).contains(words), "`{words}` is not in {}", said(&output));
+        assert!(printed(&output).contains(words), "`{words}` is not in {}", printed(&output));
         self.is_untouched();
     }
 }
@@ -110,7 +110,7 @@ fn an_image_is_not_created_beyond_a_link() {
         let output = run(&[&serve[..], options].concat());
         assert_exit(&output, 1);
         let words = "belongs to uid 65534, who can point it";
-        assert!(said(&output).contains(words), "{}", said(&output));
+        assert!(printed(&output).contains(words), "{}", printed(&output));
         shared.is_untouched();
     }
     shared.refused(&["--state", &shared.text("d/state")], "belongs to uid 65534, who can point it");
@@ -152,7 +152,10 @@ fn a_state_folder_of_another_user_is_refused() {
         symlink(shared.ours(), &folder).unwrap();
         give_away(&folder);
         shared.refused(options, "belongs to uid 65534, who can point it");
-        assert!(!shared.path("disk.img").exists(), "a refused start removes the files that it created");
+        assert!(
+            !shared.path("disk.img").exists(),
+            "a refused start removes the files that it created"
+        );
         fs::remove_file(&folder).unwrap();
     }
     symlink(shared.ours(), shared.path("disk.img.lunar")).unwrap();
@@ -211,7 +214,7 @@ fn a_report_is_not_written_through_a_link() {
         assert_exit(&output, 1);
         let told = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(told.contains(words), "`{words}` is not in {told}");
-        assert!(output.stdout.is_empty(), "nothing is measured: {}", said(&output));
+        assert!(output.stdout.is_empty(), "nothing is measured: {}", printed(&output));
         shared.is_untouched();
     };
     symlink(shared.victim(), shared.path("report.html.new")).unwrap();
@@ -230,7 +233,7 @@ fn a_report_is_not_written_through_a_link() {
     assert!(fs::read_to_string(&html).unwrap().starts_with("<!DOCTYPE html>"));
     let output = bench("/dev/stdout");
     assert_exit(&output, 0);
-    assert!(said(&output).contains("<!DOCTYPE html>"));
+    assert!(printed(&output).contains("<!DOCTYPE html>"));
     assert_exit(&bench("/dev/null"), 0);
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
 }

@@ -1,6 +1,6 @@
 //! Loss of the server of a remote disk, as its user sees it.
 
-use crate::common::{ELSEWHERE, PATIENCE, Scratch, Server, lunar, pattern};
+use crate::common::{ELSEWHERE, Scratch, Server, TEST_TIMEOUT, lunar, pattern};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
@@ -35,7 +35,7 @@ impl Home {
 
     fn kill(&mut self) {
         let (last, _) = self.server.take().unwrap().stop_by("KILL");
-        assert_eq!(last.status.code(), None, "{}", crate::common::said(&last));
+        assert_eq!(last.status.code(), None, "{}", crate::common::printed(&last));
     }
 
     async fn connect(&self, recovery_seconds: u32) -> RemoteDisk {
@@ -49,7 +49,7 @@ impl Home {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(async {
-        tokio::time::timeout(2 * PATIENCE, future).await.expect("nothing hangs")
+        tokio::time::timeout(2 * TEST_TIMEOUT, future).await.expect("nothing hangs")
     })
 }
 
@@ -112,10 +112,11 @@ fn the_wait_is_limited() {
         );
         let error = read(&patient, 0, 1).await.unwrap_err();
         assert!(begin.elapsed() >= Duration::from_secs(10), "{:?}", begin.elapsed());
-        let said = error.to_string();
+        let printed = error.to_string();
         assert!(
-            said.contains("not re-established within 10 s") && said.contains("cannot connect"),
-            "{said}"
+            printed.contains("not re-established within 10 s")
+                && printed.contains("cannot connect"),
+            "{printed}"
         );
         home.start("disk.img", &[]);
         read(&patient, 0, 1).await.unwrap();

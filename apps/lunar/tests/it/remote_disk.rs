@@ -17,7 +17,7 @@ fn connect(url: &str) -> Arc<dyn BlockDevice> {
             std::future::pending::<()>().await;
         });
     });
-    Arc::new(disk.recv_timeout(crate::common::PATIENCE).unwrap())
+    Arc::new(disk.recv_timeout(crate::common::TEST_TIMEOUT).unwrap())
 }
 
 /// Goal: a remote disk behaves like a local one: splits, zeroes, unmapping, limits, concurrency.

@@ -1,7 +1,7 @@
 //! End to end: a server, and clients that discover, describe, read and write its disks.
 
 use crate::common::{
-    Scratch, Server, assert_exit, finish, json, lunar, pattern, run, run_with_input, said,
+    Scratch, Server, assert_exit, finish, json, lunar, pattern, printed, run, run_with_input,
 };
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn memory_is_served_found_and_used() {
     assert_eq!(portal["address"], server.portal().trim_start_matches("iscsi://"));
     assert_eq!(portal["portal_group"], 1);
     let human = run(&["discover", &server.portal()]);
-    assert!(said(&human).contains("mem-64m") && said(&human).contains("portal group 1"));
+    assert!(printed(&human).contains("mem-64m") && printed(&human).contains("portal group 1"));
 
     let info = run(&["info", &server.lun(0), "--json"]);
     assert_exit(&info, 0);
@@ -55,7 +55,7 @@ fn memory_is_served_found_and_used() {
     assert_eq!(info["unit"]["reservation"], serde_json::Value::Null);
     assert_eq!(info["session"]["header_digest"], "none");
     assert_eq!(info["session"]["error_recovery_level"], 0);
-    assert!(said(&run(&["info", &server.lun(1)])).contains("8 MiB"));
+    assert!(printed(&run(&["info", &server.lun(1)])).contains("8 MiB"));
 
     let data = pattern(1, 9 << 20);
     round_trip(&server.lun(0), 12_345, &data, &[]);
@@ -63,7 +63,7 @@ fn memory_is_served_found_and_used() {
     for missing in [2, 255, 256, 16_383] {
         let output = run(&["info", &server.lun(missing)]);
         assert_exit(&output, 1);
-        assert!(said(&output).contains("no such LUN"), "{}", said(&output));
+        assert!(printed(&output).contains("no such LUN"), "{}", printed(&output));
     }
     let absent = format!("{}/iqn.2026-11.org.example:absent/0", server.portal());
     assert_exit(&run(&["info", &absent]), 1);
@@ -153,12 +153,12 @@ fn chap_is_proven_both_ways() {
             command.env("RUST_LOG", "trace");
             let output = finish(command, b"");
             assert_exit(&output, 1);
-            assert!(!said(&output).contains("hunter2"), "{}", said(&output));
+            assert!(!printed(&output).contains("hunter2"), "{}", printed(&output));
         }
     }
     let (last, _) = server.stop();
     assert_exit(&last, 0);
-    assert!(!said(&last).contains("hunter2"), "{}", said(&last));
+    assert!(!printed(&last).contains("hunter2"), "{}", printed(&last));
 }
 
 /// Goal: if the target requires CHAP, so does discovery: with the same credentials, others, or none
@@ -185,7 +185,7 @@ fn discovery_requires_authentication_too() {
         let lets_in = |command: &str, url: &str| {
             [none, vms, finds].map(|who| {
                 let output = run(&[&[command, url], who].concat());
-                assert!(!said(&output).contains("hunter2"));
+                assert!(!printed(&output).contains("hunter2"));
                 output.status.success()
             })
         };
@@ -206,7 +206,7 @@ fn short_secrets_have_to_be_allowed() {
     let serve = [&["serve", "mem:1M", "--listen", "127.0.0.1:0"], &chap[..]].concat();
     let refused = run(&serve);
     assert_exit(&refused, 1);
-    assert!(said(&refused).contains("96 bits"), "{}", said(&refused));
+    assert!(printed(&refused).contains("96 bits"), "{}", printed(&refused));
     let server = Server::start(&[&["mem:1M", "--allow-short-secrets"], &chap[..]].concat());
     let url = server.lun(0);
     let info = [&["info", &url], &chap[..]].concat();
@@ -217,7 +217,7 @@ fn short_secrets_have_to_be_allowed() {
     let find = ["--discovery-chap-user", "d", "--discovery-chap-secret-file", &same];
     let both = run(&[&serve[..], &["--allow-short-secrets"], &mutual, &find].concat());
     assert_exit(&both, 1);
-    assert!(said(&both).contains("the mutual CHAP secret is the same"), "{}", said(&both));
+    assert!(printed(&both).contains("the mutual CHAP secret is the same"), "{}", printed(&both));
 }
 
 /// Goal: a server on IPv6 and on several portals is discovered and used through each of them.
@@ -239,7 +239,7 @@ fn several_portals_and_ipv6() {
 
 /// Goal: names and networks restrict access; a wrong name is refused, the right one admitted.
 #[test]
-fn access_is_judged_by_name_and_network() {
+fn access_is_checked_by_name_and_network() {
     let ours = "iqn.2026-11.org.example:ours";
     let arguments = ["mem:1M", "--initiator", ours, "--network", "127.0.0.0/8"];
     let server = Server::start(&arguments);
@@ -298,7 +298,7 @@ impl OpenSession {
         std::io::Write::write_all(stdin, &vec![7; 1 << 20]).unwrap();
         let start = std::time::Instant::now();
         while run(&["read", &server.lun(0), "--length", "1"]).stdout != [7] {
-            assert!(start.elapsed() < crate::common::PATIENCE, "the client does not write");
+            assert!(start.elapsed() < crate::common::TEST_TIMEOUT, "the client does not write");
             std::thread::sleep(Duration::from_millis(20));
         }
         Self { client: Some(client) }
@@ -335,13 +335,13 @@ fn sigterm_with_an_open_session() {
     let (last, _) = server.stop();
     assert_exit(&last, 0);
     assert!(
-        !said(&last).contains("connections closed"),
+        !printed(&last).contains("connections closed"),
         "no wait for sessions: {}",
-        said(&last)
+        printed(&last)
     );
     let client = session.finish();
     assert_exit(&client, 1);
-    assert!(json(&client)["error"].is_string(), "{}", said(&client));
+    assert!(json(&client)["error"].is_string(), "{}", printed(&client));
 }
 
 /// Goal: SIGTERM ends the server in 5 seconds if the initiator does not answer. Method: a busy
@@ -358,7 +358,7 @@ fn time_to_end_of_a_frozen_one() -> Duration {
     session.freeze();
     let (last, took) = server.stop();
     assert_exit(&last, 0);
-    assert!(said(&last).contains("connections closed"), "{}", said(&last));
+    assert!(printed(&last).contains("connections closed"), "{}", printed(&last));
     assert!(took > Duration::from_secs(3), "{took:?}: initiators are given time");
     took
 }
@@ -384,7 +384,7 @@ fn a_signal_repeated_at_once_counts_once() {
     signals_at_once(server.pid(), &["TERM", "INT"]);
     let last = server.end();
     assert_exit(&last, 0);
-    assert!(said(&last).contains("stopped"), "{}", said(&last));
+    assert!(printed(&last).contains("stopped"), "{}", printed(&last));
 }
 
 /// Goal: a second signal aborts the shutdown at once, with a message and exit status 1.
@@ -401,7 +401,7 @@ fn a_second_signal_aborts_the_shutdown() {
     crate::common::signal(server.pid(), "INT");
     let last = server.end();
     assert_exit(&last, 1);
-    assert!(said(&last).contains("SHUTDOWN ABORTED"), "{}", said(&last));
+    assert!(printed(&last).contains("SHUTDOWN ABORTED"), "{}", printed(&last));
 }
 
 /// Goal: a second server on a file is refused with a message, and does not affect the first.
@@ -415,7 +415,7 @@ fn a_file_has_one_server() {
     {
         let refused = run(arguments);
         assert_exit(&refused, 1);
-        assert!(said(&refused).contains("in use"), "{}", said(&refused));
+        assert!(printed(&refused).contains("in use"), "{}", printed(&refused));
     }
     assert_exit(&server.stop().0, 0);
     assert_exit(&Server::start(&[&file]).stop().0, 0);

@@ -1,6 +1,6 @@
 //! The command line: help, usage errors, and refusals before any action.
 
-use crate::common::{Scratch, Server, assert_exit, json, lunar, run, said};
+use crate::common::{Scratch, Server, assert_exit, json, lunar, printed, run};
 use serde_json::Value;
 use std::fs::File;
 use std::io::Read;
@@ -25,10 +25,10 @@ fn help_has_an_example() {
     let top = run(&["--help"]);
     assert_exit(&top, 0);
     for command in COMMANDS {
-        assert!(said(&top).contains(&format!("  {command} ")), "{command} is listed");
+        assert!(printed(&top).contains(&format!("  {command} ")), "{command} is listed");
         let help = run(&[command, "--help"]);
         assert_exit(&help, 0);
-        let text = said(&help);
+        let text = printed(&help);
         let example = text.split_once("Example").expect(command).1;
         assert!(example.contains(&format!("lunar {command} ")), "{command}");
         assert!(text.contains("--json"), "{command}");
@@ -48,12 +48,12 @@ fn later_options_do_not_exist() {
 }
 
 /// The document about a failure: `read` prints it to stderr, and nothing to stdout.
-fn told(arguments: &[&str], output: &Output) -> Value {
+fn failure_document(arguments: &[&str], output: &Output) -> Value {
     if arguments[0] != "read" {
         return json(output);
     }
-    assert!(output.stdout.is_empty(), "{}", said(output));
-    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", said(output)))
+    assert!(output.stdout.is_empty(), "{}", printed(output));
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{}", printed(output)))
 }
 
 /// Goal: a `read` that fails midway prints only data to stdout, and the document to stderr. Method:
@@ -72,7 +72,10 @@ fn a_failed_read_prints_only_data_to_stdout() {
     File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
     stdout.read_to_end(&mut data).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(data == crate::common::pattern(1, size)[..data.len()], "stdout contains more than the data");
+    assert!(
+        data == crate::common::pattern(1, size)[..data.len()],
+        "stdout contains more than the data"
+    );
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     let last: Value = serde_json::from_str(stderr.lines().last().unwrap()).unwrap();
@@ -141,7 +144,7 @@ fn wrong_usage_exits_2() {
         assert!(human.stdout.is_empty() && !human.stderr.is_empty(), "{arguments:?}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 2);
-        let document = told(arguments, &machine);
+        let document = failure_document(arguments, &machine);
         assert!(document["error"].as_str().is_some_and(|text| !text.is_empty()), "{arguments:?}");
         assert!(document.get("hint").is_some(), "{arguments:?}");
     }
@@ -163,7 +166,7 @@ fn failures_have_a_remedy() {
     let server = Server::start(&[&disk, "--read-only"]);
     let written = crate::common::run_with_input(&["write", &server.lun(0)], b"no");
     assert_exit(&written, 1);
-    assert!(said(&written).contains("served read-only"), "{}", said(&written));
+    assert!(printed(&written).contains("served read-only"), "{}", printed(&written));
     let portal = server.portal();
     let address = portal.trim_start_matches("iscsi://");
     for arguments in [
@@ -173,7 +176,7 @@ fn failures_have_a_remedy() {
     ] {
         let failed = run(&[arguments, &["--json"]].concat());
         assert_exit(&failed, 1);
-        assert!(json(&failed)["hint"].is_string(), "{arguments:?}: {}", said(&failed));
+        assert!(json(&failed)["hint"].is_string(), "{arguments:?}: {}", printed(&failed));
     }
     assert_exit(&server.stop().0, 0);
 }
@@ -188,8 +191,8 @@ fn secrets_in_urls_are_refused_and_not_shown() {
             run.env("RUST_LOG", "trace");
             let output = crate::common::finish(run, b"");
             assert_exit(&output, 2);
-            assert!(!said(&output).contains("hunter2"), "{command}");
-            assert!(said(&output).contains("--chap-secret-file"), "{command}");
+            assert!(!printed(&output).contains("hunter2"), "{command}");
+            assert!(printed(&output).contains("--chap-secret-file"), "{command}");
         }
     }
 }
@@ -231,7 +234,7 @@ fn failures_exit_1_with_one_line() {
         assert!(!stderr.contains("eleven") && !stderr.contains("twelve bytes and"), "{stderr}");
         let machine = run(&[arguments, &["--json"]].concat());
         assert_exit(&machine, 1);
-        assert!(told(arguments, &machine)["error"].is_string(), "{arguments:?}");
+        assert!(failure_document(arguments, &machine)["error"].is_string(), "{arguments:?}");
     }
     assert!(!std::path::Path::new(missing).exists(), "nothing was created");
 }
@@ -250,18 +253,18 @@ fn failures_use_the_terms_of_the_command() {
         .into_iter()
         .chain([["write", &missing].as_slice(), &["copy", &missing, &other]])
     {
-        let text = said(&run(arguments));
+        let text = printed(&run(arguments));
         assert!(text.contains("it does not exist"), "{arguments:?}: {text}");
         assert!(!text.contains("with a size"), "{arguments:?}: {text}");
     }
     for arguments in [["bench", &served].as_slice(), &["read", &served]] {
-        let text = said(&run(arguments));
+        let text = printed(&run(arguments));
         assert!(text.contains("which excludes other users"), "{arguments:?}: {text}");
         assert!(!text.contains("served"), "{arguments:?}: {}", text.replace(&served, ""));
     }
     let secret = ["--chap-user", "u", "--chap-secret-file", &short];
     for arguments in [&["serve", "mem:1M"], &["info", "iscsi://127.0.0.1:1/t/0"]] {
-        let text = said(&run(&[&arguments[..], &secret].concat()));
+        let text = printed(&run(&[&arguments[..], &secret].concat()));
         assert!(text.contains("with --allow-short-secrets"), "{arguments:?}: {text}");
     }
     assert_exit(&server.stop().0, 0);
@@ -290,7 +293,7 @@ fn local_files_are_read_and_written() {
     assert_exit(&short, 1);
     let long = crate::common::run_with_input(&["write", &file, "--offset", "3145727"], b"12");
     assert_exit(&long, 1);
-    assert!(said(&long).contains("is longer than"), "{}", said(&long));
+    assert!(printed(&long).contains("is longer than"), "{}", printed(&long));
 }
 
 /// Fault: a missing device under /dev, given with a size, became a regular file in /dev; without a
@@ -310,13 +313,13 @@ fn a_device_that_does_not_exist_is_an_error() {
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && !Path::new(&device).exists() {
-            assert!(begun.elapsed() < crate::common::PATIENCE);
+            assert!(begun.elapsed() < crate::common::TEST_TIMEOUT);
             std::thread::sleep(Duration::from_millis(10));
         }
         let was_made = std::fs::remove_file(&device).is_ok();
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
-        let told = said(&output);
+        let told = printed(&output);
         assert!(!was_made, "{options:?}: the file was created: {told}");
         assert_exit(&output, 1);
         let words = ["does not exist", "files are not created in /dev", "lsblk"];

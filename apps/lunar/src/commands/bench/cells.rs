@@ -7,7 +7,7 @@ use crate::output::Failure;
 use lunar_block::BlockDevice;
 use lunar_control::device_url::{DeviceUrl, LocalOptions};
 use lunar_iscsi::login::initiator::Established;
-use lunar_load::probe::{Probe, ProbeShape, Probed};
+use lunar_load::probe::{Probe, ProbeResults, ProbeShape};
 use lunar_load::relay::Model;
 use lunar_load::remote::{RemoteError, RemoteSubject, RemoteSubjects};
 use lunar_load::{LoadError, Measured, Subject, Workload, measure_in_rounds};
@@ -51,12 +51,12 @@ pub(super) struct Measurement {
     /// One row for each disk.
     pub(super) rows: Vec<Row>,
     /// Results of raw TCP in the same rounds; `None`: no disk is remote.
-    pub(super) probed: Option<Probed>,
+    pub(super) probed: Option<ProbeResults>,
 }
 
 /// A disk to open.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Want<'a> {
+pub(super) struct DiskToOpen<'a> {
     pub(super) url: &'a str,
     /// Number of connections of the session; ignored for other disks.
     pub(super) connections: u16,
@@ -117,21 +117,25 @@ pub(super) struct Disks {
 
 impl Disks {
     /// Returns the disk, opening it on first use.
-    async fn get(&mut self, session: &SessionArgs, want: Want<'_>) -> Result<Disk, Failure> {
-        let url = DeviceUrl::parse(want.url)?;
+    async fn get(
+        &mut self,
+        session: &SessionArgs,
+        disk_to_open: DiskToOpen<'_>,
+    ) -> Result<Disk, Failure> {
+        let url = DeviceUrl::parse(disk_to_open.url)?;
         let mut options = session.options(url.portal())?;
         if let DeviceUrl::Iscsi(url) = &url {
-            options.connections = want.connections;
-            let opened = self.remote.open(url, &options, want.model).await;
+            options.connections = disk_to_open.connections;
+            let opened = self.remote.open(url, &options, disk_to_open.model).await;
             return opened.map(Disk::Remote).map_err(|error| self.as_named(remote(error)));
         }
-        if let Some(device) = self.local.get(want.url) {
+        if let Some(device) = self.local.get(disk_to_open.url) {
             return Ok(Disk::Local(Arc::clone(device)));
         }
-        let read_only = url.path().is_some() && !want.writes;
+        let read_only = url.path().is_some() && !disk_to_open.writes;
         let local = LocalOptions { read_only, ..LocalOptions::default() };
         let device = device_url::open(&url, &local, &options).await?.shared();
-        self.local.insert(want.url.to_owned(), Arc::clone(&device));
+        self.local.insert(disk_to_open.url.to_owned(), Arc::clone(&device));
         Ok(Disk::Local(device))
     }
 
@@ -170,7 +174,7 @@ pub(super) async fn check(
 ) -> Result<(), Failure> {
     let work = args.work(cell)?;
     for url in &args.urls {
-        let disk = disks.get(&args.session, args.want(url, cell)).await?;
+        let disk = disks.get(&args.session, args.disk_to_open(url, cell)).await?;
         let places = work.offset_count(&disk.device().geometry());
         places.map_err(|wrong| Failure::usage(format!("{url}: {wrong}")))?;
     }
@@ -185,10 +189,10 @@ pub(super) async fn measure(
     probe: Option<&Arc<Probe>>,
 ) -> Result<Measurement, Failure> {
     let work = args.work(cell)?;
-    let (mut lanes, mut names, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut subjects, mut names, mut sessions) = (Vec::new(), Vec::new(), Vec::new());
     for url in &args.urls {
-        let disk = disks.get(&args.session, args.want(url, cell)).await?;
-        lanes.push(disk.subject(work));
+        let disk = disks.get(&args.session, args.disk_to_open(url, cell)).await?;
+        subjects.push(disk.subject(work));
         names.push((url.clone(), disk.connections()));
         sessions.push(disk.session());
     }
@@ -198,11 +202,11 @@ pub(super) async fn measure(
         depth: cell.depth,
         connections: cell.connections,
     };
-    let result = measure_in_rounds(lanes, args.rounds, probe, shape).await;
+    let result = measure_in_rounds(subjects, args.rounds, probe, shape).await;
     let (measured, probed) = result.map_err(|failed| disks.as_named(failure(failed)))?;
     let mut rows = Vec::new();
     for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
-        let now = disks.get(&args.session, args.want(&url, cell)).await?.session();
+        let now = disks.get(&args.session, args.disk_to_open(&url, cell)).await?.session();
         let lost = before.zip(now).is_some_and(|(before, now)| !Arc::ptr_eq(&before, &now));
         rows.push(Row { url, connections, measured, lost });
     }
@@ -220,8 +224,8 @@ fn failure(failed: LoadError) -> Failure {
 
 impl BenchCommand {
     /// The disk and the options to open it with.
-    fn want<'a>(&self, url: &'a str, cell: &Cell) -> Want<'a> {
-        Want {
+    fn disk_to_open<'a>(&self, url: &'a str, cell: &Cell) -> DiskToOpen<'a> {
+        DiskToOpen {
             url,
             connections: cell.connections,
             writes: self.pattern.iter().any(|name| name.pattern().writes()),

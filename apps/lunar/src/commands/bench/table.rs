@@ -5,7 +5,7 @@ use super::cells::{Measurement, Row};
 use super::network::model_text;
 use crate::output;
 use lunar_load::Spread;
-use lunar_load::probe::Probed;
+use lunar_load::probe::ProbeResults;
 use lunar_load::report::{RAW_TCP, latency_json, spread_json, time_text};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -155,7 +155,7 @@ fn result(measurement: &Measurement, row: &Row) -> Value {
 }
 
 /// The results of a probe as JSON.
-fn probe(probed: &Probed) -> Value {
+fn probe(probed: &ProbeResults) -> Value {
     json!({
         "ping_us": spread_json(probed.ping_micros()),
         "exchanges_per_second": spread_json(probed.exchanges_per_second()),

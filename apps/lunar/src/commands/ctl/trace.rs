@@ -78,7 +78,7 @@ pub async fn trace(client: &ApiClient, args: &TraceCommand, format: Format) -> R
         eprintln!("tracing session {tsih} for {seconds} s; Ctrl-C ends it");
     }
     let mut taking =
-        Taking { client, path, file, args, written: 0, blocks: BlockReader::default() };
+        TraceDownload { client, path, file, args, written: 0, blocks: BlockReader::default() };
     taking.take(answer, &mut interrupts).await?;
     let TraceCounts { pdus, dropped } = taking.blocks.counts();
     let summary = Summary {
@@ -108,7 +108,7 @@ fn create(path: &Path) -> Result<File, Failure> {
     })
 }
 
-struct Taking<'a> {
+struct TraceDownload<'a> {
     client: &'a ApiClient,
     path: ApiPath,
     file: File,
@@ -117,7 +117,7 @@ struct Taking<'a> {
     blocks: BlockReader,
 }
 
-impl Taking<'_> {
+impl TraceDownload<'_> {
     /// Writes whole blocks until the answer ends or a second interrupt arrives.
     async fn take(
         &mut self,

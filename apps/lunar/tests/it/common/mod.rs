@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Timeout for everything in these tests, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A directory of a test, removed with its contents.
 pub struct Scratch(PathBuf);
@@ -76,7 +76,7 @@ pub fn run_within(arguments: &[&str], limit: Duration) -> Output {
 
 /// Runs a prepared command to its end with this input.
 pub fn finish(command: Command, input: &[u8]) -> Output {
-    finish_within(command, input, PATIENCE)
+    finish_within(command, input, TEST_TIMEOUT)
 }
 
 fn finish_within(mut command: Command, input: &[u8], limit: Duration) -> Output {
@@ -112,7 +112,7 @@ pub fn json(output: &Output) -> Value {
 pub const ELSEWHERE: &str = "127.0.0.2:0";
 
 /// Stdout and stderr of a run.
-pub fn said(output: &Output) -> String {
+pub fn printed(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
@@ -120,7 +120,7 @@ pub fn said(output: &Output) -> String {
 /// Checks the exit status; prints the output if it differs.
 #[track_caller]
 pub fn assert_exit(output: &Output, status: i32) {
-    assert_eq!(output.status.code(), Some(status), "{}", said(output));
+    assert_eq!(output.status.code(), Some(status), "{}", printed(output));
 }
 
 /// Converts a process ID.
@@ -148,7 +148,7 @@ pub fn signal(pid: u32, name: &str) {
 pub fn get(url: &str) -> String {
     let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut tcp = TcpStream::connect(address).unwrap();
-    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     tcp.read_to_string(&mut answer).unwrap();
@@ -157,32 +157,32 @@ pub fn get(url: &str) -> String {
 
 /// Collects the stderr of a process as it arrives: an unread pipe fills up, and then the process
 /// blocks.
-struct Heard {
-    said: Arc<Mutex<Vec<u8>>>,
+struct StderrCollector {
+    printed: Arc<Mutex<Vec<u8>>>,
     reader: JoinHandle<()>,
 }
 
-impl Heard {
+impl StderrCollector {
     fn of(mut stderr: ChildStderr) -> Self {
-        let said = Arc::<Mutex<Vec<u8>>>::default();
-        let all = Arc::clone(&said);
+        let printed = Arc::<Mutex<Vec<u8>>>::default();
+        let all = Arc::clone(&printed);
         let reader = std::thread::spawn(move || {
             let mut piece = vec![0; 64 << 10];
             while let Ok(bytes @ 1..) = stderr.read(&mut piece) {
                 all.lock().unwrap().extend_from_slice(&piece[..bytes]);
             }
         });
-        Self { said, reader }
+        Self { printed, reader }
     }
 
     fn so_far(&self) -> String {
-        String::from_utf8_lossy(&self.said.lock().unwrap()).into_owned()
+        String::from_utf8_lossy(&self.printed.lock().unwrap()).into_owned()
     }
 
     /// Waits until the pipe is closed; returns everything.
     fn end(self) -> Vec<u8> {
         self.reader.join().unwrap();
-        std::mem::take(&mut *self.said.lock().unwrap())
+        std::mem::take(&mut *self.printed.lock().unwrap())
     }
 }
 
@@ -190,7 +190,7 @@ impl Heard {
 pub struct Server {
     child: Option<Child>,
     /// Reader of stderr, if that is a pipe.
-    heard: Option<Heard>,
+    heard: Option<StderrCollector>,
     /// The report on stdout, in JSON.
     pub report: Value,
 }
@@ -206,19 +206,19 @@ impl Server {
     pub fn start_command(mut command: Command) -> Self {
         let mut child = command.arg("--json").spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
-        let heard = child.stderr.take().map(Heard::of);
+        let heard = child.stderr.take().map(StderrCollector::of);
         let (told, line) = mpsc::channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let _ = BufReader::new(stdout).read_line(&mut line);
             let _ = told.send(line);
         });
-        let line = line.recv_timeout(PATIENCE).unwrap_or_default();
+        let line = line.recv_timeout(TEST_TIMEOUT).unwrap_or_default();
         let report: Value = serde_json::from_str(&line).unwrap_or_default();
         if report.get("targets").is_none() {
             let _ = child.kill();
             let output = ended(child, heard);
-            panic!("{command:?} does not serve: {line}{}", said(&output));
+            panic!("{command:?} does not serve: {line}{}", printed(&output));
         }
         Self { child: Some(child), heard, report }
     }
@@ -249,7 +249,7 @@ impl Server {
     pub fn until_said(&self, words: &str) {
         let begin = Instant::now();
         while !self.has_said(words) {
-            assert!(begin.elapsed() < PATIENCE, "the output lacks `{words}`");
+            assert!(begin.elapsed() < TEST_TIMEOUT, "the output lacks `{words}`");
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -274,17 +274,17 @@ impl Server {
         std::thread::spawn(move || {
             let _ = done.send(ended(child, heard));
         });
-        output.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        output.recv_timeout(TEST_TIMEOUT).unwrap_or_else(|_| {
             signal(pid, "KILL");
-            panic!("the server did not end within {PATIENCE:?}");
+            panic!("the server did not end within {TEST_TIMEOUT:?}");
         })
     }
 }
 
 /// Waits for a process to end; returns its output.
-fn ended(child: Child, heard: Option<Heard>) -> Output {
+fn ended(child: Child, heard: Option<StderrCollector>) -> Output {
     let mut output = child.wait_with_output().unwrap();
-    output.stderr = heard.map(Heard::end).unwrap_or_default();
+    output.stderr = heard.map(StderrCollector::end).unwrap_or_default();
     output
 }
 

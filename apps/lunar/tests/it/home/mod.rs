@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
 /// Timeout for everything in these tests, even on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server of one LUN, with a portal in group 1 and one in group 300.
 pub struct Home {
@@ -84,6 +84,6 @@ impl Home {
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(async {
-        tokio::time::timeout(4 * PATIENCE, future).await.expect("nothing hangs")
+        tokio::time::timeout(4 * TEST_TIMEOUT, future).await.expect("nothing hangs")
     })
 }

@@ -17,12 +17,12 @@ const TRANSFER_BYTES: usize = 1 << 20;
 const HELD: &str = "writes wait until space is free";
 
 /// `lunar serve` in its own mount namespace, with its first disk on a small tmpfs there.
-struct Small {
+struct SmallDiskServer {
     server: Server,
     directory: Scratch,
 }
 
-impl Small {
+impl SmallDiskServer {
     fn serve(name: &str, arguments: &[&str]) -> Self {
         let directory = Scratch::new(name);
         let path = directory.path().to_str().unwrap().to_owned();
@@ -65,7 +65,7 @@ impl Small {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(async {
-        tokio::time::timeout(4 * crate::common::PATIENCE, future).await.expect("nothing hangs")
+        tokio::time::timeout(4 * crate::common::TEST_TIMEOUT, future).await.expect("nothing hangs")
     })
 }
 
@@ -97,7 +97,7 @@ async fn content(disk: &RemoteDisk, bytes: usize) -> Vec<u8> {
 /// writes wait, the other disk and existing data are used; then the other file is removed.
 #[test]
 fn a_full_file_system_holds_writes_until_there_is_space() {
-    let small = Small::serve("hold", &["mem:16M", "--out-of-space", "hold"]);
+    let small = SmallDiskServer::serve("hold", &["mem:16M", "--out-of-space", "hold"]);
     std::fs::write(small.neighbour(), vec![1; 8 << 20]).unwrap();
     let data = pattern(8, 20 << 20);
     block_on(async {
@@ -119,8 +119,8 @@ fn a_full_file_system_holds_writes_until_there_is_space() {
     });
     let (last, _) = small.server.stop();
     assert_exit(&last, 0);
-    let said = crate::common::said(&last);
-    assert!(said.contains("writes wait") && said.contains("no writes wait"), "{said}");
+    let printed = crate::common::printed(&last);
+    assert!(printed.contains("writes wait") && printed.contains("no writes wait"), "{printed}");
 }
 
 /// Goal: a waiting write does not prevent a shutdown. Method: a busy machine may take longer, but
@@ -132,7 +132,7 @@ fn a_held_write_does_not_delay_a_shutdown() {
 }
 
 fn time_to_end_beside_a_held_write() -> Duration {
-    let small = Small::serve("held-stop", &["mem:16M", "--out-of-space", "hold"]);
+    let small = SmallDiskServer::serve("held-stop", &["mem:16M", "--out-of-space", "hold"]);
     std::fs::write(small.neighbour(), vec![1; 20 << 20]).unwrap();
     let data = pattern(9, 8 << 20);
     block_on(async {
@@ -154,7 +154,7 @@ fn time_to_end_beside_a_held_write() -> Duration {
 /// Goal: without the option, writes to a full file system fail.
 #[test]
 fn a_full_file_system_fails_writes_by_default() {
-    let small = Small::serve("fail", &[]);
+    let small = SmallDiskServer::serve("fail", &[]);
     let data = pattern(10, 30 << 20);
     block_on(async {
         let disk = small.connect(0).await;
@@ -174,7 +174,7 @@ fn a_threshold_requires_known_free_space() {
         let common = ["serve", "--listen", "127.0.0.1:0", "--thin-threshold", "90%"];
         let refused = crate::common::run(&[&common, arguments].concat());
         assert_exit(&refused, 1);
-        assert!(crate::common::said(&refused).contains("thin_threshold is not possible for"));
+        assert!(crate::common::printed(&refused).contains("thin_threshold is not possible for"));
     }
     for wrong in ["90", "0%", "100%", "x%", "%"] {
         let refused = crate::common::run(&["serve", "mem:1M", "--thin-threshold", wrong]);
@@ -197,7 +197,7 @@ async fn room_seen(disk: &RemoteDisk) -> u32 {
 #[test]
 fn a_reached_threshold_is_reported() {
     const TEST_UNIT_READY: [u8; 6] = [0; 6];
-    let small = Small::serve("threshold", &["--thin-threshold", "50%"]);
+    let small = SmallDiskServer::serve("threshold", &["--thin-threshold", "50%"]);
     block_on(async {
         let disk = small.connect(0).await;
         let page = disk.unit().vital_page(0xb2).await.unwrap().expect("it is thin");
