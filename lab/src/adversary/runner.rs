@@ -28,7 +28,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Maximum number of runs of an attack.
 const TRIES: usize = 3;
 /// Interval at which the runner checks that the server lives.
-const LOOK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of benign connections; each has [`good_client::DEPTH`] reads under way.
 const BENIGN_CONNECTIONS_MAX: usize = 64;
 /// Niceness of attackers and benign load, which yields the processor to the server and the
@@ -60,7 +60,7 @@ struct Timeline<'a> {
 
 /// Time span in which requests are judged.
 #[derive(Clone, Copy)]
-struct Judged {
+struct JudgedSpan {
     /// Begin of the attack.
     from: Instant,
     /// End of the aftermath.
@@ -97,7 +97,7 @@ fn run_once(attack: &Attack, options: &AttackOptions) -> Result<Measurement> {
         let mut timeline =
             Timeline { attacked: &mut attacked, pid, completed: &completed, process_end: None };
         let (measured, from, to) = timeline.run(attack, address, options);
-        let judged = Judged { from, to, ended: Instant::now() };
+        let judged = JudgedSpan { from, to, ended: Instant::now() };
         stop.store(true, Ordering::Relaxed);
         (measured, judged, good.join(), fresh.join())
     });
@@ -137,7 +137,7 @@ fn data_error(
     Ok(good.ledger.check(disk.get(..own).context("the disk is too short")?).err())
 }
 
-impl Judged {
+impl JudgedSpan {
     /// Returns the longest latency of requests that were under way in this time; requests without
     /// an end count until the clients stopped.
     fn worst(
@@ -200,7 +200,7 @@ impl Timeline<'_> {
     fn pass(&mut self, time: Duration) {
         let until = Instant::now() + time;
         while self.process_end.is_none() && Instant::now() < until {
-            std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+            std::thread::sleep(CHECK_INTERVAL.min(until.saturating_duration_since(Instant::now())));
             if !self.attacked.server().is_running().unwrap_or(false) {
                 self.process_end = Some((Instant::now(), self.how_it_ended()));
             }

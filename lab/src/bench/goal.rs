@@ -130,7 +130,7 @@ mod tests {
     /// Goal: a figure beyond its bound is a miss, for both kinds of bound; a figure equal to it is
     /// not.
     #[test]
-    fn bounds_are_judged() {
+    fn bounds_are_checked() {
         let judged = |got, bound| GoalVerdict::judge("x", "y", "z", Spread::of([got]), "ms", bound);
         assert!(judged(1000.0, Bound::AtLeast(1000.0)).is_met());
         assert!(!judged(999.0, Bound::AtLeast(1000.0)).is_met());

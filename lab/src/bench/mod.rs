@@ -39,7 +39,7 @@ impl Bench {
     /// # Errors
     /// A peer is missing or fails, or a figure cannot be measured.
     pub fn run(self) -> Result<()> {
-        files::remove_when_told_to_end()?;
+        files::remove_on_termination_signal()?;
         match self {
             Self::GroupCommit(command) => command.run(),
             Self::Libiscsi(command) => command.run(),

@@ -83,7 +83,7 @@ impl ScaleBench {
             }
         }
         if let Some(path) = &self.json {
-            files::write_whole(path, &format!("{:#}\n", json!({ "goals": goals })))?;
+            files::write_atomically(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
         ensure!(
             !self.strict || goals.iter().all(GoalVerdict::is_met),

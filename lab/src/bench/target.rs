@@ -12,10 +12,10 @@ mod rounds;
 mod servers;
 
 use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
-use self::clients::{Clients, Times};
+use self::clients::{Clients, TurnTimes};
 use self::report::{markdown, page, tables};
 use self::results::{BenchRun, CellResult, Durability};
-use self::rounds::{Count, Ground};
+use self::rounds::{Count, TcpProbe};
 use self::servers::{Programs, Servers};
 use super::parse_seconds;
 use crate::bench::goal::GoalVerdict;
@@ -125,7 +125,7 @@ impl TargetBench {
                 * if is_unsteady(cell) { UNSTEADY_ROUNDS_FACTOR } else { 1 };
             Count { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR }
         };
-        let times = Times {
+        let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };
@@ -136,7 +136,7 @@ impl TargetBench {
             is_full: self.full,
             ..BenchRun::default()
         };
-        tables::facts_lines(&run);
+        tables::print_machine_facts(&run);
         measure_cells(cells, &programs, count, times, |cell, durability| {
             print!("{}", tables::cell_text(&cell));
             run.cells.push(cell);
@@ -158,7 +158,7 @@ impl TargetBench {
     /// Writes the current state of the run as JSON.
     fn write_json(&self, run: &BenchRun) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        files::write_whole(path, &format!("{}\n", serde_json::to_string(run)?))
+        files::write_atomically(path, &format!("{}\n", serde_json::to_string(run)?))
     }
 
     fn programs(&self) -> Result<Programs> {
@@ -172,7 +172,7 @@ impl TargetBench {
         print!("{}", tables::goals_text(&run.goals));
         tables::disturbance(run).iter().for_each(|warning| println!("warning: {warning}"));
         let write = |path: &Option<PathBuf>, what: &dyn Fn() -> Result<String>| match path {
-            Some(path) => files::write_whole(path, &what()?),
+            Some(path) => files::write_atomically(path, &what()?),
             None => Ok(()),
         };
         let chapter =
@@ -188,7 +188,7 @@ impl TargetBench {
 /// True for streams that goals need: their rounds differ by a tenth and more where TCP is paced,
 /// unlike those of small requests.
 fn is_unsteady(cell: &Cell) -> bool {
-    cell.is_short && cell.ground() == cells::Ground::Stream
+    cell.is_short && cell.probe_kind() == cells::ProbeKind::Stream
 }
 
 /// Measures all cells, one after the other, and passes each one to `on_result` with the durability
@@ -197,10 +197,10 @@ fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
     count: impl Fn(&Cell) -> Count,
-    times: Times,
+    times: TurnTimes,
     mut on_result: impl FnMut(CellResult, &[Durability]) -> Result<()>,
 ) -> Result<()> {
-    let ground = Ground::start()?;
+    let tcp_probe = TcpProbe::start()?;
     let mut clients = Clients::new(times);
     let mut durability = Vec::<Durability>::new();
     // Adjacent cells with the same store share its servers.
@@ -217,7 +217,7 @@ fn measure_cells(
         let result = rounds::measure(
             cell,
             count(cell),
-            || ground.ask(cell, times.measured * PROBE_TURNS),
+            || tcp_probe.run_round(cell, times.measured * PROBE_TURNS),
             |lane, round| clients.turn(&mut current, cell, lane, seed(round)),
         )?;
         check_durability(&mut current, cell, &mut durability)?;

@@ -212,7 +212,7 @@ impl Committed {
 ///
 /// # Errors
 /// The committed report cannot be read.
-pub fn worse_than(committed: &str, runs: &[ProfileRun]) -> Result<Vec<String>> {
+pub fn regressions(committed: &str, runs: &[ProfileRun]) -> Result<Vec<String>> {
     let committed = Committed::parse(committed)?;
     let mut worse = Vec::new();
     for ((suite, test), by) in union(runs) {

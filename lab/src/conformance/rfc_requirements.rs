@@ -23,7 +23,7 @@ pub enum RequiredRole {
 
 /// One rule, or the part of one that the same tests show.
 #[derive(Clone, Copy, Debug)]
-pub struct Must {
+pub struct Requirement {
     /// Number of the rule, from 1; its parts share a number.
     pub number: u8,
     /// Sections of RFC 7143, or of the RFC that is named, with commas.
@@ -40,9 +40,15 @@ pub struct Must {
 pub const RULES: u8 = 60;
 
 /// Returns every row, in the order of the rules.
-pub fn all() -> Vec<&'static Must> {
-    let parts = [numbering::MUSTS, login::MUSTS, text::MUSTS, transfer::MUSTS, service::MUSTS];
-    let mut all: Vec<&Must> = parts.into_iter().flatten().collect();
+pub fn all() -> Vec<&'static Requirement> {
+    let parts = [
+        numbering::REQUIREMENTS,
+        login::REQUIREMENTS,
+        text::REQUIREMENTS,
+        transfer::REQUIREMENTS,
+        service::REQUIREMENTS,
+    ];
+    let mut all: Vec<&Requirement> = parts.into_iter().flatten().collect();
     all.sort_by_key(|must| must.number);
     all
 }
@@ -56,7 +62,7 @@ pub fn markdown() -> String {
         Column::text("says", "Requirement"),
         Column::text("tests", "Shown by"),
     ]);
-    for Must { number, sections, role, rule, tests } in all() {
+    for Requirement { number, sections, role, rule, tests } in all() {
         let role = match role {
             RequiredRole::Target => "target",
             RequiredRole::Initiator => "initiator",

@@ -2,7 +2,7 @@
 
 use crate::peers::lio_guest::Authentication;
 use crate::random::Random;
-use crate::wire::cutter::{Cut, CutPosition, Flip, Manner, PduKind};
+use crate::wire::cutter::{ConnectionCut, Cut, CutPosition, Flip, PduKind};
 use std::fmt;
 use std::time::Duration;
 
@@ -107,16 +107,16 @@ impl Case {
     /// within the login that follows, before a response, within an R2T, before a login response,
     /// and one after which the target keeps the connection.
     pub fn cuts_of_writes(&self, random: &mut Random) -> Vec<Cut> {
-        let late = Manner::Linger(Duration::from_millis(200));
+        let late = ConnectionCut::Linger(Duration::from_millis(200));
         self.cuts(
             random,
             &[
-                (PduKind::CommandImmediate, CutPosition::Before, Manner::Reset),
-                (PduKind::DataOutSolicited, CutPosition::InData(500), Manner::Close),
-                (PduKind::LoginRequest, CutPosition::After, Manner::Reset),
-                (PduKind::ScsiResponse, CutPosition::Before, Manner::Reset),
-                (PduKind::ReadyToTransfer, CutPosition::InHeader(20), Manner::Close),
-                (PduKind::LoginResponse, CutPosition::Before, Manner::Close),
+                (PduKind::CommandImmediate, CutPosition::Before, ConnectionCut::Reset),
+                (PduKind::DataOutSolicited, CutPosition::InData(500), ConnectionCut::Close),
+                (PduKind::LoginRequest, CutPosition::After, ConnectionCut::Reset),
+                (PduKind::ScsiResponse, CutPosition::Before, ConnectionCut::Reset),
+                (PduKind::ReadyToTransfer, CutPosition::InHeader(20), ConnectionCut::Close),
+                (PduKind::LoginResponse, CutPosition::Before, ConnectionCut::Close),
                 (PduKind::DataOutSolicited, CutPosition::InHeader(30), late),
             ],
         )
@@ -124,33 +124,40 @@ impl Case {
 
     /// Returns the cuts while a LUN is read.
     pub fn cuts_of_reads(&self, random: &mut Random) -> Vec<Cut> {
-        let late = Manner::Linger(Duration::from_millis(200));
+        let late = ConnectionCut::Linger(Duration::from_millis(200));
         self.cuts(
             random,
             &[
-                (PduKind::CommandRead, CutPosition::After, Manner::Reset),
-                (PduKind::DataIn, CutPosition::InData(500), Manner::Close),
-                (PduKind::DataIn, CutPosition::After, Manner::Reset),
+                (PduKind::CommandRead, CutPosition::After, ConnectionCut::Reset),
+                (PduKind::DataIn, CutPosition::InData(500), ConnectionCut::Close),
+                (PduKind::DataIn, CutPosition::After, ConnectionCut::Reset),
                 (PduKind::CommandRead, CutPosition::InHeader(10), late),
             ],
         )
     }
 
-    fn cuts(&self, random: &mut Random, places: &[(PduKind, CutPosition, Manner)]) -> Vec<Cut> {
+    fn cuts(
+        &self,
+        random: &mut Random,
+        places: &[(PduKind, CutPosition, ConnectionCut)],
+    ) -> Vec<Cut> {
         if self.network == NetworkFault::Sound {
             return Vec::new();
         }
-        let mut cut = |(at, &(kind, place, manner)): (usize, &(PduKind, CutPosition, Manner))| {
-            let skip = match kind {
-                // The next login is the only one.
-                PduKind::LoginRequest | PduKind::LoginResponse => 0,
-                // A client that loses its connection while it opens a disk gives up, which is
-                // permitted.
-                PduKind::CommandRead if at == 0 => OPENING_COMMANDS_MAX + random.below(3) as u32,
-                _ => random.below(4) as u32,
+        let mut cut =
+            |(at, &(kind, place, manner)): (usize, &(PduKind, CutPosition, ConnectionCut))| {
+                let skip = match kind {
+                    // The next login is the only one.
+                    PduKind::LoginRequest | PduKind::LoginResponse => 0,
+                    // A client that loses its connection while it opens a disk gives up, which is
+                    // permitted.
+                    PduKind::CommandRead if at == 0 => {
+                        OPENING_COMMANDS_MAX + random.below(3) as u32
+                    }
+                    _ => random.below(4) as u32,
+                };
+                Cut { kind, skip, place, manner }
             };
-            Cut { kind, skip, place, manner }
-        };
         places.iter().enumerate().map(&mut cut).collect()
     }
 

@@ -62,8 +62,8 @@ pub fn main(folder: &str, words: &[String]) -> Result<bool> {
             }
             Err(error) => {
                 failed += 1;
-                let said = stage.guest.console_after(console);
-                println!("lio: FAIL: {name} ({seconds:.1} s): {error:#}\nLIO said:\n{said}");
+                let printed = stage.guest.console_after(console);
+                println!("lio: FAIL: {name} ({seconds:.1} s): {error:#}\nLIO said:\n{printed}");
             }
         }
     }
@@ -193,7 +193,7 @@ impl Stage {
         let source = self.scratch.pattern("source", random.next_u64(), COPY_BYTES)?;
         let flip = case.flip(random, PduKind::DataOutSolicited);
         flip.into_iter().for_each(|flip| cutter.flip(flip));
-        cutter.arm_in_turn(case.cuts_of_writes(random));
+        cutter.arm_in_sequence(case.cuts_of_writes(random));
         self.clients.copy(case, &source, url).context("writing")?;
         all_came_about(cutter).context("writing")?;
         if case.lun == DISK {
@@ -223,7 +223,7 @@ impl Stage {
         let file = self.scratch.path("back");
         drop(std::fs::remove_file(&file));
         flip.into_iter().for_each(|flip| cutter.flip(flip));
-        cutter.arm_in_turn(case.cuts_of_reads(random));
+        cutter.arm_in_sequence(case.cuts_of_reads(random));
         self.clients.copy(case, url, &file).context("reading")?;
         all_came_about(cutter).context("reading")?;
         let wanted =
@@ -327,8 +327,8 @@ impl Stage {
                 InitiatorProgram::Java => self.clients.lunar_copy(&[&small, &url], proof)?,
             };
             ensure!(finished.end.code() == Some(1), "{what}: {}", finished.outputs());
-            let said = finished.stderr.to_lowercase();
-            ensure!(said.contains("auth") || said.contains("prove"), "{what}: {said}");
+            let printed = finished.stderr.to_lowercase();
+            ensure!(printed.contains("auth") || printed.contains("prove"), "{what}: {printed}");
         }
         Ok(String::new())
     }
@@ -336,7 +336,7 @@ impl Stage {
 
 /// Checks that every cut and every flip has happened.
 fn all_came_about(cutter: &Cutter) -> Result<()> {
-    let left: Option<Cut> = cutter.still_armed();
+    let left: Option<Cut> = cutter.active_cut();
     ensure!(left.is_none(), "the connection was not cut at: {left:?}");
     ensure!(!cutter.is_to_flip(), "no bit was flipped");
     Ok(())

@@ -91,12 +91,12 @@ impl Paper {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let report = runtime.block_on(self.measure())?;
         if let Some(path) = &args.html {
-            files::write_whole(path, &lunar_load::report::page(&report))?;
+            files::write_atomically(path, &lunar_load::report::page(&report))?;
         }
         if let Some(path) = &args.json {
             let mut document = report.json();
             document["paper"] = json!(name);
-            files::write_whole(path, &format!("{document:#}\n"))?;
+            files::write_atomically(path, &format!("{document:#}\n"))?;
         }
         Ok(())
     }

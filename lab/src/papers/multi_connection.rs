@@ -73,7 +73,7 @@ fn end_with_this() -> [String; 2] {
 
 /// Workload of one lane.
 #[derive(Clone, Copy, Debug)]
-struct Ask {
+struct LaneWorkload {
     pattern: AccessPattern,
     io_bytes: u64,
     depth: u16,
@@ -84,7 +84,7 @@ struct Ask {
 /// Results of one lane.
 #[derive(Clone, Debug)]
 struct Row {
-    ask: Ask,
+    ask: LaneWorkload,
     /// Number of connections.
     connections: u64,
     measured: Measured,
@@ -165,7 +165,7 @@ impl MultiConnection {
 
 impl Runner<'_> {
     /// Measures all workloads in the same rounds, together with a matching probe.
-    async fn rows(&mut self, asks: &[Ask], section: &mut Section) -> Result<Vec<Row>> {
+    async fn rows(&mut self, asks: &[LaneWorkload], section: &mut Section) -> Result<Vec<Row>> {
         let MultiConnection { seconds, warm_up, common, .. } = self.asked;
         let (mut lanes, mut rows) = (Vec::new(), Vec::new());
         for ask in asks {
@@ -240,7 +240,7 @@ impl Runner<'_> {
         for pattern in self.patterns {
             for connections in [1, 2, 4, 8] {
                 let (pattern, io_bytes, depth) = (*pattern, LARGE, DEPTH);
-                asks.push(Ask { pattern, io_bytes, depth, connections, model });
+                asks.push(LaneWorkload { pattern, io_bytes, depth, connections, model });
             }
         }
         let rows = self.rows(&asks, &mut section).await?;
@@ -273,8 +273,8 @@ impl Runner<'_> {
             size_text(SMALL),
             KNEE * 100.0
         ));
-        let asks: Vec<Ask> = (0..7)
-            .map(|power| Ask {
+        let asks: Vec<LaneWorkload> = (0..7)
+            .map(|power| LaneWorkload {
                 pattern: AccessPattern::RandomRead,
                 io_bytes: SMALL,
                 depth: 1 << power,
@@ -319,7 +319,13 @@ impl Runner<'_> {
         for pattern in self.patterns {
             for model in [lab, metro] {
                 let (pattern, io_bytes, depth) = (*pattern, LARGE, DEPTH);
-                asks.push(Ask { pattern, io_bytes, depth, connections: 1, model: Some(model) });
+                asks.push(LaneWorkload {
+                    pattern,
+                    io_bytes,
+                    depth,
+                    connections: 1,
+                    model: Some(model),
+                });
             }
         }
         let rows = self.rows(&asks, &mut section).await?;

@@ -8,9 +8,9 @@ mod qemu;
 mod tables;
 
 use self::files::{Disk, Room, make_folder};
-use self::lane::{Client, Lane, Way};
+use self::lane::{Client, FileLocation, Lane};
 use self::qemu::Qemu;
-use self::tables::{Group, Told};
+use self::tables::{Group, GroupResults};
 use super::{PaperArgs, PaperRun, probe};
 use crate::bench::INITIATOR;
 use crate::peers::lunar::{Lunar, release_binary};
@@ -20,7 +20,7 @@ use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems};
 use lunar_control::process_memory_bytes;
 use lunar_control::units::parse_size;
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
-use lunar_load::probe::{ProbeShape, Probed};
+use lunar_load::probe::{ProbeResults, ProbeShape};
 use lunar_load::report::{Column, Report, Section, Table, TableCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -86,12 +86,12 @@ impl StorageOverIp {
             }
             Err(section) => run.add(section),
         }
-        run.add(tables::beside_the_paper(&all));
+        run.add(tables::comparison_with_paper(&all));
         Ok(run.report)
     }
 
     /// Measures a group, and adds the results to the report.
-    async fn add(&self, run: &mut PaperRun<'_>, group: Group, tcp: f64) -> Result<Told> {
+    async fn add(&self, run: &mut PaperRun<'_>, group: Group, tcp: f64) -> Result<GroupResults> {
         let PaperArgs { rounds, seed, .. } = self.common;
         if !group.lanes.is_empty() {
             let passes = group.lanes.len() * self.record_size.len() * 2 * usize::from(rounds);
@@ -126,14 +126,15 @@ impl StorageOverIp {
              (qemu-img bench uses only regular steps, and reports no single times.)"
                 .to_owned(),
         );
-        let mut lanes = vec![(Way::Local, Qemu::here(local.path_text()?), local.path.clone())];
-        lanes.push((Way::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
+        let mut lanes =
+            vec![(FileLocation::Local, Qemu::here(local.path_text()?), local.path.clone())];
+        lanes.push((FileLocation::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
         if self.nfs_directory.is_none() {
             match serve_nfs(room).await {
                 Ok((server, disk)) => {
                     let name = disk.path.file_name().unwrap_or_default().to_string_lossy();
                     let qemu = Qemu::in_network_of(server.pid(), server.url(&name));
-                    lanes.push((Way::Nfs, qemu, disk.path.clone()));
+                    lanes.push((FileLocation::Nfs, qemu, disk.path.clone()));
                     (group.nfs, group.nfs_file) = (Some(server), Some(disk));
                 }
                 Err(why) => group.warnings.push(format!("no NFS figures: {why:#}")),
@@ -160,7 +161,7 @@ impl StorageOverIp {
              own initiator, one session of one connection."
                 .to_owned(),
         );
-        group.lanes.push(lane(Way::Local, local.path.clone(), false)?);
+        group.lanes.push(lane(FileLocation::Local, local.path.clone(), false)?);
         group.lanes.push(remote(server, served).await?);
         if let Some(directory) = &self.nfs_directory {
             let disk = room.disk_in(directory, "nfs.img")?;
@@ -169,7 +170,7 @@ impl StorageOverIp {
                  recently written data may not reach the server.",
                 directory.display()
             ));
-            group.lanes.push(lane(Way::Nfs, disk.path.clone(), false)?);
+            group.lanes.push(lane(FileLocation::Nfs, disk.path.clone(), false)?);
             group.nfs_file = Some(disk);
         }
         Ok(group)
@@ -208,7 +209,7 @@ async fn serve_nfs(room: &Room) -> Result<(NfsServer, Disk)> {
 fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
     let probe = probe(None)?;
     let shape = ProbeShape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
-    let mut probed = Probed::default();
+    let mut probed = ProbeResults::default();
     for _ in 0..run.args.rounds {
         probe.round(shape, TCP_ROUND, &mut probed).context("the raw TCP probe")?;
     }
@@ -241,7 +242,7 @@ async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Se
          include the time of the disk itself."
             .to_owned(),
     );
-    let lane = match lane(Way::Local, local.path.clone(), true) {
+    let lane = match lane(FileLocation::Local, local.path.clone(), true) {
         Ok(lane) => lane,
         Err(why) => {
             let mut section = Section::new(group.key, group.title);
@@ -255,7 +256,7 @@ async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Se
     Ok(Ok((server, group)))
 }
 
-fn lane(way: Way, path: PathBuf, direct: bool) -> Result<Lane> {
+fn lane(way: FileLocation, path: PathBuf, direct: bool) -> Result<Lane> {
     let file = path.clone();
     let options = FileOptions {
         path,
@@ -275,7 +276,11 @@ fn lane(way: Way, path: PathBuf, direct: bool) -> Result<Lane> {
 async fn remote(server: &Lunar, served: &Disk) -> Result<Lane> {
     let url: Url = server.url(TARGET, 0).parse()?;
     let disk = RemoteDisk::connect(&url, &SessionOptions::new(INITIATOR)).await?;
-    Ok(Lane { way: Way::Iscsi, client: Client::Remote(Arc::new(disk)), file: served.path.clone() })
+    Ok(Lane {
+        way: FileLocation::Iscsi,
+        client: Client::Remote(Arc::new(disk)),
+        file: served.path.clone(),
+    })
 }
 
 fn parse_record(text: &str) -> Result<u64, String> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Block size that iscsi-perf counts in: all contestants serve blocks of this size.
 const BLOCK_BYTES: u32 = 512;
 /// Interval at which its processor time is read; the last reading before it ends counts.
-const LOOK: Duration = Duration::from_millis(20);
+const CPU_TIME_INTERVAL: Duration = Duration::from_millis(20);
 /// Time that it may take beyond its measured time.
 const OVERTIME: Duration = Duration::from_secs(30);
 
@@ -53,8 +53,8 @@ pub fn run(core: Option<u16>, request: &PerfRequest<'_>) -> Result<PerfResult> {
     let child = child.context("starting iscsi-perf: apt-get install libiscsi-bin")?;
     let (child, busy) = watch(child, Duration::from_secs(request.seconds.into()) + OVERTIME)?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "iscsi-perf: {}: {said}", output.status);
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "iscsi-perf: {}: {printed}", output.status);
     let told = String::from_utf8_lossy(&output.stdout);
     let iops = average(&told)
         .with_context(|| format!("the output of iscsi-perf contains no average: {told}"))?;
@@ -72,7 +72,7 @@ fn watch(mut child: Child, most: Duration) -> Result<(Child, Option<f64>)> {
         if begun.elapsed() > most {
             child.kill()?;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(CPU_TIME_INTERVAL);
     }
     Ok((child, busy))
 }

@@ -121,8 +121,8 @@ impl LoadPrograms {
             .arg(request.url)
             .output()
             .context("running timeout")?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{}: {}: {said}", of.display(), output.status);
+        let printed = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{}: {}: {printed}", of.display(), output.status);
         serde_json::from_slice(&output.stdout).with_context(|| of.display().to_string())
     }
 }
@@ -169,8 +169,8 @@ pub fn build_generator(into: &Path, options: &[&str]) -> Result<()> {
         .args([source, "-liscsi"])
         .output()
         .context("running cc: apt-get install gcc libc6-dev libiscsi-dev")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "cc {source} (apt-get install libiscsi-dev):\n{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "cc {source} (apt-get install libiscsi-dev):\n{printed}");
     Ok(())
 }
 

@@ -114,14 +114,14 @@ impl NfsServer {
     async fn wait_until_ready(&mut self, log: &Path) -> Result<()> {
         let until = Instant::now() + START_MAX;
         loop {
-            let said = std::fs::read(log).unwrap_or_default();
-            let said = String::from_utf8_lossy(&said).into_owned();
-            if said.contains(READY) {
+            let printed = std::fs::read(log).unwrap_or_default();
+            let printed = String::from_utf8_lossy(&printed).into_owned();
+            if printed.contains(READY) {
                 return Ok(());
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
             if ended || Instant::now() >= until {
-                let mut text = last_lines(&said);
+                let mut text = last_lines(&printed);
                 if let (true, Some(stderr)) = (ended, self.child.stderr.take()) {
                     let mut stderr = stderr.take(4096);
                     let _ = timeout(POLL, stderr.read_to_string(&mut text)).await;

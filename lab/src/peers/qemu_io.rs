@@ -71,15 +71,15 @@ impl QemuIo {
 
     /// Reads the output up to the prompt.
     async fn answer(&mut self) -> Result<String> {
-        let mut said = Vec::new();
-        while !said.ends_with(PROMPT) {
-            let read = self.stdout.read_until(PROMPT_LAST, &mut said).await;
-            if !matches!(read, Ok(1..)) || said.len() > ANSWER_BYTES_MAX {
+        let mut printed = Vec::new();
+        while !printed.ends_with(PROMPT) {
+            let read = self.stdout.read_until(PROMPT_LAST, &mut printed).await;
+            if !matches!(read, Ok(1..)) || printed.len() > ANSWER_BYTES_MAX {
                 return Err(self.failed().await);
             }
         }
-        said.truncate(said.len() - PROMPT.len());
-        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+        printed.truncate(printed.len() - PROMPT.len());
+        Ok(String::from_utf8_lossy(&printed).trim().to_owned())
     }
 
     /// Ends qemu-io; returns its error output.

@@ -1,7 +1,7 @@
 //! The disk as tests use it: its mount point, its power cuts and its faults.
 
 use super::faults::{CallKind, Faults, Refusal};
-use super::fuse::Glue;
+use super::fuse::FuseAdapter;
 use super::loop_device::{self, mounts_of, unmount_lazily};
 use super::volume::Volume;
 use crate::random::Random;
@@ -122,7 +122,7 @@ impl PowerCutDisk {
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName(SOURCE.into())];
-        let session = fuser::spawn_mount(Glue::new(&shared), mount.folder(), &config)
+        let session = fuser::spawn_mount(FuseAdapter::new(&shared), mount.folder(), &config)
             .context("cannot mount the power-cut file system (see scripts/setup test)")?;
         Ok(Self { shared, session: Some(session), mount })
     }
@@ -166,12 +166,12 @@ impl PowerCutDisk {
     /// futures.
     pub fn cut_from(&self, mut volume: Volume, seed: u64) {
         volume.cut(seed);
-        self.go_on_from(volume);
+        self.resume_from(volume);
     }
 
     /// Returns to a state, as if only the programs that used the disk had ended there: no data is
     /// lost, and none becomes more durable.
-    pub fn go_on_from(&self, volume: Volume) {
+    pub fn resume_from(&self, volume: Volume) {
         let mut state = self.shared.lock();
         state.volume = volume;
         state.faults.heal();

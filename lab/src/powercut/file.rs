@@ -17,7 +17,7 @@ pub(super) struct File {
 
 /// Part of the unsynced changes that reaches the disk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Fate {
+pub(super) enum WrittenPart {
     /// Nothing.
     Lost,
     /// All of it.
@@ -27,29 +27,29 @@ pub(super) enum Fate {
 }
 
 /// Random decisions at a power cut.
-pub(super) struct Chance {
+pub(super) struct CutRandom {
     pub(super) random: Random,
-    fixed: Option<Fate>,
+    fixed: Option<WrittenPart>,
 }
 
-impl Chance {
+impl CutRandom {
     /// Derives the decisions from a seed: 0 loses all unsynced changes, 1 keeps them, others are
     /// random.
     pub(super) fn new(seed: u64) -> Self {
         let fixed = match seed {
-            0 => Some(Fate::Lost),
-            1 => Some(Fate::Kept),
+            0 => Some(WrittenPart::Lost),
+            1 => Some(WrittenPart::Kept),
             _ => None,
         };
         Self { random: Random::new(seed), fixed }
     }
 
     /// Decides for one more file, or for the names.
-    pub(super) fn fate(&mut self) -> Fate {
+    pub(super) fn fate(&mut self) -> WrittenPart {
         self.fixed.unwrap_or_else(|| match self.random.below(5) {
-            0 | 1 => Fate::Lost,
-            2 => Fate::Kept,
-            _ => Fate::Torn(1 + self.random.below(7)),
+            0 | 1 => WrittenPart::Lost,
+            2 => WrittenPart::Kept,
+            _ => WrittenPart::Torn(1 + self.random.below(7)),
         })
     }
 }
@@ -95,11 +95,11 @@ impl File {
     /// that once.
     pub(super) fn fail_sync(&mut self, sector_units: u64, random: &mut Random) {
         let pending = std::mem::take(&mut self.pending);
-        self.reach(pending, Fate::Torn(4), sector_units, random);
+        self.reach(pending, WrittenPart::Torn(4), sector_units, random);
     }
 
     /// Turns the power off and on again.
-    pub(super) fn cut(&mut self, sector_units: u64, chance: &mut Chance) {
+    pub(super) fn cut(&mut self, sector_units: u64, chance: &mut CutRandom) {
         let pending = std::mem::take(&mut self.pending);
         let fate = chance.fate();
         self.reach(pending, fate, sector_units, &mut chance.random);
@@ -112,15 +112,15 @@ impl File {
     fn reach(
         &mut self,
         pending: Vec<(u64, Change)>,
-        fate: Fate,
+        fate: WrittenPart,
         sector_units: u64,
         random: &mut Random,
     ) {
         for (_, change) in pending {
             self.durable.apply_torn(&change, sector_units, || match fate {
-                Fate::Lost => false,
-                Fate::Kept => true,
-                Fate::Torn(eighths) => random.below(8) < eighths,
+                WrittenPart::Lost => false,
+                WrittenPart::Kept => true,
+                WrittenPart::Torn(eighths) => random.below(8) < eighths,
             });
         }
     }

@@ -42,11 +42,11 @@ const ASK_AGAIN: Duration = Duration::ZERO;
 const GENERATION: Generation = Generation(0);
 
 /// The file system in the form that the kernel uses.
-pub(super) struct Glue {
+pub(super) struct FuseAdapter {
     shared: Arc<Shared>,
 }
 
-impl Glue {
+impl FuseAdapter {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         Self { shared: Arc::clone(shared) }
     }
@@ -163,7 +163,7 @@ fn file_type(kind: InodeKind) -> FileType {
     }
 }
 
-impl Filesystem for Glue {
+impl Filesystem for FuseAdapter {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // The nearest possible value serves as well.
         let _ = config.set_max_write(WRITE_BYTES_MAX);

@@ -178,7 +178,7 @@ impl Image {
     }
 
     /// Returns the additional space for a write of `range`.
-    pub(super) fn new_room_bytes(&self, range: Range<u64>) -> u64 {
+    pub(super) fn additional_bytes(&self, range: Range<u64>) -> u64 {
         let sectors = sectors_around(range);
         let there = self.sectors.range(sectors.clone()).count() as u64;
         (sectors.end - sectors.start - there) * SECTOR_BYTES

@@ -1,6 +1,6 @@
 //! The entries of all directories: durable ones, current ones, and the changes between them.
 
-use super::file::{Chance, Fate};
+use super::file::{CutRandom, WrittenPart};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 
@@ -74,17 +74,17 @@ impl Names {
     }
 
     /// Turns the power off and on again. A journal keeps changes in order; other disks need not.
-    pub(super) fn cut(&mut self, chance: &mut Chance) {
+    pub(super) fn cut(&mut self, chance: &mut CutRandom) {
         let fate = chance.fate();
         let random = &mut chance.random;
         let journal = random.below(2) == 0;
         let first = random.below(self.pending.len() as u64 + 1) as usize;
         for (number, change) in std::mem::take(&mut self.pending).into_iter().enumerate() {
             let reaches = match fate {
-                Fate::Lost => false,
-                Fate::Kept => true,
-                Fate::Torn(_) if journal => number < first,
-                Fate::Torn(eighths) => random.below(8) < eighths,
+                WrittenPart::Lost => false,
+                WrittenPart::Kept => true,
+                WrittenPart::Torn(_) if journal => number < first,
+                WrittenPart::Torn(eighths) => random.below(8) < eighths,
             };
             if reaches {
                 apply(&mut self.durable, &change);
@@ -94,7 +94,7 @@ impl Names {
     }
 
     /// Drops the entries of directories that are not in `reachable`.
-    pub(super) fn forget_others(&mut self, reachable: &BTreeSet<u64>) {
+    pub(super) fn retain_reachable(&mut self, reachable: &BTreeSet<u64>) {
         self.durable.retain(|(directory, _), _| reachable.contains(directory));
         self.current.retain(|(directory, _), _| reachable.contains(directory));
     }

@@ -1,6 +1,6 @@
 //! The file system as a value, without a kernel, a clock or a thread.
 
-use super::file::{Chance, File};
+use super::file::{CutRandom, File};
 use super::image::SECTOR_BYTES;
 use super::names::Names;
 use crate::random::Random;
@@ -239,7 +239,7 @@ impl Volume {
             return Err(Errno::FBIG);
         }
         let image = self.file(inode)?.image();
-        let new = image.new_room_bytes(offset..end);
+        let new = image.additional_bytes(offset..end);
         if new > 0 && new > self.room().1 {
             return Err(Errno::NOSPC);
         }
@@ -301,10 +301,10 @@ impl Volume {
     /// Turns the power off and on again: synced data is there, and of the unsynced changes those
     /// that the seed selects: 0 none, 1 all, others some.
     pub fn cut(&mut self, seed: u64) {
-        let mut chance = Chance::new(seed);
+        let mut chance = CutRandom::new(seed);
         self.names.cut(&mut chance);
         let reachable = self.reachable();
-        self.names.forget_others(&reachable);
+        self.names.retain_reachable(&reachable);
         self.nodes.retain(|inode, _| reachable.contains(inode));
         for node in self.nodes.values_mut() {
             node.file.cut(self.sector_units, &mut chance);

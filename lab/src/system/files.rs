@@ -24,7 +24,7 @@ static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// The system gives no thread.
-pub fn remove_when_told_to_end() -> Result<()> {
+pub fn remove_on_termination_signal() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let wait = move || {
         if runtime.block_on(told_to_end()).is_ok() {
@@ -145,7 +145,7 @@ impl Drop for TemporaryFolder {
 ///
 /// # Errors
 /// The file cannot be written, or a file of another user is in the way.
-pub fn write_whole(path: &Path, text: &str) -> Result<()> {
+pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
     output_file::write(path, text.as_bytes())
         .with_context(|| format!("cannot write to {}", path.display()))
 }
@@ -153,7 +153,7 @@ pub fn write_whole(path: &Path, text: &str) -> Result<()> {
 /// Checks that a file can be written, before measurements are made for it.
 ///
 /// # Errors
-/// See [`write_whole`].
+/// See [`write_atomically`].
 pub fn check_writable(path: &Path) -> Result<()> {
     output_file::check(path).with_context(|| format!("cannot write to {}", path.display()))
 }
@@ -214,12 +214,12 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("run.json");
         for text in ["one", "another"] {
-            write_whole(&path, text).unwrap();
+            write_atomically(&path, text).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
         std::fs::create_dir(folder.join("run.json.new")).unwrap();
-        let error = write_whole(&path, "none").unwrap_err();
+        let error = write_atomically(&path, "none").unwrap_err();
         assert!(
             format!("{error:#}").contains(&format!("cannot write to {}", path.display())),
             "{error:#}"
@@ -228,7 +228,7 @@ mod tests {
         std::fs::remove_dir_all(&folder).unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
         let pipe = format!("/proc/self/fd/{}", writer.as_raw_fd());
-        write_whole(Path::new(&pipe), "through").unwrap();
+        write_atomically(Path::new(&pipe), "through").unwrap();
         drop(writer);
         let mut came = String::new();
         reader.read_to_string(&mut came).unwrap();

@@ -5,7 +5,7 @@ mod pdu;
 pub use pdu::PduKind;
 
 use anyhow::{Context, Result};
-use pdu::{Dialogue, HEADER_BYTES, Passing};
+use pdu::{HEADER_BYTES, NegotiatedForm, RelayedPdu};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ const LAST_PDUS: usize = 16;
 /// Header bytes that hold neither lengths nor the opcode.
 const FLIPPED_BYTES: std::ops::Range<usize> = 16..HEADER_BYTES;
 
-/// Direction of a PDU.
+/// PduDirection of a PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Way {
+pub enum PduDirection {
     /// From the initiator.
     ToTarget,
     /// From the target.
@@ -48,9 +48,9 @@ pub enum CutPosition {
     After,
 }
 
-/// Manner in which a connection ends.
+/// End of a connection at a cut.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Manner {
+pub enum ConnectionCut {
     /// FIN to both sides.
     Close,
     /// RST to both sides.
@@ -69,8 +69,8 @@ pub struct Cut {
     pub skip: u32,
     /// Position within the PDU.
     pub place: CutPosition,
-    /// Manner of the cut.
-    pub manner: Manner,
+    /// End of the connection.
+    pub manner: ConnectionCut,
 }
 
 /// One bit that is to be inverted.
@@ -166,21 +166,21 @@ impl Cutter {
 
     /// Adds one cut, which is made once.
     pub fn arm(&self, cut: Cut) {
-        self.arm_in_turn([cut]);
+        self.arm_in_sequence([cut]);
     }
 
     /// Replaces all cuts: the second one becomes active once the first was made, and so on.
-    pub fn arm_in_turn(&self, cuts: impl IntoIterator<Item = Cut>) {
+    pub fn arm_in_sequence(&self, cuts: impl IntoIterator<Item = Cut>) {
         self.shared.state().armed = cuts.into_iter().collect();
     }
 
     /// True while a cut is still to be made.
     pub fn is_armed(&self) -> bool {
-        self.still_armed().is_some()
+        self.active_cut().is_some()
     }
 
     /// Returns the active cut.
-    pub fn still_armed(&self) -> Option<Cut> {
+    pub fn active_cut(&self) -> Option<Cut> {
         self.shared.state().armed.front().copied()
     }
 
@@ -219,7 +219,7 @@ enum End {
     /// Closed by one of the peers, or the relay.
     Closed,
     /// Cut in that manner, with the rest of the PDU if the target is to receive it.
-    Cut(Manner, Vec<u8>),
+    Cut(ConnectionCut, Vec<u8>),
 }
 
 impl Shared {
@@ -245,28 +245,30 @@ impl Shared {
         let Ok(mut far) = TcpStream::connect(target).await else { return };
         let (_, _) = (near.set_nodelay(true), far.set_nodelay(true));
         let mut turns = self.break_all.subscribe();
-        let dialogue = RefCell::new(Dialogue::default());
+        let form = RefCell::new(NegotiatedForm::default());
         let end = {
             let (mut near_in, mut near_out) = near.split();
             let (mut far_in, mut far_out) = far.split();
             tokio::select! {
-                end = self.pass(&mut near_in, &mut far_out, Way::ToTarget, &dialogue) => end,
-                end = self.pass(&mut far_in, &mut near_out, Way::ToInitiator, &dialogue) => end,
-                () = told(&mut turns, &dialogue) => {
+                end = self.pass(&mut near_in, &mut far_out, PduDirection::ToTarget, &form) => end,
+                end = self.pass(&mut far_in, &mut near_out, PduDirection::ToInitiator, &form) => {
+                    end
+                }
+                () = wait_until_broken(&mut turns, &form) => {
                     self.state().counts.cut_anyhow += 1;
-                    End::Cut(Manner::Reset, Vec::new())
+                    End::Cut(ConnectionCut::Reset, Vec::new())
                 }
             }
         };
-        if dialogue.borrow().full_feature {
+        if form.borrow().full_feature {
             self.state().counts.logged_in -= 1;
         }
         match end {
-            End::Closed | End::Cut(Manner::Close, _) => {}
-            End::Cut(Manner::Reset, _) => {
+            End::Closed | End::Cut(ConnectionCut::Close, _) => {}
+            End::Cut(ConnectionCut::Reset, _) => {
                 let (_, _) = (near.set_zero_linger(), far.set_zero_linger());
             }
-            End::Cut(Manner::Linger(late), mut rest) => {
+            End::Cut(ConnectionCut::Linger(late), mut rest) => {
                 drain(&near, &mut rest);
                 let _ = near.set_zero_linger();
                 drop(near);
@@ -280,13 +282,13 @@ impl Shared {
         &self,
         from: &mut (impl AsyncReadExt + Unpin),
         to: &mut (impl AsyncWriteExt + Unpin),
-        way: Way,
-        dialogue: &RefCell<Dialogue>,
+        way: PduDirection,
+        form: &RefCell<NegotiatedForm>,
     ) -> End {
-        while let Some(mut pdu) = pdu::read(from, way, dialogue).await {
-            self.hear(&pdu, dialogue);
+        while let Some(mut pdu) = pdu::read(from, way, form).await {
+            self.read_login_response(&pdu, form);
             self.disturb(&mut pdu);
-            let Some(cut) = self.judge(&pdu) else {
+            let Some(cut) = self.next_cut(&pdu) else {
                 if to.write_all(&pdu.bytes).await.is_err() {
                     return End::Closed;
                 }
@@ -294,18 +296,18 @@ impl Shared {
             };
             let (passed, rest) = pdu.bytes.split_at(split(cut.place, &pdu));
             let _ = to.write_all(passed).await; // broken either way
-            let rest = if way == Way::ToTarget { rest.to_vec() } else { Vec::new() };
+            let rest = if way == PduDirection::ToTarget { rest.to_vec() } else { Vec::new() };
             return End::Cut(cut.manner, rest);
         }
         End::Closed
     }
 
     /// Reads a Login Response; a connection counts once it is in full feature phase.
-    fn hear(&self, pdu: &Passing, dialogue: &RefCell<Dialogue>) {
-        let mut dialogue = dialogue.borrow_mut();
-        let was_logged_in = dialogue.full_feature;
-        dialogue.hear(pdu);
-        if dialogue.full_feature && !was_logged_in {
+    fn read_login_response(&self, pdu: &RelayedPdu, form: &RefCell<NegotiatedForm>) {
+        let mut form = form.borrow_mut();
+        let was_logged_in = form.full_feature;
+        form.read_login_response(pdu);
+        if form.full_feature && !was_logged_in {
             let counts = &mut self.state().counts;
             counts.logged_in += 1;
             counts.logged_in_most = counts.logged_in_most.max(counts.logged_in);
@@ -313,7 +315,7 @@ impl Shared {
     }
 
     /// Inverts a bit of the PDU if one is to be inverted in it.
-    fn disturb(&self, pdu: &mut Passing) {
+    fn disturb(&self, pdu: &mut RelayedPdu) {
         let mut state = self.state();
         let Some(flip) = &mut state.flip else { return };
         if flip.kind != pdu.kind || (flip.in_data && pdu.data.is_empty()) {
@@ -332,7 +334,7 @@ impl Shared {
 
     /// Counts the PDU; `Some`: the connection is to be broken here. A cut is counted before either
     /// peer can notice it.
-    fn judge(&self, pdu: &Passing) -> Option<Cut> {
+    fn next_cut(&self, pdu: &RelayedPdu) -> Option<Cut> {
         let mut state = self.state();
         *state.counts.seen.entry(pdu.kind).or_default() += 1;
         state.counts.last.push_back(pdu.kind);
@@ -355,16 +357,19 @@ impl Shared {
 
 /// Returns when a connection that is logged in is to be broken, or, when the relay ends, any
 /// connection.
-async fn told(turns: &mut watch::Receiver<Option<u64>>, dialogue: &RefCell<Dialogue>) {
+async fn wait_until_broken(
+    turns: &mut watch::Receiver<Option<u64>>,
+    form: &RefCell<NegotiatedForm>,
+) {
     while turns.changed().await.is_ok() {
-        if turns.borrow().is_none() || dialogue.borrow().full_feature {
+        if turns.borrow().is_none() || form.borrow().full_feature {
             return;
         }
     }
 }
 
 /// Returns the number of bytes of a PDU that pass.
-fn split(place: CutPosition, pdu: &Passing) -> usize {
+fn split(place: CutPosition, pdu: &RelayedPdu) -> usize {
     match place {
         CutPosition::Before => 0,
         CutPosition::After => pdu.bytes.len(),
@@ -423,8 +428,9 @@ mod tests {
         let cutter = Cutter::to(&target.local_addr()?.to_string())?;
         let mut connections = [log_in(&cutter, &target)?, log_in(&cutter, &target)?];
         assert_eq!((cutter.counts().logged_in, cutter.counts().logged_in_most), (2, 2));
-        let cut = |kind| Cut { kind, skip: 0, place: CutPosition::Before, manner: Manner::Close };
-        cutter.arm_in_turn([cut(PduKind::NopOut), cut(PduKind::LogoutRequest)]);
+        let cut =
+            |kind| Cut { kind, skip: 0, place: CutPosition::Before, manner: ConnectionCut::Close };
+        cutter.arm_in_sequence([cut(PduKind::NopOut), cut(PduKind::LogoutRequest)]);
         // A NOP-Out and a Logout Request. RFC 7143 §11.18, §11.14.
         for ([near, far], opcode) in connections.iter_mut().zip([0x40, 0x46]) {
             let mut header = [0; HEADER_BYTES];

@@ -26,8 +26,8 @@ fn schemathesis() -> Result<PathBuf> {
 
 fn run(command: &mut Command) -> Result<()> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
-    let said = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&printed));
     Ok(())
 }
 

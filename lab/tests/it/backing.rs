@@ -9,17 +9,17 @@ use rustix::process::Signal;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 /// A time longer than the pause between two checks.
 const TWO_ROUNDS: Duration = Duration::from_millis(4500);
 
 fn status(api: &str) -> Result<String> {
-    must(&binary()?, &["ctl", "--api", api, "status"], PATIENCE)
+    must(&binary()?, &["ctl", "--api", api, "status"], TEST_TIMEOUT)
 }
 
 fn until_told(api: &str, words: &str) -> Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let told = status(api)?;
         if told.contains(words) {
@@ -40,17 +40,17 @@ fn a_file_system_that_hangs() -> Result<()> {
     let api = format!("unix:{}", scratch.path("api.sock"));
     let mut lunar = Lunar::serve(&[&path, &other, "--size", "1M", "--api", &api])?;
     let held = disk.hold(CallKind::Look);
-    held.wait_for(1, PATIENCE)?;
+    held.wait_for(1, TEST_TIMEOUT)?;
     ensure!(status(&api)?.contains("health      good"));
     std::fs::remove_file(&other)?;
     until_told(&api, "other.img was deleted")?;
     drop(held);
     let held = disk.hold(CallKind::Look);
-    held.wait_for(1, PATIENCE)?;
+    held.wait_for(1, TEST_TIMEOUT)?;
     lunar.server().signal(Signal::TERM)?;
-    lunar.server().wait_for_line("lunar: stopped", PATIENCE)?;
+    lunar.server().wait_for_line("lunar: stopped", TEST_TIMEOUT)?;
     drop(held);
-    lunar.server().wait(PATIENCE)?;
+    lunar.server().wait(TEST_TIMEOUT)?;
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn a_block_device() -> Result<()> {
     std::thread::sleep(TWO_ROUNDS);
     ensure!(status(&api)?.contains("health      good"), "{}", status(&api)?);
     file.set_len(2 << 20)?;
-    must("losetup", &["--set-capacity", device.path()], PATIENCE)?;
+    must("losetup", &["--set-capacity", device.path()], TEST_TIMEOUT)?;
     until_told(&api, "truncated by another program, to 2097152 of 4194304 bytes")?;
     drop(lunar);
     device.detach()

@@ -235,8 +235,8 @@ fn lines_to_paste() -> Result<()> {
         let bin = std::path::Path::new(&lunar_bin).parent().map(|p| p.display().to_string());
         let script =
             format!("set -e\nPATH='{}':'{path}'\n{}\n", bin.unwrap_or_default(), lines.join("\n"));
-        let said = must("sh", &["-c", &script], TOOL_MAX)?;
-        ensure!(said.contains(TARGET), "{said}");
+        let printed = must("sh", &["-c", &script], TOOL_MAX)?;
+        ensure!(printed.contains(TARGET), "{printed}");
     }
     Ok(())
 }

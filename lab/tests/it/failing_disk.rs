@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:failing";
 /// Time limit longer than any step, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn serve(disk: &PowerCutDisk, options: &[&str]) -> Result<Lunar> {
     let path = disk.path("disk.img");
@@ -38,7 +38,7 @@ fn information(outcome: &RawOutcome) -> Option<u32> {
 }
 
 fn end(lunar: &mut Lunar) -> Result<(bool, String)> {
-    let end = lunar.server().wait(PATIENCE)?;
+    let end = lunar.server().wait(TEST_TIMEOUT)?;
     let good = matches!(end, End::Exited(status) if status.success());
     Ok((good, lunar.server().log()))
 }
@@ -57,7 +57,7 @@ fn a_disk_that_hangs() -> Result<()> {
         let held = disk.hold(CallKind::Write);
         let write = raw.command(0xa1, &ten(0x2a, 0, 8), 4096).with_data(vec![7; 4096]);
         raw.send(&write)?;
-        held.wait_for(1, PATIENCE)?;
+        held.wait_for(1, TEST_TIMEOUT)?;
         let tag = raw.new_tag();
         let abort = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x81)
             .put_u32(16, tag)
@@ -82,7 +82,7 @@ fn a_disk_that_hangs() -> Result<()> {
         again.write_blocks(0, &[0; 4096])?;
         drop((raw, again));
         ensure!(lunar.server().is_running()?);
-        lunar.stop(PATIENCE)?;
+        lunar.stop(TEST_TIMEOUT)?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ fn a_disk_that_fails() -> Result<()> {
     ensure!(information(&outcome) == Some(40), "{outcome:02x?}");
     ensure!(raw.read_blocks(3, 37)?.len() == 37 * 512, "before it");
     drop(raw);
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     Ok(())
 }
 
@@ -122,12 +122,12 @@ fn a_final_sync_that_takes_long() -> Result<()> {
         raw.write_blocks(0, &[1; 4096])?;
         let held = disk.hold(CallKind::Sync);
         lunar.server().signal(Signal::TERM)?;
-        let told = lunar.server().wait_for_line("syncing: 0 of 1 done after", PATIENCE)?;
+        let told = lunar.server().wait_for_line("syncing: 0 of 1 done after", TEST_TIMEOUT)?;
         ensure!(told.contains("disk.img"), "{told}");
         ensure!(lunar.server().is_running()?);
         if give_up {
             lunar.server().signal(Signal::TERM)?;
-            lunar.server().wait_for_line("SHUTDOWN ABORTED", PATIENCE)?;
+            lunar.server().wait_for_line("SHUTDOWN ABORTED", TEST_TIMEOUT)?;
         }
         drop(held);
         let (good, log) = end(&mut lunar)?;
@@ -171,7 +171,7 @@ fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     let api = format!("unix:{}", disk.path("api.sock"));
     let lunar = serve(&disk, &["--cache", "write-back", "--api", &api])?;
     let ctl = |arguments: &[&str]| {
-        must(&binary()?, &[&["ctl", "--api", &api], arguments].concat(), PATIENCE)
+        must(&binary()?, &[&["ctl", "--api", &api], arguments].concat(), TEST_TIMEOUT)
     };
     ensure!(ctl(&["status"])?.contains("health      good"));
     let mut raw = log_in(&lunar, 1)?;
@@ -193,6 +193,6 @@ fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     raw.execute(&[0; 6], 0)?;
     raw.write_blocks(0, &[2; 4096])?;
     drop(raw);
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     Ok(())
 }

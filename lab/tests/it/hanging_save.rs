@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Time limit longer than any step, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(5);
 const ABORT_TASK: u8 = 1;
@@ -41,7 +41,7 @@ fn log_out(mut raw: RawClient) -> Result<()> {
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&logout)?;
     raw.expect(LOGOUT_RESPONSE)?;
-    raw.wait_until_closed(PATIENCE)
+    raw.wait_until_closed(TEST_TIMEOUT)
 }
 
 /// Sends REGISTER with APTPL of key 1, which replaces `key`; returns its task tag.
@@ -57,7 +57,7 @@ fn register(raw: &mut RawClient, key: u8) -> Result<u32> {
 /// first.
 fn register_and_abort(raw: &mut RawClient, key: u8, saving: &HangGuard<'_>) -> Result<()> {
     let register = register(raw, key)?;
-    saving.wait_for(1, PATIENCE)?;
+    saving.wait_for(1, TEST_TIMEOUT)?;
     let tag = raw.new_tag();
     let abort = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | ABORT_TASK)
         .put_u32(16, tag)
@@ -65,7 +65,7 @@ fn register_and_abort(raw: &mut RawClient, key: u8, saving: &HangGuard<'_>) -> R
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&abort)?;
-    let RawAnswer::Pdu(first) = raw.answer(PATIENCE)? else { anyhow::bail!("silence") };
+    let RawAnswer::Pdu(first) = raw.answer(TEST_TIMEOUT)? else { anyhow::bail!("silence") };
     ensure!((first.u32_at(16), first.header[2]) == (tag, 0), "{first:02x?}");
     raw.exp_stat_sn = first.u32_at(24).wrapping_add(1);
     Ok(())
@@ -89,7 +89,7 @@ fn a_hanging_save_is_aborted() -> Result<()> {
     state.fail(CallKind::Sync, Errno::IO);
     drop(saving);
     let mut raw = log_in(&server, 2)?;
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     while raw.execute(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255, 0], 255)?.1[7] != 0 {
         ensure!(Instant::now() < until, "the change of a failed save is not reverted");
         std::thread::sleep(POLL);

@@ -71,7 +71,7 @@ impl Victim {
 
     /// Checks that the server serves another session, did not grow, and has closed every bad
     /// connection.
-    fn ends_well(mut self) -> Result<()> {
+    fn check_unharmed(mut self) -> Result<()> {
         ensure!(self.lunar.server().is_running()?, "it died:\n{}", self.lunar.server().log());
         self.read_as(998)?;
         let before = self.open_files;
@@ -106,7 +106,7 @@ fn a_thousand_connections_that_never_log_in() -> Result<()> {
     for raw in &mut idle {
         raw.wait_until_closed(until.saturating_duration_since(Instant::now()))?;
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: an endless login is ended after the login time, or before.
@@ -132,7 +132,7 @@ fn a_login_that_never_ends() -> Result<()> {
         ensure!(started.elapsed() < LOGIN_MAX, "the login is still accepted");
         std::thread::sleep(Duration::from_millis(50));
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: continued text (the C bit) does not grow without limit.
@@ -149,7 +149,7 @@ fn a_login_text_that_never_ends() -> Result<()> {
         }
         ensure!(started.elapsed() < LOGIN_MAX, "the text is still accepted");
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: a login that arrives byte by byte is cut off after the login time.
@@ -168,7 +168,7 @@ fn a_login_byte_by_byte() -> Result<()> {
         }
         ensure!(started.elapsed() < LOGIN_MAX, "still listening after {:?}", started.elapsed());
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: an honest login may come in pieces.
@@ -183,7 +183,7 @@ fn a_login_in_pieces_works() -> Result<()> {
     let answer = raw.expect(opcode::LOGIN_RESPONSE)?;
     ensure!(answer.header[36..38] == [0, 0], "{answer:02x?}");
     drop(raw);
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: bytes that are not iSCSI end their connection.
@@ -208,7 +208,7 @@ fn garbage() -> Result<()> {
             drop(raw.answer(Duration::from_millis(50))?);
         }
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: random headers in a session that is logged in harm that session at most.
@@ -236,7 +236,7 @@ fn random_requests_in_full_feature_phase() -> Result<()> {
         }
         while let RawAnswer::Pdu(_) = raw.answer(Duration::from_millis(20))? {}
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: additional header segments with wrong lengths cost at most the session.
@@ -267,7 +267,7 @@ fn header_segments_that_lie() -> Result<()> {
     bytes[4] = 0xff;
     raw.send_bytes(&bytes)?;
     drop(raw);
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: a data segment over the declared maximum is refused unread. RFC 7143 §13.12.
@@ -286,7 +286,7 @@ fn payload_over_the_declared_maximum() -> Result<()> {
         raw.send_bytes(&bytes)?;
         raw.wait_until_closed(QUIET)?;
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: login text of 0, 1, 8191, 8192 and 8193 bytes is accepted or refused correctly, with and
@@ -325,7 +325,7 @@ fn login_text_of_odd_sizes() -> Result<()> {
     raw.send(&raw.login(twice.as_bytes()))?;
     let answer = raw.expect(opcode::LOGIN_RESPONSE)?;
     ensure!(answer.header[36] == 2, "a key given twice was accepted: RFC 7143 §6.3");
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: text requests of 0, 8191, 8192 and 8193 bytes in full feature phase are accepted or
@@ -350,7 +350,7 @@ fn text_of_odd_sizes_in_full_feature_phase() -> Result<()> {
             ensure!(raw.answer(QUIET)? != RawAnswer::TimedOut, "{bytes} bytes: no answer");
         }
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: unrequested data is refused and written nowhere.
@@ -386,7 +386,7 @@ fn unrequested_data() -> Result<()> {
         let past_the_end = raw.read_block(108)?;
         ensure!(past_the_end.iter().all(|byte| *byte == 0), "data went where none was asked for");
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: any other request before a login ends the connection.
@@ -398,7 +398,7 @@ fn requests_before_login() -> Result<()> {
         raw.send(&RawPdu::new(opcode, 0x80))?;
         raw.wait_until_closed(QUIET)?;
     }
-    victim.ends_well()
+    victim.check_unharmed()
 }
 
 /// Goal: an initiator that stops reading does not make the server grow without limit.

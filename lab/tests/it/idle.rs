@@ -48,13 +48,13 @@ fn idle_servers_are_small() -> Result<()> {
         lunar_lab::system::process::run_with_input(&binary, &["write", &url], data.clone(), LIMIT)?;
     ensure!(written.succeeded(), "{}", written.outputs());
     let length = data.len().to_string();
-    let (_, read, said, _) = lunar_lab::system::process::run_for_bytes(
+    let (_, read, printed, _) = lunar_lab::system::process::run_for_bytes(
         &binary,
         &["read", &url, "--length", &length],
         Vec::new(),
         LIMIT,
     )?;
-    ensure!(read == data, "{said}");
+    ensure!(read == data, "{printed}");
     must(&binary, &["info", &url], LIMIT)?;
     small(&mut lunar, "after work")?;
     lunar.stop(LIMIT)?;

@@ -103,7 +103,10 @@ fn tgt_with_chap() -> Result<()> {
     let md5 = ["--chap-user", "user", "--chap-algorithm", "md5", "--chap-secret-file"];
     let options = [&md5[..], &[&right]].concat();
     write(&tgt.url(), 4096, &data, &options)?;
-    ensure!(read(&tgt.url(), 4096, data.len(), &options)? == data, "the data was read back changed");
+    ensure!(
+        read(&tgt.url(), 4096, data.len(), &options)? == data,
+        "the data was read back changed"
+    );
     let any = ["--chap-user", "user", "--chap-secret-file"];
     for (options, hint) in [
         ([&md5[..], &[&wrong]].concat(), ""),

@@ -63,13 +63,13 @@ fn writes_arrive() -> Result<()> {
         let seed_text = seed.to_string();
         let common = ["--pattern", pattern, "--range", &range, "--seed", &seed_text];
         let document = run(&generator, &[&common[..], &["--verify", &url]].concat())?;
-        let (end, bytes, said, _) = process::run_for_bytes(
+        let (end, bytes, printed, _) = process::run_for_bytes(
             &lunar::binary()?,
             &["read", &url, "--length", "1M"],
             Vec::new(),
             LIMIT,
         )?;
-        ensure!(bytes.len() == 1 << 20, "{end:?} {said}");
+        ensure!(bytes.len() == 1 << 20, "{end:?} {printed}");
         let written = (0..PLACES).filter(|place| {
             let held = &bytes[place * IO_BYTES..(place + 1) * IO_BYTES];
             assert!(held == content(seed, *place) || held.iter().all(|byte| *byte == 0));

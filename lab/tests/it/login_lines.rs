@@ -7,7 +7,7 @@ use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const PREFIX: &str = "iqn.2026-11.org.lunarsan.test:";
 /// Flags of a login that goes to the full feature phase at once.
 const AT_ONCE: u8 = 0x87;
@@ -78,13 +78,13 @@ fn text(initiator: &str, target: &str) -> String {
 /// Sends a login; returns the status of the response.
 fn status(raw: &mut RawClient, login: &RawPdu) -> Result<u16> {
     raw.send(login)?;
-    let RawAnswer::Pdu(answer) = raw.answer(PATIENCE)? else { anyhow::bail!("no answer") };
+    let RawAnswer::Pdu(answer) = raw.answer(TEST_TIMEOUT)? else { anyhow::bail!("no answer") };
     Ok(u16::from_be_bytes([answer.header[36], answer.header[37]]))
 }
 
 /// Returns the log lines about refused logins, once there are this many.
 fn lines(lunar: &mut Lunar, count: usize) -> Result<Vec<String>> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TEST_TIMEOUT;
     loop {
         let log = lunar.server().log();
         let found: Vec<_> = log.lines().filter(|line| line.contains("login refused")).collect();
@@ -130,7 +130,7 @@ fn each_reason_is_reported() -> Result<()> {
         ensure!(parts.iter().all(|part| line.contains(part)), "{parts:?} in {line}");
     }
     drop(open);
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     Ok(())
 }
 
@@ -155,7 +155,7 @@ fn a_slow_login_is_reported() -> Result<()> {
     drop((silent, slow));
     let log = lunar.server().log();
     ensure!(!log.contains("connection closed"), "{log}");
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     Ok(())
 }
 
@@ -193,9 +193,9 @@ fn floods_and_forged_lines() -> Result<()> {
         raw.send(&raw.login(text("eve", "none").as_bytes()))?;
     }
     let words = "too many logins from this network are delayed after failures";
-    let told = lunar.server().wait_for_line(words, PATIENCE)?;
+    let told = lunar.server().wait_for_line(words, TEST_TIMEOUT)?;
     ensure!(told.contains("login refused"), "{told}");
     drop(waiting);
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     Ok(())
 }

@@ -175,8 +175,8 @@ fn shells_complete() -> Result<()> {
     assert_eq!(must("bash", &["--norc", "-c", &bash], LIMIT)?.trim(), "serve");
     let script = format!("{share}/fish/vendor_completions.d/lunar.fish");
     let fish = format!("source {script}; complete -C 'lunar serv'");
-    let said = must("fish", &["--no-config", "-c", &fish], LIMIT)?;
-    assert!(said.starts_with("serve\t"), "{said}");
+    let printed = must("fish", &["--no-config", "-c", &fish], LIMIT)?;
+    assert!(printed.starts_with("serve\t"), "{printed}");
     must("zsh", &["-n", &format!("{share}/zsh/vendor-completions/_lunar")], LIMIT)?;
     Ok(())
 }

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 const ADDRESSES: [&str; 2] = ["192.0.2.7/32", "198.51.100.7/32"];
 
 /// A server of another user that runs while a chapter is walked.
-struct Foreign {
+struct ForeignServer {
     /// Starts the server; `foreign` becomes the number of its process.
     start: &'static str,
     /// Fails unless the server still serves its target.
@@ -23,7 +23,7 @@ struct Foreign {
 }
 
 /// A tgtd as Debian's service starts it: the default control port, target 1.
-const FOREIGN_TGTD: Foreign = Foreign {
+const FOREIGN_TGTD: ForeignServer = ForeignServer {
     start: "mkdir -p /run/tgtd
         head -c 1M /dev/urandom >../foreign.img
         tgtd -f --iscsi portal=127.0.0.1:3260 >../foreign.log 2>&1 &
@@ -43,7 +43,7 @@ const FOREIGN_TGTD: Foreign = Foreign {
 
 /// A Lunar server with the chapter's command line and target, at the default address of `lunar
 /// ctl`.
-const FOREIGN_LUNAR: Foreign = Foreign {
+const FOREIGN_LUNAR: ForeignServer = ForeignServer {
     start: "mkdir ../foreign
         cat >../foreign/lunar.toml <<'END'
 [listen]
@@ -73,7 +73,7 @@ fn walk(document: &str, title: &str) -> Result<()> {
 }
 
 /// Runs a chapter, which must not harm a server that runs already.
-fn walk_beside(document: &str, title: &str, foreign: Option<Foreign>) -> Result<()> {
+fn walk_beside(document: &str, title: &str, foreign: Option<ForeignServer>) -> Result<()> {
     let scratch = Scratch::new("readme")?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let text = std::fs::read_to_string(root.join(document))?;
@@ -94,7 +94,7 @@ fn walk_beside(document: &str, title: &str, foreign: Option<Foreign>) -> Result<
     match foreign {
         None => inside.push_str("exec bash ../walk\n"),
         // Reports the chapter's own failure, and harm to the other server as well.
-        Some(Foreign { start, check }) => inside.push_str(&format!(
+        Some(ForeignServer { start, check }) => inside.push_str(&format!(
             "{start}failed=0\nbash ../walk || failed=$?\n\
              trap 'echo \"the foreign server was harmed: $BASH_COMMAND\" >&2' ERR\n\
              {check}exit $failed\n"

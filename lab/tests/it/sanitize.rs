@@ -14,7 +14,7 @@ const LAST_LBA: u32 = (64 << 20) / 512 - 1;
 /// second some seconds, long enough to observe the beginning.
 const PASSES: u8 = 6;
 const RATES: [&str; 2] = ["100Mbit", "400Mbit"];
-const PATIENCE: Duration = Duration::from_secs(100);
+const TEST_TIMEOUT: Duration = Duration::from_secs(100);
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 
@@ -57,10 +57,10 @@ fn a_sanitize_continues_after_a_kill() -> Result<()> {
         if progress > 0x0800 {
             break;
         }
-        ensure!(began.elapsed() < PATIENCE, "no progress: {progress}");
+        ensure!(began.elapsed() < TEST_TIMEOUT, "no progress: {progress}");
     }
     lunar.server().signal(Signal::KILL)?;
-    lunar.server().wait(PATIENCE)?;
+    lunar.server().wait(TEST_TIMEOUT)?;
     drop(lunar);
     let lunar = serve(RATES[1])?;
     let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
@@ -70,7 +70,7 @@ fn a_sanitize_continues_after_a_kill() -> Result<()> {
     ensure!(raw.read_block(0).is_err(), "a block was shown");
     let began = Instant::now();
     while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
-        ensure!(began.elapsed() < PATIENCE, "not ready again");
+        ensure!(began.elapsed() < TEST_TIMEOUT, "not ready again");
         std::thread::sleep(Duration::from_millis(50));
     }
     let pattern: Vec<u8> = [0xc0, 0xff, 0xee].into_iter().cycle().take(512).collect();
@@ -78,7 +78,7 @@ fn a_sanitize_continues_after_a_kill() -> Result<()> {
         ensure!(raw.read_block(lba)? == pattern, "block {lba}");
     }
     // Ready also after a stop in good order: no operation is pending.
-    lunar.stop(PATIENCE)?;
+    lunar.stop(TEST_TIMEOUT)?;
     let lunar = serve(RATES[1])?;
     let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     ensure!(raw.read_block(0)? == pattern, "after another start");
@@ -98,7 +98,7 @@ fn a_read_only_start_leaves_the_operation_to_the_next() -> Result<()> {
     let outcome = raw.execute_with(&[0x48, 0x81, 0, 0, 0, 0, 0, 0, 5, 0], &[1, 0, 0, 1, 0xa5])?;
     ensure!(outcome.status == 0, "SANITIZE OVERWRITE with IMMED: {outcome:02x?}");
     lunar.server().signal(Signal::KILL)?;
-    lunar.server().wait(PATIENCE)?;
+    lunar.server().wait(TEST_TIMEOUT)?;
     drop(lunar);
     let lunar = serve(&["--read-only"])?;
     let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
@@ -110,7 +110,7 @@ fn a_read_only_start_leaves_the_operation_to_the_next() -> Result<()> {
     let mut raw = RawClient::log_in(lunar.address(), TARGET)?;
     let began = Instant::now();
     while raw.execute(&TEST_UNIT_READY, 0)?.0 != 0 {
-        ensure!(began.elapsed() < PATIENCE, "not ready again: {:x?}", sense(&mut raw)?);
+        ensure!(began.elapsed() < TEST_TIMEOUT, "not ready again: {:x?}", sense(&mut raw)?);
         std::thread::sleep(Duration::from_millis(50));
     }
     ensure!(raw.read_block(9_999)? == [0xa5; 512], "overwritten");

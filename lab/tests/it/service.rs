@@ -39,9 +39,9 @@ fn systemd_accepts_the_unit() -> anyhow::Result<()> {
     let arguments = ["verify", "--man=no", "--recursive-errors=one", &root, "lunar.service"];
     let verified = run("systemd-analyze", &arguments, LIMIT)?;
     assert!(verified.succeeded(), "{}", verified.outputs());
-    let said = format!("{}{}", verified.stdout, verified.stderr);
-    let said: Vec<_> = said.lines().filter(|line| line.contains("lunar.service")).collect();
-    assert!(said.is_empty(), "{said:?}");
+    let printed = format!("{}{}", verified.stdout, verified.stderr);
+    let printed: Vec<_> = printed.lines().filter(|line| line.contains("lunar.service")).collect();
+    assert!(printed.is_empty(), "{printed:?}");
     Ok(())
 }
 

@@ -12,7 +12,7 @@ use lunar_testkit::raw::RawClient;
 use lunar_wire::crc32c;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 const STATE: &str = "scsi-state";
 /// Offset of the version in a state file.
 const VERSION_AT: usize = 8;
@@ -98,7 +98,7 @@ fn an_interrupted_sanitize_is_resumed() -> Result<()> {
         let mut raw = RawClient::log_in_as(lunar.address(), TARGET, 0)?;
         let began = Instant::now();
         while raw.execute(&[0; 6], 0)?.0 != 0 {
-            ensure!(began.elapsed() < PATIENCE, "{}: it does not end", version.0);
+            ensure!(began.elapsed() < TEST_TIMEOUT, "{}: it does not end", version.0);
             std::thread::sleep(Duration::from_millis(20));
         }
         let pattern: Vec<u8> = PATTERN.into_iter().cycle().take(512).collect();
@@ -112,7 +112,7 @@ fn refused(unit: &StoredUnit, files: &Files, words: &str) -> Result<()> {
     unit.put(files)?;
     let disk = unit.disk();
     let arguments = ["serve", &disk, "--name", TARGET, "--listen", "127.0.0.1:0"];
-    let finished = run(&binary()?, &arguments, PATIENCE)?;
+    let finished = run(&binary()?, &arguments, TEST_TIMEOUT)?;
     let lunar_lab::system::process::End::Exited(status) = finished.end else {
         anyhow::bail!("it serves: {}", finished.outputs());
     };

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use lunar_lab::conformance::document::{SUITE, committed};
 use lunar_lab::conformance::profiles::run_all;
-use lunar_lab::conformance::report::{report, unclean, union, worse_than};
+use lunar_lab::conformance::report::{regressions, report, unclean, union};
 use lunar_lab::report::sections::section;
 
 /// Minimum number of the 230 tests that must be covered by some profile.
@@ -17,7 +17,7 @@ fn no_worse_than_the_committed_tables() -> Result<()> {
     let document = committed()?;
     let runs = run_all()?;
     let report = report(&runs);
-    let worse = worse_than(section(&document, SUITE)?, &runs)?;
+    let worse = regressions(section(&document, SUITE)?, &runs)?;
     ensure!(worse.is_empty(), "worse than CONFORMANCE.md:\n{}\n\n{report}", worse.join("\n"));
     let unclean = unclean(&runs);
     ensure!(unclean.is_empty(), "neither passed nor excused: {unclean:#?}\n\n{report}");

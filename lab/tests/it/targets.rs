@@ -14,7 +14,7 @@ pub const OWN: &str = "iqn.2026-11.org.lunarsan.test:own";
 
 /// Kind of target.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Who {
+pub enum TargetKind {
     Own,
     Tgt,
     Istgt,

@@ -76,7 +76,10 @@ impl Running {
         ensure!(mode == 0o600, "the file has mode {mode:o}");
         let port = self.port.rsplit(':').next().unwrap_or_default();
         let decode = format!("tcp.port=={port},iscsi");
-        ensure!(told.contains(&format!("-d {decode}")), "the output contains the tshark command: {told}");
+        ensure!(
+            told.contains(&format!("-d {decode}")),
+            "the output contains the tshark command: {told}"
+        );
         Ok(Trace { file: self.file.clone(), decode, pdus, dropped })
     }
 }

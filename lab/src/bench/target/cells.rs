@@ -195,11 +195,11 @@ impl Cell {
     }
 
     /// Returns the shape of the raw TCP probe that shows whether the machine was quiet.
-    pub fn ground(&self) -> Ground {
+    pub fn probe_kind(&self) -> ProbeKind {
         match (self.depth, self.io_bytes) {
-            (1, _) => Ground::Ping,
-            (_, STREAM_BYTES..) => Ground::Stream,
-            _ => Ground::Exchange,
+            (1, _) => ProbeKind::Ping,
+            (_, STREAM_BYTES..) => ProbeKind::Stream,
+            _ => ProbeKind::Exchange,
         }
     }
 }
@@ -209,7 +209,7 @@ const STREAM_BYTES: u32 = 64 << 10;
 
 /// A shape of the probe.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Ground {
+pub enum ProbeKind {
     /// One request at a time.
     Ping,
     /// The same number of requests at once as the cell.
@@ -218,7 +218,7 @@ pub enum Ground {
     Stream,
 }
 
-impl Ground {
+impl ProbeKind {
     pub const fn text(self) -> &'static str {
         match self {
             Self::Ping => "ping-pong",

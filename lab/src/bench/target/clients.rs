@@ -16,12 +16,12 @@ use std::time::Duration;
 
 /// Duration of a turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub struct TurnTimes {
     pub warm_up: Duration,
     pub measured: Duration,
 }
 
-impl Times {
+impl TurnTimes {
     /// Total time as a multiple of the measured time: processor time covers all of it.
     fn whole(&self) -> f64 {
         (self.warm_up + self.measured).as_secs_f64() / self.measured.as_secs_f64()
@@ -31,24 +31,24 @@ impl Times {
 /// Clients that are programs of their own.
 pub struct Clients {
     /// Durations of turns from now on.
-    pub times: Times,
+    pub times: TurnTimes,
     /// Generator of libiscsi, built on first use.
     generator: Option<LoadPrograms>,
 }
 
 /// One turn.
-pub struct Turn<'a> {
+pub struct CommandTurn<'a> {
     pub cell: &'a Cell,
     pub lane: &'a Lane,
     /// Seed of random offsets.
     pub seed: u64,
-    pub times: Times,
+    pub times: TurnTimes,
     pub portal: &'a LanePortal,
 }
 
 impl Clients {
     /// Creates clients with turns of this length.
-    pub fn new(times: Times) -> Self {
+    pub fn new(times: TurnTimes) -> Self {
         Self { times, generator: None }
     }
 
@@ -64,7 +64,7 @@ impl Clients {
         seed: u64,
     ) -> Result<Sample> {
         let portal = servers.portal(lane.contestant)?;
-        let turn = Turn { cell, lane, seed, times: self.times, portal: &portal };
+        let turn = CommandTurn { cell, lane, seed, times: self.times, portal: &portal };
         if lane.contestant == Contestant::Ring {
             return unsafe_ring::turn(&turn, servers.path()?);
         }
@@ -85,7 +85,7 @@ impl Clients {
         Ok(sample)
     }
 
-    fn libiscsi(&mut self, turn: &Turn<'_>) -> Result<Sample> {
+    fn libiscsi(&mut self, turn: &CommandTurn<'_>) -> Result<Sample> {
         if self.generator.is_none() {
             self.generator = Some(LoadPrograms::generator(turn.core())?);
         }
@@ -94,7 +94,7 @@ impl Clients {
     }
 }
 
-impl Turn<'_> {
+impl CommandTurn<'_> {
     /// Runs `lunar bench` of the build that serves.
     fn own(&self) -> Result<Sample> {
         let program = self.portal.program.as_ref().context("only Lunar brings a client")?;

@@ -1,7 +1,7 @@
 //! Two builds of Lunar, measured in turns to detect regressions.
 
 use super::cells::{COMPARED, Cell};
-use super::clients::Times;
+use super::clients::TurnTimes;
 use super::report::tables;
 use super::results::{CellResult, Sample};
 use super::rounds::Count;
@@ -82,7 +82,7 @@ impl BenchCompare {
         };
         let rounds = usize::from(self.rounds);
         let count = Count { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
-        let times = Times {
+        let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
         };

@@ -1,7 +1,7 @@
 //! Checks from outside whether the compared targets are equally durable.
 
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
-use super::clients::{Times, Turn, initiator};
+use super::clients::{CommandTurn, TurnTimes, initiator};
 use super::results::Durability;
 use super::servers::{LanePortal, Servers};
 use crate::bench::INITIATOR;
@@ -68,8 +68,8 @@ fn syncs(servers: &Servers, portal: &LanePortal) -> Result<String> {
     let Some(counter) = Counter::attach(portal.pid)? else {
         return Ok("system calls were not counted: there is no strace".to_owned());
     };
-    let times = Times { warm_up: Duration::ZERO, measured: COUNTED };
-    let sample = initiator::turn(&Turn { cell, lane: &LUNAR, seed: 1, times, portal })?;
+    let times = TurnTimes { warm_up: Duration::ZERO, measured: COUNTED };
+    let sample = initiator::turn(&CommandTurn { cell, lane: &LUNAR, seed: 1, times, portal })?;
     let writes = sample.iops * COUNTED.as_secs_f64();
     let syncs = counter.finish()?;
     Ok(format!("strace counted {syncs} calls of fdatasync or fsync for {writes:.0} writes"))

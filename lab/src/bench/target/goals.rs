@@ -1,6 +1,6 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
-use super::cells::{CELLS, Cell, Contestant, Ground, LUNAR, Lane, NULL, RING, TGT};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane, NULL, ProbeKind, RING, TGT};
 use super::results::{BenchRun, CellResult, Round, Sample};
 use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use lunar_load::Spread;
@@ -22,7 +22,7 @@ pub enum Ratio {
     /// A figure of one lane divided by that of another.
     Lanes(Figure, Lane, Lane),
     /// The requests (of a stream: the bytes) a second of a lane divided by those of raw TCP.
-    RawTcp(Lane, Ground),
+    RawTcp(Lane, ProbeKind),
     /// The 99th percentile of a lane's latency divided by its median.
     Tail(Lane),
 }
@@ -102,13 +102,13 @@ pub const GOALS: &[Goal] = &[
     tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk",
         DURABLE_WRITES, Lanes(Iops, LUNAR, TGT), Least(1.5)),
     ceiling("4 KiB reads one at a time, of raw TCP's ping-pong",
-        READ_ALONE, RawTcp(LUNAR, Ground::Ping), Least(0.85)),
+        READ_ALONE, RawTcp(LUNAR, ProbeKind::Ping), Least(0.85)),
     ceiling("IOPS, four sessions of depth 32, of the null target",
         SESSIONS, Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
     ceiling(CPU_BY_NULL,
         READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
     ceiling("1 MiB reads, of raw TCP's stream",
-        LARGE_READS, RawTcp(LUNAR, Ground::Stream), Least(0.70)),
+        LARGE_READS, RawTcp(LUNAR, ProbeKind::Stream), Least(0.70)),
     ceiling("direct 4 KiB reads, depth 32, of local io_uring",
         DIRECT_READS, Lanes(Iops, LUNAR, RING), Least(0.50)),
     ceiling("digests: IOPS at 4 KiB, of those without",
@@ -255,13 +255,13 @@ impl Ratio {
             Lanes(figure, one, other) => {
                 ratio(figure.of(sample(one)?)?, figure.of(sample(other)?)?)
             }
-            RawTcp(lane, ground) => {
+            RawTcp(lane, probe_kind) => {
                 let sample = sample(lane)?;
-                let got = match ground {
-                    Ground::Stream => sample.bytes_per_second,
-                    Ground::Ping | Ground::Exchange => sample.iops,
+                let got = match probe_kind {
+                    ProbeKind::Stream => sample.bytes_per_second,
+                    ProbeKind::Ping | ProbeKind::Exchange => sample.iops,
                 };
-                ratio(got, round.raw_tcp.rate(ground))
+                ratio(got, round.raw_tcp.rate(probe_kind))
             }
             Tail(lane) => {
                 let sample = sample(lane)?;

@@ -3,7 +3,7 @@
 mod perf;
 
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
-use super::clients::{Clients, Times};
+use super::clients::{Clients, TurnTimes};
 use super::report::tables;
 use super::results::{Profile, Share};
 use super::servers::{Programs, Servers};
@@ -107,13 +107,13 @@ fn take(
     file: &Path,
 ) -> Result<Profile> {
     ensure!(lane.contestant != Contestant::Ring, "{} is not a separate process", lane.name());
-    perf::is_there()?;
+    perf::check_installed()?;
     let mut servers = Servers::new(cell.store, cell.is_shared, programs)?;
-    let mut clients = Clients::new(Times { warm_up: Duration::ZERO, measured: FIRST });
+    let mut clients = Clients::new(TurnTimes { warm_up: Duration::ZERO, measured: FIRST });
     clients.turn(&mut servers, cell, lane, 1)?;
     let pid = servers.portal(lane.contestant)?.pid;
     let sampled = Duration::from_secs_f64(seconds);
-    clients.times = Times { warm_up: LEAD, measured: sampled + TAIL };
+    clients.times = TurnTimes { warm_up: LEAD, measured: sampled + TAIL };
     // perf runs on the client's core, since the other core belongs to the target.
     let core = (!cell.is_shared).then_some(CLIENT_CORE);
     let (sample, script) = std::thread::scope(|scope| {
@@ -134,7 +134,7 @@ fn take(
         lane.name(),
         sample.iops
     );
-    files::write_whole(file, &flame::svg(&title, &stacks))?;
+    files::write_atomically(file, &flame::svg(&title, &stacks))?;
     let share = |(part, samples): (String, u64)| Share {
         part,
         samples,

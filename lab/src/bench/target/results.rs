@@ -1,6 +1,6 @@
 //! Results of a run. `--json` writes them, and all other outputs are made from them.
 
-use super::cells::{Cell, Ground};
+use super::cells::{Cell, ProbeKind};
 use crate::bench::goal::GoalVerdict;
 use lunar_load::{Latency, Spread};
 use serde::{Deserialize, Serialize};
@@ -150,7 +150,7 @@ impl CellResult {
             depth: cell.depth,
             is_shared: cell.is_shared,
             lanes: cell.lanes.iter().map(super::cells::Lane::name).collect(),
-            probe: cell.ground().text().to_owned(),
+            probe: cell.probe_kind().text().to_owned(),
             ..Self::default()
         }
     }
@@ -185,11 +185,11 @@ impl CellResult {
 
 impl Ceiling {
     /// Returns the figure of one shape; higher is better.
-    pub fn rate(&self, ground: Ground) -> f64 {
-        match ground {
-            Ground::Ping => 1e6 / self.ping_us.max(f64::MIN_POSITIVE),
-            Ground::Exchange => self.exchanges_per_second,
-            Ground::Stream => self.stream_bytes_per_second,
+    pub fn rate(&self, probe_kind: ProbeKind) -> f64 {
+        match probe_kind {
+            ProbeKind::Ping => 1e6 / self.ping_us.max(f64::MIN_POSITIVE),
+            ProbeKind::Exchange => self.exchanges_per_second,
+            ProbeKind::Stream => self.stream_bytes_per_second,
         }
     }
 }

@@ -5,13 +5,13 @@ use super::results::{Ceiling, CellResult, Round, Sample};
 use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
-use lunar_load::probe::{Probe, ProbeShape, Probed, VARIATION_MAX};
+use lunar_load::probe::{Probe, ProbeResults, ProbeShape, VARIATION_MAX};
 use std::time::Duration;
 
 /// Probe of raw TCP between the core of targets and that of clients.
-pub struct Ground(Probe);
+pub struct TcpProbe(Probe);
 
-impl Ground {
+impl TcpProbe {
     /// Starts the answering side, on the target's core.
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Ground {
     ///
     /// # Errors
     /// A connection is lost.
-    pub fn ask(&self, cell: &Cell, round: Duration) -> Result<Ceiling> {
+    pub fn run_round(&self, cell: &Cell, round: Duration) -> Result<Ceiling> {
         let sessions = cell.most(|lane| lane.sessions);
         let shape = ProbeShape {
             writes: cell.pattern.writes(),
@@ -41,10 +41,10 @@ impl Ground {
             cores::pin(TARGET_CORE)?;
             Ok(cores::share())
         })?;
-        let ask = || {
+        let run_round = || {
             cores::pin(CLIENT_CORE)?;
             let core_share = cores::share().min(target_share);
-            let mut probed = Probed::default();
+            let mut probed = ProbeResults::default();
             self.0.round(shape, round, &mut probed)?;
             Ok(Ceiling {
                 ping_us: probed.ping_micros().median,
@@ -53,7 +53,7 @@ impl Ground {
                 core_share,
             })
         };
-        on_a_thread(ask)
+        on_a_thread(run_round)
     }
 }
 
@@ -77,7 +77,7 @@ pub struct Count {
     pub extra: usize,
 }
 
-/// Measures a cell. `probe` and `ask` receive the number of the round.
+/// Measures a cell. `probe` and `run_round` receive the number of the round.
 ///
 /// # Errors
 /// Their errors.
@@ -85,7 +85,7 @@ pub fn measure(
     cell: &Cell,
     count: Count,
     mut probe: impl FnMut() -> Result<Ceiling>,
-    mut ask: impl FnMut(&Lane, u64) -> Result<Sample>,
+    mut run_round: impl FnMut(&Lane, u64) -> Result<Sample>,
 ) -> Result<CellResult> {
     let mut result = CellResult::new(cell);
     while result.rounds.len() < count.wanted
@@ -95,12 +95,12 @@ pub fn measure(
         let mut round = Round { raw_tcp: probe()?, ..Round::default() };
         for lane in order(cell.lanes, number) {
             let name = lane.name();
-            let sample = ask(lane, number as u64);
+            let sample = run_round(lane, number as u64);
             let sample = sample.with_context(|| format!("{}, {name}", result.key))?;
             round.lanes.insert(name, sample);
         }
         result.rounds.push(round);
-        let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.ground()));
+        let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.probe_kind()));
         (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
         // Other programs that are busy all the time do not move the probe.
         result.is_void =
@@ -154,11 +154,11 @@ mod tests {
             at += 1;
             Ok(ceiling(probes[at - 1]))
         };
-        let ask = |lane: &Lane, round| {
+        let run_round = |lane: &Lane, round| {
             asked.push((lane.name(), round));
             Ok(Sample { iops: round as f64, ..Sample::default() })
         };
-        let result = measure(&CELLS[0], count, probe, ask).unwrap();
+        let result = measure(&CELLS[0], count, probe, run_round).unwrap();
         (result, asked)
     }
 

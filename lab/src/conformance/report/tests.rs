@@ -53,9 +53,9 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
     let mut runs = runs();
     let committed = report(&runs);
     let nothing = Vec::<String>::new();
-    assert_eq!(worse_than(committed.trim(), &runs)?, nothing);
+    assert_eq!(regressions(committed.trim(), &runs)?, nothing);
     runs[0].results[3].outcome = TestOutcome::Passed;
-    assert_eq!(worse_than(&committed, &runs)?, nothing);
+    assert_eq!(regressions(&committed, &runs)?, nothing);
     runs.push(ProfileRun {
         profile: &PROFILES[2],
         results: vec![
@@ -63,7 +63,7 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
             result("SCSI.N", "New", TestOutcome::Failed, ""),
         ],
     });
-    assert_eq!(worse_than(&committed, &runs)?, nothing);
+    assert_eq!(regressions(&committed, &runs)?, nothing);
     runs[1].results[1] = result("SCSI.A", "Two", TestOutcome::Skipped, "why");
     runs[0].results[2].outcome = TestOutcome::Hung;
     let expected = [
@@ -71,8 +71,8 @@ fn a_run_is_compared_test_by_test() -> Result<()> {
         format!("{}: SCSI.A.Three-X: was skip, now hang: a | b — c", PROFILES[0].name),
         format!("{}: SCSI.A.Two: was pass, now skip: why", PROFILES[1].name),
     ];
-    assert_eq!(worse_than(&committed, &runs)?, expected);
-    assert!(worse_than("nothing", &runs).is_err());
+    assert_eq!(regressions(&committed, &runs)?, expected);
+    assert!(regressions("nothing", &runs).is_err());
     Ok(())
 }
 

@@ -1,10 +1,10 @@
 //! Rules 19 to 24, 31 to 33, 46, 47, 52, 60: logins, CHAP, session reinstatement.
 
-use super::Must;
 use super::RequiredRole::{Both, Initiator, Target};
+use super::Requirement;
 
-pub(super) const MUSTS: &[Must] = &[
-    Must {
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
         number: 19,
         sections: "6.3, 6.3.1",
         role: Both,
@@ -15,7 +15,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::pair::one_exchange_without_chap",
         ],
     },
-    Must {
+    Requirement {
         number: 19,
         sections: "6.3",
         role: Both,
@@ -25,7 +25,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
-    Must {
+    Requirement {
         number: 20,
         sections: "4.2.4",
         role: Target,
@@ -36,7 +36,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lab::tests::it::hostile::requests_before_login",
         ],
     },
-    Must {
+    Requirement {
         number: 21,
         sections: "6.3, 11.12.3",
         role: Both,
@@ -49,7 +49,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::wrong_chap_steps",
         ],
     },
-    Must {
+    Requirement {
         number: 21,
         sections: "6.3",
         role: Both,
@@ -59,7 +59,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::wrong_answers",
         ],
     },
-    Must {
+    Requirement {
         number: 22,
         sections: "6.3.1, 13.9",
         role: Target,
@@ -69,7 +69,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::transcripts::mutual_chap",
         ],
     },
-    Must {
+    Requirement {
         number: 23,
         sections: "6.3.4",
         role: Target,
@@ -77,7 +77,7 @@ pub(super) const MUSTS: &[Must] = &[
                connection and its tasks end first",
         tests: &["target::tests::it::joining::a_connection_of_a_full_session_replaces_another"],
     },
-    Must {
+    Requirement {
         number: 24,
         sections: "6.3.5",
         role: Target,
@@ -88,7 +88,7 @@ pub(super) const MUSTS: &[Must] = &[
             "target::tests::it::joining::one_session_of_a_name_at_a_time",
         ],
     },
-    Must {
+    Requirement {
         number: 24,
         sections: "7.4.2.1, 7.4.2.2",
         role: Target,
@@ -96,7 +96,7 @@ pub(super) const MUSTS: &[Must] = &[
                ISID and address",
         tests: &["target::tests::it::joining::a_discovery_session_replaces_another_one"],
     },
-    Must {
+    Requirement {
         number: 31,
         sections: "9.2, 11.13.5, 12.1.3",
         role: Target,
@@ -107,7 +107,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::chap::wrong_proofs",
         ],
     },
-    Must {
+    Requirement {
         number: 32,
         sections: "9.2.1, 12.1.3",
         role: Both,
@@ -119,18 +119,18 @@ pub(super) const MUSTS: &[Must] = &[
             "lunar::tests::it::sessions::chap_is_proven_both_ways",
         ],
     },
-    Must {
+    Requirement {
         number: 32,
         sections: "9.2.1",
         role: Both,
         rule: "secrets shorter than 96 bits, and the same secret for both directions, are refused",
         tests: &[
-            "lunar::tests::it::check::secrets_are_judged_unseen",
+            "lunar::tests::it::check::secrets_are_checked_without_printing_them",
             "iscsi::login::tests::chap::mutual_attacks",
             "iscsi::login::tests::initiator::reused_secrets_and_guessed_challenges_are_refused",
         ],
     },
-    Must {
+    Requirement {
         number: 32,
         sections: "9.2.1",
         role: Both,
@@ -138,7 +138,7 @@ pub(super) const MUSTS: &[Must] = &[
                names a command that creates one from the random device of the system",
         tests: &["lunar::tests::it::check::a_secret_created_by_the_suggested_command_is_accepted"],
     },
-    Must {
+    Requirement {
         number: 32,
         sections: "12.1.3",
         role: Both,
@@ -148,7 +148,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::wrong_chap_steps",
         ],
     },
-    Must {
+    Requirement {
         number: 33,
         sections: "9.2.1",
         role: Target,
@@ -160,7 +160,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::service::a_refused_login_is_closed",
         ],
     },
-    Must {
+    Requirement {
         number: 33,
         sections: "9.2.1",
         role: Initiator,
@@ -171,14 +171,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::a_target_that_fails_to_authenticate_is_refused",
         ],
     },
-    Must {
+    Requirement {
         number: 46,
         sections: "11.12.5, 11.12.6, 11.12.7",
         role: Target,
         rule: "ISID, TSIH, CID and Initiator Task Tag stay the same during a login",
         tests: &["iscsi::login::tests::target::names_cannot_change_during_a_login"],
     },
-    Must {
+    Requirement {
         number: 46,
         sections: "11.12.6, 11.13.3",
         role: Target,
@@ -189,7 +189,7 @@ pub(super) const MUSTS: &[Must] = &[
             "target::tests::it::joining::a_connection_of_a_full_session_replaces_another",
         ],
     },
-    Must {
+    Requirement {
         number: 46,
         sections: "11.13.3",
         role: Initiator,
@@ -199,14 +199,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::random_responses",
         ],
     },
-    Must {
+    Requirement {
         number: 47,
         sections: "11.13.5",
         role: Target,
         rule: "the connection is closed after a Login Response whose status is not success",
         tests: &["iscsi::connection::target::tests::service::a_refused_login_is_closed"],
     },
-    Must {
+    Requirement {
         number: 47,
         sections: "11.13.5",
         role: Both,
@@ -216,7 +216,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lunar::tests::it::daemon::redirects_are_followed_to_an_end",
         ],
     },
-    Must {
+    Requirement {
         number: 52,
         sections: "13.8, C",
         role: Target,
@@ -228,7 +228,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lunar::tests::it::sessions::several_portals_and_ipv6",
         ],
     },
-    Must {
+    Requirement {
         number: 60,
         sections: "4.4.3",
         role: Initiator,

@@ -1,10 +1,10 @@
 //! Rules 1 to 10 and 26, 34: numbers, tags, order, connections.
 
-use super::Must;
 use super::RequiredRole::{Both, Initiator, Target};
+use super::Requirement;
 
-pub(super) const MUSTS: &[Must] = &[
-    Must {
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
         number: 1,
         sections: "4.2.2.1",
         role: Both,
@@ -17,7 +17,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::order::a_full_window_wraps",
         ],
     },
-    Must {
+    Requirement {
         number: 1,
         sections: "4.2.2.2",
         role: Both,
@@ -27,7 +27,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::pair::one_exchange_without_chap",
         ],
     },
-    Must {
+    Requirement {
         number: 2,
         sections: "4.2.2.1",
         role: Target,
@@ -35,7 +35,7 @@ pub(super) const MUSTS: &[Must] = &[
                ignored with its data; the connection continues",
         tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
-    Must {
+    Requirement {
         number: 3,
         sections: "4.2.2.1",
         role: Target,
@@ -46,7 +46,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::ordering::immediate_requests_have_a_separate_limit",
         ],
     },
-    Must {
+    Requirement {
         number: 3,
         sections: "4.2.2.1",
         role: Initiator,
@@ -56,7 +56,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::order::immediate_commands_do_not_wait",
         ],
     },
-    Must {
+    Requirement {
         number: 4,
         sections: "4.2.2.1",
         role: Target,
@@ -68,7 +68,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::hostile::storms",
         ],
     },
-    Must {
+    Requirement {
         number: 4,
         sections: "4.2.2.1",
         role: Target,
@@ -78,7 +78,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
         ],
     },
-    Must {
+    Requirement {
         number: 4,
         sections: "4.2.2.1",
         role: Initiator,
@@ -90,7 +90,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::order::a_full_window_wraps",
         ],
     },
-    Must {
+    Requirement {
         number: 5,
         sections: "4.2.2.1",
         role: Target,
@@ -101,21 +101,21 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::ordering::order_across_connections",
         ],
     },
-    Must {
+    Requirement {
         number: 6,
         sections: "4.2.2.2",
         role: Initiator,
         rule: "a gap in StatSN ends the session (ErrorRecoveryLevel 0)",
         tests: &["iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation"],
     },
-    Must {
+    Requirement {
         number: 6,
         sections: "4.2.2.2",
         role: Initiator,
         rule: "ExpStatSN of every request acknowledges all status before it",
         tests: &["iscsi::connection::initiator::tests::life::status_is_acknowledged"],
     },
-    Must {
+    Requirement {
         number: 6,
         sections: "4.2.2.2",
         role: Target,
@@ -125,7 +125,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::hostile::storms",
         ],
     },
-    Must {
+    Requirement {
         number: 7,
         sections: "4.2.2.4, 11.7.5",
         role: Target,
@@ -136,7 +136,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::responses::bidirectional",
         ],
     },
-    Must {
+    Requirement {
         number: 7,
         sections: "4.2.2.4, 11.7.5",
         role: Initiator,
@@ -146,7 +146,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::transfer::ready_to_transfer_is_answered_in_order",
         ],
     },
-    Must {
+    Requirement {
         number: 7,
         sections: "4.2.2.4, 7.9",
         role: Both,
@@ -156,7 +156,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
     },
-    Must {
+    Requirement {
         number: 8,
         sections: "4.2.3.3",
         role: Target,
@@ -168,7 +168,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::management::overtaken_commands",
         ],
     },
-    Must {
+    Requirement {
         number: 8,
         sections: "4.2.2.3.3, 4.2.3.3",
         role: Target,
@@ -179,7 +179,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::management::a_fence_ignores_ended_connections",
         ],
     },
-    Must {
+    Requirement {
         number: 8,
         sections: "4.2.3.3",
         role: Initiator,
@@ -192,7 +192,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::manage::functions_during_io",
         ],
     },
-    Must {
+    Requirement {
         number: 8,
         sections: "4.2.2.3.4, 4.2.3.3",
         role: Target,
@@ -203,7 +203,7 @@ pub(super) const MUSTS: &[Must] = &[
             "unit_attentions_are_fenced",
         )],
     },
-    Must {
+    Requirement {
         number: 9,
         sections: "4.2.3.4, 13.23",
         role: Both,
@@ -215,7 +215,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::level_two::terminated_without_agreement",
         ],
     },
-    Must {
+    Requirement {
         number: 9,
         sections: "4.2.3.4, 11.9.1",
         role: Target,
@@ -230,7 +230,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::fast_abort::tags_are_freed_by_the_acknowledgement",
         ],
     },
-    Must {
+    Requirement {
         number: 9,
         sections: "4.2.3.4, 11.9.1",
         role: Initiator,
@@ -244,7 +244,7 @@ pub(super) const MUSTS: &[Must] = &[
             ),
         ],
     },
-    Must {
+    Requirement {
         number: 10,
         sections: "4.2.5.1",
         role: Both,
@@ -254,14 +254,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::order::commands_start_in_order_over_all_connections",
         ],
     },
-    Must {
+    Requirement {
         number: 26,
         sections: "7.2.1",
         role: Target,
         rule: "a command that is repeated with its CmdSN and tag is executed once",
         tests: &["iscsi::connection::target::tests::ordering::outside_the_window_is_ignored"],
     },
-    Must {
+    Requirement {
         number: 26,
         sections: "7.2.1, 7.3",
         role: Initiator,
@@ -269,14 +269,14 @@ pub(super) const MUSTS: &[Must] = &[
                NOP-Out uses its CmdSN",
         tests: &["iscsi::connection::initiator::tests::life::a_rejected_command_leaves_no_gap"],
     },
-    Must {
+    Requirement {
         number: 34,
         sections: "11.2.1.8",
         role: Initiator,
         rule: "Initiator Task Tags are unique in the session, and never the reserved one",
         tests: &["iscsi::session::initiator::tests::tags_are_unique"],
     },
-    Must {
+    Requirement {
         number: 34,
         sections: "11.2.1.8",
         role: Target,

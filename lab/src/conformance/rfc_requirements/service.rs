@@ -1,10 +1,10 @@
 //! Rules 27, 29, 30, 39, 40, 44, 48 to 51, 59: errors, task management, logout, pings.
 
-use super::Must;
 use super::RequiredRole::{Both, Initiator, Target};
+use super::Requirement;
 
-pub(super) const MUSTS: &[Must] = &[
-    Must {
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
         number: 27,
         sections: "7.3",
         role: Target,
@@ -15,7 +15,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::ordering::a_tag_in_use",
         ],
     },
-    Must {
+    Requirement {
         number: 29,
         sections: "7.7",
         role: Both,
@@ -26,7 +26,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::session::initiator::tests::a_violation_ends_the_session",
         ],
     },
-    Must {
+    Requirement {
         number: 30,
         sections: "7.8",
         role: Target,
@@ -37,7 +37,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::data_out::check_condition_waits_for_all_data",
         ],
     },
-    Must {
+    Requirement {
         number: 30,
         sections: "7.8",
         role: Both,
@@ -48,15 +48,17 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::faults::a_flipped_bit_is_detected",
         ],
     },
-    Must {
+    Requirement {
         number: 30,
         sections: "7.8, 4.2.2.1",
         role: Target,
         rule: "a damaged PDU for an unknown task is rejected as well, but not one that is ignored \
                for its CmdSN",
-        tests: &["iscsi::connection::target::tests::data_out::damaged_pdus_of_no_task_are_rejected"],
+        tests: &[
+            "iscsi::connection::target::tests::data_out::damaged_pdus_of_no_task_are_rejected",
+        ],
     },
-    Must {
+    Requirement {
         number: 39,
         sections: "11.5.1, 11.6.1",
         role: Target,
@@ -68,7 +70,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::management::abort_task_before_delivery",
         ],
     },
-    Must {
+    Requirement {
         number: 39,
         sections: "11.5.4, 11.5.5",
         role: Initiator,
@@ -79,7 +81,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::manage::abort_of_an_immediate_task",
         ],
     },
-    Must {
+    Requirement {
         number: 40,
         sections: "11.5.1, 4.2.3.3",
         role: Target,
@@ -91,7 +93,7 @@ pub(super) const MUSTS: &[Must] = &[
             "target::tests::it::life::two_resets_at_once",
         ],
     },
-    Must {
+    Requirement {
         number: 40,
         sections: "11.5.1, 4.2.3.2",
         role: Target,
@@ -102,7 +104,7 @@ pub(super) const MUSTS: &[Must] = &[
             "target::tests::it::hang::a_hanging_write_is_aborted_in_every_way",
         ],
     },
-    Must {
+    Requirement {
         number: 40,
         sections: "11.5.1",
         role: Target,
@@ -112,7 +114,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::level_two::target_cold_reset_is_answered",
         ],
     },
-    Must {
+    Requirement {
         number: 40,
         sections: "11.5.1, 11.6.1",
         role: Target,
@@ -123,7 +125,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::session::target::tests::resets_of_the_target_are_for_administrators",
         ],
     },
-    Must {
+    Requirement {
         number: 44,
         sections: "11.9.1",
         role: Initiator,
@@ -134,7 +136,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::life::a_requested_negotiation",
         ],
     },
-    Must {
+    Requirement {
         number: 44,
         sections: "11.9.1",
         role: Initiator,
@@ -142,7 +144,7 @@ pub(super) const MUSTS: &[Must] = &[
                time to wait; no reconnection without the owner",
         tests: &["iscsi::connection::initiator::tests::life::an_announced_drop_is_reported"],
     },
-    Must {
+    Requirement {
         number: 48,
         sections: "11.14, 11.15",
         role: Target,
@@ -156,7 +158,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::basics::login_read_write_logout",
         ],
     },
-    Must {
+    Requirement {
         number: 48,
         sections: "11.14",
         role: Initiator,
@@ -167,7 +169,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::life::a_requested_logout",
         ],
     },
-    Must {
+    Requirement {
         number: 48,
         sections: "11.14.5",
         role: Target,
@@ -175,7 +177,7 @@ pub(super) const MUSTS: &[Must] = &[
                connection: 47h/7Fh",
         tests: &["target::tests::it::joining::a_connection_of_a_full_session_replaces_another"],
     },
-    Must {
+    Requirement {
         number: 49,
         sections: "11.16, 13.20",
         role: Target,
@@ -187,14 +189,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::management::refused_functions",
         ],
     },
-    Must {
+    Requirement {
         number: 50,
         sections: "11.17.1, 7.3",
         role: Target,
         rule: "if a rejected PDU ends a task, CHECK CONDITION follows",
         tests: &["iscsi::connection::target::tests::data_out::wrong_fields"],
     },
-    Must {
+    Requirement {
         number: 50,
         sections: "11.17.1",
         role: Target,
@@ -204,7 +206,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },
-    Must {
+    Requirement {
         number: 51,
         sections: "11.18, 11.19",
         role: Target,
@@ -217,7 +219,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::ordering::a_reopened_window_is_reported",
         ],
     },
-    Must {
+    Requirement {
         number: 51,
         sections: "11.18, 11.19",
         role: Initiator,
@@ -228,7 +230,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::life::a_ping_is_echoed",
         ],
     },
-    Must {
+    Requirement {
         number: 59,
         sections: "7144 4.1, 7144 6.3",
         role: Both,
@@ -239,7 +241,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::level_two::level_1_has_no_functions_of_rfc_7144",
         ],
     },
-    Must {
+    Requirement {
         number: 59,
         sections: "7144 6.3",
         role: Target,
@@ -255,7 +257,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::level_two::i_t_nexus_reset",
         ],
     },
-    Must {
+    Requirement {
         number: 59,
         sections: "7144 4.2",
         role: Target,
@@ -264,7 +266,7 @@ pub(super) const MUSTS: &[Must] = &[
             "scsi::tests::it::unit::nexus::the_protocol_level_changes_descriptor_and_functions",
         ],
     },
-    Must {
+    Requirement {
         number: 59,
         sections: "7144 5.1.1, 7144 5.2.1",
         role: Both,

@@ -1,10 +1,10 @@
 //! Rules 12 to 18, 25, 28, 45, 53 to 58: text requests and negotiation.
 
-use super::Must;
 use super::RequiredRole::{Both, Target};
+use super::Requirement;
 
-pub(super) const MUSTS: &[Must] = &[
-    Must {
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
         number: 12,
         sections: "6.1",
         role: Both,
@@ -14,7 +14,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::text::tests::format::malformed_text_is_refused",
         ],
     },
-    Must {
+    Requirement {
         number: 12,
         sections: "6.1",
         role: Both,
@@ -26,7 +26,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::target::any_split",
         ],
     },
-    Must {
+    Requirement {
         number: 12,
         sections: "6.1",
         role: Both,
@@ -37,7 +37,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::chap::a_correct_proof_is_accepted",
         ],
     },
-    Must {
+    Requirement {
         number: 13,
         sections: "6.1",
         role: Both,
@@ -45,7 +45,7 @@ pub(super) const MUSTS: &[Must] = &[
                255",
         tests: &["iscsi::text::tests::format::malformed_text_is_refused"],
     },
-    Must {
+    Requirement {
         number: 13,
         sections: "6.3",
         role: Both,
@@ -59,7 +59,7 @@ pub(super) const MUSTS: &[Must] = &[
             "lab::tests::it::hostile::login_text_of_odd_sizes",
         ],
     },
-    Must {
+    Requirement {
         number: 14,
         sections: "6.2, 11.10.2, 11.12.2",
         role: Both,
@@ -73,7 +73,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::text::tests::exchange::pieces_by_the_c_bit",
         ],
     },
-    Must {
+    Requirement {
         number: 15,
         sections: "6.2",
         role: Both,
@@ -87,7 +87,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::a_slow_target",
         ],
     },
-    Must {
+    Requirement {
         number: 16,
         sections: "6.2",
         role: Both,
@@ -98,7 +98,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::initiator::wrong_answers",
         ],
     },
-    Must {
+    Requirement {
         number: 17,
         sections: "6.2.1",
         role: Both,
@@ -111,7 +111,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::chap::algorithm_lists",
         ],
     },
-    Must {
+    Requirement {
         number: 18,
         sections: "6.2.2",
         role: Both,
@@ -123,7 +123,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
-    Must {
+    Requirement {
         number: 25,
         sections: "6.4, 11.10.4, 11.11.4",
         role: Target,
@@ -134,7 +134,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::text::tests::exchange::a_new_request_resets_the_negotiation",
         ],
     },
-    Must {
+    Requirement {
         number: 28,
         sections: "7.4.1, 13.21",
         role: Both,
@@ -145,7 +145,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
-    Must {
+    Requirement {
         number: 45,
         sections: "11.10.4, 11.11.4",
         role: Both,
@@ -153,7 +153,7 @@ pub(super) const MUSTS: &[Must] = &[
                response",
         tests: &["iscsi::connection::initiator::tests::life::send_targets"],
     },
-    Must {
+    Requirement {
         number: 53,
         sections: "13.14",
         role: Both,
@@ -163,7 +163,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::login::tests::pair::both_sides_agree",
         ],
     },
-    Must {
+    Requirement {
         number: 54,
         sections: "4.3, 13.21",
         role: Target,
@@ -171,7 +171,7 @@ pub(super) const MUSTS: &[Must] = &[
                requests are rejected",
         tests: &["iscsi::connection::target::tests::service::discovery_sessions_do_not_read"],
     },
-    Must {
+    Requirement {
         number: 54,
         sections: "C",
         role: Target,
@@ -182,21 +182,21 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::service::text_in_a_normal_session",
         ],
     },
-    Must {
+    Requirement {
         number: 55,
         sections: "13.23",
         role: Both,
         rule: "an offer of TaskReporting includes RFC3720 and ResponseFence",
         tests: &["iscsi::text::tests::negotiation::incomplete_lists_of_values"],
     },
-    Must {
+    Requirement {
         number: 56,
         sections: "13.24, 7144 7.1.1",
         role: Both,
         rule: "the lower iSCSIProtocolLevel is used",
         tests: &["iscsi::text::tests::negotiation::answers_of_a_target"],
     },
-    Must {
+    Requirement {
         number: 57,
         sections: "13.25",
         role: Target,
@@ -206,7 +206,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::text::tests::negotiation::known_keys_are_understood",
         ],
     },
-    Must {
+    Requirement {
         number: 58,
         sections: "13",
         role: Both,

@@ -1,10 +1,10 @@
 //! Rules 11, 35 to 38, 41 to 43: data, residuals, status.
 
-use super::Must;
 use super::RequiredRole::{Both, Initiator, Target};
+use super::Requirement;
 
-pub(super) const MUSTS: &[Must] = &[
-    Must {
+pub(super) const REQUIREMENTS: &[Requirement] = &[
+    Requirement {
         number: 11,
         sections: "4.2.5.2, 13.14",
         role: Target,
@@ -14,23 +14,21 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::data_out::unsolicited_data_that_was_not_negotiated",
         ],
     },
-    Must {
+    Requirement {
         number: 11,
         sections: "4.2.5.2, 13.14",
         role: Initiator,
         rule: "if unsolicited Data-Out is sent, all of it up to FirstBurstLength is sent",
-        tests: &[
-            "iscsi::connection::initiator::tests::transfer::a_write_sends_negotiated_data",
-        ],
+        tests: &["iscsi::connection::initiator::tests::transfer::a_write_sends_negotiated_data"],
     },
-    Must {
+    Requirement {
         number: 11,
         sections: "4.2.5.2",
         role: Initiator,
         rule: "unsolicited Data-Out follows in the order of the commands",
         tests: &["iscsi::connection::initiator::tests::transfer::unsolicited_data_in_order"],
     },
-    Must {
+    Requirement {
         number: 35,
         sections: "11.3.1, 11.3.4",
         role: Initiator,
@@ -41,7 +39,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::life::login_command_logout",
         ],
     },
-    Must {
+    Requirement {
         number: 35,
         sections: "11.3.1",
         role: Target,
@@ -52,7 +50,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::data_out::all_data_immediate_without_f",
         ],
     },
-    Must {
+    Requirement {
         number: 36,
         sections: "11.4.5.2",
         role: Target,
@@ -65,7 +63,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::transfer::both_directions_refused",
         ],
     },
-    Must {
+    Requirement {
         number: 37,
         sections: "11.4.1, 11.4.3",
         role: Initiator,
@@ -75,7 +73,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::transfer::a_target_failure_has_no_residual",
         ],
     },
-    Must {
+    Requirement {
         number: 37,
         sections: "11.4.1, 11.4.2, 11.4.3",
         role: Target,
@@ -86,7 +84,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::hostile::random_headers",
         ],
     },
-    Must {
+    Requirement {
         number: 37,
         sections: "11.4.2",
         role: Target,
@@ -101,7 +99,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::data_time::an_unanswered_r2t_closes_the_connection",
         ],
     },
-    Must {
+    Requirement {
         number: 38,
         sections: "11.4.7",
         role: Both,
@@ -113,7 +111,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation",
         ],
     },
-    Must {
+    Requirement {
         number: 41,
         sections: "11.7.1, 13.12, 13.13",
         role: Target,
@@ -121,7 +119,7 @@ pub(super) const MUSTS: &[Must] = &[
                each sequence",
         tests: &["iscsi::connection::target::tests::responses::sequences"],
     },
-    Must {
+    Requirement {
         number: 41,
         sections: "11.7.3",
         role: Target,
@@ -133,14 +131,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::target::tests::hostile::storms",
         ],
     },
-    Must {
+    Requirement {
         number: 41,
         sections: "11.7.1",
         role: Initiator,
         rule: "S without F is refused",
         tests: &["iscsi::connection::initiator::tests::hostile::every_invalid_pdu_is_a_violation"],
     },
-    Must {
+    Requirement {
         number: 42,
         sections: "11.7.7",
         role: Both,
@@ -151,7 +149,7 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::connection::initiator::tests::transfer::data_in_without_data",
         ],
     },
-    Must {
+    Requirement {
         number: 43,
         sections: "11.8, 13.13",
         role: Target,
@@ -161,14 +159,14 @@ pub(super) const MUSTS: &[Must] = &[
             "iscsi::sim::tests::transfer::every_size_around_the_borders_arrives_whole",
         ],
     },
-    Must {
+    Requirement {
         number: 43,
         sections: "11.8, 13.17",
         role: Target,
         rule: "at most MaxOutstandingR2T R2Ts are outstanding",
         tests: &["iscsi::connection::target::tests::data_out::open_sequences_are_counted"],
     },
-    Must {
+    Requirement {
         number: 43,
         sections: "11.8",
         role: Initiator,

@@ -36,7 +36,7 @@ const NAME: &str = "lunar-bench-";
 
 /// Two namespaces with their cables, removed when dropped.
 #[derive(Debug)]
-struct Cables {
+struct TestNetwork {
     target: String,
     client: String,
 }
@@ -55,7 +55,7 @@ struct Figure {
 pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<f64>)> {
     let mut section = Section::new("frame_size", "Frame size");
     section.warnings.extend(clear_up());
-    let cables = match Cables::lay() {
+    let cables = match TestNetwork::lay() {
         Ok(cables) => cables,
         Err(why) => {
             section.warnings.push(format!(
@@ -154,7 +154,7 @@ fn plot(figures: &[Figure]) -> Plot {
     }
 }
 
-impl Cables {
+impl TestNetwork {
     /// Creates the namespaces and cables.
     ///
     /// # Errors
@@ -234,7 +234,7 @@ impl Cables {
     }
 }
 
-impl Drop for Cables {
+impl Drop for TestNetwork {
     fn drop(&mut self) {
         for name in [&self.client, &self.target] {
             // A namespace that was not created cannot be removed.
@@ -291,9 +291,9 @@ fn ip(arguments: &[&str]) -> Result<String, String> {
     match status.success() {
         true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
         false => {
-            let said = String::from_utf8_lossy(&stderr);
-            let said = said.lines().next().unwrap_or_default().to_owned();
-            Err(format!("`ip {}`: {said}", arguments.join(" ")))
+            let printed = String::from_utf8_lossy(&stderr);
+            let printed = printed.lines().next().unwrap_or_default().to_owned();
+            Err(format!("`ip {}`: {printed}", arguments.join(" ")))
         }
     }
 }

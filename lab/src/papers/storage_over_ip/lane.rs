@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// Location of the file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Way {
+pub(super) enum FileLocation {
     Local,
     Iscsi,
     Nfs,
@@ -32,7 +32,7 @@ pub(super) enum Client {
 /// A path with its client.
 #[derive(Debug)]
 pub(super) struct Lane {
-    pub(super) way: Way,
+    pub(super) way: FileLocation,
     pub(super) client: Client,
     /// The measured file on this machine.
     pub(super) file: PathBuf,
@@ -51,14 +51,14 @@ pub(super) struct Task {
 
 /// Results of a task.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pass {
+pub(super) struct TaskResult {
     /// Total time of the requests, plus the flush at the end for writes.
     pub(super) time: Duration,
     /// Latency of each request.
     pub(super) latency: Latency,
 }
 
-impl Way {
+impl FileLocation {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Local => "local",
@@ -91,7 +91,7 @@ impl Task {
 
 impl Lane {
     /// Runs the task, and checks the file after writes.
-    pub(super) async fn pass(&self, task: &Task) -> Result<Pass> {
+    pub(super) async fn pass(&self, task: &Task) -> Result<TaskResult> {
         let pass = match &self.client {
             Client::Local(device) => own(device.as_ref(), task).await?,
             Client::Remote(disk) => own(disk.as_ref(), task).await?,
@@ -115,12 +115,12 @@ impl Lane {
 }
 
 /// Runs a task with this program's client, one request at a time.
-async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass> {
+async fn own(device: &dyn BlockDevice, task: &Task) -> Result<TaskResult> {
     let block_bytes = u64::from(device.geometry().block_bytes);
     let blocks = task.record_bytes / block_bytes;
     let mut buffer = BufferPool::default().take_zeroed(task.record_bytes as usize);
     let data = Bytes::from(vec![task.byte; task.record_bytes as usize]);
-    let mut pass = Pass::default();
+    let mut pass = TaskResult::default();
     for place in &task.places {
         let range = BlockRange::new(place / block_bytes, blocks);
         let begun = Instant::now();
@@ -139,7 +139,7 @@ async fn own(device: &dyn BlockDevice, task: &Task) -> Result<Pass> {
     Ok(pass)
 }
 
-impl Pass {
+impl TaskResult {
     /// Adds a request.
     pub(super) fn add(&mut self, took: Duration) {
         self.time += took;

@@ -1,7 +1,7 @@
 //! Figures of the paper: Haluza, Staněk, Doležal, Storage Over IP, CESNET technical report 5/2002,
 //! the table at the end of its chapter on performance. Values in kB/s, measured by IOzone.
 
-use super::lane::Way;
+use super::lane::FileLocation;
 
 /// One column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -35,19 +35,19 @@ impl Record {
     }
 
     /// Throughput in kB/s.
-    pub(super) fn kilobytes_per_second(&self, way: Way, writes: bool) -> f64 {
+    pub(super) fn kilobytes_per_second(&self, way: FileLocation, writes: bool) -> f64 {
         let figures = if writes { self.writes } else { self.reads };
         let [iscsi, local, nfs] = figures;
         f64::from(match way {
-            Way::Iscsi => iscsi,
-            Way::Local => local,
-            Way::Nfs => nfs,
+            FileLocation::Iscsi => iscsi,
+            FileLocation::Local => local,
+            FileLocation::Nfs => nfs,
         })
     }
 
     /// Throughput as a percentage of the local disk.
-    pub(super) fn percent(&self, way: Way, writes: bool) -> f64 {
-        let local = self.kilobytes_per_second(Way::Local, writes);
+    pub(super) fn percent(&self, way: FileLocation, writes: bool) -> f64 {
+        let local = self.kilobytes_per_second(FileLocation::Local, writes);
         self.kilobytes_per_second(way, writes) / local * 100.0
     }
 }
@@ -60,10 +60,10 @@ mod tests {
     #[test]
     fn percentages_are_those_of_the_paper() {
         let printed = [
-            (Way::Iscsi, false, [68, 90, 92, 88, 86, 87, 72]),
-            (Way::Nfs, false, [72, 81, 86, 87, 91, 95, 80]),
-            (Way::Iscsi, true, [50, 62, 62, 60, 64, 56, 53]),
-            (Way::Nfs, true, [59, 69, 65, 62, 88, 52, 73]),
+            (FileLocation::Iscsi, false, [68, 90, 92, 88, 86, 87, 72]),
+            (FileLocation::Nfs, false, [72, 81, 86, 87, 91, 95, 80]),
+            (FileLocation::Iscsi, true, [50, 62, 62, 60, 64, 56, 53]),
+            (FileLocation::Nfs, true, [59, 69, 65, 62, 88, 52, 73]),
         ];
         for (way, writes, percents) in printed {
             for (record, percent) in RECORDS.iter().zip(percents) {

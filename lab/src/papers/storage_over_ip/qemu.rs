@@ -1,6 +1,6 @@
 //! Measurements by `qemu-io`: the same program for a file, `iscsi://` and `nfs://`.
 
-use super::lane::{Pass, Task};
+use super::lane::{Task, TaskResult};
 use crate::peers::qemu_io::QemuIo;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
@@ -42,24 +42,24 @@ impl Qemu {
     }
 
     /// Accesses every record of `task`, one at a time.
-    pub(super) async fn pass(&self, task: &Task) -> Result<Pass> {
+    pub(super) async fn pass(&self, task: &Task) -> Result<TaskResult> {
         let passed = timeout(PASS_MAX, self.run(task)).await;
         passed.with_context(|| format!("qemu-io took more than {PASS_MAX:?}"))?
     }
 
-    async fn run(&self, task: &Task) -> Result<Pass> {
+    async fn run(&self, task: &Task) -> Result<TaskResult> {
         let mut running = QemuIo::open(&self.url, CACHE, self.network_of).await?;
-        let mut pass = Pass::default();
+        let mut pass = TaskResult::default();
         for place in &task.places {
-            let said = running.ask(&command(task, *place)).await?;
-            let took = parse(&said, task.record_bytes);
-            pass.add(took.with_context(|| format!("{}: {said}", running.name()))?);
+            let printed = running.ask(&command(task, *place)).await?;
+            let took = parse(&printed, task.record_bytes);
+            pass.add(took.with_context(|| format!("{}: {printed}", running.name()))?);
         }
         if task.writes {
             let begun = Instant::now();
-            let said = running.ask("flush").await?;
+            let printed = running.ask("flush").await?;
             pass.time += begun.elapsed();
-            ensure!(said.is_empty(), "{}: flush: {said}", running.name());
+            ensure!(printed.is_empty(), "{}: flush: {printed}", running.name());
         }
         running.end().await?;
         Ok(pass)
@@ -76,8 +76,8 @@ fn command(task: &Task, place: u64) -> String {
 
 /// Parses `262144,1,0:00:00.00,365318286.400,1393.579`: bytes, requests, time, bytes per second,
 /// requests per second. The time derived from the last figure is more exact than the third.
-fn parse(said: &str, record_bytes: u64) -> Option<Duration> {
-    let mut fields = said.split(',');
+fn parse(printed: &str, record_bytes: u64) -> Option<Duration> {
+    let mut fields = printed.split(',');
     let (bytes, requests) = (fields.next()?.parse::<u64>().ok()?, fields.next()?);
     let per_second: f64 = fields.nth(2)?.parse().ok()?;
     let is_whole = bytes == record_bytes && requests == "1" && per_second > 0.0;

@@ -1,7 +1,7 @@
 //! The results in the form of the paper and in full.
 
 use super::files::Disk;
-use super::lane::{Lane, Pass, Task, Way};
+use super::lane::{FileLocation, Lane, Task, TaskResult};
 use super::paper::{RECORDS, Record};
 use crate::peers::nfs::NfsServer;
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use lunar_load::{Latency, Spread};
 
 /// A kB as IOzone counts it.
 const KILOBYTE: f64 = 1024.0;
-const WAYS: [Way; 3] = [Way::Iscsi, Way::Local, Way::Nfs];
+const WAYS: [FileLocation; 3] = [FileLocation::Iscsi, FileLocation::Local, FileLocation::Nfs];
 
 /// Several paths that take turns, used by one client.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(super) struct Group {
 /// Results of one path with one record size.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
-    pub(super) way: Way,
+    pub(super) way: FileLocation,
     pub(super) writes: bool,
     pub(super) record_bytes: u64,
     pub(super) bytes_per_second: Spread,
@@ -41,7 +41,7 @@ pub(super) struct Figures {
 }
 
 /// Title and results of a group.
-pub(super) type Told = (String, Vec<Figures>);
+pub(super) type GroupResults = (String, Vec<Figures>);
 
 impl Group {
     pub(super) fn new(key: &'static str, title: &str) -> Self {
@@ -67,7 +67,7 @@ impl Group {
         let mut number = seed;
         for record_bytes in records {
             for writes in [false, true] {
-                let mut passes: Vec<Vec<(u64, Pass)>> = vec![Vec::new(); self.lanes.len()];
+                let mut passes: Vec<Vec<(u64, TaskResult)>> = vec![Vec::new(); self.lanes.len()];
                 for _ in 0..rounds {
                     number = number.wrapping_add(1);
                     for (lane, passes) in self.lanes.iter().zip(&mut passes) {
@@ -86,16 +86,16 @@ impl Group {
         &self,
         record_bytes: u64,
         writes: bool,
-        passes: &[Vec<(u64, Pass)>],
+        passes: &[Vec<(u64, TaskResult)>],
     ) -> Vec<Figures> {
-        let rate = |(bytes, pass): &(u64, Pass)| {
+        let rate = |(bytes, pass): &(u64, TaskResult)| {
             *bytes as f64 / pass.time.as_secs_f64().max(f64::MIN_POSITIVE)
         };
-        let local = self.lanes.iter().position(|lane| lane.way == Way::Local);
+        let local = self.lanes.iter().position(|lane| lane.way == FileLocation::Local);
         let local = local.map(|at| &passes[at]);
         let both = self.lanes.iter().zip(passes);
         let figures = both.map(|(lane, passes)| {
-            let of_local = local.filter(|_| lane.way != Way::Local).map(|local| {
+            let of_local = local.filter(|_| lane.way != FileLocation::Local).map(|local| {
                 let pairs = passes.iter().zip(local);
                 Spread::of(pairs.map(|(one, local)| rate(one) / rate(local) * 100.0))
             });
@@ -199,10 +199,11 @@ fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
 
 /// The table of the paper, and the new results in the same form: those of the first group with all
 /// three paths, else of the first group with iSCSI and local.
-pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
-    let has = |group: &&Told, way| group.1.iter().any(|one: &Figures| one.way == way);
-    let both = |group: &&Told| has(group, Way::Iscsi) && has(group, Way::Local);
-    let all = |group: &&Told| both(group) && has(group, Way::Nfs);
+pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
+    let has = |group: &&GroupResults, way| group.1.iter().any(|one: &Figures| one.way == way);
+    let both =
+        |group: &&GroupResults| has(group, FileLocation::Iscsi) && has(group, FileLocation::Local);
+    let all = |group: &&GroupResults| both(group) && has(group, FileLocation::Nfs);
     let none = Vec::new();
     let told = groups.iter().find(all).or_else(|| groups.iter().find(both));
     let figures = told.map_or(&none, |(_, figures)| figures);
@@ -250,7 +251,7 @@ pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
             rates.row(row(name("here"), &|at| of(at).map_or_else(TableCell::none, rate)));
             let paper = |at: &Record| TableCell::number(at.kilobytes_per_second(way, writes), 0);
             rates.row(row(name("paper"), &paper));
-            if way == Way::Local {
+            if way == FileLocation::Local {
                 continue;
             }
             let percent = |one: &Figures| Some(TableCell::number(one.percent_of_local?.median, 0));
@@ -267,7 +268,7 @@ pub(super) fn beside_the_paper(groups: &[Told]) -> Section {
 
 fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
     let mut series = Vec::new();
-    for way in [Way::Iscsi, Way::Nfs] {
+    for way in [FileLocation::Iscsi, FileLocation::Nfs] {
         let ours = figures.iter().filter(|one| one.way == way && one.writes == writes);
         let ours =
             ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
@@ -287,13 +288,13 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
 mod tests {
     use super::*;
 
-    fn group(title: &str, ways: &[Way]) -> Told {
+    fn group(title: &str, ways: &[FileLocation]) -> GroupResults {
         let figures = ways.iter().map(|way| Figures {
             way: *way,
             writes: false,
             record_bytes: RECORDS[0].bytes(),
             bytes_per_second: Spread::of([1e6]),
-            percent_of_local: (*way != Way::Local).then(|| Spread::of([50.0])),
+            percent_of_local: (*way != FileLocation::Local).then(|| Spread::of([50.0])),
             latency: Latency::default(),
         });
         (title.to_owned(), figures.collect())
@@ -303,14 +304,14 @@ mod tests {
     /// NFS, are shown beside the paper's; else those of the first group.
     #[test]
     fn figures_of_the_paper_cover_all_access_methods() {
-        let tools = group("tools", &[Way::Local, Way::Iscsi]);
-        let own = group("own", &[Way::Local, Way::Iscsi, Way::Nfs]);
-        let told = beside_the_paper(&[tools.clone(), own]).json();
+        let tools = group("tools", &[FileLocation::Local, FileLocation::Iscsi]);
+        let own = group("own", &[FileLocation::Local, FileLocation::Iscsi, FileLocation::Nfs]);
+        let told = comparison_with_paper(&[tools.clone(), own]).json();
         let rows = told["rows"].as_array().unwrap();
         let nfs = rows.iter().find(|row| row["row"] == "NFS read (here)").unwrap();
         assert!(nfs[RECORDS[0].key].is_number(), "{nfs}");
         assert!(told["prose"][0].as_str().unwrap().contains("own"), "{told}");
-        let told = beside_the_paper(&[tools.clone(), tools]).json();
+        let told = comparison_with_paper(&[tools.clone(), tools]).json();
         assert!(told["prose"][0].as_str().unwrap().contains("tools"), "{told}");
     }
 }

@@ -83,7 +83,7 @@ pub fn reports(console: &str) -> Vec<KernelReport> {
         } else if let Some(lines) = &mut warning {
             lines.push(line.to_owned());
             if line.starts_with(WARNING_END) {
-                reports.extend(warning.take().map(judge));
+                reports.extend(warning.take().map(check));
             }
         } else if MARKS.iter().any(|mark| line.contains(mark)) {
             reports.push(unknown(vec![line.to_owned()]));
@@ -108,7 +108,7 @@ fn unknown(lines: Vec<String>) -> KernelReport {
     KernelReport { lines, known: None, is_cut_short: false }
 }
 
-fn judge(lines: Vec<String>) -> KernelReport {
+fn check(lines: Vec<String>) -> KernelReport {
     let known = KNOWN_FAULTS.iter().find(|fault| fault.is_reported_by(&lines));
     KernelReport { known: known.map(|fault| fault.name), lines, is_cut_short: false }
 }

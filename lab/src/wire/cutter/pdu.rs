@@ -2,7 +2,7 @@
 //!
 //! Written from RFC 7143 alone and independent of the crates that it tests.
 
-use super::Way;
+use super::PduDirection;
 use lunar_testkit::raw::opcode;
 use std::fmt;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -56,7 +56,7 @@ impl fmt::Display for PduKind {
 
 /// A whole PDU, as it was on the wire.
 #[derive(Debug)]
-pub struct Passing {
+pub struct RelayedPdu {
     /// Header, header segments, digests, data, padding.
     pub bytes: Vec<u8>,
     /// Range of the data segment in `bytes`.
@@ -67,7 +67,7 @@ pub struct Passing {
 
 /// Negotiated values that determine the form of the PDUs after a login.
 #[derive(Clone, Debug, Default)]
-pub struct Dialogue {
+pub struct NegotiatedForm {
     /// True once the full feature phase has begun.
     pub full_feature: bool,
     /// True if HeaderDigest is CRC32C.
@@ -77,9 +77,9 @@ pub struct Dialogue {
     text: Vec<u8>,
 }
 
-impl Dialogue {
+impl NegotiatedForm {
     /// Reads a Login Response. RFC 7143 §11.13.
-    pub fn hear(&mut self, pdu: &Passing) {
+    pub fn read_login_response(&mut self, pdu: &RelayedPdu) {
         if pdu.kind != PduKind::LoginResponse {
             return;
         }
@@ -101,13 +101,13 @@ impl Dialogue {
 /// Reads one PDU; `None`: the connection ended.
 pub async fn read(
     from: &mut (impl AsyncRead + Unpin),
-    way: Way,
-    dialogue: &std::cell::RefCell<Dialogue>,
-) -> Option<Passing> {
+    way: PduDirection,
+    form: &std::cell::RefCell<NegotiatedForm>,
+) -> Option<RelayedPdu> {
     let mut bytes = vec![0; HEADER_BYTES];
     from.read_exact(&mut bytes).await.ok()?;
     // Read after the header has arrived, so that a login response sent before it counts.
-    let now = dialogue.borrow().clone();
+    let now = form.borrow().clone();
     let protected = now.full_feature && !matches!(bytes[0] & 0x3f, 0x03 | 0x23);
     let header_digest = if protected && now.header_digest { DIGEST_BYTES } else { 0 };
     let segments = usize::from(bytes[4]) * 4;
@@ -117,37 +117,37 @@ pub async fn read(
     bytes.resize(start + length.next_multiple_of(4) + data_digest, 0);
     from.read_exact(&mut bytes[HEADER_BYTES..]).await.ok()?;
     let kind = kind(&bytes[..HEADER_BYTES], way);
-    Some(Passing { bytes, data: start..start + length, kind })
+    Some(RelayedPdu { bytes, data: start..start + length, kind })
 }
 
-fn kind(header: &[u8], way: Way) -> PduKind {
+fn kind(header: &[u8], way: PduDirection) -> PduKind {
     let has_data = header[5..8] != [0, 0, 0];
     match (way, header[0] & 0x3f) {
-        (Way::ToTarget, opcode::NOP_OUT) => PduKind::NopOut,
-        (Way::ToTarget, opcode::SCSI_COMMAND) => match header[1] & 0x60 {
+        (PduDirection::ToTarget, opcode::NOP_OUT) => PduKind::NopOut,
+        (PduDirection::ToTarget, opcode::SCSI_COMMAND) => match header[1] & 0x60 {
             0x40 => PduKind::CommandRead,
             0x20 | 0x60 if has_data => PduKind::CommandImmediate,
             0x20 | 0x60 => PduKind::CommandWrite,
             _ => PduKind::CommandOther,
         },
-        (Way::ToTarget, opcode::TASK_MANAGEMENT) => PduKind::ManagementRequest,
-        (Way::ToTarget, opcode::LOGIN) => PduKind::LoginRequest,
-        (Way::ToTarget, opcode::TEXT) => PduKind::TextRequest,
-        (Way::ToTarget, opcode::DATA_OUT) if header[20..24] == [0xff; 4] => {
+        (PduDirection::ToTarget, opcode::TASK_MANAGEMENT) => PduKind::ManagementRequest,
+        (PduDirection::ToTarget, opcode::LOGIN) => PduKind::LoginRequest,
+        (PduDirection::ToTarget, opcode::TEXT) => PduKind::TextRequest,
+        (PduDirection::ToTarget, opcode::DATA_OUT) if header[20..24] == [0xff; 4] => {
             PduKind::DataOutUnsolicited
         }
-        (Way::ToTarget, opcode::DATA_OUT) => PduKind::DataOutSolicited,
-        (Way::ToTarget, opcode::LOGOUT) => PduKind::LogoutRequest,
-        (Way::ToInitiator, opcode::NOP_IN) => PduKind::NopIn,
-        (Way::ToInitiator, opcode::SCSI_RESPONSE) => PduKind::ScsiResponse,
-        (Way::ToInitiator, MANAGEMENT_RESPONSE) => PduKind::ManagementResponse,
-        (Way::ToInitiator, opcode::LOGIN_RESPONSE) => PduKind::LoginResponse,
-        (Way::ToInitiator, opcode::TEXT_RESPONSE) => PduKind::TextResponse,
-        (Way::ToInitiator, opcode::DATA_IN) => PduKind::DataIn,
-        (Way::ToInitiator, LOGOUT_RESPONSE) => PduKind::LogoutResponse,
-        (Way::ToInitiator, opcode::R2T) => PduKind::ReadyToTransfer,
-        (Way::ToInitiator, opcode::ASYNC_MESSAGE) => PduKind::AsyncMessage,
-        (Way::ToInitiator, opcode::REJECT) => PduKind::Reject,
+        (PduDirection::ToTarget, opcode::DATA_OUT) => PduKind::DataOutSolicited,
+        (PduDirection::ToTarget, opcode::LOGOUT) => PduKind::LogoutRequest,
+        (PduDirection::ToInitiator, opcode::NOP_IN) => PduKind::NopIn,
+        (PduDirection::ToInitiator, opcode::SCSI_RESPONSE) => PduKind::ScsiResponse,
+        (PduDirection::ToInitiator, MANAGEMENT_RESPONSE) => PduKind::ManagementResponse,
+        (PduDirection::ToInitiator, opcode::LOGIN_RESPONSE) => PduKind::LoginResponse,
+        (PduDirection::ToInitiator, opcode::TEXT_RESPONSE) => PduKind::TextResponse,
+        (PduDirection::ToInitiator, opcode::DATA_IN) => PduKind::DataIn,
+        (PduDirection::ToInitiator, LOGOUT_RESPONSE) => PduKind::LogoutResponse,
+        (PduDirection::ToInitiator, opcode::R2T) => PduKind::ReadyToTransfer,
+        (PduDirection::ToInitiator, opcode::ASYNC_MESSAGE) => PduKind::AsyncMessage,
+        (PduDirection::ToInitiator, opcode::REJECT) => PduKind::Reject,
         _ => PduKind::Unknown,
     }
 }
@@ -180,11 +180,16 @@ mod tests {
         stream.extend(&ping);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let (dialogue, mut from) = (RefCell::default(), &stream[..]);
+            let (form, mut from) = (RefCell::default(), &stream[..]);
             let mut seen = Vec::new();
-            for way in [Way::ToInitiator, Way::ToInitiator, Way::ToTarget, Way::ToTarget] {
-                let pdu = read(&mut from, way, &dialogue).await.unwrap();
-                dialogue.borrow_mut().hear(&pdu);
+            for way in [
+                PduDirection::ToInitiator,
+                PduDirection::ToInitiator,
+                PduDirection::ToTarget,
+                PduDirection::ToTarget,
+            ] {
+                let pdu = read(&mut from, way, &form).await.unwrap();
+                form.borrow_mut().read_login_response(&pdu);
                 seen.push((pdu.kind, pdu.bytes.len(), pdu.data.len()));
             }
             let expected = [
@@ -194,7 +199,7 @@ mod tests {
                 (PduKind::NopOut, 52, 0),
             ];
             assert_eq!(seen, expected);
-            assert!(read(&mut from, Way::ToTarget, &dialogue).await.is_none(), "all was read");
+            assert!(read(&mut from, PduDirection::ToTarget, &form).await.is_none(), "all was read");
         });
     }
 }

@@ -79,7 +79,7 @@ pub struct Write {
 
 /// Results of a load.
 #[derive(Debug, Default)]
-pub struct Deeds {
+pub struct LoadResults {
     pub writes: Vec<Write>,
     pub acknowledged: u64,
     pub reads: u64,
@@ -93,7 +93,7 @@ pub struct Deeds {
     pub longest: Duration,
 }
 
-impl Deeds {
+impl LoadResults {
     /// Adds the results of another load.
     pub fn add(&mut self, other: Self) {
         self.writes.extend(other.writes);
@@ -149,7 +149,7 @@ impl Ledger {
 
 /// Interface through which commands are issued.
 #[derive(Clone)]
-pub enum Hand {
+pub enum CommandInterface {
     Disk(Arc<RemoteDisk>),
     Raw(Initiator, Lun),
 }
@@ -167,11 +167,16 @@ pub struct Load {
     gate: watch::Sender<Gate>,
     /// True while commands are cancelled.
     giving_up: watch::Sender<bool>,
-    workers: JoinSet<Result<Deeds>>,
+    workers: JoinSet<Result<LoadResults>>,
 }
 
 impl Load {
-    pub fn start(hand: &Hand, cutter: &Arc<Cutter>, seed: u64, may_lose_cache: bool) -> Self {
+    pub fn start(
+        hand: &CommandInterface,
+        cutter: &Arc<Cutter>,
+        seed: u64,
+        may_lose_cache: bool,
+    ) -> Self {
         let numbers = |count: u64| (0..count).map(|_| AtomicU64::new(0)).collect();
         let ledger = Arc::new(Ledger {
             seed,
@@ -191,11 +196,11 @@ impl Load {
                 random: Random::new(seed << 8 | number),
                 counter: 0,
                 may_lose_cache,
-                deeds: Deeds::default(),
+                deeds: LoadResults::default(),
             };
             workers.spawn(worker.run(gate.subscribe()));
         }
-        if let Hand::Disk(disk) = hand {
+        if let CommandInterface::Disk(disk) = hand {
             let random = Random::new(!seed);
             let gates = (gate.subscribe(), giving_up.subscribe());
             workers.spawn(give_up(Arc::clone(disk), Arc::clone(&ledger), random, gates));
@@ -240,15 +245,18 @@ impl Load {
                 self.ledger.settled.fetch_max(cuts, Ordering::Release);
                 return Ok(());
             }
-            ensure!(Instant::now() < until, "not all workers continued after a cut: {before:?} to {now:?}");
+            ensure!(
+                Instant::now() < until,
+                "not all workers continued after a cut: {before:?} to {now:?}"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
     /// Stops the workers and returns their results.
-    pub async fn finish(mut self) -> Result<(Deeds, Arc<Ledger>)> {
+    pub async fn finish(mut self) -> Result<(LoadResults, Arc<Ledger>)> {
         self.gate.send_replace(Gate::Over);
-        let mut deeds = Deeds::default();
+        let mut deeds = LoadResults::default();
         while let Some(ended) = self.workers.join_next().await {
             deeds.add(ended?.context("a worker")?);
         }
@@ -257,7 +265,7 @@ impl Load {
 }
 
 /// Reads everything through this disk and compares it with the acknowledged writes.
-pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &Deeds) -> Result<()> {
+pub async fn verify(disk: &RemoteDisk, ledger: &Ledger, given_up: &LoadResults) -> Result<()> {
     for lba in (0..DISK_BLOCKS).step_by(BLOCKS_MAX as usize) {
         let range = BlockRange::new(lba, BLOCKS_MAX.min(DISK_BLOCKS - lba));
         let data = read(disk, range).await?;
@@ -296,8 +304,8 @@ async fn give_up(
     ledger: Arc<Ledger>,
     mut random: Random,
     (mut gate, mut giving_up): (watch::Receiver<Gate>, watch::Receiver<bool>),
-) -> Result<Deeds> {
-    let mut deeds = Deeds::default();
+) -> Result<LoadResults> {
+    let mut deeds = LoadResults::default();
     while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
         tokio::select! {
             so = giving_up.wait_for(|so| *so) => drop(so?),
@@ -330,17 +338,17 @@ async fn give_up(
 }
 
 struct Worker {
-    hand: Hand,
+    hand: CommandInterface,
     ledger: Arc<Ledger>,
     number: u64,
     random: Random,
     counter: u64,
     may_lose_cache: bool,
-    deeds: Deeds,
+    deeds: LoadResults,
 }
 
 impl Worker {
-    async fn run(mut self, mut gate: watch::Receiver<Gate>) -> Result<Deeds> {
+    async fn run(mut self, mut gate: watch::Receiver<Gate>) -> Result<LoadResults> {
         while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
             let sent = Instant::now();
             self.step().await.with_context(|| format!("worker {}", self.number))?;
@@ -378,12 +386,14 @@ impl Worker {
             let settled = self.ledger.settled.load(Ordering::Acquire);
             let data = data(self.ledger.seed, range, self.counter);
             let executed = match &self.hand {
-                Hand::Disk(disk) => {
+                CommandInterface::Disk(disk) => {
                     let written = disk.write(range, data, false).await;
                     written.with_context(|| format!("writing {range:?}"))?;
                     Some(true)
                 }
-                Hand::Raw(initiator, lun) => raw_write(initiator, *lun, range, data).await?,
+                CommandInterface::Raw(initiator, lun) => {
+                    raw_write(initiator, *lun, range, data).await?
+                }
             };
             self.deeds.writes.push(Write {
                 blocks: range.lba..range.lba + range.count,
@@ -405,11 +415,11 @@ impl Worker {
 
     async fn read(&mut self, range: BlockRange) -> Result<()> {
         match &self.hand {
-            Hand::Disk(disk) => {
+            CommandInterface::Disk(disk) => {
                 let data = read(disk, range).await?;
                 self.ledger.check(range, &data)?;
             }
-            Hand::Raw(initiator, lun) => {
+            CommandInterface::Raw(initiator, lun) => {
                 let data = raw_read(initiator, *lun, range).await?;
                 self.ledger.check(range, &data)?;
             }
@@ -419,7 +429,7 @@ impl Worker {
     }
 
     async fn flush(&mut self) -> Result<()> {
-        let Hand::Disk(disk) = &self.hand else { return Ok(()) };
+        let CommandInterface::Disk(disk) = &self.hand else { return Ok(()) };
         match disk.flush().await {
             Ok(()) => self.deeds.flushes += 1,
             Err(error) if self.may_lose_cache && is_cache_lost(&error) => self.deeds.told_lost += 1,

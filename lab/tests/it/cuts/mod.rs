@@ -12,7 +12,7 @@ mod recorder;
 mod sampler;
 mod scene;
 
-use crate::targets::Who;
+use crate::targets::TargetKind;
 use anyhow::{Result, ensure};
 use peers::Keys;
 use scene::{Outcome, Plot, Scene};
@@ -23,13 +23,13 @@ fn seeds(few: u64) -> std::ops::Range<u64> {
 }
 
 /// Runs scenes with cuts everywhere, with this many connections in a session.
-fn play(name: &str, who: Who, connections: u16) -> Result<()> {
+fn play(name: &str, who: TargetKind, connections: u16) -> Result<()> {
     let scene = |seed| {
         let keys = Keys::of(seed);
         Scene { who, connections, raw: false, plot: Plot::Cuts, keys, seed }
     };
     // Scenes with other targets spend much of their time waiting for them.
-    let at_once = if who == Who::Own { 1 } else { 2 };
+    let at_once = if who == TargetKind::Own { 1 } else { 2 };
     let all_seeds: Vec<u64> = seeds(2).collect();
     let mut all = Outcome::default();
     for some in all_seeds.chunks(at_once) {
@@ -51,20 +51,20 @@ fn play(name: &str, who: Who, connections: u16) -> Result<()> {
 /// again.
 #[test]
 fn our_target_one_connection() -> Result<()> {
-    play("own target, one connection", Who::Own, 1)
+    play("own target, one connection", TargetKind::Own, 1)
 }
 
 /// Goal: the guarantees hold with four connections, of which one breaks.
 #[test]
 fn our_target_four_connections() -> Result<()> {
-    play("own target, four connections", Who::Own, 4)
+    play("own target, four connections", TargetKind::Own, 4)
 }
 
 /// Goal: a raw command is executed once if it was answered, never if it was not sent, and never
 /// twice, even if its session is lost or its data damaged; over one connection and over four.
 #[test]
 fn raw_commands_are_never_repeated() -> Result<()> {
-    let (who, raw) = (Who::Own, true);
+    let (who, raw) = (TargetKind::Own, true);
     let mut all = Outcome::default();
     for seed in seeds(2) {
         let (keys, connections) = (Keys::of(seed), if seed % 2 == 0 { 1 } else { 4 });
@@ -81,18 +81,18 @@ fn raw_commands_are_never_repeated() -> Result<()> {
 /// Goal: the guarantees hold against tgt; an independent reader sees no block go back.
 #[test]
 fn tgt() -> Result<()> {
-    play("tgt", Who::Tgt, 1)
+    play("tgt", TargetKind::Tgt, 1)
 }
 
 /// Goal: the guarantees hold against istgt.
 #[test]
 fn istgt() -> Result<()> {
-    play("istgt", Who::Istgt, 1)
+    play("istgt", TargetKind::Istgt, 1)
 }
 
 /// Checks that reads return the data written, with each choice of digests, and that no command is
 /// executed twice if no connection is cut.
-fn integrity(name: &str, who: Who) -> Result<()> {
+fn integrity(name: &str, who: TargetKind) -> Result<()> {
     let mut all = Outcome::default();
     for (seed, (header_digest, data_digest)) in
         (1000..).zip([(false, false), (true, false), (false, true), (true, true)])
@@ -108,25 +108,25 @@ fn integrity(name: &str, who: Who) -> Result<()> {
 /// Goal: see [`integrity`], with our own target.
 #[test]
 fn integrity_own_target() -> Result<()> {
-    integrity("own target, nothing cut", Who::Own)
+    integrity("own target, nothing cut", TargetKind::Own)
 }
 
 /// Goal: see [`integrity`], with tgt.
 #[test]
 fn integrity_tgt() -> Result<()> {
-    integrity("tgt, nothing cut", Who::Tgt)
+    integrity("tgt, nothing cut", TargetKind::Tgt)
 }
 
 /// Goal: see [`integrity`], with istgt.
 #[test]
 fn integrity_istgt() -> Result<()> {
-    integrity("istgt, nothing cut", Who::Istgt)
+    integrity("istgt, nothing cut", TargetKind::Istgt)
 }
 
 /// Checks that each inverted bit is detected by a digest, and causes a delay at most: an immediate
 /// write that the target rejects (RFC 7143 §7.8) and one that it ends with PROTOCOL SERVICE CRC
 /// ERROR are sent again.
-fn flips(name: &str, who: Who, connections: [u16; 2]) -> Result<()> {
+fn flips(name: &str, who: TargetKind, connections: [u16; 2]) -> Result<()> {
     let mut all = Outcome::default();
     for seed in seeds(2) {
         let keys = Keys { header_digest: true, data_digest: true, ..Keys::of(seed) };
@@ -142,11 +142,11 @@ fn flips(name: &str, who: Who, connections: [u16; 2]) -> Result<()> {
 /// causes no error for the caller, and no wrong data is read or stored.
 #[test]
 fn flipped_bits_own_target() -> Result<()> {
-    flips("own target, bits turned over", Who::Own, [1, 4])
+    flips("own target, bits turned over", TargetKind::Own, [1, 4])
 }
 
 /// Goal: inverted bits are handled as well with tgt.
 #[test]
 fn flips_tgt() -> Result<()> {
-    flips("tgt, bits turned over", Who::Tgt, [1, 1])
+    flips("tgt, bits turned over", TargetKind::Tgt, [1, 1])
 }

@@ -3,7 +3,7 @@
 
 use crate::cuts::load::DISK_BLOCKS;
 use crate::cuts::peers::{Keys, Peer};
-use crate::targets::Who;
+use crate::targets::TargetKind;
 use anyhow::{Result, ensure};
 use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::time::Duration;
@@ -38,11 +38,11 @@ fn late_half(peer: &Peer, stop: usize) -> Result<u8> {
 /// connection of the old session changes nothing.
 #[test]
 fn our_target_ends_the_old_session() -> Result<()> {
-    let peer = Peer::start(Who::Own, Keys::of(0), DISK_BLOCKS, 1)?;
+    let peer = Peer::start(TargetKind::Own, Keys::of(0), DISK_BLOCKS, 1)?;
     for stop in STOPS {
         ensure!(late_half(&peer, stop)? == 2, "stopped at {stop}: the late write was executed");
     }
-    peer.ends_well()
+    peer.check_no_sessions()
 }
 
 /// Goal: tgt does not end the old session, so an initiator cannot keep late packets from
@@ -50,9 +50,9 @@ fn our_target_ends_the_old_session() -> Result<()> {
 /// linger in the scenes.
 #[test]
 fn tgt_does_not_end_the_old_session() -> Result<()> {
-    let peer = Peer::start(Who::Tgt, Keys::of(0), DISK_BLOCKS, 1)?;
+    let peer = Peer::start(TargetKind::Tgt, Keys::of(0), DISK_BLOCKS, 1)?;
     for stop in STOPS {
         ensure!(late_half(&peer, stop)? == 1, "stopped at {stop}: the late write had no effect");
     }
-    peer.ends_well()
+    peer.check_no_sessions()
 }

@@ -1,7 +1,7 @@
 //! The targets and their configuration.
 
 use crate::cuts::recorder::Recorder;
-use crate::targets::{RunningTarget, Who, own_options};
+use crate::targets::{RunningTarget, TargetKind, own_options};
 use anyhow::{Result, ensure};
 use lunar_initiator::Url;
 use lunar_iscsi::text::{Digest, Offer};
@@ -47,7 +47,7 @@ impl Keys {
 
 /// A running target with one disk of zeroes.
 pub struct Peer {
-    who: Who,
+    who: TargetKind,
     running: RunningTarget,
     /// Recorder of our own target's disk.
     recorder: Option<Arc<Recorder>>,
@@ -58,17 +58,17 @@ pub struct Peer {
 
 impl Peer {
     /// Starts a target with a disk of this many blocks of 512 bytes.
-    pub fn start(who: Who, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
+    pub fn start(who: TargetKind, keys: Keys, blocks: u64, seed: u64) -> Result<Self> {
         let scratch = Scratch::in_memory("cuts")?;
         let file = scratch.path("disk.img");
         let mut recorder = None;
-        if who != Who::Own {
+        if who != TargetKind::Own {
             File::create(&file)?.set_len(blocks * 512)?;
         }
         let running = match who {
-            Who::Own => own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?,
-            Who::Tgt => RunningTarget::Tgt(tgt(keys, &file)?),
-            Who::Istgt => {
+            TargetKind::Own => own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?,
+            TargetKind::Tgt => RunningTarget::Tgt(tgt(keys, &file)?),
+            TargetKind::Istgt => {
                 let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();
                 let keys = vec![("ImmediateData", yes_no(keys.immediate_data))];
                 let options = IstgtOptions { keys, ..IstgtOptions::default() };
@@ -130,13 +130,13 @@ impl Peer {
         ];
         kinds.push(if keys.immediate_data { CommandImmediate } else { CommandWrite });
         // istgt accepts no InitialR2T but Yes; SendTargets sends it into an endless loop.
-        if !keys.initial_r2t && self.who != Who::Istgt {
+        if !keys.initial_r2t && self.who != TargetKind::Istgt {
             kinds.push(DataOutUnsolicited);
         }
-        if self.who != Who::Istgt {
+        if self.who != TargetKind::Istgt {
             kinds.extend([TextRequest, TextResponse]);
         }
-        if self.who == Who::Own {
+        if self.who == TargetKind::Own {
             kinds.push(AsyncMessage);
             // Occurs for damaged data; tgt closes the connection instead.
             if keys.data_digest {
@@ -147,7 +147,7 @@ impl Peer {
     }
 
     /// Checks that no state of the sessions remains, if the target shows it.
-    pub fn ends_well(self) -> Result<()> {
+    pub fn check_no_sessions(self) -> Result<()> {
         if let RunningTarget::Own(server) = self.running {
             let report = server.shutdown(Duration::from_secs(30), &mut |_| {});
             ensure!(report.failed_syncs.is_empty(), "{report:?}");

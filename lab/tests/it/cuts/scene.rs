@@ -1,15 +1,15 @@
 //! One scene: a load through the relay on one target, and cuts at every kind of PDU.
 
-use crate::cuts::load::{DISK_BLOCKS, Deeds, Hand, Load, verify};
+use crate::cuts::load::{CommandInterface, DISK_BLOCKS, Load, LoadResults, verify};
 use crate::cuts::peers::{Keys, Peer};
 use crate::cuts::recorder::Account;
 use crate::cuts::sampler::Sampler;
-use crate::targets::Who;
+use crate::targets::TargetKind;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Unit, Url, discover};
 use lunar_iscsi::text::Digest;
 use lunar_lab::random::Random;
-use lunar_lab::wire::cutter::{Cut, CutCounts, CutPosition, Cutter, Flip, Manner, PduKind};
+use lunar_lab::wire::cutter::{ConnectionCut, Cut, CutCounts, CutPosition, Cutter, Flip, PduKind};
 use lunar_wire::Lun;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub enum Plot {
 /// Parameters of a scene.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
-    pub who: Who,
+    pub who: TargetKind,
     pub connections: u16,
     /// True for raw commands, which are never repeated, instead of a disk's.
     pub raw: bool,
@@ -63,7 +63,7 @@ pub struct Outcome {
     /// Kinds that can occur.
     pub kinds: Vec<PduKind>,
     pub rejects: u64,
-    pub deeds: Deeds,
+    pub deeds: LoadResults,
     pub samples: u64,
     pub repetitions: u64,
     pub executions_max: u64,
@@ -162,7 +162,7 @@ impl Scene {
         let played = runtime.block_on(self.run()).with_context(|| format!("{self:?}"));
         drop(runtime);
         let (outcome, peer) = played?;
-        peer.ends_well()?;
+        peer.check_no_sessions()?;
         Ok(outcome)
     }
 
@@ -170,13 +170,13 @@ impl Scene {
     /// request data of an aborted one; both cost the session. No more commands are cancelled there
     /// than needed.
     fn gives_up(self) -> bool {
-        self.who != Who::Istgt
+        self.who != TargetKind::Istgt
     }
 
     /// Checks the logout; istgt 0.4 now and then closes the connection without a Logout Response.
     fn judge_logout(self, logged_out: Result<(), lunar_initiator::Error>) -> Result<()> {
         match logged_out {
-            Err(error) if self.who != Who::Istgt => Err(error).context("the last logout"),
+            Err(error) if self.who != TargetKind::Istgt => Err(error).context("the last logout"),
             _ => Ok(()),
         }
     }
@@ -205,14 +205,14 @@ impl Scene {
         ensure!((digests.header, digests.data) == (keys.header_digest, keys.data_digest));
         ensure!(initiator.connections() == usize::from(self.connections));
         let hand = if self.raw {
-            Hand::Raw(initiator.clone(), Lun::new(peer.lun))
+            CommandInterface::Raw(initiator.clone(), Lun::new(peer.lun))
         } else {
             let unit = Unit::new(initiator.clone(), peer.lun);
-            Hand::Disk(Arc::new(RemoteDisk::open(unit, &url).await?))
+            CommandInterface::Disk(Arc::new(RemoteDisk::open(unit, &url).await?))
         };
         // Our own target reports the loss of the nexus; other targets report a power-on, or
         // nothing.
-        let may_lose_cache = self.who != Who::Own;
+        let may_lose_cache = self.who != TargetKind::Own;
         let load = Load::start(&hand, &cutter, self.seed, may_lose_cache);
         load.give_up(self.gives_up());
         let sampler = Sampler::start(&peer, &load.ledger)?;
@@ -235,7 +235,8 @@ impl Stage {
         let mut cuts = Vec::new();
         for kind in self.kinds() {
             // With istgt each cut costs a second.
-            let places = if is_frequent(kind) && self.scene.who != Who::Istgt { 4 } else { 1 };
+            let places =
+                if is_frequent(kind) && self.scene.who != TargetKind::Istgt { 4 } else { 1 };
             let first = self.random.below(4);
             cuts.extend((0..places).map(|place| (kind, first + place)));
         }
@@ -323,11 +324,11 @@ impl Stage {
         // Neither tgt 1.0.85 nor istgt 0.4 ends a connection that lingers when its session is
         // replaced. tgt executes writes that arrive there late, over data written since; the disk
         // of istgt waits for the data of that connection's write.
-        let manners = if self.scene.who == Who::Own { 3 } else { 2 };
+        let manners = if self.scene.who == TargetKind::Own { 3 } else { 2 };
         let manner = match random.below(manners) {
-            0 => Manner::Close,
-            1 => Manner::Reset,
-            _ => Manner::Linger(Duration::from_millis(random.below(LATE_MAX))),
+            0 => ConnectionCut::Close,
+            1 => ConnectionCut::Reset,
+            _ => ConnectionCut::Linger(Duration::from_millis(random.below(LATE_MAX))),
         };
         let skip = if is_frequent(kind) { random.below(12) as u32 } else { 0 };
         Cut { kind, skip, place, manner }
@@ -354,7 +355,7 @@ impl Stage {
         }
         self.load.go_on();
         self.load.give_up(self.scene.gives_up());
-        if let Manner::Linger(late) = cut.manner {
+        if let ConnectionCut::Linger(late) = cut.manner {
             // The other connections of the session continue meanwhile, and their commands are
             // repeated when the loss is noticed: no worker is past the cut before.
             tokio::time::sleep(late + NOTICED).await;

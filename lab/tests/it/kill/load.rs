@@ -36,7 +36,7 @@ pub struct Totals {
     /// Writes in flight when the server was killed.
     pub unanswered: u64,
     /// Flushes that failed because a volatile cache may have been lost.
-    pub told_lost: u64,
+    pub reported_losses: u64,
     pub longest: Duration,
     pub qemu_commands: u64,
     pub qemu_longest: Duration,
@@ -53,7 +53,7 @@ impl fmt::Display for Totals {
             self.flushed,
             self.verified,
             self.unanswered,
-            self.told_lost,
+            self.reported_losses,
             self.longest,
             self.qemu_commands,
             self.qemu_longest,
@@ -71,7 +71,7 @@ struct Part {
     in_flight: Option<(std::ops::Range<usize>, u64)>,
     writes: u64,
     flushes: u64,
-    told_lost: u64,
+    reported_losses: u64,
     last_answer: Instant,
     longest: Duration,
     error: Option<String>,
@@ -192,7 +192,7 @@ impl Load {
             ensure!(part.in_flight.is_none(), "a write was never answered");
             totals.acknowledged += part.writes;
             totals.flushed += part.flushes;
-            totals.told_lost += part.told_lost;
+            totals.reported_losses += part.reported_losses;
             totals.longest = totals.longest.max(part.longest);
         }
         Ok(())
@@ -207,7 +207,7 @@ impl Part {
             in_flight: None,
             writes: 0,
             flushes: 0,
-            told_lost: 0,
+            reported_losses: 0,
             last_answer: Instant::now(),
             longest: Duration::ZERO,
             error: None,
@@ -298,7 +298,7 @@ impl Writer {
         part.answered(sent);
         match flushed {
             Ok(()) => part.flushes += 1,
-            Err(error) if self.may_lose_cache && is_told(&error) => part.told_lost += 1,
+            Err(error) if self.may_lose_cache && is_told(&error) => part.reported_losses += 1,
             Err(error) => return Err(error).context("a flush"),
         }
         Ok(())

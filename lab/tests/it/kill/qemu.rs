@@ -20,7 +20,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Results of its work.
 #[derive(Clone, Copy, Debug)]
-pub struct Done {
+pub struct WorkResults {
     pub commands: u64,
     /// Maximum time of one command.
     pub longest: Duration,
@@ -30,7 +30,7 @@ pub struct Done {
 pub struct Qemu {
     stop: Arc<AtomicBool>,
     turns: Arc<AtomicU64>,
-    thread: JoinHandle<Result<Done>>,
+    thread: JoinHandle<Result<WorkResults>>,
 }
 
 impl Qemu {
@@ -51,7 +51,7 @@ impl Qemu {
     }
 
     /// Waits for a turn that began after this call, and ends the program.
-    pub fn finish(self, limit: Duration) -> Result<Done> {
+    pub fn finish(self, limit: Duration) -> Result<WorkResults> {
         let (from, until) = (self.turns.load(Ordering::Relaxed), Instant::now() + limit);
         while self.turns.load(Ordering::Relaxed) < from + 2 && !self.thread.is_finished() {
             ensure!(Instant::now() < until, "QEMU did not go on within {limit:?}");
@@ -67,7 +67,7 @@ struct Session {
     runtime: Runtime,
     program: QemuIo,
     limit: Duration,
-    done: Done,
+    done: WorkResults,
 }
 
 impl Session {
@@ -75,7 +75,7 @@ impl Session {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let opened = async { timeout(limit, QemuIo::open(url, "none", None)).await };
         let program = runtime.block_on(opened).context("QEMU opening the disk")??;
-        let done = Done { commands: 0, longest: Duration::ZERO };
+        let done = WorkResults { commands: 0, longest: Duration::ZERO };
         let mut session = Self { runtime, program, limit, done };
         session.ask("read 0 4k")?;
         Ok(session)
@@ -107,9 +107,9 @@ impl Session {
         check(command, &answer)
     }
 
-    fn end(self) -> Result<Done> {
-        let said = self.runtime.block_on(self.program.end())?;
-        check("its error output", &said)?;
+    fn end(self) -> Result<WorkResults> {
+        let printed = self.runtime.block_on(self.program.end())?;
+        check("its error output", &printed)?;
         Ok(self.done)
     }
 }

@@ -5,7 +5,7 @@
 mod peers;
 mod rows;
 
-use crate::targets::Who;
+use crate::targets::TargetKind;
 use anyhow::{Context, Result, ensure};
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{Chap, Error, ErrorKind, RemoteDisk, SessionOptions, Url, discover};
@@ -44,7 +44,7 @@ fn chap(algorithms: &[ChapAlgorithm], mutual: bool) -> Chap {
     Chap { algorithms: algorithms.to_vec(), ..Chap::new(credential(USER, SECRET), target) }
 }
 
-fn options(row: &Row, who: Who) -> SessionOptions {
+fn options(row: &Row, who: TargetKind) -> SessionOptions {
     let mut options = SessionOptions::new(INITIATOR);
     options.header_digest = row.header_digest.to_vec();
     options.data_digest = row.data_digest.to_vec();
@@ -67,9 +67,9 @@ async fn use_disk(disk: &RemoteDisk, seed: u64) -> Result<()> {
 }
 
 /// Logs out. istgt 0.4 now and then closes the connection without a Logout Response.
-async fn close(disk: RemoteDisk, who: Who) -> Result<()> {
+async fn close(disk: RemoteDisk, who: TargetKind) -> Result<()> {
     match disk.close().await {
-        Err(error) if who != Who::Istgt => Err(error).context("the logout"),
+        Err(error) if who != TargetKind::Istgt => Err(error).context("the logout"),
         _ => Ok(()),
     }
 }
@@ -98,13 +98,13 @@ async fn log_in(row: &Row, peer: &Peer, seed: u64) -> Result<()> {
     close(disk, peer.who).await
 }
 
-fn try_row(row: &Row, who: Who, seed: u64) -> Result<()> {
+fn try_row(row: &Row, who: TargetKind, seed: u64) -> Result<()> {
     let peer = Peer::start(who, &row.setup(who))?;
     let logged_in = block_on(log_in(row, &peer, seed << 8));
     logged_in.with_context(|| format!("{who:?}, {row:?}\n{}", peer.log()))
 }
 
-fn all_rows(who: Who) -> Result<()> {
+fn all_rows(who: TargetKind) -> Result<()> {
     let rows: Vec<_> = (1..).zip(ROWS).filter(|(_, row)| row.fits(who)).collect();
     for some in rows.chunks(AT_ONCE) {
         let tried: Vec<Result<()>> = std::thread::scope(|scope| {
@@ -122,19 +122,19 @@ fn all_rows(who: Who) -> Result<()> {
 /// Goal: each option of our target works, in each value that matters.
 #[test]
 fn own_target() -> Result<()> {
-    all_rows(Who::Own)
+    all_rows(TargetKind::Own)
 }
 
 /// Goal: each option of tgt works.
 #[test]
 fn tgt() -> Result<()> {
-    all_rows(Who::Tgt)
+    all_rows(TargetKind::Tgt)
 }
 
 /// Goal: each option of istgt works.
 #[test]
 fn istgt() -> Result<()> {
-    all_rows(Who::Istgt)
+    all_rows(TargetKind::Istgt)
 }
 
 /// Returns the error of a login of this kind.
@@ -149,7 +149,7 @@ async fn refusal(peer: &Peer, chap: Option<Chap>) -> Result<Error> {
 /// with that error, at each target; each CHAP algorithm that both sides support works.
 #[test]
 fn proofs() -> Result<()> {
-    for who in [Who::Own, Who::Tgt, Who::Istgt] {
+    for who in [TargetKind::Own, TargetKind::Tgt, TargetKind::Istgt] {
         let setup = Setup { chap: true, mutual: true, ..Setup::default() };
         let peer = Peer::start(who, &setup)?;
         let played = block_on(async {
@@ -189,7 +189,7 @@ fn proofs() -> Result<()> {
 /// into an endless loop).
 #[test]
 fn discoveries() -> Result<()> {
-    for who in [Who::Own, Who::Tgt] {
+    for who in [TargetKind::Own, TargetKind::Tgt] {
         for (chap_wanted, mutual) in [(false, false), (true, false), (true, true)] {
             let setup = Setup { discovery_chap: chap_wanted, mutual, ..Setup::default() };
             let peer = Peer::start(who, &setup)?;
@@ -220,7 +220,7 @@ fn discoveries() -> Result<()> {
 /// one replace each other at the target, and each recovers when it is used.
 #[test]
 fn isids() -> Result<()> {
-    for who in [Who::Own, Who::Tgt, Who::Istgt] {
+    for who in [TargetKind::Own, TargetKind::Tgt, TargetKind::Istgt] {
         let peer = Peer::start(who, &Setup::default())?;
         let cutter = Cutter::to(peer.address())?;
         let played = block_on(async {

@@ -1,7 +1,7 @@
 //! The targets, configured by a row of the table.
 
 use crate::login_options::{DISK_BLOCKS, PROOF, PROOF_USER, SECRET, USER, credential};
-use crate::targets::{RunningTarget, Who, own_options};
+use crate::targets::{RunningTarget, TargetKind, own_options};
 use anyhow::{Result, bail};
 use lunar_block::MemoryDevice;
 use lunar_initiator::Url;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// Returns the CHAP algorithms that a target supports. tgt 1.0.85 takes number 7 for SHA-1; IANA
 /// assigned it to SHA-256.
-pub fn algorithms(who: Who) -> &'static [ChapAlgorithm] {
+pub fn algorithms(who: TargetKind) -> &'static [ChapAlgorithm] {
     match who {
-        Who::Own => &ChapAlgorithm::ALL,
-        Who::Tgt | Who::Istgt => &[ChapAlgorithm::Md5],
+        TargetKind::Own => &ChapAlgorithm::ALL,
+        TargetKind::Tgt | TargetKind::Istgt => &[ChapAlgorithm::Md5],
     }
 }
 
@@ -35,21 +35,21 @@ pub struct Setup {
 
 /// A running target.
 pub struct Peer {
-    pub who: Who,
+    pub who: TargetKind,
     running: RunningTarget,
     address: String,
     _scratch: Scratch,
 }
 
 impl Peer {
-    pub fn start(who: Who, setup: &Setup) -> Result<Self> {
+    pub fn start(who: TargetKind, setup: &Setup) -> Result<Self> {
         let scratch = Scratch::new("login-options")?;
         let file = scratch.path("disk.img");
         File::create(&file)?.set_len(DISK_BLOCKS * 512)?;
         let running = match who {
-            Who::Own => own(setup)?,
-            Who::Tgt => RunningTarget::Tgt(tgt(setup, &file)?),
-            Who::Istgt => {
+            TargetKind::Own => own(setup)?,
+            TargetKind::Tgt => RunningTarget::Tgt(tgt(setup, &file)?),
+            TargetKind::Istgt => {
                 let keys = setup.keys.iter().map(|(key, value)| (*key, (*value).to_owned()));
                 let options = IstgtOptions {
                     keys: keys.collect(),

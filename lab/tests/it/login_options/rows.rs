@@ -2,7 +2,7 @@
 
 use crate::login_options::peers::Setup;
 use crate::login_options::{NO, RATHER, RATHER_NOT, YES};
-use crate::targets::Who;
+use crate::targets::TargetKind;
 use lunar_iscsi::text::Digest;
 
 /// Configuration of both sides.
@@ -73,7 +73,7 @@ pub const ROWS: &[Row] = &[
 
 /// Expected results of the negotiation.
 #[derive(Clone, Copy, Debug)]
-pub struct Settled {
+pub struct ExpectedParameters {
     pub immediate_data: bool,
     pub initial_r2t: bool,
     pub max_burst_bytes: u32,
@@ -95,41 +95,41 @@ impl Row {
     }
 
     /// True if this peer can be configured so.
-    pub fn fits(&self, who: Who) -> bool {
+    pub fn fits(&self, who: TargetKind) -> bool {
         // istgt 0.4 accepts no other value of InitialR2T.
-        who != Who::Istgt || self.key("InitialR2T") != Some("No")
+        who != TargetKind::Istgt || self.key("InitialR2T") != Some("No")
     }
 
-    pub fn setup(&self, who: Who) -> Setup {
+    pub fn setup(&self, who: TargetKind) -> Setup {
         let mut keys: Vec<_> = self.keys.to_vec();
         // tgt would answer Yes.
-        if who == Who::Tgt && self.key("InitialR2T").is_none() {
+        if who == TargetKind::Tgt && self.key("InitialR2T").is_none() {
             keys.push(NO_R2T);
         }
         let mutual = self.chap == Some(true);
         Setup { keys, chap: self.chap.is_some(), mutual, discovery_chap: false }
     }
 
-    pub fn expects(&self, who: Who) -> Settled {
+    pub fn expects(&self, who: TargetKind) -> ExpectedParameters {
         // Default values of each peer, and proposals of our initiator.
         let (segment, burst, first, r2ts) = match who {
-            Who::Own => (262_144, 1 << 20, 262_144, 8),
-            Who::Tgt => (8192, 262_144, 65_536, 1),
-            Who::Istgt => (65_536, 262_144, 65_536, 8),
+            TargetKind::Own => (262_144, 1 << 20, 262_144, 8),
+            TargetKind::Tgt => (8192, 262_144, 65_536, 1),
+            TargetKind::Istgt => (65_536, 262_144, 65_536, 8),
         };
         // istgt 0.4 never declares less, whatever its configuration.
-        let least = if who == Who::Istgt { 8192 } else { 512 };
+        let least = if who == TargetKind::Istgt { 8192 } else { 512 };
         let crc = |offered: &[Digest]| match who {
             // The first digest of the initiator's list that the target supports.
-            Who::Own | Who::Istgt => offered[0] == Digest::Crc32c,
-            Who::Tgt => offered.contains(&Digest::Crc32c),
+            TargetKind::Own | TargetKind::Istgt => offered[0] == Digest::Crc32c,
+            TargetKind::Tgt => offered.contains(&Digest::Crc32c),
         };
         let max_burst_bytes = self.number("MaxBurstLength").unwrap_or(burst);
         let first = self.number("FirstBurstLength").unwrap_or(first);
-        Settled {
+        ExpectedParameters {
             immediate_data: self.key("ImmediateData") != Some("No"),
             initial_r2t: match who {
-                Who::Istgt => true,
+                TargetKind::Istgt => true,
                 _ => self.key("InitialR2T") == Some("Yes"),
             },
             max_burst_bytes,
@@ -138,7 +138,7 @@ impl Row {
                 .number("MaxOutstandingR2T")
                 .map_or(r2ts, |number| number as u16),
             // The target decides the time.
-            time_to_wait_seconds: if who == Who::Istgt { 0 } else { 2 },
+            time_to_wait_seconds: if who == TargetKind::Istgt { 0 } else { 2 },
             send_data_segment_bytes_max: self
                 .number("MaxRecvDataSegmentLength")
                 .map_or(segment, |number| number.max(least)),

@@ -1,6 +1,6 @@
 //! Single commands: when one is acknowledged, its promised data is on the disk.
 
-use crate::power_cut::deeds::{Author, CHANGES, Deed, SYNCS};
+use crate::power_cut::deeds::{CHANGES, CommandBuilder, CommandKind, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, log_in};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::ledger::Ledger;
@@ -40,10 +40,10 @@ impl Scene {
     }
 
     /// Runs one command from its beginning to its end, and checks the disk.
-    fn act(&mut self, deed: Deed) -> Result<()> {
+    fn act(&mut self, deed: CommandKind) -> Result<()> {
         const TRIES: u32 = 1_000;
         let order = (0..TRIES).find_map(|_| {
-            let mut author = Author {
+            let mut author = CommandBuilder {
                 mode: self.mode,
                 ledger: &mut self.ledger,
                 random: &mut self.random,
@@ -82,8 +82,8 @@ fn each_command(mode: Mode) -> Result<()> {
             scene.act(sync)?;
         }
     }
-    scene.act(Deed::Write)?;
-    scene.act(Deed::Stop)
+    scene.act(CommandKind::Write)?;
+    scene.act(CommandKind::Stop)
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn acknowledged_is_on_the_disk_that_writes_back_directly() -> Result<()> {
 fn a_sync_that_is_answered_at_once_is_done() -> Result<()> {
     const DONE_MAX: Duration = Duration::from_secs(60);
     let mut scene = Scene::new(MODES[2])?;
-    scene.act(Deed::Write)?;
+    scene.act(CommandKind::Write)?;
     let written = scene.ledger.begin_sync();
-    scene.act(Deed::SynchronizeAtOnce)?;
+    scene.act(CommandKind::SynchronizeAtOnce)?;
     scene.ledger.acknowledge_sync(written, 0..BLOCKS as u64);
     let began = Instant::now();
     while let Err(missing) = scene.ledger.check(&scene.disk.after_cut(0, "disk.img")?) {

@@ -15,7 +15,7 @@ const DATA_BYTES_MAX: usize = 8192;
 
 /// Kinds of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Deed {
+pub enum CommandKind {
     Write,
     WriteFua,
     WriteAndVerify,
@@ -38,46 +38,50 @@ pub enum Deed {
 }
 
 /// Commands that change blocks.
-pub const CHANGES: [Deed; 12] = [
-    Deed::Write,
-    Deed::WriteFua,
-    Deed::WriteAndVerify,
-    Deed::WriteSame,
-    Deed::WriteSameOfZeroes,
-    Deed::WriteSameThatUnmaps,
-    Deed::Unmap,
-    Deed::CompareAndWrite,
-    Deed::CompareAndWriteFua,
-    Deed::OrWrite,
-    Deed::OrWriteFua,
-    Deed::ExtendedCopy,
+pub const CHANGES: [CommandKind; 12] = [
+    CommandKind::Write,
+    CommandKind::WriteFua,
+    CommandKind::WriteAndVerify,
+    CommandKind::WriteSame,
+    CommandKind::WriteSameOfZeroes,
+    CommandKind::WriteSameThatUnmaps,
+    CommandKind::Unmap,
+    CommandKind::CompareAndWrite,
+    CommandKind::CompareAndWriteFua,
+    CommandKind::OrWrite,
+    CommandKind::OrWriteFua,
+    CommandKind::ExtendedCopy,
 ];
 
 /// Changes that do not depend on the old content: several initiators may make them at once.
-pub const OVERWRITES: [Deed; 6] = [
-    Deed::Write,
-    Deed::WriteFua,
-    Deed::WriteSame,
-    Deed::WriteSameOfZeroes,
-    Deed::WriteSameThatUnmaps,
-    Deed::Unmap,
+pub const OVERWRITES: [CommandKind; 6] = [
+    CommandKind::Write,
+    CommandKind::WriteFua,
+    CommandKind::WriteSame,
+    CommandKind::WriteSameOfZeroes,
+    CommandKind::WriteSameThatUnmaps,
+    CommandKind::Unmap,
 ];
 
 /// Commands that promise earlier changes; one of them promises nothing.
-pub const SYNCS: [Deed; 4] =
-    [Deed::Synchronize10, Deed::Synchronize16, Deed::SynchronizeAtOnce, Deed::ReadFua];
+pub const SYNCS: [CommandKind; 4] = [
+    CommandKind::Synchronize10,
+    CommandKind::Synchronize16,
+    CommandKind::SynchronizeAtOnce,
+    CommandKind::ReadFua,
+];
 
 /// A command as it is sent, and the effect of its GOOD.
 pub struct Order {
     pub cdb: Vec<u8>,
     pub data: Vec<u8>,
     pub read_bytes: u32,
-    pub means: Means,
+    pub means: LedgerEffect,
 }
 
 /// Effect of GOOD on the ledger.
 #[derive(Clone, Debug)]
-pub enum Means {
+pub enum LedgerEffect {
     Written(Entry, bool),
     Synced(Sync, Range<u64>),
     /// The data is current; with a sync, it is on the medium as well.
@@ -85,7 +89,7 @@ pub enum Means {
     Nothing,
 }
 
-impl Means {
+impl LedgerEffect {
     /// Records that the command has ended with this outcome.
     pub fn happened(self, ledger: &mut Ledger, outcome: &RawOutcome) -> Result<()> {
         ensure!(outcome.status == 0, "{outcome:02x?}");
@@ -106,7 +110,7 @@ impl Means {
 }
 
 /// Builds commands.
-pub struct Author<'a> {
+pub struct CommandBuilder<'a> {
     pub mode: Mode,
     pub ledger: &'a mut Ledger,
     pub random: &'a mut Random,
@@ -118,30 +122,30 @@ pub struct Author<'a> {
     pub overlaps: bool,
 }
 
-impl Author<'_> {
+impl CommandBuilder<'_> {
     /// Builds a command of this kind, which is sent at once; `None`: no blocks are free for it.
-    pub fn write(&mut self, deed: Deed) -> Option<Order> {
+    pub fn write(&mut self, deed: CommandKind) -> Option<Order> {
         match deed {
-            Deed::Write => self.plain(0x8a, 0, false),
-            Deed::WriteFua => self.plain(0x8a, FUA, true),
-            Deed::WriteAndVerify => self.plain(0x8e, 0x02, true),
-            Deed::WriteSame => self.same(),
-            Deed::WriteSameOfZeroes => self.zeroes(0x01),
-            Deed::WriteSameThatUnmaps => self.zeroes(0x08 | 0x01),
-            Deed::Unmap => self.unmap(),
-            Deed::CompareAndWrite => self.compare_and_write(0, false),
-            Deed::CompareAndWriteFua => self.compare_and_write(FUA, true),
-            Deed::OrWrite => self.or_write(0, false),
-            Deed::OrWriteFua => self.or_write(FUA, true),
-            Deed::ExtendedCopy => self.copy(),
-            Deed::Synchronize10 => Some(self.synchronize(0x35, 0)),
-            Deed::Synchronize16 => Some(self.synchronize(0x91, 0)),
-            Deed::SynchronizeAtOnce => Some(self.synchronize(0x91, 0x02)),
-            Deed::Read => Some(self.read(0)),
-            Deed::ReadFua => Some(self.read(FUA)),
-            Deed::Stop => {
+            CommandKind::Write => self.plain(0x8a, 0, false),
+            CommandKind::WriteFua => self.plain(0x8a, FUA, true),
+            CommandKind::WriteAndVerify => self.plain(0x8e, 0x02, true),
+            CommandKind::WriteSame => self.same(),
+            CommandKind::WriteSameOfZeroes => self.zeroes(0x01),
+            CommandKind::WriteSameThatUnmaps => self.zeroes(0x08 | 0x01),
+            CommandKind::Unmap => self.unmap(),
+            CommandKind::CompareAndWrite => self.compare_and_write(0, false),
+            CommandKind::CompareAndWriteFua => self.compare_and_write(FUA, true),
+            CommandKind::OrWrite => self.or_write(0, false),
+            CommandKind::OrWriteFua => self.or_write(FUA, true),
+            CommandKind::ExtendedCopy => self.copy(),
+            CommandKind::Synchronize10 => Some(self.synchronize(0x35, 0)),
+            CommandKind::Synchronize16 => Some(self.synchronize(0x91, 0)),
+            CommandKind::SynchronizeAtOnce => Some(self.synchronize(0x91, 0x02)),
+            CommandKind::Read => Some(self.read(0)),
+            CommandKind::ReadFua => Some(self.read(FUA)),
+            CommandKind::Stop => {
                 let sync = self.ledger.begin_sync();
-                let means = Means::Synced(sync, 0..self.ledger.blocks());
+                let means = LedgerEffect::Synced(sync, 0..self.ledger.blocks());
                 let cdb = vec![0x1b, 0, 0, 0, 0, 0];
                 Some(Order { cdb, data: Vec::new(), read_bytes: 0, means })
             }
@@ -175,7 +179,7 @@ impl Author<'_> {
         durable: bool,
     ) -> Order {
         let entry = self.ledger.begin(blocks, content);
-        let means = Means::Written(entry, durable || self.mode.writes_through());
+        let means = LedgerEffect::Written(entry, durable || self.mode.writes_through());
         Order { cdb, data, read_bytes: 0, means }
     }
 
@@ -248,7 +252,7 @@ impl Author<'_> {
         let list_identifier = self.ledger.stamp() as u8;
         let (cdb, list) = extended_copy::command(list_identifier, &cscd, &segment).ok()?;
         let order = self.entered(cdb.to_vec(), list, to, content, false);
-        if let Means::Written(entry, _) = order.means {
+        if let LedgerEffect::Written(entry, _) = order.means {
             self.ledger.hold(entry, from);
         }
         Some(order)
@@ -266,9 +270,9 @@ impl Author<'_> {
             sixteen(operation, flags, &asked)
         };
         let means = if flags == 0 {
-            Means::Synced(self.ledger.begin_sync(), blocks)
+            LedgerEffect::Synced(self.ledger.begin_sync(), blocks)
         } else {
-            Means::Nothing
+            LedgerEffect::Nothing
         };
         Order { cdb, data: Vec::new(), read_bytes: 0, means }
     }
@@ -278,7 +282,7 @@ impl Author<'_> {
         let first = self.random.below(self.hot - self.blocks_max());
         let blocks = first..first + self.blocks_max();
         let sync = (flags == FUA).then(|| self.ledger.begin_sync());
-        let means = Means::Read(self.ledger.begin_read(), blocks.clone(), sync);
+        let means = LedgerEffect::Read(self.ledger.begin_read(), blocks.clone(), sync);
         let cdb = sixteen(0x88, flags, &blocks);
         Order { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, means }
     }

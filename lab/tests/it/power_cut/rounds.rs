@@ -1,6 +1,8 @@
 //! Many commands at a time, a power cut during them, and another start.
 
-use crate::power_cut::deeds::{Author, CHANGES, Deed, Means, OVERWRITES, SYNCS};
+use crate::power_cut::deeds::{
+    CHANGES, CommandBuilder, CommandKind, LedgerEffect, OVERWRITES, SYNCS,
+};
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
 use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +23,7 @@ const CHANGES_WITHOUT_SYNC: u64 = 400;
 
 /// A scene: a disk, its users, and the disk's behaviour.
 #[derive(Clone, Copy, Debug)]
-pub struct Play {
+pub struct RoundScene {
     pub backing: Backing,
     pub mode: Mode,
     /// Number of initiators. A single one keeps its writes apart; the writes of several overlap.
@@ -32,12 +34,12 @@ pub struct Play {
 
 /// Counts of a scene.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Played {
+pub struct SceneCounts {
     pub acknowledged: u64,
     pub io: IoCounts,
 }
 
-impl Played {
+impl SceneCounts {
     /// Adds the counts of another scene.
     pub fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
@@ -47,7 +49,7 @@ impl Played {
 
 /// Load of a round, shared by its initiators.
 struct Load<'a> {
-    play: &'a Play,
+    play: &'a RoundScene,
     lunar: &'a Lunar,
     disk: &'a ServedDisk,
     ledger: Mutex<&'a mut Ledger>,
@@ -69,15 +71,15 @@ impl<'a> Load<'a> {
 
     /// Picks a command. The ledger knows little of overlapping writes until a sync, so shared
     /// blocks get more syncs, and fewer commands that write many blocks.
-    fn deed(&self, random: &mut Random) -> Deed {
+    fn deed(&self, random: &mut Random) -> CommandKind {
         let kind = random.below(20);
-        let mut one_of = |deeds: &[Deed]| deeds[random.below(deeds.len() as u64) as usize];
+        let mut one_of = |deeds: &[CommandKind]| deeds[random.below(deeds.len() as u64) as usize];
         match (kind, self.is_shared()) {
             (0, _) | (1, true) => one_of(&SYNCS),
             (2, true) => one_of(&OVERWRITES),
             (1..5, false) => one_of(&CHANGES),
-            (5..7, _) => Deed::Read,
-            _ => Deed::Write,
+            (5..7, _) => CommandKind::Read,
+            _ => CommandKind::Write,
         }
     }
 
@@ -85,7 +87,7 @@ impl<'a> Load<'a> {
     fn run(&self, initiator: u32, mut random: Random) -> Result<u64> {
         let mut raw = log_in(self.lunar, initiator)?;
         let designation = naa_designation(&mut raw)?;
-        let mut queue: Queue<(Deed, Means)> = Queue::over(raw);
+        let mut queue: Queue<(CommandKind, LedgerEffect)> = Queue::over(raw);
         let mut acknowledged = 0;
         let depth_max = DEPTH_MAX / u64::from(self.play.initiators);
         let depth = 1 + random.below(depth_max) as usize;
@@ -117,12 +119,12 @@ impl<'a> Load<'a> {
 
     fn send(
         &self,
-        queue: &mut Queue<(Deed, Means)>,
+        queue: &mut Queue<(CommandKind, LedgerEffect)>,
         designation: &[u8],
         random: &mut Random,
     ) -> Result<()> {
         let deed = self.deed(random);
-        let order = Author {
+        let order = CommandBuilder {
             mode: self.play.mode,
             ledger: &mut self.ledger(),
             designation,
@@ -141,20 +143,20 @@ impl<'a> Load<'a> {
     }
 }
 
-impl Play {
+impl RoundScene {
     /// Runs the scene: commands, a power cut after a random number of changes of the disk, SIGKILL,
     /// another start, and a check of all blocks; three times.
-    pub fn run(&self, seed: u64) -> Result<Played> {
+    pub fn run(&self, seed: u64) -> Result<SceneCounts> {
         self.rounds(seed).with_context(|| format!("seed {seed}, {self:?}"))
     }
 
-    fn rounds(&self, seed: u64) -> Result<Played> {
+    fn rounds(&self, seed: u64) -> Result<SceneCounts> {
         let mut random = Random::new(seed);
         let mut disk = ServedDisk::new(self.backing, self.mode, BLOCKS)?;
         let mut ledger = Ledger::new(BLOCKS, self.mode.block_bytes);
         let mut lunar = disk.serve()?;
         let known_by = identity(&mut log_in(&lunar, 1)?)?;
-        let mut played = Played::default();
+        let mut played = SceneCounts::default();
         for round in 0..ROUNDS {
             played.acknowledged += self.load(&lunar, &disk, &mut ledger, &mut random)?;
             played.io.add(disk.io_counts(&mut lunar)?);
@@ -210,7 +212,7 @@ impl Play {
 fn a_cut_between_commands_loses_no_durable_data() -> Result<()> {
     for seed in seeds(6) {
         let mode = MODES[seed as usize % MODES.len()];
-        Play { backing: Backing::Fuse, mode, initiators: 1, lies: false }.run(seed)?;
+        RoundScene { backing: Backing::Fuse, mode, initiators: 1, lies: false }.run(seed)?;
     }
     Ok(())
 }

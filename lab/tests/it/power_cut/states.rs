@@ -116,7 +116,7 @@ fn a_change_of_reservations_is_atomic() -> Result<()> {
             return Ok(());
         }
         // Killed without a cut, checked, and cut then.
-        disk.go_on_from(moment);
+        disk.resume_from(moment);
         let lunar = serve(&disk, &[])?;
         let shown = keys(&mut log_in(&lunar, 1)?)?;
         disk.freeze();

@@ -1,6 +1,6 @@
 //! Our initiator in this process, made of the parts of `lunar bench`.
 
-use super::Turn;
+use super::CommandTurn;
 use crate::bench::INITIATOR;
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
@@ -20,7 +20,7 @@ use std::time::Instant;
 ///
 /// # Errors
 /// The target refuses a login or a request.
-pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
+pub fn turn(turn: &CommandTurn<'_>) -> Result<Sample> {
     on_a_thread(|| {
         if !turn.cell.is_shared {
             cores::pin(CLIENT_CORE)?;
@@ -30,7 +30,7 @@ pub fn turn(turn: &Turn<'_>) -> Result<Sample> {
     })
 }
 
-async fn ask(turn: &Turn<'_>) -> Result<Sample> {
+async fn ask(turn: &CommandTurn<'_>) -> Result<Sample> {
     let url: Url = turn.portal.url.parse()?;
     let mut options = SessionOptions::new(INITIATOR);
     options.connections = turn.lane.connections;
@@ -64,7 +64,7 @@ async fn ask(turn: &Turn<'_>) -> Result<Sample> {
     Ok(Sample { client_busy: Some(busy), ..together(&outcomes) })
 }
 
-fn work(turn: &Turn<'_>, session: u64) -> Workload {
+fn work(turn: &CommandTurn<'_>, session: u64) -> Workload {
     Workload {
         pattern: turn.cell.pattern,
         io_bytes: turn.cell.io_bytes,

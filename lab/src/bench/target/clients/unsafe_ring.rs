@@ -2,7 +2,7 @@
 //!
 //! `unsafe`: the kernel writes to buffers that are passed by address.
 
-use super::Turn;
+use super::CommandTurn;
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
 use crate::bench::target::rounds::on_a_thread;
@@ -24,7 +24,7 @@ const ALIGNMENT: usize = 4096;
 ///
 /// # Errors
 /// The kernel refuses io_uring, the file system `O_DIRECT`, or a read fails.
-pub fn turn(turn: &Turn<'_>, path: &Path) -> Result<Sample> {
+pub fn turn(turn: &CommandTurn<'_>, path: &Path) -> Result<Sample> {
     ensure!(
         turn.cell.pattern == AccessPattern::RandomRead,
         "the local io_uring supports only random reads"
@@ -52,7 +52,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(turn: &Turn<'_>, file: &'a File) -> Result<Self> {
+    fn new(turn: &CommandTurn<'_>, file: &'a File) -> Result<Self> {
         let (depth, io_bytes) = (usize::from(turn.cell.depth), turn.cell.io_bytes);
         let ring = IoUring::new(turn.cell.depth.into());
         let ring =
@@ -73,7 +73,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn run(mut self, turn: &Turn<'_>) -> Result<Sample> {
+    fn run(mut self, turn: &CommandTurn<'_>) -> Result<Sample> {
         let begin = Instant::now();
         let from = begin + turn.times.warm_up;
         let to = from + turn.times.measured;
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
             self.ring.submit_and_wait(1)?;
             let now = Instant::now();
             for (slot, result) in self.completed() {
-                self.judge(result)?;
+                self.check_result(result)?;
                 if now >= from && now < to {
                     latency.record(now - self.begun[slot]);
                 }
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
         done
     }
 
-    fn judge(&self, result: i32) -> Result<()> {
+    fn check_result(&self, result: i32) -> Result<()> {
         let failed = || std::io::Error::from_raw_os_error(-result);
         ensure!(result >= 0, "a direct read failed: {}", failed());
         ensure!(
@@ -167,7 +167,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
     use crate::bench::target::cells::{CELLS, RING};
-    use crate::bench::target::clients::Times;
+    use crate::bench::target::clients::TurnTimes;
     use crate::bench::target::servers::LanePortal;
     use crate::system::files::ScratchFile;
     use std::time::Duration;
@@ -182,8 +182,8 @@ mod tests {
         let file = ScratchFile::new(&folder, "ring", DISK_BYTES).unwrap();
         let ask = |milliseconds| {
             let measured = Duration::from_millis(milliseconds);
-            let times = Times { warm_up: Duration::ZERO, measured };
-            turn(&Turn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
+            let times = TurnTimes { warm_up: Duration::ZERO, measured };
+            turn(&CommandTurn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
         };
         let mut told = [20, 200, 2000, 20_000].into_iter().map(ask);
         let told = told.find(|told| told.as_ref().map_or(true, |told| told.iops > 0.0));

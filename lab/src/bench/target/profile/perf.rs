@@ -17,10 +17,10 @@ const STACKS: &str = "dwarf,16384";
 ///
 /// # Errors
 /// perf is not installed.
-pub fn is_there() -> Result<()> {
+pub fn check_installed() -> Result<()> {
     let output = Command::new("perf").arg("--version").stdin(Stdio::null()).output();
-    let is_there = output.is_ok_and(|output| output.status.success());
-    ensure!(is_there, "perf is not installed: apt-get install linux-perf");
+    let is_installed = output.is_ok_and(|output| output.status.success());
+    ensure!(is_installed, "perf is not installed: apt-get install linux-perf");
     Ok(())
 }
 
@@ -35,10 +35,10 @@ pub fn script(pid: u32, core: Option<u16>, time: Duration) -> Result<String> {
     let mut record = perf(core, &["record", "--quiet", "--no-buildid-cache", "-F", SAMPLES]);
     record.args(["-g", "--call-graph", STACKS, "-p", &pid.to_string(), "-o"]).arg(&data);
     record.args(["--", "sleep", &time.as_secs_f64().to_string()]);
-    told(record.output().context("perf record")?, "perf record")?;
+    stdout_if_ok(record.output().context("perf record")?, "perf record")?;
     let mut script = perf(core, &["script", "--no-inline", "-F", flame::FIELDS, "-i"]);
     let output = script.arg(&data).output().context("perf script")?;
-    Ok(String::from_utf8_lossy(&told(output, "perf script")?).into_owned())
+    Ok(String::from_utf8_lossy(&stdout_if_ok(output, "perf script")?).into_owned())
 }
 
 fn perf(core: Option<u16>, arguments: &[&str]) -> Command {
@@ -49,7 +49,7 @@ fn perf(core: Option<u16>, arguments: &[&str]) -> Command {
     command
 }
 
-fn told(output: Output, what: &str) -> Result<Vec<u8>> {
+fn stdout_if_ok(output: Output, what: &str) -> Result<Vec<u8>> {
     if !output.status.success() {
         bail!("{what}: {}", reason(&String::from_utf8_lossy(&output.stderr)));
     }
@@ -57,9 +57,9 @@ fn told(output: Output, what: &str) -> Result<Vec<u8>> {
 }
 
 /// Returns the first line that contains a reason.
-fn reason(said: &str) -> &str {
+fn reason(printed: &str) -> &str {
     let says = |line: &&str| !line.is_empty() && *line != "Error:";
-    said.lines().map(str::trim).find(says).unwrap_or("no error message")
+    printed.lines().map(str::trim).find(says).unwrap_or("no error message")
 }
 
 #[cfg(test)]
@@ -69,10 +69,10 @@ mod tests {
     /// Goal: of perf's error output, the line with the reason is kept.
     #[test]
     fn refusals_are_reported() {
-        let said = "Error:\nAccess to performance monitoring and observability operations is \
+        let printed = "Error:\nAccess to performance monitoring and observability operations is \
                     limited.\nConsider adjusting /proc/sys/kernel/perf_event_paranoid\n";
         let why = "Access to performance monitoring and observability operations is limited.";
-        assert_eq!(reason(said), why);
+        assert_eq!(reason(printed), why);
         assert_eq!(reason("\n"), "no error message");
     }
 }

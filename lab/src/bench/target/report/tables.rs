@@ -37,13 +37,14 @@ pub fn facts(programs: &Programs) -> Result<Vec<(String, String)>> {
 /// Returns the first line that a program prints; `-`: the program is not installed.
 fn version(program: &Path, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    let line = said.ok().and_then(|said| said.lines().next().map(str::trim).map(str::to_owned));
+    let printed = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let line =
+        printed.ok().and_then(|printed| printed.lines().next().map(str::trim).map(str::to_owned));
     line.filter(|line| !line.is_empty()).unwrap_or_else(|| "-".to_owned())
 }
 
 /// Prints the facts of the machine, before the first cell.
-pub fn facts_lines(run: &BenchRun) {
+pub fn print_machine_facts(run: &BenchRun) {
     for (name, value) in &run.facts {
         println!("{name}: {value}");
     }
