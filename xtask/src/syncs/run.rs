@@ -76,7 +76,7 @@ struct Copy {
     tests: PathBuf,
 }
 
-struct Played {
+struct RunResult {
     success: bool,
     output: String,
 }
@@ -124,7 +124,7 @@ impl Copy {
     }
 
     /// Runs the power-cut tests with `tests` in their names, without the sync of row `without`.
-    fn play(&self, tests: &str, without: Option<usize>) -> Result<Played> {
+    fn play(&self, tests: &str, without: Option<usize>) -> Result<RunResult> {
         let mut command = Command::new(&self.tests);
         command.arg(tests).env("LUNAR_BIN", self.build.join("debug/lunar"));
         command.env("RUST_BACKTRACE", "0").env_remove(VARIABLE).current_dir(&self.tree);
@@ -133,12 +133,12 @@ impl Copy {
         }
         let (success, output) = run_within(&mut command, &self.build.join("played.log"))?;
         ensure!(!output.contains("running 0 tests"), "there is no test {tests}");
-        Ok(Played { success, output })
+        Ok(RunResult { success, output })
     }
 
     /// Runs the tests that should notice the removed sync, and then all.
     fn round(&self, row: usize, detected_by: &str) -> Result<Round> {
-        let mut last = Played { success: true, output: String::new() };
+        let mut last = RunResult { success: true, output: String::new() };
         for tests in [detected_by, "power_cut::"] {
             last = self.play(tests, Some(row))?;
             if !last.success {

@@ -62,9 +62,9 @@ const REMOTE: &str = "crates/lunar-initiator/src/remote_disk.rs";
 const THROUGH: &str = "on_the_disk_that_writes_through_directly";
 const BACK: &str = "on_the_disk_that_writes_back_directly";
 const NEW: &str = "a_new_disk_is_kept";
-const KILLED: &str = "what_a_killed_start_left";
+const KILLED: &str = "files_of_a_killed_start";
 const RESERVED: &str = "reservations_are_kept";
-const ERASED: &str = "what_was_erased";
+const ERASED: &str = "erased_data_stays";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
 const NO_DISK: &str = "standard output, not a disk";
@@ -73,12 +73,17 @@ const NO_DISK: &str = "standard output, not a disk";
 pub const CALLS: &[Call] = &[
     // The device: data.
     removed(DISK, "rustix::fs::fdatasync(&self.file)", "Ok::<(), rustix::io::Errno>(())", BACK),
-    removed(FILE, "self.commit.commit(era, &self.workers).await", "Ok::<(), SyncError>(())", BACK),
+    removed(
+        FILE,
+        "self.commit.commit(period, &self.workers).await",
+        "Ok::<(), SyncError>(())",
+        BACK,
+    ),
     removed(
         FILE,
         "self.write_bytes(range, bytes, from).await?;
             }
-            if durable { «self.commit(era).await» } else { Ok(()) }",
+            if durable { «self.commit(period).await» } else { Ok(()) }",
         "Ok(())",
         BACK,
     ),
@@ -87,13 +92,13 @@ pub const CALLS: &[Call] = &[
         ".await?;
             }
         }
-        if durable { «self.commit(era).await» } else { Ok(()) }",
+        if durable { «self.commit(period).await» } else { Ok(()) }",
         "Ok(())",
         THROUGH,
     ),
     removed(
         FILE,
-        "if self.disk.read_only { Ok(()) } else { «self.commit(era).await» }",
+        "if self.disk.read_only { Ok(()) } else { «self.commit(period).await» }",
         "Ok(())",
         BACK,
     ),
@@ -122,12 +127,12 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         OPEN,
-        "let directory = «crate::durable::keep_names(folder)»;",
+        "let directory = «crate::durable::sync_folder(folder)»;",
         "Ok::<(), io::Error>(())",
         NEW,
     ),
     removed(OPEN, "if size { «file.sync_all()» } else { Ok(()) }", "Ok(())", KILLED),
-    removed(OPEN, "let name = «crate::durable::keep_names(folder)»;", "Ok(())", KILLED),
+    removed(OPEN, "let name = «crate::durable::sync_folder(folder)»;", "Ok(())", KILLED),
     removed(DURABLE, "«folder.sync_all()?»;\n    let mut below", "()", KILLED),
     removed(DURABLE, "«folder.sync_all()?»;\n        above", "()", NEW),
     removed(
@@ -138,13 +143,23 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         "crates/lunar-block/src/file/resize.rs",
-        "self.commit(era).await",
+        "self.commit(period).await",
         "Ok(())",
-        "a_resize_that_was_told_done",
+        "a_resize_reported_as_done",
     ),
     // State directories: the folder, and its files.
-    removed(FOLDER, "«durable::keep_folder(&there.folder)?»;", "()", "came_back_is_made_durable"),
-    removed(FOLDER, "match «durable::keep_folder(&made.folder)» {", "Ok::<(), io::Error>(())", NEW),
+    removed(
+        FOLDER,
+        "«durable::sync_folder_and_parents(&there.folder)?»;",
+        "()",
+        "a_restored_state_directory",
+    ),
+    removed(
+        FOLDER,
+        "match «durable::sync_folder_and_parents(&made.folder)» {",
+        "Ok::<(), io::Error>(())",
+        NEW,
+    ),
     removed(FOLDER, "file.write_all(bytes)?;\n    «file.sync_all()»", "Ok(())", RESERVED),
     removed(
         FOLDER,
@@ -216,7 +231,7 @@ pub const CALLS: &[Call] = &[
     removed(LONG, "self.save_state().await", "Ok::<(), crate::Error>(())", ERASED),
     removed(LONG, "self.device().flush().await?", "()", ERASED),
     removed(LONG, "«unit.save().await»;", "true", "a_refused_erasure"),
-    removed(LONG, "if «self.save().await» {", "true", "what_is_written_after_an_erasure"),
+    removed(LONG, "if «self.save().await» {", "true", "data_written_after_an_erasure"),
     kept(
         LONG,
         "// If the failure is not saved, the next start tries once more, which is just as good.
@@ -316,13 +331,13 @@ pub const CALLS: &[Call] = &[
         "crates/lunar-target/src/replace.rs",
         "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
         "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), lunar_block::Error>(()))",
-        "a_unit_that_is_taken_away",
+        "a_removed_unit_is_synced",
     ),
     removed(
         "crates/lunar-target/src/replace.rs",
         "if let Err(why) = «retire(unit).await» {",
         "Ok(())",
-        "a_unit_that_is_taken_away",
+        "a_removed_unit_is_synced",
     ),
     // The tools.
     removed("apps/lunar/src/commands/write.rs", "device.flush().await?", "()", "lunar_write_syncs"),

@@ -64,7 +64,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
         let manifest = Path::new(&package.manifest_path);
         let file = manifest.strip_prefix(root).unwrap_or(manifest).display().to_string();
         let text = std::fs::read_to_string(manifest)?;
-        for (name, what) in judge(package) {
+        for (name, what) in forbidden_dependencies(package) {
             let line = text.lines().position(|line| line.starts_with(&name)).map_or(1, |at| at + 1);
             problems.push(Problem { file: file.clone(), line, what });
         }
@@ -73,7 +73,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
 }
 
 /// Returns the forbidden dependencies of one package: name and complaint.
-fn judge(package: &Package) -> Vec<(String, String)> {
+fn forbidden_dependencies(package: &Package) -> Vec<(String, String)> {
     let Some(row) = row_of(&package.name) else {
         let what = format!("crate {} has no row in xtask/src/tidy/arrows.rs", package.name);
         return vec![(String::from("name"), what)];
@@ -112,13 +112,14 @@ mod tests {
             path: Some(String::new()),
         };
         let (name, manifest_path) = (name.into(), String::new());
-        judge(&Package { name, manifest_path, dependencies: vec![dependency] }).len()
+        forbidden_dependencies(&Package { name, manifest_path, dependencies: vec![dependency] })
+            .len()
     }
 
     /// Goal: a lower row is allowed, a higher and the same one are not; tests may use the same row,
     /// but not a higher one.
     #[test]
-    fn arrows_are_judged() {
+    fn forbidden_arrows_are_found() {
         assert_eq!(verdict("lunar-target", "lunar-iscsi", None), 0);
         assert_eq!(verdict("lunar-pool", "lunar-block", None), 0);
         assert_eq!(verdict("lunar-block", "lunar-pool", None), 1);
