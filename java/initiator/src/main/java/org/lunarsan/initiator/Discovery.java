@@ -69,8 +69,8 @@ public final class Discovery {
         try {
             return ask(portal, options);
         } catch (Failure failure) {
-            throw Failures.record(portal.toString(), Operation.OPEN, DeviceException.NO_ADDRESS, 0,
-                    failure);
+            throw Failures.toDeviceException(
+                    portal.toString(), Operation.OPEN, DeviceException.NO_ADDRESS, 0, failure);
         }
     }
 

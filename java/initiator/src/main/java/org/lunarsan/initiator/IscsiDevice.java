@@ -128,7 +128,7 @@ public final class IscsiDevice implements AsyncDevice {
                         + " one owner opens a device and lends it to others", null);
             }
             Disk opened = Disk.open(url, options, isid);
-            shape = opened.shape();
+            shape = opened.limits();
             disk = opened;
         } catch (Failure failure) {
             throw Failures.toDeviceException(
@@ -257,7 +257,7 @@ public final class IscsiDevice implements AsyncDevice {
             transferCopy(operation, address, buffer);
             return;
         }
-        if (blocks > open.shape().pieceBlocks()) {
+        if (blocks > open.limits().pieceBlocks()) {
             Pieces.execute(open, write, address, buffer, blocks);
             return;
         }
@@ -295,7 +295,7 @@ public final class IscsiDevice implements AsyncDevice {
             throw new DeviceClosedException(name, operation, address, blocks,
                     "the device is not open", null);
         }
-        int blocks = open.shape().geometry().checkBuffer(name, operation, address, buffer);
+        int blocks = open.limits().geometry().checkBuffer(name, operation, address, buffer);
         CallerBuffers.touch(buffer);
         if (operation == Operation.WRITE) {
             refuseReadOnly(open, operation, address, blocks);
@@ -349,7 +349,7 @@ public final class IscsiDevice implements AsyncDevice {
         }
         ByteBuffer data = write && !CallerBuffers.isLasting(buffer)
                 ? CallerBuffers.copyOf(buffer) : buffer;
-        return blocks > open.shape().pieceBlocks()
+        return blocks > open.limits().pieceBlocks()
                 ? Pieces.whole(open, write, address, blocks, data, buffer)
                 : new Transfer(open, write, address, blocks, data, buffer).begin();
     }
@@ -377,7 +377,7 @@ public final class IscsiDevice implements AsyncDevice {
             throw new DeviceClosedException(name, Operation.UNMAP, address, blocks,
                     "the device is not open", null);
         }
-        open.shape().geometry().checkRange(name, Operation.UNMAP, address, blocks);
+        open.limits().geometry().checkRange(name, Operation.UNMAP, address, blocks);
         refuseReadOnly(open, Operation.UNMAP, address, blocks);
         refuseToWaitInReader();
         try {

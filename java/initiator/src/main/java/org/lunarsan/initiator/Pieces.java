@@ -33,8 +33,8 @@ final class Pieces {
     /** Begins all pieces. The buffer's position stays, and each piece has a separate view. */
     private static Transfer[] begin(Disk disk, boolean write, long address, ByteBuffer buffer,
             int blocks) {
-        int most = disk.shape().pieceBlocks();
-        int size = disk.shape().geometry().blockSize();
+        int most = disk.limits().pieceBlocks();
+        int size = disk.limits().geometry().blockSize();
         Transfer[] pieces = new Transfer[Math.ceilDiv(blocks, most)];
         for (int number = 0; number < pieces.length; number++) {
             int done = number * most;

@@ -25,7 +25,7 @@ final class WakerTest {
     private static final long LONG_NANOS = 1L << 40;
 
     /** A sender that counts. */
-    private static final class Counting implements Waker.Sending {
+    private static final class Counting implements Waker.SenderState {
         final AtomicBoolean held = new AtomicBoolean();
         final AtomicInteger sent = new AtomicInteger();
 
