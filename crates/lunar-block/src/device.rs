@@ -227,6 +227,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// [`recover`](Self::recover).
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
 
+    /// Returns the number of times that acknowledged writes, which no flush had made durable, may
+    /// have been lost. One flush fails after a loss; this count tells all other users of the
+    /// device. Returns `None` for a device that cannot lose such writes, or refuses all further
+    /// writes and flushes after a loss.
+    fn cache_losses(&self) -> Option<u64> {
+        None
+    }
+
     /// Sets the pool from which the device takes memory for its own work, before its first use.
     /// Without this call the device has a pool of its own.
     fn set_buffers(&self, _buffers: &BufferPool) {}

@@ -341,6 +341,10 @@ impl BlockDevice for FaultDevice {
         })
     }
 
+    fn cache_losses(&self) -> Option<u64> {
+        self.inner.cache_losses()
+    }
+
     fn set_buffers(&self, buffers: &BufferPool) {
         self.inner.set_buffers(buffers);
     }

@@ -459,6 +459,10 @@ impl BlockDevice for RemoteDisk {
         async { self.flush_all(self.mark()).await }.boxed()
     }
 
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.losses())
+    }
+
     fn sparse(&self) -> Option<&dyn Sparse> {
         if self.unmaps { Some(self) } else { None }
     }

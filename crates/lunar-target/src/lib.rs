@@ -50,6 +50,7 @@ mod access_list;
 mod awaited;
 mod backing;
 mod backoff;
+mod cache_losses;
 mod catalogue;
 mod clear_limit;
 mod cold_resets;
