@@ -467,8 +467,10 @@ impl Resolver<'_> {
                 }
             }
             DeviceUrl::Iscsi(_) => {
-                let hint = "use a path, file:PATH or mem:SIZE".to_owned();
-                to.add(&text.span, "a LUN of another target cannot be served", Some(hint));
+                if let Some(size) = &size {
+                    let hint = "omit `size`: the target of the LUN determines it".to_owned();
+                    to.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
+                }
             }
         }
         if let Some(size) = &size

@@ -1,0 +1,155 @@
+//! A LUN of one server, served again by another one.
+
+use crate::common::{ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, json, lunar, pattern, run};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, Geometry, contract::Contract};
+use lunar_initiator::blocking::Connector;
+use lunar_initiator::{RemoteDisk, SessionOptions};
+use std::sync::{Arc, Mutex};
+
+const STORAGE: &str = "iqn.2026-11.org.lunarsan.test:storage";
+
+/// A server of one file, at an address that stays the same, and a server of its LUN.
+struct Chain {
+    scratch: Scratch,
+    address: String,
+    storage: Option<Server>,
+    front: Server,
+}
+
+impl Chain {
+    fn new(name: &str, storage_options: &[&str], front_options: &[&str]) -> Self {
+        let scratch = Scratch::new(name);
+        let storage = storage(&scratch, ELSEWHERE, storage_options);
+        let address = storage.portal().strip_prefix("iscsi://").unwrap().to_owned();
+        let front = Server::start(&[&[storage.lun(0).as_str()], front_options].concat());
+        Self { scratch, address, storage: Some(storage), front }
+    }
+
+    /// Kills the server of the file, and starts another one.
+    fn restart_storage(&mut self, options: &[&str]) {
+        drop(self.storage.take().unwrap().stop_by("KILL"));
+        self.storage = Some(storage(&self.scratch, &self.address, options));
+    }
+
+    /// Opens the served LUN as initiator `number`.
+    fn open(&self, connector: &Connector, number: u32) -> Arc<RemoteDisk> {
+        let name = format!("iqn.2026-11.org.lunarsan.test:host{number}");
+        let url = self.front.lun(0).parse().unwrap();
+        let disk = connector.open(&url, &SessionOptions::new(name)).unwrap();
+        Arc::clone(disk.remote())
+    }
+}
+
+fn storage(scratch: &Scratch, address: &str, options: &[&str]) -> Server {
+    let file = scratch.path().join("disk.img");
+    let head = ["serve", file.to_str().unwrap(), "--size", "8M", "--name", STORAGE];
+    Server::start_command(lunar(&[&head[..], &["--listen", address], options].concat()))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(async {
+        tokio::time::timeout(2 * PATIENCE, future).await.expect("nothing hangs")
+    })
+}
+
+async fn write(disk: &RemoteDisk, lba: u64, data: &[u8]) {
+    let range = BlockRange::new(lba, data.len() as u64 / 512);
+    disk.write(range, Bytes::copy_from_slice(data), false).await.unwrap();
+}
+
+async fn read(disk: &RemoteDisk, lba: u64, bytes: usize) -> Vec<u8> {
+    let buffer = disk.unit().initiator().pool().take(bytes);
+    let range = BlockRange::new(lba, bytes as u64 / 512);
+    disk.read(range, buffer).await.unwrap().to_vec()
+}
+
+/// Goal: a served LUN of another server keeps the contract of a disk: splits, zeroes, unmapping,
+/// limits, concurrency.
+#[test]
+fn a_served_lun_keeps_the_contract() {
+    let connector = Connector::start().unwrap();
+    let servers: Mutex<Vec<Server>> = Mutex::default();
+    let make = |shape: Geometry| {
+        let storage = Server::start(&[
+            &format!("mem:{}", shape.size_bytes()),
+            "--block-size",
+            &shape.block_bytes.to_string(),
+            "--physical-block-size",
+            &shape.physical_block_bytes.to_string(),
+        ]);
+        let front = Server::start(&[&storage.lun(0)]);
+        let options = SessionOptions::new("iqn.2026-11.org.lunarsan.test:contract");
+        let disk = connector.open(&front.lun(0).parse().unwrap(), &options).unwrap();
+        servers.lock().unwrap().extend([front, storage]);
+        Arc::<RemoteDisk>::clone(disk.remote()) as Arc<dyn BlockDevice>
+    };
+    Contract::new(&make).run();
+    for server in servers.into_inner().unwrap() {
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
+/// Goal: what is written through one server is read through the other, and the identity of the
+/// served LUN is its own and stays the same when the server restarts.
+#[test]
+fn a_served_lun_is_the_same_disk() {
+    let mut chain = Chain::new("served", &[], &[]);
+    let connector = Connector::start().unwrap();
+    let data = pattern(1, 64 << 10);
+    block_on(write(&chain.open(&connector, 1), 16, &data));
+    let url = chain.storage.as_ref().unwrap().lun(0);
+    let direct = run(&["read", &url, "--offset", "8K", "--length", "64K"]);
+    assert_eq!(direct.stdout, data);
+
+    let identity = |url: &str| json(&run(&["info", url, "--json"]))["naa"].clone();
+    let (own, remote) = (identity(&chain.front.lun(0)), identity(&url));
+    assert!(own.is_string() && own != remote, "{own} {remote}");
+    let again = Server::start(&[&url]);
+    let before = std::mem::replace(&mut chain.front, again);
+    assert_exit(&before.stop().0, 0);
+    assert_eq!(identity(&chain.front.lun(0)), own);
+}
+
+/// Goal: the restart of the server with the disk is a delay for hosts of the other server.
+#[test]
+fn a_restart_of_the_storage_is_latency() {
+    let mut chain = Chain::new("served-restart", &[], &[]);
+    let connector = Connector::start().unwrap();
+    let disk = chain.open(&connector, 1);
+    let data = pattern(2, 1 << 20);
+    block_on(write(&disk, 0, &data));
+    let reader = Arc::clone(&disk);
+    chain.restart_storage(&[]);
+    assert_eq!(block_on(read(&reader, 0, data.len())), data);
+    block_on(write(&disk, 2048, &data));
+    assert_eq!(block_on(read(&disk, 2048, data.len())), data);
+}
+
+/// Goal: when the storage has lost a write cache, the next flush of every host fails, once, although
+/// the sync that finds the loss fails for one of them only.
+/// Method: two hosts of a write-back unit over write-back storage that is killed after their writes.
+#[test]
+fn every_host_gets_a_loss_reported() {
+    let cached = ["--cache", "write-back"];
+    let mut chain = Chain::new("served-loss", &cached, &cached);
+    let connector = Connector::start().unwrap();
+    let hosts = [1, 2].map(|number| chain.open(&connector, number));
+    block_on(async {
+        for (host, lba) in hosts.iter().zip([0, 64]) {
+            write(host, lba, &pattern(lba, 4096)).await;
+        }
+    });
+    chain.restart_storage(&cached);
+    block_on(async {
+        for (number, host) in hosts.iter().enumerate() {
+            host.flush().await.expect_err(&format!("the write of host {number} may be lost"));
+            host.flush().await.unwrap_or_else(|error| panic!("host {number}: {error}"));
+        }
+        for (host, lba) in hosts.iter().zip([0, 64]) {
+            write(host, lba, &pattern(lba, 4096)).await;
+            host.flush().await.unwrap();
+        }
+    });
+}
