@@ -28,5 +28,6 @@ mod planted;
 mod recovery;
 mod remote_disk;
 mod room;
+mod served_luns;
 mod sessions;
 mod usage;
