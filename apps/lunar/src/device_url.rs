@@ -44,7 +44,8 @@ impl Opener for ServedDevices {
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
             DeviceUrl::Iscsi(url) => {
-                let disk = self.connector()?.open(url, &SessionOptions::new(default_initiator_name()))?;
+                let disk =
+                    self.connector()?.open(url, &SessionOptions::new(default_initiator_name()))?;
                 Ok(Arc::<RemoteDisk>::clone(disk.remote()))
             }
             _ => open_local(url, options, &self.file_systems),

@@ -4,8 +4,8 @@
 
 use crate::Failure;
 use crate::device_url::missing_hint;
-use lunar_initiator::UnitPath;
 use lunar_block::{StateDirectory, UntrustedFile, is_among_devices, resolve_path};
+use lunar_initiator::UnitPath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;

@@ -277,6 +277,6 @@ mod tests {
 
     #[test]
     fn the_default_name_is_valid() {
-        assert_eq!(rules::check_name(&default_name()), Ok(()));
+        assert_eq!(rules::check_name(&default_initiator_name()), Ok(()));
     }
 }
