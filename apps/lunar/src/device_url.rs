@@ -3,7 +3,8 @@
 use crate::commands::default_initiator_name;
 use crate::output::Failure;
 use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::config::model::ChapConfig;
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
@@ -40,12 +41,13 @@ impl Opener for ServedDevices {
     fn open(
         &self,
         url: &DeviceUrl,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
             DeviceUrl::Iscsi(url) => {
-                let disk =
-                    self.connector()?.open(url, &SessionOptions::new(default_initiator_name()))?;
+                let mut session = SessionOptions::new(default_initiator_name());
+                session.chap = options.chap.as_ref().map(ChapConfig::credentials);
+                let disk = self.connector()?.open(url, &session)?;
                 Ok(Arc::<RemoteDisk>::clone(disk.remote()))
             }
             _ => open_local(url, options, &self.file_systems),
@@ -97,7 +99,7 @@ impl OpenedDevice {
 /// Returns errors of the device or the target.
 pub async fn open(
     url: &DeviceUrl,
-    local: &LocalOptions,
+    local: &DeviceOptions,
     session: &SessionOptions,
 ) -> Result<OpenedDevice, Failure> {
     match url {
@@ -115,7 +117,7 @@ pub async fn open(
 /// Opens a device of this machine.
 fn open_local(
     url: &DeviceUrl,
-    options: &LocalOptions,
+    options: &DeviceOptions,
     file_systems: &FileSystems,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     match url {
@@ -130,7 +132,7 @@ fn open_local(
 
 fn open_file(
     path: &Path,
-    options: &LocalOptions,
+    options: &DeviceOptions,
     file_systems: &FileSystems,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     let file = FileOptions {

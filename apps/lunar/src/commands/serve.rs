@@ -1,7 +1,7 @@
 //! `lunar serve`: serves one target with one LUN for each device.
 
 use super::serve_api::ServeApiArgs;
-use super::serve_chap::ChapArgs;
+use super::serve_chap::{ChapArgs, DeviceChapArgs};
 use crate::administrators;
 use crate::client_lines::ClientCredentials;
 use crate::output::{Failure, Format};
@@ -11,7 +11,7 @@ use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
 use lunar_control::daemon::ConfigOrigin;
-use lunar_control::device_url::{DeviceUrl, LocalOptions, missing_hint};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::{NAME_BYTES_MAX, Url};
 use lunar_target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
@@ -109,6 +109,8 @@ pub struct Serve {
     metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     chap: ChapArgs,
+    #[command(flatten)]
+    device_chap: DeviceChapArgs,
     #[command(flatten)]
     api: ServeApiArgs,
 }
@@ -311,7 +313,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         return Err(Failure::usage(format!("--size {odd} is not a multiple of the block size"))
             .hint(format!("the block size is {}", args.block_size)));
     }
-    let options = LocalOptions {
+    let options = DeviceOptions {
         size_bytes,
         direct: args.io == Io::Direct,
         io_uring: false, // set for the whole server in its configuration
@@ -319,6 +321,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         physical_block_bytes: physical as u32,
         read_only: args.read_only,
         thin: !args.no_thin,
+        chap: args.device_chap.credentials(&device)?,
     };
     let cache = match args.cache {
         Cache::WriteThrough => CacheMode::WriteThrough,

@@ -1,6 +1,9 @@
 //! A LUN of one server, served again by another one.
 
-use crate::common::{ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, json, lunar, pattern, run};
+use crate::common::{
+    ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, json, lunar, pattern, run, run_with_input,
+    said,
+};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Geometry, contract::Contract};
 use lunar_initiator::blocking::Connector;
@@ -164,4 +167,65 @@ fn every_host_gets_a_loss_reported() {
             assert!(synchronize(host).await, "later writes are kept");
         }
     });
+}
+
+/// Goal: the server logs in to storage that requires CHAP, with credentials from its arguments or
+/// its configuration; without them, or with a wrong secret, it says so and does not start.
+#[test]
+fn storage_that_requires_chap() {
+    let scratch = Scratch::new("served-chap");
+    let (secret, wrong) = (scratch.file("secret", b"a secret of 20 bytes"), "0123456789abcdef");
+    let wrong = scratch.file("wrong", wrong.as_bytes());
+    let chap = ["--chap-user", "front", "--chap-secret-file", &secret];
+    let storage = storage(&scratch, ELSEWHERE, &chap);
+    let url = storage.lun(0);
+
+    fn by(file: &str) -> [&str; 4] {
+        ["--device-chap-user", "front", "--device-chap-secret-file", file]
+    }
+    let front = Server::start(&[&[url.as_str()], &by(&secret)[..]].concat());
+    let data = pattern(3, 4096);
+    assert_exit(&run_with_input(&["write", &front.lun(0)], &data), 0);
+    assert_eq!(run(&["read", &front.lun(0), "--length", "4K"]).stdout, data);
+    assert_exit(&front.stop().0, 0);
+
+    let with_user = url.replace("iscsi://", "iscsi://front@");
+    let serve =
+        |arguments: &[&str]| run(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+    let refused = serve(&[&[url.as_str()], &by(&wrong)[..]].concat());
+    assert!(!refused.status.success(), "{}", said(&refused));
+    for (arguments, words) in [
+        (vec![with_user.as_str()], "--device-chap-secret-file"),
+        (vec![&url, "--device-chap-secret-file", &secret], "--device-chap-user"),
+        (vec![&with_user, by("x")[0], "back", by("x")[2], &secret], "different users"),
+    ] {
+        let refused = serve(&arguments);
+        assert_exit(&refused, 2);
+        assert!(said(&refused).contains(words), "{}", said(&refused));
+    }
+
+    let config = |keys: &str| {
+        let text = format!(
+            "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+             name = \"iqn.2026-11.org.lunarsan.test:front\"\n[[target.lun]]\nid = 0\n{keys}\n"
+        );
+        scratch.file("lunar.toml", text.as_bytes())
+    };
+    let chap = |file: &str| {
+        format!(
+            "device = \"{url}\"\ndevice_chap = {{ user = \"front\", secret_file = \"{file}\" }}"
+        )
+    };
+    let front = Server::start_command(lunar(&["target", "--config", &config(&chap(&secret))]));
+    assert_eq!(run(&["read", &front.lun(0), "--length", "4K"]).stdout, data);
+    assert_exit(&front.stop().0, 0);
+    for (keys, words) in [
+        (format!("device = \"{with_user}\""), "there is no secret"),
+        (chap(&secret).replace("iscsi://", "iscsi://back@"), "the user differs"),
+        (chap(&secret).replace(&url, "mem:1M"), "only for a remote LUN"),
+        (format!("{}\nsize = \"1G\"", chap(&secret)), "`size` is not allowed"),
+    ] {
+        let checked = run(&["check", &config(&keys)]);
+        assert!(!checked.status.success() && said(&checked).contains(words), "{}", said(&checked));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::blocking::block_on;
 use crate::config::model::{Configuration, UnitConfig};
-use crate::device_url::{DeviceUrl, LocalOptions, Opener};
+use crate::device_url::{DeviceOptions, DeviceUrl, Opener};
 use crate::{Failure, identity};
 use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
@@ -124,7 +124,7 @@ impl UnitOpener {
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         let new_directory = path_if_missing(&directory)?;
         refuse_old_identity(config, path, &directory)?;
-        let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
+        let mut options = DeviceOptions { io_uring: self.io_uring, ..config.options.clone() };
         // A file that is empty or has exactly this size may be a new one left by a crash: an empty
         // file is extended, and the size is made durable. Any other file is opened as it is.
         let wanted = options.size_bytes.unwrap_or_default();
