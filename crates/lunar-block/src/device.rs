@@ -175,6 +175,31 @@ pub struct Extent {
     pub state: ExtentState,
 }
 
+/// State of the connection to a device that another machine provides.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DeviceLink {
+    /// The other machine answers.
+    Connected,
+    /// The connection is lost and is being re-established; commands wait for a limited time.
+    Waiting,
+    /// The other machine refuses the connection, or provides another device now. Commands fail.
+    Failed,
+}
+
+impl DeviceLink {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Connected, Self::Waiting, Self::Failed];
+
+    /// Returns the name of the state in status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// A disk. Handles are shared by all cores; futures are `Send`.
 ///
 /// Overlapping writes may interleave by block, but never within a block. Dropping a future may or
@@ -295,6 +320,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Returns a probe of the file behind the disk; `None` if there is no file.
     fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
+        None
+    }
+
+    /// Returns the state of the connection to the device; `None` for a device of this machine.
+    fn link(&self) -> Option<DeviceLink> {
         None
     }
 

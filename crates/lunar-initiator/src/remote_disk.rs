@@ -13,7 +13,7 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse,
+    BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent, ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
@@ -457,6 +457,10 @@ impl BlockDevice for RemoteDisk {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
         async { self.flush_all(self.mark()).await }.boxed()
+    }
+
+    fn link(&self) -> Option<DeviceLink> {
+        Some(self.paths.link())
     }
 
     fn cache_losses(&self) -> Option<u64> {

@@ -1,14 +1,16 @@
 //! A LUN of one server, served again by another one.
 
 use crate::common::{
-    ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, json, lunar, pattern, run, run_with_input,
-    said,
+    ELSEWHERE, PATIENCE, Scratch, Server, assert_exit, get, json, lunar, pattern, run,
+    run_with_input, said,
 };
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Geometry, contract::Contract};
 use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, SessionOptions};
+use serde_json::Value;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 const STORAGE: &str = "iqn.2026-11.org.lunarsan.test:storage";
 
@@ -228,4 +230,51 @@ fn storage_that_requires_chap() {
         let checked = run(&["check", &config(&keys)]);
         assert!(!checked.status.success() && said(&checked).contains(words), "{}", said(&checked));
     }
+}
+
+/// The state of the link in the status of a server, which also counts as its health.
+fn link(api: &str) -> (String, String) {
+    let status = json(&run(&["ctl", "--api", api, "status", "--json"]));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    (text(&status["units"][0]["link"]), text(&status["health"]))
+}
+
+fn until_link(api: &str, state: &str, health: &str) {
+    let begin = Instant::now();
+    while link(api) != (state.to_owned(), health.to_owned()) {
+        assert!(begin.elapsed() < PATIENCE, "{:?}, not {state}", link(api));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Goal: status and metrics show the state of the connection to the storage, also without commands
+/// of hosts: lost, back again, refused.
+#[test]
+fn the_state_of_the_connection_is_shown() {
+    let scratch = Scratch::new("served-link");
+    let api = format!("unix:{}", scratch.path().join("api.sock").display());
+    let options = ["--api", api.as_str(), "--metrics", "127.0.0.1:0"];
+    let mut chain = Chain::new("served-link-disk", &[], &options);
+    until_link(&api, "connected", "good");
+    let metrics = chain.front.report["metrics"].as_str().unwrap().to_owned();
+    let shown = |state: &str| {
+        let sample = format!("lun=\"0\",state=\"{state}\"}} 1");
+        get(&metrics)
+            .lines()
+            .any(|line| line.starts_with("lunar_lun_link{") && line.ends_with(&sample))
+    };
+    assert!(shown("connected") && !shown("waiting"));
+
+    drop(chain.storage.take().unwrap().stop_by("KILL"));
+    until_link(&api, "waiting", "degraded");
+    assert!(shown("waiting") && !shown("connected"));
+    chain.storage = Some(storage(&chain.scratch, &chain.address, &[]));
+    until_link(&api, "connected", "good");
+
+    drop(chain.storage.take().unwrap().stop_by("KILL"));
+    let secret = scratch.file("secret", b"a secret of 20 bytes");
+    let chap = ["--chap-user", "other", "--chap-secret-file", &secret];
+    chain.storage = Some(storage(&chain.scratch, &chain.address, &chap));
+    until_link(&api, "failed", "degraded");
+    assert!(shown("failed"));
 }

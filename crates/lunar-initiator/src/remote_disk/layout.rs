@@ -8,7 +8,9 @@ use crate::port_groups::state_met;
 use crate::recovery::Backoff;
 use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
+use bytes::Bytes;
 use futures_util::future::join_all;
+use lunar_block::DeviceLink;
 use lunar_scsi::sense::SenseKey;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -18,6 +20,10 @@ use tokio::time::Instant;
 
 /// Time the commands of a removed path have to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Interval between two looks at the paths of a disk that stays connected.
+const LINK_PAUSE: Duration = Duration::from_secs(1);
+/// CDB of TEST UNIT READY.
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
 /// Interval between two checks whether they have ended.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 /// Time the existing paths have to report a reset before another one is added.
@@ -145,6 +151,26 @@ impl RemoteDisk {
     /// Number of connections that are logged in, on all paths.
     pub fn connections(&self) -> usize {
         self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
+    }
+
+    /// Has lost sessions re-established as long as the disk exists, also while it gets no commands,
+    /// so that [`link`](lunar_block::BlockDevice::link) tells the current state.
+    pub fn stay_connected(self: &Arc<Self>) {
+        let disk = Arc::downgrade(self);
+        self.unit.initiator().spawn(async move {
+            loop {
+                tokio::time::sleep(LINK_PAUSE).await;
+                let Some(disk) = disk.upgrade() else { return };
+                if disk.paths.are_closed() {
+                    return;
+                }
+                if disk.paths.link() != DeviceLink::Connected {
+                    disk.paths.revive_lost();
+                    // Verifies the unit in the next session; errors show in the state.
+                    let _ = disk.send(TEST_UNIT_READY.into(), Bytes::new(), None).await;
+                }
+            }
+        });
     }
 
     /// Number of paths that are logged in.
