@@ -210,7 +210,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Returns the name of the disk for messages: a path or a URL.
     fn name(&self) -> &str;
 
-    /// Returns the geometry. Only a [`Resize`] changes it, and only the number of blocks.
+    /// Returns the geometry. Only a [`Resize`] changes it, and only the number of blocks; a device
+    /// of another machine may also grow by itself.
     fn geometry(&self) -> Geometry;
 
     /// Reads `range` into the first bytes of `into`, whose length is at least that of the range.

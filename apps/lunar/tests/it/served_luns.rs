@@ -278,3 +278,24 @@ fn the_state_of_the_connection_is_shown() {
     until_link(&api, "failed", "degraded");
     assert!(shown("failed"));
 }
+
+/// Goal: a disk that grows at the storage grows for the hosts of the other server, which get a unit
+/// attention.
+#[test]
+fn growth_of_the_storage_is_passed_on() {
+    let scratch = Scratch::new("served-growth");
+    let api = format!("unix:{}", scratch.path().join("api.sock").display());
+    let chain = Chain::new("served-growth-disk", &["--api", &api], &[]);
+    let connector = Connector::start().unwrap();
+    let disk = chain.open(&connector, 1);
+    disk.stay_connected();
+    assert_exit(&run(&["ctl", "--api", &api, "resize", "0", "16M"]), 0);
+    let begin = Instant::now();
+    while disk.geometry().size_bytes() != 16 << 20 {
+        assert!(begin.elapsed() < PATIENCE, "{:?}", disk.geometry());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let data = pattern(9, 4096);
+    block_on(write(&disk, (12 << 20) / 512, &data));
+    assert_eq!(block_on(read(&disk, (12 << 20) / 512, 4096)), data);
+}

@@ -10,7 +10,6 @@ use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use lunar_block::DeviceLink;
 use lunar_scsi::sense::SenseKey;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
@@ -21,7 +20,7 @@ use tokio::time::Instant;
 /// Time the commands of a removed path have to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 /// Interval between two looks at the paths of a disk that stays connected.
-const LINK_PAUSE: Duration = Duration::from_secs(1);
+const LINK_PAUSE: Duration = Duration::from_secs(2);
 /// CDB of TEST UNIT READY.
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 /// Interval between two checks whether they have ended.
@@ -153,8 +152,9 @@ impl RemoteDisk {
         self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
     }
 
-    /// Has lost sessions re-established as long as the disk exists, also while it gets no commands,
-    /// so that [`link`](lunar_block::BlockDevice::link) tells the current state.
+    /// Has lost sessions re-established as long as the disk exists, and asks the unit for changes,
+    /// also while it gets no other commands: [`link`](lunar_block::BlockDevice::link) and the size
+    /// are current.
     pub fn stay_connected(self: &Arc<Self>) {
         let disk = Arc::downgrade(self);
         self.unit.initiator().spawn(async move {
@@ -164,11 +164,9 @@ impl RemoteDisk {
                 if disk.paths.are_closed() {
                     return;
                 }
-                if disk.paths.link() != DeviceLink::Connected {
-                    disk.paths.revive_lost();
-                    // Verifies the unit in the next session; errors show in the state.
-                    let _ = disk.send(TEST_UNIT_READY.into(), Bytes::new(), None).await;
-                }
+                disk.paths.revive_lost();
+                // The response reports changes, and a new session verifies the unit.
+                let _ = disk.send(TEST_UNIT_READY.into(), Bytes::new(), None).await;
             }
         });
     }
