@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 /// The file that holds a unit's UUID, in the unit's directory.
 const UUID_FILE: &str = "uuid";
-/// Namespace of the UUIDs of remote LUNs, a random UUID. RFC 9562 §5.5.
+/// Namespace of the UUIDs of remote LUNs, a random UUID. RFC 9562.
 const REMOTE_LUNS: Uuid = Uuid::from_u128(0x5b0c_1f4e_92a7_4d38_8c15_e07f_3d6a_b914);
 /// Maximum length of a UUID file, above any spelling of a UUID.
 const UUID_BYTES_MAX: u64 = 256;

@@ -2,9 +2,9 @@
 //!
 //! A flush that finds a loss fails for its own caller only, and the caller may be a background sync
 //! or a command of another nexus. Every nexus may have written data that is lost: the next
-//! SYNCHRONIZE CACHE of each nexus that has used the unit before the loss fails, whichever flush has
-//! found the loss. A nexus is known by its ports, so that a new session of an initiator port also
-//! gets the report.
+//! SYNCHRONIZE CACHE of each nexus that has used the unit before the loss fails, whichever flush
+//! has found the loss. A nexus is known by its ports, so that a new session of an initiator port
+//! also gets the report.
 
 use crate::lock::lock;
 use crate::session::SessionKey;

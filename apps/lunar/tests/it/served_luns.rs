@@ -144,9 +144,10 @@ fn a_restart_of_the_storage_is_latency() {
     assert_eq!(block_on(read(&disk, 2048, data.len())), data);
 }
 
-/// Goal: when the storage has lost a write cache, the next flush of every host fails, once, although
-/// the sync that finds the loss fails for one of them only.
-/// Method: two hosts of a write-back unit over write-back storage that is killed after their writes.
+/// Goal: when the storage has lost a write cache, the next flush of every host fails, once,
+/// although the sync that finds the loss fails for one of them only.
+/// Method: two hosts of a write-back unit over write-back storage, which is killed after their
+/// writes.
 #[test]
 fn every_host_gets_a_loss_reported() {
     let cached = ["--cache", "write-back"];
