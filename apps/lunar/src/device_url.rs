@@ -1,41 +1,57 @@
 //! Opens the device of a device URL; the only place that decides which type serves which URL.
 
+use crate::commands::default_initiator_name;
 use crate::output::Failure;
 use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::config::model::ChapConfig;
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
+use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, SessionOptions};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// Opens local devices. The devices of one opener coordinate their writes to a common file system.
-#[derive(Clone, Debug)]
-pub struct LocalOpener {
+/// Opens the devices that a server serves. The files of one opener coordinate their writes to a
+/// common file system; the sessions of its remote LUNs share one thread, which runs as long as the
+/// opener.
+#[derive(Debug)]
+pub struct ServedDevices {
     file_systems: FileSystems,
+    /// Started with the first remote LUN.
+    connector: Mutex<Option<Connector>>,
 }
 
-impl Default for LocalOpener {
+impl Default for ServedDevices {
     fn default() -> Self {
-        Self { file_systems: FileSystems::new(lunar_control::process_memory_bytes()) }
+        let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
+        Self { file_systems, connector: Mutex::default() }
     }
 }
 
-impl Opener for LocalOpener {
+impl ServedDevices {
+    fn connector(&self) -> Result<Connector, Failure> {
+        let mut connector = self.connector.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*connector {
+            Some(connector) => Ok(connector.clone()),
+            None => Ok(connector.insert(Connector::start()?).clone()),
+        }
+    }
+}
+
+impl Opener for ServedDevices {
     fn open(
         &self,
         url: &DeviceUrl,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
-            DeviceUrl::File(path) => open_file(path, options, &self.file_systems),
-            DeviceUrl::Memory { size_bytes } => {
-                let (block, physical) = (options.block_bytes, options.physical_block_bytes);
-                Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
+            DeviceUrl::Iscsi(url) => {
+                let mut session = SessionOptions::new(default_initiator_name());
+                session.chap = options.chap.as_ref().map(ChapConfig::credentials);
+                let disk = self.connector()?.open(url, &session)?;
+                disk.remote().stay_connected();
+                Ok(Arc::<RemoteDisk>::clone(disk.remote()))
             }
-            DeviceUrl::Iscsi(url) => Err(Failure::new(format!("{url} is not a local device"))
-                .hint(
-                    "this version cannot serve a LUN of another target: use a path, file:PATH or \
-                     mem:SIZE",
-                )),
+            _ => open_local(url, options, &self.file_systems),
         }
     }
 }
@@ -84,7 +100,7 @@ impl OpenedDevice {
 /// Returns errors of the device or the target.
 pub async fn open(
     url: &DeviceUrl,
-    local: &LocalOptions,
+    local: &DeviceOptions,
     session: &SessionOptions,
 ) -> Result<OpenedDevice, Failure> {
     match url {
@@ -92,13 +108,32 @@ pub async fn open(
             let disk = RemoteDisk::connect(url, session).await?;
             Ok(OpenedDevice::Remote(Arc::new(disk)))
         }
-        _ => LocalOpener::default().open(url, local).map(OpenedDevice::Local),
+        _ => {
+            let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
+            open_local(url, local, &file_systems).map(OpenedDevice::Local)
+        }
+    }
+}
+
+/// Opens a device of this machine.
+fn open_local(
+    url: &DeviceUrl,
+    options: &DeviceOptions,
+    file_systems: &FileSystems,
+) -> Result<Arc<dyn BlockDevice>, Failure> {
+    match url {
+        DeviceUrl::File(path) => open_file(path, options, file_systems),
+        DeviceUrl::Memory { size_bytes } => {
+            let (block, physical) = (options.block_bytes, options.physical_block_bytes);
+            Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
+        }
+        DeviceUrl::Iscsi(url) => Err(Failure::new(format!("{url} is not a local device"))),
     }
 }
 
 fn open_file(
     path: &Path,
-    options: &LocalOptions,
+    options: &DeviceOptions,
     file_systems: &FileSystems,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     let file = FileOptions {

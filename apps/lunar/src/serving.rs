@@ -3,7 +3,7 @@
 use crate::administrators;
 use crate::client_lines::ClientCredentials;
 use crate::commands::runtime;
-use crate::device_url::LocalOpener;
+use crate::device_url::ServedDevices;
 use crate::notify;
 use crate::open_files;
 use crate::output::{self, Failure, Format};
@@ -66,7 +66,7 @@ pub fn serve(
         ConfigOrigin::Arguments => HangupAction::Ends,
     };
     let opened =
-        OpenedConfig::open(configuration.clone(), origin, Arc::new(LocalOpener::default()))?;
+        OpenedConfig::open(configuration.clone(), origin, Arc::new(ServedDevices::default()))?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == HangupAction::Applies)?;
     let daemon = Arc::new(opened.serve()?);

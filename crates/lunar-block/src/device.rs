@@ -175,6 +175,31 @@ pub struct Extent {
     pub state: ExtentState,
 }
 
+/// State of the connection to a device that another machine provides.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum DeviceLink {
+    /// The other machine answers.
+    Connected,
+    /// The connection is lost and is being re-established; commands wait for a limited time.
+    Waiting,
+    /// The other machine refuses the connection, or provides another device now. Commands fail.
+    Failed,
+}
+
+impl DeviceLink {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Connected, Self::Waiting, Self::Failed];
+
+    /// Returns the name of the state in status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// A disk. Handles are shared by all cores; futures are `Send`.
 ///
 /// Overlapping writes may interleave by block, but never within a block. Dropping a future may or
@@ -185,7 +210,8 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Returns the name of the disk for messages: a path or a URL.
     fn name(&self) -> &str;
 
-    /// Returns the geometry. Only a [`Resize`] changes it, and only the number of blocks.
+    /// Returns the geometry. Only a [`Resize`] changes it, and only the number of blocks; a device
+    /// of another machine may also grow by itself.
     fn geometry(&self) -> Geometry;
 
     /// Reads `range` into the first bytes of `into`, whose length is at least that of the range.
@@ -226,6 +252,14 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// `Medium`; from then on every write and flush gives `Poisoned`, until
     /// [`recover`](Self::recover).
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>>;
+
+    /// Returns the number of times that acknowledged writes, which no flush had made durable, may
+    /// have been lost. One flush fails after a loss; this count tells all other users of the
+    /// device. Returns `None` for a device that cannot lose such writes, or refuses all further
+    /// writes and flushes after a loss.
+    fn cache_losses(&self) -> Option<u64> {
+        None
+    }
 
     /// Sets the pool from which the device takes memory for its own work, before its first use.
     /// Without this call the device has a pool of its own.
@@ -287,6 +321,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Returns a probe of the file behind the disk; `None` if there is no file.
     fn backing(&self) -> Option<Arc<dyn BackingProbe>> {
+        None
+    }
+
+    /// Returns the state of the connection to the device; `None` for a device of this machine.
+    fn link(&self) -> Option<DeviceLink> {
         None
     }
 

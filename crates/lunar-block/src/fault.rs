@@ -3,8 +3,8 @@
 use crate::device::clear_all;
 use crate::{
     AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
-    BufferPool, Clear, CreatedFile, Error, ErrorKind, Extent, Geometry, PoisonWatcher, Resize,
-    SpaceUsage, Sparse, SyncCounts,
+    BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent, Geometry, PoisonWatcher,
+    Resize, SpaceUsage, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -339,6 +339,14 @@ impl BlockDevice for FaultDevice {
             self.meet(FaultOperation::Flush, None).await?;
             self.inner.flush().await
         })
+    }
+
+    fn link(&self) -> Option<DeviceLink> {
+        self.inner.link()
+    }
+
+    fn cache_losses(&self) -> Option<u64> {
+        self.inner.cache_losses()
     }
 
     fn set_buffers(&self, buffers: &BufferPool) {

@@ -1,6 +1,7 @@
 //! Device URLs, which name disks. An [`Opener`] decides which of them it opens.
 
 use crate::Failure;
+use crate::config::model::ChapConfig;
 use crate::units::{parse_size, size_text};
 use lunar_block::{BlockDevice, is_among_devices};
 use lunar_initiator::Url;
@@ -22,9 +23,9 @@ pub enum DeviceUrl {
     Iscsi(Url),
 }
 
-/// Options for opening a local device.
+/// Options for opening a device. The block lengths of a remote LUN are those of its target.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct LocalOptions {
+pub struct DeviceOptions {
     /// The size a missing file is created with, and an existing one must have.
     pub size_bytes: Option<u64>,
     /// Bypasses the page cache.
@@ -39,6 +40,8 @@ pub struct LocalOptions {
     pub read_only: bool,
     /// Offers deallocation.
     pub thin: bool,
+    /// Credentials for the login to the target of a remote LUN.
+    pub chap: Option<ChapConfig>,
 }
 
 /// Opens the disk of a device URL.
@@ -50,11 +53,11 @@ pub trait Opener: fmt::Debug + Send + Sync {
     fn open(
         &self,
         url: &DeviceUrl,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure>;
 }
 
-impl Default for LocalOptions {
+impl Default for DeviceOptions {
     fn default() -> Self {
         Self {
             size_bytes: None,
@@ -64,6 +67,7 @@ impl Default for LocalOptions {
             physical_block_bytes: 4096,
             read_only: false,
             thin: true,
+            chap: None,
         }
     }
 }

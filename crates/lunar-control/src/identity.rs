@@ -5,12 +5,15 @@
 use crate::Failure;
 use crate::device_url::missing_hint;
 use lunar_block::{StateDirectory, UntrustedFile, is_among_devices, resolve_path};
+use lunar_initiator::UnitPath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// The file that holds a unit's UUID, in the unit's directory.
 const UUID_FILE: &str = "uuid";
+/// Namespace of the UUIDs of remote LUNs, a random UUID. RFC 9562.
+const REMOTE_LUNS: Uuid = Uuid::from_u128(0x5b0c_1f4e_92a7_4d38_8c15_e07f_3d6a_b914);
 /// Maximum length of a UUID file, above any spelling of a UUID.
 const UUID_BYTES_MAX: u64 = 256;
 /// The longest name of a directory entry on all usual file systems.
@@ -61,6 +64,13 @@ pub fn directory(
             Ok(PathBuf::from(name))
         }
     }
+}
+
+/// The UUID of a unit whose device is the LUN of another target. It is derived from the names of
+/// target and LUN, so that it stays the same when the other target is reached at another address.
+pub fn of_remote_lun(lun: &UnitPath) -> Uuid {
+    let name = format!("iscsi:{}/{}", lun.target.to_ascii_lowercase(), lun.lun);
+    Uuid::new_v5(&REMOTE_LUNS, name.as_bytes())
 }
 
 /// The UUID stored in `directory`; if there is none, a new one is generated and stored.

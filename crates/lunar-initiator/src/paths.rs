@@ -11,6 +11,7 @@ use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::{Error, ErrorKind, PathPolicy};
 use arc_swap::ArcSwap;
+use lunar_block::DeviceLink;
 use lunar_scsi::ports::AccessState;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -130,6 +131,18 @@ impl DiskPath {
     pub(crate) fn found(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
         let (session, at) = (session.number(), Instant::now());
         self.state().checked = Some(Checked { session, attentions, result, at });
+    }
+
+    fn link(&self) -> DeviceLink {
+        let initiator = self.unit.initiator();
+        match initiator.session_now() {
+            Some(session) => match self.verdict(&session) {
+                Some(Err(error)) if error.kind == ErrorKind::Changed => DeviceLink::Failed,
+                _ => DeviceLink::Connected,
+            },
+            None if initiator.is_refused() || initiator.is_closed() => DeviceLink::Failed,
+            None => DeviceLink::Waiting,
+        }
     }
 
     /// Avoids the path for a while, and has its unit verified again before the path is used.
@@ -357,6 +370,14 @@ impl Paths {
                 path.reestablish();
             }
         }
+    }
+
+    /// State of the best path.
+    pub(crate) fn link(&self) -> DeviceLink {
+        let set = self.set.load();
+        let has = |state| set.all.iter().any(|path| path.link() == state);
+        let mut better = [DeviceLink::Connected, DeviceLink::Waiting].into_iter();
+        better.find(|state| has(*state)).unwrap_or(DeviceLink::Failed)
     }
 
     /// True when all paths were logged out.

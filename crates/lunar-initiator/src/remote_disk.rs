@@ -13,12 +13,13 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, Extent, ExtentState, Geometry, Sparse,
+    BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent, ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
 use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::SenseKey;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const READ_16: u8 = opcode("READ (16)");
@@ -46,7 +47,8 @@ const EXTENTS_MAX: usize = 1024;
 /// sees a delay. This is safe, because the tasks of the lost session have ended when the target
 /// answers the new login, and every command of a disk can be executed twice. Before any command is
 /// sent again, the disk checks by designators, block length and capacity that the unit is the one
-/// that was opened; another unit is never used.
+/// that was opened; another unit is never used. A disk that has grown at the target grows when a
+/// command finds it; one that has shrunk is no longer used.
 ///
 /// If the target has a volatile write cache, a restart may lose writes that were acknowledged but
 /// not flushed, or the target may report later that it could not write them. The next flush then
@@ -58,7 +60,10 @@ const EXTENTS_MAX: usize = 1024;
 pub struct RemoteDisk {
     unit: Unit,
     name: Arc<str>,
-    geometry: Geometry,
+    /// The geometry when the disk was opened.
+    opened: Geometry,
+    /// Number of blocks, which only grows.
+    block_count: AtomicU64,
     /// Maximum number of blocks of one READ or WRITE.
     transfer_blocks: u64,
     /// Maximum number of blocks of one WRITE SAME.
@@ -122,7 +127,8 @@ impl RemoteDisk {
         Ok(Self {
             unit,
             name: url.to_string().into(),
-            geometry: Geometry {
+            block_count: AtomicU64::new(capacity.block_count),
+            opened: Geometry {
                 block_bytes: capacity.block_bytes,
                 block_count: capacity.block_count,
                 physical_block_bytes: physical,
@@ -185,7 +191,7 @@ impl RemoteDisk {
         exact: bool,
     ) -> Result<(), lunar_block::Error> {
         self.check_range(range)?;
-        let wanted = range.count * u64::from(self.geometry.block_bytes);
+        let wanted = range.count * u64::from(self.opened.block_bytes);
         let too_long = exact && bytes as u64 > wanted;
         if bytes as u64 >= wanted && !too_long {
             return Ok(());
@@ -202,7 +208,7 @@ impl RemoteDisk {
     /// Checks that `range` lies on the disk, before it is used in calculations.
     fn check_range(&self, range: BlockRange) -> Result<(), lunar_block::Error> {
         match range.lba.checked_add(range.count) {
-            Some(end) if end <= self.geometry.block_count => Ok(()),
+            Some(end) if end <= self.geometry().block_count => Ok(()),
             _ => {
                 let kind = lunar_block::ErrorKind::OutOfRange;
                 Err(lunar_block::Error::new(
@@ -252,7 +258,7 @@ impl RemoteDisk {
     }
 
     fn bytes_of(&self, blocks: u64) -> usize {
-        (blocks * u64::from(self.geometry.block_bytes)) as usize
+        (blocks * u64::from(self.opened.block_bytes)) as usize
     }
 
     async fn read_all(
@@ -346,7 +352,7 @@ impl RemoteDisk {
         self.check_range(range)?;
         let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
         let since = self.mark();
-        let block = Bytes::from(vec![0; self.geometry.block_bytes as usize]);
+        let block = Bytes::from(vec![0; self.opened.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
             let cdb = transfer(WRITE_SAME_16, flags, piece);
             let written = self.send_write(cdb, piece, block.clone(), false).await;
@@ -435,7 +441,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { block_count: self.block_count.load(Ordering::Acquire), ..self.opened }
     }
 
     fn read(
@@ -457,6 +463,14 @@ impl BlockDevice for RemoteDisk {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
         async { self.flush_all(self.mark()).await }.boxed()
+    }
+
+    fn link(&self) -> Option<DeviceLink> {
+        Some(self.paths.link())
+    }
+
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.losses())
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

@@ -11,7 +11,7 @@ pub(crate) struct Fingerprint {
     /// Vendor, product and serial number, used when the unit has no designators.
     product: Option<(String, String, Option<String>)>,
     block_bytes: u32,
-    block_count: u64,
+    pub(crate) block_count: u64,
 }
 
 impl Fingerprint {
@@ -35,11 +35,11 @@ impl Fingerprint {
         Ok(Self { designators, product, block_bytes, block_count })
     }
 
-    /// Compares the unit with `now`, its current properties.
+    /// Compares the unit with `now`, its current properties; `block_count` is the size in use.
     ///
     /// # Errors
     /// `Changed` when `now` is another unit, has another block length or has shrunk.
-    pub(crate) fn check(&self, now: &Self, name: &str) -> Result<(), Error> {
+    pub(crate) fn check(&self, now: &Self, block_count: u64, name: &str) -> Result<(), Error> {
         let changed = |what: String| {
             Err(Error::new(ErrorKind::Changed, format!("{name}: {what}"))
                 .hint("nothing was read or written; reopen the disk if the change is intended"))
@@ -55,13 +55,9 @@ impl Fingerprint {
             let (was, is) = (self.block_bytes, now.block_bytes);
             return changed(format!("the block size changed from {was} to {is} bytes"));
         }
-        if now.block_count < self.block_count {
-            let (was, is) = (self.block_count, now.block_count);
-            return changed(format!("the disk has shrunk from {was} to {is} blocks"));
-        }
-        if now.block_count > self.block_count {
-            let (was, is) = (self.block_count, now.block_count);
-            tracing::info!(name, was, is, "the disk has grown; the size at opening remains in use");
+        if now.block_count < block_count {
+            let is = now.block_count;
+            return changed(format!("the disk has shrunk from {block_count} to {is} blocks"));
         }
         Ok(())
     }
@@ -96,20 +92,25 @@ mod tests {
     #[test]
     fn another_disk_is_refused() {
         let opened = disk("naa1", 512, 1000);
-        assert!(opened.check(&opened, "x").is_ok());
-        assert!(opened.check(&disk("naa1", 512, 1001), "x").is_ok(), "a larger unit is accepted");
+        assert!(opened.check(&opened, 1000, "x").is_ok());
+        assert!(
+            opened.check(&disk("naa1", 512, 1001), 1000, "x").is_ok(),
+            "a larger unit is accepted"
+        );
         for (other, part) in [
             (disk("naa2", 512, 1000), "`naa2` instead of `naa1`"),
             (disk("naa1", 4096, 1000), "changed from 512 to 4096 bytes"),
             (disk("naa1", 512, 999), "shrunk from 1000 to 999 blocks"),
             (unnamed(Some("1")), "`a b 1` instead"),
         ] {
-            let error = opened.check(&other, "x").unwrap_err();
+            let error = opened.check(&other, 1000, "x").unwrap_err();
             assert_eq!(error.kind, ErrorKind::Changed);
             assert!(error.what.contains(part), "{error}");
         }
-        assert!(unnamed(Some("1")).check(&unnamed(Some("1")), "x").is_ok());
-        assert!(unnamed(Some("1")).check(&unnamed(Some("2")), "x").is_err());
-        assert!(unnamed(None).check(&unnamed(Some("2")), "x").is_err());
+        assert!(unnamed(Some("1")).check(&unnamed(Some("1")), 8, "x").is_ok());
+        assert!(unnamed(Some("1")).check(&unnamed(Some("2")), 8, "x").is_err());
+        let shrunk = disk("naa1", 512, 1001);
+        assert!(opened.check(&shrunk, 1002, "x").is_err(), "it had grown further");
+        assert!(unnamed(None).check(&unnamed(Some("2")), 8, "x").is_err());
     }
 }

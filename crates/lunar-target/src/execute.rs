@@ -238,7 +238,7 @@ impl Run<'_> {
             }
             Plan::Flush { immediate } => {
                 self.enter()?;
-                self.flush(immediate).await?;
+                self.synchronize(immediate).await?;
             }
             Plan::MapStatus { range, extents_max, allocation_bytes } => {
                 return self.map_status(range, extents_max, allocation_bytes).await;
@@ -373,7 +373,7 @@ impl Run<'_> {
         buffer: Option<Buffer>,
     ) -> Step<PlanResult> {
         if self.unit.flushes_before_read(from_medium) {
-            self.flush(false).await?;
+            self.flush().await?;
         }
         let data = match buffer {
             Some(buffer) => self.get_into(range, buffer).await?,
@@ -463,7 +463,7 @@ impl Run<'_> {
             lunar_net::count_moved(self.bytes(part));
             done += count;
         }
-        if durable { self.flush(false).await } else { Ok(()) }
+        if durable { self.flush().await } else { Ok(()) }
     }
 
     /// Deallocates the ranges. The list is locked as one claim: it waits for all of them or holds
@@ -478,11 +478,26 @@ impl Run<'_> {
         self.clear(ClaimedBlocks::of(ranges), Clear::Unmap, durable).await
     }
 
-    async fn flush(&self, immediate: bool) -> Step<()> {
+    /// SYNCHRONIZE CACHE. Without IMMED, it fails once for each nexus after a loss of acknowledged
+    /// writes ([`crate::cache_losses`]).
+    async fn synchronize(&self, immediate: bool) -> Step<()> {
         if immediate {
             self.unit.flush_later();
             return Ok(());
         }
+        let flushed = self.flush().await;
+        if matches!(flushed, Err(Stop::Aborted)) {
+            return flushed; // nothing is reported
+        }
+        let is_loss = match (&self.entry, self.device().cache_losses()) {
+            (Some(entry), Some(losses)) => self.unit.cache_losses.take(entry.nexus(), losses),
+            _ => false,
+        };
+        flushed?;
+        if is_loss { Err(sense(SenseKey::MEDIUM_ERROR, WRITE_ERROR, None).into()) } else { Ok(()) }
+    }
+
+    async fn flush(&self) -> Step<()> {
         self.abort.unless(self.device().flush()).await?.map_err(write_failed)?;
         self.check_recoveries()
     }

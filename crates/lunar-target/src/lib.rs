@@ -51,6 +51,7 @@ mod admission;
 mod awaited;
 mod backing;
 mod backoff;
+mod cache_losses;
 mod catalogue;
 mod clear_limit;
 mod cold_resets;

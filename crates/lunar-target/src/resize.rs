@@ -20,6 +20,18 @@ pub enum Shrink {
 }
 
 impl LogicalUnit {
+    /// Takes over the size of a remote LUN that has grown at its target.
+    pub(crate) fn follow_device_size(&self) {
+        if self.device().link().is_none() {
+            return;
+        }
+        let block_count = self.device().geometry().block_count;
+        let mut scsi = self.scsi();
+        if block_count > scsi.options().block_count {
+            scsi.resize(block_count);
+        }
+    }
+
     /// Changes the size of the unit durably; initiators get CAPACITY DATA HAS CHANGED. New blocks
     /// can be used when it is reported; access to removed blocks is refused before they are
     /// removed.

@@ -109,6 +109,7 @@ impl Server {
         let watched = Arc::downgrade(&catalogue);
         let backing_watcher = BackingWatcher::start(move || {
             let units = watched.upgrade()?.units();
+            units.iter().for_each(|unit| unit.follow_device_size());
             Some(units.iter().map(|unit| Arc::clone(unit.backing())).collect())
         });
         let server = Self {

@@ -317,18 +317,18 @@ impl Tasks {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
         };
+        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
+        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let mut tried = None;
         if let Some(nexus) = nexus {
-            match self.read_now(nexus, generation, &plan, &task, place.as_ref()) {
+            match self.run_now(nexus, generation, &plan, &task, place.as_ref()) {
                 ControlFlow::Break(data_in) => {
-                    let outcome = Outcome { data_in_bytes, ..good(data_in, 0, false) };
+                    let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, false) };
                     return Some(Input::Done { task: task.id, outcome });
                 }
                 ControlFlow::Continue(data) => tried = data,
             }
         }
-        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
-        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
@@ -345,14 +345,15 @@ impl Tasks {
             fenced,
             _reply_charge: reply_charge,
         };
+        if let Some(data) = tried {
+            drop(self.take_buffer(task.id));
+            return self.begin(command_context.session, task.id, planned, data);
+        }
         if collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
-        match tried {
-            Some(data) => self.begin(command_context.session, task.id, planned, data),
-            None => self.start_reading(command_context, task.id, planned),
-        }
+        self.start_reading(command_context, task.id, planned)
     }
 
     /// Charges the answer of a plan that has one: it may be kept for long before it is sent.
@@ -363,9 +364,10 @@ impl Tasks {
         }
     }
 
-    /// Runs a read before the task is recorded, if neither other tasks nor the disk have to be
-    /// waited for: most reads end here. Otherwise returns the buffer, if the read was tried.
-    fn read_now(
+    /// Runs a read, or a write whose data came with it, before the task is recorded, if neither
+    /// other tasks nor the disk have to be waited for: most commands end here. Otherwise returns
+    /// the data, if the command was tried.
+    fn run_now(
         &mut self,
         nexus: &ItlNexus,
         generation: Generation,
@@ -374,7 +376,6 @@ impl Tasks {
         place: Option<&PlaceQueued>,
     ) -> ControlFlow<Bytes, Option<PlanData>> {
         let ItlNexus { unit, task_set, .. } = nexus;
-        let Some(bytes) = read_bytes(plan, unit) else { return ControlFlow::Continue(None) };
         let share = match place {
             Some(_) => None,
             None => task_set.try_share(task.attribute),
@@ -382,15 +383,32 @@ impl Tasks {
         if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
             return ControlFlow::Continue(None);
         }
-        let Some(buffer) = self.data_in.try_take(bytes) else {
+        let Some(mut data) = self.data_at_hand(unit, plan, task) else {
             return ControlFlow::Continue(None);
         };
-        let mut data = PlanData::In(buffer);
         if !try_now(unit, generation, plan, &mut data) {
             return ControlFlow::Continue(Some(data));
         }
         drop(self.take_buffer(task.id));
         ControlFlow::Break(data.into_reply())
+    }
+
+    /// The data with which a read or a write can run now: a buffer, if memory is free, or data that
+    /// has arrived.
+    fn data_at_hand(&mut self, unit: &LogicalUnit, plan: &Plan, task: &Task) -> Option<PlanData> {
+        if let Some(bytes) = read_bytes(plan, unit) {
+            return self.data_in.try_take(bytes).map(PlanData::In);
+        }
+        let Plan::Write { .. } = plan else { return None };
+        let bytes = plan.data_out_bytes(unit.block_bytes()) as usize;
+        let is_here =
+            |data: &Collected| matches!(data, Collected::Buffer(its) if its.len() >= bytes);
+        if bytes == 0 || !task.has_all_data || !self.buffers.get(task.id).is_some_and(is_here) {
+            return None;
+        }
+        let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task.id) else { return None };
+        buffer.truncate(bytes);
+        Some(PlanData::Out(buffer))
     }
 
     /// Requests the data-out of a task as soon as there is room for it.

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::backing::{BackingFault, BackingHealth};
+use crate::cache_losses::CacheLosses;
 use crate::clear_limit::ClearLimit;
 use crate::detached_writes::DetachedWrites;
 use crate::log_budget::ErrorLines;
@@ -116,6 +117,8 @@ pub struct LogicalUnit {
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     save_queue: Mutex<SaveQueue>,
     later: Mutex<FlushLater>,
+    /// Losses of acknowledged writes in the cache of the device.
+    pub(crate) cache_losses: CacheLosses,
     pub(crate) operating: LongOperations,
     pub(crate) quota: Arc<UnitQuota>,
     /// Log lines about state that could not be saved.
@@ -214,6 +217,7 @@ impl LogicalUnit {
             state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
             save_queue: Mutex::default(),
             later: Mutex::default(),
+            cache_losses: CacheLosses::default(),
             operating: LongOperations::default(),
             quota: Arc::default(),
             save_errors: ErrorLines::default(),

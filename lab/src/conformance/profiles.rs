@@ -3,6 +3,7 @@
 
 use super::suite::{Suite, TestOutcome, TestResult, run_suite, suites};
 use crate::peers::lunar::Lunar;
+use crate::peers::tgt::Tgt;
 use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use std::fs::File;
@@ -12,6 +13,8 @@ use std::thread;
 /// Number of profiles that run at a time. One of them sleeps most of its time.
 const WORKERS: usize = 3;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
+/// The target behind a served LUN.
+const STORAGE: &str = "iqn.2026-11.org.lunarsan.test:suite-storage";
 
 /// Kind of disk.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +25,10 @@ pub enum Device {
     Existing(u64),
     /// `mem:SIZE`.
     Memory(&'static str),
+    /// The LUN of another Lunar server, which serves a file of this size.
+    LunOfLunar(&'static str),
+    /// The LUN of tgt, which serves a sparse file of this many bytes.
+    LunOfTgt(u64),
 }
 
 /// Suites of the tool that a profile runs.
@@ -121,6 +128,8 @@ pub const PROFILES: &[Profile] = &[
         suites: Suites::Only(&["SCSI.MultipathIO", "SCSI.ProutReserve"]),
         ..BASE
     },
+    Profile { name: "lun-of-lunar", device: Device::LunOfLunar("1G"), ..BASE },
+    Profile { name: "lun-of-tgt", device: Device::LunOfTgt(1 << 30), ..BASE },
     // Its reset test needs an operation that takes longer than a few seconds, and then sleeps for a
     // minute without answering NOP-Ins.
     Profile {
@@ -160,6 +169,8 @@ impl Profile {
         let device = match self.device {
             Device::File | Device::Existing(_) => "FILE",
             Device::Memory(url) => url,
+            Device::LunOfLunar(_) => "iscsi://LUNAR/TARGET/0",
+            Device::LunOfTgt(_) => "iscsi://TGT/TARGET/1",
         };
         let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
         [&["serve", device], self.serve, &listen[..]].concat().join(" ")
@@ -191,34 +202,56 @@ struct Subject {
     scratch: Scratch,
     disks: u32,
     lunar: Lunar,
+    /// The target whose LUN the server serves. It ends after the server.
+    _storage: Option<Storage>,
     urls: Vec<String>,
+}
+
+/// The target behind a served LUN.
+enum Storage {
+    Lunar { _lunar: Box<Lunar> },
+    Tgt { _tgt: Tgt },
 }
 
 impl Subject {
     fn start(profile: &'static Profile) -> Result<Self> {
         let scratch = Scratch::new(&format!("suite-{}", profile.name))?;
-        let (lunar, urls) = serve(profile, &scratch, 0)?;
-        Ok(Self { profile, scratch, disks: 1, lunar, urls })
+        let (lunar, _storage, urls) = serve(profile, &scratch, 0)?;
+        Ok(Self { profile, scratch, disks: 1, lunar, _storage, urls })
     }
 
     /// Resets disk and server: no reservation, session or data remains.
     fn reset(&mut self) -> Result<()> {
-        (self.lunar, self.urls) = serve(self.profile, &self.scratch, self.disks)?;
+        (self.lunar, self._storage, self.urls) = serve(self.profile, &self.scratch, self.disks)?;
         self.disks += 1;
         Ok(())
     }
 }
 
-fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Vec<String>)> {
+type Served = (Lunar, Option<Storage>, Vec<String>);
+
+fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
     let file = scratch.path(&format!("disk-{number}.img"));
-    let device = match profile.device {
-        Device::File => file.as_str(),
+    let sparse = |bytes| File::create(&file).and_then(|made| made.set_len(bytes));
+    let (device, storage) = match profile.device {
+        Device::File => (file.clone(), None),
         Device::Existing(bytes) => {
-            File::create(&file).and_then(|made| made.set_len(bytes)).context("a sparse file")?;
-            file.as_str()
+            sparse(bytes).context("a sparse file")?;
+            (file.clone(), None)
         }
-        Device::Memory(url) => url,
+        Device::Memory(url) => (url.to_owned(), None),
+        Device::LunOfLunar(size) => {
+            let lunar = Box::new(Lunar::serve(&[&file, "--name", STORAGE, "--size", size])?);
+            (lunar.url(STORAGE, 0), Some(Storage::Lunar { _lunar: lunar }))
+        }
+        Device::LunOfTgt(bytes) => {
+            sparse(bytes).context("a sparse file")?;
+            let tgt = Tgt::start(&file)?;
+            tgt.make_thin()?;
+            (tgt.url(), Some(Storage::Tgt { _tgt: tgt }))
+        }
     };
+    let device = device.as_str();
     let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
     let configuration = scratch.path("lunar.toml");
     let arguments = match profile.config {
@@ -232,7 +265,7 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<(Lunar, Ve
     let lunar = Lunar::start(&arguments)?;
     let addresses = lunar.addresses(profile.portals)?;
     let urls = addresses.iter().map(|address| format!("iscsi://{address}/{TARGET}/0")).collect();
-    Ok((lunar, urls))
+    Ok((lunar, storage, urls))
 }
 
 /// Returns a configuration of one target with one LUN.

@@ -194,6 +194,11 @@ pub const CALLS: &[Call] = &[
         "identity::create_directory(&directory)?",
         "also opens the directory; the calls that make it durable are above",
     ),
+    kept(
+        "crates/lunar-control/src/daemon/units.rs",
+        "identity::create_directory(directory)?",
+        "also opens the directory of a remote LUN; the calls that make it durable are above",
+    ),
     // Reservations, and pending erasures.
     kept(
         STATE,
@@ -258,15 +263,15 @@ pub const CALLS: &[Call] = &[
         POISONED,
     ),
     // Commands: calls that make data durable.
-    removed(EXECUTE, "«self.flush(immediate).await?»;", "()", BACK),
+    removed(EXECUTE, "let flushed = «self.flush().await»;", "Ok::<(), Stop>(())", BACK),
     removed(
         EXECUTE,
         "if self.unit.flushes_before_read(from_medium) {
-            «self.flush(false).await?»;",
+            «self.flush().await?»;",
         "()",
         BACK,
     ),
-    removed(EXECUTE, "if durable { «self.flush(false).await» } else { Ok(()) }", "Ok(())", THROUGH),
+    removed(EXECUTE, "if durable { «self.flush().await» } else { Ok(()) }", "Ok(())", THROUGH),
     removed(EXECUTE, "self.unit.flush_later()", "()", AT_ONCE),
     removed(
         "crates/lunar-target/src/unit.rs",
@@ -283,7 +288,7 @@ pub const CALLS: &[Call] = &[
     removed(VERIFY, "let guard = self.put(range, data.clone(), «true»).await?;", "false", BACK),
     removed(
         "crates/lunar-target/src/execute/copy.rs",
-        "job.destination.flush(false).await",
+        "job.destination.flush().await",
         "Ok(())",
         THROUGH,
     ),

@@ -8,7 +8,7 @@ use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, OpenedDevice};
 use crate::output::{self, Failure, Format};
 use lunar_block::BlockDevice as _;
-use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -115,7 +115,7 @@ impl Copy {
         let url = DeviceUrl::parse(&self.source)?;
         let mut options = self.session.options(url.portal())?;
         options.connections = self.connections;
-        let local = LocalOptions { read_only: true, ..LocalOptions::default() };
+        let local = DeviceOptions { read_only: true, ..DeviceOptions::default() };
         device_url::open(&url, &local, &options).await
     }
 
@@ -130,7 +130,7 @@ impl Copy {
         options.connections = self.connections;
         let missing = url.path().is_some_and(|path| !path.exists());
         let size_bytes = missing.then_some(size_bytes);
-        let local = LocalOptions { size_bytes, ..LocalOptions::default() };
+        let local = DeviceOptions { size_bytes, ..DeviceOptions::default() };
         Ok((device_url::open(&url, &local, &options).await?, missing))
     }
 }

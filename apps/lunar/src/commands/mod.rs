@@ -21,4 +21,4 @@ pub mod target;
 mod transfer;
 pub mod write;
 
-pub use session::runtime;
+pub use session::{default_initiator_name, runtime};

@@ -6,7 +6,7 @@ use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
-use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl};
 use lunar_control::units::parse_size;
 
 /// Copy bytes of a disk to stdout
@@ -37,7 +37,7 @@ pub fn run(args: &ReadCommand, _format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     runtime()?.block_on(async {
-        let local = LocalOptions { read_only: url.path().is_some(), ..LocalOptions::default() };
+        let local = DeviceOptions { read_only: url.path().is_some(), ..DeviceOptions::default() };
         let opened = device_url::open(&url, &local, &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;

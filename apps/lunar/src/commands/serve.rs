@@ -1,7 +1,7 @@
 //! `lunar serve`: serves one target with one LUN for each device.
 
 use super::serve_api::ServeApiArgs;
-use super::serve_chap::ChapArgs;
+use super::serve_chap::{ChapArgs, DeviceChapArgs};
 use crate::administrators;
 use crate::client_lines::ClientCredentials;
 use crate::output::{Failure, Format};
@@ -11,9 +11,9 @@ use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
 use lunar_control::daemon::ConfigOrigin;
-use lunar_control::device_url::{DeviceUrl, LocalOptions, missing_hint};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
-use lunar_initiator::NAME_BYTES_MAX;
+use lunar_initiator::{NAME_BYTES_MAX, Url};
 use lunar_target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
 use std::path::PathBuf;
 
@@ -22,9 +22,11 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  \
     lunar serve disk.img --size 10G\n  \
     lunar serve mem:1G --listen 127.0.0.1:0 --json\n  \
+    lunar serve iscsi://10.0.0.1/iqn.2026-11.org.example:a/0\n  \
     lunar serve vm.img --listen 0.0.0.0:3260 --chap-user vm --chap-secret-file vm.secret")]
 pub struct Serve {
-    /// The devices: a path (a file or a block device), file:PATH, or mem:SIZE
+    /// The devices: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
+    /// target, iscsi://HOST[:PORT]/TARGET/LUN
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<String>,
     /// Create missing files with this size, sparse
@@ -107,6 +109,8 @@ pub struct Serve {
     metrics: Option<std::net::SocketAddr>,
     #[command(flatten)]
     chap: ChapArgs,
+    #[command(flatten)]
+    device_chap: DeviceChapArgs,
     #[command(flatten)]
     api: ServeApiArgs,
 }
@@ -302,19 +306,14 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
             args.size
         }
         DeviceUrl::Memory { .. } => None,
-        DeviceUrl::Iscsi(url) => {
-            return Err(Failure::usage(format!(
-                "{url} is a LUN of another target, which cannot be served"
-            ))
-            .hint("use a path, file:PATH or mem:SIZE"));
-        }
+        DeviceUrl::Iscsi(_) => None,
     };
     let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));
     if let Some(odd) = odd {
         return Err(Failure::usage(format!("--size {odd} is not a multiple of the block size"))
             .hint(format!("the block size is {}", args.block_size)));
     }
-    let options = LocalOptions {
+    let options = DeviceOptions {
         size_bytes,
         direct: args.io == Io::Direct,
         io_uring: false, // set for the whole server in its configuration
@@ -322,6 +321,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         physical_block_bytes: physical as u32,
         read_only: args.read_only,
         thin: !args.no_thin,
+        chap: args.device_chap.credentials(&device)?,
     };
     let cache = match args.cache {
         Cache::WriteThrough => CacheMode::WriteThrough,
@@ -347,7 +347,15 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
 /// iSCSI names.
 fn default_name(device: &str) -> String {
     let path = device.strip_prefix("file:").unwrap_or(device);
-    let stem = std::path::Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
+    let lun = device.parse::<Url>().ok().and_then(|url| url.unit);
+    let lun = lun.map(|unit| {
+        let (_, name) = unit.target.rsplit_once(':').unwrap_or(("", &unit.target));
+        format!("{name}-{}", unit.lun)
+    });
+    let stem = match &lun {
+        Some(name) => name.into(),
+        None => std::path::Path::new(path).file_stem().unwrap_or_default().to_string_lossy(),
+    };
     let letters = stem
         .to_lowercase()
         .chars()
@@ -372,6 +380,8 @@ mod tests {
             ("/srv/My Disk.qcow", "my-disk"),
             ("file:/srv/vm-1.2.img", "vm-1.2"),
             ("mem:1G", "mem-1g"),
+            ("iscsi://10.0.0.1/iqn.2026-11.org.example:vm.a/7", "vm.a-7"),
+            ("iscsi://host:1/iqn.2026-11.org.example/0", "iqn.2026-11.org.example-0"),
             ("Ä.img", "-"),
         ] {
             let name = default_name(device);

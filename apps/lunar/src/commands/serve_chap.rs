@@ -3,8 +3,9 @@
 use crate::output::Failure;
 use lunar_control::config;
 use lunar_control::config::model::ChapConfig;
+use lunar_control::device_url::DeviceUrl;
 use lunar_control::secrets::{self, Lengths};
-use lunar_iscsi::login::{ChapDemand, Credential};
+use lunar_iscsi::login::{ChapDemand, Credential, Secret};
 use std::path::{Path, PathBuf};
 
 /// Options for CHAP.
@@ -39,6 +40,77 @@ pub struct ChapArgs {
     allow_short_secrets: bool,
 }
 
+/// Options for the login to the targets of remote LUNs.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Remote LUNs")]
+pub struct DeviceChapArgs {
+    /// Name to log in with to the target of a device iscsi://…
+    #[arg(long, value_name = "NAME", requires = "device_chap_secret_file")]
+    device_chap_user: Option<String>,
+    /// File with the secret for that
+    #[arg(long, value_name = "FILE")]
+    device_chap_secret_file: Option<PathBuf>,
+    /// Name that the target of the device must authenticate with (mutual CHAP)
+    #[arg(long, value_name = "NAME", requires = "device_mutual_chap_secret_file")]
+    device_mutual_chap_user: Option<String>,
+    /// File with the secret of that target
+    #[arg(long, value_name = "FILE", requires = "device_mutual_chap_user")]
+    device_mutual_chap_secret_file: Option<PathBuf>,
+}
+
+impl DeviceChapArgs {
+    /// The credentials for the login to the target of `device`, if it is a remote LUN.
+    ///
+    /// # Errors
+    /// Fails if a secret cannot be read, is shorter than 12 bytes, or equals one that it must
+    /// differ from, and if the user or the secret is missing.
+    pub fn credentials(&self, device: &DeviceUrl) -> Result<Option<ChapConfig>, Failure> {
+        let Some(url) = device.portal() else { return Ok(None) };
+        let user = match (&self.device_chap_user, &url.user) {
+            (Some(option), Some(url)) if option != url => {
+                let what = "--device-chap-user and the URL of the device name different users";
+                return Err(Failure::usage(what));
+            }
+            (option, url) => option.as_ref().or(url.as_ref()),
+        };
+        let (user, file) = match (user, &self.device_chap_secret_file) {
+            (Some(user), Some(file)) => (user, file),
+            (None, None) => return Ok(None),
+            (Some(user), None) => {
+                return Err(Failure::usage(format!("there is no CHAP secret for {user}"))
+                    .hint("add --device-chap-secret-file FILE"));
+            }
+            (None, Some(_)) => {
+                return Err(Failure::usage("a CHAP secret is given without a user name")
+                    .hint("add --device-chap-user NAME, or write iscsi://NAME@HOST"));
+            }
+        };
+        let lengths = Lengths::of(false);
+        let initiator = credential(user, secrets::read_file(file)?, lengths)?;
+        let own = match (&self.device_mutual_chap_user, &self.device_mutual_chap_secret_file) {
+            (Some(user), Some(file)) => Some(credential(user, secrets::read_file(file)?, lengths)?),
+            _ => None,
+        };
+        if let Some(own) = &own {
+            secrets::check_mutual(&initiator.secret, &own.secret)?;
+        }
+        Ok(Some(ChapConfig {
+            initiator: None,
+            demand: secrets::demand(initiator, own),
+            secret_file: Some(file.clone()),
+            mutual_secret_file: self.device_mutual_chap_secret_file.clone(),
+            allow_short_secrets: false,
+        }))
+    }
+}
+
+fn credential(user: &str, secret: Secret, lengths: Lengths) -> Result<Credential, Failure> {
+    config::check_user(user)
+        .map_err(|why| Failure::usage("the CHAP user name is invalid").hint(why))?;
+    secrets::check_length(&secret, lengths)?;
+    Ok(Credential { user: user.to_owned(), secret })
+}
+
 /// Required credentials of targets and discovery.
 #[derive(Debug)]
 pub struct Demands {
@@ -58,7 +130,7 @@ impl ChapArgs {
         let discovery = match (&self.discovery_chap_user, &self.discovery_chap_secret_file) {
             (Some(user), Some(file)) => {
                 let secret = secrets::read_file(file)?;
-                let demand = secrets::demand(self.credential(user, secret)?, None);
+                let demand = secrets::demand(credential(user, secret, self.lengths())?, None);
                 Some(self.config(demand, Some(file), None))
             }
             _ if self.no_discovery_chap => None,
@@ -75,9 +147,11 @@ impl ChapArgs {
     fn target(&self) -> Result<Option<ChapConfig>, Failure> {
         let Some(user) = &self.chap_user else { return Ok(None) };
         let secret = secrets::from_file_or_environment(self.chap_secret_file.as_deref())?;
-        let initiator = self.credential(user, secret)?;
+        let initiator = credential(user, secret, self.lengths())?;
         let own = match (&self.mutual_chap_user, &self.mutual_chap_secret_file) {
-            (Some(user), Some(file)) => Some(self.credential(user, secrets::read_file(file)?)?),
+            (Some(user), Some(file)) => {
+                Some(credential(user, secrets::read_file(file)?, self.lengths())?)
+            }
             _ => None,
         };
         if let Some(own) = &own {
@@ -88,6 +162,10 @@ impl ChapArgs {
         Ok(Some(self.config(demand, file.as_deref(), own_file.as_deref())))
     }
 
+    fn lengths(&self) -> Lengths {
+        Lengths::of(self.allow_short_secrets)
+    }
+
     fn config(&self, demand: ChapDemand, file: Option<&Path>, own: Option<&Path>) -> ChapConfig {
         ChapConfig {
             initiator: None,
@@ -96,16 +174,5 @@ impl ChapArgs {
             mutual_secret_file: own.map(Path::to_owned),
             allow_short_secrets: self.allow_short_secrets,
         }
-    }
-
-    fn credential(
-        &self,
-        user: &str,
-        secret: lunar_iscsi::login::Secret,
-    ) -> Result<Credential, Failure> {
-        config::check_user(user)
-            .map_err(|why| Failure::usage("the CHAP user name is invalid").hint(why))?;
-        secrets::check_length(&secret, Lengths::of(self.allow_short_secrets))?;
-        Ok(Credential { user: user.to_owned(), secret })
     }
 }

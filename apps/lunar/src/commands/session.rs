@@ -110,7 +110,7 @@ impl SessionArgs {
                     .map_err(|why| Failure::usage(format!("--initiator-name {name}: {why}")))?;
                 name.clone()
             }
-            None => default_name(),
+            None => default_initiator_name(),
         };
         let mut options = SessionOptions::new(name);
         options.isid = self.isid;
@@ -212,7 +212,7 @@ fn parse_isid(text: &str) -> Result<[u8; 6], String> {
 }
 
 /// A name from the host's name, or a random one if that is not valid.
-fn default_name() -> String {
+pub fn default_initiator_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim().to_lowercase();
     let name = format!("iqn.2026-11.org.lunarsan:{host}");
@@ -277,6 +277,6 @@ mod tests {
 
     #[test]
     fn the_default_name_is_valid() {
-        assert_eq!(rules::check_name(&default_name()), Ok(()));
+        assert_eq!(rules::check_name(&default_initiator_name()), Ok(()));
     }
 }

@@ -6,7 +6,7 @@ use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{self, Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
-use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl};
 use lunar_control::units::parse_size;
 
 /// Copy stdin to a disk, and make it durable
@@ -36,7 +36,7 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     let written = runtime()?.block_on(async {
-        let opened = device_url::open(&url, &LocalOptions::default(), &options).await?;
+        let opened = device_url::open(&url, &DeviceOptions::default(), &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;
         let written = copy(device, span, args.length.is_some()).await?;

@@ -509,6 +509,7 @@ fn documents_show_valid_configurations() {
     let scratch = Scratch::new("readme");
     scratch.file("alice.secret", b"the secret of alice");
     scratch.file("bob.secret", b"the secret of bob");
+    scratch.file("storage.secret", b"the secret of the storage");
     let rests = [readme, guide].into_iter().flat_map(|text| text.split("```toml\n").skip(1));
     let blocks = rests.map(|rest| rest.split_once("```").unwrap().0);
     let counts = blocks.map(|text| {
@@ -517,5 +518,5 @@ fn documents_show_valid_configurations() {
         assert_exit(&checked, 0);
         (json(&checked)["targets"].as_u64().unwrap(), json(&checked)["luns"].as_u64().unwrap())
     });
-    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 3), (1, 1), (1, 2)]);
+    assert_eq!(counts.collect::<Vec<_>>(), [(1, 1), (1, 1), (1, 3), (1, 1), (1, 2)]);
 }

@@ -28,5 +28,6 @@ mod paths;
 mod planted;
 mod recovery;
 mod remote_disk;
+mod served_luns;
 mod sessions;
 mod usage;

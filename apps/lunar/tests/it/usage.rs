@@ -130,7 +130,7 @@ fn wrong_usage_exits_2() {
         &["serve", "mem:1M", "--discovery-chap-secret-file", "f"],
         &["serve", "mem:1M", "--no-discovery-chap"],
         &["serve", "mem:1M", "--chap-user", "u", "--mutual-chap-user", "t"],
-        &["serve", "iscsi://127.0.0.1/iqn.2026-11.org.example:a/0"],
+        &["serve", "iscsi://127.0.0.1"],
         &["serve", "pool:a"],
         &["discover", "127.0.0.1"],
         &["info", "iscsi://127.0.0.1"],

@@ -1,5 +1,6 @@
 //! Faults of the served units, each with a remedy.
 
+use lunar_block::DeviceLink;
 use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -48,7 +49,7 @@ impl UnitFault {
             hint,
         };
         let recover = recover_command(catalogue, target, lun);
-        let all = [poison(lun, &recover), hanging(unit), held(unit)];
+        let all = [poison(lun, &recover), disconnected(unit), hanging(unit), held(unit)];
         let backing = super::backing::troubles(unit, &recover);
         all.into_iter().flatten().chain(backing).map(trouble).collect()
     }
@@ -81,6 +82,23 @@ fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
         ),
         format!("fix the cause, notify the users of the disk, then run: {recover}"),
     ))
+}
+
+fn disconnected(unit: &LogicalUnit) -> Option<(String, String)> {
+    let device = unit.options().device.name();
+    match unit.options().device.link()? {
+        DeviceLink::Connected => None,
+        DeviceLink::Waiting => Some((
+            format!("{device} is not reached; its commands wait"),
+            "check the target of that LUN, and the network: the login is repeated".to_owned(),
+        )),
+        DeviceLink::Failed => Some((
+            format!("{device} refuses the login, or is another disk than before"),
+            "check the credentials, the access list and the LUN at that target; then restart this \
+             server"
+                .to_owned(),
+        )),
+    }
 }
 
 fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {

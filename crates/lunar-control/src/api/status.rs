@@ -96,6 +96,10 @@ pub struct UnitStatus {
     pub device: String,
     /// I/O tier: the mechanism that reads and writes the blocks.
     pub io_tier: String,
+    /// State of the connection to a remote LUN: `connected`, `waiting` or `failed`; none for a
+    /// local device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
     /// Whether a sync has failed, so that the unit refuses writes until it is recovered.
     pub poisoned: bool,
 }
@@ -111,6 +115,7 @@ impl Status {
                 uuid: options.uuid.to_string(),
                 device: options.device.name().to_owned(),
                 io_tier: options.device.io_tier(),
+                link: options.device.link().map(|link| link.name().to_owned()),
                 poisoned: unit.is_poisoned(),
             }
         });

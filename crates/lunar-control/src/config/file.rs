@@ -372,6 +372,7 @@ const TABLE_KEYS: &[(&str, &[&str])] = &[
             "id",
             "uuid",
             "device",
+            "device_chap",
             "size",
             "cache",
             "io",

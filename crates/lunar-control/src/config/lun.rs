@@ -8,7 +8,7 @@ use super::resolve::Resolver;
 use super::rules;
 use crate::{ErrorList, Failure, Readable};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -23,8 +23,11 @@ pub struct LunSettings {
     /// The identity of the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
-    /// The device: `file:/srv/disk.img` (an absolute path), `mem:1G`.
+    /// The device: `file:/srv/disk.img` (an absolute path), `mem:1G`, `iscsi://HOST/TARGET/LUN`.
     pub device: String,
+    /// Credentials for the login to the target of a remote LUN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_chap: Option<DeviceChapSettings>,
     /// Size of the disk, like `64GiB`: a missing file is created with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
@@ -76,6 +79,28 @@ pub struct LunSettings {
     pub initiator_limit: Option<Vec<InitiatorLimitSettings>>,
 }
 
+/// The keys of `device_chap`. Secrets are named by files that the server reads.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceChapSettings {
+    /// Name to log in with.
+    pub user: String,
+    /// Path of the file with the secret.
+    pub secret_file: String,
+    /// Name that the target must authenticate with (mutual CHAP).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual_user: Option<String>,
+    /// Path of the file with the target's secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual_secret_file: Option<String>,
+    /// CHAP algorithms in order of preference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub algorithms: Option<Vec<String>>,
+    /// Whether secrets may be shorter than 96 bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_short_secrets: Option<bool>,
+}
+
 /// Builds the LUN that `settings` describe, beside the LUNs of `target`.
 ///
 /// # Errors
@@ -99,13 +124,21 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
         (Some(lun), problems) if problems.is_empty() => lun,
         (_, problems) => return Err(failure(&problems)),
     };
-    match lun.unit.device.path() {
-        Some(path) if path.is_relative() => {
+    match relative_path(&lun) {
+        Some(path) => {
             let what = format!("{} is not an absolute path", path.display());
             Err(Failure::usage(what).hint("use an absolute path, like /srv/disk.img"))
         }
-        _ => Ok(lun),
+        None => Ok(lun),
     }
+}
+
+/// The first path of a LUN that is not absolute.
+fn relative_path(lun: &LunConfig) -> Option<&Path> {
+    let chap = lun.unit.options.chap.iter();
+    let secrets = chap.flat_map(|chap| [&chap.secret_file, &chap.mutual_secret_file]).flatten();
+    let mut paths = lun.unit.device.path().into_iter().chain(secrets.map(PathBuf::as_path));
+    paths.find(|path| path.is_relative())
 }
 
 /// Converts problems to a failure: one problem as it is, several as a list.

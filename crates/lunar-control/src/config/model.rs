@@ -2,7 +2,8 @@
 
 use super::api_options::ApiOptions;
 use super::named_limits::NamedLimits;
-use crate::device_url::{DeviceUrl, LocalOptions};
+use crate::device_url::{DeviceOptions, DeviceUrl};
+use lunar_initiator::Chap;
 use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;
 use lunar_target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, OutOfSpace, Portal};
@@ -52,6 +53,12 @@ pub struct ChapConfig {
 }
 
 impl ChapConfig {
+    /// The credentials for a login to another target.
+    pub fn credentials(&self) -> Chap {
+        let ChapDemand { algorithms, initiator, target } = self.demand.clone();
+        Chap { algorithms, initiator, target }
+    }
+
     /// Converts to the form that the server uses.
     pub fn entry(&self) -> ChapEntry {
         ChapEntry { initiator: self.initiator.clone(), demand: self.demand.clone() }
@@ -120,7 +127,7 @@ pub struct UnitConfig {
     /// The device to open.
     pub device: DeviceUrl,
     /// Options for opening the device.
-    pub options: LocalOptions,
+    pub options: DeviceOptions,
     /// Durability of acknowledged writes.
     pub cache: CacheMode,
     /// Fill level at which initiators are notified, in percent.

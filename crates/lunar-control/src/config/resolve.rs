@@ -5,13 +5,13 @@ use super::api_options::ApiOptions;
 use super::conflict::Disks;
 use super::defaults::{default_offer, default_portal};
 use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableReader, TextSpan};
-use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
 use super::resolve_api::api;
-use super::resolve_chap::{chap_list, check_secrets_differ, discovery_chap};
+use super::resolve_chap::{chap_list, check_secrets_differ, device_chap, discovery_chap};
 use super::rules;
 use crate::Readable;
-use crate::device_url::{DeviceUrl, LocalOptions, missing_hint};
+use crate::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use crate::units::parse_rate;
 use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::{Digest, Offer};
@@ -360,12 +360,13 @@ impl Resolver<'_> {
             "out_of_space",
             &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
         );
+        let chap = device_chap(table, self);
         let access = self.lun_access(table, target);
         let administer = self.administer(table, &[target, &access]);
         let limit = self.limit(table);
         let initiator_limits = self.initiator_limits(table, "initiator_limit");
         table.finish(&[], &mut self.problems);
-        let options = LocalOptions {
+        let options = DeviceOptions {
             size_bytes: size.as_ref().map(|size| size.value),
             direct: direct.unwrap_or(false),
             io_uring: false, // set from `[data_path]` for all
@@ -373,8 +374,10 @@ impl Resolver<'_> {
             physical_block_bytes: sizes.1,
             read_only,
             thin,
+            chap: chap.as_ref().map(|chap| chap.value.clone()),
         };
         let device = self.device(&device?, size, &options)?;
+        self.check_device_chap(&device, chap.as_ref())?;
         let cache = cache.unwrap_or_default();
         let unit = UnitConfig {
             uuid,
@@ -388,6 +391,34 @@ impl Resolver<'_> {
         };
         let id = id?.value as u16;
         Some(LunConfig { id, unit, access, administer, limit, initiator_limits })
+    }
+
+    /// Checks that credentials for a remote LUN and a user in its URL occur together, and match.
+    fn check_device_chap(
+        &mut self,
+        device: &DeviceUrl,
+        chap: Option<&Located<ChapConfig>>,
+    ) -> Option<()> {
+        let url_user = device.portal().and_then(|url| url.user.as_ref());
+        let (span, what, hint) = match chap {
+            Some(chap) if device.portal().is_none() => {
+                let hint = "omit it: only a device iscsi://… is opened with a login";
+                (chap.span.clone(), "`device_chap` is only for a remote LUN", hint)
+            }
+            Some(chap)
+                if url_user.is_some_and(|user| *user != chap.value.demand.initiator.user) =>
+            {
+                let what = "the user differs from that in the URL of the device";
+                (chap.span.clone(), what, "omit the user in the URL")
+            }
+            None if url_user.is_some() => {
+                let hint = "add device_chap = { user = \"…\", secret_file = \"…\" }";
+                (0..0, "the URL of the device names a user, but there is no secret", hint)
+            }
+            _ => return Some(()),
+        };
+        self.problems.add(&span, what, Some(hint.to_owned()));
+        None
     }
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
@@ -416,7 +447,7 @@ impl Resolver<'_> {
     }
 
     fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
-        let defaults = LocalOptions::default();
+        let defaults = DeviceOptions::default();
         let block = table.size("block_size", 1..=1 << 30, &mut self.problems);
         let physical = table.size("physical_block_size", 1..=1 << 30, &mut self.problems);
         let block_bytes = block.as_ref().map_or(u64::from(defaults.block_bytes), |b| b.value);
@@ -435,7 +466,7 @@ impl Resolver<'_> {
         &mut self,
         text: &Located<String>,
         size: Option<Located<u64>>,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Option<DeviceUrl> {
         let to = &mut self.problems;
         let mut device = match DeviceUrl::parse(&text.value) {
@@ -467,8 +498,10 @@ impl Resolver<'_> {
                 }
             }
             DeviceUrl::Iscsi(_) => {
-                let hint = "use a path, file:PATH or mem:SIZE".to_owned();
-                to.add(&text.span, "a LUN of another target cannot be served", Some(hint));
+                if let Some(size) = &size {
+                    let hint = "omit `size`: the target of the LUN determines it".to_owned();
+                    to.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
+                }
             }
         }
         if let Some(size) = &size

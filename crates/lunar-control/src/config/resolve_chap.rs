@@ -1,6 +1,6 @@
 //! The CHAP tables of a configuration.
 
-use super::file::{Located, TableReader, mismatch};
+use super::file::{Located, TableReader, TextSpan, mismatch};
 use super::model::ChapConfig;
 use super::resolve::Resolver;
 use crate::Failure;
@@ -46,7 +46,39 @@ pub fn discovery_chap(
     demand
 }
 
+/// Reads `device_chap` of a LUN: the credentials for the login to the target of a remote LUN.
+pub fn device_chap(
+    table: &mut TableReader<'_, '_>,
+    resolver: &mut Resolver<'_>,
+) -> Option<Located<ChapConfig>> {
+    let mut reader = table.table("device_chap", &mut resolver.problems)?;
+    let span = reader.span.clone();
+    let read = credentials(&mut reader, resolver);
+    reader.finish(&[], &mut resolver.problems);
+    let (chap, own_span) = read?;
+    if let (Some(own), Some(span)) = (&chap.demand.target, own_span)
+        && let Err(Failure { what, hint, .. }) =
+            secrets::check_mutual(&chap.demand.initiator.secret, &own.secret)
+    {
+        resolver.problems.add(&span, what, hint);
+    }
+    Some(Located { value: chap, span })
+}
+
 fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ChapConfig> {
+    let (chap, own_span) = credentials(reader, resolver)?;
+    if let (Some(own), Some(span)) = (&chap.demand.target, own_span) {
+        resolver.own_secrets.push(Located { value: own.secret.clone(), span });
+    }
+    resolver.initiator_secrets.push(chap.demand.initiator.secret.clone());
+    Some(chap)
+}
+
+/// Reads one table of credentials; also returns where the file of the target's secret is named.
+fn credentials(
+    reader: &mut TableReader<'_, '_>,
+    resolver: &mut Resolver<'_>,
+) -> Option<(ChapConfig, Option<TextSpan>)> {
     let user = reader.required("user", &mut resolver.problems);
     let secret_file = reader.required("secret_file", &mut resolver.problems);
     let mutual_user = reader.string("mutual_user", &mut resolver.problems);
@@ -67,20 +99,18 @@ fn demand(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Opti
     }
     let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
     let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
-    if let (Some(file), Some(secret)) = (&mutual_file, &mutual) {
-        resolver.own_secrets.push(Located { value: secret.clone(), span: file.span.clone() });
-    }
-    resolver.initiator_secrets.extend(of_initiator.clone());
+    let own_span = mutual_file.as_ref().map(|file| file.span.clone());
     let target =
         mutual_user.zip(mutual).map(|(user, secret)| Credential { user: user.value, secret });
     let initiator = Credential { user: user?.value, secret: of_initiator? };
-    Some(ChapConfig {
+    let chap = ChapConfig {
         initiator: None,
         demand: ChapDemand { algorithms, initiator, target },
         secret_file: secret_file.map(|file| resolver.path(&file.value)),
         mutual_secret_file: mutual_file.map(|file| resolver.path(&file.value)),
         allow_short_secrets: short,
-    })
+    };
+    Some((chap, own_span))
 }
 
 /// Checks a user name: CHAP_N is a text value without zero bytes and of limited length.

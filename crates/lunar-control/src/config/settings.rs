@@ -4,7 +4,7 @@ use super::api_options::{ApiListen, ApiOptions};
 use super::defaults::{default_offer, default_portal};
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use super::setting::{Setting, Value};
-use crate::device_url::LocalOptions;
+use crate::device_url::DeviceOptions;
 use crate::secrets;
 use lunar_iscsi::text::Digest;
 use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
@@ -37,7 +37,7 @@ fn chap_value(chap: &ChapConfig) -> Value {
     Value::Table(table)
 }
 
-fn chap_setting(chaps: &[&ChapConfig]) -> Setting {
+fn chap_setting(key: &'static str, chaps: &[&ChapConfig]) -> Setting {
     let value = match chaps {
         [] => None,
         [one] if one.initiator.is_none() => Some(chap_value(one)),
@@ -47,7 +47,7 @@ fn chap_setting(chaps: &[&ChapConfig]) -> Setting {
         let own = chap.demand.target.iter().map(|own| own.secret.clone());
         std::iter::once(chap.demand.initiator.secret.clone()).chain(own)
     });
-    Setting { secrets: secrets.collect(), ..Setting::optional("chap", value) }
+    Setting { secrets: secrets.collect(), ..Setting::optional(key, value) }
 }
 
 fn access_settings(access: &Access) -> [Setting; 2] {
@@ -82,7 +82,7 @@ fn initiator_limits(limits: &[InitiatorLimit]) -> Vec<Value> {
 /// The keys of `[[target.lun]]`.
 pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
     let unit = &lun.unit;
-    let (is, usual) = (&unit.options, LocalOptions::default());
+    let (is, usual) = (&unit.options, DeviceOptions::default());
     let cache = |mode| {
         Value::text(match mode {
             CacheMode::WriteThrough => "write-through",
@@ -102,6 +102,7 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
         Setting::new("id", Some(Value::Number(lun.id.into())), false),
         Setting::optional("uuid", unit.uuid.map(|uuid| Value::Text(uuid.to_string()))),
         Setting::new("device", Some(Value::device(&unit.device)), false),
+        chap_setting("device_chap", &is.chap.iter().collect::<Vec<_>>()),
         Setting::optional("size", is.size_bytes.map(Value::Size)),
         Setting::or("cache", unit.cache, CacheMode::default(), cache),
         Setting::or("io", is.direct, usual.direct, io),
@@ -148,7 +149,7 @@ pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
     settings.push(administer(target.administer.as_ref()));
     settings.extend([
         Setting::or("portal_group", target.portal_group, 1, |tag| Value::Number(tag.into())),
-        chap_setting(&target.chap.iter().collect::<Vec<_>>()),
+        chap_setting("chap", &target.chap.iter().collect::<Vec<_>>()),
         Setting::or("max_connections", offer.max_connections, usual.max_connections, |count| {
             Value::Number(count.into())
         }),
@@ -186,7 +187,7 @@ pub fn of_server(configuration: &Configuration) -> Vec<(&'static str, Vec<Settin
     vec![
         ("", vec![Setting::optional("state", configuration.state.as_deref().map(Value::path))]),
         ("listen", vec![listen]),
-        ("discovery", vec![chap_setting(&discovery)]),
+        ("discovery", vec![chap_setting("chap", &discovery)]),
         ("api", of_api(&configuration.api)),
         ("metrics", vec![Setting::optional("listen", metrics)]),
         ("limits", configuration.limits.settings()),

@@ -2,11 +2,12 @@
 
 use super::blocking::block_on;
 use crate::config::model::{Configuration, UnitConfig};
-use crate::device_url::{DeviceUrl, LocalOptions, Opener};
+use crate::device_url::{DeviceOptions, DeviceUrl, Opener};
 use crate::{Failure, identity};
 use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
+use lunar_initiator::Url;
 use lunar_target::{LogicalUnit, LogicalUnitOptions, Shrink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,15 +112,19 @@ impl UnitOpener {
         others: &[&LogicalUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
-        let Some(path) = config.device.path() else {
-            let device = self.opener.open(&config.device, &config.options)?;
-            let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
-            return self.open_unit(config, device, uuid, None, others);
+        let path = match &config.device {
+            DeviceUrl::File(path) => path,
+            DeviceUrl::Memory { .. } => {
+                let device = self.opener.open(&config.device, &config.options)?;
+                let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
+                return self.open_unit(config, device, uuid, None, others);
+            }
+            DeviceUrl::Iscsi(url) => return self.open_remote(config, url, others, created),
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         let new_directory = path_if_missing(&directory)?;
         refuse_old_identity(config, path, &directory)?;
-        let mut options = LocalOptions { io_uring: self.io_uring, ..config.options.clone() };
+        let mut options = DeviceOptions { io_uring: self.io_uring, ..config.options.clone() };
         // A file that is empty or has exactly this size may be a new one left by a crash: an empty
         // file is extended, and the size is made durable. Any other file is opened as it is.
         let wanted = options.size_bytes.unwrap_or_default();
@@ -137,6 +142,26 @@ impl UnitOpener {
         };
         created.directory = new_directory.map(|_| kept);
         self.open_unit(config, device, uuid?, Some(directory), others)
+    }
+
+    /// Opens a LUN of another target. Its state is kept only in a common state directory.
+    fn open_remote(
+        &self,
+        config: &UnitConfig,
+        url: &Url,
+        others: &[&LogicalUnitOptions],
+        created: &mut Created,
+    ) -> Result<OpenUnit, Failure> {
+        let derived = url.unit.as_ref().map(identity::of_remote_lun);
+        let uuid = config.uuid.or(derived).unwrap_or_else(Uuid::new_v4);
+        let directory = self.state.as_ref().map(|state| state.join(uuid.to_string()));
+        let device = self.opener.open(&config.device, &config.options)?;
+        if let Some(directory) = &directory {
+            let new = path_if_missing(directory)?;
+            let kept = identity::create_directory(directory)?;
+            created.directory = new.map(|_| kept);
+        }
+        self.open_unit(config, device, uuid, directory, others)
     }
 
     /// Extends a file to its configured size. A larger file keeps its size: it was resized while it

@@ -1,6 +1,7 @@
 //! The table of all metrics: name, meaning, and source of the values.
 
 use super::points::Points;
+use lunar_block::DeviceLink;
 use lunar_target::{
     CacheMode, CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics,
     TargetStatistics,
@@ -85,6 +86,22 @@ pub(super) const FAMILIES: &[Family] = &[
                its file system does not respond; `lunar ctl status` shows the cause",
         write: |all, to| {
             each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.backing_fault.into()))
+        },
+    },
+    Family {
+        name: "lunar_lun_link",
+        unit: None,
+        kind: Gauge,
+        labels: &["target", "lun", "state"],
+        help: "1 for the state of the connection to a remote LUN: connected, waiting or failed",
+        write: |all, to| {
+            each_lun(all, |target, id, lun| {
+                let states = DeviceLink::ALL.into_iter().filter(|_| lun.link.is_some());
+                for state in states {
+                    to.gauge(&[target, id, state.name()], (lun.link == Some(state)).into())?;
+                }
+                Ok(())
+            })
         },
     },
     Family {

@@ -3,7 +3,7 @@
 use crate::common::{Scratch, TARGET, ask, daemon_of, lun, serve_daemon};
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::Failure;
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::HttpLimits;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,7 +17,7 @@ struct SlowOpener {
 }
 
 impl Opener for SlowOpener {
-    fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
+    fn open(&self, _: &DeviceUrl, _: &DeviceOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
         if self.opened.fetch_add(1, Ordering::AcqRel) > 0 {
             let is_released = self.is_released.lock().unwrap();
             drop(self.changed.wait_while(is_released, |is_released| !*is_released).unwrap());

@@ -5,7 +5,7 @@ use lunar_block::{
     BlockDevice, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
 use lunar_control::Failure;
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::HttpLimits;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 struct Faulty(Mutex<Vec<Arc<FaultDevice>>>);
 
 impl Opener for Faulty {
-    fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
+    fn open(&self, _: &DeviceUrl, _: &DeviceOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
         let memory = MemoryDevice::new(1 << 20, 512, 4096)?;
         let device = FaultDevice::new(Arc::new(memory), 1);
         self.0.lock().unwrap().push(Arc::clone(&device));

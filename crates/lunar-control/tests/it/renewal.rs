@@ -8,7 +8,7 @@ use lunar_control::config::{ApiListen, ApiOptions};
 use lunar_control::daemon::{
     Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
 };
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::{Address, HttpServer};
 use lunar_control::{Failure, TlsFiles, Token, config};
 use rustls_pki_types::pem::PemObject;
@@ -30,7 +30,7 @@ const NEW: &str = "the-new-token-0123456789";
 struct Memory;
 
 impl Opener for Memory {
-    fn open(&self, _: &DeviceUrl, _: &LocalOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
+    fn open(&self, _: &DeviceUrl, _: &DeviceOptions) -> Result<Arc<dyn BlockDevice>, Failure> {
         Ok(Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?))
     }
 }

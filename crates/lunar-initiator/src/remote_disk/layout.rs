@@ -8,6 +8,7 @@ use crate::port_groups::access_state_of_error;
 use crate::recovery::Backoff;
 use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Initiator, SessionOptions, Url};
+use bytes::Bytes;
 use futures_util::future::join_all;
 use lunar_scsi::sense::SenseKey;
 use std::collections::BTreeSet;
@@ -18,6 +19,10 @@ use tokio::time::Instant;
 
 /// Time the commands of a removed path have to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
+/// Interval between two looks at the paths of a disk that stays connected.
+const LINK_PAUSE: Duration = Duration::from_secs(2);
+/// CDB of TEST UNIT READY.
+const TEST_UNIT_READY: [u8; 6] = [0; 6];
 /// Interval between two checks whether they have ended.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 /// Time the existing paths have to report a reset before another one is added.
@@ -146,6 +151,25 @@ impl RemoteDisk {
     /// Number of connections that are logged in, on all paths.
     pub fn connections(&self) -> usize {
         self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
+    }
+
+    /// Has lost sessions re-established as long as the disk exists, and asks the unit for changes,
+    /// also while it gets no other commands: [`link`](lunar_block::BlockDevice::link) and the size
+    /// are current.
+    pub fn stay_connected(self: &Arc<Self>) {
+        let disk = Arc::downgrade(self);
+        self.unit.initiator().spawn(async move {
+            loop {
+                tokio::time::sleep(LINK_PAUSE).await;
+                let Some(disk) = disk.upgrade() else { return };
+                if disk.paths.are_closed() {
+                    return;
+                }
+                disk.paths.reestablish_lost();
+                // The response reports changes, and a new session verifies the unit.
+                let _ = disk.send(TEST_UNIT_READY.into(), Bytes::new(), None).await;
+            }
+        });
     }
 
     /// Number of paths that are logged in.

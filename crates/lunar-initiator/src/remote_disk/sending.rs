@@ -20,6 +20,7 @@ use lunar_block::{BlockRange, Buffer};
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::Blocks10;
 use lunar_scsi::sense::{SenseKey, Status};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -474,9 +475,15 @@ impl RemoteDisk {
         let capacity = unit.capacity().await?;
         let now = Fingerprint::of(&unit, &identity, &capacity).await?;
         let mode = unit.mode().await?.unwrap_or_default();
-        let result = self.fingerprint.check(&now, &self.name);
-        if let Err(error) = &result {
-            tracing::error!(%error, "the unit is not the disk that was opened");
+        let in_use = self.block_count.load(Ordering::Acquire);
+        let result = self.fingerprint.check(&now, in_use, &self.name);
+        match &result {
+            Err(error) => tracing::error!(%error, "the unit is not the disk that was opened"),
+            Ok(()) if now.block_count > in_use => {
+                self.block_count.fetch_max(now.block_count, Ordering::AcqRel);
+                tracing::info!(disk = &*self.name, blocks = now.block_count, "the disk has grown");
+            }
+            Ok(()) => {}
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
         path.found(session, attentions, result);

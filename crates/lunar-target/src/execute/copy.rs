@@ -328,7 +328,7 @@ impl Copy<'_> {
             {
                 continue;
             }
-            let flushed = job.destination.flush(false).await;
+            let flushed = job.destination.flush().await;
             flushed.map_err(|stop| reported(stop, job.number, SegmentRole::Destination))?;
         }
         Ok(())

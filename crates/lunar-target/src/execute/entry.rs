@@ -8,7 +8,7 @@
 
 use super::{Run, Step};
 use crate::long_operation::Generation;
-use crate::session::Session;
+use crate::session::{Session, SessionKey};
 use lunar_net::OwnerId;
 use lunar_scsi::plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -43,6 +43,11 @@ impl CheckedCommand {
 impl<'a> Entry<'a> {
     pub(super) fn new(session: &'a Session, checked: &'a CheckedCommand, plan: &'a Plan) -> Self {
         Self { session, cdb: &checked.cdb, plan, has_begun: AtomicBool::new(false) }
+    }
+
+    /// Ports of the nexus that sent the command.
+    pub(super) fn nexus(&self) -> &SessionKey {
+        &self.session.key
     }
 
     /// Owner for whom the command takes a core's time.

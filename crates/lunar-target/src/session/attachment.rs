@@ -101,6 +101,9 @@ impl Session {
         };
         scsi.attach_with(self.nexus, options);
         nexus.set_attached();
+        if let Some(losses) = nexus.unit.device().cache_losses() {
+            nexus.unit.cache_losses.begin(&self.key, losses);
+        }
         if self.luns_changed.load(SeqCst) && nexus.seen_since() < self.view.load().since() {
             scsi.raise_for(LUNS_CHANGED, self.nexus);
         }

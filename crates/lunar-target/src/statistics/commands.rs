@@ -271,6 +271,7 @@ mod tests {
             write: false,
             expected_bytes: 512,
             expected_read_bytes: None,
+            has_all_data: false,
         }
     }
 

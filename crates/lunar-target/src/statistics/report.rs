@@ -2,7 +2,7 @@
 
 use super::OperationClass;
 use crate::unit::CacheMode;
-use lunar_block::{DurationCounts, MemoryUsage, SyncCounts};
+use lunar_block::{DeviceLink, DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -62,6 +62,8 @@ pub struct LunStatistics {
     pub held_writes: u64,
     /// True when the unit's backing file has a fault.
     pub backing_fault: bool,
+    /// State of the connection to the unit's device; `None` for a device of this machine.
+    pub link: Option<DeviceLink>,
     /// The unit's syncs; `None` if it has none, or they are not counted.
     pub syncs: Option<SyncCounts>,
     /// Commands by operation.

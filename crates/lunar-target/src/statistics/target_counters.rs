@@ -96,6 +96,7 @@ impl TargetCounters {
             size_bytes: options.device.geometry().size_bytes(),
             held_writes: lun.unit.held_writes() as u64,
             backing_fault: !lun.unit.backing_faults().is_empty(),
+            link: options.device.link(),
             syncs: options.device.sync_counts(),
             operations: counters.read(),
             errors: counters.errors(),

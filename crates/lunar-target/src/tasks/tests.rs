@@ -116,6 +116,8 @@ struct Transfer {
     /// Blocks that the initiator announces.
     announced: u8,
     attribute: TaskAttribute,
+    /// True when the data of a write comes with it.
+    has_data: bool,
     /// True when it has entered its task set before it is started.
     has_place: bool,
     /// Changes after the request for its data, or after its start.
@@ -262,6 +264,10 @@ impl TaskQueue {
     fn start(&mut self, transfer: &Transfer, events: &mut Vec<Event>) {
         self.started += 1;
         let task = transfer.task(TaskId(self.started));
+        if task.has_all_data {
+            self.tasks.reserve(task.id, task.expected_bytes);
+            self.fill(task.id, task.expected_bytes);
+        }
         let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
         let command_context = CommandContext { session: &self.session, view: &view };
@@ -273,12 +279,16 @@ impl TaskQueue {
         }
     }
 
+    fn fill(&mut self, task: TaskId, bytes: u32) {
+        self.tasks.room(task, 0, bytes as usize).fill(task.0 as u8);
+    }
+
     /// Handles a result of the tasks; sends the data that a task wants.
     fn take(&mut self, input: Input, events: &mut Vec<Event>) {
         match input {
             Input::Wants { task, data_out_bytes } => {
                 events.push(Event::Wants(task, data_out_bytes));
-                self.tasks.room(task, 0, data_out_bytes as usize).fill(task.0 as u8);
+                self.fill(task, data_out_bytes);
                 if let Some(done) = self.tasks.run(&self.session, task) {
                     self.take(done, events);
                 }
@@ -434,6 +444,7 @@ impl Transfer {
             write: self.writes,
             expected_bytes: u32::from(self.announced) * BLOCK_BYTES as u32,
             expected_read_bytes: None,
+            has_all_data: self.writes && self.has_data && self.announced > 0,
         }
     }
 }
@@ -490,19 +501,23 @@ fn transfers() -> impl Strategy<Value = Transfer> {
         TaskAttribute::ORDERED,
         TaskAttribute::HEAD_OF_QUEUE,
     ];
-    let flags = (any::<bool>(), prop::bool::weighted(0.2), prop::bool::weighted(0.2));
+    let flags =
+        (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2));
     let between = prop::collection::vec(changes(), 0..2);
     (flags, 0..4_usize, blocks, prop::sample::select(attributes), between).prop_map(
-        |((writes, fua, has_place), form, (lba, count, off), attribute, between)| Transfer {
-            writes,
-            form,
-            fua,
-            lba,
-            count,
-            announced: count.saturating_add_signed(off),
-            attribute,
-            has_place,
-            between,
+        |((writes, fua, has_data, has_place), form, (lba, count, off), attribute, between)| {
+            Transfer {
+                writes,
+                form,
+                fua,
+                lba,
+                count,
+                announced: count.saturating_add_signed(off),
+                attribute,
+                has_data,
+                has_place,
+                between,
+            }
         },
     )
 }
@@ -553,7 +568,9 @@ fn the_two_paths_are_two() {
     let session = rig.log_in(1);
     let runtime = paused();
     let _entered = runtime.enter();
-    for (is_immediate, transfers) in [(true, 2), (false, 0)] {
+    for (is_immediate, has_data, transfers) in
+        [(true, false, 2), (true, true, 2), (false, false, 0), (false, true, 0)]
+    {
         let mut lane = TaskQueue::new(&rig, &session, false, 1);
         lane.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
@@ -564,6 +581,7 @@ fn the_two_paths_are_two() {
             count: 1,
             announced: 1,
             attribute: TaskAttribute::SIMPLE,
+            has_data,
             has_place: false,
             between: Vec::new(),
         };

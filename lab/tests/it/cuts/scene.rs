@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit much longer than any step: a long write to tgt takes dozens of round trips, each as
 /// long as a busy machine makes it.
-const WAIT_MAX: Duration = Duration::from_secs(300);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Time that commands wait for a session; longer than any recovery here.
 const RECOVERY_SECONDS: u32 = 120;
 const POLL: Duration = Duration::from_millis(2);

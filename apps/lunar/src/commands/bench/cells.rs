@@ -5,7 +5,7 @@ use super::{BenchCommand, PatternName};
 use crate::device_url;
 use crate::output::Failure;
 use lunar_block::BlockDevice;
-use lunar_control::device_url::{DeviceUrl, LocalOptions};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl};
 use lunar_iscsi::login::initiator::Established;
 use lunar_load::probe::{Probe, ProbeResults, ProbeShape};
 use lunar_load::relay::Model;
@@ -133,7 +133,7 @@ impl Disks {
             return Ok(Disk::Local(Arc::clone(device)));
         }
         let read_only = url.path().is_some() && !disk_to_open.writes;
-        let local = LocalOptions { read_only, ..LocalOptions::default() };
+        let local = DeviceOptions { read_only, ..DeviceOptions::default() };
         let device = device_url::open(&url, &local, &options).await?.shared();
         self.local.insert(disk_to_open.url.to_owned(), Arc::clone(&device));
         Ok(Disk::Local(device))

@@ -7,9 +7,9 @@ use lunar_control::api::sessions::LoggedOut;
 use lunar_control::api::targets::Targets;
 use lunar_control::client::{ApiClient, ApiPath, Method};
 use lunar_control::config::limit_settings::LimitSettings;
-use lunar_control::config::lun::LunSettings;
+use lunar_control::config::lun::{DeviceChapSettings, LunSettings};
 use lunar_control::units::parse_size;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Options common to changes of a target.
 #[derive(Debug, clap::Args)]
@@ -52,8 +52,15 @@ pub struct ResizeCommand {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {
-    /// The device: a path (a file or a block device), file:PATH, or mem:SIZE
+    /// The device: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
+    /// target, iscsi://HOST[:PORT]/TARGET/LUN
     device: String,
+    /// Name to log in with to the target of a device iscsi://…
+    #[arg(long, value_name = "NAME", requires = "device_chap_secret_file")]
+    device_chap_user: Option<String>,
+    /// File with the secret for that, which the server reads
+    #[arg(long, value_name = "FILE", requires = "device_chap_user")]
+    device_chap_secret_file: Option<PathBuf>,
     /// The LUN's number [default: the lowest free one]
     #[arg(long)]
     id: Option<u16>,
@@ -187,6 +194,7 @@ pub async fn add_lun(client: &ApiClient, args: &AddLun, format: Format) -> Resul
         id: args.id,
         uuid: args.uuid,
         device: absolute(&args.device),
+        device_chap: device_chap(args),
         size: args.size.map(|bytes| bytes.to_string()),
         cache: args.cache.clone(),
         io: args.io.clone(),
@@ -206,6 +214,14 @@ pub async fn add_lun(client: &ApiClient, args: &AddLun, format: Format) -> Resul
     };
     let path = ApiPath::new(&["targets", &target, "luns"]);
     print_change(&client.send(Method::POST, &path, &settings).await?, &args.common, format)
+}
+
+fn device_chap(args: &AddLun) -> Option<DeviceChapSettings> {
+    let user = args.device_chap_user.clone()?;
+    let file = args.device_chap_secret_file.as_deref()?;
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let secret_file = file.to_string_lossy().into_owned();
+    Some(DeviceChapSettings { user, secret_file, ..DeviceChapSettings::default() })
 }
 
 /// Runs `lunar ctl remove-lun`.

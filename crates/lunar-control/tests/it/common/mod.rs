@@ -5,7 +5,7 @@
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::config;
 use lunar_control::daemon::{ConfigOrigin, Daemon, OpenedConfig};
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use lunar_control::{Failure, TlsFiles, Token, api};
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl Opener for MemoryOnly {
     fn open(
         &self,
         url: &DeviceUrl,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
             DeviceUrl::Memory { size_bytes } => {

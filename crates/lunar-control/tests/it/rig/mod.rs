@@ -12,7 +12,7 @@ use lunar_control::config::parse;
 use lunar_control::daemon::{
     Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
 };
-use lunar_control::device_url::{DeviceUrl, LocalOptions, Opener};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ impl Opener for Shared {
     fn open(
         &self,
         url: &DeviceUrl,
-        options: &LocalOptions,
+        options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         if options.direct && self.0.no_direct.load(Ordering::Acquire) {
             return Err(Failure::new("no direct I/O today"));

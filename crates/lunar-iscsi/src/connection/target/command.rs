@@ -141,15 +141,20 @@ impl FullFeature {
             self.free_buffer(task, out);
             return self.advance(task, out);
         }
-        entry.phase = Phase::Started;
+        entry.task.has_all_data = entry.transfer.has_all_data();
+        entry.phase = if entry.task.has_all_data { Phase::Running } else { Phase::Started };
         out.push_back(Output::Start(entry.task.clone()));
     }
 
     pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase == Phase::Started {
-            entry.transfer.want(data_out_bytes);
-            self.advance(task, out);
+        match entry.phase {
+            Phase::Started => {
+                entry.transfer.want(data_out_bytes);
+                self.advance(task, out);
+            }
+            Phase::Running => out.push_back(Output::Run(task)),
+            _ => {}
         }
     }
 
@@ -392,6 +397,7 @@ fn entry(
             write: pdu.flags.has(CommandFlags::WRITE),
             expected_bytes: pdu.expected_data_transfer_length,
             expected_read_bytes: segments.expected_read_bytes,
+            has_all_data: false,
         },
         initiator_task_tag: pdu.initiator_task_tag,
         cmd_sn: pdu.cmd_sn,

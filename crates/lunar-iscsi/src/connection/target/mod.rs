@@ -176,6 +176,9 @@ pub struct Task {
     pub expected_bytes: u32,
     /// Expected bidirectional read length, if the header segment was present.
     pub expected_read_bytes: Option<u32>,
+    /// True if all announced data-out came unsolicited and is in the task's buffer: the executor
+    /// may run the task without `Wants`.
+    pub has_all_data: bool,
 }
 
 impl Task {

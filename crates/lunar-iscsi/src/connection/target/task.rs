@@ -17,7 +17,7 @@ pub(super) enum Phase {
     Waiting,
     /// The executor plans the task, or waits for its data-out.
     Started,
-    /// The executor runs the task.
+    /// The executor runs the task, or may run it: nothing has to be requested from the initiator.
     Running,
     /// The transfer failed; the executor was informed and has not answered.
     Failing,
@@ -246,6 +246,7 @@ mod tests {
                 write: false,
                 expected_bytes: 0,
                 expected_read_bytes: None,
+                has_all_data: false,
             },
             initiator_task_tag,
             cmd_sn: SerialNumber(0),

@@ -215,6 +215,12 @@ impl Transfer {
         self.is_over() && self.wanted_bytes.is_some_and(|wanted| wanted <= self.covered_bytes)
     }
 
+    /// True if there is data-out, and all that was announced is in the buffer.
+    pub(super) fn has_all_data(&self) -> bool {
+        let buffered_bytes = self.covered_bytes.min(self.rules.data_out_bytes_max);
+        self.is_over() && self.expected_bytes > 0 && self.expected_bytes <= buffered_bytes
+    }
+
     /// The next piece to request, if allowed now: unsolicited data has ended, and fewer than
     /// MaxOutstandingR2T are open.
     pub(super) fn next_piece(&self) -> Option<Piece> {

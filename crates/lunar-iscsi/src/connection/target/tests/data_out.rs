@@ -267,6 +267,72 @@ fn all_data_immediate_without_f() {
     rig.assert_nothing_left();
 }
 
+/// Goal: the executor learns whether all data of a write has arrived, in one or several PDUs; then
+/// it may end the write without a request for data, or still make one.
+#[test]
+fn writes_whose_data_came_with_them() {
+    for (immediate_bytes, rest_bytes) in [(512, 0), (0, 512), (256, 256)] {
+        for asks in [false, true] {
+            let mut rig = Rig::normal(KEYS);
+            let command = if rest_bytes > 0 { write_unsolicited } else { write };
+            rig.send(1, command(0, 5, 512).encode(), &pattern(immediate_bytes));
+            if rest_bytes > 0 {
+                // With the last of its data, a write that has already started asks as usual.
+                let task = rig.started(1);
+                assert!(!task.has_all_data, "{immediate_bytes} bytes of it");
+                let rest = data_out(5, TAG_RESERVED, 0, immediate_bytes as u32, true);
+                rig.send(1, rest.encode(), &pattern(rest_bytes));
+                rig.wants(1, task.id, 512);
+                assert_eq!(rig.link(1).runs, [task.id]);
+                rig.good(1, task.id);
+            } else {
+                let task = rig.started(1);
+                assert!(task.has_all_data);
+                if asks {
+                    rig.wants(1, task.id, 512);
+                    assert_eq!(rig.link(1).runs, [task.id]);
+                }
+                rig.good(1, task.id);
+            }
+            assert_eq!(ScsiResponse::decode(&rig.sent_one(1).bhs).status, 0);
+            rig.assert_nothing_left();
+        }
+    }
+}
+
+/// Goal: data of a write that has all its data is not taken in again while the write runs: more of
+/// it ends the write with CHECK CONDITION, after the executor is done.
+#[test]
+fn more_data_for_a_write_that_has_all_its_data() {
+    let mut rig = Rig::normal(KEYS);
+    rig.send(1, write(0, 5, 512).encode(), &pattern(512));
+    let task = rig.started(1).id;
+    rig.send(1, data_out(5, TAG_RESERVED, 0, 0, true).encode(), &[9; 512]);
+    assert_eq!(rig.link(1).receives.last(), Some(&DataDestination::Discard));
+    assert_eq!(rejects(&rig.sent(1)), [RejectReason::PROTOCOL_ERROR]);
+    rig.good(1, task);
+    assert_check(&rig.sent_one(1), UNEXPECTED_UNSOLICITED);
+    rig.assert_nothing_left();
+}
+
+/// Goal: a write has all its data only if nothing is missing, and only if the data was kept.
+#[test]
+fn writes_whose_data_did_not_all_come_with_them() {
+    let mut rig = Rig::normal(KEYS);
+    rig.send(1, write(0, 5, 1024).encode(), &pattern(512));
+    assert!(!rig.started(1).has_all_data, "half of it is missing");
+    rig.send(1, read(1, 6, 512).encode(), &[]);
+    assert!(!rig.started(1).has_all_data, "a read has none");
+    rig.send(1, write(2, 7, 0).encode(), &[]);
+    assert!(!rig.started(1).has_all_data, "there is none");
+
+    let mut rig = Rig::new();
+    rig.limits.data_out_bytes_max = 256;
+    rig.login(1, KEYS);
+    rig.send(1, write(0, 5, 512).encode(), &pattern(512));
+    assert!(!rig.started(1).has_all_data, "it was discarded");
+}
+
 /// Goal: unsolicited data is accepted only if negotiated, and at most FirstBurstLength.
 #[test]
 fn unsolicited_data_that_was_not_negotiated() {
