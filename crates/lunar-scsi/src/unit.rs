@@ -48,6 +48,8 @@ pub struct UnitOptions {
     pub physical_block_bytes: u32,
     /// MAXIMUM TRANSFER LENGTH, in blocks; longer commands are refused.
     pub transfer_blocks_max: u32,
+    /// Limit of MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
+    pub compare_and_write_blocks_max: u8,
     /// OPTIMAL TRANSFER LENGTH, in blocks.
     pub optimal_transfer_blocks: u32,
     /// Granularity of deallocation in blocks; `Some` makes the unit thin provisioned (LBPME=1).
@@ -74,6 +76,7 @@ impl Default for UnitOptions {
             block_count: 1,
             physical_block_bytes: 512,
             transfer_blocks_max: 16_384,
+            compare_and_write_blocks_max: crate::vpd::COMPARE_AND_WRITE_BLOCKS_MAX,
             optimal_transfer_blocks: 2048,
             unmap_granularity_blocks: None,
             threshold: None,

@@ -20,7 +20,7 @@ use lunar_block::{BlockRange, Buffer};
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::Blocks10;
 use lunar_scsi::sense::{SenseKey, Status};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,12 +38,14 @@ const DOUBT_TIME: Duration = Duration::from_secs(45);
 const DOUBT_LOOK: Duration = Duration::from_secs(1);
 
 /// A command that may be sent several times.
-struct Sent {
+struct Sent<'a> {
     cdb: Cdb,
     data_out: Bytes,
     data_in_bytes: u32,
     /// Range that the command changes.
     writes: Option<BlockRange>,
+    /// Set when the command was sent and its outcome is unknown.
+    may_have_run: Option<&'a AtomicBool>,
 }
 
 /// Result of a command that was sent.
@@ -102,6 +104,50 @@ impl RemoteDisk {
             self.unflushed.acknowledged(sent_after, self.paths.told());
         }
         Ok(())
+    }
+
+    /// Executes COMPARE AND WRITE, whose data is the old content of `range` and the new one.
+    /// Returns the offset of the first difference; `None` if it has written.
+    ///
+    /// If the command is sent again because its outcome is unknown, a difference may be its own
+    /// work: it has written if the blocks have the new content.
+    pub(super) async fn send_compare_and_write(
+        &self,
+        cdb: Cdb,
+        range: BlockRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Result<Option<u64>, Error> {
+        let may_have_run = AtomicBool::new(false);
+        let new = data.slice(data.len() / 2..);
+        let sent = Sent {
+            cdb,
+            data_out: data,
+            data_in_bytes: 0,
+            writes: Some(range),
+            may_have_run: Some(&may_have_run),
+        };
+        match self.send_whole(sent, None).await {
+            Ok(Done { sent_after, .. }) => {
+                if !durable && self.mode().write_cache {
+                    self.unflushed.acknowledged(sent_after, self.paths.told());
+                }
+                Ok(None)
+            }
+            Err(error) => {
+                let miscompare = error.sense().filter(|sense| sense.key == SenseKey::MISCOMPARE);
+                let Some(offset) = miscompare.map(|sense| sense.information.unwrap_or(0)) else {
+                    return Err(error);
+                };
+                if may_have_run.into_inner() {
+                    let buffer = self.unit.initiator().pool().take(new.len());
+                    if self.read_piece(range, buffer).await?[..] == new[..] {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(offset))
+            }
+        }
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
@@ -178,8 +224,18 @@ impl RemoteDisk {
         data_in: Option<Buffer>,
         writes: Option<BlockRange>,
     ) -> impl Future<Output = Result<Done, Error>> + Send + '_ {
-        let sent = Sent { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
+        let data_in_bytes = bytes_of(&data_in);
+        self.send_whole(Sent { cdb, data_out, data_in_bytes, writes, may_have_run: None }, data_in)
+    }
+
+    /// Executes a command as [`send_counting`](Self::send_counting) does.
+    fn send_whole<'a>(
+        &'a self,
+        sent: Sent<'a>,
+        data_in: Option<Buffer>,
+    ) -> impl Future<Output = Result<Done, Error>> + Send + 'a {
         async move {
+            let writes = sent.writes;
             // The rest is rare and large, so its future is boxed.
             let (path, session) = match self.way_now(writes) {
                 Ok(way) => way,
@@ -216,7 +272,7 @@ impl RemoteDisk {
         &self,
         path: &'a DiskPath,
         session: &'a Session,
-        sent: &Sent,
+        sent: &Sent<'_>,
         data_in: Option<Buffer>,
     ) -> impl Future<Output = (Result<Executed, Error>, CacheLossCounts)> + Send + 'a + use<'a>
     {
@@ -234,7 +290,7 @@ impl RemoteDisk {
     /// Sends a command until it ends or its time is over.
     async fn send_patiently(
         &self,
-        sent: Sent,
+        sent: Sent<'_>,
         mut data_in: Option<Buffer>,
         begun: Begun,
     ) -> Result<Done, Error> {
@@ -261,8 +317,11 @@ impl RemoteDisk {
             let Some(Met { path, session, executed, sent_after }) = again else { continue };
             let executed = match executed {
                 Err(error) if error.is_lost() => {
-                    let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
-                    self.lost(error, sent, &mut patience)?;
+                    let was_sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
+                    if let Some(may_have_run) = sent.may_have_run.filter(|_| was_sent) {
+                        may_have_run.store(true, Ordering::Relaxed);
+                    }
+                    self.lost(error, was_sent, &mut patience)?;
                     if session.is_over() {
                         path.revive();
                     } else {
@@ -292,7 +351,7 @@ impl RemoteDisk {
     async fn send_on(
         &self,
         (path, patience, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
-        sent: &Sent,
+        sent: &Sent<'_>,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<Met>, Error> {
         let ready = match ready_now(&path) {
