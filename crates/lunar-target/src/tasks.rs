@@ -317,6 +317,10 @@ impl Tasks {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
         };
+        let row = commands::row(&task.cdb);
+        if row.is_some_and(|command| command.reports_luns) {
+            asker.session.luns_were_reported(asker.view);
+        }
         let mut tried = None;
         if let Some(nexus) = nexus {
             match self.read_now(nexus, generation, &plan, &task, place.as_ref()) {
@@ -332,7 +336,7 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let fenced = commands::row(&task.cdb).is_some_and(|command| command.fenced);
+        let fenced = row.is_some_and(|command| command.fenced);
         let unit = unit.cloned();
         let planned = Planned {
             unit,
@@ -652,14 +656,10 @@ fn plan(
 ) -> Result<Plan, Refusal> {
     let CommandContext { session, view, .. } = asker;
     let context = session.context(view);
-    let plan = match nexus {
+    match nexus {
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
-    }?;
-    if commands::row(&task.cdb).is_some_and(|command| command.reports_luns) {
-        session.luns_were_reported();
     }
-    Ok(plan)
 }
 
 /// The session that sent a command, and its view.
