@@ -287,7 +287,7 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the interface for COMPARE AND WRITE, if the device has other users than this process
     /// and supports it.
-    fn compare_and_write(&self) -> Option<&dyn CompareAndWrite> {
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         None
     }
 
@@ -515,7 +515,7 @@ pub trait AtomicWrite: Send + Sync {
 
 /// Operations of a disk of another machine that compare and write as one, also for its other users.
 /// SBC-3: COMPARE AND WRITE.
-pub trait CompareAndWrite: Send + Sync {
+pub trait AtomicCompareAndWrite: Send + Sync {
     /// Returns the maximum number of blocks of one operation.
     fn blocks_max(&self) -> u8;
 

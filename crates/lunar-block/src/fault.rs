@@ -2,8 +2,8 @@
 
 use crate::device::clear_all;
 use crate::{
-    AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
-    BufferPool, Clear, CompareAndWrite, CreatedFile, DeviceLink, Error, ErrorKind, Extent,
+    AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange,
+    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent,
     Geometry, PoisonWatcher, Resize, SpaceUsage, Sparse, SyncCounts,
 };
 use bytes::Bytes;
@@ -369,7 +369,7 @@ impl BlockDevice for FaultDevice {
         self.inner.atomic().is_some().then_some(self)
     }
 
-    fn compare_and_write(&self) -> Option<&dyn CompareAndWrite> {
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         self.inner.compare_and_write()
     }
 

@@ -13,8 +13,8 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, CompareAndWrite, DeviceLink, Extent, ExtentState,
-    Geometry, Sparse,
+    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent,
+    ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
@@ -501,7 +501,7 @@ impl BlockDevice for RemoteDisk {
         async { self.flush_all(self.mark()).await }.boxed()
     }
 
-    fn compare_and_write(&self) -> Option<&dyn CompareAndWrite> {
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         if self.compare_and_write_blocks > 0 { Some(self) } else { None }
     }
 
@@ -526,7 +526,7 @@ impl BlockDevice for RemoteDisk {
     }
 }
 
-impl CompareAndWrite for RemoteDisk {
+impl AtomicCompareAndWrite for RemoteDisk {
     fn blocks_max(&self) -> u8 {
         self.compare_and_write_blocks
     }

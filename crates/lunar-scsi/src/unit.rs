@@ -502,10 +502,13 @@ impl BlockUnit {
         }
     }
 
-    /// Clears the unit attention of changed LUNs, because a unit of the initiator has reported the
-    /// LUNs. SPC-4 §6.33.
+    /// Clears the unit attention of changed LUNs, because this unit or another one of the initiator
+    /// reports the LUNs. The plan of REPORT LUNS leaves it pending: the command may still end BUSY.
+    /// SPC-4 §6.33.
     pub fn luns_were_reported(&mut self, nexus: NexusId) {
-        self.clear_attention(nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        if let Some(attentions) = self.nexuses.attentions(nexus) {
+            attentions.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        }
     }
 
     /// Changes the size of the unit; all nexuses are informed. Blocks beyond a smaller size are
@@ -530,12 +533,6 @@ impl BlockUnit {
     /// Takes the next unit attention of a nexus, which clears it.
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Attention> {
         self.nexuses.attentions(nexus)?.take()
-    }
-
-    pub(crate) fn clear_attention(&mut self, nexus: NexusId, attention: Attention) {
-        if let Some(attentions) = self.nexuses.attentions(nexus) {
-            attentions.clear(attention);
-        }
     }
 
     pub(crate) fn medium(&self) -> MediumState {

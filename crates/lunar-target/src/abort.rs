@@ -90,6 +90,7 @@ impl AbortSignal {
         self.signal_connection();
         AwaitedGuard(self)
     }
+
     /// Aborts the command at the next point where it can be aborted.
     pub(crate) fn raise(&self) {
         self.shared.raised.store(true, Ordering::SeqCst);
@@ -107,12 +108,16 @@ impl AbortSignal {
         let mut work = pin!(work);
         poll_fn(|context| {
             self.check()?;
+            let was_awaited = self.is_awaited();
             if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(done));
             }
             self.shared.waiting.register(context.waker());
-            // The signal may have been raised before the waker was registered.
+            // Both signals may have been raised before the waker was registered.
             self.check()?;
+            if self.is_awaited() && !was_awaited {
+                context.waker().wake_by_ref();
+            }
             Poll::Pending
         })
         .await
@@ -144,6 +149,40 @@ impl AbortSignal {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::task::{Context, Wake, Waker};
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Fault: a command that became awaited while it was polled, before its waker was registered,
+    /// did not look at its transfer, which waited behind others of its owner.
+    #[test]
+    fn a_command_that_becomes_awaited_is_polled_again() {
+        let signal = AbortSignal::default();
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut guard = None;
+        let mut polls = 0;
+        let transfer = poll_fn(|_| {
+            polls += 1;
+            guard.get_or_insert_with(|| signal.awaited());
+            Poll::<()>::Pending
+        });
+        let mut waits = Box::pin(signal.unless(transfer));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        assert!(woken.0.swap(false, Ordering::SeqCst));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        assert!(!woken.0.load(Ordering::SeqCst), "once");
+        drop(waits);
+        assert_eq!(polls, 2);
+    }
 
     #[test]
     fn work_is_done_or_dropped() {

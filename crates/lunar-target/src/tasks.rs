@@ -319,6 +319,10 @@ impl Tasks {
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let row = commands::row(&task.cdb);
+        if row.is_some_and(|command| command.reports_luns) {
+            asker.session.luns_were_reported(asker.view);
+        }
         let mut tried = None;
         if let Some(nexus) = nexus {
             match self.run_now(nexus, generation, &plan, &task, place.as_ref()) {
@@ -332,7 +336,7 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let fenced = commands::row(&task.cdb).is_some_and(|command| command.fenced);
+        let fenced = row.is_some_and(|command| command.fenced);
         let unit = unit.cloned();
         let planned = Planned {
             unit,
@@ -345,11 +349,23 @@ impl Tasks {
             fenced,
             _reply_charge: reply_charge,
         };
-        if let Some(data) = tried {
-            drop(self.take_buffer(task.id));
-            return self.begin(asker.session, task.id, planned, data);
+        match tried {
+            Some(data) => {
+                drop(self.take_buffer(task.id));
+                self.begin(asker.session, task.id, planned, data)
+            }
+            None => self.go_on(asker, &task, planned),
         }
-        if collect_bytes > 0 {
+    }
+
+    /// Continues a planned task: it requests data, waits for memory, or runs.
+    fn go_on(
+        &mut self,
+        asker: &CommandContext<'_>,
+        task: &Task,
+        planned: Planned,
+    ) -> Option<Input> {
+        if planned.collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
@@ -670,14 +686,10 @@ fn plan(
 ) -> Result<Plan, Refusal> {
     let CommandContext { session, view, .. } = asker;
     let context = session.context(view);
-    let plan = match nexus {
+    match nexus {
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
-    }?;
-    if commands::row(&task.cdb).is_some_and(|command| command.reports_luns) {
-        session.luns_were_reported();
     }
-    Ok(plan)
 }
 
 /// The session that sent a command, and its view.

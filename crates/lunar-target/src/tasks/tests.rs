@@ -5,9 +5,9 @@ use crate::detached_writes::DetachedWriteGuard;
 use crate::peer_network::PeerNetwork;
 use crate::ranges::{RangeGuard, RangeQueued};
 use crate::room::HeldWriteGuard;
-use crate::session::tests::Rig;
+use crate::session::tests::{LUNS_CHANGED, Rig};
 use crate::unit::{CacheMode, LogicalUnitOptions};
-use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryDevice};
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryBudget, MemoryDevice};
 use lunar_iscsi::connection::target::HeaderCdb;
 use lunar_iscsi::pdu::TaskAttribute;
 use lunar_scsi::attention::{Attention, LogicalTime};
@@ -594,4 +594,54 @@ fn the_two_paths_are_two() {
         assert_eq!(lane.disk.immediate.load(SeqCst), transfers);
         assert!(lane.end().is_empty());
     }
+}
+
+/// Fault: REPORT LUNS that ended BUSY for lack of memory cleared the unit attention of changed
+/// LUNs, and the initiator kept its old list.
+#[test]
+fn a_busy_report_of_the_luns_clears_no_attention() {
+    const LIMIT_BYTES: usize = 64 << 20;
+    const LIST_BYTES: u32 = 8 + 8 * 200;
+    let rig = Rig::with_buffers(BufferPool::with_budget(&MemoryBudget::new(LIMIT_BYTES)));
+    let _entered = rig.runtime.enter();
+    let session = rig.log_in(1);
+    let memory = rig.services().memory.accounts(PeerNetwork::of(rig.path().peer.ip()), None);
+    let mut tasks = Tasks::new(Arc::clone(&rig.services().tasks), &Limits::default(), &memory);
+    Rig::told(&session, 3); // the power-on
+    rig.replace(|target| target.luns.truncate(200));
+    let mut cdb = [0; 16];
+    cdb[0] = 0xa0;
+    cdb[6..10].copy_from_slice(&LIST_BYTES.to_be_bytes());
+    let mut report = |id| {
+        let task = Task {
+            id: TaskId(id),
+            lun: Lun::new(3),
+            cdb: HeaderCdb::new(cdb, &[]),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            read: true,
+            write: false,
+            expected_bytes: LIST_BYTES,
+            expected_read_bytes: None,
+            has_all_data: false,
+        };
+        let view = session.view();
+        let asker = CommandContext { session: &session, view: &view };
+        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+        let ended = tasks.start(&asker, nexus, task, None);
+        let mut context = Context::from_waker(Waker::noop());
+        match ended.or_else(|| tasks.poll_finished(&mut context)) {
+            Some(Input::Done { outcome, .. }) => (outcome.status, outcome.data_in.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let held = rig.buffers().charge(LIMIT_BYTES);
+    assert_eq!(report(1), (Status::BUSY.0, 0));
+    assert_eq!(Rig::told(&session, 3), [LUNS_CHANGED]);
+    drop(held);
+    rig.replace(|target| target.luns.truncate(199));
+    assert_eq!(report(2), (Status::GOOD.0, LIST_BYTES as usize - 8));
+    assert_eq!(Rig::told(&session, 3), []);
+    rig.lose(&session);
+    rig.end();
 }

@@ -3,7 +3,7 @@
 //! A job that cannot stop, such as a search for the end of gigabytes of data, keeps the slot. An
 //! owner with one request at a time would wait for such a job of another owner with each request,
 //! since the slot is free between two of them. The owner of the long job therefore pauses until
-//! each of the others could have had as much time.
+//! each of the others could have had as much time; jobs that others wait for do not pause.
 
 use super::super::queue::JobOwner;
 use std::collections::HashMap;

@@ -226,6 +226,44 @@ fn a_permit_that_others_wait_for_waits_behind_no_job_of_its_owner() {
     assert!(at(5) < at(2), "{order:?}");
 }
 
+/// Fault: a job with the only permit for the writes of a file waited until the pause of its owner
+/// was over, so the pause also delayed the other host for which it is meant. Method: the owner of
+/// two jobs pauses because a third one has jobs, and another owner queues for the permit.
+#[test]
+fn a_job_that_others_wait_for_does_not_pause() {
+    let times = SlotTimes { begin_max: MINUTE, computing_max: MINUTE, ..SlotTimes::default() };
+    let slots = ComputingSlots::with_times(1, SlotTimes { time_slice: MINUTE, ..times });
+    let pool = test_workers_within(4, 4, &slots);
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let writes = ComputingLimit::new(1);
+    let (one, other): (Arc<MemoryOwner>, Arc<MemoryOwner>) = Default::default();
+    let mut state = slots.state();
+    let later = Instant::now() + MINUTE;
+    state.pauses.queued(&None, later);
+    state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
+    drop(state);
+    let run = |number: usize, owner: &Arc<MemoryOwner>, permits| {
+        let (order, context) = (Arc::clone(&order), IoContext::new(owner));
+        let limits = JobLimits { permits, needs_slot: true };
+        let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
+        let mut run = async move { context.scope(run).await }.boxed();
+        assert!((&mut run).now_or_never().is_none());
+        run
+    };
+    let pausing = run(0, &one, None);
+    let awaited = run(1, &one, Some(&writes));
+    assert_eq!((slots.waiting(), writes.waiting()), (2, 0));
+    let no_job_ends = order.lock().unwrap();
+    let waits = run(2, &other, Some(&writes));
+    assert_eq!((slots.waiting(), writes.waiting()), (1, 1), "the job with the permit has a slot");
+    drop(no_job_ends);
+    block_on(awaited).unwrap();
+    block_on(waits).unwrap();
+    assert_eq!((&*order.lock().unwrap(), slots.waiting()), (&vec![1, 2], 1));
+    drop(pausing);
+    assert_eq!(slots.waiting(), 0);
+}
+
 /// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: with
 /// PRE-FETCH of 256 files another host kept 20 % of its requests, with that of one file 35 %.
 /// Method: prefetches of 64 pools arrive while a job computes.
