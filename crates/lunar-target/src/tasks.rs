@@ -337,9 +337,8 @@ impl Tasks {
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
         let fenced = row.is_some_and(|command| command.fenced);
-        let unit = unit.cloned();
         let planned = Planned {
-            unit,
+            unit: unit.cloned(),
             judged: JudgedCommand::new(generation, task.cdb.in_header()),
             plan,
             wants_bytes,
