@@ -151,12 +151,13 @@ mod tests {
     use futures_util::FutureExt;
     use std::task::{Context, Wake, Waker};
 
+    /// Number of times a task was woken.
     #[derive(Default)]
-    struct Woken(AtomicBool);
+    struct Woken(AtomicUsize);
 
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::SeqCst);
+            self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -177,9 +178,9 @@ mod tests {
         });
         let mut waits = Box::pin(signal.unless(transfer));
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        assert!(woken.0.swap(false, Ordering::SeqCst));
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
         assert!(waits.as_mut().poll(&mut context).is_pending());
-        assert!(!woken.0.load(Ordering::SeqCst), "once");
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "once");
         drop(waits);
         assert_eq!(polls, 2);
     }
@@ -194,6 +195,22 @@ mod tests {
         assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));
         assert_eq!(signal.unless(async { 7 }).now_or_never(), Some(Err(Aborted)), "from now on");
         assert_eq!(signal.check(), Err(Aborted));
+    }
+
+    /// Goal: a transfer is urgent while its command is awaited, and is polled as soon as it is, so
+    /// that the disk can see it.
+    #[test]
+    fn a_transfer_is_urgent_while_its_command_is_awaited() {
+        let (signal, woken) = (AbortSignal::default(), Arc::<Woken>::default());
+        let context = signal.io_context(&Arc::default());
+        let mut transfer = pin!(signal.unless(context.scope(std::future::pending::<()>())));
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(transfer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(!context.is_urgent() && woken.0.load(Ordering::SeqCst) == 0);
+        let awaited = signal.awaited();
+        assert!(context.is_urgent() && woken.0.load(Ordering::SeqCst) == 1);
+        drop(awaited);
+        assert!(!context.is_urgent());
     }
 
     /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and other
