@@ -313,7 +313,7 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let Ok(reply_charge) = self.charge_reply(&plan) else {
+        let Ok(reply_charge) = self.charge_reply(&mut plan) else {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
         };
@@ -371,10 +371,14 @@ impl Tasks {
         self.start_reading(asker, task.id, planned)
     }
 
-    /// Charges the answer of a plan that has one: it may be kept for long before it is sent.
-    fn charge_reply(&self, plan: &Plan) -> Result<Option<MemoryCharge>, NoMemory> {
+    /// Charges the answer of a plan that has one: it may be kept for long before it is sent. An
+    /// answer that was cut to the allocation length gives the rest of its memory back.
+    fn charge_reply(&self, plan: &mut Plan) -> Result<Option<MemoryCharge>, NoMemory> {
         match plan {
-            Plan::Reply(reply) => self.work.charge_reply(reply.capacity()),
+            Plan::Reply(reply) => {
+                reply.shrink_to_fit();
+                self.work.charge_reply(reply.capacity())
+            }
             _ => Ok(None),
         }
     }

@@ -645,3 +645,18 @@ fn a_busy_report_of_the_luns_clears_no_attention() {
     rig.lose(&session);
     rig.end();
 }
+
+/// Fault: the answer of a planned command that was cut to its allocation length kept the rest of
+/// its memory uncharged while the command waited.
+#[test]
+fn a_planned_answer_keeps_no_more_than_its_length() {
+    let rig = Rig::of_units(0);
+    let session = rig.log_in(1);
+    let lane = Lane::new(&rig, &session, false, 1);
+    let mut answer = vec![1; 4096];
+    answer.truncate(4);
+    let mut plan = Plan::Reply(answer);
+    assert!(lane.tasks.charge_reply(&mut plan).is_ok());
+    let Plan::Reply(answer) = plan else { panic!("{plan:?}") };
+    assert_eq!((answer.len(), answer.capacity()), (4, 4));
+}
