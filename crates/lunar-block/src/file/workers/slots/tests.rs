@@ -324,7 +324,9 @@ fn an_owner_that_pauses_leaves_the_slots_to_others() {
     let mut state = slots.state();
     // The pause is recorded in a minute, so it does not end during the test.
     let (now, later) = (Instant::now(), Instant::now() + MINUTE);
-    [now, later].map(|at| state.pauses.queued(&Some(Arc::clone(&other)), at));
+    for at in [now, later] {
+        state.pauses.queued(&Some(Arc::clone(&other)), at);
+    }
     state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
     drop(state);
     let run = |owner: &Arc<MemoryOwner>| {
