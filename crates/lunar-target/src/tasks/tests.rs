@@ -116,12 +116,20 @@ struct Transfer {
     /// Blocks that the initiator announces.
     announced: u8,
     attribute: TaskAttribute,
-    /// True when the data of a write comes with it.
-    has_data: bool,
+    /// Data that comes with it; a read has no use for it.
+    data: SentData,
     /// True when it has entered its task set before it is started.
     has_place: bool,
     /// Changes after the request for its data, or after its start.
     between: Vec<Change>,
+}
+
+/// Data that comes with a command.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SentData {
+    None,
+    Part,
+    All,
 }
 
 /// A change of the state of a unit or of the connection.
@@ -264,9 +272,14 @@ impl Lane {
     fn start(&mut self, transfer: &Transfer, events: &mut Vec<Event>) {
         self.started += 1;
         let task = transfer.task(TaskId(self.started));
-        if task.has_all_data {
+        let sent_bytes = match transfer.data {
+            SentData::None => 0,
+            SentData::Part => task.expected_bytes / 2,
+            SentData::All => task.expected_bytes,
+        };
+        if sent_bytes > 0 {
             self.tasks.reserve(task.id, task.expected_bytes);
-            self.fill(task.id, task.expected_bytes);
+            self.fill(task.id, sent_bytes);
         }
         let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
@@ -411,6 +424,7 @@ impl Lane {
     fn end(&mut self) -> Vec<Event> {
         let events = self.step(&Step::Change(Change::Keep(false)));
         assert!(self.tasks.are_quiet() && self.tasks.begun() == 0);
+        assert!(self.tasks.buffers.is_empty() && self.tasks.arrived.is_empty());
         let all = self.unit.ranges.lock(range(0, BLOCKS as u8), true).now_or_never();
         assert!(all.is_some(), "no block is locked");
         assert_eq!((self.unit.held_writes(), self.unit.leftover_writes()), (0, 0));
@@ -444,7 +458,7 @@ impl Transfer {
             write: self.writes,
             expected_bytes: u32::from(self.announced) * BLOCK_BYTES as u32,
             expected_read_bytes: None,
-            has_all_data: self.writes && self.has_data && self.announced > 0,
+            has_all_data: self.writes && self.data == SentData::All && self.announced > 0,
         }
     }
 }
@@ -501,23 +515,25 @@ fn transfers() -> impl Strategy<Value = Transfer> {
         TaskAttribute::ORDERED,
         TaskAttribute::HEAD_OF_QUEUE,
     ];
-    let flags =
-        (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2));
+    let data = prop_oneof![
+        3 => Just(SentData::None),
+        1 => Just(SentData::Part),
+        3 => Just(SentData::All),
+    ];
+    let flags = (any::<bool>(), prop::bool::weighted(0.2), data, prop::bool::weighted(0.2));
     let between = prop::collection::vec(changes(), 0..2);
     (flags, 0..4_usize, blocks, prop::sample::select(attributes), between).prop_map(
-        |((writes, fua, has_data, has_place), form, (lba, count, off), attribute, between)| {
-            Transfer {
-                writes,
-                form,
-                fua,
-                lba,
-                count,
-                announced: count.saturating_add_signed(off),
-                attribute,
-                has_data,
-                has_place,
-                between,
-            }
+        |((writes, fua, data, has_place), form, (lba, count, off), attribute, between)| Transfer {
+            writes,
+            form,
+            fua,
+            lba,
+            count,
+            announced: count.saturating_add_signed(off),
+            attribute,
+            data,
+            has_place,
+            between,
         },
     )
 }
@@ -568,9 +584,12 @@ fn the_two_paths_are_two() {
     let session = rig.log_in(1);
     let runtime = paused();
     let _entered = runtime.enter();
-    for (is_immediate, has_data, transfers) in
-        [(true, false, 2), (true, true, 2), (false, false, 0), (false, true, 0)]
-    {
+    for (is_immediate, data, transfers) in [
+        (true, SentData::None, 2),
+        (true, SentData::All, 2),
+        (false, SentData::None, 0),
+        (false, SentData::All, 0),
+    ] {
         let mut lane = Lane::new(&rig, &session, false, 1);
         lane.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
@@ -581,7 +600,7 @@ fn the_two_paths_are_two() {
             count: 1,
             announced: 1,
             attribute: TaskAttribute::SIMPLE,
-            has_data,
+            data,
             has_place: false,
             between: Vec::new(),
         };
@@ -659,4 +678,38 @@ fn a_planned_answer_keeps_no_more_than_its_length() {
     assert!(lane.tasks.charge_reply(&mut plan).is_ok());
     let Plan::Reply(answer) = plan else { panic!("{plan:?}") };
     assert_eq!((answer.len(), answer.capacity()), (4, 4));
+}
+
+/// Goal: a write takes the data that has arrived only if all of it has, and only as much as it
+/// writes.
+#[test]
+fn data_at_hand_is_whole() {
+    let rig = Rig::of_units(0);
+    let session = rig.log_in(1);
+    let mut lane = Lane::new(&rig, &session, false, 8);
+    let transfer = Transfer {
+        writes: true,
+        form: 1,
+        fua: false,
+        lba: 1,
+        count: 2,
+        announced: 2,
+        attribute: TaskAttribute::SIMPLE,
+        data: SentData::All,
+        has_place: false,
+        between: Vec::new(),
+    };
+    let mut taken = |blocks: u64, arrived_blocks: u32, has_all_data: bool| {
+        let plan = Plan::Write { range: range(1, blocks as u8), durable: false };
+        let task = Task { has_all_data, ..transfer.task(TaskId(7)) };
+        lane.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
+        let data = lane.tasks.data_at_hand(&lane.unit, &plan, &task);
+        drop(lane.tasks.take_buffer(task.id));
+        data.map(|data| data.split().1.len() / BLOCK_BYTES)
+    };
+    assert_eq!(taken(2, 2, true), Some(2));
+    assert_eq!(taken(1, 2, true), Some(1), "the rest is not written");
+    assert_eq!(taken(2, 2, false), None, "it has not all arrived");
+    assert_eq!(taken(2, 1, true), None, "it was not all kept");
+    assert_eq!(taken(0, 2, true), None, "there is nothing to write");
 }

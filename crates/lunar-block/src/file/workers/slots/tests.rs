@@ -324,7 +324,9 @@ fn an_owner_that_pauses_leaves_the_slots_to_others() {
     let mut state = slots.state();
     // The pause is recorded in a minute, so it does not end during the test.
     let (now, later) = (Instant::now(), Instant::now() + MINUTE);
-    [now, later].map(|at| state.pauses.queued(&Some(Arc::clone(&other)), at));
+    for at in [now, later] {
+        state.pauses.queued(&Some(Arc::clone(&other)), at);
+    }
     state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
     drop(state);
     let run = |owner: &Arc<MemoryOwner>| {
@@ -355,11 +357,13 @@ fn jobs_with_slots_count_for_pauses() {
     };
     let context = IoContext::new(&one);
     let began = block_on(context.scope(pool.run_within(SLOT, compute))).unwrap();
-    drop(pool); // the slot is returned after the result
+    // The slot is returned after the result.
+    while !slots.state().in_use.is_empty() {
+        std::thread::yield_now();
+    }
     assert!(slots.state().pauses.is_paused(&Some(Arc::clone(&one)), began));
 
     let slot = take_slot(&slots);
-    let pool = test_workers_within(1, 0, &slots);
     let context = IoContext::new(&other);
     let mut waits = context.scope(pool.run_within(SLOT, || ())).boxed();
     assert!((&mut waits).now_or_never().is_none());
