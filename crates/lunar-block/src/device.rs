@@ -285,6 +285,12 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
         None
     }
 
+    /// Returns the interface for COMPARE AND WRITE, if the device has other users than this process
+    /// and supports it.
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
+        None
+    }
+
     /// Returns the interface for changes of size, if the device supports them.
     fn resize(&self) -> Option<&dyn Resize> {
         None
@@ -505,4 +511,24 @@ pub trait AtomicWrite: Send + Sync {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+/// Operations of a disk of another machine that compare and write as one, also for its other users.
+/// SBC-3: COMPARE AND WRITE.
+pub trait AtomicCompareAndWrite: Send + Sync {
+    /// Returns the maximum number of blocks of one operation.
+    fn blocks_max(&self) -> u8;
+
+    /// Compares the blocks of `range` with the first half of `old_and_new` and, if they are equal,
+    /// writes the second half. Returns the offset in bytes of the first difference; `None` if it
+    /// has written.
+    ///
+    /// # Errors
+    /// The errors of [`BlockDevice::write`].
+    fn compare_and_write(
+        &self,
+        range: BlockRange,
+        old_and_new: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<Option<u64>, Error>>;
 }

@@ -2,9 +2,9 @@
 
 use crate::device::clear_all;
 use crate::{
-    AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer,
-    BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent, Geometry, PoisonWatcher,
-    Resize, SpaceUsage, Sparse, SyncCounts,
+    AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange,
+    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent,
+    Geometry, PoisonWatcher, Resize, SpaceUsage, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -367,6 +367,10 @@ impl BlockDevice for FaultDevice {
 
     fn atomic(&self) -> Option<&dyn AtomicWrite> {
         self.inner.atomic().is_some().then_some(self)
+    }
+
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
+        self.inner.compare_and_write()
     }
 
     fn resize(&self) -> Option<&dyn Resize> {

@@ -51,8 +51,9 @@ pub use backing::{BackingPath, BackingProbe, BackingState};
 pub use budget::{MemoryBudget, MemoryCharge, MemoryKind, MemoryOwner, MemoryUsage};
 pub use buffer::{Buffer, BufferPool, PAGE_BYTES, POOL_LIMIT_BYTES, POOLED_BUFFER_BYTES_MAX};
 pub use device::{
-    AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Clear, DeviceLink, Extent,
-    ExtentState, Geometry, OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, SpaceUsage, Sparse,
+    AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Clear,
+    DeviceLink, Extent, ExtentState, Geometry, OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX,
+    SpaceUsage, Sparse,
 };
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, FaultOperation};

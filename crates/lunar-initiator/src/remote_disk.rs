@@ -13,10 +13,11 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent, ExtentState, Geometry, Sparse,
+    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent,
+    ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
-use lunar_scsi::cdb::sbc::{Blocks16, LbaStatus, ServiceActionIn16};
+use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
 use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::SenseKey;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const READ_16: u8 = opcode("READ (16)");
 const WRITE_16: u8 = opcode("WRITE (16)");
 const WRITE_SAME_16: u8 = opcode("WRITE SAME (16)");
+const COMPARE_AND_WRITE: u8 = opcode("COMPARE AND WRITE");
 const GET_LBA_STATUS: u8 = opcode("GET LBA STATUS");
 const GET_LBA_STATUS_ACTION: u8 = service_action("GET LBA STATUS");
 const FUA: u8 = 0x08;
@@ -68,6 +70,8 @@ pub struct RemoteDisk {
     transfer_blocks: u64,
     /// Maximum number of blocks of one WRITE SAME.
     write_same_blocks: u64,
+    /// Maximum number of blocks of one COMPARE AND WRITE; 0 if it is not supported.
+    compare_and_write_blocks: u8,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
     unmaps: bool,
     thin: bool,
@@ -137,6 +141,8 @@ impl RemoteDisk {
                     .unwrap_or(OPTIMAL_TRANSFER_BYTES),
             },
             transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
+            compare_and_write_blocks: limits
+                .map_or(0, |limits| limits.compare_and_write_blocks_max),
             write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
             unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
             thin: capacity.thin,
@@ -329,6 +335,36 @@ impl RemoteDisk {
         self.settle(durable && !by_fua, since).await
     }
 
+    async fn compare(
+        &self,
+        range: BlockRange,
+        old_and_new: Bytes,
+        durable: bool,
+    ) -> Result<Option<u64>, lunar_block::Error> {
+        self.check_range(range)?;
+        let is_supported = (1..=u64::from(self.compare_and_write_blocks)).contains(&range.count);
+        if !is_supported || old_and_new.len() != 2 * self.bytes_of(range.count) {
+            let what = "the target does not support a COMPARE AND WRITE of this length";
+            let kind = lunar_block::ErrorKind::Unaligned;
+            return Err(lunar_block::Error::new(kind, Arc::clone(&self.name), what).at(range));
+        }
+        let by_fua = durable && self.mode().fua;
+        let cdb = sbc::CompareAndWrite {
+            opcode: COMPARE_AND_WRITE,
+            flags: if by_fua { FUA } else { 0 },
+            lba: range.lba,
+            count: range.count as u8, // checked above
+            group: 0,
+            control: 0,
+        };
+        let since = self.mark();
+        let cdb = cdb.encode().into();
+        let compared = self.send_compare_and_write(cdb, range, old_and_new, by_fua).await;
+        let compared = compared.map_err(|error| self.failed(Some(range), error))?;
+        self.settle(durable && !by_fua && compared.is_none(), since).await?;
+        Ok(compared)
+    }
+
     /// Marks the begin of an operation that ends with a flush; taken before its first write.
     fn mark(&self) -> FlushMark {
         self.unflushed.mark(self.paths.reported_losses())
@@ -465,6 +501,10 @@ impl BlockDevice for RemoteDisk {
         async { self.flush_all(self.mark()).await }.boxed()
     }
 
+    fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
+        if self.compare_and_write_blocks > 0 { Some(self) } else { None }
+    }
+
     fn link(&self) -> Option<DeviceLink> {
         Some(self.paths.link())
     }
@@ -483,6 +523,21 @@ impl BlockDevice for RemoteDisk {
 
     fn io_tier(&self) -> String {
         "iscsi".to_owned()
+    }
+}
+
+impl AtomicCompareAndWrite for RemoteDisk {
+    fn blocks_max(&self) -> u8 {
+        self.compare_and_write_blocks
+    }
+
+    fn compare_and_write(
+        &self,
+        range: BlockRange,
+        old_and_new: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<Option<u64>, lunar_block::Error>> {
+        self.compare(range, old_and_new, durable).boxed()
     }
 }
 

@@ -241,6 +241,27 @@ mod tests {
         }
     }
 
+    /// Goal: jobs are spread by owner. Method: of two cores, the first has a job of one owner and
+    /// the second one of another; the next job of the first owner runs on the second core.
+    #[test]
+    fn jobs_spread_by_owner() {
+        let cores = Cores::start(CoreOptions { count: 2, latency_mode: false }, |core| core);
+        let cores = cores.unwrap();
+        let (report, runs) = std::sync::mpsc::channel();
+        let held = Arc::new(tokio::sync::Semaphore::new(0));
+        let threads = [1, 2, 1, 1].map(|owner| {
+            let (report, held) = (report.clone(), Arc::clone(&held));
+            cores.spawn_for(OwnerId(owner), move || async move {
+                report.send(std::thread::current().id()).unwrap();
+                drop(held.acquire().await);
+            });
+            runs.recv().unwrap()
+        });
+        held.close();
+        let on_first = threads.map(|thread| thread == threads[0]);
+        assert_eq!(on_first, [true, false, false, true]);
+    }
+
     /// Goal: the end of a core waits for local tasks that its jobs left running, and for no others.
     #[test]
     fn the_end_waits_for_local_tasks_only() {

@@ -331,19 +331,28 @@ fn is_transient(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turn::{TURN_TIME_MAX, mark_costly};
     use std::io::Write;
     use std::task::{Context, Poll};
+    use std::time::Instant;
 
     /// A handler that takes PDUs only up to a limit.
     #[derive(Default)]
     struct Slow {
         takes: usize,
         pdus: usize,
+        /// True if each PDU is marked as costly, and takes the time of a turn.
+        is_costly: bool,
     }
 
     impl ConnectionHandler for Slow {
         fn header(&mut self, _: Time, _: lunar_iscsi::framing::Header, _: &mut Outbox) {
             self.pdus += 1;
+            let began = Instant::now();
+            while self.is_costly && began.elapsed() < TURN_TIME_MAX {}
+            if self.is_costly {
+                mark_costly();
+            }
         }
         fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
         fn payload_buffer(&mut self, _: usize) -> &mut [u8] {
@@ -367,6 +376,36 @@ mod tests {
         }
     }
 
+    /// A connected socket, and its peer.
+    fn connected() -> (TcpStream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (tcp, _) = listener.accept().unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        (TcpStream::from_std(tcp).unwrap(), peer)
+    }
+
+    /// Fault: the turn was looked at within a payload, too, where it cannot end: a costly PDU with
+    /// a payload lost its mark, and the next PDU was handled in the same turn.
+    #[test]
+    fn a_costly_pdu_with_a_payload_ends_a_turn() {
+        const PDUS: usize = 4;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _entered = runtime.enter();
+        let (tcp, _peer) = connected();
+        let mut pdu = [0; 48 + 4];
+        pdu[7] = 4; // DataSegmentLength
+        let mut inbound = Inbound::new();
+        inbound.keep(&pdu.repeat(PDUS));
+        let mut handler = Slow { takes: PDUS, pdus: 0, is_costly: true };
+        let mut out = Outbox::default();
+        for handled in 1..=PDUS {
+            inbound.resume(&tcp, &mut handler, Time::ZERO, &mut out);
+            assert_eq!(handler.pdus, handled);
+            assert_eq!(inbound.is_stalled(), handled < PDUS);
+        }
+    }
+
     /// Goal: of bytes received while the handler could not take them, no more are kept than may be
     /// received at once, and the memory is released. Fault: connections that were not logged in
     /// kept 256 KiB each. Method: a peer has sent a thousand PDUs before the first is handled.
@@ -375,11 +414,7 @@ mod tests {
         const RECEIVE_BYTES_MAX: usize = 9 << 10;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (tcp, _) = listener.accept().unwrap();
-            tcp.set_nonblocking(true).unwrap();
-            let tcp = TcpStream::from_std(tcp).unwrap();
+            let (tcp, mut peer) = connected();
             peer.write_all(&[0; 48 * 1000]).unwrap();
             let mut inbound = Inbound::new();
             inbound.receive_bytes_max = RECEIVE_BYTES_MAX;

@@ -50,7 +50,7 @@ pub use cores::{
 };
 pub use drive::{ConnectionHandler, HELD_CHECK_INTERVAL, drive};
 pub use inbound::CopyCount;
-pub use outbox::Outbox;
+pub use outbox::{COUNTED_DATA_IN_BYTES_MAX, Outbox};
 pub use owner_turns::OwnerId;
 pub use socket::{connect, listen, prepare};
 pub use tap::{

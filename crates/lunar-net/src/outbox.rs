@@ -4,6 +4,7 @@ use crate::tap::TappedConnection;
 use crate::turn::TURN_BYTES;
 use bytes::{Buf, Bytes};
 use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::pdu::Opcode;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -29,12 +30,22 @@ const HEADS_BYTES: usize = 4096;
 /// Capacity for pieces that is kept when the queue is empty.
 const PIECES_KEPT: usize = 2 * PIECES_MAX;
 
+/// Length up to which the data of a Data-In PDU counts as memory of the outbox. Longer data is
+/// charged by the handler that has allocated it; the data of other PDUs always counts.
+pub const COUNTED_DATA_IN_BYTES_MAX: usize = 512;
+
+/// Memory of an allocation beyond its length: the allocator's header and rounding, and the counter
+/// of a shared buffer.
+const ALLOCATION_BYTES: usize = 64;
+
 /// Send queue of one connection. Data segments are shared, never copied.
 #[derive(Debug)]
 pub struct Outbox {
     pieces: VecDeque<Piece>,
     /// Bytes of all pieces.
     bytes: usize,
+    /// Memory of the data of all pieces that nothing else charges.
+    data_bytes: usize,
     /// Number of queued bytes at which the queue is full.
     bytes_max: usize,
     digests: Digests,
@@ -54,6 +65,8 @@ struct Piece {
     head_bytes: usize,
     /// Data segment that follows, if there is one.
     data: Bytes,
+    /// Memory of the data, if nothing else charges it.
+    counted_bytes: usize,
 }
 
 impl Default for Outbox {
@@ -61,6 +74,7 @@ impl Default for Outbox {
         Self {
             pieces: VecDeque::new(),
             bytes: 0,
+            data_bytes: 0,
             bytes_max: OUTBOX_BYTES_MAX,
             digests: Digests::default(),
             receive_digests: None,
@@ -88,22 +102,25 @@ impl Outbox {
             pdu_copy.add(tail);
             tap.end(pdu_copy);
         }
-        self.add(data_start - start, pdu.data);
+        let counted_bytes = counted_bytes(&pdu);
+        self.add(data_start - start, pdu.data, counted_bytes);
         let tail_bytes = self.heads.len() - data_start;
         if tail_bytes > 0 {
-            self.add(tail_bytes, Bytes::new());
+            self.add(tail_bytes, Bytes::new(), 0);
         }
     }
 
     /// Appends header bytes and data to the end of the queue.
-    fn add(&mut self, head_bytes: usize, data: Bytes) {
+    fn add(&mut self, head_bytes: usize, data: Bytes, counted_bytes: usize) {
         self.bytes += head_bytes + data.len();
+        self.data_bytes += counted_bytes;
         match self.pieces.back_mut() {
             Some(last) if last.data.is_empty() => {
                 last.head_bytes += head_bytes;
                 last.data = data;
+                last.counted_bytes = counted_bytes;
             }
-            _ => self.pieces.push_back(Piece { head_bytes, data }),
+            _ => self.pieces.push_back(Piece { head_bytes, data, counted_bytes }),
         }
     }
 
@@ -129,9 +146,9 @@ impl Outbox {
         self.bytes
     }
 
-    /// Memory of headers and of the list of pieces, without data segments.
+    /// Memory of headers, of the list of pieces, and of data that nothing else charges.
     pub(crate) fn queue_bytes(&self) -> usize {
-        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>()
+        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.data_bytes
     }
 
     /// True when the queue is full, so that no further PDU of this peer is handled.
@@ -202,6 +219,7 @@ impl Outbox {
         self.bytes -= sent;
         self.turn_bytes += sent;
         if self.bytes == 0 {
+            self.data_bytes = 0;
             self.pieces.clear();
             self.pieces.shrink_to(PIECES_KEPT);
             self.heads.clear();
@@ -219,6 +237,7 @@ impl Outbox {
             if front.head_bytes + front.data.len() > 0 {
                 break;
             }
+            self.data_bytes -= front.counted_bytes;
             self.pieces.pop_front();
         }
         // Move the rest once the sent part is larger than it.
@@ -227,6 +246,12 @@ impl Outbox {
             self.heads_sent = 0;
         }
     }
+}
+
+/// Memory of the data of a PDU, if nothing else charges it.
+fn counted_bytes(pdu: &Pdu) -> usize {
+    let is_charged = pdu.opcode() == Opcode::DATA_IN && pdu.data.len() > COUNTED_DATA_IN_BYTES_MAX;
+    if pdu.data.is_empty() || is_charged { 0 } else { pdu.data.len() + ALLOCATION_BYTES }
 }
 
 #[cfg(test)]
@@ -263,6 +288,41 @@ mod tests {
             }
         }
         assert_eq!(sent_bytes, expected);
+    }
+
+    /// Fault: nothing counted short answers, texts and pings that waited to be sent: one peer took
+    /// all memory with 48 bytes for each 4 KiB.
+    /// Goal: data that nothing else charges counts until it is sent; long data of reads does not.
+    #[test]
+    fn data_counts_until_it_is_sent() {
+        let mut outbox = Outbox::default();
+        let empty = outbox.queue_bytes();
+        let bhs = |opcode: Opcode| {
+            let mut bhs = [0; 48];
+            bhs[0] = opcode.0;
+            bhs
+        };
+        let small = COUNTED_DATA_IN_BYTES_MAX;
+        let mut counted = 0;
+        for (opcode, bytes, counts) in [
+            (Opcode::DATA_IN, small, true),
+            (Opcode::DATA_IN, small + 1, false),
+            (Opcode::DATA_IN, 0, false),
+            (Opcode::TEXT_RESPONSE, 8192, true),
+            (Opcode::NOP_IN, 1, true),
+            (Opcode::SCSI_RESPONSE, 20, true),
+            (Opcode::SCSI_RESPONSE, 0, false),
+        ] {
+            outbox.push(Pdu::with_data(bhs(opcode), Bytes::from(vec![1; bytes])));
+            counted += if counts { bytes + ALLOCATION_BYTES } else { 0 };
+            assert_eq!(outbox.data_bytes, counted, "{opcode:?} of {bytes} bytes");
+        }
+        assert!(outbox.queue_bytes() >= empty + counted);
+        let mut sent = Vec::new();
+        take(&mut outbox, 48 + small, &mut sent);
+        assert_eq!(outbox.data_bytes, counted - small - ALLOCATION_BYTES);
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert_eq!(outbox.data_bytes, 0);
     }
 
     /// Goal: one system call is handed no more than the limit, and the rest follows.

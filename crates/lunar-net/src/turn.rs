@@ -40,7 +40,7 @@ thread_local! {
 
 /// Maximum time of a turn, unless one command takes longer: expensive commands would make turns
 /// long that have few bytes and PDUs. About the time of thirty small reads.
-const TURN_TIME_MAX: Duration = Duration::from_micros(100);
+pub(crate) const TURN_TIME_MAX: Duration = Duration::from_micros(100);
 
 /// Maximum time of a turn when no other owner has connections on this core and no PDU was costly:
 /// longer turns have less overhead.

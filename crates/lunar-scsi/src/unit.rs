@@ -48,6 +48,8 @@ pub struct UnitOptions {
     pub physical_block_bytes: u32,
     /// MAXIMUM TRANSFER LENGTH, in blocks; longer commands are refused.
     pub transfer_blocks_max: u32,
+    /// Limit of MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
+    pub compare_and_write_blocks_max: u8,
     /// OPTIMAL TRANSFER LENGTH, in blocks.
     pub optimal_transfer_blocks: u32,
     /// Granularity of deallocation in blocks; `Some` makes the unit thin provisioned (LBPME=1).
@@ -74,6 +76,7 @@ impl Default for UnitOptions {
             block_count: 1,
             physical_block_bytes: 512,
             transfer_blocks_max: 16_384,
+            compare_and_write_blocks_max: crate::vpd::COMPARE_AND_WRITE_BLOCKS_MAX,
             optimal_transfer_blocks: 2048,
             unmap_granularity_blocks: None,
             threshold: None,
@@ -501,10 +504,13 @@ impl BlockUnit {
         }
     }
 
-    /// Clears the unit attention of changed LUNs, because a unit of the initiator has reported the
-    /// LUNs. SPC-4 §6.33.
+    /// Clears the unit attention of changed LUNs, because this unit or another one of the initiator
+    /// reports the LUNs. The plan of REPORT LUNS leaves it pending: the command may still end BUSY.
+    /// SPC-4 §6.33.
     pub fn luns_were_reported(&mut self, nexus: NexusId) {
-        self.clear_attention(nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        if let Some(attentions) = self.nexuses.attentions(nexus) {
+            attentions.clear(Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
+        }
     }
 
     /// Changes the size of the unit; all nexuses are informed. Blocks beyond a smaller size are
@@ -529,12 +535,6 @@ impl BlockUnit {
     /// Takes the next unit attention of a nexus, which clears it.
     pub(crate) fn take_attention(&mut self, nexus: NexusId) -> Option<Attention> {
         self.nexuses.attentions(nexus)?.take()
-    }
-
-    pub(crate) fn clear_attention(&mut self, nexus: NexusId, attention: Attention) {
-        if let Some(attentions) = self.nexuses.attentions(nexus) {
-            attentions.clear(attention);
-        }
     }
 
     pub(crate) fn medium(&self) -> MediumState {

@@ -112,7 +112,7 @@ impl BlockLimits {
     /// Returns the limits of a unit.
     pub fn of(options: &UnitOptions) -> Self {
         let thin = is_thin(options);
-        let compare = options.transfer_blocks_max.min(u32::from(COMPARE_AND_WRITE_BLOCKS_MAX));
+        let compare = options.transfer_blocks_max.min(options.compare_and_write_blocks_max.into());
         Self {
             transfer_blocks_max: options.transfer_blocks_max,
             compare_and_write_blocks_max: compare as u8,

@@ -90,6 +90,7 @@ impl AbortSignal {
         self.signal_connection();
         AwaitedGuard(self)
     }
+
     /// Aborts the command at the next point where it can be aborted.
     pub(crate) fn raise(&self) {
         self.shared.raised.store(true, Ordering::SeqCst);
@@ -107,12 +108,16 @@ impl AbortSignal {
         let mut work = pin!(work);
         poll_fn(|context| {
             self.check()?;
+            let was_awaited = self.is_awaited();
             if let Poll::Ready(done) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(done));
             }
             self.shared.waiting.register(context.waker());
-            // The signal may have been raised before the waker was registered.
+            // Both signals may have been raised before the waker was registered.
             self.check()?;
+            if self.is_awaited() && !was_awaited {
+                context.waker().wake_by_ref();
+            }
             Poll::Pending
         })
         .await
@@ -144,6 +149,41 @@ impl AbortSignal {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
+    use std::task::{Context, Wake, Waker};
+
+    /// Number of times a task was woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Fault: a command that became awaited while it was polled, before its waker was registered,
+    /// did not look at its transfer, which waited behind others of its owner.
+    #[test]
+    fn a_command_that_becomes_awaited_is_polled_again() {
+        let signal = AbortSignal::default();
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut guard = None;
+        let mut polls = 0;
+        let transfer = poll_fn(|_| {
+            polls += 1;
+            guard.get_or_insert_with(|| signal.awaited());
+            Poll::<()>::Pending
+        });
+        let mut waits = Box::pin(signal.unless(transfer));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "once");
+        drop(waits);
+        assert_eq!(polls, 2);
+    }
 
     #[test]
     fn work_is_done_or_dropped() {
@@ -155,6 +195,22 @@ mod tests {
         assert_eq!((&mut waits).now_or_never(), Some(Err(Aborted)));
         assert_eq!(signal.unless(async { 7 }).now_or_never(), Some(Err(Aborted)), "from now on");
         assert_eq!(signal.check(), Err(Aborted));
+    }
+
+    /// Goal: a transfer is urgent while its command is awaited, and is polled as soon as it is, so
+    /// that the disk can see it.
+    #[test]
+    fn a_transfer_is_urgent_while_its_command_is_awaited() {
+        let (signal, woken) = (AbortSignal::default(), Arc::<Woken>::default());
+        let context = signal.io_context(&Arc::default());
+        let mut transfer = pin!(signal.unless(context.scope(std::future::pending::<()>())));
+        let waker = Waker::from(Arc::clone(&woken));
+        assert!(transfer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(!context.is_urgent() && woken.0.load(Ordering::SeqCst) == 0);
+        let awaited = signal.awaited();
+        assert!(context.is_urgent() && woken.0.load(Ordering::SeqCst) == 1);
+        drop(awaited);
+        assert!(!context.is_urgent());
     }
 
     /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and other

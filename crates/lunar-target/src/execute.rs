@@ -29,7 +29,7 @@ use lunar_block::{BlockDevice, BlockRange, Buffer, Clear, ErrorKind, ExtentState
 use lunar_scsi::plan::{LbaRange, NexusId, Pattern, Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::lba_status_reply;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Size of the pieces in which a command moves data that it does not send on.
@@ -390,6 +390,9 @@ impl Run<'_> {
     }
 
     async fn compare_and_write(&self, range: LbaRange, data: Bytes, durable: bool) -> Step<()> {
+        if self.device().compare_and_write().is_some() {
+            return self.compare_and_write_at_device(range, data, durable).await;
+        }
         let half = self.bytes(range);
         let new = data.slice(half..);
         loop {
@@ -404,6 +407,33 @@ impl Run<'_> {
             if replaced.is_some() {
                 return Ok(());
             }
+        }
+    }
+
+    /// COMPARE AND WRITE of a device with other users, which compares itself.
+    async fn compare_and_write_at_device(
+        &self,
+        range: LbaRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Step<()> {
+        let difference = Arc::<OnceLock<u64>>::default();
+        let work = || -> MediumChange {
+            let (device, found) = (Arc::clone(self.unit.device()), Arc::clone(&difference));
+            let data = data.clone();
+            Box::pin(async move {
+                let Some(compares) = device.compare_and_write() else { return Ok(()) };
+                let compared = compares.compare_and_write(block_range(range), data, durable);
+                if let Some(offset) = compared.await? {
+                    let _ = found.set(offset); // set once
+                }
+                Ok(())
+            })
+        };
+        self.with_space(range.into(), LockMode::Exclusive, work).await?;
+        match difference.get() {
+            Some(offset) => Err(miscompare(*offset).into()),
+            None => Ok(()),
         }
     }
 

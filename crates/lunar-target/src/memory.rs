@@ -10,9 +10,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-/// Length up to which answers are not charged one by one: the limit of a connection's outbox
-/// already counts them.
-const SMALL_REPLY_BYTES: usize = 512;
+/// Length up to which answers are not charged one by one: the outbox of a connection counts them
+/// while they wait to be sent.
+const SMALL_REPLY_BYTES: usize = lunar_net::COUNTED_DATA_IN_BYTES_MAX;
 
 /// Number of entries below which owners that are gone are not searched for.
 const KNOWN_OWNERS_MIN: usize = 64;
@@ -283,10 +283,11 @@ impl WorkMemory {
         }
     }
 
-    /// Converts an answer, which is charged until it is sent.
+    /// Converts an answer, which is charged until it is sent. A short one keeps no more memory than
+    /// its length.
     pub(crate) fn reply(&self, reply: Vec<u8>) -> Bytes {
         match reply.len() {
-            ..=SMALL_REPLY_BYTES => reply.into(),
+            ..=SMALL_REPLY_BYTES => reply.into_boxed_slice().into(),
             _ => self.buffers.charge_vec(reply),
         }
     }
@@ -295,6 +296,17 @@ impl WorkMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fault: an answer that was cut to an allocation length of 4 bytes kept 4 KiB, which nothing
+    /// charged: one host took all memory in 2 s.
+    #[test]
+    fn a_short_answer_keeps_no_more_than_its_length() {
+        let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::ZERO };
+        let mut answer = vec![1; 4096];
+        answer.truncate(4);
+        let kept = memory.reply(answer).try_into_mut().expect("it has one user").capacity();
+        assert!(kept < 64, "{kept} bytes are kept");
+    }
 
     /// Goal: connections of one network are one owner, other networks and proven users are others;
     /// owners that are gone leave no entry for long.

@@ -313,12 +313,16 @@ impl Tasks {
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let Ok(reply_charge) = self.charge_reply(&plan) else {
+        let Ok(reply_charge) = self.charge_reply(&mut plan) else {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
+        let row = commands::row(&task.cdb);
+        if row.is_some_and(|command| command.reports_luns) {
+            command_context.session.luns_were_reported(command_context.view);
+        }
         let mut tried = None;
         if let Some(nexus) = nexus {
             match self.run_now(nexus, generation, &plan, &task, place.as_ref()) {
@@ -332,10 +336,9 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let fenced = commands::row(&task.cdb).is_some_and(|command| command.fenced);
-        let unit = unit.cloned();
+        let fenced = row.is_some_and(|command| command.fenced);
         let planned = Planned {
-            unit,
+            unit: unit.cloned(),
             checked: CheckedCommand::new(generation, task.cdb.in_header()),
             plan,
             wants_bytes,
@@ -345,21 +348,37 @@ impl Tasks {
             fenced,
             _reply_charge: reply_charge,
         };
-        if let Some(data) = tried {
-            drop(self.take_buffer(task.id));
-            return self.begin(command_context.session, task.id, planned, data);
+        match tried {
+            Some(data) => {
+                drop(self.take_buffer(task.id));
+                self.begin(command_context.session, task.id, planned, data)
+            }
+            None => self.go_on(command_context, &task, planned),
         }
-        if collect_bytes > 0 {
+    }
+
+    /// Continues a planned task: it requests data, waits for memory, or runs.
+    fn go_on(
+        &mut self,
+        command_context: &CommandContext<'_>,
+        task: &Task,
+        planned: Planned,
+    ) -> Option<Input> {
+        if planned.collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
         self.start_reading(command_context, task.id, planned)
     }
 
-    /// Charges the answer of a plan that has one: it may be kept for long before it is sent.
-    fn charge_reply(&self, plan: &Plan) -> Result<Option<MemoryCharge>, NoMemory> {
+    /// Charges the answer of a plan that has one: it may be kept for long before it is sent. An
+    /// answer that was cut to the allocation length gives the rest of its memory back.
+    fn charge_reply(&self, plan: &mut Plan) -> Result<Option<MemoryCharge>, NoMemory> {
         match plan {
-            Plan::Reply(reply) => self.work.charge_reply(reply.capacity()),
+            Plan::Reply(reply) => {
+                reply.shrink_to_fit();
+                self.work.charge_reply(reply.capacity())
+            }
             _ => Ok(None),
         }
     }
@@ -670,14 +689,10 @@ fn plan(
 ) -> Result<Plan, Refusal> {
     let CommandContext { session, view, .. } = command_context;
     let context = session.context(view);
-    let plan = match nexus {
+    match nexus {
         Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
         None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
-    }?;
-    if commands::row(&task.cdb).is_some_and(|command| command.reports_luns) {
-        session.luns_were_reported();
     }
-    Ok(plan)
 }
 
 /// The session that sent a command, and its view.

@@ -18,6 +18,7 @@ use crate::thin_space::{self, HeldWrites, OutOfSpace};
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
 use lunar_scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
+use lunar_scsi::vpd::COMPARE_AND_WRITE_BLOCKS_MAX;
 use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -444,6 +445,10 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
         block_count: geometry.block_count,
         physical_block_bytes: geometry.physical_block_bytes,
         transfer_blocks_max: options.transfer_bytes / block_bytes,
+        compare_and_write_blocks_max: options
+            .device
+            .compare_and_write()
+            .map_or(COMPARE_AND_WRITE_BLOCKS_MAX, |device| device.blocks_max()),
         optimal_transfer_blocks: geometry.optimal_transfer_bytes.min(options.transfer_bytes)
             / block_bytes,
         unmap_granularity_blocks: granularity

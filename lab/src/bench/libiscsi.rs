@@ -118,11 +118,8 @@ impl Libiscsi {
                 goals.iter().for_each(|goal| println!("{}", goal.line()));
             }
         }
-        ensure!(
-            !self.strict || goals.iter().all(GoalVerdict::is_met),
-            "at least one goal was \
-                                                                        missed"
-        );
+        let is_missed = self.strict && !goals.iter().all(GoalVerdict::is_met);
+        ensure!(!is_missed, "at least one goal was missed");
         Ok(())
     }
 

@@ -85,11 +85,8 @@ impl ScaleBench {
         if let Some(path) = &self.json {
             files::write_atomically(path, &format!("{:#}\n", json!({ "goals": goals })))?;
         }
-        ensure!(
-            !self.strict || goals.iter().all(GoalVerdict::is_met),
-            "at least one goal was \
-                                                                        missed"
-        );
+        let is_missed = self.strict && !goals.iter().all(GoalVerdict::is_met);
+        ensure!(!is_missed, "at least one goal was missed");
         Ok(())
     }
 

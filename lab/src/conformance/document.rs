@@ -56,11 +56,8 @@ pub fn render(suite: &str) -> Result<String> {
 
 fn put(document: &str, part: &str, text: &str) -> Result<String> {
     let place = format!("<!-- part: {part} -->\n");
-    ensure!(
-        document.matches(&place).count() == 1,
-        "the template must contain exactly one line \
-                                                    {place}"
-    );
+    let places = document.matches(&place).count();
+    ensure!(places == 1, "the template must contain exactly one line {place}");
     Ok(document.replace(&place, &format!("{}\n", marked(part, text))))
 }
 

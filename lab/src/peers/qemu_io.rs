@@ -41,7 +41,13 @@ impl QemuIo {
             .args(["--pdeathsig", "KILL", "--"])
             .args(by)
             .arg("qemu-io")
-            .args(["-f", "raw", "-t", cache, url])
+            .args(["-f", "raw", "-t", cache, url]);
+        Self::start(command, format!("qemu-io on {url}")).await
+    }
+
+    /// Starts the program, and waits for the first prompt.
+    async fn start(mut command: Command, name: String) -> Result<Self> {
+        command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -52,7 +58,6 @@ impl QemuIo {
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             bail!("qemu-io has no pipes");
         };
-        let name = format!("qemu-io on {url}");
         let mut program = Self { child, stdin, stdout: BufReader::new(stdout), stderr, name };
         program.answer().await?;
         Ok(program)
@@ -116,4 +121,36 @@ async fn error_output(stderr: &mut ChildStderr) -> String {
     let mut stderr = stderr.take(ANSWER_BYTES_MAX as u64);
     let _ = timeout(END_MAX, stderr.read_to_string(&mut text)).await;
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn start(script: &str) -> Result<QemuIo> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]);
+        QemuIo::start(shell, "a script".to_owned()).await
+    }
+
+    /// Goal: the output after each command is separate, and the end of the program is an error with
+    /// its error output, not a hang.
+    #[tokio::test]
+    async fn each_command_has_an_answer() -> Result<()> {
+        let mut program = start(
+            "printf 'qemu-io> '; while read line; do \
+             echo \"got <$line>\"; echo more; printf 'qemu-io> '; done; echo bye >&2",
+        )
+        .await?;
+        assert_eq!(program.ask("one").await?, "got <one>\nmore");
+        assert_eq!(program.ask("two").await?, "got <two>\nmore");
+        assert_eq!(program.end().await?, "bye");
+        let mut program = start("printf 'qemu-io> '; read line; echo failed >&2; exit 3").await?;
+        let error = program.ask("one").await.expect_err("the program has ended");
+        assert_eq!(error.to_string(), "a script: failed");
+        assert!(program.end().await.is_err());
+        let error = start("echo Unknown protocol >&2").await.expect_err("there is no prompt");
+        assert_eq!(error.to_string(), format!("a script: Unknown protocol ({INSTALL})"));
+        Ok(())
+    }
 }

@@ -304,3 +304,39 @@ fn growth_of_the_storage_is_passed_on() {
     block_on(write(&disk, (12 << 20) / 512, &data));
     assert_eq!(block_on(read(&disk, (12 << 20) / 512, 4096)), data);
 }
+
+/// Adds 1 to a counter in a block `times` times, by COMPARE AND WRITE.
+async fn count(disk: &RemoteDisk, times: u64) {
+    let (unit, mut done) = (disk.unit(), 0);
+    while done < times {
+        let old = read(disk, 0, 512).await;
+        let counted = u64::from_be_bytes(old[..8].try_into().unwrap()) + 1;
+        let data = [&old[..], &counted.to_be_bytes(), &old[8..]].concat();
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[13]) = (0x89, 1);
+        let reply = unit.initiator().execute(unit.lun(), cdb, data.into(), 0).await.unwrap();
+        match reply.result.status {
+            0 => done += 1,
+            // MISCOMPARE, or the unit attention of the first command.
+            _ => assert!([0x0e, 6].contains(&(reply.result.sense[2] & 0x0f))),
+        }
+    }
+}
+
+/// Goal: COMPARE AND WRITE reaches the storage, so that it also excludes hosts that use the storage
+/// directly.
+/// Method: two hosts, one of them through the front, count in the same block.
+#[test]
+fn compare_and_write_reaches_the_storage() {
+    const TIMES: u64 = 200;
+    let chain = Chain::new("served-compare", &[], &[]);
+    let connector = Connector::start().unwrap();
+    let served = chain.open(&connector, 1);
+    let url = chain.storage.as_ref().unwrap().lun(0).parse().unwrap();
+    let options = SessionOptions::new("iqn.2026-11.org.lunarsan.test:direct");
+    let direct = connector.open(&url, &options).unwrap();
+    let direct = Arc::clone(direct.remote());
+    block_on(async { tokio::join!(count(&served, TIMES), count(&direct, TIMES)) });
+    let counted = block_on(read(&direct, 0, 512));
+    assert_eq!(counted[..8], (2 * TIMES).to_be_bytes());
+}

@@ -76,4 +76,15 @@ mod tests {
         });
         assert_eq!(counts.read()[MemoryKind::Work as usize], 2 * THREADS * TIMES);
     }
+
+    /// Goal: bytes may be subtracted by another thread than the one that added them, and a
+    /// subtraction that is read before its addition makes no huge number.
+    #[test]
+    fn subtractions_by_other_threads_add_up() {
+        let counts = CountsByKind::default();
+        thread::scope(|scope| drop(scope.spawn(|| counts.subtract(MemoryKind::Work, 5))));
+        assert_eq!(counts.read()[MemoryKind::Work as usize], 0);
+        counts.add(MemoryKind::Work, 7);
+        assert_eq!(counts.read()[MemoryKind::Work as usize], 2);
+    }
 }

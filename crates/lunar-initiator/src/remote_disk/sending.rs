@@ -20,7 +20,7 @@ use lunar_block::{BlockRange, Buffer};
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::Blocks10;
 use lunar_scsi::sense::{SenseKey, Status};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,12 +38,14 @@ const UNCERTAIN_WRITE_TIME: Duration = Duration::from_secs(45);
 const REESTABLISH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A command that may be sent several times.
-struct CommandRequest {
+struct CommandRequest<'a> {
     cdb: Cdb,
     data_out: Bytes,
     data_in_bytes: u32,
     /// Range that the command changes.
     writes: Option<BlockRange>,
+    /// Set when the command was sent and its outcome is unknown.
+    may_have_run: Option<&'a AtomicBool>,
 }
 
 /// Result of a command that was sent.
@@ -103,6 +105,50 @@ impl RemoteDisk {
             self.unflushed.acknowledged(sent_after, self.paths.reported_losses());
         }
         Ok(())
+    }
+
+    /// Executes COMPARE AND WRITE, whose data is the old content of `range` and the new one.
+    /// Returns the offset of the first difference; `None` if it has written.
+    ///
+    /// If the command is sent again because its outcome is unknown, a difference may be its own
+    /// work: it has written if the blocks have the new content.
+    pub(super) async fn send_compare_and_write(
+        &self,
+        cdb: Cdb,
+        range: BlockRange,
+        data: Bytes,
+        durable: bool,
+    ) -> Result<Option<u64>, Error> {
+        let may_have_run = AtomicBool::new(false);
+        let new = data.slice(data.len() / 2..);
+        let sent = CommandRequest {
+            cdb,
+            data_out: data,
+            data_in_bytes: 0,
+            writes: Some(range),
+            may_have_run: Some(&may_have_run),
+        };
+        match self.send_whole(sent, None).await {
+            Ok(SucceededCommand { sent_after, .. }) => {
+                if !durable && self.mode().write_cache {
+                    self.unflushed.acknowledged(sent_after, self.paths.reported_losses());
+                }
+                Ok(None)
+            }
+            Err(error) => {
+                let miscompare = error.sense().filter(|sense| sense.key == SenseKey::MISCOMPARE);
+                let Some(offset) = miscompare.map(|sense| sense.information.unwrap_or(0)) else {
+                    return Err(error);
+                };
+                if may_have_run.into_inner() {
+                    let buffer = self.unit.initiator().pool().take(new.len());
+                    if self.read_piece(range, buffer).await?[..] == new[..] {
+                        return Ok(None);
+                    }
+                }
+                Ok(Some(offset))
+            }
+        }
     }
 
     /// Makes all acknowledged writes durable, for an operation that began at `since`.
@@ -179,8 +225,21 @@ impl RemoteDisk {
         data_in: Option<Buffer>,
         writes: Option<BlockRange>,
     ) -> impl Future<Output = Result<SucceededCommand, Error>> + Send + '_ {
-        let sent = CommandRequest { cdb, data_out, data_in_bytes: bytes_of(&data_in), writes };
+        let data_in_bytes = bytes_of(&data_in);
+        self.send_whole(
+            CommandRequest { cdb, data_out, data_in_bytes, writes, may_have_run: None },
+            data_in,
+        )
+    }
+
+    /// Executes a command as [`send_counting`](Self::send_counting) does.
+    fn send_whole<'a>(
+        &'a self,
+        sent: CommandRequest<'a>,
+        data_in: Option<Buffer>,
+    ) -> impl Future<Output = Result<SucceededCommand, Error>> + Send + 'a {
         async move {
+            let writes = sent.writes;
             // The rest is rare and large, so its future is boxed.
             let (path, session) = match self.way_now(writes) {
                 Ok(way) => way,
@@ -218,7 +277,7 @@ impl RemoteDisk {
         &self,
         path: &'a DiskPath,
         session: &'a Session,
-        sent: &CommandRequest,
+        sent: &CommandRequest<'_>,
         data_in: Option<Buffer>,
     ) -> impl Future<Output = (Result<Executed, Error>, CacheLossCounts)> + Send + 'a + use<'a>
     {
@@ -236,7 +295,7 @@ impl RemoteDisk {
     /// Sends a command until it ends or its time is over.
     async fn send_patiently(
         &self,
-        sent: CommandRequest,
+        sent: CommandRequest<'_>,
         mut data_in: Option<Buffer>,
         begun: FastPathProgress,
     ) -> Result<SucceededCommand, Error> {
@@ -263,8 +322,11 @@ impl RemoteDisk {
             let Some(CommandEnd { path, session, executed, sent_after }) = again else { continue };
             let executed = match executed {
                 Err(error) if error.is_lost() => {
-                    let sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
-                    self.lost(error, sent, &mut deadline)?;
+                    let was_sent = writes.is_some() && error.kind == ErrorKind::SessionLost;
+                    if let Some(may_have_run) = sent.may_have_run.filter(|_| was_sent) {
+                        may_have_run.store(true, Ordering::Relaxed);
+                    }
+                    self.lost(error, was_sent, &mut deadline)?;
                     if session.is_over() {
                         path.reestablish();
                     } else {
@@ -296,7 +358,7 @@ impl RemoteDisk {
     async fn send_on(
         &self,
         (path, deadline, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
-        sent: &CommandRequest,
+        sent: &CommandRequest<'_>,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<CommandEnd>, Error> {
         let ready = match ready_now(&path) {

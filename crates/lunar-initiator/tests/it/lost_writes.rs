@@ -18,14 +18,14 @@ const WRITE_16: u8 = 0x8a;
 /// Longer than any test should take, even on a busy machine.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-struct Rig {
-    relay: Relay,
-    disk: Arc<RemoteDisk>,
+pub struct Rig {
+    pub relay: Relay,
+    pub disk: Arc<RemoteDisk>,
     server: Server,
 }
 
 impl Rig {
-    async fn new(connections: u16) -> Self {
+    pub async fn new(connections: u16) -> Self {
         let server = serve();
         let relay = Relay::to(server.addresses()[0]).await;
         let url: Url = format!("iscsi://{}/{NAME}/0", relay.address).parse().unwrap();
@@ -59,7 +59,7 @@ impl Rig {
     }
 
     /// Closes the disk and shuts the server down; nothing is left.
-    async fn end(self) {
+    pub async fn end(self) {
         Arc::into_inner(self.disk).unwrap().close().await.unwrap();
         let end = move || self.server.shutdown(Duration::from_secs(5), &mut |_| {});
         let report = tokio::task::spawn_blocking(end).await.unwrap();
@@ -68,7 +68,7 @@ impl Rig {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(async {
         tokio::time::timeout(TEST_TIMEOUT, future).await.expect("nothing hangs")

@@ -94,6 +94,16 @@ impl TargetLogin {
         }
     }
 
+    /// Memory of the texts and keys of the login.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let declarations = self.first_declarations.iter();
+        self.incoming.memory_bytes()
+            + self.outgoing.memory_bytes()
+            + self.seen.memory_bytes()
+            + self.first_declarations.capacity() * size_of::<(Key, String)>()
+            + declarations.map(|(_, value)| value.capacity()).sum::<usize>()
+    }
+
     /// Checks a header. Returns `true` if its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`]
     /// bytes) is to be received as `Place::Control` and passed to [`on_payload`](Self::on_payload).
     /// A request without data segment is complete, and handled here.

@@ -52,7 +52,7 @@ impl Reassembler {
     }
 
     /// Memory of the held text.
-    pub(super) fn memory_bytes(&self) -> usize {
+    pub(crate) fn memory_bytes(&self) -> usize {
         self.text.capacity()
     }
 
@@ -65,49 +65,57 @@ impl Reassembler {
 /// Splits a text into data segments that the peer can receive.
 #[derive(Clone, Debug, Default)]
 pub struct Emitter {
-    text: Bytes,
+    text: Vec<u8>,
+    /// Number of bytes taken.
+    taken_bytes: usize,
 }
 
 impl Emitter {
     /// Creates an emitter for `text`.
     pub fn new(mut text: Vec<u8>) -> Self {
         text.shrink_to_fit();
-        Self { text: Bytes::from(text) }
+        Self { text, taken_bytes: 0 }
     }
 
     /// Appends `text` to the remaining text.
     pub fn append(&mut self, text: Vec<u8>) {
-        if self.text.is_empty() {
+        if self.is_empty() {
             *self = Self::new(text);
         } else {
-            self.text = [&self.text[..], &text].concat().into();
+            *self = Self::new([self.rest(), &text].concat());
         }
     }
 
-    /// True if everything was sent.
+    /// True if everything was taken.
     pub fn is_empty(&self) -> bool {
-        self.text.is_empty()
+        self.rest().is_empty()
     }
 
-    /// Memory of the remaining text, which may lie in twice as much: see [`next`](Self::next).
-    pub(super) fn memory_bytes(&self) -> usize {
-        2 * self.text.len()
+    /// Memory of the text.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.text.capacity()
     }
 
     /// Number of remaining bytes.
     pub fn remaining_bytes(&self) -> usize {
-        self.text.len()
+        self.rest().len()
     }
 
     /// Takes the next data segment of at most `segment_bytes_max` bytes; check
-    /// [`is_empty`](Self::is_empty) for the C bit.
+    /// [`is_empty`](Self::is_empty) for the C bit. A segment is a copy: while it waits to be sent,
+    /// it must not keep the memory of a longer text.
     pub fn next(&mut self, segment_bytes_max: usize) -> Bytes {
-        let segment = self.text.split_to(segment_bytes_max.min(self.text.len()));
-        // A short rest must not keep the memory of a long segment that was sent.
-        if self.text.len() < segment.len() {
-            self.text = Bytes::copy_from_slice(&self.text);
+        let rest = self.rest();
+        let segment = Bytes::copy_from_slice(&rest[..segment_bytes_max.min(rest.len())]);
+        self.taken_bytes += segment.len();
+        if self.is_empty() {
+            *self = Self::default();
         }
         segment
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.text.get(self.taken_bytes..).unwrap_or_default()
     }
 }
 
@@ -130,6 +138,9 @@ mod tests {
         let mut emitter = Emitter::new(vec![b'x'; 1100]);
         let segment = emitter.next(1000);
         assert_eq!((segment.len(), emitter.remaining_bytes()), (1000, 100));
-        assert!(segment.is_unique(), "sent data has no other owner");
+        assert!(segment.is_unique(), "nothing else holds what was sent");
+        assert_eq!(emitter.memory_bytes(), 1100);
+        let rest = emitter.next(1000);
+        assert!(rest.is_unique() && emitter.memory_bytes() == 0, "it keeps no longer text");
     }
 }

@@ -222,7 +222,7 @@ impl KeySet {
     }
 
     /// Memory of the keys.
-    pub(super) const fn memory_bytes(&self) -> usize {
+    pub(crate) const fn memory_bytes(&self) -> usize {
         self.unknown_bytes
     }
 

@@ -2,7 +2,6 @@
 //! INQUIRY, REPORT LUNS; the last three also for a LUN without a unit.
 
 use super::{Plan, Refusal};
-use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
@@ -142,10 +141,8 @@ fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
 }
 
 /// REPORT LUNS. SPC-4 §6.33.
-pub(crate) fn luns(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let reply = luns_reply(request.context, request.cdb)?;
-    unit.clear_attention(request.nexus, Attention::REPORTED_LUNS_DATA_HAS_CHANGED);
-    Ok(Plan::Reply(reply))
+pub(crate) fn luns(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+    Ok(Plan::Reply(luns_reply(request.context, request.cdb)?))
 }
 
 /// REPORT LUNS for a LUN without a unit.

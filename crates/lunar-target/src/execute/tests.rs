@@ -6,7 +6,7 @@ use super::*;
 use crate::thin_space::OutOfSpace;
 use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use futures_util::FutureExt;
-use lunar_block::{BufferPool, Effect, Fault, FaultDevice, IoContext, MemoryDevice};
+use lunar_block::{BufferPool, Effect, Fault, FaultDevice, IoContext, MemoryDevice, Sparse};
 use lunar_scsi::plan::Compare;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -153,14 +153,26 @@ fn one_too_many_that_waits_for_blocks_is_busy() {
 #[derive(Debug)]
 struct Queueing {
     inner: MemoryDevice,
-    /// Owners of the prefetches.
-    prefetches: std::sync::Mutex<Vec<Option<Arc<lunar_block::MemoryOwner>>>>,
+    /// Contexts of all operations but flushes.
+    contexts: std::sync::Mutex<Vec<Arc<IoContext>>>,
 }
 
 impl Queueing {
     fn new() -> Self {
         let inner = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
-        Self { inner, prefetches: std::sync::Mutex::default() }
+        Self { inner, contexts: std::sync::Mutex::default() }
+    }
+
+    /// Opens a unit with this disk.
+    fn open(self: Arc<Self>) -> Arc<LogicalUnit> {
+        LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), self)).unwrap()
+    }
+
+    /// Records the context of an operation.
+    fn record(&self) -> Arc<IoContext> {
+        let context = IoContext::current().unwrap();
+        self.contexts.lock().unwrap().push(Arc::clone(&context));
+        context
     }
 }
 
@@ -178,7 +190,10 @@ impl BlockDevice for Queueing {
         range: BlockRange,
         into: Buffer,
     ) -> lunar_block::BoxFuture<'_, Result<Buffer, lunar_block::Error>> {
-        self.inner.read(range, into)
+        Box::pin(async move {
+            self.record();
+            self.inner.read(range, into).await
+        })
     }
 
     fn write(
@@ -188,7 +203,7 @@ impl BlockDevice for Queueing {
         _durable: bool,
     ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
         Box::pin(async {
-            IoContext::current().unwrap().allow_cancel();
+            self.record().allow_cancel();
             std::future::pending().await
         })
     }
@@ -198,8 +213,11 @@ impl BlockDevice for Queueing {
     }
 
     fn prefetch(&self, _range: BlockRange) {
-        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
-        self.prefetches.lock().unwrap().push(owner);
+        self.record();
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        Some(self)
     }
 
     fn io_tier(&self) -> String {
@@ -207,12 +225,45 @@ impl BlockDevice for Queueing {
     }
 }
 
+impl Sparse for Queueing {
+    fn unmap(
+        &self,
+        range: BlockRange,
+        durable: bool,
+    ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.unmap(range, durable)
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> lunar_block::BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.inner.write_zeroes(range, may_unmap, durable)
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> lunar_block::BoxFuture<'_, Result<Vec<lunar_block::Extent>, lunar_block::Error>> {
+        Box::pin(async move {
+            self.record();
+            self.inner.status(range, extents_max).await
+        })
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        self.inner.granularity_bytes()
+    }
+}
+
 /// Fault: aborted writes that only waited in a queue of the disk were detached as if the disk hung,
 /// thousands of them, with their blocks; further writes of all initiators got BUSY.
 #[test]
 fn an_aborted_write_that_has_not_begun_leaves_nothing() {
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(Queueing::new()));
-    let unit = LogicalUnit::open(options).unwrap();
+    let unit = Arc::new(Queueing::new()).open();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let plan = Plan::Write { range: range(5, 1), durable: true };
     let mut write = Box::pin(run_as(&unit, &memory, &plan, &[7; 512], &abort));
@@ -232,16 +283,40 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
 #[test]
 fn prefetches_are_for_their_initiator() {
     let device = Arc::new(Queueing::new());
-    let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Queueing>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+    let unit = Arc::clone(&device).open();
     let memory = memory_of_an_owner();
     let plan = Plan::Prefetch { range: range(5, 1) };
     let ending = run_as(&unit, &memory, &plan, &[], &AbortSignal::default()).now_or_never();
     assert!(matches!(ending, Some(PlanResult::Good(_))), "{ending:?}");
-    let prefetches = device.prefetches.lock().unwrap();
-    let [Some(owner)] = prefetches.as_slice() else { panic!("{prefetches:?}") };
-    assert!(Arc::ptr_eq(owner, memory.buffers.owner()));
+    let contexts = device.contexts.lock().unwrap();
+    let [context] = contexts.as_slice() else { panic!("{contexts:?}") };
+    assert!(Arc::ptr_eq(context.owner(), memory.buffers.owner()));
+}
+
+/// Goal: the disk can see of each operation that other commands wait for its command, so that the
+/// operation does not wait behind others of its owner.
+#[test]
+fn operations_of_awaited_commands_are_urgent() {
+    let device = Arc::new(Queueing::new());
+    let unit = Arc::clone(&device).open();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    let range = range(5, 1);
+    for plan in [
+        Plan::Read { range, from_medium: false },
+        Plan::Write { range, durable: true },
+        Plan::Prefetch { range },
+        Plan::MapStatus { range, extents_max: 1, allocation_bytes: 24 },
+    ] {
+        let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
+        let awaited = abort.awaited();
+        let _ = run_as(&unit, &memory, &plan, &[7; 512], &abort).now_or_never(); // a write waits
+        let contexts = std::mem::take(&mut *device.contexts.lock().unwrap());
+        let [context] = contexts.as_slice() else { panic!("{plan:?}: {contexts:?}") };
+        assert!(context.is_urgent(), "{plan:?}");
+        drop(awaited);
+        assert!(!context.is_urgent(), "{plan:?}");
+    }
 }
 
 /// Fault: once one initiator had detached 64 writes on a disk that hung, the writes of all

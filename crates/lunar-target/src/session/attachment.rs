@@ -11,6 +11,7 @@ use crate::pieces::{Pieces, REACHED_UNITS};
 use crate::rights::{self, UnitRights};
 use crate::session::SessionKey;
 use crate::unit::{LogicalUnit, ScsiGuard};
+use crate::view::View;
 use lunar_scsi::attention::LogicalTime;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::unit::{BlockUnit, NexusOptions};
@@ -163,15 +164,24 @@ impl Session {
         }
     }
 
-    /// Called when the initiator has read its list of LUNs. A unit that attaches the nexus later
-    /// has no change of LUNs to report.
-    pub(crate) fn luns_were_reported(&self) {
+    /// Called when the initiator has read the list of LUNs of `view`. A unit that attaches the
+    /// nexus later has no change of LUNs to report, unless the session has another view by now.
+    pub(crate) fn luns_were_reported(&self, view: &View) {
+        let is_current = || self.view().since() == view.since();
         // A session may use thousands of units, and read the list again and again.
-        if !self.luns_changed.swap(false, SeqCst) {
+        if !is_current() || !self.luns_changed.swap(false, SeqCst) {
             return;
         }
-        for nexus in self.view().nexuses().all() {
-            nexus.unit.scsi().luns_were_reported(self.nexus);
+        for nexus in view.nexuses().all() {
+            let mut scsi = nexus.unit.scsi();
+            // A later change raises its attention, under this lock, when the view is replaced.
+            if !is_current() {
+                break;
+            }
+            scsi.luns_were_reported(self.nexus);
+        }
+        if !is_current() {
+            self.set_luns_changed();
         }
     }
 

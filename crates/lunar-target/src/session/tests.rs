@@ -31,7 +31,7 @@ const RESET_BY_FUNCTION: u16 = 0x2903;
 const NEXUS_LOSS: u16 = 0x2907;
 const CAPACITY_CHANGED: u16 = 0x2a09;
 const INQUIRY_CHANGED: u16 = 0x3f03;
-const LUNS_CHANGED: u16 = 0x3f0e;
+pub(crate) const LUNS_CHANGED: u16 = 0x3f0e;
 
 /// A server of one target, and sessions without connections.
 pub(crate) struct Rig {
@@ -50,7 +50,7 @@ impl Rig {
         Self::with(BufferPool::default(), units)
     }
 
-    fn with_buffers(buffers: BufferPool) -> Self {
+    pub(crate) fn with_buffers(buffers: BufferPool) -> Self {
         Self::with(buffers, UNITS)
     }
 
@@ -90,7 +90,7 @@ impl Rig {
         &self.server.manager.sessions
     }
 
-    fn buffers(&self) -> &BufferPool {
+    pub(crate) fn buffers(&self) -> &BufferPool {
         self.server.buffers()
     }
 
@@ -156,7 +156,7 @@ impl Rig {
     }
 
     /// Sends TEST UNIT READY to a LUN until it ends GOOD; returns the unit attentions before that.
-    fn take_attentions(session: &Session, lun: u16) -> Vec<u16> {
+    pub(crate) fn take_attentions(session: &Session, lun: u16) -> Vec<u16> {
         let view = session.view();
         let nexus = view.nexus(Lun::new(lun)).unwrap();
         let mut told = Vec::new();
@@ -172,7 +172,7 @@ impl Rig {
     }
 
     /// Serves the target with a change from now on.
-    fn replace(&self, change: impl FnOnce(&mut TargetOptions)) {
+    pub(crate) fn replace(&self, change: impl FnOnce(&mut TargetOptions)) {
         let mut catalogue = self.server.catalogue();
         let mut target = (*catalogue.targets[0]).clone();
         change(&mut target);
@@ -211,10 +211,10 @@ fn the_end_touches_the_units_that_were_used() {
     for lun in [3, 77] {
         assert_eq!(Rig::take_attentions(&session, lun), [POWER_ON]);
     }
-    assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
+    assert_eq!(rig.touched_by(|| session.luns_were_reported(&session.view())), []);
     rig.replace(|target| target.luns.truncate(200));
-    assert_eq!(rig.touched_by(|| session.luns_were_reported()), [3, 77]);
-    assert_eq!(rig.touched_by(|| session.luns_were_reported()), []);
+    assert_eq!(rig.touched_by(|| session.luns_were_reported(&session.view())), [3, 77]);
+    assert_eq!(rig.touched_by(|| session.luns_were_reported(&session.view())), []);
     assert_eq!(Rig::take_attentions(&session, 3), []);
     assert_eq!(rig.touched_by(|| rig.lose(&session)), [3, 77]);
     assert_eq!(rig.known().iter().sum::<usize>(), 0);
@@ -306,9 +306,28 @@ fn a_change_of_the_luns_attaches_no_nexus() {
     assert_eq!(Rig::take_attentions(&sessions[0], 3), [LUNS_CHANGED]);
     assert_eq!(Rig::take_attentions(&sessions[5], 7), [POWER_ON, LUNS_CHANGED]);
     assert_eq!(Rig::take_attentions(&rig.log_in(21), 7), [POWER_ON]);
-    sessions[5].luns_were_reported();
+    sessions[5].luns_were_reported(&sessions[5].view());
     assert_eq!(Rig::take_attentions(&sessions[5], 8), [POWER_ON]);
     sessions.iter().for_each(|session| rig.lose(session));
+    rig.end();
+}
+
+/// Fault: a report of the LUNs before a change cleared the unit attention of the change, and the
+/// initiator kept its old list. Method: the LUNs change while the report is being made.
+#[test]
+fn a_report_of_the_old_luns_clears_no_attention() {
+    let rig = Rig::new();
+    let session = rig.log_in(1);
+    assert_eq!(Rig::take_attentions(&session, 3), [POWER_ON]);
+    rig.replace(|target| target.luns.truncate(200));
+    let reported = Arc::clone(&session.view());
+    rig.replace(|target| target.luns.truncate(100));
+    session.luns_were_reported(&reported);
+    assert_eq!(Rig::take_attentions(&session, 3), [LUNS_CHANGED]);
+    assert_eq!(Rig::take_attentions(&session, 4), [POWER_ON, LUNS_CHANGED]);
+    session.luns_were_reported(&session.view());
+    assert_eq!(Rig::take_attentions(&session, 5), [POWER_ON]);
+    rig.lose(&session);
     rig.end();
 }
 

@@ -4,10 +4,10 @@ use super::*;
 use crate::detached_writes::DetachedWriteGuard;
 use crate::peer_network::PeerNetwork;
 use crate::ranges::{RangeGuard, RangeQueued};
-use crate::session::tests::Rig;
+use crate::session::tests::{LUNS_CHANGED, Rig};
 use crate::thin_space::HeldWriteGuard;
 use crate::unit::{CacheMode, LogicalUnitOptions};
-use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryDevice};
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryBudget, MemoryDevice};
 use lunar_iscsi::connection::target::HeaderCdb;
 use lunar_iscsi::pdu::TaskAttribute;
 use lunar_scsi::attention::{Attention, LogicalTime};
@@ -116,12 +116,20 @@ struct Transfer {
     /// Blocks that the initiator announces.
     announced: u8,
     attribute: TaskAttribute,
-    /// True when the data of a write comes with it.
-    has_data: bool,
+    /// Data that comes with it; a read has no use for it.
+    data: SentData,
     /// True when it has entered its task set before it is started.
     has_place: bool,
     /// Changes after the request for its data, or after its start.
     between: Vec<Change>,
+}
+
+/// Data that comes with a command.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SentData {
+    None,
+    Part,
+    All,
 }
 
 /// A change of the state of a unit or of the connection.
@@ -264,9 +272,14 @@ impl TaskQueue {
     fn start(&mut self, transfer: &Transfer, events: &mut Vec<Event>) {
         self.started += 1;
         let task = transfer.task(TaskId(self.started));
-        if task.has_all_data {
+        let sent_bytes = match transfer.data {
+            SentData::None => 0,
+            SentData::Part => task.expected_bytes / 2,
+            SentData::All => task.expected_bytes,
+        };
+        if sent_bytes > 0 {
             self.tasks.reserve(task.id, task.expected_bytes);
-            self.fill(task.id, task.expected_bytes);
+            self.fill(task.id, sent_bytes);
         }
         let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
@@ -411,6 +424,7 @@ impl TaskQueue {
     fn end(&mut self) -> Vec<Event> {
         let events = self.step(&Step::Change(Change::Keep(false)));
         assert!(self.tasks.are_quiet() && self.tasks.begun() == 0);
+        assert!(self.tasks.buffers.is_empty() && self.tasks.arrived.is_empty());
         let all = self.unit.ranges.lock(range(0, BLOCKS as u8), true).now_or_never();
         assert!(all.is_some(), "no block is locked");
         assert_eq!((self.unit.held_writes(), self.unit.detached_write_count()), (0, 0));
@@ -444,7 +458,7 @@ impl Transfer {
             write: self.writes,
             expected_bytes: u32::from(self.announced) * BLOCK_BYTES as u32,
             expected_read_bytes: None,
-            has_all_data: self.writes && self.has_data && self.announced > 0,
+            has_all_data: self.writes && self.data == SentData::All && self.announced > 0,
         }
     }
 }
@@ -501,23 +515,25 @@ fn transfers() -> impl Strategy<Value = Transfer> {
         TaskAttribute::ORDERED,
         TaskAttribute::HEAD_OF_QUEUE,
     ];
-    let flags =
-        (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::bool::weighted(0.2));
+    let data = prop_oneof![
+        3 => Just(SentData::None),
+        1 => Just(SentData::Part),
+        3 => Just(SentData::All),
+    ];
+    let flags = (any::<bool>(), prop::bool::weighted(0.2), data, prop::bool::weighted(0.2));
     let between = prop::collection::vec(changes(), 0..2);
     (flags, 0..4_usize, blocks, prop::sample::select(attributes), between).prop_map(
-        |((writes, fua, has_data, has_place), form, (lba, count, off), attribute, between)| {
-            Transfer {
-                writes,
-                form,
-                fua,
-                lba,
-                count,
-                announced: count.saturating_add_signed(off),
-                attribute,
-                has_data,
-                has_place,
-                between,
-            }
+        |((writes, fua, data, has_place), form, (lba, count, off), attribute, between)| Transfer {
+            writes,
+            form,
+            fua,
+            lba,
+            count,
+            announced: count.saturating_add_signed(off),
+            attribute,
+            data,
+            has_place,
+            between,
         },
     )
 }
@@ -568,9 +584,12 @@ fn the_two_paths_are_two() {
     let session = rig.log_in(1);
     let runtime = paused();
     let _entered = runtime.enter();
-    for (is_immediate, has_data, transfers) in
-        [(true, false, 2), (true, true, 2), (false, false, 0), (false, true, 0)]
-    {
+    for (is_immediate, data, transfers) in [
+        (true, SentData::None, 2),
+        (true, SentData::All, 2),
+        (false, SentData::None, 0),
+        (false, SentData::All, 0),
+    ] {
         let mut lane = TaskQueue::new(&rig, &session, false, 1);
         lane.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
@@ -581,7 +600,7 @@ fn the_two_paths_are_two() {
             count: 1,
             announced: 1,
             attribute: TaskAttribute::SIMPLE,
-            has_data,
+            data,
             has_place: false,
             between: Vec::new(),
         };
@@ -594,4 +613,103 @@ fn the_two_paths_are_two() {
         assert_eq!(lane.disk.immediate.load(SeqCst), transfers);
         assert!(lane.end().is_empty());
     }
+}
+
+/// Fault: REPORT LUNS that ended BUSY for lack of memory cleared the unit attention of changed
+/// LUNs, and the initiator kept its old list.
+#[test]
+fn a_busy_report_of_the_luns_clears_no_attention() {
+    const LIMIT_BYTES: usize = 64 << 20;
+    const LIST_BYTES: u32 = 8 + 8 * 200;
+    let rig = Rig::with_buffers(BufferPool::with_budget(&MemoryBudget::new(LIMIT_BYTES)));
+    let _entered = rig.runtime.enter();
+    let session = rig.log_in(1);
+    let memory = rig.services().memory.accounts(PeerNetwork::of(rig.path().peer.ip()), None);
+    let mut tasks = Tasks::new(Arc::clone(&rig.services().tasks), &Limits::default(), &memory);
+    Rig::take_attentions(&session, 3); // the power-on
+    rig.replace(|target| target.luns.truncate(200));
+    let mut cdb = [0; 16];
+    cdb[0] = 0xa0;
+    cdb[6..10].copy_from_slice(&LIST_BYTES.to_be_bytes());
+    let mut report = |id| {
+        let task = Task {
+            id: TaskId(id),
+            lun: Lun::new(3),
+            cdb: HeaderCdb::new(cdb, &[]),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            read: true,
+            write: false,
+            expected_bytes: LIST_BYTES,
+            expected_read_bytes: None,
+            has_all_data: false,
+        };
+        let view = session.view();
+        let asker = CommandContext { session: &session, view: &view };
+        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+        let ended = tasks.start(&asker, nexus, task, None);
+        let mut context = Context::from_waker(Waker::noop());
+        match ended.or_else(|| tasks.poll_finished(&mut context)) {
+            Some(Input::Done { outcome, .. }) => (outcome.status, outcome.data_in.len()),
+            other => panic!("{other:?}"),
+        }
+    };
+    let held = rig.buffers().charge(LIMIT_BYTES);
+    assert_eq!(report(1), (Status::BUSY.0, 0));
+    assert_eq!(Rig::take_attentions(&session, 3), [LUNS_CHANGED]);
+    drop(held);
+    rig.replace(|target| target.luns.truncate(199));
+    assert_eq!(report(2), (Status::GOOD.0, LIST_BYTES as usize - 8));
+    assert_eq!(Rig::take_attentions(&session, 3), []);
+    rig.lose(&session);
+    rig.end();
+}
+
+/// Fault: the answer of a planned command that was cut to its allocation length kept the rest of
+/// its memory uncharged while the command waited.
+#[test]
+fn a_planned_answer_keeps_no_more_than_its_length() {
+    let rig = Rig::of_units(0);
+    let session = rig.log_in(1);
+    let lane = TaskQueue::new(&rig, &session, false, 1);
+    let mut answer = vec![1; 4096];
+    answer.truncate(4);
+    let mut plan = Plan::Reply(answer);
+    assert!(lane.tasks.charge_reply(&mut plan).is_ok());
+    let Plan::Reply(answer) = plan else { panic!("{plan:?}") };
+    assert_eq!((answer.len(), answer.capacity()), (4, 4));
+}
+
+/// Goal: a write takes the data that has arrived only if all of it has, and only as much as it
+/// writes.
+#[test]
+fn data_at_hand_is_whole() {
+    let rig = Rig::of_units(0);
+    let session = rig.log_in(1);
+    let mut lane = TaskQueue::new(&rig, &session, false, 8);
+    let transfer = Transfer {
+        writes: true,
+        form: 1,
+        fua: false,
+        lba: 1,
+        count: 2,
+        announced: 2,
+        attribute: TaskAttribute::SIMPLE,
+        data: SentData::All,
+        has_place: false,
+        between: Vec::new(),
+    };
+    let mut taken = |blocks: u64, arrived_blocks: u32, has_all_data: bool| {
+        let plan = Plan::Write { range: range(1, blocks as u8), durable: false };
+        let task = Task { has_all_data, ..transfer.task(TaskId(7)) };
+        lane.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
+        let data = lane.tasks.data_at_hand(&lane.unit, &plan, &task);
+        drop(lane.tasks.take_buffer(task.id));
+        data.map(|data| data.split().1.len() / BLOCK_BYTES)
+    };
+    assert_eq!(taken(2, 2, true), Some(2));
+    assert_eq!(taken(1, 2, true), Some(1), "the rest is not written");
+    assert_eq!(taken(2, 2, false), None, "it has not all arrived");
+    assert_eq!(taken(2, 1, true), None, "it was not all kept");
+    assert_eq!(taken(0, 2, true), None, "there is nothing to write");
 }

@@ -7,6 +7,7 @@ use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry, M
 use lunar_target::LunOptions;
 use lunar_testkit::raw::RawClient;
 use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
 
 /// Reads and writes of all devices in order: the device, and the number of blocks.
 type Log = Arc<Mutex<Vec<(u8, u64)>>>;
@@ -18,6 +19,8 @@ struct Watched {
     memory: MemoryDevice,
     who: u8,
     log: Log,
+    /// Thread of the last read.
+    reader: Mutex<Option<ThreadId>>,
 }
 
 impl BlockDevice for Watched {
@@ -29,6 +32,7 @@ impl BlockDevice for Watched {
     }
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         self.log.lock().unwrap().push((self.who, range.count));
+        *self.reader.lock().unwrap() = Some(std::thread::current().id());
         self.memory.read(range, into)
     }
     fn write(&self, at: BlockRange, from: Bytes, fua: bool) -> BoxFuture<'_, Result<(), Error>> {
@@ -87,7 +91,7 @@ fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
     let log = Log::default();
     let luns = [NOISY, QUIET].map(|who| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
-        let device = Watched { memory, who, log: Arc::clone(&log) };
+        let device = Watched { memory, who, log: Arc::clone(&log), reader: Mutex::default() };
         let uuid = uuid::Uuid::from_u128(who.into());
         let options = lunar_target::LogicalUnitOptions::new(uuid, Arc::new(device));
         let unit = lunar_target::LogicalUnit::open(options).unwrap();
@@ -183,4 +187,35 @@ fn copies_leave_turns_to_an_idle_session() {
     let moves: usize = turns.iter().map(|(_, moves)| moves).sum();
     assert_eq!(moves, SMALL_READS + 2 * COPIES * 8 * 2 * PIECES);
     were_bounded(&turns, 12 * PIECES);
+}
+
+/// Fault: connections went to the core with the fewest of them, so a host with many idle ones on
+/// one core sent those of other hosts to the other core. Goal: the connections of each host are
+/// spread over the cores. Method: of two hosts, each has a connection on one of two cores; the next
+/// connections of the first one are on the core of the other host, and on its own one.
+#[test]
+fn connections_of_a_host_spread_over_the_cores() {
+    let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+    let device =
+        Arc::new(Watched { memory, who: 0, log: Log::default(), reader: Mutex::default() });
+    let disk = unit(Arc::<Watched>::clone(&device));
+    let rig = Rig::with(|options| {
+        options.targets[0].luns = [LunOptions::new(0, disk)].into();
+        options.cores = 2;
+    });
+    let sources = ["127.0.0.2", "127.0.0.3", "127.0.0.2", "127.0.0.2"];
+    let (mut connections, mut cores) = (Vec::new(), Vec::new());
+    for (number, source) in (1..).zip(sources) {
+        let mut raw = connect_from(source, &rig.address);
+        assert_eq!(join(&mut raw, number, 0, 1).0, 0);
+        assert_eq!(raw.execute(&[0; 6], 0).unwrap().0, 0, "TEST UNIT READY");
+        reads(&mut raw, 0, 1, 1);
+        assert_eq!(raw.outcome().unwrap().0, 0);
+        cores.push(device.reader.lock().unwrap().take());
+        connections.push(raw);
+    }
+    let at_first: Vec<_> = cores.iter().map(|core| *core == cores[0]).collect();
+    assert_eq!(at_first, [true, false, false, true]);
+    connections.into_iter().for_each(log_out);
+    rig.stop_cleanly();
 }

@@ -188,13 +188,12 @@ impl<J> JobQueue<J> {
         waiting.insert(number, job);
     }
 
-    /// Makes a waiting job urgent.
-    pub(super) fn promote(&mut self, owner: &JobOwner, number: u64) {
-        if let Some(at) = self.position(owner)
-            && let Some(job) = self.owners[at].waiting.remove(&number)
-        {
-            self.owners[at].urgent.insert(number, job);
-        }
+    /// Makes a waiting job urgent; returns false if there is no such job.
+    pub(super) fn promote(&mut self, owner: &JobOwner, number: u64) -> bool {
+        let Some(at) = self.position(owner) else { return false };
+        let jobs = &mut self.owners[at];
+        let job = jobs.waiting.remove(&number);
+        job.is_some_and(|job| jobs.urgent.insert(number, job).is_none())
     }
 
     /// Returns `true` if a job of another owner than this one waits.
@@ -218,18 +217,21 @@ impl<J> JobQueue<J> {
 
     /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
     pub(super) fn pop(&mut self) -> Option<(Option<RunningJob>, J)> {
-        self.pop_of(|_| true)
+        self.pop_unless_paused(|_| false)
     }
 
-    /// Takes the next job that may run of the owners for which `has_turn` returns true.
-    pub(super) fn pop_of(
+    /// Takes the next job that may run. Of the owners for which `is_paused` returns true, only
+    /// urgent jobs are taken: others wait for them.
+    pub(super) fn pop_unless_paused(
         &mut self,
-        has_turn: impl Fn(&JobOwner) -> bool,
+        is_paused: impl Fn(&JobOwner) -> bool,
     ) -> Option<(Option<RunningJob>, J)> {
         if let Some(job) = self.prioritized.pop_front() {
             return Some((None, job));
         }
-        let may_run = |jobs: &OwnerJobs<J>| self.may_run(jobs) && has_turn(&jobs.owner);
+        let may_run = |jobs: &OwnerJobs<J>| {
+            self.may_run(jobs) && (!jobs.urgent.is_empty() || !is_paused(&jobs.owner))
+        };
         let at = self.owners.iter().position(may_run)?;
         let mut jobs = self.owners.remove(at)?;
         let (job, is_hint) = match jobs.pop_wanted() {
@@ -455,6 +457,34 @@ mod tests {
         }
         assert_eq!(order, [3, 10, 5, 11, 1, 2]);
         assert!(queue.owners.is_empty());
+    }
+
+    /// Goal: of an owner that pauses, only urgent jobs run, and only within its places; they keep
+    /// the turns of the others.
+    #[test]
+    fn urgent_jobs_of_paused_owners_run() {
+        let mut queue = JobQueue::new(RunningLimits { owners_max: 2, shared_max: 0 });
+        let (one, other) = (owner(), owner());
+        let numbers = [1, 2, 3].map(|job| queue.push(&one, job));
+        queue.push(&other, 10);
+        let pop = |queue: &mut JobQueue<u32>| {
+            let popped = queue.pop_unless_paused(|owner| is_same(owner, &one));
+            popped.map(|(place, job)| (place.unwrap(), job))
+        };
+        let (place, job) = pop(&mut queue).unwrap();
+        assert_eq!(job, 10);
+        queue.end(&place);
+        assert!(pop(&mut queue).is_none(), "none is urgent");
+        assert!(queue.promote(&one, numbers[1]) && !queue.promote(&one, numbers[1]));
+        assert!(queue.promote(&one, numbers[2]));
+        let (place, job) = pop(&mut queue).unwrap();
+        assert_eq!(job, 2);
+        assert!(pop(&mut queue).is_none(), "the owner has one place");
+        queue.end(&place);
+        let (place, job) = pop(&mut queue).unwrap();
+        assert_eq!(job, 3);
+        queue.end(&place);
+        assert!(pop(&mut queue).is_none() && queue.runnable() == 1, "the first one waits");
     }
 
     /// Goal: an owner's hints come after its other jobs, and the number of waiting hints stays

@@ -167,9 +167,13 @@ impl ComputingSlots {
         self.state().waiting.remove(owner, number)
     }
 
-    /// Lets a job that has not received a slot come before the others of its owner.
+    /// Lets a job that has not received a slot come before the others of its owner, also while the
+    /// owner pauses.
     pub(super) fn promote(&self, owner: &JobOwner, number: u64) {
-        self.state().waiting.promote(owner, number);
+        let mut state = self.state();
+        if state.waiting.promote(owner, number) {
+            self.grant(state);
+        }
     }
 
     /// Waits on this thread until a job of this owner may run, and begins it.
@@ -249,9 +253,9 @@ impl ComputingSlots {
 }
 
 impl State {
-    /// Takes the next job whose owner does not pause.
+    /// Takes the next job that is urgent or whose owner does not pause.
     fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, Start)> {
-        self.waiting.pop_of(|owner| !self.pauses.is_paused(owner, now))
+        self.waiting.pop_unless_paused(|owner| self.pauses.is_paused(owner, now))
     }
 
     /// Removes a job that has ended or is lost, and records its time.

@@ -140,13 +140,14 @@ impl TargetConnection {
         }
     }
 
-    /// Memory of current and former tasks and requests, of the text exchange, and of the Target
-    /// Transfer Tags of terminated tasks, including the session's entries for them.
+    /// Memory of current and former tasks and requests, of the login or the text exchange, and of
+    /// the Target Transfer Tags of terminated tasks, including the session's entries for them.
     pub fn task_memory_bytes(&self) -> usize {
         let outputs = self.outputs.capacity().saturating_sub(OUTPUTS_KEPT_MAX);
         match &self.state {
             State::FullFeature(phase) => phase.task_memory_bytes() + outputs * size_of::<Output>(),
-            State::Login(_) | State::Over => 0,
+            State::Login(login) => login.login.memory_bytes(),
+            State::Over => 0,
         }
     }
 

@@ -19,12 +19,14 @@ use lunar_wire::{Lun, SerialNumber, Time, U24};
 
 impl FullFeature {
     /// Answers a ping. RFC 7143 §11.18, §11.19: the data comes back, up to the length the initiator
-    /// can receive.
+    /// can receive. Data that is cut is copied: it must not keep the memory of all of it.
     pub(super) fn answer_nop_out(&mut self, pdu: &NopOut, mut data: Bytes, out: &mut Outputs) {
         if pdu.initiator_task_tag == TAG_RESERVED {
             return;
         }
-        data.truncate(self.parameters.send_data_segment_bytes_max as usize);
+        if let Some(echo) = data.get(..self.parameters.send_data_segment_bytes_max as usize) {
+            data = Bytes::copy_from_slice(echo);
+        }
         let mut bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
         self.numbering.stamp_status(&mut bhs);
         out.push_back(Output::Send(Pdu::with_data(bhs, data)));

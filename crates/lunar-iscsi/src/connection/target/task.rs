@@ -82,6 +82,9 @@ const SLOTS_MIN: usize = 8;
 /// Number of slots kept while there are no tasks.
 const SLOTS_KEPT_MAX: usize = 16;
 
+/// Memory of the allocations of an outcome beyond their lengths.
+const OUTCOME_BYTES: usize = 128;
+
 /// Maximum memory of a task in the session, in bytes: its entry, and its place in the window.
 const IN_SESSION_BYTES: usize = 256;
 
@@ -172,9 +175,15 @@ impl Tasks {
         self.slots.iter().flatten()
     }
 
-    /// Memory of current and former tasks; each may have `max_outstanding_r2t` open R2Ts.
+    /// Memory of current and former tasks; each may have `max_outstanding_r2t` open R2Ts. The
+    /// answers of tasks whose response is held back count as well.
     pub(super) fn memory_bytes(&self, max_outstanding_r2t: u16) -> usize {
-        self.slots.capacity() * size_of::<Option<Entry>>()
+        let outcomes = self.entries().filter_map(|entry| entry.outcome.as_deref());
+        let outcomes = outcomes.map(|outcome| {
+            size_of::<Outcome>() + outcome.data_in.len() + outcome.sense.len() + OUTCOME_BYTES
+        });
+        outcomes.sum::<usize>()
+            + self.slots.capacity() * size_of::<Option<Entry>>()
             + self.by_tag.memory_bytes()
             + self.count * (IN_SESSION_BYTES + Transfer::r2ts_memory_bytes(max_outstanding_r2t))
     }

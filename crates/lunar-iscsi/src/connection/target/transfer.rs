@@ -363,3 +363,28 @@ impl Transfer {
         all.find(|s| s.target_transfer_tag == tag)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: data that was requested is in the buffer once its last PDU has arrived, not before.
+    #[test]
+    fn requested_data_is_in_the_buffer_when_it_has_arrived() {
+        let rules = TransferRules {
+            first_burst_bytes: 512,
+            max_burst_bytes: 512,
+            max_outstanding_r2t: 1,
+            initial_r2t: true,
+            immediate_data: false,
+            data_out_bytes_max: 512,
+        };
+        let mut transfer = Transfer::new(rules, 512, 0, true);
+        transfer.want(512);
+        transfer.asked(transfer.next_piece().unwrap(), 7, 0);
+        assert!(!transfer.has_all_data());
+        let segment = PendingSegment { target_transfer_tag: 7, bytes: 512, is_final: true };
+        transfer.arrived(segment, true);
+        assert!(transfer.has_all_data());
+    }
+}

@@ -223,6 +223,27 @@ fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     assert!(session.ready.is_empty() && session.tasks() == 2 && session.managements.are_none());
 }
 
+/// Goal: a function of another session that begins during an earlier one waits only for commands
+/// that had begun, too.
+#[test]
+fn a_second_foreign_reset_waits_for_no_command_that_has_not_begun() {
+    let mut session = session(1);
+    session.parameters.task_reporting = TaskReporting::FastAbort;
+    let reset = |id| Input::AbortedByOther { id, lun: Some(Lun::ZERO) };
+    arrives(&mut session, 1, 0);
+    outputs(&mut session, reset(7));
+    arrives(&mut session, 1, 1);
+    outputs(&mut session, reset(8));
+    let said = outputs(&mut session, Input::Connection(1, ToSession::TaskEnded(TaskId(0))));
+    let done = said.iter().filter_map(|output| match output {
+        Output::OthersAborted { id, .. } => Some(*id),
+        _ => None,
+    });
+    assert_eq!(done.collect::<Vec<_>>(), [7, 8], "{said:?}");
+    ends(&mut session, 1, 1);
+    assert!(session.ready.is_empty() && session.tasks() == 0 && session.managements.are_none());
+}
+
 /// Goal: an immediate command that waits for the end of another session's function is forgotten
 /// with its connection.
 #[test]

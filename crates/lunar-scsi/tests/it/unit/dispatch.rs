@@ -36,11 +36,17 @@ fn request_sense_takes_the_attention() {
     bench.reply(&READY);
 }
 
+/// Goal: the attention of changed LUNs ends for the nexus whose list was reported, and only when
+/// the report is made: a planned REPORT LUNS may still end BUSY.
 #[test]
 fn report_luns_clears_its_attention() {
     let mut bench = Bench::thin();
     bench.unit.raise(Attention::REPORTED_LUNS_DATA_HAS_CHANGED.0, None);
     bench.reply(&LUNS);
+    assert_eq!(bench.refusal(A, &READY), Sense::REPORTED_LUNS_DATA_HAS_CHANGED);
+    bench.unit.raise(Attention::REPORTED_LUNS_DATA_HAS_CHANGED.0, None);
+    bench.reply(&LUNS);
+    bench.unit.luns_were_reported(A);
     bench.reply(&READY);
     assert_eq!(bench.refusal(B, &READY), Sense::REPORTED_LUNS_DATA_HAS_CHANGED);
 }

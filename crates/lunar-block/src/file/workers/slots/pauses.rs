@@ -3,7 +3,7 @@
 //! A job that cannot stop, such as a search for the end of gigabytes of data, keeps the slot. An
 //! owner with one request at a time would wait for such a job of another owner with each request,
 //! since the slot is free between two of them. The owner of the long job therefore pauses until
-//! each of the others could have had as much time.
+//! each of the others could have had as much time; jobs that others wait for do not pause.
 
 use super::super::queue::JobOwner;
 use std::collections::HashMap;
@@ -61,6 +61,12 @@ impl OwnerPauses {
     pub(super) fn is_paused(&self, owner: &JobOwner, now: Instant) -> bool {
         self.owners.get(&key(owner)).is_some_and(|times| now < times.paused_until)
     }
+
+    /// Returns `true` for an owner of recent jobs.
+    #[cfg(test)]
+    pub(super) fn knows(&self, owner: &JobOwner) -> bool {
+        self.owners.contains_key(&key(owner))
+    }
 }
 
 fn key(owner: &JobOwner) -> usize {
@@ -96,5 +102,8 @@ mod tests {
         pauses.ended(&one, long, SLICE, at(400));
         assert!(!pauses.is_paused(&one, at(400)), "the others have had no jobs for long");
         assert_eq!(pauses.owners.len(), 1);
+        pauses.queued(&other, at(500));
+        pauses.ended(&one, 60 * PAUSE_MAX, SLICE, at(500));
+        assert!(pauses.is_paused(&one, at(1499)) && !pauses.is_paused(&one, at(1500)), "bounded");
     }
 }

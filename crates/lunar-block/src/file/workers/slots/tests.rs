@@ -190,6 +190,188 @@ fn an_urgent_job_precedes_other_jobs_of_its_owner() {
     assert_eq!(*order.lock().unwrap(), [4, 5, 0, 1, 2, 3]);
 }
 
+/// Takes a slot for a job that begins when the test says so.
+fn take_slot(slots: &ComputingSlots) -> ComputingSlot {
+    let (sender, granted) = mpsc::channel();
+    let start = Box::new(move |slot| drop(sender.send(slot)));
+    slots.queue(&None, slots.next_number(), &QueuedJob::default(), start);
+    granted.recv().unwrap()
+}
+
+/// Jobs of one owner that record their order. Job 2 becomes urgent when the test says so.
+#[derive(Default)]
+struct OwnJobs<'a> {
+    owner: Arc<MemoryOwner>,
+    awaited: Arc<Awaited>,
+    order: Arc<Mutex<Vec<usize>>>,
+    jobs: Vec<BoxFuture<'a, Result<(), JobPanicked>>>,
+}
+
+impl<'a> OwnJobs<'a> {
+    /// Queues the job with the next number.
+    fn queue(&mut self, pool: &'a Workers, limits: JobLimits<'a>) {
+        let number = self.jobs.len();
+        let urgency = (number == 2).then(|| Arc::clone(&self.awaited) as Arc<dyn Urgency>);
+        let context = IoContext::with_urgency(&self.owner, urgency);
+        let order = Arc::clone(&self.order);
+        let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
+        let mut job = async move { context.scope(run).await }.boxed();
+        assert!((&mut job).now_or_never().is_none());
+        self.jobs.push(job);
+    }
+
+    /// Makes job 2 urgent.
+    fn promote(&mut self) {
+        self.awaited.0.store(true, SeqCst);
+        assert!(self.jobs[2].as_mut().now_or_never().is_none());
+    }
+
+    fn check_order(self, order: &[usize]) {
+        for job in self.jobs {
+            block_on(job).unwrap();
+        }
+        assert_eq!(*self.order.lock().unwrap(), order);
+    }
+}
+
+/// Goal: a job that becomes urgent while it waits for a thread or for a permit comes before the
+/// others of its owner.
+#[test]
+fn a_job_becomes_urgent_in_each_queue() {
+    let slots = patient_slots(1);
+    let pool = test_workers_within(1, 0, &slots);
+    let (stop, stopped) = mpsc::channel::<()>();
+    let mut hangs = pool.run(move || stopped.recv().is_err()).boxed();
+    assert!((&mut hangs).now_or_never().is_none());
+    let mut jobs = OwnJobs::default();
+    (0..3).for_each(|_| jobs.queue(&pool, JobLimits::default()));
+    jobs.promote();
+    drop(stop);
+    jobs.check_order(&[2, 0, 1]);
+    assert!(block_on(hangs).unwrap());
+
+    let limit = ComputingLimit::new(1);
+    let permit = limit.try_permit();
+    let pool = test_workers_within(4, 4, &slots);
+    let mut jobs = OwnJobs::default();
+    let limits = JobLimits { permits: Some(&limit), needs_slot: false };
+    (0..3).for_each(|_| jobs.queue(&pool, limits));
+    jobs.promote();
+    drop(permit);
+    jobs.check_order(&[2, 0, 1]);
+}
+
+/// Goal: a job that became urgent in one queue comes before the others of its owner in the next
+/// one, too: in that for a slot after that for a permit, and in that for a thread after that for a
+/// slot.
+#[test]
+fn an_urgent_job_is_urgent_in_later_queues() {
+    let slots = patient_slots(1);
+    let limit = ComputingLimit::new(1);
+    let (permit, slot) = (limit.try_permit(), take_slot(&slots));
+    let pool = test_workers_within(4, 4, &slots);
+    let mut jobs = OwnJobs::default();
+    jobs.queue(&pool, SLOT);
+    jobs.queue(&pool, SLOT);
+    jobs.queue(&pool, JobLimits { permits: Some(&limit), needs_slot: true });
+    jobs.promote();
+    drop(permit);
+    assert_eq!((limit.waiting(), slots.waiting()), (0, 3));
+    drop(slot);
+    jobs.check_order(&[2, 0, 1]);
+
+    let slots = patient_slots(1);
+    let slot = take_slot(&slots);
+    let pool = test_workers_within(1, 0, &slots);
+    let (stop, stopped) = mpsc::channel::<()>();
+    let mut hangs = pool.run(move || stopped.recv().is_err()).boxed();
+    assert!((&mut hangs).now_or_never().is_none());
+    let mut jobs = OwnJobs::default();
+    jobs.queue(&pool, JobLimits::default());
+    jobs.queue(&pool, JobLimits::default());
+    jobs.queue(&pool, SLOT);
+    jobs.promote();
+    drop(slot);
+    assert_eq!(slots.waiting(), 0, "it waits for the thread");
+    drop(stop);
+    jobs.check_order(&[2, 0, 1]);
+    assert!(block_on(hangs).unwrap());
+}
+
+/// Goal: a job with a permit that only jobs of its owner wait for goes in its turn.
+#[test]
+fn a_permit_that_no_other_owner_waits_for_makes_no_job_urgent() {
+    let slots = patient_slots(1);
+    let (limit, slot) = (ComputingLimit::new(1), take_slot(&slots));
+    let pool = test_workers_within(4, 4, &slots);
+    let mut jobs = OwnJobs::default();
+    jobs.queue(&pool, SLOT);
+    jobs.queue(&pool, SLOT);
+    let limits = JobLimits { permits: Some(&limit), needs_slot: true };
+    jobs.queue(&pool, limits);
+    jobs.queue(&pool, limits);
+    assert_eq!((limit.waiting(), slots.waiting()), (1, 3), "the third one has the permit");
+    drop(slot);
+    jobs.check_order(&[0, 1, 2, 3]);
+}
+
+/// Goal: jobs of an owner that pauses leave the slots to others, and go on after the pause.
+#[test]
+fn an_owner_that_pauses_leaves_the_slots_to_others() {
+    let slots = patient_slots(1);
+    let pool = test_workers_within(4, 4, &slots);
+    let [one, other]: [Arc<MemoryOwner>; 2] = Default::default();
+    let mut state = slots.state();
+    // The pause is recorded in a minute, so it does not end during the test.
+    let (now, later) = (Instant::now(), Instant::now() + MINUTE);
+    for at in [now, later] {
+        state.pauses.queued(&Some(Arc::clone(&other)), at);
+    }
+    state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
+    drop(state);
+    let run = |owner: &Arc<MemoryOwner>| {
+        let (context, run) = (IoContext::new(owner), pool.run_within(SLOT, || ()));
+        async move { context.scope(run).await }.boxed()
+    };
+    let mut waits = run(&one);
+    assert!((&mut waits).now_or_never().is_none());
+    block_on(run(&other)).unwrap();
+    assert_eq!(slots.waiting(), 1, "the job of the other owner did not wait for it");
+    slots.state().pauses = OwnerPauses::default();
+    slots.grant(slots.state());
+    block_on(waits).unwrap();
+}
+
+/// Goal: the owner of a job pauses after it, if it has computed for longer than its slice; a job
+/// that waits for a slot makes its owner one for whom others pause.
+#[test]
+fn jobs_with_slots_count_for_pauses() {
+    let times = SlotTimes { begin_max: MINUTE, time_slice: Duration::ZERO, ..Default::default() };
+    let slots = ComputingSlots::with_times(1, times);
+    let pool = test_workers_within(1, 0, &slots);
+    let [one, other]: [Arc<MemoryOwner>; 2] = Default::default();
+    let compute = || {
+        let (begin, time) = (Instant::now(), thread_time());
+        while thread_time() == time {}
+        begin
+    };
+    let context = IoContext::new(&one);
+    let began = block_on(context.scope(pool.run_within(SLOT, compute))).unwrap();
+    // The slot is returned after the result.
+    while !slots.state().in_use.is_empty() {
+        std::thread::yield_now();
+    }
+    assert!(slots.state().pauses.is_paused(&Some(Arc::clone(&one)), began));
+
+    let slot = take_slot(&slots);
+    let context = IoContext::new(&other);
+    let mut waits = context.scope(pool.run_within(SLOT, || ())).boxed();
+    assert!((&mut waits).now_or_never().is_none());
+    assert!(slots.state().pauses.knows(&Some(Arc::clone(&other))));
+    drop(slot);
+    block_on(waits).unwrap();
+}
+
 /// Fault: a job kept the only permit for the writes of a file while it waited for a slot behind
 /// other jobs of its owner, and writes of other hosts waited for the permit. Method: a job of
 /// another owner queues for the permit of a job behind three others.
@@ -224,6 +406,44 @@ fn an_awaited_permit_precedes_jobs_of_its_owner() {
     let at = |number: usize| order.iter().position(|job| *job == number).unwrap();
     assert_eq!(order[0], 3, "{order:?}");
     assert!(at(5) < at(2), "{order:?}");
+}
+
+/// Fault: a job with the only permit for the writes of a file waited until the pause of its owner
+/// was over, so the pause also delayed the other host for which it is meant. Method: the owner of
+/// two jobs pauses because a third one has jobs, and another owner queues for the permit.
+#[test]
+fn a_job_that_others_wait_for_does_not_pause() {
+    let times = SlotTimes { begin_max: MINUTE, computing_max: MINUTE, ..SlotTimes::default() };
+    let slots = ComputingSlots::with_times(1, SlotTimes { time_slice: MINUTE, ..times });
+    let pool = test_workers_within(4, 4, &slots);
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let writes = ComputingLimit::new(1);
+    let (one, other): (Arc<MemoryOwner>, Arc<MemoryOwner>) = Default::default();
+    let mut state = slots.state();
+    let later = Instant::now() + MINUTE;
+    state.pauses.queued(&None, later);
+    state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
+    drop(state);
+    let run = |number: usize, owner: &Arc<MemoryOwner>, permits| {
+        let (order, context) = (Arc::clone(&order), IoContext::new(owner));
+        let limits = JobLimits { permits, needs_slot: true };
+        let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
+        let mut run = async move { context.scope(run).await }.boxed();
+        assert!((&mut run).now_or_never().is_none());
+        run
+    };
+    let pausing = run(0, &one, None);
+    let awaited = run(1, &one, Some(&writes));
+    assert_eq!((slots.waiting(), writes.waiting()), (2, 0));
+    let no_job_ends = order.lock().unwrap();
+    let waits = run(2, &other, Some(&writes));
+    assert_eq!((slots.waiting(), writes.waiting()), (1, 1), "the job with the permit has a slot");
+    drop(no_job_ends);
+    block_on(awaited).unwrap();
+    block_on(waits).unwrap();
+    assert_eq!((&*order.lock().unwrap(), slots.waiting()), (&vec![1, 2], 1));
+    drop(pausing);
+    assert_eq!(slots.waiting(), 0);
 }
 
 /// Fault: prefetches had no limit as CPU-bound jobs, and four of a file ran for each owner: with

@@ -1,8 +1,8 @@
 //! Texts, logouts, pings, asynchronous messages, rejects and format errors.
 
-use super::super::{CloseReason, Input, TargetRecord};
+use super::super::{CloseReason, Input, Outcome, TargetRecord};
 use super::requests::*;
-use super::rig::{Rig, login_request};
+use super::rig::{Rig, login_request, pattern};
 use crate::login::Identified;
 use crate::pdu::{
     AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LoginFlags, LoginResponse,
@@ -13,6 +13,7 @@ use crate::pdu::{
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::SerialNumber;
 
@@ -121,6 +122,52 @@ fn a_text_in_pieces_has_a_limit() {
     let piece = TextRequest { flags: TextFlags::CONTINUE, target_transfer_tag, ..text(1, 5) };
     rig.send(1, piece.encode(), b"x");
     assert_eq!(Reject::decode(&rig.sent_one(1).bhs).reason, RejectReason::PROTOCOL_ERROR);
+}
+
+/// Fault: the texts and keys of a login were no memory of the connection: 42 KB each, where 16 KB
+/// were charged.
+#[test]
+fn an_unfinished_login_is_memory() {
+    let mut rig = Rig::new();
+    rig.connect(1);
+    let before = rig.link(1).machine.task_memory_bytes();
+    let mut login = login_request(1, 0);
+    login.flags = LoginFlags::stage(Stage(1), None).with(LoginFlags::CONTINUE);
+    rig.send(1, login.encode(), &[b'x'; 4000]);
+    rig.sent_one(1);
+    let after = rig.link(1).machine.task_memory_bytes();
+    assert!(after >= before + 4000, "{before} to {after}");
+}
+
+/// Fault: the echo of a ping kept all of its data, up to 256 KiB, though the initiator can receive
+/// 512 bytes of it only.
+#[test]
+fn an_echo_keeps_no_more_than_it_sends() {
+    let mut rig = Rig::normal("MaxRecvDataSegmentLength=512");
+    let data = pattern(8192);
+    rig.send(1, nop_out(0, 5).encode(), &data);
+    let echo = rig.sent_one(1).data;
+    assert_eq!(echo, data[..512]);
+    let kept = echo.try_into_mut().expect("it has one user").capacity();
+    assert!(kept < 1024, "{kept} bytes are kept");
+}
+
+/// Fault: the answers of commands whose response waits for announced data were no memory of the
+/// connection: 126 of them in each of 841 sessions killed the server.
+#[test]
+fn an_answer_that_is_held_back_is_memory() {
+    let mut rig = Rig::normal("InitialR2T=No FirstBurstLength=1024");
+    rig.send(1, write_unsolicited(0, 5, 1024).encode(), &[]);
+    let task = rig.started(1).id;
+    let before = rig.link(1).machine.task_memory_bytes();
+    let data_in = Bytes::from(vec![1; 500]);
+    rig.done(1, task, Outcome { data_in, ..Outcome::default() });
+    assert!(rig.sent(1).is_empty(), "the response waits for the data");
+    let after = rig.link(1).machine.task_memory_bytes();
+    assert!(after >= before + 500, "{before} to {after}");
+    rig.send(1, data_out(5, TAG_RESERVED, 0, 0, true).encode(), &pattern(1024));
+    rig.sent(1);
+    assert!(rig.link(1).machine.task_memory_bytes() < before, "the task is gone");
 }
 
 /// Fault: the text, the keys and the rest of the answer of an unfinished exchange were no memory of
