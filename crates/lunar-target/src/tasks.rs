@@ -4,7 +4,6 @@ use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
 use crate::execute::{CheckedCommand, PlanContext, PlanData, copy, execute_paying, try_now};
 use crate::itl_nexus::ItlNexus;
-use crate::long_operation::Generation;
 use crate::manage;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
@@ -43,6 +42,7 @@ mod admission;
 mod begun;
 mod fit;
 mod outcome;
+mod run_now;
 mod running_charge;
 #[cfg(test)]
 mod tests;
@@ -381,53 +381,6 @@ impl Tasks {
             }
             _ => Ok(None),
         }
-    }
-
-    /// Runs a read, or a write whose data came with it, before the task is recorded, if neither
-    /// other tasks nor the disk have to be waited for: most commands end here. Otherwise returns
-    /// the data, if the command was tried.
-    fn run_now(
-        &mut self,
-        nexus: &ItlNexus,
-        generation: Generation,
-        plan: &Plan,
-        task: &Task,
-        place: Option<&PlaceQueued>,
-    ) -> ControlFlow<Bytes, Option<PlanData>> {
-        let ItlNexus { unit, task_set, .. } = nexus;
-        let share = match place {
-            Some(_) => None,
-            None => task_set.try_share(task.attribute),
-        };
-        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
-            return ControlFlow::Continue(None);
-        }
-        let Some(mut data) = self.data_at_hand(unit, plan, task) else {
-            return ControlFlow::Continue(None);
-        };
-        if !try_now(unit, generation, plan, &mut data) {
-            return ControlFlow::Continue(Some(data));
-        }
-        drop(self.take_buffer(task.id));
-        ControlFlow::Break(data.into_reply())
-    }
-
-    /// The data with which a read or a write can run now: a buffer, if memory is free, or data that
-    /// has arrived.
-    fn data_at_hand(&mut self, unit: &LogicalUnit, plan: &Plan, task: &Task) -> Option<PlanData> {
-        if let Some(bytes) = read_bytes(plan, unit) {
-            return self.data_in.try_take(bytes).map(PlanData::In);
-        }
-        let Plan::Write { .. } = plan else { return None };
-        let bytes = plan.data_out_bytes(unit.block_bytes()) as usize;
-        let is_here =
-            |data: &Collected| matches!(data, Collected::Buffer(its) if its.len() >= bytes);
-        if bytes == 0 || !task.has_all_data || !self.buffers.get(task.id).is_some_and(is_here) {
-            return None;
-        }
-        let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task.id) else { return None };
-        buffer.truncate(bytes);
-        Some(PlanData::Out(buffer))
     }
 
     /// Requests the data-out of a task as soon as there is room for it.

@@ -1,0 +1,66 @@
+//! Commands that run when they are judged, before they are recorded: most reads and writes.
+
+use super::{Collected, Tasks, read_bytes};
+use crate::execute::{PlanData, try_now};
+use crate::itl_nexus::ItlNexus;
+use crate::long_operation::Generation;
+use crate::task_set::PlaceQueued;
+use crate::unit::LogicalUnit;
+use bytes::Bytes;
+use lunar_iscsi::connection::target::Task;
+use lunar_scsi::plan::Plan;
+use std::ops::ControlFlow;
+
+impl Tasks {
+    /// Runs a read, or a write whose data came with it, before the task is recorded, if neither
+    /// other tasks nor the disk have to be waited for: most commands end here. Otherwise returns
+    /// the data, if the command was tried.
+    pub(super) fn run_now(
+        &mut self,
+        nexus: &ItlNexus,
+        generation: Generation,
+        plan: &Plan,
+        task: &Task,
+        place: Option<&PlaceQueued>,
+    ) -> ControlFlow<Bytes, Option<PlanData>> {
+        let ItlNexus { unit, task_set, .. } = nexus;
+        let share = match place {
+            Some(_) => None,
+            None => task_set.try_share(task.attribute),
+        };
+        if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
+            return ControlFlow::Continue(None);
+        }
+        let Some(mut data) = self.data_at_hand(unit, plan, task) else {
+            return ControlFlow::Continue(None);
+        };
+        if !try_now(unit, generation, plan, &mut data) {
+            return ControlFlow::Continue(Some(data));
+        }
+        drop(self.take_buffer(task.id));
+        ControlFlow::Break(data.into_reply())
+    }
+
+    /// The data with which a read or a write can run now: a buffer, if memory is free, or data that
+    /// has arrived.
+    pub(super) fn data_at_hand(
+        &mut self,
+        unit: &LogicalUnit,
+        plan: &Plan,
+        task: &Task,
+    ) -> Option<PlanData> {
+        if let Some(bytes) = read_bytes(plan, unit) {
+            return self.data_in.try_take(bytes).map(PlanData::In);
+        }
+        let Plan::Write { .. } = plan else { return None };
+        let bytes = plan.data_out_bytes(unit.block_bytes()) as usize;
+        let is_here =
+            |data: &Collected| matches!(data, Collected::Buffer(its) if its.len() >= bytes);
+        if bytes == 0 || !task.has_all_data || !self.buffers.get(task.id).is_some_and(is_here) {
+            return None;
+        }
+        let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task.id) else { return None };
+        buffer.truncate(bytes);
+        Some(PlanData::Out(buffer))
+    }
+}
