@@ -72,6 +72,8 @@ impl Default for SlotTimes {
 /// Passes a job to its pool, with its slot.
 type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
 
+type WaitingJob = (Start, Weak<QueuedJob>);
+
 /// Slots of all devices, each for one CPU-bound job; owners of jobs take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingSlots(Arc<Shared>);
@@ -84,7 +86,7 @@ struct Shared {
 struct State {
     jobs_max: usize,
     times: SlotTimes,
-    waiting: JobQueue<(Start, Weak<QueuedJob>)>,
+    waiting: JobQueue<WaitingJob>,
     pauses: Pauses,
     next_id: u64,
     in_use: Vec<SlotInUse>,
@@ -263,7 +265,7 @@ impl ComputingSlots {
 
 impl State {
     /// Takes the next job that is urgent or whose owner does not pause.
-    fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, (Start, Weak<QueuedJob>))> {
+    fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, WaitingJob)> {
         self.waiting.pop_unless_paused(|owner| self.pauses.is_paused(owner, now))
     }
 
