@@ -56,6 +56,10 @@ static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 /// cores.
 static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_machine);
 
+/// The slot for maps of all devices: they do not stop for other jobs, so these do not wait for
+/// them.
+static MAPPING: LazyLock<ComputingSlots> = LazyLock::new(|| ComputingSlots::new(1));
+
 /// Maximum number of maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;
 
@@ -108,7 +112,8 @@ pub struct FileDevice {
     /// Syncs the file when much data of its file system waits to be written back.
     syncer: Arc<Syncer>,
     workers: Workers,
-    /// Limit of this device; [`COMPUTING`] is the limit of all devices.
+    map_slots: ComputingSlots,
+    /// Limit of this device; [`MAPPING`] is the limit of all devices.
     maps: ComputingLimit,
     clears: ComputingLimit,
     writes: ComputingLimit,
@@ -160,12 +165,13 @@ impl FileDevice {
         disk: Arc<Disk>,
         sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Self::with_slots(disk, COMPUTING.clone(), sync)
+        Self::with_slots(disk, COMPUTING.clone(), MAPPING.clone(), sync)
     }
 
     fn with_slots(
         disk: Arc<Disk>,
         slots: ComputingSlots,
+        map_slots: ComputingSlots,
         sync: impl Fn() -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<Self> {
         let long_reads_max = match disk.inline_read {
@@ -180,6 +186,7 @@ impl FileDevice {
             disk,
             commit,
             workers,
+            map_slots,
             maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
@@ -214,17 +221,6 @@ impl FileDevice {
         let disk = Arc::clone(&self.disk);
         let done = self.workers.run_within(limits, move || job(&disk)).await;
         done.unwrap_or_else(|lost| Err(self.lost(range).because(lost)))
-    }
-
-    /// Runs a CPU-bound transfer on a worker, within the limit of all devices.
-    async fn computing<T: Send + 'static>(
-        &self,
-        range: BlockRange,
-        permits: &ComputingLimit,
-        job: impl FnOnce(&Disk) -> Result<T, Error> + Send + 'static,
-    ) -> Result<T, Error> {
-        let limits = JobLimits { permits: Some(permits), needs_slot: true };
-        self.blocking(range, limits, job).await
     }
 
     fn lost(&self, range: BlockRange) -> Error {
@@ -330,8 +326,10 @@ impl FileDevice {
         };
         let transfer = self.disk.transfer();
         let is_long = len > INLINE_BYTES_MAX && self.disk.direct.is_none();
-        let limits =
-            JobLimits { permits: is_long.then_some(&self.long_reads), needs_slot: is_long };
+        let limits = JobLimits {
+            permits: is_long.then_some(&self.long_reads),
+            slots: is_long.then_some(self.workers.slots()),
+        };
         let read = move |disk: &Disk| {
             let _transfer = transfer;
             let result = disk.read(&rest, &mut into[done..len]);
@@ -366,7 +364,8 @@ impl FileDevice {
             let result = disk.write(&bytes, &from);
             result.map_err(|error| disk.failed("writing failed", range, error))
         };
-        self.blocking(range, JobLimits { permits, needs_slot: is_long }, write).await
+        let slots = is_long.then_some(self.workers.slots());
+        self.blocking(range, JobLimits { permits, slots }, write).await
     }
 
     /// Deallocates or zeroes ranges. A job that has to leave its slot to others stops after a
@@ -383,16 +382,18 @@ impl FileDevice {
         let mut parts: Vec<_> = ranges.iter().map(checked).collect::<Result<_, Error>>()?;
         let period = self.check_writable()?;
         parts.retain(|(_, bytes)| !bytes.is_empty());
+        let slots = self.workers.slots();
+        let limits = JobLimits { permits: Some(&self.clears), slots: Some(slots) };
         for ranges in parts.chunks(CLEAR_JOB_RANGES) {
             let mut clear = self.disk.unfinished_clear(ranges, deallocate);
             while let Some(next) = clear.next_range() {
-                let slots = self.workers.slots().clone();
+                let slots = slots.clone();
                 let job = move |disk: &Disk| {
                     let slice = slots.time_slice();
                     disk.continue_clear(&mut clear, || slice.is_over())?;
                     Ok(clear)
                 };
-                clear = self.computing(next, &self.clears, job).await?;
+                clear = self.blocking(next, limits, job).await?;
             }
         }
         if durable { self.commit(period).await } else { Ok(()) }
@@ -592,14 +593,15 @@ impl Sparse for FileDevice {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
             let mut map = self.disk.unfinished_map(range, bytes, extents_max);
+            let limits = JobLimits { permits: Some(&self.maps), slots: Some(&self.map_slots) };
             while !map.is_over() {
-                let slots = self.workers.slots().clone();
+                let slots = self.map_slots.clone();
                 let job = move |disk: &Disk| {
                     let slice = slots.time_slice();
                     disk.continue_map(&mut map, || slice.is_over())?;
                     Ok(map)
                 };
-                map = self.computing(range, &self.maps, job).await?;
+                map = self.blocking(range, limits, job).await?;
             }
             Ok(map.into_extents())
         })

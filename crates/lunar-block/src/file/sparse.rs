@@ -159,7 +159,7 @@ impl Disk {
             return long;
         }
         // An unknown state counts as data.
-        let data = self.seek_data(start..long).map_or(start, |(data, _)| data);
+        let data = self.seek_data(start..long).unwrap_or(start);
         if data >= long {
             return long;
         }
@@ -232,22 +232,24 @@ impl Disk {
     /// Returns the start and end of the first data in `bytes`; both are the end of `bytes` if there
     /// is none.
     fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
-        if self.thin { self.seek_data(bytes) } else { Ok((bytes.start, bytes.end)) }
-    }
-
-    /// Finds data as the file system reports it; an unknown state counts as data.
-    fn seek_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
-        let data = match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => return Ok((bytes.end, bytes.end)),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok((bytes.start, bytes.end)),
-            Err(errno) => return Err(errno.into()),
-        };
-        if data >= bytes.end {
-            return Ok((bytes.end, bytes.end));
+        let data = if self.thin { self.seek_data(bytes.clone())? } else { bytes.start };
+        if !self.thin || data >= bytes.end {
+            return Ok((data, bytes.end));
         }
         match rustix::fs::seek(&self.file, SeekFrom::Hole(data)) {
             Ok(hole) => Ok((data, hole.min(bytes.end))),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok((data, bytes.end)),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Returns the start of the first data in `bytes` as the file system reports it, or their end.
+    /// An unknown state counts as data. This takes little time, unlike the search for its end.
+    fn seek_data(&self, bytes: Range<u64>) -> io::Result<u64> {
+        match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
+            Ok(data) => Ok(data.min(bytes.end)),
+            Err(Errno::NXIO) => Ok(bytes.end),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(bytes.start),
             Err(errno) => Err(errno.into()),
         }
     }

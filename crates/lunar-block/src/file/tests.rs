@@ -83,11 +83,20 @@ pub(super) fn test_workers_within(
     Workers::new("test", limits, &BUDGET, slots.clone())
 }
 
-/// Opens a device with these slots for CPU-bound jobs.
+/// Opens a device with these slots for CPU-bound jobs, and a slot of its own for maps.
 pub(super) fn open_with_slots(options: &FileOptions, slots: &ComputingSlots) -> Arc<FileDevice> {
+    open_with_map_slots(options, slots, &ComputingSlots::new(1))
+}
+
+/// Opens a device with these slots for maps and for other CPU-bound jobs.
+pub(super) fn open_with_map_slots(
+    options: &FileOptions,
+    slots: &ComputingSlots,
+    map_slots: &ComputingSlots,
+) -> Arc<FileDevice> {
     let disk = Arc::new(open_disk(options));
     let synced = Arc::clone(&disk);
-    FileDevice::with_slots(disk, slots.clone(), move || synced.sync())
+    FileDevice::with_slots(disk, slots.clone(), map_slots.clone(), move || synced.sync())
 }
 
 /// Opens a disk without a device.

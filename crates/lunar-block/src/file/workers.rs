@@ -67,13 +67,9 @@ struct State {
 pub(super) struct JobLimits<'a> {
     /// A limit of which the job holds a permit until it ends. The permit is taken before the slot.
     pub(super) permits: Option<&'a ComputingLimit>,
-    /// True for a CPU-bound job, which holds a slot of all pools until it ends.
-    pub(super) needs_slot: bool,
+    /// Slots of all pools, of which a CPU-bound job holds one until it ends.
+    pub(super) slots: Option<&'a ComputingSlots>,
 }
-
-/// Limits of a job that needs a slot only.
-#[cfg(test)]
-pub(super) const SLOT: JobLimits<'_> = JobLimits { permits: None, needs_slot: true };
 
 /// An error: the job panicked, and its result is lost.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +78,7 @@ pub(crate) struct JobPanicked;
 
 impl Workers {
     /// Creates a pool that runs jobs within these limits. Its threads beyond the first one count
-    /// towards `budget`, and its CPU-bound jobs need one of `slots`.
+    /// towards `budget`; `slots` are those of its CPU-bound jobs.
     pub(crate) fn new(
         name: &str,
         limits: RunningLimits,
@@ -155,7 +151,7 @@ impl Workers {
     fn queue(&self, limits: JobLimits<'_>, owner: JobOwner, job: Job) -> Arc<QueuedJob> {
         let number = self.shared.lock().jobs.next_number();
         let permit = limits.permits.map(|permits| (permits.clone(), permits.next_number()));
-        let slot = limits.needs_slot.then(|| (self.slots.clone(), self.slots.next_number()));
+        let slot = limits.slots.map(|slots| (slots.clone(), slots.next_number()));
         let thread = (Arc::clone(&self.shared), number);
         let queued = Arc::new(QueuedJob::new(owner, permit, slot, thread));
         let Some((permits, number)) = queued.permit() else {
@@ -186,9 +182,15 @@ impl Workers {
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
-    /// Returns the slots for CPU-bound jobs.
+    /// Returns the slots for CPU-bound jobs other than maps.
     pub(super) fn slots(&self) -> &ComputingSlots {
         &self.slots
+    }
+
+    /// Returns the limits of a job that needs a slot only.
+    #[cfg(test)]
+    pub(super) fn needs_slot(&self) -> JobLimits<'_> {
+        JobLimits { permits: None, slots: Some(&self.slots) }
     }
 
     /// Returns the number of jobs queued so far.

@@ -229,10 +229,7 @@ impl<J> JobQueue<J> {
         if let Some(job) = self.prioritized.pop_front() {
             return Some((None, job));
         }
-        let may_run = |jobs: &OwnerJobs<J>| {
-            self.may_run(jobs) && (!jobs.urgent.is_empty() || !is_paused(&jobs.owner))
-        };
-        let at = self.owners.iter().position(may_run)?;
+        let at = self.next_owner(is_paused)?;
         let mut jobs = self.owners.remove(at)?;
         let (job, is_hint) = match jobs.pop_wanted() {
             Some(job) => (job, false),
@@ -252,6 +249,18 @@ impl<J> JobQueue<J> {
         let place = RunningJob { owner: jobs.owner.clone(), is_hint };
         self.owners.push_back(jobs);
         Some((Some(place), job))
+    }
+
+    /// Returns true if [`pop_unless_paused`](Self::pop_unless_paused) would return a job.
+    pub(super) fn is_ready_unless_paused(&self, is_paused: impl Fn(&JobOwner) -> bool) -> bool {
+        !self.prioritized.is_empty() || self.next_owner(is_paused).is_some()
+    }
+
+    /// Returns the position of the owner whose job may run next.
+    fn next_owner(&self, is_paused: impl Fn(&JobOwner) -> bool) -> Option<usize> {
+        self.owners.iter().position(|jobs| {
+            self.may_run(jobs) && (!jobs.urgent.is_empty() || !is_paused(&jobs.owner))
+        })
     }
 
     fn free_hints(&self) -> usize {
@@ -313,7 +322,8 @@ impl<J> JobQueue<J> {
     }
 }
 
-fn is_same(one: &JobOwner, other: &JobOwner) -> bool {
+/// Returns true if both are the same owner.
+pub(super) fn is_same(one: &JobOwner, other: &JobOwner) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => Arc::ptr_eq(one, other),
         (one, other) => one.is_none() && other.is_none(),

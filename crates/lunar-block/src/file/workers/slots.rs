@@ -8,18 +8,22 @@
 //! taken first.
 //!
 //! Clears may be long, and can stop after each piece: they leave the slot when their time slice is
-//! over and another job waits, and queue the rest as a new job. No thread waits for a slot
-//! meanwhile, and a clear that no job waits for goes on without a change of threads. After a longer
-//! job its owner pauses ([`pauses`]).
+//! over and another job may run, and queue the rest as a new job. No thread waits for a slot
+//! meanwhile, and a clear that no job waits for goes on without a change of threads. A clear that
+//! other owners wait for leaves it to jobs of its own owner only if others wait for these, too.
+//! After a longer job its owner pauses ([`pauses`]).
+//!
+//! A map of allocated blocks cannot stop within a system call, which takes up to 28 ms for each
+//! gigabyte. Maps therefore have a slot of their own: only other maps wait for them.
 
 mod pauses;
 
-use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits};
+use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits, is_same};
 use super::queued_job::QueuedJob;
 use pauses::OwnerPauses;
 use rustix::thread::Pid;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 /// Interval of the checks of a job that uses the CPU.
@@ -68,7 +72,9 @@ impl Default for SlotTimes {
 /// Passes a job to its pool, with its slot.
 type Start = Box<dyn FnOnce(ComputingSlot) + Send>;
 
-/// The slots of all devices, each for one CPU-bound job; owners of jobs take turns.
+type WaitingJob = (Start, Weak<QueuedJob>);
+
+/// Slots of all devices, each for one CPU-bound job; owners of jobs take turns.
 #[derive(Clone)]
 pub(in crate::file) struct ComputingSlots(Arc<Shared>);
 
@@ -80,7 +86,7 @@ struct Shared {
 struct State {
     jobs_max: usize,
     times: SlotTimes,
-    waiting: JobQueue<Start>,
+    waiting: JobQueue<WaitingJob>,
     pauses: OwnerPauses,
     next_id: u64,
     in_use: Vec<SlotInUse>,
@@ -92,6 +98,7 @@ struct State {
 struct SlotInUse {
     id: u64,
     place: Option<RunningJob>,
+    job: Weak<QueuedJob>,
     /// The thread that has begun the job.
     thread: Option<Pid>,
     /// Processor time of this thread when it began the job.
@@ -104,6 +111,7 @@ struct SlotInUse {
 /// The time slice of a job that can stop and continue later with another slot.
 pub(in crate::file) struct TimeSlice {
     slots: ComputingSlots,
+    job: Weak<QueuedJob>,
     end: Instant,
 }
 
@@ -138,10 +146,13 @@ impl ComputingSlots {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
     }
 
-    /// Begins the time slice of a job that has just begun.
+    /// Begins the time slice of the job that this thread has just begun.
     pub(in crate::file) fn time_slice(&self) -> TimeSlice {
-        let length = self.state().times.time_slice;
-        TimeSlice { slots: self.clone(), end: Instant::now() + length }
+        let state = self.state();
+        let thread = Some(rustix::thread::gettid());
+        let in_use = state.in_use.iter().find(|in_use| in_use.thread == thread);
+        let job = in_use.map(|in_use| Weak::clone(&in_use.job)).unwrap_or_default();
+        TimeSlice { slots: self.clone(), job, end: Instant::now() + state.times.time_slice }
     }
 
     /// Returns a number for a job that is queued later.
@@ -151,9 +162,9 @@ impl ComputingSlots {
 
     /// Queues a job of this owner: `start` is called on any thread when the job may run. The job
     /// can be removed before by this number.
-    pub(super) fn queue(&self, owner: &JobOwner, number: u64, job: &QueuedJob, start: Start) {
+    pub(super) fn queue(&self, owner: &JobOwner, number: u64, job: &Arc<QueuedJob>, start: Start) {
         let mut state = self.state();
-        state.waiting.push_as(owner, number, job.is_urgent(), start);
+        state.waiting.push_as(owner, number, job.is_urgent(), (start, Arc::downgrade(job)));
         state.pauses.queued(owner, Instant::now());
         self.grant(state);
         state = self.state();
@@ -164,7 +175,7 @@ impl ComputingSlots {
 
     /// Removes a job that has not received a slot.
     pub(super) fn remove(&self, owner: &JobOwner, number: u64) -> Option<Start> {
-        self.state().waiting.remove(owner, number)
+        self.state().waiting.remove(owner, number).map(|(start, _)| start)
     }
 
     /// Lets a job that has not received a slot come before the others of its owner, also while the
@@ -179,7 +190,7 @@ impl ComputingSlots {
     /// Waits on this thread until a job of this owner may run, and begins it.
     pub(super) fn wait(&self, owner: &JobOwner) -> Option<ComputingSlot> {
         let (sender, granted) = mpsc::channel();
-        let (number, job) = (self.next_number(), QueuedJob::default());
+        let (number, job) = (self.next_number(), Arc::default());
         self.queue(owner, number, &job, Box::new(move |slot| drop(sender.send(slot))));
         let slot = granted.recv().ok();
         slot.inspect(ComputingSlot::begin)
@@ -196,10 +207,10 @@ impl ComputingSlots {
         if state.waiting.runnable() > 0 {
             let mut computing = state.computing(now);
             while computing < state.jobs_max
-                && let Some((place, start)) = state.pop(now)
+                && let Some((place, (start, job))) = state.pop(now)
             {
                 computing += 1;
-                starts.push((start, state.take(now, place)));
+                starts.push((start, state.take(now, place, job)));
             }
         }
         drop(state); // a job that is started takes the lock of its pool
@@ -254,7 +265,7 @@ impl ComputingSlots {
 
 impl State {
     /// Takes the next job that is urgent or whose owner does not pause.
-    fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, Start)> {
+    fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, WaitingJob)> {
         self.waiting.pop_unless_paused(|owner| self.pauses.is_paused(owner, now))
     }
 
@@ -280,13 +291,14 @@ impl State {
         self.in_use.iter_mut().map(|in_use| usize::from(in_use.computes(now, times))).sum()
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningJob>) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
         let check_at = now + self.times.computing_check;
         let in_use = SlotInUse {
             id,
             place,
+            job,
             thread: None,
             thread_time: Duration::ZERO,
             since: now,
@@ -344,9 +356,19 @@ impl ComputingSlot {
 }
 
 impl TimeSlice {
-    /// Returns true when the slice has passed and another job waits for a slot.
+    /// Returns true when the slice has passed and another job may run. While the job is urgent,
+    /// those of its own owner count only if they are urgent as well.
     pub(in crate::file) fn is_over(&self) -> bool {
-        Instant::now() >= self.end && self.slots.state().waiting.runnable() > 0
+        let now = Instant::now();
+        if now < self.end {
+            return false;
+        }
+        let urgent = self.job.upgrade().filter(|job| job.is_urgent());
+        let own = urgent.as_ref().map(|job| job.owner());
+        let state = self.slots.state();
+        state.waiting.is_ready_unless_paused(|owner| {
+            own.is_some_and(|own| is_same(own, owner)) || state.pauses.is_paused(owner, now)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
-use crate::file::workers::{ComputingLimit, JobLimits, JobPanicked, SLOT, Workers};
+use crate::file::workers::{ComputingLimit, JobLimits, JobPanicked, Workers};
 use crate::{IoContext, MemoryOwner, Urgency};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -33,7 +33,7 @@ impl<'a> Computing<'a> {
                 std::hint::spin_loop();
             }
         };
-        let mut result = workers.run_within(SLOT, job).boxed();
+        let mut result = workers.run_within(workers.needs_slot(), job).boxed();
         assert!((&mut result).now_or_never().is_none());
         begins.recv().unwrap();
         Self { end, result }
@@ -58,7 +58,7 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     let runs = Arc::new(AtomicUsize::new(0));
     let job = |pool| {
         let runs = Arc::clone(&runs);
-        Workers::run_within(pool, SLOT, move || runs.fetch_add(1, SeqCst)).boxed()
+        Workers::run_within(pool, pool.needs_slot(), move || runs.fetch_add(1, SeqCst)).boxed()
     };
     let mut jobs: Vec<_> = pools.iter().map(job).collect();
     assert!(jobs.iter_mut().all(|job| job.now_or_never().is_none()));
@@ -85,12 +85,12 @@ fn jobs_that_wait_for_a_disk_leave_their_slots() {
     let mut hang: Vec<_> = (0..8)
         .map(|_| {
             let gate = Arc::clone(&gate);
-            hanging.run_within(SLOT, move || drop(gate.read())).boxed()
+            hanging.run_within(hanging.needs_slot(), move || drop(gate.read())).boxed()
         })
         .collect();
     assert!(hang.iter_mut().all(|job| job.now_or_never().is_none()));
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_within(SLOT, || 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(other.needs_slot(), || 7)).unwrap(), 7);
     drop(closed);
     block_on(futures_util::future::join_all(hang)).into_iter().for_each(Result::unwrap);
 }
@@ -104,11 +104,11 @@ fn jobs_that_wait_for_a_thread_leave_their_slots() {
     let (stop, stopped) = mpsc::channel::<()>();
     let mut hangs = hanging.run(move || stopped.recv().is_err()).boxed();
     assert!((&mut hangs).now_or_never().is_none());
-    let mut waits = hanging.run_within(SLOT, || 1).boxed();
+    let mut waits = hanging.run_within(hanging.needs_slot(), || 1).boxed();
     assert!((&mut waits).now_or_never().is_none());
     assert_eq!(slots.waiting(), 0, "it has the slot");
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_within(SLOT, || 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(other.needs_slot(), || 7)).unwrap(), 7);
     drop(stop);
     assert!(block_on(hangs).unwrap());
     assert_eq!(block_on(waits).unwrap(), 1);
@@ -128,7 +128,8 @@ fn owners_take_turns_and_no_job_is_lost() {
         .enumerate()
         .map(|(number, (owner, pool))| {
             let (order, context) = (Arc::clone(&order), IoContext::new(owner));
-            let run = pool.run_within(SLOT, move || order.lock().unwrap().push(number));
+            let run =
+                pool.run_within(pool.needs_slot(), move || order.lock().unwrap().push(number));
             let scope = Arc::clone(&context);
             (context, async move { scope.scope(run).await }.boxed())
         })
@@ -175,7 +176,8 @@ fn an_urgent_job_precedes_other_jobs_of_its_owner() {
             let urgency = (number >= 4).then(|| Arc::clone(&awaited) as Arc<dyn Urgency>);
             let context = IoContext::with_urgency(&owner, urgency);
             let order = Arc::clone(&order);
-            let run = pool.run_within(SLOT, move || order.lock().unwrap().push(number));
+            let run =
+                pool.run_within(pool.needs_slot(), move || order.lock().unwrap().push(number));
             async move { context.scope(run).await }.boxed()
         })
         .collect();
@@ -194,7 +196,7 @@ fn an_urgent_job_precedes_other_jobs_of_its_owner() {
 fn take_slot(slots: &ComputingSlots) -> ComputingSlot {
     let (sender, granted) = mpsc::channel();
     let start = Box::new(move |slot| drop(sender.send(slot)));
-    slots.queue(&None, slots.next_number(), &QueuedJob::default(), start);
+    slots.queue(&None, slots.next_number(), &Arc::default(), start);
     granted.recv().unwrap()
 }
 
@@ -254,7 +256,7 @@ fn a_job_becomes_urgent_in_each_queue() {
     let permit = limit.try_permit();
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    let limits = JobLimits { permits: Some(&limit), needs_slot: false };
+    let limits = JobLimits { permits: Some(&limit), slots: None };
     (0..3).for_each(|_| jobs.queue(&pool, limits));
     jobs.promote();
     drop(permit);
@@ -271,9 +273,9 @@ fn an_urgent_job_is_urgent_in_later_queues() {
     let (permit, slot) = (limit.try_permit(), take_slot(&slots));
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    jobs.queue(&pool, SLOT);
-    jobs.queue(&pool, SLOT);
-    jobs.queue(&pool, JobLimits { permits: Some(&limit), needs_slot: true });
+    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, JobLimits { permits: Some(&limit), slots: Some(&slots) });
     jobs.promote();
     drop(permit);
     assert_eq!((limit.waiting(), slots.waiting()), (0, 3));
@@ -289,7 +291,7 @@ fn an_urgent_job_is_urgent_in_later_queues() {
     let mut jobs = OwnJobs::default();
     jobs.queue(&pool, JobLimits::default());
     jobs.queue(&pool, JobLimits::default());
-    jobs.queue(&pool, SLOT);
+    jobs.queue(&pool, pool.needs_slot());
     jobs.promote();
     drop(slot);
     assert_eq!(slots.waiting(), 0, "it waits for the thread");
@@ -305,9 +307,9 @@ fn a_permit_that_no_other_owner_waits_for_makes_no_job_urgent() {
     let (limit, slot) = (ComputingLimit::new(1), take_slot(&slots));
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    jobs.queue(&pool, SLOT);
-    jobs.queue(&pool, SLOT);
-    let limits = JobLimits { permits: Some(&limit), needs_slot: true };
+    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, pool.needs_slot());
+    let limits = JobLimits { permits: Some(&limit), slots: Some(&slots) };
     jobs.queue(&pool, limits);
     jobs.queue(&pool, limits);
     assert_eq!((limit.waiting(), slots.waiting()), (1, 3), "the third one has the permit");
@@ -330,7 +332,7 @@ fn an_owner_that_pauses_leaves_the_slots_to_others() {
     state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
     drop(state);
     let run = |owner: &Arc<MemoryOwner>| {
-        let (context, run) = (IoContext::new(owner), pool.run_within(SLOT, || ()));
+        let (context, run) = (IoContext::new(owner), pool.run_within(pool.needs_slot(), || ()));
         async move { context.scope(run).await }.boxed()
     };
     let mut waits = run(&one);
@@ -356,7 +358,7 @@ fn jobs_with_slots_count_for_pauses() {
         begin
     };
     let context = IoContext::new(&one);
-    let began = block_on(context.scope(pool.run_within(SLOT, compute))).unwrap();
+    let began = block_on(context.scope(pool.run_within(pool.needs_slot(), compute))).unwrap();
     // The slot is returned after the result.
     while !slots.state().in_use.is_empty() {
         std::thread::yield_now();
@@ -365,7 +367,7 @@ fn jobs_with_slots_count_for_pauses() {
 
     let slot = take_slot(&slots);
     let context = IoContext::new(&other);
-    let mut waits = context.scope(pool.run_within(SLOT, || ())).boxed();
+    let mut waits = context.scope(pool.run_within(pool.needs_slot(), || ())).boxed();
     assert!((&mut waits).now_or_never().is_none());
     assert!(slots.state().pauses.knows(&Some(Arc::clone(&other))));
     drop(slot);
@@ -386,8 +388,8 @@ fn an_awaited_permit_precedes_jobs_of_its_owner() {
     let run = |number: usize, owner: &Arc<MemoryOwner>| {
         let (order, context) = (Arc::clone(&order), IoContext::new(owner));
         let limits = match number {
-            3.. => JobLimits { permits: Some(&writes), needs_slot: true },
-            _ => SLOT,
+            3.. => JobLimits { permits: Some(&writes), slots: Some(&slots) },
+            _ => JobLimits { permits: None, slots: Some(&slots) },
         };
         let run =
             pools[number.min(3)].run_within(limits, move || order.lock().unwrap().push(number));
@@ -426,7 +428,7 @@ fn a_job_that_others_wait_for_does_not_pause() {
     drop(state);
     let run = |number: usize, owner: &Arc<MemoryOwner>, permits| {
         let (order, context) = (Arc::clone(&order), IoContext::new(owner));
-        let limits = JobLimits { permits, needs_slot: true };
+        let limits = JobLimits { permits, slots: Some(&slots) };
         let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
         let mut run = async move { context.scope(run).await }.boxed();
         assert!((&mut run).now_or_never().is_none());
@@ -443,6 +445,52 @@ fn a_job_that_others_wait_for_does_not_pause() {
     block_on(waits).unwrap();
     assert_eq!((&*order.lock().unwrap(), slots.waiting()), (&vec![1, 2], 1));
     drop(pausing);
+    assert_eq!(slots.waiting(), 0);
+}
+
+/// Goal: a slice ends for each job that may run, which those of owners that pause may not. That of
+/// an urgent job does not end for jobs of its owner that are not urgent.
+#[test]
+fn slices_end_for_jobs_that_may_run() {
+    let slots = ComputingSlots::with_times(
+        1,
+        SlotTimes {
+            begin_max: MINUTE,
+            computing_max: MINUTE,
+            time_slice: Duration::ZERO,
+            ..SlotTimes::default()
+        },
+    );
+    let job = Arc::<QueuedJob>::default();
+    let (sender, granted) = mpsc::channel();
+    let start = Box::new(move |slot| drop(sender.send(slot)));
+    slots.queue(&None, slots.next_number(), &job, start);
+    let slot = granted.recv().unwrap();
+    slot.begin();
+    let slice = slots.time_slice();
+    assert!(!slice.is_over(), "no job waits");
+    let wait = |owner: &JobOwner| {
+        let number = slots.next_number();
+        slots.queue(owner, number, &Arc::default(), Box::new(drop));
+        number
+    };
+    let own = wait(&None);
+    assert!(slice.is_over());
+    job.promote();
+    assert!(!slice.is_over(), "they are of one owner");
+    slots.promote(&None, own);
+    assert!(slice.is_over(), "both are urgent");
+    assert!(slots.remove(&None, own).is_some());
+    let other = Some(Arc::default());
+    let number = wait(&other);
+    assert!(slice.is_over());
+    let later = Instant::now() + MINUTE;
+    slots.state().pauses.queued(&None, later);
+    slots.state().pauses.ended(&other, MINUTE, Duration::ZERO, later);
+    assert!(!slice.is_over(), "the other owner pauses");
+    slots.promote(&other, number);
+    assert!(slice.is_over(), "its job is urgent");
+    drop(slot);
     assert_eq!(slots.waiting(), 0);
 }
 
