@@ -115,9 +115,10 @@ final class LoginsTest {
                     "hunter2-of-the-initiator", null, null));
             IscsiException missing = refused(target, IscsiOptions.defaults());
             assertEquals(target.url() + ": open: login to " + target.portal() + " failed: "
-                    + MiniTarget.NAME + " answers AUTHENTICATION_FAILURE (0201): it requires CHAP,"
-                    + " and no CHAP user was configured (name user and secret in the options, or"
-                    + " write iscsi://USER@HOST with the secret in LUNAR_CHAP_SECRET)",
+                    + MiniTarget.NAME + " responded with status AUTHENTICATION_FAILURE (0201): the"
+                    + " target requires CHAP, but no CHAP user is configured (name user and secret"
+                    + " in the options, or write iscsi://USER@HOST with the secret in"
+                    + " LUNAR_CHAP_SECRET)",
                     missing.getMessage());
             IscsiException wrong =
                     refused(target, IscsiOptions.builder().chap("vm", OTHER).build());

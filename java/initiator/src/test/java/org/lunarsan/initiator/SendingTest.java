@@ -68,7 +68,7 @@ final class SendingTest {
     @Test
     void anInternalErrorIsReportedWithItsCause() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
-                Logged log = new Logged(target.portal(), "a defect of this initiator")) {
+                Logged log = new Logged(target.portal(), "internal error of this initiator")) {
             Session session = session(target);
             Task task = session.take(0);
             Cdb.testUnitReady(task.cdb());
