@@ -58,7 +58,7 @@ static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_ma
 
 /// The slot for maps of all devices: they do not stop for other jobs, so these do not wait for
 /// them.
-static MAPPING: LazyLock<ComputingSlots> = LazyLock::new(|| ComputingSlots::new(1));
+static MAPPING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_maps);
 
 /// Maximum number of maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;

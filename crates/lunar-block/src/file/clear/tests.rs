@@ -187,6 +187,7 @@ fn one_slot() -> ComputingSlots {
         begin_max: MINUTE,
         computing_max: MINUTE,
         time_slice: Duration::ZERO,
+        rest_factor: 0,
     };
     ComputingSlots::with_times(1, times)
 }

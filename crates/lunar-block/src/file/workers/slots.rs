@@ -14,7 +14,9 @@
 //! After a longer job its owner pauses ([`pauses`]).
 //!
 //! A map of allocated blocks cannot stop within a system call, which takes up to 28 ms for each
-//! gigabyte. Maps therefore have a slot of their own: only other maps wait for them.
+//! gigabyte. Maps therefore have a slot of their own: only other maps wait for them. This slot
+//! rests after a long map: a kernel without preemption leaves the thread its processor during the
+//! system call, and other threads that were to run there wait.
 
 mod pauses;
 
@@ -43,6 +45,9 @@ const COMPUTING_MAX: Duration = Duration::from_secs(1);
 /// costs a fraction of this.
 const TIME_SLICE: Duration = Duration::from_millis(1);
 
+/// Rest of the slot of maps after a long one: such maps take a quarter of a processor.
+const MAP_REST_FACTOR: u32 = 3;
+
 /// Time without waiting jobs after which the watching thread ends.
 const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
 
@@ -56,6 +61,9 @@ pub(in crate::file) struct SlotTimes {
     pub(in crate::file) begin_max: Duration,
     pub(in crate::file) computing_max: Duration,
     pub(in crate::file) time_slice: Duration,
+    /// Time for which no job gets a slot after one of more than two slices, as a multiple of its
+    /// processor time.
+    pub(in crate::file) rest_factor: u32,
 }
 
 impl Default for SlotTimes {
@@ -65,6 +73,7 @@ impl Default for SlotTimes {
             begin_max: BEGIN_MAX,
             computing_max: COMPUTING_MAX,
             time_slice: TIME_SLICE,
+            rest_factor: 0,
         }
     }
 }
@@ -88,6 +97,8 @@ struct State {
     times: SlotTimes,
     waiting: JobQueue<WaitingJob>,
     pauses: OwnerPauses,
+    /// No job gets a slot before this time.
+    rests_until: Instant,
     next_id: u64,
     in_use: Vec<SlotInUse>,
     /// True while a thread watches the jobs, which it does as long as some wait for a slot.
@@ -133,6 +144,7 @@ impl ComputingSlots {
             times,
             waiting,
             pauses: OwnerPauses::default(),
+            rests_until: Instant::now(),
             next_id: 0,
             in_use: Vec::new(),
             is_watched: false,
@@ -144,6 +156,11 @@ impl ComputingSlots {
     /// half of the processors.
     pub(in crate::file) fn of_machine() -> Self {
         Self::new(std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2))
+    }
+
+    /// Creates the slot for maps.
+    pub(in crate::file) fn of_maps() -> Self {
+        Self::with_times(1, SlotTimes { rest_factor: MAP_REST_FACTOR, ..SlotTimes::default() })
     }
 
     /// Begins the time slice of the job that this thread has just begun.
@@ -264,8 +281,11 @@ impl ComputingSlots {
 }
 
 impl State {
-    /// Takes the next job that is urgent or whose owner does not pause.
+    /// Takes the next job that is urgent or whose owner does not pause, unless the slots rest.
     fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, WaitingJob)> {
+        if now < self.rests_until {
+            return None;
+        }
         self.waiting.pop_unless_paused(|owner| self.pauses.is_paused(owner, now))
     }
 
@@ -281,7 +301,11 @@ impl State {
             }
             _ => Duration::ZERO,
         };
-        self.pauses.ended(&place.owner, time, 2 * self.times.time_slice, Instant::now());
+        let (now, slices) = (Instant::now(), 2 * self.times.time_slice);
+        if time > slices {
+            self.rests_until = now + time.saturating_mul(self.times.rest_factor);
+        }
+        self.pauses.ended(&place.owner, time, slices, now);
         self.waiting.end(&place);
     }
 

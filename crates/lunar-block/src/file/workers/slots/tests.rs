@@ -344,6 +344,34 @@ fn an_owner_that_pauses_leaves_the_slots_to_others() {
     block_on(waits).unwrap();
 }
 
+/// Computes for a moment; returns the time at which it began.
+fn compute() -> Instant {
+    let (begin, time) = (Instant::now(), thread_time());
+    while thread_time() == time {}
+    begin
+}
+
+/// Fault: a kernel without preemption left a thread that made a map its processor for 0.1 s, and
+/// with one map after the other the threads of the cores waited there for up to 1 s. Goal: no job
+/// gets a slot while the slots rest after a long one.
+#[test]
+fn slots_rest_after_a_long_job() {
+    let times = SlotTimes { begin_max: MINUTE, time_slice: Duration::ZERO, ..Default::default() };
+    for (rest_factor, waiting) in [(0, 0), (u32::MAX, 1)] {
+        let slots = ComputingSlots::with_times(1, SlotTimes { rest_factor, ..times });
+        let pool = test_workers_within(1, 0, &slots);
+        block_on(pool.run_within(pool.needs_slot(), compute)).unwrap();
+        drop(pool); // the slot is returned after the result
+        let pool = test_workers_within(1, 0, &slots);
+        let mut next = pool.run_within(pool.needs_slot(), || ()).boxed();
+        let begun = (&mut next).now_or_never();
+        assert_eq!(slots.waiting(), waiting);
+        slots.state().rests_until = Instant::now();
+        slots.grant(slots.state());
+        begun.unwrap_or_else(|| block_on(next)).unwrap();
+    }
+}
+
 /// Goal: the owner of a job pauses after it, if it has computed for longer than its slice; a job
 /// that waits for a slot makes its owner one for whom others pause.
 #[test]
@@ -352,11 +380,6 @@ fn jobs_with_slots_count_for_pauses() {
     let slots = ComputingSlots::with_times(1, times);
     let pool = test_workers_within(1, 0, &slots);
     let [one, other]: [Arc<MemoryOwner>; 2] = Default::default();
-    let compute = || {
-        let (begin, time) = (Instant::now(), thread_time());
-        while thread_time() == time {}
-        begin
-    };
     let context = IoContext::new(&one);
     let began = block_on(context.scope(pool.run_within(pool.needs_slot(), compute))).unwrap();
     // The slot is returned after the result.
