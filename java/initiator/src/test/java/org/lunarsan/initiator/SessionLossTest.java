@@ -396,7 +396,8 @@ final class SessionLossTest {
         for (CompletableFuture<Void> each : waiting) {
             Throwable why = each.handle((done, thrown) -> thrown).join();
             assertTrue(why instanceof DisconnectedException, () -> "not " + why);
-            assertTrue(why.getMessage().contains("was not re-established within 0.3 s"), why.getMessage());
+            assertTrue(why.getMessage().contains("was not re-established within 0.3 s"),
+                    why.getMessage());
         }
     }
 
@@ -417,7 +418,8 @@ final class SessionLossTest {
         target.cutAll();
         DisconnectedException early = assertThrows(DisconnectedException.class,
                 () -> disk.read(0, new byte[512]));
-        assertTrue(early.getMessage().contains("was not re-established within 1 s"), early.getMessage());
+        assertTrue(early.getMessage().contains("was not re-established within 1 s"),
+                early.getMessage());
         // Nothing signals the passing of time, so wait: longer than a login that would wait from
         // the first call, which would otherwise be found working.
         UninterruptedWaits.pause(cut + (wait * 1_000L + 500) * 1_000_000L - System.nanoTime());
