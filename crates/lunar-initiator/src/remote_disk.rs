@@ -114,6 +114,12 @@ impl RemoteDisk {
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
         let limits = unit.block_limits().await?;
+        let compare_and_write_blocks = match limits {
+            Some(limits) if has_compare_and_write(&unit).await => {
+                limits.compare_and_write_blocks_max
+            }
+            _ => 0,
+        };
         let mode = unit.mode().await?;
         let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
         let block = u64::from(capacity.block_bytes);
@@ -141,8 +147,7 @@ impl RemoteDisk {
                     .unwrap_or(OPTIMAL_TRANSFER_BYTES),
             },
             transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
-            compare_and_write_blocks: limits
-                .map_or(0, |limits| limits.compare_and_write_blocks_max),
+            compare_and_write_blocks,
             write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
             unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
             thin: capacity.thin,
@@ -349,16 +354,8 @@ impl RemoteDisk {
             return Err(lunar_block::Error::new(kind, Arc::clone(&self.name), what).at(range));
         }
         let by_fua = durable && self.mode().fua;
-        let cdb = sbc::CompareAndWrite {
-            opcode: COMPARE_AND_WRITE,
-            flags: if by_fua { FUA } else { 0 },
-            lba: range.lba,
-            count: range.count as u8, // checked above
-            group: 0,
-            control: 0,
-        };
+        let cdb = compare_and_write_cdb(range, if by_fua { FUA } else { 0 });
         let since = self.mark();
-        let cdb = cdb.encode().into();
         let compared = self.send_compare_and_write(cdb, range, old_and_new, by_fua).await;
         let compared = compared.map_err(|error| self.failed(Some(range), error))?;
         self.settle(durable && !by_fua && compared.is_none(), since).await?;
@@ -426,6 +423,23 @@ impl RemoteDisk {
             Err(error) => Err(self.failed(Some(range), error)),
         }
     }
+}
+
+/// True if the unit knows COMPARE AND WRITE. Asked with a command for no blocks, because tgt 1.0.85
+/// reports a length limit for it in the block limits and does not know it.
+async fn has_compare_and_write(unit: &Unit) -> bool {
+    const INVALID_COMMAND_OPERATION_CODE: u16 = 0x2000;
+    let cdb = compare_and_write_cdb(BlockRange::new(0, 0), 0);
+    let asked = unit.command(cdb, Bytes::new(), 0).await;
+    let sense = asked.as_ref().err().and_then(Error::sense);
+    sense.is_none_or(|sense| sense.code != INVALID_COMMAND_OPERATION_CODE)
+}
+
+/// `range` has at most 255 blocks.
+fn compare_and_write_cdb(range: BlockRange, flags: u8) -> Cdb {
+    let (lba, count) = (range.lba, range.count as u8);
+    let opcode = COMPARE_AND_WRITE;
+    sbc::CompareAndWrite { opcode, flags, lba, count, group: 0, control: 0 }.encode().into()
 }
 
 /// Returns the block named in the sense data if it lies in `range`, else `range`.

@@ -233,29 +233,26 @@ impl RemoteDisk {
     }
 
     /// Executes a command as [`send_counting`](Self::send_counting) does.
-    fn send_whole<'a>(
-        &'a self,
-        sent: CommandRequest<'a>,
+    async fn send_whole(
+        &self,
+        sent: CommandRequest<'_>,
         data_in: Option<Buffer>,
-    ) -> impl Future<Output = Result<SucceededCommand, Error>> + Send + 'a {
-        async move {
-            let writes = sent.writes;
-            // The rest is rare and large, so its future is boxed.
-            let (path, session) = match self.way_now(writes) {
-                Ok(way) => way,
-                Err(picked) => {
-                    let begun = FastPathProgress::Picked(picked);
-                    return Box::pin(self.send_patiently(sent, data_in, begun)).await;
-                }
-            };
-            let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
-            if executed.as_ref().is_ok_and(Executed::is_good) {
-                return executed.map(|executed| SucceededCommand { executed, sent_after, session });
+    ) -> Result<SucceededCommand, Error> {
+        let writes = sent.writes;
+        // The rest is rare and large, so its future is boxed.
+        let (path, session) = match self.way_now(writes) {
+            Ok(way) => way,
+            Err(picked) => {
+                let begun = FastPathProgress::Picked(picked);
+                return Box::pin(self.send_patiently(sent, data_in, begun)).await;
             }
-            let met =
-                FastPathProgress::CommandEnd(CommandEnd { path, session, executed, sent_after });
-            Box::pin(self.send_patiently(sent, None, met)).await
+        };
+        let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
+        if executed.as_ref().is_ok_and(Executed::is_good) {
+            return executed.map(|executed| SucceededCommand { executed, sent_after, session });
         }
+        let met = FastPathProgress::CommandEnd(CommandEnd { path, session, executed, sent_after });
+        Box::pin(self.send_patiently(sent, None, met)).await
     }
 
     /// Returns a path and its session if the command can be sent at once; else the path that was
