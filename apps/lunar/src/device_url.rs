@@ -48,6 +48,7 @@ impl Opener for ServedDevices {
                 let mut session = SessionOptions::new(default_initiator_name());
                 session.chap = options.chap.as_ref().map(ChapConfig::credentials);
                 let disk = self.connector()?.open(url, &session)?;
+                disk.offer_compare_and_write()?;
                 disk.remote().stay_connected();
                 Ok(Arc::<RemoteDisk>::clone(disk.remote()))
             }

@@ -129,6 +129,15 @@ impl BlockingDisk {
         &self.disk
     }
 
+    /// Has [`RemoteDisk::offer_compare_and_write`] ask the target.
+    ///
+    /// # Errors
+    /// When the thread of the session has panicked.
+    pub fn offer_compare_and_write(&self) -> Result<(), lunar_block::Error> {
+        let disk = Arc::clone(&self.disk);
+        self.run(async move { disk.offer_compare_and_write().await })
+    }
+
     /// Reads `count` blocks from `lba` on.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
 use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::SenseKey;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const READ_16: u8 = opcode("READ (16)");
@@ -70,8 +70,10 @@ pub struct RemoteDisk {
     transfer_blocks: u64,
     /// Maximum number of blocks of one WRITE SAME.
     write_same_blocks: u64,
-    /// Maximum number of blocks of one COMPARE AND WRITE; 0 if it is not supported.
-    compare_and_write_blocks: u8,
+    /// Maximum number of blocks of one COMPARE AND WRITE, as reported by the target.
+    compare_and_write_limit: u8,
+    /// The same; 0 if the target was not asked for the command, or does not know it.
+    compare_and_write_blocks: AtomicU8,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
     unmaps: bool,
     thin: bool,
@@ -114,12 +116,6 @@ impl RemoteDisk {
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
         let limits = unit.block_limits().await?;
-        let compare_and_write_blocks = match limits {
-            Some(limits) if has_compare_and_write(&unit).await => {
-                limits.compare_and_write_blocks_max
-            }
-            _ => 0,
-        };
         let mode = unit.mode().await?;
         let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
         let block = u64::from(capacity.block_bytes);
@@ -147,7 +143,8 @@ impl RemoteDisk {
                     .unwrap_or(OPTIMAL_TRANSFER_BYTES),
             },
             transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
-            compare_and_write_blocks,
+            compare_and_write_limit: limits.map_or(0, |limits| limits.compare_and_write_blocks_max),
+            compare_and_write_blocks: AtomicU8::new(0),
             write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
             unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
             thin: capacity.thin,
@@ -182,6 +179,16 @@ impl RemoteDisk {
     /// A loss is counted at the latest when a read or a flush finds the written data gone.
     pub fn losses(&self) -> u64 {
         self.unflushed.losses(self.paths.reported_losses())
+    }
+
+    /// Asks the target whether it knows COMPARE AND WRITE, and offers
+    /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for each disk: the
+    /// question is a COMPARE AND WRITE of no blocks, at which istgt 0.4 ends the session. The
+    /// reported limit is no answer: tgt 1.0.85 reports one and does not know the command.
+    pub async fn offer_compare_and_write(&self) {
+        if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {
+            self.compare_and_write_blocks.store(self.compare_and_write_limit, Ordering::Release);
+        }
     }
 
     /// Caching and write protection as last reported by the unit.
@@ -347,7 +354,7 @@ impl RemoteDisk {
         durable: bool,
     ) -> Result<Option<u64>, lunar_block::Error> {
         self.check_range(range)?;
-        let is_supported = (1..=u64::from(self.compare_and_write_blocks)).contains(&range.count);
+        let is_supported = (1..=u64::from(self.blocks_max())).contains(&range.count);
         if !is_supported || old_and_new.len() != 2 * self.bytes_of(range.count) {
             let what = "the target does not support a COMPARE AND WRITE of this length";
             let kind = lunar_block::ErrorKind::Unaligned;
@@ -425,8 +432,7 @@ impl RemoteDisk {
     }
 }
 
-/// True if the unit knows COMPARE AND WRITE. Asked with a command for no blocks, because tgt 1.0.85
-/// reports a length limit for it in the block limits and does not know it.
+/// True unless the unit refuses COMPARE AND WRITE of no blocks as an unknown command.
 async fn has_compare_and_write(unit: &Unit) -> bool {
     const INVALID_COMMAND_OPERATION_CODE: u16 = 0x2000;
     let cdb = compare_and_write_cdb(BlockRange::new(0, 0), 0);
@@ -516,7 +522,7 @@ impl BlockDevice for RemoteDisk {
     }
 
     fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
-        if self.compare_and_write_blocks > 0 { Some(self) } else { None }
+        if self.blocks_max() > 0 { Some(self) } else { None }
     }
 
     fn link(&self) -> Option<DeviceLink> {
@@ -542,7 +548,7 @@ impl BlockDevice for RemoteDisk {
 
 impl AtomicCompareAndWrite for RemoteDisk {
     fn blocks_max(&self) -> u8 {
-        self.compare_and_write_blocks
+        self.compare_and_write_blocks.load(Ordering::Acquire)
     }
 
     fn compare_and_write(

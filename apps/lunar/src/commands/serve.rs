@@ -26,7 +26,7 @@ use std::path::PathBuf;
     lunar serve vm.img --listen 0.0.0.0:3260 --chap-user vm --chap-secret-file vm.secret")]
 pub struct Serve {
     /// The devices: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
-    /// target, iscsi://HOST[:PORT]/TARGET/LUN
+    /// target, iscsi://HOST/TARGET/LUN
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<String>,
     /// Create missing files with this size, sparse

@@ -21,6 +21,8 @@ async fn compare(rig: &Rig, old: u8, new: u8) -> Option<u64> {
 fn it_compares_and_writes() {
     block_on(async {
         let rig = Rig::new(1).await;
+        assert!(rig.disk.compare_and_write().is_none(), "the target was not asked");
+        rig.disk.offer_compare_and_write().await;
         assert_eq!(compare(&rig, 0, 1).await, None);
         assert_eq!(compare(&rig, 0, 2).await, Some(0));
         assert_eq!(compare(&rig, 1, 2).await, None);
@@ -44,6 +46,7 @@ fn it_compares_and_writes() {
 fn a_lost_response_is_no_difference() {
     block_on(async {
         let rig = Rig::new(1).await;
+        rig.disk.offer_compare_and_write().await;
         rig.relay.rule(Rule { cut: true, ..Rule::of(COMPARE_AND_WRITE) });
         assert_eq!(compare(&rig, 0, 1).await, None, "it had written before the cut");
         rig.relay.rule(Rule { cut: true, ..Rule::of(COMPARE_AND_WRITE) });

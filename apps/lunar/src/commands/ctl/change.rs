@@ -53,7 +53,7 @@ pub struct ResizeCommand {
 #[command(after_help = "Example:\n  lunar ctl add-lun more.img --size 5G --print-toml")]
 pub struct AddLun {
     /// The device: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
-    /// target, iscsi://HOST[:PORT]/TARGET/LUN
+    /// target, iscsi://HOST/TARGET/LUN
     device: String,
     /// Name to log in with to the target of a device iscsi://…
     #[arg(long, value_name = "NAME", requires = "device_chap_secret_file")]
