@@ -182,9 +182,9 @@ impl RemoteDisk {
     }
 
     /// Asks the target whether it knows COMPARE AND WRITE, and offers
-    /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for each disk: the
-    /// question is a COMPARE AND WRITE of no blocks, at which istgt 0.4 ends the session. The
-    /// reported limit is no answer: tgt 1.0.85 reports one and does not know the command.
+    /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for each disk:
+    /// the question is a COMPARE AND WRITE of no blocks, at which istgt 0.4 fails. The reported
+    /// limit is no answer: tgt 1.0.85 reports one and does not know the command.
     pub async fn offer_compare_and_write(&self) {
         if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {
             self.compare_and_write_blocks.store(self.compare_and_write_limit, Ordering::Release);
