@@ -94,8 +94,8 @@ fn disconnected(unit: &LogicalUnit) -> Option<(String, String)> {
         )),
         DeviceLink::Failed => Some((
             format!("{device} refuses the login, or is another disk than before"),
-            "check the credentials, the access list and the LUN at that target; then restart this \
-             server"
+            "check the credentials, the access list and the LUN at that target: the login is \
+             repeated twice a minute"
                 .to_owned(),
         )),
     }

@@ -137,16 +137,16 @@ impl RemoteDisk {
             }
             Err(error) => {
                 let miscompare = error.sense().filter(|sense| sense.key == SenseKey::MISCOMPARE);
-                let Some(offset) = miscompare.map(|sense| sense.information.unwrap_or(0)) else {
-                    return Err(error);
-                };
+                let Some(sense) = miscompare else { return Err(error) };
+                // A target that names a place beyond the data is not believed.
+                let offset = sense.information.filter(|offset| *offset < new.len() as u64);
                 if may_have_run.into_inner() {
                     let buffer = self.unit.initiator().pool().take(new.len());
                     if self.read_piece(range, buffer).await?[..] == new[..] {
                         return Ok(None);
                     }
                 }
-                Ok(Some(offset))
+                Ok(Some(offset.unwrap_or(0)))
             }
         }
     }
