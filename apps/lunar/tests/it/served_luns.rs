@@ -129,6 +129,16 @@ fn a_served_lun_is_the_same_disk() {
     assert_eq!(identity(&chain.front.lun(0)), own);
 }
 
+/// Goal: one LUN of another target is one disk: it is not served twice without common locks.
+#[test]
+fn a_lun_is_served_once() {
+    let chain = Chain::new("served-twice", &[], &[]);
+    let url = chain.storage.as_ref().unwrap().lun(0);
+    let twice = run(&["serve", &url, &url, "--listen", "127.0.0.1:0"]);
+    assert_exit(&twice, 1);
+    assert!(printed(&twice).contains("only once"), "{}", printed(&twice));
+}
+
 /// Goal: the restart of the server with the disk is a delay for hosts of the other server.
 #[test]
 fn a_restart_of_the_storage_is_latency() {

@@ -205,6 +205,9 @@ impl UnitOpener {
         if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
             let (device, name) = (&config.device, other.device.name());
             let what = format!("{device} has the identity of another disk, {name}");
+            if config.device.portal().is_some() {
+                return Err(Failure::new(what).hint("serve a LUN of another target only once"));
+            }
             return Err(Failure::new(what).hint(match state.is_some() && state == other.state {
                 true => "the served file with that name was replaced: stop serving it first",
                 // The state was copied with the disk: initiators would take both disks for one.
