@@ -197,8 +197,8 @@ pub enum Plan {
         awaiting: AwaitingParameterList,
     },
     /// Copy between units that this initiator sees: resolve the designators, check each segment
-    /// ([`CopyList::plan_move`]) and whether both units may be used ([`BlockUnit::check_copy`]), and
-    /// only then begin. Keep [`BlockUnit::copies`] up to date.
+    /// ([`CopyList::plan_move`]) and whether both units may be used ([`BlockUnit::check_copy`]),
+    /// and only then begin. Keep [`BlockUnit::copies`] up to date.
     ///
     /// [`BlockUnit::check_copy`]: crate::unit::BlockUnit::check_copy
     /// [`BlockUnit::copies`]: crate::unit::BlockUnit::copies
