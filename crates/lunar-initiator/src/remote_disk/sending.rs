@@ -523,7 +523,7 @@ impl RemoteDisk {
         unit.test_ready().await?;
         // The unit attention for the begin of the session may have ended another command, on a
         // connection whose response is not read yet.
-        if !path.attentions.has_begun(session.number())
+        if !path.attentions.has_reported_start(session.number())
             && !session.wait_for_commands(unit.lun()).await
         {
             return Err(session.why());
