@@ -517,7 +517,7 @@ impl RemoteDisk {
         let several = self.paths.are_several();
         // Attentions that arrive from here on cause another check.
         let before = path.attentions.count();
-        if several && !path.ask_access(&unit, &self.paths).await? {
+        if several && !path.read_access_states(&unit, &self.paths).await? {
             return Ok(false);
         }
         unit.test_ready().await?;
@@ -526,7 +526,7 @@ impl RemoteDisk {
         if !path.attentions.has_reported_start(session.number())
             && !session.wait_for_commands(unit.lun()).await
         {
-            return Err(session.why());
+            return Err(session.end_error());
         }
         path.attentions.record_session_start(session.number());
         let attentions = if several { before } else { path.attentions.count() };
@@ -545,7 +545,7 @@ impl RemoteDisk {
             Ok(()) => {}
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-        path.found(session, attentions, result);
+        path.record_verification(session, attentions, result);
         Ok(true)
     }
 
