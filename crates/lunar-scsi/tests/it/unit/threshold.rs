@@ -100,9 +100,9 @@ fn each_nexus_is_informed_once_per_crossing() {
     assert!(!observe(&mut bench, 0x0103));
     assert!(observe(&mut bench, 0x0101));
     assert!(!observe(&mut bench, 0x0100));
-    let told = Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.with_information(16);
+    let reached = Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.with_information(16);
     for nexus in [A, B] {
-        assert_eq!(bench.refusal(nexus, &[0; 6]), told);
+        assert_eq!(bench.refusal(nexus, &[0; 6]), reached);
         assert!(bench.run(nexus, &[0; 6]).is_ok());
     }
     assert!(!observe(&mut bench, 0x0200));
