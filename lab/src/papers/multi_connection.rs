@@ -190,8 +190,8 @@ impl Runner<'_> {
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
         let shape = ProbeShape { writes: false, io_bytes, depth, connections };
-        let told = measure_in_rounds(lanes, common.rounds, Some(&probe), shape).await;
-        let (measured, probed) = told.map_err(|error| self.as_named(&error))?;
+        let measured = measure_in_rounds(lanes, common.rounds, Some(&probe), shape).await;
+        let (measured, probed) = measured.map_err(|error| self.as_named(&error))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));

@@ -21,11 +21,11 @@ fn status(api: &str) -> Result<String> {
 fn until_told(api: &str, words: &str) -> Result<()> {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
-        let told = status(api)?;
-        if told.contains(words) {
+        let text = status(api)?;
+        if text.contains(words) {
             return Ok(());
         }
-        ensure!(Instant::now() < until, "not reported: {words}\n{told}");
+        ensure!(Instant::now() < until, "not reported: {words}\n{text}");
         std::thread::sleep(POLL);
     }
 }

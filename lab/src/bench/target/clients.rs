@@ -142,15 +142,15 @@ impl CommandTurn<'_> {
     }
 
     /// Converts the sample of a client that is a program of its own.
-    fn sample(&self, told: &load_programs::Sample) -> Sample {
-        let [p50, p99, p99_9] = told.latency_micros.map(Some);
+    fn sample(&self, program_sample: &load_programs::Sample) -> Sample {
+        let [p50, p99, p99_9] = program_sample.latency_micros.map(Some);
         Sample {
-            iops: told.iops,
-            bytes_per_second: told.iops * f64::from(self.cell.io_bytes),
+            iops: program_sample.iops,
+            bytes_per_second: program_sample.iops * f64::from(self.cell.io_bytes),
             p50_us: p50,
             p99_us: p99,
             p99_9_us: p99_9,
-            client_busy: Some(told.cpu_micros * told.iops / 1e6),
+            client_busy: Some(program_sample.cpu_micros * program_sample.iops / 1e6),
             ..Sample::default()
         }
     }

@@ -52,9 +52,9 @@ fn has_write_cache(portal: &LanePortal) -> Result<bool> {
         let url: Url = portal.url.parse()?;
         let options = SessionOptions::new(INITIATOR);
         let disk = RemoteDisk::connect(&url, &options).await?;
-        let told = disk.has_write_cache();
+        let has_cache = disk.has_write_cache();
         disk.unit().initiator().log_out().await?;
-        Ok(told)
+        Ok(has_cache)
     })
 }
 
@@ -166,8 +166,8 @@ mod tests {
         let mode = rustix::fs::Mode::empty();
         let path = scratch.path().canonicalize().unwrap();
         let _open = rustix::fs::open(&path, OFlags::RDWR | OFlags::SYNC, mode).unwrap();
-        let told = flags_text(open_flags(std::process::id(), &path).unwrap());
-        assert_eq!(told, "the file is open with O_SYNC");
+        let text = flags_text(open_flags(std::process::id(), &path).unwrap());
+        assert_eq!(text, "the file is open with O_SYNC");
         assert_eq!(flags_of("pos:\t0\nflags:\t0100002\n").unwrap().bits(), 0o100_002);
         assert_eq!(open_flags(std::process::id(), Path::new("/nowhere")), None);
     }

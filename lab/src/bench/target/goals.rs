@@ -384,10 +384,10 @@ mod tests {
         let void = CellResult { is_void: true, ..void };
         let met = cell(READ_ALONE, &[&[("lunar", iops(20_000.0)), ("tgt", tgt)]]);
         let run = BenchRun { cells: vec![reads, two, void, met], ..BenchRun::default() };
-        let told: Vec<(String, Lane)> =
+        let missed_cells: Vec<(String, Lane)> =
             missed(&run).into_iter().map(|(cell, lane)| (cell.key(), lane)).collect();
         let wanted = [(READS, LUNAR), (READS, NULL), (TWO_CORES, LUNAR.connections(4))];
-        assert_eq!(told, wanted.map(|(key, lane)| (key.to_owned(), lane)));
+        assert_eq!(missed_cells, wanted.map(|(key, lane)| (key.to_owned(), lane)));
     }
 
     /// Goal: a void cell is neither pass nor miss, and its note says which probe moved.

@@ -205,10 +205,10 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
         |group: &&GroupResults| has(group, FileLocation::Iscsi) && has(group, FileLocation::Local);
     let all = |group: &&GroupResults| both(group) && has(group, FileLocation::Nfs);
     let none = Vec::new();
-    let told = groups.iter().find(all).or_else(|| groups.iter().find(both));
-    let figures = told.map_or(&none, |(_, figures)| figures);
+    let group = groups.iter().find(all).or_else(|| groups.iter().find(both));
+    let figures = group.map_or(&none, |(_, figures)| figures);
     let mut section = Section::new("paper", "Comparison with the paper");
-    section.prose.extend(told.map(|(title, _)| format!("Figures from: {title}.")));
+    section.prose.extend(group.map(|(title, _)| format!("Figures from: {title}.")));
     section.prose.push(
         "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB; the source is in brackets. In \
          the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, gigabit \
@@ -306,12 +306,12 @@ mod tests {
     fn figures_of_the_paper_cover_all_access_methods() {
         let tools = group("tools", &[FileLocation::Local, FileLocation::Iscsi]);
         let own = group("own", &[FileLocation::Local, FileLocation::Iscsi, FileLocation::Nfs]);
-        let told = comparison_with_paper(&[tools.clone(), own]).json();
-        let rows = told["rows"].as_array().unwrap();
+        let section = comparison_with_paper(&[tools.clone(), own]).json();
+        let rows = section["rows"].as_array().unwrap();
         let nfs = rows.iter().find(|row| row["row"] == "NFS read (here)").unwrap();
         assert!(nfs[RECORDS[0].key].is_number(), "{nfs}");
-        assert!(told["prose"][0].as_str().unwrap().contains("own"), "{told}");
-        let told = comparison_with_paper(&[tools.clone(), tools]).json();
-        assert!(told["prose"][0].as_str().unwrap().contains("tools"), "{told}");
+        assert!(section["prose"][0].as_str().unwrap().contains("own"), "{section}");
+        let section = comparison_with_paper(&[tools.clone(), tools]).json();
+        assert!(section["prose"][0].as_str().unwrap().contains("tools"), "{section}");
     }
 }

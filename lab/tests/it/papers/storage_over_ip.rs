@@ -12,9 +12,9 @@ fn figures(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Resul
     let directory = scratch.folder().display().to_string();
     let short = ["--size", "32M", "--record-size", "256K,16M", "--rounds", "2"];
     let first = ["storage-over-ip", "--directory", &directory];
-    let (told, _) = report(scratch, environment, &[&first[..], &short, arguments].concat())?;
+    let (document, _) = report(scratch, environment, &[&first[..], &short, arguments].concat())?;
     nothing_is_left(&directory)?;
-    Ok(told)
+    Ok(document)
 }
 
 /// Checks that no file is left in the directory, and no process with the directory in its
@@ -34,8 +34,8 @@ fn nothing_is_left(directory: &str) -> Result<()> {
 }
 
 /// Checks that the section has figures of exactly these ways, for each record size and direction.
-fn has_ways(told: &Value, key: &str, ways: &[&str]) {
-    let rows = section(told, key)["rows"].as_array().unwrap();
+fn has_ways(document: &Value, key: &str, ways: &[&str]) {
+    let rows = section(document, key)["rows"].as_array().unwrap();
     assert_eq!(rows.len(), ways.len() * RECORDS.len() * 2, "{key}: {rows:?}");
     for way in ways {
         for record in RECORDS {
@@ -70,21 +70,21 @@ fn has_figures(row: &Value) {
 fn all_access_methods_are_measured() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
     let page = scratch.path("report.html");
-    let told = figures(&scratch, &[], &["--html", &page])?;
-    assert_eq!(told["paper"], "storage-over-ip");
+    let document = figures(&scratch, &[], &["--html", &page])?;
+    assert_eq!(document["paper"], "storage-over-ip");
     let ways: &[&str] = match rustix::process::geteuid().is_root() {
         true => &["local", "iSCSI", "NFS"],
         false => &["local", "iSCSI"],
     };
-    let warnings = section(&told, "qemu")["warnings"].as_array().unwrap();
+    let warnings = section(&document, "qemu")["warnings"].as_array().unwrap();
     assert_eq!(warnings.len(), 3 - ways.len(), "{warnings:?}");
-    has_ways(&told, "qemu", ways);
-    has_ways(&told, "lunar", &["local", "iSCSI"]);
+    has_ways(&document, "qemu", ways);
+    has_ways(&document, "lunar", &["local", "iSCSI"]);
     // The folder for temporary files may be on a file system without direct I/O.
-    if section(&told, "direct")["warnings"].as_array().unwrap().is_empty() {
-        has_ways(&told, "direct", &["local", "iSCSI"]);
+    if section(&document, "direct")["warnings"].as_array().unwrap().is_empty() {
+        has_ways(&document, "direct", &["local", "iSCSI"]);
     }
-    let paper = section(&told, "paper");
+    let paper = section(&document, "paper");
     let rates = paper["rows"].as_array().unwrap();
     assert_eq!(rates.len(), 2 * 2 * 3);
     let of = |name: &str| rates.iter().find(|row| row["row"] == name).unwrap();
@@ -105,13 +105,13 @@ fn missing_programs_are_named() -> Result<()> {
     let folder = scratch.path("programs");
     std::fs::create_dir(&folder)?;
     std::os::unix::fs::symlink("/usr/bin/setpriv", format!("{folder}/setpriv"))?;
-    let told = figures(&scratch, &[&format!("PATH={folder}")], &[])?;
-    let warnings = section(&told, "qemu")["warnings"].to_string();
+    let document = figures(&scratch, &[&format!("PATH={folder}")], &[])?;
+    let warnings = section(&document, "qemu")["warnings"].to_string();
     for part in ["no NFS figures", "no qemu-io figures for local", "apt-get install qemu"] {
         assert!(warnings.contains(part), "{warnings}");
     }
-    has_ways(&told, "lunar", &["local", "iSCSI"]);
-    assert_eq!(section(&told, "paper")["rows"].as_array().unwrap().len(), 12);
+    has_ways(&document, "lunar", &["local", "iSCSI"]);
+    assert_eq!(section(&document, "paper")["rows"].as_array().unwrap().len(), 12);
     Ok(())
 }
 

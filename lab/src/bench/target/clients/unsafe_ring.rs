@@ -185,13 +185,13 @@ mod tests {
             let times = TurnTimes { warm_up: Duration::ZERO, measured };
             turn(&CommandTurn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
         };
-        let mut told = [20, 200, 2000, 20_000].into_iter().map(ask);
-        let told = told.find(|told| told.as_ref().map_or(true, |told| told.iops > 0.0));
-        match told.expect("a read ends in 20 s") {
+        let mut results = [20, 200, 2000, 20_000].into_iter().map(ask);
+        let done = results.find(|result| result.as_ref().map_or(true, |sample| sample.iops > 0.0));
+        match done.expect("a read ends in 20 s") {
             Ok(sample) => assert!(sample.iops > 0.0 && sample.p50_us > Some(0.0), "{sample:?}"),
             Err(error) => {
-                let told = format!("{error:#}");
-                assert!(told.contains("io_uring") || told.contains("Invalid argument"), "{told}");
+                let text = format!("{error:#}");
+                assert!(text.contains("io_uring") || text.contains("Invalid argument"), "{text}");
             }
         }
     }

@@ -206,7 +206,7 @@ mod tests {
             contestant: "tgt".to_owned(),
             text: "a|b".to_owned(),
         }];
-        let told = chapter(&run, Path::new(""));
+        let text = chapter(&run, Path::new(""));
         for line in [
             "| processor | one |",
             "The short form: the cells that goals need. 1 rounds of 1 s",
@@ -226,9 +226,9 @@ mod tests {
              busy |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n| lunar | 105000 \
              (105000 to 105000) | 430.1 | 10 | 40 | 80 | 0.952 | 100 | 50 |",
         ] {
-            assert!(told.contains(line), "no {line:?} in\n{told}");
+            assert!(text.contains(line), "no {line:?} in\n{text}");
         }
-        assert!(told.ends_with("|\n") && !told.contains("{{"), "{told}");
+        assert!(text.ends_with("|\n") && !text.contains("{{"), "{text}");
     }
 
     /// Goal: a missed lane has its parts, its goals and its picture, with a path relative to the
@@ -257,7 +257,7 @@ mod tests {
             shares: vec![share("kernel: files, reading", 600), share("Lunar: a|b", 400)],
             sample,
         }];
-        let told = chapter(&run, at);
+        let text = chapter(&run, at);
         for line in [
             "### rand-read-4Ki-32-tmpfs, lunar\n\nMissed: IOPS, 4 KiB random reads, depth 32, file \
              in tmpfs; 1.05 (1.05 to 1.05), wanted at least 4. ",
@@ -270,10 +270,10 @@ mod tests {
             "A sample belongs to the part of",
             "There is no profile of `rand-read-4Ki-32-tmpfs-libiscsi`: IOPS, the same",
         ] {
-            assert!(told.contains(line), "no {line:?} in\n{told}");
+            assert!(text.contains(line), "no {line:?} in\n{text}");
         }
         let order = ["## Where rivals", "## Where the time goes", "### rand", "## Durability"];
-        let order = order.map(|title| told.find(title).unwrap());
+        let order = order.map(|title| text.find(title).unwrap());
         assert!(order.is_sorted(), "{order:?}");
     }
 

@@ -145,12 +145,12 @@ mod tests {
     /// from the figures of the run; without a profile there is no reason.
     #[test]
     fn a_file_is_more_than_a_null_target() {
-        let told = reason(CPU_BY_NULL, &run()).unwrap();
+        let text = reason(CPU_BY_NULL, &run()).unwrap();
         for part in ["2.00 us", "40 % of it, 0.80 us", "(1.00 us)", "1.80 times", "0.20 us."] {
-            assert!(told.contains(part), "no {part} in {told}");
+            assert!(text.contains(part), "no {part} in {text}");
         }
-        assert!(told.contains("so 1.4 is out of reach"), "{told}");
-        assert!(told.contains("takes 1.20 (1.20 to 1.20) times"), "{told}");
+        assert!(text.contains("so 1.4 is out of reach"), "{text}");
+        assert!(text.contains("takes 1.20 (1.20 to 1.20) times"), "{text}");
         let mut cheap = run();
         cheap.profiles[0].shares[0].share = 0.1;
         let cheap = reason(CPU_BY_NULL, &cheap).unwrap();
@@ -165,9 +165,9 @@ mod tests {
     /// Goal: if one connection fills the cores, the text states their remaining capacity.
     #[test]
     fn cores_have_an_end() {
-        let told = reason(FOUR_BY_ONE, &run()).unwrap();
+        let text = reason(FOUR_BY_ONE, &run()).unwrap();
         for part in ["90 % of a core", "70 %", "1.25 times", "8 requests each", "3.00 us"] {
-            assert!(told.contains(part), "no {part} in {told}");
+            assert!(text.contains(part), "no {part} in {text}");
         }
         assert_eq!(reason("1 MiB reads, of raw TCP's stream", &run()), None);
     }

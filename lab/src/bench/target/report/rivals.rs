@@ -151,11 +151,11 @@ pub mod tests {
     #[test]
     fn cells_with_close_rivals_are_reported() {
         let mut run = run();
-        let told: Vec<_> = places(&run);
-        let told: Vec<_> =
-            told.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
+        let rivals: Vec<_> = places(&run);
+        let rivals: Vec<_> =
+            rivals.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
         assert_eq!(
-            told,
+            rivals,
             [
                 ("tgt", "IOPS", true),
                 ("tgt", "p50", true),
