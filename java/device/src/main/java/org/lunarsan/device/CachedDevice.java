@@ -14,7 +14,7 @@ import java.util.concurrent.atomic.LongAdder;
  * unknown then.
  *
  * <p>After a failed {@link #flush()}, when the inner device {@linkplain #losses() may have lost}
- * writes, and when {@linkplain #doubtedReads() reads from it are doubted}, all blocks are dropped:
+ * writes, and when {@linkplain #staleReads() reads from it may be stale}, all blocks are dropped:
  * reads return the content of the device.
  *
  * <p>For any thread. No other code may write to the inner device: such writes would not be
@@ -28,8 +28,8 @@ public final class CachedDevice extends ForwardingDevice {
     private volatile BlockCache cache;
     /** Losses of the inner device when the cache was last emptied. */
     private volatile long losses;
-    /** Doubted reads of the inner device at that time. */
-    private volatile long doubtedReads;
+    /** Stale reads of the inner device at that time. */
+    private volatile long staleReads;
 
     /**
      * Creates an empty cache.
@@ -50,7 +50,7 @@ public final class CachedDevice extends ForwardingDevice {
     public void open() throws DeviceException {
         super.open();
         losses = inner().losses();
-        doubtedReads = inner().doubtedReads();
+        staleReads = inner().staleReads();
         cache = new BlockCache(blockSize(), bytesMax / blockSize());
     }
 
@@ -177,7 +177,7 @@ public final class CachedDevice extends ForwardingDevice {
     private synchronized void forget() {
         if (cache != null) {
             losses = inner().losses();
-            doubtedReads = inner().doubtedReads();
+            staleReads = inner().staleReads();
             cache.forget();
         }
     }
@@ -192,7 +192,7 @@ public final class CachedDevice extends ForwardingDevice {
 
     private BlockCache open(Operation operation, long address) throws DeviceClosedException {
         if (cache != null
-                && (inner().losses() != losses || inner().doubtedReads() != doubtedReads)) {
+                && (inner().losses() != losses || inner().staleReads() != staleReads)) {
             forget();
         }
         BlockCache kept = cache;

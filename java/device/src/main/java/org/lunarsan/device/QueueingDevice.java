@@ -24,7 +24,7 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p><b>Prefetching.</b> See {@link QueueOptions#prefetchBytes()}. A failed prefetch is not
  * reported; the blocks are read when they are requested. When the device
- * {@linkplain #losses() may have lost} writes, {@linkplain #doubtedReads() reads are doubted}, or a
+ * {@linkplain #losses() may have lost} writes, {@linkplain #staleReads() reads may be stale}, or a
  * flush failed, prefetched blocks are dropped.
  *
  * <p><b>Buffers.</b> A transfer that is given up before it begins is skipped. The four transfers
@@ -47,8 +47,8 @@ public abstract class QueueingDevice implements AsyncDevice {
     private Prefetcher prefetcher;
     /** Losses of the device when the prefetched blocks were last checked. */
     private long lossesSeen;
-    /** Doubted reads of the device at that time. */
-    private long doubtedReadsSeen;
+    /** Stale reads of the device at that time. */
+    private long staleReadsSeen;
     private int workers;
     private boolean opening;
 
@@ -146,7 +146,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 queue = new RequestQueue();
                 prefetcher = new Prefetcher(shape, options.prefetchBytes());
                 lossesSeen = 0;
-                doubtedReadsSeen = 0;
+                staleReadsSeen = 0;
                 open = true;
             }
             lock.unlock();
@@ -268,7 +268,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         // Called without the lock: a device may wait for its own queue here.
         boolean prefetches = options.prefetchBytes() > 0 && request.operation == Operation.READ;
         long losses = prefetches ? losses() : 0;
-        long doubtedReads = prefetches ? doubtedReads() : 0;
+        long staleReads = prefetches ? staleReads() : 0;
         QueuedRequest segment = null;
         DeviceException refusal = null;
         lock.lock();
@@ -277,7 +277,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 refusal = closed(request);
             } else {
                 if (prefetches) {
-                    forgetWrong(losses, doubtedReads);
+                    forgetWrong(losses, staleReads);
                 }
                 segment = enqueue(request);
                 startWorkers();
@@ -294,10 +294,10 @@ public abstract class QueueingDevice implements AsyncDevice {
     }
 
     /** Drops prefetched blocks that may be wrong according to the counts. With the lock held. */
-    private void forgetWrong(long losses, long doubtedReads) {
-        if (losses != lossesSeen || doubtedReads != doubtedReadsSeen) {
+    private void forgetWrong(long losses, long staleReads) {
+        if (losses != lossesSeen || staleReads != staleReadsSeen) {
             lossesSeen = losses;
-            doubtedReadsSeen = doubtedReads;
+            staleReadsSeen = staleReads;
             prefetcher.forget();
         }
     }

@@ -35,8 +35,8 @@ final class Mirror {
      */
     private final AtomicInteger unreported = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
-    /** Held while unsecured regions are rewritten; acquired before all other locks. */
-    private final ReentrantLock securing = new ReentrantLock();
+    /** Held while regions are rewritten; acquired before all other locks. */
+    private final ReentrantLock rewriting = new ReentrantLock();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
@@ -253,7 +253,7 @@ final class Mirror {
      * fails once after a loss that no flush has reported, whichever call noticed it.
      */
     void flush() throws DeviceException {
-        if (membership.isOpenedToRead()) {
+        if (membership.isOpenedReadOnly()) {
             membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
             return;
         }
@@ -261,9 +261,9 @@ final class Mirror {
         boolean done = false;
         try {
             do {
-                secureUrgent();
+                rewriteUrgentRegions();
                 flushMembers();
-            } while (membership.unsecured().nextUrgent(0) >= 0);
+            } while (membership.regionsToRewrite().nextUrgent(0) >= 0);
             membership.failIfLossesSince(reportedLosses);
             done = true;
         } finally {
@@ -273,29 +273,29 @@ final class Mirror {
         }
     }
 
-    /** Secures the regions for which flushes wait. Called without any lock. */
-    private void secureUrgent() throws DeviceException {
-        if (membership.unsecured().nextUrgent(0) < 0) {
+    /** Rewrites the regions for which flushes wait. Called without any lock. */
+    private void rewriteUrgentRegions() throws DeviceException {
+        if (membership.regionsToRewrite().nextUrgent(0) < 0) {
             return;
         }
-        securing.lock();
+        rewriting.lock();
         try {
-            new RegionRewriter(this).secureUrgent();
+            new RegionRewriter(this).rewriteUrgent();
         } finally {
-            securing.unlock();
+            rewriting.unlock();
         }
     }
 
-    /** Secures a region that is to be copied. Called without any lock. */
-    void secure(int region) throws DeviceException {
-        if (!membership.unsecured().has(region)) {
+    /** Rewrites a region that is to be copied. Called without any lock. */
+    void rewriteRegion(int region) throws DeviceException {
+        if (!membership.regionsToRewrite().has(region)) {
             return;
         }
-        securing.lock();
+        rewriting.lock();
         try {
-            new RegionRewriter(this).secure(region);
+            new RegionRewriter(this).rewrite(region);
         } finally {
-            securing.unlock();
+            rewriting.unlock();
         }
     }
 
@@ -307,7 +307,7 @@ final class Mirror {
             List<MirrorMember> current = membership.current();
             membership.refuseFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, current);
             int flushed = intents.beginFlush();
-            failed = Parallel.runBehind(memberWait, Operation.FLUSH, membership.written(),
+            failed = Parallel.runBehind(memberWait, Operation.FLUSH, membership.receivingWrites(),
                     member -> member.device.flush());
             failed = withLost(failed, current);
             if (failed.isEmpty()) {
@@ -342,7 +342,7 @@ final class Mirror {
      */
     private boolean isSame(int region) {
         return unreported.get() == 0
-                && !membership.unsecured().has(region)
+                && !membership.regionsToRewrite().has(region)
                 && membership.members().stream().allMatch(
                         member -> !member.isCurrent() || member.holds(region, region));
     }
@@ -361,7 +361,7 @@ final class Mirror {
      */
     List<Parallel.Failed<MirrorMember>> settle(Duration limit) {
         // Writes that were not flushed are marked.
-        if (membership.isOpenedToRead() || intents.dirtyCount() == 0) {
+        if (membership.isOpenedReadOnly() || intents.dirtyCount() == 0) {
             return List.of();
         }
         List<MirrorMember> current = membership.current();

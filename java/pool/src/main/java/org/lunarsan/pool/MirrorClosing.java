@@ -44,7 +44,7 @@ final class MirrorClosing {
             } else {
                 troubles.add("pending calls did not end within " + limit.toMillis() + " ms");
             }
-            if (membership.hasUntoldLoss()) {
+            if (membership.hasUnreportedLoss()) {
                 troubles.add("acknowledged writes may be lost, and no flush has reported it");
             }
             if (!troubles.isEmpty()) {

@@ -165,8 +165,8 @@ public final class StripedDevice implements Device {
     }
 
     @Override
-    public long doubtedReads() {
-        return given.stream().mapToLong(Device::doubtedReads).sum();
+    public long staleReads() {
+        return given.stream().mapToLong(Device::staleReads).sum();
     }
 
     @Override
