@@ -33,7 +33,7 @@ final class Mirror {
      * Number of failures whose members were not left out yet: marks of the missed changes must
      * stay.
      */
-    private final AtomicInteger unreported = new AtomicInteger();
+    private final AtomicInteger unrecorded = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
     /** Held while regions are rewritten; acquired before all other locks. */
     private final ReentrantLock rewriting = new ReentrantLock();
@@ -199,7 +199,7 @@ final class Mirror {
                     }
                 }
             } finally {
-                noteUntold(failed);
+                countUnrecorded(failed);
                 intents.end(address, blocks);
             }
         } finally {
@@ -208,7 +208,7 @@ final class Mirror {
         if (failed.isEmpty()) {
             return true;
         }
-        tell(operation, address, blocks, failed);
+        leaveOutFailed(operation, address, blocks, failed);
         return sent;
     }
 
@@ -217,14 +217,14 @@ final class Mirror {
     }
 
     /** Counts failures, before the marks of a change can be removed. */
-    private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
+    private void countUnrecorded(List<Parallel.Failed<MirrorMember>> failed) {
         if (!failed.isEmpty()) {
-            unreported.incrementAndGet();
+            unrecorded.incrementAndGet();
         }
     }
 
     /** Leaves failed members out; throws when no other one is left. */
-    private void tell(
+    private void leaveOutFailed(
             Operation operation,
             long address,
             long blocks,
@@ -234,15 +234,15 @@ final class Mirror {
         boolean left;
         try {
             left = membership.leaveOut(Membership.recordFailures(failed));
-        } catch (DeviceException untellable) {
+        } catch (DeviceException notRecorded) {
             // The marks stay, because no label records which members missed the change.
             membership.refuseClosing(operation, address);
             DeviceException failure = PoolFailures.of(
                     membership.name(), operation, address, blocks, failed);
-            failure.addSuppressed(untellable);
+            failure.addSuppressed(notRecorded);
             throw failure;
         }
-        unreported.decrementAndGet();
+        unrecorded.decrementAndGet();
         if (!left) {
             throw PoolFailures.of(membership.name(), operation, address, blocks, failed);
         }
@@ -313,12 +313,12 @@ final class Mirror {
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, this::isSame, current);
             }
-            noteUntold(failed);
+            countUnrecorded(failed);
         } finally {
             membership.readLock().unlock();
         }
         if (!failed.isEmpty()) {
-            tell(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
+            leaveOutFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
         }
     }
 
@@ -341,15 +341,15 @@ final class Mirror {
      * change.
      */
     private boolean isSame(int region) {
-        return unreported.get() == 0
+        return unrecorded.get() == 0
                 && !membership.regionsToRewrite().has(region)
                 && membership.members().stream().allMatch(
                         member -> !member.isCurrent() || member.holds(region, region));
     }
 
     /** True if a member missed a change that no label records: the marks for it stay. */
-    boolean isUntold() {
-        return unreported.get() > 0;
+    boolean hasUnrecordedFailure() {
+        return unrecorded.get() > 0;
     }
 
     /**

@@ -38,7 +38,7 @@ final class MirrorClosing {
             int marked = mirror.intents().dirtyCount();
             if (drained) {
                 settle();
-                if (marked > 0 && mirror.isUntold()) {
+                if (marked > 0 && mirror.hasUnrecordedFailure()) {
                     troubles.add("a member missed a change and could not be left out");
                 }
             } else {
