@@ -83,7 +83,7 @@ public final class CachedDevice extends ForwardingDevice {
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        BlockCache kept = open(Operation.READ, address);
+        BlockCache kept = openCache(Operation.READ, address);
         int blocks = shape().checkBuffer(name(), Operation.READ, address, buffer);
         int size = blockSize();
         ByteBuffer into = buffer.duplicate();
@@ -119,7 +119,7 @@ public final class CachedDevice extends ForwardingDevice {
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        BlockCache kept = open(Operation.WRITE, address);
+        BlockCache kept = openCache(Operation.WRITE, address);
         int blocks = shape().checkBuffer(name(), Operation.WRITE, address, buffer);
         ByteBuffer from = buffer.duplicate();
         long[] stamps = begin(kept, address, blocks);
@@ -147,7 +147,7 @@ public final class CachedDevice extends ForwardingDevice {
 
     @Override
     public void unmap(long address, long blocks) throws DeviceException {
-        BlockCache kept = open(Operation.UNMAP, address);
+        BlockCache kept = openCache(Operation.UNMAP, address);
         shape().checkRange(name(), Operation.UNMAP, address, blocks);
         kept.beginUnmap(address, blocks);
         try {
@@ -190,7 +190,7 @@ public final class CachedDevice extends ForwardingDevice {
         return stamps;
     }
 
-    private BlockCache open(Operation operation, long address) throws DeviceClosedException {
+    private BlockCache openCache(Operation operation, long address) throws DeviceClosedException {
         if (cache != null
                 && (inner().losses() != losses || inner().staleReads() != staleReads)) {
             forget();

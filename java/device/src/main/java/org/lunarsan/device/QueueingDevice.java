@@ -194,12 +194,12 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
-        LentTransfer.await(submitBuffer(Operation.READ, address, buffer, QueuedRequest::waited));
+        LentTransfer.await(submitBuffer(Operation.READ, address, buffer, QueuedRequest::blocking));
     }
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
-        LentTransfer.await(submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::waited));
+        LentTransfer.await(submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::blocking));
     }
 
     @Override
@@ -224,12 +224,12 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     @Override
     public CompletableFuture<Void> flushAsync() {
-        return submit(QueuedRequest.plain(Operation.FLUSH, DeviceException.NO_ADDRESS, 0));
+        return submit(QueuedRequest.withoutData(Operation.FLUSH, DeviceException.NO_ADDRESS, 0));
     }
 
     @Override
     public CompletableFuture<Void> unmapAsync(long address, long blocks) {
-        QueuedRequest request = QueuedRequest.plain(Operation.UNMAP, address, blocks);
+        QueuedRequest request = QueuedRequest.withoutData(Operation.UNMAP, address, blocks);
         try {
             checkOpen(request);
             checkWritable(request);
@@ -251,7 +251,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         QueuedRequest request;
         try {
             long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;
-            checkOpen(QueuedRequest.plain(operation, address, blocks));
+            checkOpen(QueuedRequest.withoutData(operation, address, blocks));
             blocks = shape().checkBuffer(name, operation, address, buffer);
             request = maker.make(operation, address, blocks, buffer);
             if (operation == Operation.WRITE) {
@@ -320,9 +320,9 @@ public abstract class QueueingDevice implements AsyncDevice {
         } else if (!ready) {
             queue.add(request);
         }
-        QueuedRequest ahead = prefetcher.note(request);
-        if (ahead != null) {
-            queue.add(ahead);
+        QueuedRequest prefetch = prefetcher.note(request);
+        if (prefetch != null) {
+            queue.add(prefetch);
         }
         return ready ? segment : null;
     }
@@ -354,21 +354,21 @@ public abstract class QueueingDevice implements AsyncDevice {
     /** Does a run of requests; then starts workers for requests that have become ready. */
     private void work(List<QueuedRequest> run) {
         Outcome[] outcomes = Transfers.run(this, run);
-        QueuedRequest ahead = run.getFirst().ahead ? run.getFirst() : null;
+        QueuedRequest prefetch = run.getFirst().isPrefetch ? run.getFirst() : null;
         List<QueuedRequest> served = List.of();
         Outcome[] ofServed = {};
-        if (ahead != null && outcomes[0].failure() != null) {
+        if (prefetch != null && outcomes[0].failure() != null) {
             // Before later writes to these blocks may begin.
-            served = forget(ahead);
+            served = forget(prefetch);
             ofServed = Transfers.each(this, served);
         }
         // Complete futures when this worker no longer counts: dependent actions may take long.
         lock.lock();
         try {
-            if (ahead != null && outcomes[0].failure() == null) {
-                ahead.complete = true;
-                served = ahead.served;
-                ahead.served = List.of();
+            if (prefetch != null && outcomes[0].failure() == null) {
+                prefetch.complete = true;
+                served = prefetch.served;
+                prefetch.served = List.of();
             }
             if (run.getFirst().operation == Operation.FLUSH && outcomes[0].failure() != null) {
                 // The device may not have earlier writes that were prefetched since.
@@ -383,19 +383,19 @@ public abstract class QueueingDevice implements AsyncDevice {
             lock.unlock();
         }
         finish(run, outcomes);
-        if (ahead != null && outcomes[0].failure() == null) {
-            served.forEach(read -> serve(read, ahead));
+        if (prefetch != null && outcomes[0].failure() == null) {
+            served.forEach(read -> serve(read, prefetch));
         } else {
             finish(served, ofServed);
         }
     }
 
-    private List<QueuedRequest> forget(QueuedRequest ahead) {
+    private List<QueuedRequest> forget(QueuedRequest prefetch) {
         lock.lock();
         try {
-            prefetcher.failed(ahead);
-            List<QueuedRequest> served = ahead.served;
-            ahead.served = List.of();
+            prefetcher.failed(prefetch);
+            List<QueuedRequest> served = prefetch.served;
+            prefetch.served = List.of();
             return served;
         } finally {
             lock.unlock();
@@ -412,7 +412,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     record Outcome(Throwable failure) {}
 
     private void settle(QueuedRequest request, Throwable failure) {
-        if (request.ahead) {
+        if (request.isPrefetch) {
             return;
         }
         room.release();
