@@ -84,7 +84,8 @@ final class Transfer extends TransferFuture implements Task.Completion {
     /** An abandoned write may be executed until it has ended: later writes wait for it. */
     @Override
     protected void detach() {
-        uncertainWriteNumber = write ? disk.uncertainWrites().replay(lba, blocks) : UncertainWrites.NEW;
+        uncertainWriteNumber = write
+                ? disk.uncertainWrites().replay(lba, blocks) : UncertainWrites.NEW;
         data.takeBack(uncertainWriteNumber);
     }
 
