@@ -405,7 +405,7 @@ impl Session {
         mail: &UnboundedReceiver<ConnectionEvent>,
     ) -> Option<ToConnection> {
         let mut machine = self.machine();
-        if mail.is_empty() { machine.reply(cid, message) } else { None }
+        if mail.is_empty() { machine.try_handle(cid, message) } else { None }
     }
 
     /// Processes a message of a connection. `pending_events` receives earlier mail for the
