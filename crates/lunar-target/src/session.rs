@@ -395,10 +395,10 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a message of a connection at once, if it concerns no other connection and the
+    /// Handles a message of a connection at once, if it concerns no other connection and the
     /// mailbox is empty. Returns `None` if the message was not processed and
     /// [`handle_message`](Self::handle_message) is to be called.
-    pub(crate) fn answer(
+    pub(crate) fn try_handle_message(
         &self,
         cid: u16,
         message: &ToSession,
