@@ -128,7 +128,12 @@ impl DiskPath {
     }
 
     /// Records the result of verifying the unit, after `attentions` unit attentions.
-    pub(crate) fn record_verification(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
+    pub(crate) fn record_verification(
+        &self,
+        session: &Session,
+        attentions: u64,
+        result: Result<(), Error>,
+    ) {
         let (session, at) = (session.number(), Instant::now());
         self.state().checked = Some(Checked { session, attentions, result, at });
     }
@@ -157,7 +162,11 @@ impl DiskPath {
 
     /// Reads the group of the path's port and the access states of all groups. Returns true when
     /// commands may be sent through the port, as far as the unit reports.
-    pub(crate) async fn read_access_states(&self, unit: &Unit, paths: &Paths) -> Result<bool, Error> {
+    pub(crate) async fn read_access_states(
+        &self,
+        unit: &Unit,
+        paths: &Paths,
+    ) -> Result<bool, Error> {
         let group = unit.port_group().await?;
         self.group.store(group.map_or(NO_GROUP, u32::from), Ordering::Relaxed);
         let groups = unit.port_groups().await?;

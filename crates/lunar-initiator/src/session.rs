@@ -8,7 +8,7 @@ use crate::connection_handle::{
 use crate::connection_task::ConnectionTask;
 use crate::session_context::SessionContext;
 use crate::shared_session_state::{ConnectionMessage, SharedSessionState};
-use crate::target_connector::{PortalGroup, PortalAddress, TargetConnector};
+use crate::target_connector::{PortalAddress, PortalGroup, TargetConnector};
 use crate::uncertain_writes::WriteTicket;
 use crate::{Error, ErrorKind};
 use arc_swap::ArcSwap;
@@ -177,8 +177,13 @@ impl Session {
     }
 
     /// Returns the error for a session in another portal group than the one it would replace.
-    pub(crate) fn wrong_portal_group_error(&self, wanted: PortalGroup, address: SocketAddr) -> Error {
-        let named = |group: PortalGroup| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
+    pub(crate) fn wrong_portal_group_error(
+        &self,
+        wanted: PortalGroup,
+        address: SocketAddr,
+    ) -> Error {
+        let named =
+            |group: PortalGroup| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
         let what = format!(
             "{address} is in portal group {}, the lost session was in portal group {}: the old \
              session may still be alive there, and its delayed writes could overwrite new data",

@@ -3,7 +3,7 @@
 use crate::connection_end::ConnectionEnd;
 use crate::session::Session;
 use crate::session_context::SessionContext;
-use crate::target_connector::{PortalGroup, PortalAddress, TargetConnector, unreachable};
+use crate::target_connector::{PortalAddress, PortalGroup, TargetConnector, unreachable};
 use crate::{Error, ErrorKind, parse_portal, portal_text};
 use lunar_iscsi::text::PROTOCOL_LEVEL_RFC_7143;
 use std::io;
@@ -36,7 +36,9 @@ impl TargetConnector {
         session_context: SessionContext,
         group: Option<PortalGroup>,
     ) -> Result<Session, Error> {
-        let first = self.log_in_following_redirects(&self.url.host, self.url.port, &session_context, group).await;
+        let first = self
+            .log_in_following_redirects(&self.url.host, self.url.port, &session_context, group)
+            .await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {
             for (host, port) in &self.options.portals {

@@ -169,7 +169,10 @@ mod tests {
             std::hint::spin_loop();
         }
         let (reported, exact) = (this.processor_time().unwrap(), processor_time());
-        assert!(reported >= Duration::from_millis(30) && reported <= exact, "{reported:?} of {exact:?}");
+        assert!(
+            reported >= Duration::from_millis(30) && reported <= exact,
+            "{reported:?} of {exact:?}"
+        );
         let ticks = this.time_in_ticks().unwrap();
         assert!(ticks >= Duration::from_millis(30) && ticks <= processor_time(), "{ticks:?}");
         assert_eq!(on_core_nanos("1030493 506333 7\n"), Some(1_030_493));

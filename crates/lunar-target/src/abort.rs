@@ -2,7 +2,7 @@
 
 use crate::awaited::AwaitedSignal;
 use futures_util::task::AtomicWaker;
-use lunar_block::{IoContext, MemoryOwner, ForeignWaiters};
+use lunar_block::{ForeignWaiters, IoContext, MemoryOwner};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ mod throttle;
 use admission::{Admission, Admitted};
 use begun::Begun;
 use fit::{cut_to_announced_length, fit_data_in, fit_data_out};
-use outcome::{check_condition, good, retry_later, no_memory, outcome, with_data_out};
+use outcome::{check_condition, good, no_memory, outcome, retry_later, with_data_out};
 use running_charge::RunningCharge;
 use throttle::{ReadyTask, ThrottleStage, Throttled};
 

@@ -1,14 +1,14 @@
 //! Haluza, Staněk, Doležal, "Storage over IP" (CESNET technical report 5/2002): random records over
 //! iSCSI, on a local file and over NFS.
 
-mod files;
 mod access;
+mod files;
 mod paper;
 mod qemu;
 mod tables;
 
+use self::access::{Client, DiskAccess, FileLocation};
 use self::files::{Disk, Room, make_folder};
-use self::access::{Client, FileLocation, DiskAccess};
 use self::qemu::Qemu;
 use self::tables::{Group, GroupResults};
 use super::{PaperArgs, PaperRun, probe};
@@ -128,7 +128,11 @@ impl StorageOverIp {
         );
         let mut accesses =
             vec![(FileLocation::Local, Qemu::here(local.path_text()?), local.path.clone())];
-        accesses.push((FileLocation::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
+        accesses.push((
+            FileLocation::Iscsi,
+            Qemu::here(server.url(TARGET, 0)),
+            served.path.clone(),
+        ));
         if self.nfs_directory.is_none() {
             match serve_nfs(room).await {
                 Ok((server, disk)) => {
@@ -142,7 +146,9 @@ impl StorageOverIp {
         }
         for (location, qemu, file) in accesses {
             match qemu.try_it().await {
-                Ok(()) => group.accesses.push(DiskAccess { location, client: Client::Qemu(qemu), file }),
+                Ok(()) => {
+                    group.accesses.push(DiskAccess { location, client: Client::Qemu(qemu), file })
+                }
                 Err(why) => {
                     let what = format!("no qemu-io figures for {}: {why:#}", location.name());
                     group.warnings.push(what);
@@ -154,7 +160,13 @@ impl StorageOverIp {
 
     /// The group that uses this program's client: on the local file, over iSCSI, and in a directory
     /// of a mounted NFS.
-    async fn own_client(&self, room: &Room, local: &Disk, served: &Disk, server: &Lunar) -> Result<Group> {
+    async fn own_client(
+        &self,
+        room: &Room,
+        local: &Disk,
+        served: &Disk,
+        server: &Lunar,
+    ) -> Result<Group> {
         let mut group = Group::new("lunar", "Lunar's own client, through page caches");
         group.prose.push(
             "The same records in the same order, by this program: the local file, and iSCSI by its \

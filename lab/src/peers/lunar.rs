@@ -207,7 +207,8 @@ impl Lunar {
         let api = self.api().context("the server has no API")?;
         let until = Instant::now() + SESSION_MAX;
         loop {
-            let output = must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
+            let output =
+                must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
             let document: serde_json::Value = serde_json::from_str(&output)?;
             if let Some(tsih) = document["sessions"][0]["tsih"].as_u64() {
                 return Ok(tsih.to_string());

@@ -52,7 +52,8 @@ fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
         let document: serde_json::Value = serde_json::from_str(&output).context(output)?;
         for (key, wanted) in [("header_digest", header), ("data_digest", data)] {
             let wanted = if wanted { "crc32c" } else { "none" };
-            let negotiated = find(&document, key).with_context(|| format!("no {key} in {document}"))?;
+            let negotiated =
+                find(&document, key).with_context(|| format!("no {key} in {document}"))?;
             ensure!(negotiated == wanted, "{url}: {key} is {negotiated}");
         }
     }

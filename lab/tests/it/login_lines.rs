@@ -146,8 +146,12 @@ fn a_slow_login_is_reported() -> Result<()> {
     let login = slow.login(ask.as_bytes()).put(1, &[0]);
     ensure!(status(&mut slow, &login)? == 0);
     let printed = lines(&mut lunar, 2)?;
-    ensure!(printed.iter().all(|line| line.contains("the login took longer than 2 s")), "{printed:?}");
-    let of = |host: &str| printed.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
+    ensure!(
+        printed.iter().all(|line| line.contains("the login took longer than 2 s")),
+        "{printed:?}"
+    );
+    let of =
+        |host: &str| printed.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
     ensure!(!of("peer=127.0.0.20:").is_empty(), "{printed:?}");
     let line = of("peer=127.0.0.21:");
     let names = [format!("initiator=\"{PREFIX}eve\""), format!("target=\"{PREFIX}secret\"")];

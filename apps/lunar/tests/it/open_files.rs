@@ -63,7 +63,10 @@ fn a_server_raises_its_limit_of_open_files() {
     assert_exit(&output, 0);
     // If the system grants too few files for that, the server reports it.
     let output_text = printed(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(most == 16_384 || output_text.contains("limit of open files is too low"), "{taken}: {output_text}");
+    assert!(
+        most == 16_384 || output_text.contains("limit of open files is too low"),
+        "{taken}: {output_text}"
+    );
 }
 
 /// Goal: more idle connections than open files do not prevent logins. Fault: 1,100 connections

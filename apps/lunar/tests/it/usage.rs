@@ -99,8 +99,12 @@ fn a_failed_stdout_is_reported_on_stderr() {
         let output = crate::common::finish(command, b"");
         assert_exit(&output, 1);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        let document: Value = serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap();
-        assert!(document["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {document}");
+        let document: Value =
+            serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap();
+        assert!(
+            document["error"].as_str().unwrap().contains("stdout"),
+            "{arguments:?}: {document}"
+        );
     }
     assert_exit(&server.stop().0, 0);
 }

@@ -30,7 +30,8 @@ impl Resolver<'_> {
         let initiators = names.into_iter().map(|name| self.initiator(name)).collect();
         let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
         let read = |text: Located<String>| {
-            let network = self.ok_or_report("invalid network", &text, Network::parse(&text.value))?;
+            let network =
+                self.ok_or_report("invalid network", &text, Network::parse(&text.value))?;
             Some(Located { value: network, span: text.span })
         };
         ReadAccess { initiators, networks: networks.into_iter().filter_map(read).collect() }

@@ -71,7 +71,8 @@ impl Pages {
         let now = Instant::now();
         let mut being_read = lock(&self.being_read);
         being_read.retain(|page| page.upgrade().is_some_and(|page| !page.is_cut_off()));
-        let [oldest, newest] = [being_read.front(), being_read.back()].map(|page| page.and_then(Weak::upgrade));
+        let [oldest, newest] =
+            [being_read.front(), being_read.back()].map(|page| page.and_then(Weak::upgrade));
         if let (Some(oldest), Some(newest)) = (oldest, newest) {
             let age = |page: &Page| now.duration_since(page.rendered_at);
             let is_full = being_read.len() >= PAGES_MAX;

@@ -67,7 +67,10 @@ fn a_moved_disk_shrinks_only_with_permission() {
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
     let difference = rig.differs(&renumbered).join("\n");
-    assert!(difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{difference}");
+    assert!(
+        difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
+        "{difference}"
+    );
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
@@ -93,14 +96,20 @@ fn disks_that_change_places_keep_their_sizes() {
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
     let difference = rig.differs(&taken).join("\n");
-    assert!(difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{difference}");
+    assert!(
+        difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
+        "{difference}"
+    );
     let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
 
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
     let difference = rig.differs(&exchanged);
-    assert!(difference.len() == 2 && difference.iter().all(|line| line.contains("device: ")), "{difference:?}");
+    assert!(
+        difference.len() == 2 && difference.iter().all(|line| line.contains("device: ")),
+        "{difference:?}"
+    );
     assert!(
         difference.iter().all(|line| line.contains("(the LUN becomes a different disk: ")),
         "{difference:?}"
@@ -270,7 +279,10 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     rig.daemon.redirect(NAME, None, &"a test").unwrap();
     assert_eq!(rig.read("a.img", 0), 7);
     let difference = rig.differs(&one);
-    assert!(difference.len() == 1 && difference[0].contains("is now a different file"), "{difference:?}");
+    assert!(
+        difference.len() == 1 && difference[0].contains("is now a different file"),
+        "{difference:?}"
+    );
     let uuids = rig.uuids();
     rig.apply(&one, ApplyOptions::default()).unwrap();
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));

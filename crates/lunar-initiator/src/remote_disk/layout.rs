@@ -91,12 +91,7 @@ impl Plan {
     /// Establishes a path whose unit has reported its attentions to the new initiator port. Earlier
     /// resets are reported by the existing paths; if none of them answers, one reset may have been
     /// missed and is counted.
-    async fn path(
-        &self,
-        key: PathKey,
-        connections: u16,
-        paths: &Paths,
-    ) -> Result<DiskPath, Error> {
+    async fn path(&self, key: PathKey, connections: u16, paths: &Paths) -> Result<DiskPath, Error> {
         let initiator = self.log_in(key, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());

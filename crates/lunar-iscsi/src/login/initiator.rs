@@ -6,8 +6,8 @@ use super::{ChapAlgorithm, Credential, SessionType};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage};
 use crate::text::{
-    ConnectionParameters, Segmenter, Key, KeySet, Offer, Reassembler, SessionParameters, TextBuilder,
-    Violation, parse,
+    ConnectionParameters, Key, KeySet, Offer, Reassembler, Segmenter, SessionParameters,
+    TextBuilder, Violation, parse,
 };
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -11,7 +11,7 @@ use crate::framing::{Header, Pdu};
 use crate::pdu::{
     FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TAG_RESERVED,
 };
-use crate::text::{Segmenter, Key, KeySet, Pair, Reassembler, TextBuilder, Violation, parse};
+use crate::text::{Key, KeySet, Pair, Reassembler, Segmenter, TextBuilder, Violation, parse};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;

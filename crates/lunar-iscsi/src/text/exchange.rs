@@ -7,7 +7,7 @@
 
 use super::pairs::{KeySet, Pair, TextBuilder, Violation, is_answer_constant, parse, parse_up_to};
 use super::table::{Key, Senders};
-use super::{Segmenter, Reassembler, receive_unknown, value};
+use super::{Reassembler, Segmenter, receive_unknown, value};
 use crate::connection::target::TargetRecord;
 use crate::login::SessionType;
 use crate::pdu::{RejectReason, TAG_RESERVED, TextFlags, TextRequest, TextResponse};

@@ -65,8 +65,8 @@ pub(crate) async fn copy(
             PlanResult::Good(Bytes::new())
         }
         Err(Stop::Check(sense)) => {
-            let sense = manager.scsi().encode_sense(&sense);
-            running.end(CopyEnd::Failed(sense));
+            let sense_bytes = manager.scsi().encode_sense(&sense);
+            running.end(CopyEnd::Failed(sense_bytes));
             PlanResult::Check(sense)
         }
         Err(Stop::Aborted) => PlanResult::Aborted,

@@ -303,11 +303,16 @@ impl Rig {
         let ineligible = waiting.iter().filter(|entry| entry.turn.is_none());
         for entry in ineligible.clone() {
             let owner = &entry.claim.owner;
-            assert!(entry.has_awaited_blockers || !self.marks_own_blockers(owner, entry.claim.exclusive));
+            assert!(
+                entry.has_awaited_blockers
+                    || !self.marks_own_blockers(owner, entry.claim.exclusive)
+            );
             let is_blocker = |other: &&ClaimEntry| {
                 other.claim.id != NO_CLAIM && is_behind_own(&entry.claim, &other.claim)
             };
-            for other in claims.entries.iter().filter(is_blocker).filter(|_| entry.has_awaited_blockers) {
+            for other in
+                claims.entries.iter().filter(is_blocker).filter(|_| entry.has_awaited_blockers)
+            {
                 let waits = other.held_at.is_none() && other.turn.is_none();
                 let is_awaited = other.is_awaited && (other.has_awaited_blockers || !waits);
                 assert!(is_awaited || !other.is_counted, "{other:?} delays {entry:?}");

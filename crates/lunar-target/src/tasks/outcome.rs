@@ -33,7 +33,9 @@ pub(super) fn outcome(ran: TaskResult) -> Outcome {
             ..good(data_in, ran.wants_bytes, ran.fenced)
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
-        PlanResult::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..retry_later(Status::BUSY) },
+        PlanResult::Busy => {
+            Outcome { data_out_bytes: ran.wants_bytes, ..retry_later(Status::BUSY) }
+        }
         PlanResult::Aborted => Outcome::default(), // no response is sent
         PlanResult::Check(sense) => Outcome {
             data_out_bytes: ran.wants_bytes,

@@ -40,7 +40,12 @@ pub const DISK_DIRECT_THROUGH: BackingStore =
     store("disk-direct-through", StorageMedium::Disk, true, true);
 pub const MEMORY: BackingStore = store("mem", StorageMedium::Memory, false, false);
 
-const fn store(name: &'static str, place: StorageMedium, through: bool, direct: bool) -> BackingStore {
+const fn store(
+    name: &'static str,
+    place: StorageMedium,
+    through: bool,
+    direct: bool,
+) -> BackingStore {
     BackingStore { name, place, is_write_through: through, is_direct: direct }
 }
 
@@ -317,7 +322,7 @@ pub const CELLS: &[Cell] = &[
 ];
 
 const BUILDS: &[Setup] = &[LUNAR, BASE];
-const BOTH_ENDS: &[Setup] = &[LUNAR.own_client(), BASE.own()];
+const BOTH_ENDS: &[Setup] = &[LUNAR.own_client(), BASE.own_client()];
 
 /// Cells for the comparison of two builds, on disks in memory and files in tmpfs: the target alone,
 /// with our client, and both ends, each target with the client of its build.

@@ -4,9 +4,9 @@
 pub mod initiator;
 mod unsafe_ring;
 
-use super::cells::{Cell, Contestant, DISK_BYTES, Setup, LoadClient};
+use super::cells::{Cell, Contestant, DISK_BYTES, LoadClient, Setup};
 use super::results::Sample;
-use super::servers::{SetupPortal, Servers};
+use super::servers::{Servers, SetupPortal};
 use crate::peers::iscsi_perf::{self, PerfRequest, PerfResult};
 use crate::peers::load_programs::{self, LoadPrograms, LoadRequest};
 use crate::system::cores::CLIENT_CORE;

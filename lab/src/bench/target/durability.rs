@@ -3,7 +3,7 @@
 use super::cells::{CELLS, Cell, Contestant, LUNAR, Setup};
 use super::clients::{CommandTurn, TurnTimes, initiator};
 use super::results::Durability;
-use super::servers::{SetupPortal, Servers};
+use super::servers::{Servers, SetupPortal};
 use crate::bench::INITIATOR;
 use crate::system::files::TemporaryFolder;
 use anyhow::{Context, Result};

@@ -1,6 +1,6 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
-use super::cells::{CELLS, Cell, Contestant, LUNAR, Setup, NULL, ProbeKind, RING, TGT};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, NULL, ProbeKind, RING, Setup, TGT};
 use super::results::{BenchRun, CellResult, Round, Sample};
 use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use lunar_load::Spread;
@@ -47,7 +47,7 @@ pub enum Bound {
 
 use self::Bound::{Least, LeastUnlessClientBusy, Most};
 use self::Figure::{Bytes, Iops, TargetCpu};
-use self::Ratio::{Setups, RawTcp, Tail};
+use self::Ratio::{RawTcp, Setups, Tail};
 
 /// Processor use from which on a client's core counts as saturated.
 const CLIENT_BUSY: f64 = 0.95;
@@ -296,7 +296,10 @@ mod tests {
             .iter()
             .map(|setups| Round {
                 raw_tcp: RawTcpFigures { ping_us: 50.0, ..RawTcpFigures::default() },
-                setups: setups.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+                setups: setups
+                    .iter()
+                    .map(|(name, one)| ((*name).to_owned(), one.clone()))
+                    .collect(),
             })
             .collect();
         let kept = (0..rounds.len()).collect();

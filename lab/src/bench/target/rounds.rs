@@ -1,7 +1,7 @@
 //! Rounds of a cell: probe, setups, probe, setups; and the selection of the rounds that count.
 
 use super::cells::{Cell, Setup};
-use super::results::{RawTcpFigures, CellResult, Round, Sample};
+use super::results::{CellResult, RawTcpFigures, Round, Sample};
 use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;

@@ -1,6 +1,6 @@
 //! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
-use super::cells::{Contestant, DISK_BYTES, StorageMedium, BackingStore};
+use super::cells::{BackingStore, Contestant, DISK_BYTES, StorageMedium};
 use crate::peers::lunar::Lunar;
 use crate::peers::null_target::NullServer;
 use crate::peers::tgt::{Tgt, TgtBacking};

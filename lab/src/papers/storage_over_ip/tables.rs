@@ -1,7 +1,7 @@
 //! The results in the form of the paper and in full.
 
+use super::access::{DiskAccess, FileLocation, Task, TaskResult};
 use super::files::Disk;
-use super::access::{FileLocation, DiskAccess, Task, TaskResult};
 use super::paper::{RECORDS, Record};
 use crate::peers::nfs::NfsServer;
 use anyhow::{Context, Result};
@@ -168,7 +168,8 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
             LOCATIONS.map(|location| {
-                let of = figures.iter().filter(|one| one.location == location && one.writes == writes);
+                let of =
+                    figures.iter().filter(|one| one.location == location && one.writes == writes);
                 let points = of.map(|one| (one.record_bytes as f64, y(one)));
                 Series { label: location.name().to_owned(), points: points.collect() }
             })
@@ -200,7 +201,9 @@ fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
 /// The table of the paper, and the new results in the same form: those of the first group with all
 /// three paths, else of the first group with iSCSI and local.
 pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
-    let has = |group: &&GroupResults, location| group.1.iter().any(|one: &Figures| one.location == location);
+    let has = |group: &&GroupResults, location| {
+        group.1.iter().any(|one: &Figures| one.location == location)
+    };
     let both =
         |group: &&GroupResults| has(group, FileLocation::Iscsi) && has(group, FileLocation::Local);
     let all = |group: &&GroupResults| both(group) && has(group, FileLocation::Nfs);
@@ -244,14 +247,16 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
                 };
                 figures.iter().find(found)
             };
-            let name =
-                |whose| TableCell::text(format!("{} {} ({whose})", location.name(), direction(writes)));
+            let name = |whose| {
+                TableCell::text(format!("{} {} ({whose})", location.name(), direction(writes)))
+            };
             let row = |name, cell: &dyn Fn(&Record) -> TableCell| {
                 std::iter::once(name).chain(shown.iter().map(|of| cell(of))).collect::<Vec<_>>()
             };
             let rate = |one: &Figures| TableCell::number(one.bytes_per_second.median / KILOBYTE, 0);
             rates.row(row(name("here"), &|at| of(at).map_or_else(TableCell::none, rate)));
-            let paper = |at: &Record| TableCell::number(at.kilobytes_per_second(location, writes), 0);
+            let paper =
+                |at: &Record| TableCell::number(at.kilobytes_per_second(location, writes), 0);
             rates.row(row(name("paper"), &paper));
             if location == FileLocation::Local {
                 continue;
@@ -259,7 +264,8 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
             let percent = |one: &Figures| Some(TableCell::number(one.percent_of_local?.median, 0));
             let percent = |at: &Record| of(at).and_then(percent).unwrap_or_else(TableCell::none);
             percents.row(row(name("here"), &percent));
-            percents.row(row(name("paper"), &|at| TableCell::number(at.percent(location, writes), 0)));
+            percents
+                .row(row(name("paper"), &|at| TableCell::number(at.percent(location, writes), 0)));
         }
     }
     section.tables = vec![rates, percents];
@@ -276,7 +282,8 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
             ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
         let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(location, writes)));
         series.push(Series { label: format!("{}, here", location.name()), points: ours.collect() });
-        series.push(Series { label: format!("{}, paper", location.name()), points: paper.collect() });
+        series
+            .push(Series { label: format!("{}, paper", location.name()), points: paper.collect() });
     }
     Plot {
         title: format!("Random {}: percent of local", direction(writes)),

@@ -432,7 +432,9 @@ impl Worker {
         let CommandInterface::Disk(disk) = &self.hand else { return Ok(()) };
         match disk.flush().await {
             Ok(()) => self.results.flushes += 1,
-            Err(error) if self.may_lose_cache && is_cache_lost(&error) => self.results.lost_caches += 1,
+            Err(error) if self.may_lose_cache && is_cache_lost(&error) => {
+                self.results.lost_caches += 1
+            }
             Err(error) => return Err(error).context("flushing"),
         }
         Ok(())

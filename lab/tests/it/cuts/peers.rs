@@ -66,7 +66,9 @@ impl Peer {
             File::create(&file)?.set_len(blocks * 512)?;
         }
         let running = match who {
-            TargetKind::Own => start_own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?,
+            TargetKind::Own => {
+                start_own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?
+            }
             TargetKind::Tgt => RunningTarget::Tgt(tgt(keys, &file)?),
             TargetKind::Istgt => {
                 let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();

@@ -46,5 +46,8 @@ fn report(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result
 
 fn section<'a>(document: &'a Value, key: &str) -> &'a Value {
     let sections = document["sections"].as_array().unwrap();
-    sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("{key}: {document}"))
+    sections
+        .iter()
+        .find(|section| section["key"] == key)
+        .unwrap_or_else(|| panic!("{key}: {document}"))
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::file::FileDevice;
 use crate::file::tests::{MINUTE, Scratch, open_disk, open_with_map_slots, open_with_slots};
 use crate::file::workers::{ComputingSlots, JobLimits, SlotTimes};
-use crate::{BlockDevice, BlockRange, BufferPool, IoContext, MemoryOwner, Sparse, ForeignWaiters};
+use crate::{BlockDevice, BlockRange, BufferPool, ForeignWaiters, IoContext, MemoryOwner, Sparse};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

@@ -84,7 +84,8 @@ fn windows_are_reported_to_idle_connections_when_needed() {
         messages.extend(arrives(&mut session, 1, number));
         messages.extend(ends(&mut session, 1, number));
     }
-    let to_other: Vec<_> = messages.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
+    let to_other: Vec<_> =
+        messages.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
     assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
     let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!(closed, [(2, window(12, 15))]);

@@ -1,7 +1,7 @@
 //! `key=value\0` and its continuation over PDUs.
 
 use crate::text::{
-    Segmenter, Key, KeySet, PAIRS_MAX, Pair, Reassembler, TEXT_BYTES_MAX, TextBuilder, Violation,
+    Key, KeySet, PAIRS_MAX, Pair, Reassembler, Segmenter, TEXT_BYTES_MAX, TextBuilder, Violation,
     parse,
 };
 use alloc::format;

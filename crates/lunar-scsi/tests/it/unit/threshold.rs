@@ -107,7 +107,7 @@ fn each_nexus_is_informed_once_per_crossing() {
     }
     assert!(!observe(&mut bench, 0x0200));
     assert!(observe(&mut bench, 0));
-    assert_eq!(bench.refusal(B, &[0; 6]), told, "space became available and was used again");
+    assert_eq!(bench.refusal(B, &[0; 6]), reached, "space became available and was used again");
     let counts = bench.unit.resources();
     assert_eq!(counts, Some(SetCounts { used: 5, available: 0 }));
 }

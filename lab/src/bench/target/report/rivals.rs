@@ -126,7 +126,10 @@ pub mod tests {
             probe: "pipelined exchange".to_owned(),
             rounds: vec![Round {
                 raw_tcp,
-                setups: setups.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+                setups: setups
+                    .iter()
+                    .map(|(name, one)| ((*name).to_owned(), one.clone()))
+                    .collect(),
             }],
             kept: vec![0],
             ..CellResult::default()

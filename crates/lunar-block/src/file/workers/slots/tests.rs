@@ -1,7 +1,7 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
 use crate::file::workers::{ComputingLimit, JobLimits, JobPanicked, Workers};
-use crate::{IoContext, MemoryOwner, ForeignWaiters};
+use crate::{ForeignWaiters, IoContext, MemoryOwner};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
