@@ -58,7 +58,7 @@ pub use device::{
 pub use error::{Error, ErrorKind};
 pub use fault::{Effect, Fault, FaultDevice, FaultOperation};
 pub use file::{FileDevice, FileIdentity, FileOptions, FileSystems, file_identity, with_ring};
-pub use io_context::{IoContext, Urgency};
+pub use io_context::{ForeignWaiters, IoContext};
 pub use memory::MemoryDevice;
 pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;

@@ -286,7 +286,7 @@ impl Initiator {
                     self.remember(&session);
                     return Ok(session);
                 }
-                SessionState::Up(session) => session.why().not_sent(),
+                SessionState::Up(session) => session.end_error().not_sent(),
                 SessionState::Refused(error) if deadline.until().is_some() => return Err(error),
                 SessionState::Refused(error) => error.not_sent(),
                 SessionState::Closed => {

@@ -99,7 +99,7 @@ impl RemoteDisk {
     async fn open_at(
         unit: Unit,
         url: &Url,
-        place: PathKey,
+        key: PathKey,
         policy: PathPolicy,
     ) -> Result<Self, Error> {
         let identity = unit.identity().await?;
@@ -111,7 +111,7 @@ impl RemoteDisk {
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("check the LUN in the URL, and the LUN mapping of the target"));
         }
-        let path = DiskPath::new(unit.clone(), place, 0);
+        let path = DiskPath::new(unit.clone(), key, 0);
         unit.test_ready().await?;
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;

@@ -475,7 +475,7 @@ impl Connection {
 
 fn count(turns: &OwnerTurns, began: Time, clock: &Clock) -> Option<Time> {
     let moved = take_moved();
-    if !turns.are_counted() {
+    if !turns.has_owner() {
         return None;
     }
     let now = clock.now();

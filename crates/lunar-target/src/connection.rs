@@ -372,7 +372,7 @@ impl Connection {
             self.managed.remove(task);
         }
         if self.pending_events.is_empty()
-            && let Some(answer) = session.answer(*cid, &message, &self.mail)
+            && let Some(answer) = session.try_handle_message(*cid, &message, &self.mail)
         {
             return self.feed(now, Input::Session(answer));
         }

@@ -282,7 +282,7 @@ impl Run<'_> {
 
     /// Reads `range` into a buffer of its length.
     async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
-        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let context = self.abort.io_context(self.memory.buffers.owner());
         let read = context.scope(self.device().read(block_range(range), buffer));
@@ -541,7 +541,7 @@ impl Run<'_> {
         // The device keeps the extents while it looks for further ones.
         let work_bytes = extents_max.saturating_mul(EXTENT_WORK_BYTES);
         let _charge = self.memory.charge(work_bytes, &self.abort).await?;
-        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {

@@ -164,6 +164,6 @@ async fn abort_all(
     // for the writes in progress. If the disk hangs these may take for ever: as with aborted
     // writes, I/O to their blocks waits, and no other I/O.
     if tokio::time::timeout(ABORT_GRACE, unit.copies.wait()).await.is_err() {
-        unit.ranges.seclude_copies();
+        unit.ranges.block_readers_of_copies();
     }
 }

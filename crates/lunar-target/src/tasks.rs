@@ -51,7 +51,7 @@ mod throttle;
 use admission::{Admission, Admitted};
 use begun::Begun;
 use fit::{cut_to_announced_length, fit_data_in, fit_data_out};
-use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
+use outcome::{check_condition, good, no_memory, outcome, retry_later, with_data_out};
 use running_charge::RunningCharge;
 use throttle::{ReadyTask, ThrottleStage, Throttled};
 
@@ -147,7 +147,7 @@ enum FutureEnd {
 
 struct TaskResult {
     task: TaskId,
-    ending: PlanResult,
+    result: PlanResult,
     unit: Option<Arc<LogicalUnit>>,
     wants_bytes: u32,
     data_in_bytes: u32,
@@ -315,7 +315,7 @@ impl Tasks {
         }
         let Ok(reply_charge) = self.charge_reply(&mut plan) else {
             drop(self.take_buffer(task.id));
-            return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
+            return Some(Input::Done { task: task.id, outcome: retry_later(Status::BUSY) });
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
@@ -389,7 +389,7 @@ impl Tasks {
             Some(Collected::Buffer(_)) => {}
             Some(Collected::Refused) => {
                 drop(self.take_buffer(task));
-                return Some(Input::Done { task, outcome: later(Status::TASK_SET_FULL) });
+                return Some(Input::Done { task, outcome: retry_later(Status::TASK_SET_FULL) });
             }
             None => match self.data_out.try_take(buffer_bytes) {
                 Some(buffer) => self.buffers.insert(task, Collected::Buffer(buffer)),
@@ -602,7 +602,7 @@ impl Tasks {
             Refusal::ReservationConflict => {
                 Outcome { status: Status::RESERVATION_CONFLICT.0, ..Outcome::default() }
             }
-            Refusal::Busy => later(Status::BUSY),
+            Refusal::Busy => retry_later(Status::BUSY),
         };
         Input::Done { task, outcome }
     }
@@ -673,7 +673,7 @@ async fn perform(
         Some(order) => abort.unless(order.granted()).await.map(Some),
         None => Ok(None),
     };
-    let ending = match (&unit, in_order) {
+    let result = match (&unit, in_order) {
         (_, Err(Aborted)) => PlanResult::Aborted,
         (Some(unit), Ok(place)) => {
             let quota_charge = QuotaCharge::of(&by.session, place);
@@ -684,7 +684,7 @@ async fn perform(
             _ => PlanResult::Check(internal_failure()),
         },
     };
-    TaskResult { task, ending, unit, wants_bytes, data_in_bytes, fenced }
+    TaskResult { task, result, unit, wants_bytes, data_in_bytes, fenced }
 }
 
 async fn on_unit(

@@ -10,8 +10,8 @@ use std::path::Path;
 
 /// Number of seeded changes per corpus file: changed bytes, same length.
 const BYTE_CHANGES: u64 = 2000;
-/// The same for long runs, with a crowd of registrations.
-const BYTE_CHANGES_WITH_A_CROWD: u64 = 100;
+/// The same for PERSISTENT RESERVE OUT, whose inputs run longer: they register many initiators.
+const BYTE_CHANGES_OF_RESERVATIONS: u64 = 100;
 /// Number of seeded changes per corpus file: bytes changed, removed or doubled.
 const PIECE_CHANGES: u64 = 300;
 
@@ -63,7 +63,7 @@ fn extended_copies() {
 #[test]
 fn persistent_reserve_out_lists() {
     let entry = persistent_reserve_out::run;
-    over("persistent_reserve_out", BYTE_CHANGES_WITH_A_CROWD, change_bytes, entry);
+    over("persistent_reserve_out", BYTE_CHANGES_OF_RESERVATIONS, change_bytes, entry);
 }
 
 /// Goal: a list of mode parameters changes only changeable bits, completely or not at all, with a

@@ -23,7 +23,7 @@ pub enum Bench {
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt and against ceilings: cells, goals, one report
     Target(target::TargetBench),
-    /// Profile of a target: one lane of a cell, as a flame graph
+    /// Profile of a target: one setup of a cell, as a flame graph
     Profile(target::profile::ProfileCommand),
     /// Compare two builds of Lunar with each other
     BenchCompare(target::compare::BenchCompare),

@@ -517,16 +517,16 @@ impl RemoteDisk {
         let several = self.paths.are_several();
         // Attentions that arrive from here on cause another check.
         let before = path.attentions.count();
-        if several && !path.ask_access(&unit, &self.paths).await? {
+        if several && !path.read_access_states(&unit, &self.paths).await? {
             return Ok(false);
         }
         unit.test_ready().await?;
         // The unit attention for the begin of the session may have ended another command, on a
         // connection whose response is not read yet.
-        if !path.attentions.has_begun(session.number())
+        if !path.attentions.has_reported_start(session.number())
             && !session.wait_for_commands(unit.lun()).await
         {
-            return Err(session.why());
+            return Err(session.end_error());
         }
         path.attentions.record_session_start(session.number());
         let attentions = if several { before } else { path.attentions.count() };
@@ -545,7 +545,7 @@ impl RemoteDisk {
             Ok(()) => {}
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-        path.found(session, attentions, result);
+        path.record_verification(session, attentions, result);
         Ok(true)
     }
 

@@ -211,7 +211,7 @@ fn copies_are_as_on_the_wire() {
         let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
         let room_bytes_max = usize::MAX >> 1;
         let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
-        let (told, carried) = mpsc::channel();
+        let (report, carried) = mpsc::channel();
         with_echo(echo, move |mut tcp| {
             let sent = sizes.map(|size| wire_bytes_with(&ping(size), digests)).concat();
             let mut sender = tcp.try_clone().unwrap();
@@ -222,7 +222,7 @@ fn copies_are_as_on_the_wire() {
             let mut received = vec![0; sent.len()];
             tcp.read_exact(&mut received).unwrap();
             writer.join().unwrap();
-            told.send((sent, received)).unwrap();
+            report.send((sent, received)).unwrap();
         });
         let mut copied = (Vec::new(), Vec::new());
         while let Poll::Ready(Some(pdu)) =

@@ -8,8 +8,8 @@ use crate::long_operation::{LongOperation, OperationKind, OperationWork};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// FORMAT UNIT. SBC-3 §5.3. Its parameter list contains its own length, at most: the long header, a
-/// pattern descriptor, and a block of pattern.
+/// FORMAT UNIT. SBC-3 §5.3. The CDB has no length of the parameter list, so the longest list is
+/// requested: the long header, a pattern descriptor, and a block of pattern.
 pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const PROTECTION: u8 = 0xc0;
     const FMTDATA: u8 = 0x10;

@@ -159,13 +159,13 @@ impl Rig {
     pub(crate) fn take_attentions(session: &Session, lun: u16) -> Vec<u16> {
         let view = session.view();
         let nexus = view.nexus(Lun::new(lun)).unwrap();
-        let mut told = Vec::new();
+        let mut codes = Vec::new();
         loop {
             let planned =
                 session.scsi_at(nexus).plan(session.nexus, &session.context(&view), &[0; 6]);
             match planned {
-                Ok(_) => return told,
-                Err(Refusal::Check(sense)) => told.push(sense.code),
+                Ok(_) => return codes,
+                Err(Refusal::Check(sense)) => codes.push(sense.code),
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -230,7 +230,7 @@ fn first_commands_come_at_once() {
     for ends in [false, true] {
         let session = rig.log_in(1);
         let barrier = Barrier::new(THREADS + 1);
-        let told: Vec<_> = std::thread::scope(|scope| {
+        let counts: Vec<_> = std::thread::scope(|scope| {
             let first = |_| {
                 scope.spawn(|| {
                     let view = session.view();
@@ -251,7 +251,7 @@ fn first_commands_come_at_once() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         if !ends {
-            assert_eq!(told.iter().sum::<usize>(), usize::from(UNITS));
+            assert_eq!(counts.iter().sum::<usize>(), usize::from(UNITS));
             assert!(rig.known().iter().all(|known| *known == 1));
             rig.lose(&session);
         }

@@ -24,7 +24,7 @@ pub struct Rule {
     pub failed: bool,
     /// Replaces the response by CHECK CONDITION with this sense data.
     pub sense: Option<Vec<u8>>,
-    /// Delays the response, and all that follows on its connection, until [`Relay::let_go`].
+    /// Delays the response, and all that follows on its connection, until [`Relay::release_held`].
     pub held: bool,
     /// Ends the connection instead of passing the response.
     pub cut: bool,
@@ -41,7 +41,7 @@ struct State {
     rules: Mutex<VecDeque<Rule>>,
     connections: Mutex<Vec<AbortHandle>>,
     /// Number of rules that were not applied yet.
-    unmet: watch::Sender<usize>,
+    unapplied: watch::Sender<usize>,
     /// Operation codes of commands that were answered.
     answered: watch::Sender<Vec<u8>>,
     /// True when delayed responses may pass.
@@ -71,20 +71,20 @@ impl Relay {
 
     /// Adds a rule that applies from now on.
     pub fn rule(&self, rule: Rule) {
-        self.forget_answers();
-        self.state.unmet.send_modify(|unmet| *unmet += 1);
+        self.clear_answered();
+        self.state.unapplied.send_modify(|unapplied| *unapplied += 1);
         self.state.goes.send_replace(false);
         self.state.rules.lock().unwrap().push_back(rule);
     }
 
     /// Waits until all rules were applied.
-    pub async fn until_all_met(&self) {
-        let mut unmet = self.state.unmet.subscribe();
-        unmet.wait_for(|unmet| *unmet == 0).await.unwrap();
+    pub async fn until_all_applied(&self) {
+        let mut unapplied = self.state.unapplied.subscribe();
+        unapplied.wait_for(|unapplied| *unapplied == 0).await.unwrap();
     }
 
     /// Forgets the responses passed so far.
-    pub fn forget_answers(&self) {
+    pub fn clear_answered(&self) {
         self.state.answered.send_replace(Vec::new());
     }
 
@@ -96,7 +96,7 @@ impl Relay {
     }
 
     /// Releases delayed responses.
-    pub fn let_go(&self) {
+    pub fn release_held(&self) {
         self.state.goes.send_replace(true);
     }
 
@@ -142,7 +142,7 @@ async fn back(
         let opcode = commands.lock().unwrap().get(&tag(&pdu)).copied().filter(|_| response);
         let rule = opcode.and_then(|opcode| take_rule(state, opcode, pdu[3] == CHECK_CONDITION));
         if let Some(rule) = rule {
-            state.unmet.send_modify(|unmet| *unmet -= 1);
+            state.unapplied.send_modify(|unapplied| *unapplied -= 1);
             if rule.held {
                 let _ = state.goes.subscribe().wait_for(|goes| *goes).await;
             }

@@ -142,16 +142,16 @@ impl Rig {
 
     /// Sends the command until there is no unit attention any more.
     fn send(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> ReceivedAttentions {
-        let mut told = ReceivedAttentions::default();
+        let mut received = ReceivedAttentions::default();
         loop {
             match self.run(nexus, cdb, list) {
                 Err(Refusal::Check(Sense { key: SenseKey::UNIT_ATTENTION, code, .. })) => {
-                    told.attentions.push(code);
+                    received.attentions.push(code);
                 }
                 // The list of nexuses whose tasks must be aborted may differ.
                 end => {
-                    told.end = Some(end.map(|plan| matches!(plan, Plan::Reply(_))));
-                    return told;
+                    received.end = Some(end.map(|plan| matches!(plan, Plan::Reply(_))));
+                    return received;
                 }
             }
         }
@@ -296,8 +296,8 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
         for initiator in [0, 1] {
             log_in(&mut rig, initiator, initiator as u64);
             let (cdb, list) = keyed(REGISTER_IGNORING, 0, initiator as u8 + 1);
-            let told = rig.take(&Step::Send(initiator, cdb, list));
-            assert_eq!(told.end, Some(Ok(true)));
+            let received = rig.take(&Step::Send(initiator, cdb, list));
+            assert_eq!(received.end, Some(Ok(true)));
         }
         rig.end(0, false);
         if back {
@@ -311,9 +311,9 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
         }
         let nexuses = vec![NexusId(2)];
         assert_eq!(plan, Ok(Plan::AbortTasksOf { nexuses, save: false }), "{early}");
-        let told = rig.take(&Step::Send(0, READY.into(), vec![]));
+        let received = rig.take(&Step::Send(0, READY.into(), vec![]));
         let codes = [Sense::POWER_ON_RESET.code, Sense::REGISTRATIONS_PREEMPTED.code];
-        assert_eq!(told.attentions, codes, "{early}");
+        assert_eq!(received.attentions, codes, "{early}");
     }
 }
 

@@ -116,7 +116,7 @@ fn commands_during_an_operation_are_refused_with_progress() {
     begin(&mut bench, plan).unwrap();
     bench.unit.set_operation_progress(1, 4);
     let progress = Sense::SANITIZE_IN_PROGRESS.with_progress(0x4000);
-    let mut told = Vec::new();
+    let mut allowed = Vec::new();
     let options = bench.unit.options().clone();
     for command in COMMANDS.iter().filter(|command| command.is_offered(&options)) {
         let mut cdb = vec![0; command.cdb_bytes()];
@@ -124,10 +124,10 @@ fn commands_during_an_operation_are_refused_with_progress() {
         cdb[1] = command.service_action.unwrap_or(0);
         match bench.run(B, &cdb) {
             Err(lunar_scsi::plan::Refusal::Check(sense)) if sense == progress => {}
-            _ => told.push(command.name),
+            _ => allowed.push(command.name),
         }
     }
-    told.sort_unstable();
+    allowed.sort_unstable();
     let expected = [
         "INQUIRY",
         "LOG SENSE",
@@ -138,7 +138,7 @@ fn commands_during_an_operation_are_refused_with_progress() {
         "REPORT TIMESTAMP",
         "REQUEST SENSE",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(allowed, expected);
     for party in [SegmentRole::Source, SegmentRole::Destination] {
         let refused = bench.unit.check_copy(A, party);
         assert_eq!(refused, Err(progress.clone().into()), "of other units' commands too");

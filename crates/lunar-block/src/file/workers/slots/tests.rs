@@ -1,7 +1,7 @@
 use super::*;
 use crate::file::tests::{MINUTE, test_workers_within};
 use crate::file::workers::{ComputingLimit, JobLimits, JobPanicked, Workers};
-use crate::{IoContext, MemoryOwner, Urgency};
+use crate::{ForeignWaiters, IoContext, MemoryOwner};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -153,8 +153,8 @@ fn owners_take_turns_and_no_job_is_lost() {
 #[derive(Debug, Default)]
 struct Awaited(AtomicBool);
 
-impl Urgency for Awaited {
-    fn is_urgent(&self) -> bool {
+impl ForeignWaiters for Awaited {
+    fn are_waiting(&self) -> bool {
         self.0.load(SeqCst)
     }
 }
@@ -173,8 +173,8 @@ fn an_urgent_job_precedes_other_jobs_of_its_owner() {
         .iter()
         .enumerate()
         .map(|(number, pool)| {
-            let urgency = (number >= 4).then(|| Arc::clone(&awaited) as Arc<dyn Urgency>);
-            let context = IoContext::with_urgency(&owner, urgency);
+            let waiters = (number >= 4).then(|| Arc::clone(&awaited) as Arc<dyn ForeignWaiters>);
+            let context = IoContext::with_foreign_waiters(&owner, waiters);
             let order = Arc::clone(&order);
             let run =
                 pool.run_within(pool.needs_slot(), move || order.lock().unwrap().push(number));
@@ -213,8 +213,8 @@ impl<'a> OwnJobs<'a> {
     /// Queues the job with the next number.
     fn queue(&mut self, pool: &'a Workers, limits: JobLimits<'a>) {
         let number = self.jobs.len();
-        let urgency = (number == 2).then(|| Arc::clone(&self.awaited) as Arc<dyn Urgency>);
-        let context = IoContext::with_urgency(&self.owner, urgency);
+        let waiters = (number == 2).then(|| Arc::clone(&self.awaited) as Arc<dyn ForeignWaiters>);
+        let context = IoContext::with_foreign_waiters(&self.owner, waiters);
         let order = Arc::clone(&self.order);
         let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
         let mut job = async move { context.scope(run).await }.boxed();

@@ -88,15 +88,15 @@ fn sixteen(operation: u8, blocks: u8) -> Vec<u8> {
 /// that makes commands wait and on one that never waits.
 #[test]
 fn a_preempt_before_the_data_counts() {
-    let waits = Rig::new();
-    preempt_before_the_data(&waits);
-    waits.stop_cleanly();
-    let at_hand = Rig::with(|options| {
+    let waiting = Rig::new();
+    preempt_before_the_data(&waiting);
+    waiting.stop_cleanly();
+    let immediate = Rig::with(|options| {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         options.targets = vec![target(TARGET, unit(memory))];
     });
-    preempt_before_the_data(&at_hand);
-    at_hand.stop_cleanly();
+    preempt_before_the_data(&immediate);
+    immediate.stop_cleanly();
 }
 
 fn preempt_before_the_data(rig: &Rig) {
