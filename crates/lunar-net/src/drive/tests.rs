@@ -566,7 +566,7 @@ impl ConnectionHandler for Working {
         &mut []
     }
     fn payload_filled(&mut self, _: usize) {}
-    fn payload_end(&mut self, _: Time, _: bool, _: &mut Outbox) {}
+    fn payload_end(&mut self, _: Time, _: SegmentDigest, _: &mut Outbox) {}
     fn poll_work(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
         if let Some(uncounted) = &self.moved_uncounted {
             uncounted.set(uncounted.get() || crate::turn::has_moved());
