@@ -69,6 +69,15 @@ pub enum DataDestination {
         /// of a task, so that the driver allocates once and nothing is moved.
         buffer_bytes: u32,
     },
+    /// The stream of a task: the driver hands the bytes over as they arrive, before the digest is
+    /// checked. The machine reports the segment once it is checked.
+    Stream {
+        /// Task whose data it is.
+        task: TaskId,
+        /// Position of the first byte of the data segment in the task's data-out (target role) or
+        /// data-in (initiator role).
+        offset_bytes: u32,
+    },
     /// No destination: read and discard. The digest is still checked, and `Input::Payload` still
     /// follows.
     Discard,

@@ -8,7 +8,7 @@ use super::task::{Entry, Phase};
 use super::transfer::{PendingSegment, Piece, Transfer, TransferFault, TransferRules};
 use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
 };
@@ -95,13 +95,17 @@ impl FullFeature {
         let (verdict, segment) = entry.transfer.check(&pdu, lun_ok);
         let wanted = matches!(entry.phase, Phase::Waiting | Phase::Started);
         let task = entry.task.id;
-        let destination = match verdict.offset_bytes {
-            Some(offset_bytes) if wanted && pdu.data_segment_length.value() > 0 => {
+        let wanted = wanted && pdu.data_segment_length.value() > 0;
+        let destination = match verdict.offset_bytes.filter(|_| wanted) {
+            Some(offset_bytes) if entry.transfer.is_streaming() => {
+                DataDestination::Stream { task, offset_bytes }
+            }
+            Some(offset_bytes) => {
                 entry.has_buffer = true;
                 let buffer_bytes = entry.transfer.buffer_bytes();
                 DataDestination::Task { task, offset_bytes, buffer_bytes }
             }
-            _ => DataDestination::Discard,
+            None => DataDestination::Discard,
         };
         if let Some(reason) = verdict.reject {
             self.reject(header, reason, out);
@@ -113,11 +117,17 @@ impl FullFeature {
         &mut self,
         task: TaskId,
         segment: PendingSegment,
-        digest_ok: bool,
+        digest: SegmentDigest,
         out: &mut Outputs,
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
-            entry.transfer.arrived(segment, digest_ok);
+            let arrived = entry.transfer.arrived(segment, digest.is_ok());
+            if entry.transfer.is_streaming()
+                && entry.phase == Phase::Started
+                && let Some(Piece { offset_bytes, bytes }) = arrived
+            {
+                out.push_back(Output::DataOut { task, offset_bytes, bytes, digest });
+            }
             if entry.transfer.is_settled() {
                 self.data_time.stop(&mut entry.transfer.clock, self.now);
             }
@@ -159,8 +169,27 @@ impl FullFeature {
                 entry.transfer.want(offset_bytes, bytes);
                 self.advance(task, out);
             }
-            Phase::Running => out.push_back(Output::Run(task)),
+            Phase::Running if !entry.transfer.is_streaming() => out.push_back(Output::Run(task)),
             _ => {}
+        }
+    }
+
+    /// Hands the data-out of a task to its executor as it arrives.
+    pub(super) fn on_stream(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if !matches!(entry.phase, Phase::Started | Phase::Running) {
+            return;
+        }
+        match entry.transfer.stream() {
+            Ok(0) => {}
+            Ok(bytes) => {
+                let digest = SegmentDigest::None;
+                out.push_back(Output::DataOut { task, offset_bytes: 0, bytes, digest });
+            }
+            Err(fault) => {
+                entry.transfer.fail(fault);
+                self.fail_task(task, out);
+            }
         }
     }
 

@@ -189,6 +189,7 @@ impl FullFeature {
             Input::Wants { task, offset_bytes, bytes } => {
                 self.on_wants(task, offset_bytes, bytes, out);
             }
+            Input::Stream(task) => self.on_stream(task, out),
             Input::DataIn { task, offset_bytes, data } => {
                 self.on_data_in(task, offset_bytes, data, out);
             }
@@ -484,7 +485,7 @@ impl FullFeature {
                 if !digest_ok {
                     self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
                 }
-                self.data_arrived(task, segment, digest_ok, out);
+                self.data_arrived(task, segment, digest, out);
             }
         }
     }

@@ -232,6 +232,7 @@ impl Login {
             | Input::Session(_)
             | Input::Targets { .. }
             | Input::Wants { .. }
+            | Input::Stream(_)
             | Input::DataIn { .. }
             | Input::Done { .. }
             | Input::Failed { .. } => {}

@@ -74,6 +74,15 @@ pub enum Input {
         /// and is never sent.
         bytes: u32,
     },
+    /// The executor takes the data-out of a task as it arrives, instead of [`Output::Run`] at the
+    /// end. Given after [`Output::Start`], before the first `Wants`.
+    ///
+    /// From now on data-out of the task has the destination [`DataDestination::Stream`], and
+    /// [`Output::DataOut`] follows each segment that was checked. Data that has come before lies in
+    /// the task's buffer, and so does the rest of a segment that is being received there;
+    /// `DataOut` reports both. The data-out of such a task may be longer than
+    /// [`ConnectionLimits::data_out_bytes_max`].
+    Stream(TaskId),
     /// A piece of the data-in of a task that was started and has not ended. Sent at once, cut into
     /// PDUs and sequences as negotiated; the last PDU of the piece ends a sequence. Data beyond the
     /// expected length is not sent and becomes a residual; a piece of an aborted task is dropped.
@@ -149,6 +158,19 @@ pub enum Output {
     Start(Task),
     /// All the requested data-out is in the buffer: run the task, then answer `Done`.
     Run(TaskId),
+    /// A range of the data-out of a task that takes it as it arrives is complete and checked.
+    DataOut {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the range in the data-out. Ranges begin where the one before ended, unless
+        /// several R2Ts are open and the initiator answers them alternately.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+        /// Digest of the range if it is one data segment; `None` also for data that came before
+        /// [`Input::Stream`].
+        digest: SegmentDigest,
+    },
     /// Stop the task if possible, or do not run it; free its buffer. The executor answers `Done`
     /// (the outcome is ignored) once the task can have no effect any more. Also comes for a task
     /// that was never started but was the destination of a `Receive`: then it only frees the

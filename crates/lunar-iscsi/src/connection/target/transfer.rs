@@ -117,6 +117,8 @@ pub(super) struct Transfer {
     unsolicited: Option<Sequence>,
     solicited: VecDeque<Sequence>,
     fault: Option<TransferFault>,
+    /// True if the executor takes the data as it arrives.
+    streams: bool,
 }
 
 impl Transfer {
@@ -139,6 +141,7 @@ impl Transfer {
             unsolicited: None,
             solicited: VecDeque::new(),
             fault: None,
+            streams: false,
         };
         if immediate_bytes > 0 && !rules.immediate_data {
             transfer.fail(TransferFault::UnexpectedUnsolicited);
@@ -218,7 +221,7 @@ impl Transfer {
             return self.fail(TransferFault::Internal);
         }
         let end = offset_bytes.saturating_add(bytes).min(self.expected_bytes);
-        if end > self.rules.data_out_bytes_max {
+        if end > self.rules.data_out_bytes_max && !self.streams {
             self.fail(TransferFault::TooLong);
         }
         if self.wanted_bytes.is_none() {
@@ -253,9 +256,32 @@ impl Transfer {
         self.is_settled() && self.fault.is_none()
     }
 
+    /// Hands data to the executor as it arrives; returns the number of bytes in the buffer so far.
+    ///
+    /// # Errors
+    /// The executor has wanted data before, or data that has come was not kept.
+    pub(super) fn stream(&mut self) -> Result<u32, TransferFault> {
+        if self.streams || self.wanted_bytes.is_some() {
+            return Err(TransferFault::Internal);
+        }
+        let unsolicited = self.unsolicited.as_ref().map(|sequence| sequence.next_offset_bytes);
+        let bytes = unsolicited.unwrap_or(self.covered_bytes);
+        if bytes > self.rules.data_out_bytes_max {
+            return Err(TransferFault::TooLong);
+        }
+        self.streams = true;
+        Ok(bytes)
+    }
+
+    /// True if the executor takes the data as it arrives.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.streams
+    }
+
     /// True if all requested data is in the buffer, and no more is due.
     pub(super) fn is_complete(&self) -> bool {
         self.is_over()
+            && !self.streams
             && self.wanted_bytes.is_some()
             && self.last_wanted_end() <= self.covered_bytes
     }
@@ -362,19 +388,22 @@ impl Transfer {
             return reject(RejectReason::PROTOCOL_ERROR, fault);
         }
         let end_bytes = u64::from(sequence.next_offset_bytes) + u64::from(bytes);
-        let fits = end_bytes <= u64::from(self.rules.data_out_bytes_max);
+        let fits = self.streams || end_bytes <= u64::from(self.rules.data_out_bytes_max);
         let offset_bytes = fits.then_some(sequence.next_offset_bytes);
         (DataVerdict { offset_bytes, reject: None }, (!fits).then_some(TransferFault::TooLong))
     }
 
-    /// Handles the complete payload of a checked Data-Out.
-    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) {
+    /// Handles the complete payload of a checked Data-Out; returns its range if it is accepted.
+    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) -> Option<Piece> {
         if !digest_ok {
             self.fail(TransferFault::ServiceCrc);
         }
         let faulty = self.fault.is_some();
-        let Some(sequence) = self.sequence_mut(segment.target_transfer_tag) else { return };
+        let sequence = self.sequence_mut(segment.target_transfer_tag)?;
+        let mut arrived = None;
         if !faulty {
+            let Sequence { next_offset_bytes: offset_bytes, .. } = *sequence;
+            arrived = Some(Piece { offset_bytes, bytes: segment.bytes });
             // In bounds, because the header was checked.
             sequence.next_offset_bytes += segment.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
@@ -382,6 +411,7 @@ impl Transfer {
         if segment.is_final {
             self.close(segment.target_transfer_tag);
         }
+        arrived.filter(|piece| piece.bytes > 0)
     }
 
     /// Closes a sequence at its F bit; it must be complete.
