@@ -461,7 +461,8 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.push(Pdu::with_data([1; 48], data));
         let all = outbox.bytes();
-        let handed = |outbox: &Outbox| outbox.queue.slices().iter().map(|part| part.len()).sum::<usize>();
+        let handed =
+            |outbox: &Outbox| outbox.queue.slices().iter().map(|part| part.len()).sum::<usize>();
         assert_eq!(handed(&outbox), SEND_BYTES_MAX);
         outbox.advance(SEND_BYTES_MAX);
         assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
@@ -479,8 +480,7 @@ mod tests {
         };
         for round in 0..300 {
             let digests = Digests { header: round % 2 == 0, data: round % 3 != 0 };
-            let (mut outbox, mut expected, mut sent) =
-                (Outbox::default(), Vec::new(), Vec::new());
+            let (mut outbox, mut expected, mut sent) = (Outbox::default(), Vec::new(), Vec::new());
             outbox.set_digests(digests);
             let mut missing: Vec<(u32, Bytes)> = Vec::new();
             for tag in 0..12_u32 {

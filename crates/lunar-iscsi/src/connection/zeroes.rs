@@ -10,7 +10,8 @@ static ZEROES: [u8; PART_BYTES] = [0; PART_BYTES];
 /// Returns parts of `bytes` zeroes in all, without allocating memory for them.
 pub(super) fn zeroes(bytes: usize) -> impl Iterator<Item = Bytes> {
     let rest = bytes % PART_BYTES;
-    let parts = core::iter::repeat_n(PART_BYTES, bytes / PART_BYTES).chain((rest > 0).then_some(rest));
+    let parts =
+        core::iter::repeat_n(PART_BYTES, bytes / PART_BYTES).chain((rest > 0).then_some(rest));
     parts.map(|part| Bytes::from_static(&ZEROES[..part]))
 }
 

@@ -41,14 +41,30 @@ pub enum SimAnswer {
 /// A report about a streaming command to the relay that executes it.
 #[derive(Debug)]
 pub(super) enum BackEvent {
-    Wants { id: TaskId, offset_bytes: u32, bytes: u32 },
+    Wants {
+        id: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+    },
     /// A segment of data-in begins.
-    Segment { id: TaskId, offset_bytes: u32, bytes: u32 },
+    Segment {
+        id: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+    },
     /// Bytes of that segment.
     Bytes(Vec<u8>),
     /// The segment is complete and checked.
-    DataIn { id: TaskId, offset_bytes: u32, bytes: u32, digest: SegmentDigest },
-    Completed { id: TaskId, result: Result<CommandResult, RequestFailure> },
+    DataIn {
+        id: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+        digest: SegmentDigest,
+    },
+    Completed {
+        id: TaskId,
+        result: Result<CommandResult, RequestFailure>,
+    },
 }
 
 /// Data-out of a streaming command.
@@ -170,9 +186,8 @@ impl InitiatorEnd {
 
     /// Gives some data of a random streaming command that owes some.
     pub(super) fn give(&mut self, rng: &mut Rng) -> Input {
-        let owes = |(_, stream): &(_, &mut OwedData)| {
-            !stream.wanted.is_empty() || stream.open_bytes > 0
-        };
+        let owes =
+            |(_, stream): &(_, &mut OwedData)| !stream.wanted.is_empty() || stream.open_bytes > 0;
         let mut owing: Vec<_> = self.streams.iter_mut().filter(owes).collect();
         let at = rng.below(owing.len());
         let (id, stream) = &mut owing[at];

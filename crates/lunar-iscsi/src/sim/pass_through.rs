@@ -123,7 +123,8 @@ impl PassThrough {
     /// Creates the three, logged in. `front` and `back` are the options of both sides; lengths are
     /// cut to the limits of the relay.
     pub fn new(seed: u64, mut front: PairOptions, mut back: PairOptions) -> Self {
-        front.session_limits.window_commands = front.session_limits.window_commands.min(COMMANDS_MAX);
+        front.session_limits.window_commands =
+            front.session_limits.window_commands.min(COMMANDS_MAX);
         for offer in [&mut front.target, &mut back.initiator] {
             let segment = &mut offer.max_recv_data_segment_bytes;
             *segment = (*segment).min(SEGMENT_BYTES_MAX);
@@ -191,7 +192,9 @@ impl PassThrough {
     fn hold(&mut self) {
         let is_full = |(waiting, is_open): (usize, bool)| waiting >= WAITING_BYTES_MAX && !is_open;
         self.front.holds_up = is_full(self.back.waiting_up(Self::LINK));
-        self.back.holds_down = is_full(self.front.waiting_down(Self::LINK));
+        // Data of aborted commands is dropped, so it does not wait for a host that is gone.
+        let sends = self.relay.tasks.values().any(|relayed| matches!(relayed.end, End::Result));
+        self.back.holds_down = sends && is_full(self.front.waiting_down(Self::LINK));
         self.front.holds_down = matches!(self.stall, Some((Side::Host, _)));
         self.back.holds_up = matches!(self.stall, Some((Side::Storage, _)));
     }
@@ -334,7 +337,8 @@ impl PassThrough {
             (Side::Storage, Some(_)) => true,
             (Side::Host, Some(relayed)) => {
                 let fits = |(start, end): &(u32, u32)| {
-                    *start == offset_bytes && u64::from(offset_bytes) + u64::from(bytes) <= u64::from(*end)
+                    *start == offset_bytes
+                        && u64::from(offset_bytes) + u64::from(bytes) <= u64::from(*end)
                 };
                 relayed.unasked.is_empty() && relayed.wanted.front().is_some_and(fits)
             }

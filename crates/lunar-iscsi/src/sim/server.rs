@@ -259,8 +259,8 @@ impl TargetEnd {
         while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
             let link = context.link;
             let Server { executor, relay, .. } = &mut *context.server;
-            let (used, received) = self.intake.take(&piece[at..], |place, offset, bytes| {
-                match place {
+            let (used, received) =
+                self.intake.take(&piece[at..], |place, offset, bytes| match place {
                     DataDestination::Task { task, buffer_bytes, .. } => {
                         let buffer = (executor.buffers)
                             .entry((link, task))
@@ -273,8 +273,7 @@ impl TargetEnd {
                         None => executor.take_streamed((link, task), bytes),
                     },
                     DataDestination::Control | DataDestination::Discard => {}
-                }
-            });
+                });
             at += used;
             match received {
                 Some(Received::Header(header)) => {
@@ -373,7 +372,8 @@ impl TargetEnd {
                 Output::ToSession(message) => self.to_session.push_back(message),
                 Output::Start(task) => {
                     let task_id = task.id;
-                    let wants = |offset_bytes, bytes| Input::Wants { task: task_id, offset_bytes, bytes };
+                    let wants =
+                        |offset_bytes, bytes| Input::Wants { task: task_id, offset_bytes, bytes };
                     match context.server.executor.start(link, &task) {
                         Takes::Nothing => {}
                         Takes::Whole { bytes } => self.machine.handle(now, wants(0, bytes)),
@@ -455,13 +455,25 @@ impl TargetEnd {
 pub(super) enum FrontEvent {
     Start(Task),
     /// A segment of data-out begins.
-    Segment { task: TaskId, offset_bytes: u32, bytes: u32 },
+    Segment {
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+    },
     /// Bytes of that segment.
     Bytes(Vec<u8>),
     /// A range of data-out is complete and checked.
-    DataOut { task: TaskId, offset_bytes: u32, bytes: u32, digest: SegmentDigest },
+    DataOut {
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+        digest: SegmentDigest,
+    },
     Abort(TaskId),
-    Fail { task: TaskId, fault: TransferFault },
+    Fail {
+        task: TaskId,
+        fault: TransferFault,
+    },
 }
 
 /// State that a target's end uses besides its own.

@@ -36,6 +36,8 @@ pub(super) struct DataOutStream {
     given: VecDeque<Given>,
     /// The PDU whose data is not complete.
     open: Option<OpenPdu>,
+    /// True once the data was given up: what the caller gives later is dropped.
+    is_over: bool,
     /// True while the task is in the list of tasks with something to send.
     pub(super) is_queued: bool,
 }
@@ -88,7 +90,27 @@ impl DataOutStream {
         Some(owed)
     }
 
-    /// Takes the range `offset_bytes..+bytes` from those that the caller owes.
+    /// Sends no more than the rest of the open PDU: what comes behind it belongs to no task.
+    fn stop(&mut self) {
+        self.is_over = true;
+        self.bursts.clear();
+        self.owed.clear();
+        self.given.truncate(usize::from(self.open.is_some()));
+        if let Some(Given::Range(range)) = self.given.front_mut() {
+            range.unsent_bytes = 0;
+        }
+    }
+
+    /// Takes the range `offset_bytes..+bytes` from those that the caller owes, and adds its data.
+    fn give(&mut self, offset_bytes: u32, bytes: usize, given: Given) -> Result<(), Misplaced> {
+        if self.is_over {
+            return Ok(());
+        }
+        self.take_owed(offset_bytes, bytes)?;
+        self.given.push_back(given);
+        Ok(())
+    }
+
     fn take_owed(&mut self, offset_bytes: u32, bytes: usize) -> Result<(), Misplaced> {
         if self.given.back().is_some_and(Given::misses_data) {
             return Err(Misplaced);
@@ -132,10 +154,10 @@ impl DataOutStream {
         self.open.as_ref().map(|open| open.until)
     }
 
-    /// Forgets everything that is not sent; returns the number of bytes that the open PDU misses.
+    /// Forgets everything that is not sent, and takes no more; returns the number of bytes that the open PDU misses.
     fn end(&mut self) -> usize {
         let missing_bytes = self.open.take().map_or(0, |open| open.missing_bytes as usize);
-        *self = Self { is_queued: self.is_queued, ..Self::default() };
+        *self = Self { is_queued: self.is_queued, is_over: true, ..Self::default() };
         missing_bytes
     }
 
@@ -157,6 +179,9 @@ impl DataOutStream {
         let digest = range.digest.filter(|_| open.is_range);
         let is_last = open.is_last;
         self.open = None;
+        if self.is_over {
+            self.given.clear();
+        }
         self.drop_sent();
         Some((part, digest, is_last))
     }
@@ -221,11 +246,8 @@ impl InitiatorConnection {
         if data.is_empty() {
             return;
         }
-        self.give(id, |stream, _| {
-            stream.take_owed(offset_bytes, data.len())?;
-            stream.given.push_back(Given::Whole(data));
-            Ok(())
-        });
+        let bytes = data.len();
+        self.give(id, |stream, _| stream.give(offset_bytes, bytes, Given::Whole(data)));
     }
 
     /// Adds a range whose data follows in parts.
@@ -233,17 +255,14 @@ impl InitiatorConnection {
         if bytes == 0 {
             return;
         }
-        self.give(id, |stream, _| {
-            stream.take_owed(offset_bytes, bytes as usize)?;
-            stream.given.push_back(Given::Range(Range {
-                unsent_bytes: bytes,
-                missing_bytes: bytes,
-                parts: VecDeque::new(),
-                digest: None,
-                is_whole: true,
-            }));
-            Ok(())
+        let range = Given::Range(Range {
+            unsent_bytes: bytes,
+            missing_bytes: bytes,
+            parts: VecDeque::new(),
+            digest: None,
+            is_whole: true,
         });
+        self.give(id, |stream, _| stream.give(offset_bytes, bytes as usize, range));
     }
 
     /// Adds the next part of the range that was announced last.
@@ -261,10 +280,8 @@ impl InitiatorConnection {
         let Some(tag) = self.streams.get(&id).copied() else { return };
         let until = self.timers.now.after(self.limits.data_out_part_time);
         let Some(task) = self.tasks.get_mut(&tag) else { return };
-        if task.failure.is_some() || self.data_is_over {
-            return;
-        }
-        let Some(stream) = &mut task.stream else { return };
+        let is_over = |stream: &DataOutStream| stream.is_over && stream.open.is_none();
+        let Some(stream) = task.stream.as_mut().filter(|stream| !is_over(stream)) else { return };
         match add(stream, until) {
             Ok(()) => self.queue_stream(tag),
             Err(Misplaced) => self.fail_stream(tag),
@@ -276,7 +293,7 @@ impl InitiatorConnection {
         let tag = burst.initiator_task_tag;
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         let (id, prefix_bytes) = (task.id, task.prefix_bytes());
-        let Some(stream) = task.stream.as_mut().filter(|_| task.failure.is_none()) else { return };
+        let Some(stream) = task.stream.as_mut().filter(|stream| !stream.is_over) else { return };
         if let Some((start, end)) = stream.add_burst(burst, prefix_bytes) {
             let wants = Output::Wants { id, offset_bytes: start, bytes: end - start };
             self.outputs.push_back(wants);
@@ -406,15 +423,11 @@ impl InitiatorConnection {
         }
     }
 
-    /// Gives up the data of all streaming commands.
-    pub(super) fn abandon_streams(&mut self) {
-        self.ready.clear();
-        for tag in self.streams.values().copied().collect::<alloc::vec::Vec<_>>() {
-            if let Some(stream) = self.tasks.get_mut(&tag).and_then(|task| task.stream.as_mut()) {
-                stream.is_queued = false;
-            }
-            if !self.abandon_stream(tag) {
-                return;
+    /// Sends no more data of streaming commands than the rest of open PDUs.
+    pub(super) fn stop_streams(&mut self) {
+        for tag in self.streams.values() {
+            if let Some(stream) = self.tasks.get_mut(tag).and_then(|task| task.stream.as_mut()) {
+                stream.stop();
             }
         }
     }

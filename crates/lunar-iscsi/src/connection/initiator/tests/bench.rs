@@ -158,9 +158,8 @@ impl Bench {
             match self.machine.poll() {
                 Output::Send(pdu) => self.sent.push_back(pdu),
                 Output::SendData { initiator_task_tag: tag, data, digest } => {
-                    let is_meant = |pdu: &&mut Pdu| {
-                        pdu.missing_bytes() > 0 && pdu.initiator_task_tag() == tag
-                    };
+                    let is_meant =
+                        |pdu: &&mut Pdu| pdu.missing_bytes() > 0 && pdu.initiator_task_tag() == tag;
                     let pdu = self.sent.iter_mut().find(is_meant).expect("an open PDU");
                     assert!((1..=pdu.missing_bytes()).contains(&data.len()));
                     pdu.data = [&pdu.data[..], &data].concat().into();

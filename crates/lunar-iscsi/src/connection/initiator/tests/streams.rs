@@ -128,11 +128,7 @@ fn an_r2t_is_answered_in_pieces() {
     bench.gives(1, 2600, &[]);
     bench.gives(1, 2600, &data[2600..4024]);
     let sent = bench.data_outs(&data);
-    assert_eq!(sent, [
-        (tag, 2500, 100, false),
-        (tag, 2600, 1024, false),
-        (tag, 3624, 400, true)
-    ]);
+    assert_eq!(sent, [(tag, 2500, 100, false), (tag, 2600, 1024, false), (tag, 3624, 400, true)]);
     assert_eq!(bench.asks(tag, 1, 4024, 1976), [(4024, 1976)]);
     bench.gives(1, 4024, &data[4024..]);
     let sent = bench.data_outs(&data);
@@ -231,12 +227,15 @@ fn data_out_that_is_announced() {
     let read = bench.sent.remove(1).expect("a command");
     assert_eq!(read.opcode(), Opcode::SCSI_COMMAND);
     let sent = bench.data_outs(&data);
-    assert_eq!(sent, [
-        (tag, 0, 1000, false),
-        (tag, 1000, 1024, false),
-        (tag, 2024, 976, false),
-        (tag, 3000, 500, true),
-    ]);
+    assert_eq!(
+        sent,
+        [
+            (tag, 0, 1000, false),
+            (tag, 1000, 1024, false),
+            (tag, 2024, 976, false),
+            (tag, 3000, 500, true),
+        ]
+    );
     bench.ends(tag);
 }
 
@@ -293,10 +292,10 @@ fn data_that_does_not_come() {
             mistake(&mut bench);
             if is_open && !digests {
                 let outputs = bench.outputs();
-                assert!(matches!(outputs[0], Output::Completed {
-                    result: Err(RequestFailure::DataMissing),
-                    ..
-                }));
+                assert!(matches!(
+                    outputs[0],
+                    Output::Completed { result: Err(RequestFailure::DataMissing), .. }
+                ));
                 assert!(matches!(outputs[1], Output::Close(CloseReason::DataMissing)));
                 assert!(bench.sent[0].missing_bytes() > 0, "the target cannot accept it");
                 continue;
@@ -305,9 +304,8 @@ fn data_that_does_not_come() {
                 assert!(bench.digests[0].is_some(), "a digest that does not match");
                 assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
             }
-            let abort = TaskManagementRequest::decode(
-                &bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs,
-            );
+            let abort =
+                TaskManagementRequest::decode(&bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
             assert_eq!(abort.referenced_task_tag, tag);
             assert!(bench.outputs().is_empty(), "until the target has ended it");
             bench.gives(1, 0, &data[..10]);
@@ -316,10 +314,10 @@ fn data_that_does_not_come() {
             bench.target(response, &[]);
             let outputs = bench.outputs();
             assert_eq!(outputs.len(), 1, "the abort is not reported: {outputs:?}");
-            assert!(matches!(outputs[0], Output::Completed {
-                result: Err(RequestFailure::DataMissing),
-                ..
-            }));
+            assert!(matches!(
+                outputs[0],
+                Output::Completed { result: Err(RequestFailure::DataMissing), .. }
+            ));
             bench.assert_nothing_left();
         }
     }
@@ -353,7 +351,8 @@ fn an_aborted_stream() {
     bench.assert_nothing_left();
 }
 
-/// Goal: a logout ends the data of streaming commands like that of others.
+/// Goal: a logout ends the data of streaming commands like that of others: after the rest of the
+/// PDU that is open, nothing is sent.
 #[test]
 fn a_logout_ends_streams() {
     let mut bench = bench(true);
@@ -361,10 +360,14 @@ fn a_logout_ends_streams() {
     bench.asks(tag, 0, 0, 3000);
     bench.begins(1, 0, 1000);
     bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
-    assert!(bench.digests[0].is_some());
+    bench.gives(1, 1000, &[1; 10]);
+    bench.part(1, &[2; 400], None);
+    bench.part(1, &[2; 600], Some(6));
+    assert_eq!(bench.digests, [Some(6)]);
     assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
     bench.sent(Opcode::LOGOUT_REQUEST);
-    bench.gives(1, 0, &[1; 10]);
+    bench.gives(1, 1000, &[1; 10]);
+    bench.part(1, &[1; 10], None);
     assert!(bench.sent.is_empty() && bench.outputs().is_empty());
 }
 
@@ -375,9 +378,9 @@ fn a_prefix_longer_than_the_data() {
     let command = Command { data_out: Bytes::from_static(&[1; 10]), ..command(1, &[], 0) };
     bench.handle(Input::Stream { command, data_out_bytes: 9 });
     let outputs = bench.outputs();
-    assert!(matches!(outputs[0], Output::Completed {
-        result: Err(RequestFailure::Refused(_)),
-        ..
-    }));
+    assert!(matches!(
+        outputs[0],
+        Output::Completed { result: Err(RequestFailure::Refused(_)), .. }
+    ));
     bench.assert_nothing_left();
 }

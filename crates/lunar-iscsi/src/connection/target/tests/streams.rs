@@ -286,8 +286,7 @@ fn a_task_that_ends_in_an_open_pdu() {
         let data = sent.remove(0).data;
         assert_eq!(data[..], [vec![9; 300], vec![0; 724]].concat(), "the PDU that was announced");
         rig.link(1).sent = sent;
-        let response =
-            check_condition(&mut rig, if error { (0x03, 0x11, 0x00) } else { INTERNAL });
+        let response = check_condition(&mut rig, if error { (0x03, 0x11, 0x00) } else { INTERNAL });
         assert_eq!(response.exp_data_sn, 1);
         rig.assert_nothing_left();
     }
@@ -401,7 +400,10 @@ fn two_open_pdus() {
     rig.good(1, tasks[0]);
     rig.good(1, tasks[1]);
     let sent = rig.sent(1);
-    assert_eq!((sent[0].data[..].to_vec(), sent[1].data[..].to_vec()), (vec![1; 600], vec![2; 600]));
+    assert_eq!(
+        (sent[0].data[..].to_vec(), sent[1].data[..].to_vec()),
+        (vec![1; 600], vec![2; 600])
+    );
     assert_eq!(sent.len(), 5);
     rig.assert_nothing_left();
 }
