@@ -127,9 +127,11 @@ impl DataOutStream {
     }
 
     fn add_part(&mut self, data: Bytes, digest: Option<u32>, until: Time) -> Result<(), Misplaced> {
-        let Some(Given::Range(range)) = self.given.back_mut() else { return Err(Misplaced) };
+        // Of data that was given up, only the rest of an open PDU is taken.
+        let misplaced = if self.is_over { Ok(()) } else { Err(Misplaced) };
+        let Some(Given::Range(range)) = self.given.back_mut() else { return misplaced };
         if data.len() > range.missing_bytes as usize {
-            return Err(Misplaced);
+            return misplaced;
         }
         range.missing_bytes -= data.len() as u32;
         range.digest = digest.filter(|_| range.missing_bytes == 0);
