@@ -22,7 +22,9 @@ use lunar_block::{MemoryCharge, MemoryKind};
 use lunar_iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use lunar_iscsi::framing::{DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, TaskId};
+use lunar_iscsi::framing::{
+    DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId,
+};
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
@@ -244,7 +246,9 @@ impl Connection {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
-            Input::Payload { digest_ok: false, .. } => self.commands.data_digest_error(),
+            Input::Payload { digest: SegmentDigest::Mismatched, .. } => {
+                self.commands.data_digest_error()
+            }
             _ => {}
         }
         self.machine.handle(now, input);
@@ -337,6 +341,11 @@ impl Connection {
                     session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                out.push_part(initiator_task_tag, data, digest);
+            }
+            // No unit takes its data as it arrives.
+            Output::DataOut { .. } => {}
             // These are handled in `follow`.
             Output::Send(_)
             | Output::ToSession(_)
@@ -404,7 +413,8 @@ impl Connection {
                 let at = offset_bytes as usize;
                 Receiving::Task { task, at, end: buffer_bytes as usize }
             }
-            DataDestination::Discard => Receiving::Nowhere,
+            // No unit takes its data as it arrives.
+            DataDestination::Stream { .. } | DataDestination::Discard => Receiving::Nowhere,
         };
     }
 
@@ -622,7 +632,7 @@ impl ConnectionHandler for Connection {
         }
     }
 
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
             Receiving::Control { data, charge, .. } => {
                 lunar_net::mark_costly();
@@ -630,7 +640,7 @@ impl ConnectionHandler for Connection {
             }
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest_ok }, out);
+        self.handle(now, Input::Payload { data, digest }, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
