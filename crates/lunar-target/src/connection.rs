@@ -3,6 +3,7 @@
 use crate::access::{AccessRules, TargetsQuery};
 use crate::admission::{Connections, CountedConnection};
 use crate::connection_table::Phase;
+use crate::execute::DataInPiece;
 use crate::join::{self, JoiningConnection, SessionLogins};
 use crate::login::{Login, LoginPolicy};
 use crate::memory::{ConnectionMemory, MemoryOwners};
@@ -282,10 +283,24 @@ impl Connection {
         self.commands.start(now, &task, nexus.is_some());
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
+        let answer = self.tasks.start(&command_context, nexus, task, place);
+        self.feed_pieces(now);
         // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = self.tasks.start(&command_context, nexus, task, place) {
+        if let Some(answer) = answer {
             self.feed(now, answer);
         }
+    }
+
+    /// Passes the data of reads that go on to the machine, before the ends of these reads. Returns
+    /// its number of bytes.
+    fn feed_pieces(&mut self, now: Time) -> usize {
+        let mut bytes = 0;
+        while let Some(DataInPiece { task, offset_bytes, data }) = self.tasks.next_piece() {
+            bytes += data.len();
+            self.commands.data_in(task, data.len());
+            self.machine.handle(now, Input::DataIn { task, offset_bytes, data });
+        }
+        bytes
     }
 
     fn run(&mut self, now: Time, task: TaskId) {
@@ -490,20 +505,26 @@ impl Connection {
     }
 
     /// Takes in tasks that have ended, as many as belong into one turn.
-    fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
-        let (mut tasks, mut bytes) = (0, 0);
+    fn poll_finished(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
+        let (mut tasks, mut bytes, mut piece_bytes) = (0, 0, 0);
         self.tasks.poll_out_of_turn(context);
         if !self.tasks.have_begun() {
             return false; // without reading the clock
         }
         let mut moving = MoveBudget::begin();
-        while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
-            let Some(ended) = self.tasks.poll_finished(context) else { break };
+        while tasks < TURN_PDUS && bytes + piece_bytes < TURN_BYTES && moving.begin_next() {
+            let ended = self.tasks.poll_finished(context);
+            piece_bytes += self.feed_pieces(now);
+            let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
             tasks += 1;
         }
-        tasks > 0
+        drop(moving);
+        if piece_bytes > 0 {
+            self.follow(now, out);
+        }
+        tasks > 0 || piece_bytes > 0
     }
 
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
@@ -640,11 +661,15 @@ impl ConnectionHandler for Connection {
         any |= self.poll_joining(context);
         self.settle(now, out);
         any |= self.poll_mail(now, context, out);
-        any |= self.poll_finished(context);
+        any |= self.poll_finished(now, context, out);
         if let Some((session, _)) = &self.session {
             let started = self.tasks.start_deferred(session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
+            if self.feed_pieces(now) > 0 {
+                any = true;
+                self.follow(now, out);
+            }
         }
         self.settle(now, out);
         self.counted.set_unsent_bytes(out.bytes());
