@@ -5,7 +5,7 @@ use bytes::Bytes;
 use lunar_iscsi::connection::target::{
     ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
 };
-use lunar_iscsi::framing::{DataDestination, Header, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use lunar_iscsi::login::{Admission, Identified, Joined};
 use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
@@ -146,7 +146,7 @@ impl FuzzedConnection {
             }
             DataDestination::Discard => Bytes::new(),
         };
-        self.input(Input::Payload { data, digest_ok: true });
+        self.input(Input::Payload { data, digest: SegmentDigest::None });
     }
 
     fn input(&mut self, input: Input) {
@@ -231,7 +231,7 @@ impl FuzzedConnection {
             }
             1 if task.write => {
                 self.held.push(task);
-                self.inputs.push_back(Input::Wants { task: id, data_out_bytes: expected });
+                self.inputs.push_back(Input::Wants { task: id, offset_bytes: 0, bytes: expected });
             }
             2 => {
                 let sense = Bytes::from_static(&[0x70, 0, 5]);

@@ -16,7 +16,7 @@ use lunar_iscsi::connection::initiator::{
     Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
-use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
 use lunar_iscsi::pdu::{AsyncEvent, LogoutReason, ManagementFunction, RejectReason};
 use lunar_iscsi::session::initiator::{ConnectionEnding, ToConnection, ToSession};
@@ -716,12 +716,12 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         }
     }
 
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.filling, SegmentDestination::Nowhere) {
             SegmentDestination::Control { buffer, .. } => Bytes::from(buffer),
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest_ok }, out);
+        self.handle(now, Input::Payload { data, digest }, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {

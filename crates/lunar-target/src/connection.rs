@@ -23,7 +23,9 @@ use lunar_block::{MemoryCharge, MemoryKind};
 use lunar_iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use lunar_iscsi::framing::{DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, TaskId};
+use lunar_iscsi::framing::{
+    DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId,
+};
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
@@ -245,7 +247,7 @@ impl Connection {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
-            Input::Payload { digest_ok: false, .. } => self.commands.data_digest_error(),
+            Input::Payload { digest: SegmentDigest::Mismatched, .. } => self.commands.data_digest_error(),
             _ => {}
         }
         self.machine.handle(now, input);
@@ -643,7 +645,7 @@ impl ConnectionHandler for Connection {
         }
     }
 
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
             Receiving::Control { data, charge, .. } => {
                 lunar_net::mark_costly();
@@ -651,7 +653,7 @@ impl ConnectionHandler for Connection {
             }
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest_ok }, out);
+        self.handle(now, Input::Payload { data, digest }, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {

@@ -408,9 +408,9 @@ impl Tasks {
                 }
             },
         }
-        let data_out_bytes = planned.collect_bytes as u32;
+        let bytes = planned.collect_bytes as u32;
         self.waiting.insert(task, planned);
-        Some(Input::Wants { task, data_out_bytes })
+        Some(Input::Wants { task, offset_bytes: 0, bytes })
     }
 
     fn start_reading(

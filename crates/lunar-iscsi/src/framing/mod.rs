@@ -74,6 +74,26 @@ pub enum DataDestination {
     Discard,
 }
 
+/// Result of the check of a data segment against its data digest. RFC 7143 §11.2.3.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SegmentDigest {
+    /// No data digest is in force.
+    None,
+    /// The digest matched. The value is the CRC32C of the data and of zeroes as padding: the digest
+    /// of the same segment when it is sent unchanged.
+    Matched(u32),
+    /// The digest did not match.
+    Mismatched,
+}
+
+impl SegmentDigest {
+    /// True unless the digest did not match.
+    #[inline]
+    pub fn is_ok(self) -> bool {
+        self != Self::Mismatched
+    }
+}
+
 /// A PDU to send. The driver adds padding and digests; the header contains DataSegmentLength.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pdu {

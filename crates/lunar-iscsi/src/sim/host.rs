@@ -87,8 +87,8 @@ impl InitiatorEnd {
             match received {
                 Some(Received::Header(header)) => self.handle(now, Input::Header(header), up),
                 Some(Received::HeaderDigestError) => self.handle(now, Input::HeaderDigestError, up),
-                Some(Received::Payload { data, digest_ok }) => {
-                    self.handle(now, Input::Payload { data, digest_ok }, up);
+                Some(Received::Payload { data, digest }) => {
+                    self.handle(now, Input::Payload { data, digest }, up);
                 }
                 None if used == 0 => return,
                 None => {}

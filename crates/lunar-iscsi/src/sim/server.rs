@@ -261,8 +261,8 @@ impl TargetEnd {
             match received {
                 Some(Received::Header(header)) => self.handle(Input::Header(header), context),
                 Some(Received::HeaderDigestError) => self.handle(Input::HeaderDigestError, context),
-                Some(Received::Payload { data, digest_ok }) => {
-                    self.handle(Input::Payload { data, digest_ok }, context);
+                Some(Received::Payload { data, digest }) => {
+                    self.handle(Input::Payload { data, digest }, context);
                 }
                 None if used == 0 => return at,
                 None => {}
@@ -318,7 +318,7 @@ impl TargetEnd {
                 Output::ToSession(message) => self.to_session.push_back(message),
                 Output::Start(task) => {
                     if let Some(bytes) = context.server.executor.start(link, &task) {
-                        let wants = Input::Wants { task: task.id, data_out_bytes: bytes };
+                        let wants = Input::Wants { task: task.id, offset_bytes: 0, bytes };
                         self.machine.handle(now, wants);
                     }
                 }

@@ -2,7 +2,8 @@
 
 use super::rng::Rng;
 use crate::framing::{
-    DataDestination, Deframer, Digests, Event, Pdu, TaskId, encode_head, encode_tail,
+    DataDestination, Deframer, Digests, Event, Pdu, SegmentDigest, TaskId, encode_head,
+    encode_tail,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -106,7 +107,7 @@ pub(super) struct ReceivingEnd {
 pub(super) enum Received {
     Header(crate::framing::Header),
     HeaderDigestError,
-    Payload { data: Bytes, digest_ok: bool },
+    Payload { data: Bytes, digest: SegmentDigest },
 }
 
 impl ReceivingEnd {
@@ -154,11 +155,11 @@ impl ReceivingEnd {
                 self.keep(&input[..bytes], &mut store);
                 None
             }
-            Some(Event::PayloadEnd { digest_ok }) => {
+            Some(Event::PayloadEnd { digest }) => {
                 self.in_segment = false;
                 assert!(self.place.take().is_some(), "a segment without Receive");
                 let data = Bytes::from(core::mem::take(&mut self.control));
-                Some(Received::Payload { data, digest_ok })
+                Some(Received::Payload { data, digest })
             }
         };
         (used, received)

@@ -4,7 +4,7 @@
 use super::*;
 use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
 use bytes::Bytes;
-use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, Pdu, SegmentDigest, encode_head, encode_tail};
 use lunar_iscsi::pdu::{FirstByte, NopOut, Opcode};
 use lunar_wire::{Lun, SerialNumber, U24};
 use std::cell::{Cell, RefCell};
@@ -69,8 +69,8 @@ impl ConnectionHandler for Echo {
     fn payload_filled(&mut self, bytes: usize) {
         self.filled += bytes;
     }
-    fn payload_end(&mut self, _now: Time, digest_ok: bool, out: &mut Outbox) {
-        self.digests_ok += usize::from(digest_ok);
+    fn payload_end(&mut self, _now: Time, digest: SegmentDigest, out: &mut Outbox) {
+        self.digests_ok += usize::from(digest.is_ok());
         let data = Bytes::from(std::mem::take(&mut self.data));
         out.push(Pdu::with_data(ping(0).bhs, data));
         self.paused = self.pauses;
@@ -358,7 +358,7 @@ impl ConnectionHandler for Answering {
         &mut []
     }
     fn payload_filled(&mut self, _bytes: usize) {}
-    fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+    fn payload_end(&mut self, _now: Time, _digest: SegmentDigest, _out: &mut Outbox) {}
     fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
         Poll::Pending
     }
@@ -457,7 +457,7 @@ fn the_handler_limits_buffered_data() {
             &mut []
         }
         fn payload_filled(&mut self, _bytes: usize) {}
-        fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+        fn payload_end(&mut self, _now: Time, _digest: SegmentDigest, _out: &mut Outbox) {}
         fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
             Poll::Pending
         }

@@ -299,9 +299,9 @@ impl TaskQueue {
     /// Handles a result of the tasks; sends the data that a task wants.
     fn take(&mut self, input: Input, events: &mut Vec<Event>) {
         match input {
-            Input::Wants { task, data_out_bytes } => {
-                events.push(Event::Wants(task, data_out_bytes));
-                self.fill(task, data_out_bytes);
+            Input::Wants { task, bytes, .. } => {
+                events.push(Event::Wants(task, bytes));
+                self.fill(task, bytes);
                 if let Some(done) = self.tasks.run(&self.session, task) {
                     self.take(done, events);
                 }

@@ -5,7 +5,7 @@ use super::task::{Burst, Task};
 use super::{
     CloseReason, ConnectionLimits, ConnectionOptions, Input, Output, RequestFailure, Violation,
 };
-use crate::framing::{DataDestination, Header, Pdu};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest};
 use crate::login::initiator::{Established, InitiatorLogin, Step};
 use crate::pdu::{
     AsyncMessage, DataIn, LogoutResponse, Opcode, Reject, ScsiResponse, TaskManagementResponse,
@@ -155,7 +155,7 @@ impl InitiatorConnection {
     fn step(&mut self, now: Time, input: Input) -> Result<(), Violation> {
         match input {
             Input::Header(header) => self.on_header(now, header)?,
-            Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok)?,
+            Input::Payload { data, digest } => self.on_payload(now, data, digest)?,
             Input::HeaderDigestError if self.is_open() => return Err(Violation::HeaderDigest),
             Input::HeaderDigestError => {}
             Input::Execute(command) => self.on_execute(command),
@@ -237,7 +237,12 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool) -> Result<(), Violation> {
+    fn on_payload(
+        &mut self,
+        now: Time,
+        data: Bytes,
+        digest: SegmentDigest,
+    ) -> Result<(), Violation> {
         self.timers.heard = now;
         let incoming = core::mem::replace(&mut self.incoming, Incoming::None);
         let pdu = match &incoming {
@@ -247,7 +252,7 @@ impl InitiatorConnection {
             Incoming::Login => Opcode::LOGIN_RESPONSE,
             Incoming::None => return Ok(()),
         };
-        if !digest_ok {
+        if !digest.is_ok() {
             return Err(Violation::DataDigest { pdu });
         }
         match incoming {

@@ -20,7 +20,7 @@ pub use machine::InitiatorConnection;
 pub use violation::Violation;
 
 use super::target::TargetRecord;
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::initiator::{Established, InitiatorLoginOptions, LoginFailure};
 use crate::pdu::{
     AsyncEvent, LogoutReason, LogoutResult, ManagementFunction, ManagementResponse, RejectReason,
@@ -137,8 +137,8 @@ pub enum Input {
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
-        /// `false` if the data digest did not match.
-        digest_ok: bool,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
     },
     /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,

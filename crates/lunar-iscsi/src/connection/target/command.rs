@@ -5,7 +5,7 @@ use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
-use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
+use super::transfer::{PendingSegment, Piece, Transfer, TransferFault, TransferRules};
 use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{DataDestination, Header, Pdu, TaskId};
@@ -146,11 +146,17 @@ impl FullFeature {
         out.push_back(Output::Start(entry.task.clone()));
     }
 
-    pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
+    pub(super) fn on_wants(
+        &mut self,
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+        out: &mut Outputs,
+    ) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started => {
-                entry.transfer.want(data_out_bytes);
+                entry.transfer.want(offset_bytes, bytes);
                 self.advance(task, out);
             }
             Phase::Running => out.push_back(Output::Run(task)),
@@ -163,6 +169,9 @@ impl FullFeature {
         match entry.phase {
             Phase::Started | Phase::Running => {
                 entry.phase = Phase::Finished;
+                if entry.pieces.as_ref().is_some_and(|pieces| !pieces.may_end(&outcome)) {
+                    entry.transfer.fail(TransferFault::Internal);
+                }
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
                     // The common case: skips the checks for anything that delays a response.
                     return self.send_response(task, outcome, out);
@@ -193,7 +202,7 @@ impl FullFeature {
 
     /// Requests the sense data of a fault from the executor, because their format depends on the
     /// unit.
-    fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
+    pub(super) fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let Some(fault) = entry.transfer.fault() else { return };
         entry.phase = Phase::Failing;
@@ -275,16 +284,20 @@ impl FullFeature {
         // The session first, so that the response carries the window that the end of the task
         // opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
+        let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        let rules = SendRules {
-            segment_bytes_max: self.parameters.send_data_segment_bytes_max,
-            burst_bytes_max: self.session.max_burst_bytes,
-            qualifies: self.session.protocol_level >= 2,
-        };
         response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
             out.push_back(Output::Send(pdu));
         });
         self.tasks.remove(task);
+    }
+
+    pub(super) fn send_rules(&self) -> SendRules {
+        SendRules {
+            segment_bytes_max: self.parameters.send_data_segment_bytes_max,
+            burst_bytes_max: self.session.max_burst_bytes,
+            qualifies: self.session.protocol_level >= 2,
+        }
     }
 
     /// Aborts a task on behalf of the session.
@@ -407,6 +420,7 @@ fn entry(
         transfer,
         has_buffer,
         next_data_sn: 0,
+        pieces: None,
         outcome: None,
         fence_requested: false,
         fault_reported: false,

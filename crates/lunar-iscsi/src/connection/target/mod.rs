@@ -6,6 +6,7 @@ mod full_feature;
 mod limits;
 mod machine;
 mod numbering;
+mod pieces;
 mod response;
 mod service;
 mod task;
@@ -17,7 +18,7 @@ pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
 pub use transfer::TransferFault;
 
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
@@ -41,8 +42,8 @@ pub enum Input {
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
-        /// `false` if the data digest did not match.
-        digest_ok: bool,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
     },
     /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
@@ -59,13 +60,33 @@ pub enum Input {
     },
     /// A message of the session to this connection.
     Session(ToConnection),
-    /// The executor has planned a task and wants this many bytes of data-out before it can run.
+    /// The executor wants a range of the data-out of a task. Most tasks want one range, which
+    /// begins at 0, and get [`Output::Run`] once all of it is in the buffer.
+    ///
+    /// A task may want several ranges, each beginning at the end of the one before; the first may
+    /// begin anywhere within the data that came unsolicited. No R2T crosses the end of a range.
     Wants {
         /// A task that was started.
         task: TaskId,
-        /// At most the ExpectedDataTransferLength; a larger request becomes a residual and is never
-        /// sent.
-        data_out_bytes: u32,
+        /// Start of the range in the data-out.
+        offset_bytes: u32,
+        /// Length of the range. The part beyond the ExpectedDataTransferLength becomes a residual
+        /// and is never sent.
+        bytes: u32,
+    },
+    /// A piece of the data-in of a task that was started and has not ended. Sent at once, cut into
+    /// PDUs and sequences as negotiated; the last PDU of the piece ends a sequence. Data beyond the
+    /// expected length is not sent and becomes a residual; a piece of an aborted task is dropped.
+    ///
+    /// Pieces are in order if DataSequenceInOrder was negotiated, and never overlap; otherwise the
+    /// task fails with [`TransferFault::Internal`].
+    DataIn {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the piece in the data-in.
+        offset_bytes: u32,
+        /// The piece.
+        data: Bytes,
     },
     /// The executor has ended a task: a started one that completed, or an aborted one. Its buffer
     /// is gone: the rest of a data segment being received there is discarded.
@@ -248,10 +269,11 @@ pub struct Outcome {
     pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// Data-in of the command. Data beyond the expected length is not sent and becomes a residual.
+    /// Data-in of the command, or the rest of it behind the pieces given by [`Input::DataIn`]. Data
+    /// beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
-    /// Number of data-in bytes that the command would have transferred, for the residual, if
-    /// `data_in` is shorter because the rest is not expected.
+    /// Number of data-in bytes that the command would have transferred, for the residual, if the
+    /// pieces and `data_in` are shorter because the rest is not expected.
     pub data_in_bytes: u32,
     /// Number of data-out bytes that the command would have transferred, for the residual.
     pub data_out_bytes: u32,

@@ -3,7 +3,7 @@
 use crate::connection::initiator::{
     Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
 };
-use crate::framing::{Header, Pdu, TaskId};
+use crate::framing::{Header, Pdu, SegmentDigest, TaskId};
 use crate::login::SessionType;
 use crate::login::initiator::InitiatorLoginOptions;
 use crate::pdu::*;
@@ -139,7 +139,7 @@ impl Bench {
         let wanted =
             self.outputs.iter().skip(before).any(|output| matches!(output, Output::Receive(_)));
         if wanted {
-            self.handle(Input::Payload { data: pdu.data, digest_ok: true });
+            self.handle(Input::Payload { data: pdu.data, digest: SegmentDigest::None });
         }
     }
 

@@ -9,6 +9,7 @@ mod invariants;
 mod level_two;
 mod management;
 mod ordering;
+mod pieces;
 mod requests;
 mod responses;
 pub(crate) mod rig;

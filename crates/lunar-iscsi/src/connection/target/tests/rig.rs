@@ -5,7 +5,7 @@ use super::super::{
     CloseReason, ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
     TransferFault,
 };
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::{Admission, Identified, Joined};
 use crate::pdu::{
     FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
@@ -164,7 +164,8 @@ impl Rig {
                 buffer[offset_bytes as usize..][..data.len()].copy_from_slice(data);
             }
         }
-        self.input(cid, Input::Payload { data: control, digest_ok });
+        let digest = if digest_ok { SegmentDigest::None } else { SegmentDigest::Mismatched };
+        self.input(cid, Input::Payload { data: control, digest });
     }
 
     /// Passes an input to a connection and processes all outputs.
@@ -178,8 +179,17 @@ impl Rig {
         self.settle();
     }
 
-    pub(crate) fn wants(&mut self, cid: u16, task: TaskId, data_out_bytes: u32) {
-        self.input(cid, Input::Wants { task, data_out_bytes });
+    pub(crate) fn wants(&mut self, cid: u16, task: TaskId, bytes: u32) {
+        self.wants_range(cid, task, 0, bytes);
+    }
+
+    pub(crate) fn wants_range(&mut self, cid: u16, task: TaskId, offset_bytes: u32, bytes: u32) {
+        self.input(cid, Input::Wants { task, offset_bytes, bytes });
+    }
+
+    pub(crate) fn data_in(&mut self, cid: u16, task: TaskId, offset_bytes: u32, data: &[u8]) {
+        let data = Bytes::copy_from_slice(data);
+        self.input(cid, Input::DataIn { task, offset_bytes, data });
     }
 
     pub(crate) fn done(&mut self, cid: u16, task: TaskId, outcome: Outcome) {
