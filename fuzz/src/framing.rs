@@ -2,9 +2,7 @@
 //! and holds at most a header.
 
 use lunar_iscsi::framing::ahs::{CommandSegments, segments};
-use lunar_iscsi::framing::{
-    Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX, SegmentDigest,
-};
+use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX, SegmentDigest};
 
 /// PDUs found by the framing: headers, payload bytes, ends of payloads.
 #[derive(Debug, Default, Eq, PartialEq)]

@@ -247,7 +247,9 @@ impl Connection {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
-            Input::Payload { digest: SegmentDigest::Mismatched, .. } => self.commands.data_digest_error(),
+            Input::Payload { digest: SegmentDigest::Mismatched, .. } => {
+                self.commands.data_digest_error()
+            }
             _ => {}
         }
         self.machine.handle(now, input);

@@ -198,12 +198,7 @@ impl Run<'_> {
     ///
     /// Rare futures that need much memory are boxed: each waiting command takes as much memory as
     /// the largest future that is not boxed.
-    async fn plan(
-        &self,
-        plan: &Plan,
-        data: Bytes,
-        read_memory: ReadMemory,
-    ) -> Step<PlanResult> {
+    async fn plan(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> Step<PlanResult> {
         match *plan {
             Plan::Reply(ref reply) => {
                 return Ok(PlanResult::Good(self.memory.reply(reply.clone())));

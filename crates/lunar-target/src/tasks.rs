@@ -475,7 +475,8 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    let bytes = planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
+                    let bytes =
+                        planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
                     let data = self.read_data(task, bytes.unwrap_or(0), buffer);
                     self.launch(session, task, planned, data)
                 }

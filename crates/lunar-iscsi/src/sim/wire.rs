@@ -2,8 +2,7 @@
 
 use super::rng::Rng;
 use crate::framing::{
-    DataDestination, Deframer, Digests, Event, Pdu, SegmentDigest, TaskId, encode_head,
-    encode_tail,
+    DataDestination, Deframer, Digests, Event, Pdu, SegmentDigest, TaskId, encode_head, encode_tail,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;

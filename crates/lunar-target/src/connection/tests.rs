@@ -56,7 +56,7 @@ impl Client {
             connection.payload_filled(bytes);
             data = &data[bytes..];
         }
-        connection.payload_end(Time::ZERO, true, out);
+        connection.payload_end(Time::ZERO, SegmentDigest::None, out);
     }
 
     /// Sends a command to LUN 0 that moves no data.

@@ -9,15 +9,14 @@
 
 use super::{ReadMemory, Run, Step, Stop};
 use crate::plan_result::PlanResult;
+use bytes::Bytes;
 use futures_util::task::AtomicWaker;
-use lunar_block::{Buffer, BufferPool};
+use lunar_block::Buffer;
 use lunar_iscsi::framing::TaskId;
 use lunar_scsi::plan::LbaRange;
-use bytes::Bytes;
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -34,26 +33,46 @@ pub(crate) struct DataInPiece {
 
 /// Pieces that the tasks of a connection have read and that its machine has not received.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct DataInQueue(Rc<RefCell<VecDeque<DataInPiece>>>);
+pub(crate) struct DataInQueue(Arc<QueuedPieces>);
+
+#[derive(Debug, Default)]
+struct QueuedPieces {
+    /// False when there is no piece, as nearly always: a connection looks after each command.
+    any: AtomicBool,
+    pieces: Mutex<VecDeque<DataInPiece>>,
+}
 
 impl DataInQueue {
     fn push(&self, piece: DataInPiece) {
-        self.0.borrow_mut().push_back(piece);
+        self.pieces().push_back(piece);
+        self.0.any.store(true, Relaxed);
     }
 
     /// Removes the oldest piece.
+    #[inline]
     pub(crate) fn pop(&self) -> Option<DataInPiece> {
-        self.0.borrow_mut().pop_front()
+        if self.0.any.load(Relaxed) { self.pop_queued() } else { None }
+    }
+
+    #[cold]
+    fn pop_queued(&self) -> Option<DataInPiece> {
+        let piece = self.pieces().pop_front();
+        self.0.any.store(piece.is_some(), Relaxed);
+        piece
     }
 
     /// Memory of the queue, without the data.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.0.borrow().capacity() * size_of::<DataInPiece>()
+        self.pieces().capacity() * size_of::<DataInPiece>()
     }
 
     /// Frees memory that is not needed any more.
     pub(crate) fn free_spare(&self) {
-        self.0.borrow_mut().shrink_to_fit();
+        self.pieces().shrink_to_fit();
+    }
+
+    fn pieces(&self) -> MutexGuard<'_, VecDeque<DataInPiece>> {
+        self.0.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,11 +145,7 @@ impl Drop for LentBuffer {
 
 impl Run<'_> {
     /// Reads `range` with this memory.
-    pub(super) async fn read_range(
-        &self,
-        range: LbaRange,
-        memory: ReadMemory,
-    ) -> Step<PlanResult> {
+    pub(super) async fn read_range(&self, range: LbaRange, memory: ReadMemory) -> Step<PlanResult> {
         let data = match memory {
             ReadMemory::Pieces(reader) => Box::pin(self.read_in_pieces(range, &reader)).await?,
             ReadMemory::Whole(buffer) => self.get_into(range, buffer).await?,
@@ -187,4 +202,3 @@ impl Run<'_> {
         self.memory.buffers.try_take(self.bytes(rest)).ok_or(Stop::Busy)
     }
 }
-

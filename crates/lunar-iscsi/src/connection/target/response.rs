@@ -40,7 +40,7 @@ impl SendRules {
 
 /// Difference between the transferred and the expected length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Residual {
+pub(super) enum Residual {
     None,
     Overflow(u32),
     Underflow(u32),
@@ -83,7 +83,8 @@ pub(super) fn respond(
     let with_status = !data.is_empty() && may_collapse(entry, &outcome);
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU carries data and status.
-        let bhs = conclude(data_in(entry, sent.offset_bytes, true), &outcome, residuals.0, numbering);
+        let bhs =
+            conclude(data_in(entry, sent.offset_bytes, true), &outcome, residuals.0, numbering);
         return send(Pdu::with_data(bhs, data));
     }
     let conclusion = with_status.then_some((&outcome, residuals.0));

@@ -6,8 +6,8 @@ use crate::connection::target::{Outcome, TransferFault};
 use crate::framing::ahs::encode_command;
 use crate::framing::{Pdu, TaskId};
 use crate::pdu::{
-    CommandFlags, DataIn, DataInFlags, NopIn, Opcode, ReadyToTransfer, ResponseFlags,
-    ScsiCommand, ScsiResponse,
+    CommandFlags, DataIn, DataInFlags, NopIn, Opcode, ReadyToTransfer, ResponseFlags, ScsiCommand,
+    ScsiResponse,
 };
 use alloc::vec;
 use alloc::vec::Vec;
@@ -90,11 +90,7 @@ fn pieces_of_data_in() {
     assert_eq!(data_ins(&mut rig, 4, &data), [plain(3500, 500, true)]);
     rig.done(1, task, rest(&data[4000..]));
     let sent = data_ins(&mut rig, 5, &data);
-    assert_eq!(sent, [
-        plain(4000, 1024, false),
-        plain(5024, 1024, true),
-        (6048, 952, true, true)
-    ]);
+    assert_eq!(sent, [plain(4000, 1024, false), plain(5024, 1024, true), (6048, 952, true, true)]);
     rig.assert_nothing_left();
 }
 
@@ -207,11 +203,9 @@ fn pieces_out_of_order_end_their_task() {
 #[test]
 fn pieces_in_any_order() {
     let data = pattern(3000);
-    for (offsets, good) in [
-        (vec![2000, 0, 1000], true),
-        (vec![1000, 2000], false),
-        (vec![1000, 2000, 1000], false),
-    ] {
+    for (offsets, good) in
+        [(vec![2000, 0, 1000], true), (vec![1000, 2000], false), (vec![1000, 2000, 1000], false)]
+    {
         let mut rig = any_order();
         rig.send(1, read(0, 5, 3000).encode(), &[]);
         let task = rig.started(1).id;
