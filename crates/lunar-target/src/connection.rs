@@ -3,7 +3,6 @@
 use crate::access::{AccessRules, TargetsQuery};
 use crate::admission::{Connections, CountedConnection};
 use crate::connection_table::Phase;
-use crate::execute::DataInPiece;
 use crate::join::{self, JoiningConnection, SessionLogins};
 use crate::login::{Login, LoginPolicy};
 use crate::memory::{ConnectionMemory, MemoryOwners};
@@ -243,6 +242,7 @@ impl Connection {
             Input::Done { task, outcome } | Input::Failed { task, outcome } => {
                 self.commands.done(*task, outcome);
             }
+            Input::DataIn { task, data, .. } => self.commands.data_in(*task, data.len()),
             Input::Session(ToConnection::AbortTask { task, .. }) => {
                 self.managed.insert(*task);
             }
@@ -288,21 +288,20 @@ impl Connection {
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         let answer = self.tasks.start(&command_context, nexus, task, place);
-        self.feed_pieces(now);
-        // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = answer {
-            self.feed(now, answer);
+        if self.queue_pieces() > 0 {
+            self.answers.extend(answer);
+        } else if let Some(answer) = answer {
+            self.feed(now, answer); // at once, which saves a turn of its own
         }
     }
 
-    /// Passes the data of reads that go on to the machine, before the ends of these reads. Returns
-    /// its number of bytes.
-    fn feed_pieces(&mut self, now: Time) -> usize {
+    /// Queues the data of reads that go on for the machine. It must come before the ends of these
+    /// reads, and behind those of reads that ended before. Returns its number of bytes.
+    fn queue_pieces(&mut self) -> usize {
         let mut bytes = 0;
-        while let Some(DataInPiece { task, offset_bytes, data }) = self.tasks.next_piece() {
-            bytes += data.len();
-            self.commands.data_in(task, data.len());
-            self.machine.handle(now, Input::DataIn { task, offset_bytes, data });
+        while let Some(piece) = self.tasks.next_piece() {
+            bytes += data_in_bytes(&piece);
+            self.answers.push_back(piece);
         }
         bytes
     }
@@ -509,26 +508,22 @@ impl Connection {
     }
 
     /// Takes in tasks that have ended, as many as belong into one turn.
-    fn poll_finished(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> bool {
-        let (mut tasks, mut bytes, mut piece_bytes) = (0, 0, 0);
+    fn poll_finished(&mut self, context: &mut Context<'_>) -> bool {
+        let (mut tasks, mut bytes) = (0, 0);
         self.tasks.poll_out_of_turn(context);
         if !self.tasks.have_begun() {
             return false; // without reading the clock
         }
         let mut moving = MoveBudget::begin();
-        while tasks < TURN_PDUS && bytes + piece_bytes < TURN_BYTES && moving.begin_next() {
+        while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let ended = self.tasks.poll_finished(context);
-            piece_bytes += self.feed_pieces(now);
+            bytes += self.queue_pieces();
             let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
             tasks += 1;
         }
-        drop(moving);
-        if piece_bytes > 0 {
-            self.follow(now, out);
-        }
-        tasks > 0 || piece_bytes > 0
+        tasks > 0 || bytes > 0
     }
 
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
@@ -665,15 +660,11 @@ impl ConnectionHandler for Connection {
         any |= self.poll_joining(context);
         self.settle(now, out);
         any |= self.poll_mail(now, context, out);
-        any |= self.poll_finished(now, context, out);
+        any |= self.poll_finished(context);
         if let Some((session, _)) = &self.session {
             let started = self.tasks.start_deferred(session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
-            if self.feed_pieces(now) > 0 {
-                any = true;
-                self.follow(now, out);
-            }
         }
         self.settle(now, out);
         self.counted.set_unsent_bytes(out.bytes());

@@ -445,8 +445,9 @@ impl Tasks {
     }
 
     /// The next piece of data of the reads that go on.
-    pub(crate) fn next_piece(&self) -> Option<DataInPiece> {
-        self.pieces.pop()
+    pub(crate) fn next_piece(&self) -> Option<Input> {
+        let DataInPiece { task, offset_bytes, data } = self.pieces.pop()?;
+        Some(Input::DataIn { task, offset_bytes, data })
     }
 
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
@@ -482,8 +483,10 @@ impl Tasks {
                 }
                 Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
             };
-            read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+            let inputs = done.len();
+            done.extend(std::iter::from_fn(|| self.next_piece()));
             done.extend(ended);
+            read_bytes_done += done[inputs..].iter().map(data_in_bytes).sum::<usize>();
         }
         done
     }
@@ -634,9 +637,10 @@ impl Tasks {
     }
 }
 
-/// Number of data bytes in the answer to an ended task.
-pub(crate) fn data_in_bytes(ended: &Input) -> usize {
-    match ended {
+/// Number of data bytes that a task sends.
+pub(crate) fn data_in_bytes(input: &Input) -> usize {
+    match input {
+        Input::DataIn { data, .. } => data.len(),
         Input::Done { outcome, .. } => outcome.data_in.len(),
         _ => 0,
     }

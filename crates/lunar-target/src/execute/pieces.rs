@@ -10,15 +10,18 @@
 use super::{ReadMemory, Run, Step, Stop};
 use crate::plan_result::PlanResult;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
 use lunar_block::Buffer;
 use lunar_iscsi::framing::TaskId;
 use lunar_scsi::plan::LbaRange;
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Size of a piece, and of the longest READ that is not divided.
 pub(crate) const READ_PIECE_BYTES: usize = 256 << 10;
@@ -35,11 +38,21 @@ pub(crate) struct DataInPiece {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DataInQueue(Arc<QueuedPieces>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct QueuedPieces {
+    /// One permit. The READ that has it sends; the others wait, so that the first READ ends soonest
+    /// and no memory is read before it can be sent. A READ that waits for its disk gives it back.
+    turns: Arc<Semaphore>,
     /// False when there is no piece, as nearly always: a connection looks after each command.
     any: AtomicBool,
     pieces: Mutex<VecDeque<DataInPiece>>,
+}
+
+impl Default for QueuedPieces {
+    fn default() -> Self {
+        let pieces = Mutex::default();
+        Self { turns: Arc::new(Semaphore::new(1)), any: AtomicBool::new(false), pieces }
+    }
 }
 
 impl DataInQueue {
@@ -162,16 +175,25 @@ impl Run<'_> {
             Some(_) => Some(self.lock(range, false).await?),
             None => None,
         };
+        let is_locked = guard.is_some();
+        let mut turn = None;
         let mut done = 0;
         loop {
             let rest = LbaRange { lba: range.lba + done, count: range.count - done };
             self.abort.wait_to_move().await?;
-            let Some(mut buffer) = self.next_buffer(reader, guard.is_some()).await? else {
+            let Some(mut buffer) = self.next_buffer(reader, &mut turn, is_locked).await? else {
                 return self.get_into(rest, self.take_for_rest(rest)?).await;
             };
             let part = LbaRange { count: rest.count.min(blocks_max), ..rest };
             buffer.truncate(self.bytes(part));
-            let buffer = self.get_into(part, buffer).await?;
+            let mut read = pin!(self.get_into(part, buffer));
+            let buffer = match (&mut read).now_or_never() {
+                Some(buffer) => buffer?,
+                None => {
+                    turn = None; // others send while this READ waits for the disk
+                    read.await?
+                }
+            };
             if part == rest {
                 return Ok(buffer);
             }
@@ -185,14 +207,26 @@ impl Run<'_> {
         }
     }
 
-    /// The next buffer that holds no data; `None` if the rest must be read at once: another host
-    /// waits for the locked blocks.
-    async fn next_buffer(&self, reader: &PieceReader, is_locked: bool) -> Step<Option<Buffer>> {
+    /// Waits for the turn of this READ among those of its connection, and for a buffer that holds
+    /// no data; `None` if the rest must be read at once, because another host waits for the locked
+    /// blocks.
+    async fn next_buffer(
+        &self,
+        reader: &PieceReader,
+        turn: &mut Option<OwnedSemaphorePermit>,
+        is_locked: bool,
+    ) -> Step<Option<Buffer>> {
+        let mut next = pin!(async {
+            if turn.is_none() {
+                *turn = Arc::clone(&reader.queue.0.turns).acquire_owned().await.ok();
+            }
+            poll_fn(|context| reader.buffers.poll_next(context)).await
+        });
         let next = poll_fn(|context| {
             if is_locked && self.abort.is_awaited() {
                 return Poll::Ready(None);
             }
-            reader.buffers.poll_next(context).map(Some)
+            next.as_mut().poll(context).map(Some)
         });
         Ok(self.abort.unless(next).await?)
     }
