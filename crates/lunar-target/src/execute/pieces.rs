@@ -180,7 +180,6 @@ impl Run<'_> {
         let mut done = 0;
         loop {
             let rest = LbaRange { lba: range.lba + done, count: range.count - done };
-            self.abort.wait_to_move().await?;
             let Some(mut buffer) = self.next_buffer(reader, &mut turn, is_locked).await? else {
                 return self.get_into(rest, self.take_for_rest(rest)?).await;
             };
