@@ -242,6 +242,7 @@ impl Connection {
             Input::Done { task, outcome } | Input::Failed { task, outcome } => {
                 self.commands.done(*task, outcome);
             }
+            Input::DataIn { task, data, .. } => self.commands.data_in(*task, data.len()),
             Input::Session(ToConnection::AbortTask { task, .. }) => {
                 self.managed.insert(*task);
             }
@@ -286,10 +287,23 @@ impl Connection {
         self.commands.start(now, &task, nexus.is_some());
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
-        // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = self.tasks.start(&command_context, nexus, task, place) {
-            self.feed(now, answer);
+        let answer = self.tasks.start(&command_context, nexus, task, place);
+        if self.queue_pieces() > 0 {
+            self.answers.extend(answer);
+        } else if let Some(answer) = answer {
+            self.feed(now, answer); // at once, which saves a turn of its own
         }
+    }
+
+    /// Queues the data of reads that go on for the machine. It must come before the ends of these
+    /// reads, and behind those of reads that ended before. Returns its number of bytes.
+    fn queue_pieces(&mut self) -> usize {
+        let mut bytes = 0;
+        while let Some(piece) = self.tasks.next_piece() {
+            bytes += data_in_bytes(&piece);
+            self.answers.push_back(piece);
+        }
+        bytes
     }
 
     fn run(&mut self, now: Time, task: TaskId) {
@@ -508,12 +522,14 @@ impl Connection {
         }
         let mut moving = MoveBudget::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
-            let Some(ended) = self.tasks.poll_finished(context) else { break };
+            let ended = self.tasks.poll_finished(context);
+            bytes += self.queue_pieces();
+            let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
             tasks += 1;
         }
-        tasks > 0
+        tasks > 0 || bytes > 0
     }
 
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {

@@ -6,11 +6,13 @@ mod copy;
 mod entry;
 mod first_bad;
 mod immediate;
+mod pieces;
 mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::CheckedCommand;
-pub(crate) use immediate::{PlanData, try_now};
+pub(crate) use immediate::{PlanData, ReadMemory, try_now};
+pub(crate) use pieces::{DataInPiece, DataInQueue, PieceReader, READ_PIECE_BYTES};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
@@ -95,8 +97,7 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) checked: &'a CheckedCommand,
     /// All data-out of the command.
     pub(crate) data: Bytes,
-    /// Buffer for the data of a READ.
-    pub(crate) read_buffer: Option<Buffer>,
+    pub(crate) read_memory: ReadMemory,
     pub(crate) abort: AbortSignal,
     pub(crate) quota_charge: QuotaCharge,
     /// Source of further memory.
@@ -115,7 +116,7 @@ pub(crate) async fn execute_paying(
     plan: Plan,
     work: PlanContext<'_>,
 ) -> PlanResult {
-    let PlanContext { session, checked, data, read_buffer, abort, quota_charge, memory } = work;
+    let PlanContext { session, checked, data, read_memory, abort, quota_charge, memory } = work;
     if let Plan::Reply(reply) = plan {
         return PlanResult::Good(memory.reply(reply));
     }
@@ -134,7 +135,7 @@ pub(crate) async fn execute_paying(
         entry,
         held,
     };
-    run.ending(&plan, data, read_buffer).await
+    run.ending(&plan, data, read_memory).await
 }
 
 /// [`execute_paying`] without quota accounting.
@@ -164,7 +165,7 @@ pub(crate) async fn execute(
         entry,
         held,
     };
-    run.ending(&plan, data, None).await
+    run.ending(&plan, data, ReadMemory::None).await
 }
 
 struct Run<'a> {
@@ -182,8 +183,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> PlanResult {
-        match self.plan(plan, data, read_buffer).await {
+    async fn ending(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> PlanResult {
+        match self.plan(plan, data, read_memory).await {
             Ok(ending) => ending,
             Err(Stop::Check(sense)) => PlanResult::Check(sense),
             Err(Stop::Conflict) => PlanResult::Conflict,
@@ -197,18 +198,13 @@ impl Run<'_> {
     ///
     /// Rare futures that need much memory are boxed: each waiting command takes as much memory as
     /// the largest future that is not boxed.
-    async fn plan(
-        &self,
-        plan: &Plan,
-        data: Bytes,
-        read_buffer: Option<Buffer>,
-    ) -> Step<PlanResult> {
+    async fn plan(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> Step<PlanResult> {
         match *plan {
             Plan::Reply(ref reply) => {
                 return Ok(PlanResult::Good(self.memory.reply(reply.clone())));
             }
             Plan::Read { range, from_medium } => {
-                return self.read(range, from_medium, read_buffer).await;
+                return self.read(range, from_medium, read_memory).await;
             }
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
@@ -370,17 +366,12 @@ impl Run<'_> {
         &self,
         range: LbaRange,
         from_medium: bool,
-        buffer: Option<Buffer>,
+        memory: ReadMemory,
     ) -> Step<PlanResult> {
         if self.unit.flushes_before_read(from_medium) {
             self.flush().await?;
         }
-        let data = match buffer {
-            Some(buffer) => self.get_into(range, buffer).await?,
-            None => self.get(range).await?,
-        };
-        lunar_net::count_copied(data.len());
-        Ok(PlanResult::Good(data.freeze()))
+        self.read_range(range, memory).await
     }
 
     /// Writes `data`. The command holds its range while the disk may delay it behind other writes:

@@ -2,7 +2,10 @@
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::awaited::AwaitedSignal;
-use crate::execute::{CheckedCommand, PlanContext, PlanData, copy, execute_paying, try_now};
+use crate::execute::{
+    CheckedCommand, DataInPiece, DataInQueue, PieceReader, PlanContext, PlanData, READ_PIECE_BYTES,
+    copy, execute_paying, try_now,
+};
 use crate::itl_nexus::ItlNexus;
 use crate::manage;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
@@ -77,6 +80,8 @@ pub(crate) struct Tasks {
     awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<TaskResult>,
+    /// Data of reads that go on.
+    pieces: DataInQueue,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
@@ -172,6 +177,7 @@ impl Tasks {
             out_of_turn: FuturesUnordered::new(),
             awaited: Arc::default(),
             ended: VecDeque::new(),
+            pieces: DataInQueue::default(),
             has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
@@ -200,6 +206,7 @@ impl Tasks {
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
             + self.ended.capacity() * size_of::<TaskResult>()
+            + self.pieces.memory_bytes()
     }
 
     /// Charges the running commands, and returns their memory.
@@ -216,6 +223,7 @@ impl Tasks {
         self.data_out.free_spare();
         self.throttled.free_spare();
         self.ended.shrink_to_fit();
+        self.pieces.free_spare();
     }
 
     /// Number of commands that have begun and wait.
@@ -414,16 +422,32 @@ impl Tasks {
         let bytes = planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
         let data = match bytes {
             None => PlanData::None,
-            Some(bytes) => match self.data_in.try_take(bytes) {
-                Some(buffer) => PlanData::In(buffer),
+            Some(bytes) => match self.data_in.try_take(bytes.min(READ_PIECE_BYTES)) {
+                Some(buffer) => self.read_data(task, bytes, buffer),
                 None => {
-                    self.data_in.wait(task, planned, bytes);
+                    self.data_in.wait(task, planned, bytes.min(READ_PIECE_BYTES));
                     self.unpolled = true;
                     return None;
                 }
             },
         };
         self.launch(command_context.session, task, planned, data)
+    }
+
+    /// Memory of a read of `bytes`, of which `buffer` is the first: a long read is done in pieces,
+    /// and takes a second buffer if there is room, to read while the first is being sent.
+    fn read_data(&self, task: TaskId, bytes: usize, buffer: Buffer) -> PlanData {
+        if bytes <= READ_PIECE_BYTES {
+            return PlanData::In(buffer);
+        }
+        let second = self.data_in.try_take(READ_PIECE_BYTES);
+        PlanData::Pieces(PieceReader::new(task, &self.pieces, buffer, second))
+    }
+
+    /// The next piece of data of the reads that go on.
+    pub(crate) fn next_piece(&self) -> Option<Input> {
+        let DataInPiece { task, offset_bytes, data } = self.pieces.pop()?;
+        Some(Input::DataIn { task, offset_bytes, data })
     }
 
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
@@ -452,12 +476,17 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    self.launch(session, task, planned, PlanData::In(buffer))
+                    let bytes =
+                        planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
+                    let data = self.read_data(task, bytes.unwrap_or(0), buffer);
+                    self.launch(session, task, planned, data)
                 }
                 Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
             };
-            read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+            let inputs = done.len();
+            done.extend(std::iter::from_fn(|| self.next_piece()));
             done.extend(ended);
+            read_bytes_done += done[inputs..].iter().map(data_in_bytes).sum::<usize>();
         }
         done
     }
@@ -608,9 +637,10 @@ impl Tasks {
     }
 }
 
-/// Number of data bytes in the answer to an ended task.
-pub(crate) fn data_in_bytes(ended: &Input) -> usize {
-    match ended {
+/// Number of data bytes that a task sends.
+pub(crate) fn data_in_bytes(input: &Input) -> usize {
+    match input {
+        Input::DataIn { data, .. } => data.len(),
         Input::Done { outcome, .. } => outcome.data_in.len(),
         _ => 0,
     }
@@ -697,7 +727,7 @@ async fn on_unit(
     quota_charge: QuotaCharge,
 ) -> PlanResult {
     let TaskOwner { services, session, memory } = by;
-    let (read_buffer, mut data) = data.split();
+    let (read_memory, mut data) = data.split();
     let mut unsaved = None;
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
@@ -750,6 +780,6 @@ async fn on_unit(
         return change.saved(&abort).await;
     }
     let memory = memory.clone();
-    let work = PlanContext { session, checked, data, read_buffer, abort, quota_charge, memory };
+    let work = PlanContext { session, checked, data, read_memory, abort, quota_charge, memory };
     execute_paying(Arc::clone(unit), plan, work).await
 }

@@ -9,6 +9,7 @@
 //! other task of its task set goes before it.
 
 use super::block_range;
+use super::pieces::PieceReader;
 use crate::long_operation::Generation;
 use crate::ranges::RangeLocks;
 use crate::unit::{CacheMode, LogicalUnit};
@@ -22,17 +23,28 @@ pub(crate) enum PlanData {
     None,
     /// Buffer for its data-in.
     In(Buffer),
+    /// Memory for its data-in, which is read in pieces.
+    Pieces(PieceReader),
     /// Buffer with all its data-out.
     Out(Buffer),
 }
 
+/// Memory for the data of a READ.
+pub(crate) enum ReadMemory {
+    None,
+    /// A buffer for all of it.
+    Whole(Buffer),
+    Pieces(PieceReader),
+}
+
 impl PlanData {
-    /// The buffer for data-in, and the data-out.
-    pub(crate) fn split(self) -> (Option<Buffer>, Bytes) {
+    /// The memory for data-in, and the data-out.
+    pub(crate) fn split(self) -> (ReadMemory, Bytes) {
         match self {
-            Self::None => (None, Bytes::new()),
-            Self::In(buffer) => (Some(buffer), Bytes::new()),
-            Self::Out(buffer) => (None, buffer.freeze()),
+            Self::None => (ReadMemory::None, Bytes::new()),
+            Self::In(buffer) => (ReadMemory::Whole(buffer), Bytes::new()),
+            Self::Pieces(reader) => (ReadMemory::Pieces(reader), Bytes::new()),
+            Self::Out(buffer) => (ReadMemory::None, buffer.freeze()),
         }
     }
 
@@ -40,7 +52,7 @@ impl PlanData {
     pub(crate) fn into_reply(self) -> Bytes {
         match self {
             Self::In(buffer) => buffer.freeze(),
-            Self::None | Self::Out(_) => Bytes::new(),
+            Self::None | Self::Pieces(_) | Self::Out(_) => Bytes::new(),
         }
     }
 }

@@ -123,7 +123,7 @@ async fn run_as(
         entry: None,
         held: Mutex::default(),
     };
-    run.ending(plan, Bytes::from_static(data), None).await
+    run.ending(plan, Bytes::from_static(data), ReadMemory::None).await
 }
 
 /// Goal: a command that exceeds the limit of waiting commands of its owner ends BUSY and changes

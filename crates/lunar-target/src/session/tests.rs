@@ -47,16 +47,27 @@ impl Rig {
 
     /// A server whose target has so many units.
     pub(crate) fn of_units(units: u16) -> Self {
-        Self::with(BufferPool::default(), units)
+        Self::with(BufferPool::default(), units, UNIT_BYTES)
+    }
+
+    /// A server with one unit of this size.
+    pub(crate) fn of_unit_bytes(unit_bytes: u64) -> Self {
+        Self::with(BufferPool::default(), 1, unit_bytes)
+    }
+
+    /// The same, with so much memory.
+    pub(crate) fn with_small_budget(unit_bytes: u64, memory_bytes_max: usize) -> Self {
+        let budget = MemoryBudget::new(memory_bytes_max);
+        Self::with(BufferPool::with_budget(&budget), 1, unit_bytes)
     }
 
     pub(crate) fn with_buffers(buffers: BufferPool) -> Self {
-        Self::with(buffers, UNITS)
+        Self::with(buffers, UNITS, UNIT_BYTES)
     }
 
-    fn with(buffers: BufferPool, units: u16) -> Self {
+    fn with(buffers: BufferPool, units: u16, unit_bytes: u64) -> Self {
         let unit = |id| {
-            let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
+            let device = Arc::new(MemoryDevice::new(unit_bytes, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
             LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
         };

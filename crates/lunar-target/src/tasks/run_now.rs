@@ -1,7 +1,7 @@
 //! Commands that run when they are judged, before they are recorded: most reads and writes.
 
 use super::{Collected, Tasks, read_bytes};
-use crate::execute::{PlanData, try_now};
+use crate::execute::{PlanData, READ_PIECE_BYTES, try_now};
 use crate::itl_nexus::ItlNexus;
 use crate::long_operation::Generation;
 use crate::task_set::PlaceQueued;
@@ -50,6 +50,9 @@ impl Tasks {
         task: &Task,
     ) -> Option<PlanData> {
         if let Some(bytes) = read_bytes(plan, unit) {
+            if bytes > READ_PIECE_BYTES {
+                return None; // read in pieces
+            }
             return self.data_in.try_take(bytes).map(PlanData::In);
         }
         let Plan::Write { .. } = plan else { return None };

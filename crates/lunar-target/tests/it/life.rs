@@ -17,9 +17,10 @@ fn reads_that_waited_for_buffers_are_answered() {
     rig.device.inject(Fault::new(slow).on(FaultOperation::Read));
     let long = [send_read(&mut raw, 0, 16384), send_read(&mut raw, 0, 16384)];
     let last = send_read(&mut raw, 0, 1);
-    rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) == 1);
+    rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) > 0);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(rig.device.seen(FaultOperation::Read), 1, "its data is still charged");
+    let reads = rig.device.seen(FaultOperation::Read);
+    assert!(reads < 8 * 4, "{reads} reads of 256 KiB: the first 8 MiB are still charged");
     for tag in long {
         while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
     }

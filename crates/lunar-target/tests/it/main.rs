@@ -21,6 +21,7 @@ mod level_two;
 mod life;
 mod limits;
 mod logins;
+mod long_reads;
 mod lun_maps;
 mod memory;
 mod nexus_loss;

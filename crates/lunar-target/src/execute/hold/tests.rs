@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{PlanData, QuotaCharge, execute, try_now};
+use crate::execute::{PlanData, QuotaCharge, ReadMemory, execute, try_now};
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
 use crate::plan_result::PlanResult;
@@ -204,7 +204,7 @@ fn begin_of(
             entry: None,
             held: Mutex::default(),
         };
-        run.ending(&plan, data, None).await
+        run.ending(&plan, data, ReadMemory::None).await
     })
 }
 
