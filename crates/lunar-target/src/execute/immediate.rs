@@ -9,41 +9,13 @@
 //! other task of its task set goes before it.
 
 use super::block_range;
+use crate::disk_unit::{CacheMode, LogicalUnit};
 use crate::long_operation::Generation;
 use crate::ranges::RangeLocks;
-use crate::unit::{CacheMode, LogicalUnit};
-use bytes::Bytes;
+use crate::unit::CommandData;
 use lunar_block::Buffer;
 use lunar_scsi::plan::{LbaRange, Plan};
 use std::sync::atomic::Ordering::SeqCst;
-
-/// The data of a command that is about to run.
-pub(crate) enum PlanData {
-    None,
-    /// Buffer for its data-in.
-    In(Buffer),
-    /// Buffer with all its data-out.
-    Out(Buffer),
-}
-
-impl PlanData {
-    /// The buffer for data-in, and the data-out.
-    pub(crate) fn split(self) -> (Option<Buffer>, Bytes) {
-        match self {
-            Self::None => (None, Bytes::new()),
-            Self::In(buffer) => (Some(buffer), Bytes::new()),
-            Self::Out(buffer) => (None, buffer.freeze()),
-        }
-    }
-
-    /// The data-in of a command that has run.
-    pub(crate) fn into_reply(self) -> Bytes {
-        match self {
-            Self::In(buffer) => buffer.freeze(),
-            Self::None | Self::Out(_) => Bytes::new(),
-        }
-    }
-}
 
 /// Runs `plan` if no waiting is needed, and it ends with GOOD. Returns `false` if it must wait, or
 /// has to return an error; the command then goes on in [`execute_paying`](super::execute_paying).
@@ -51,13 +23,13 @@ pub(crate) fn try_now(
     unit: &LogicalUnit,
     generation: Generation,
     plan: &Plan,
-    data: &mut PlanData,
+    data: &mut CommandData,
 ) -> bool {
     match (plan, data) {
-        (Plan::Read { range, from_medium }, PlanData::In(buffer)) => {
+        (Plan::Read { range, from_medium }, CommandData::In(buffer)) => {
             !unit.flushes_before_read(*from_medium) && read(unit, generation, *range, buffer)
         }
-        (Plan::Write { range, durable }, PlanData::Out(data)) => {
+        (Plan::Write { range, durable }, CommandData::Out(data)) => {
             write(unit, generation, *range, data, *durable).is_some()
         }
         _ => false,
