@@ -46,7 +46,7 @@ impl Drop for AwaitedGuard<'_> {
 
 /// The command was aborted before it had its effect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Aborted;
+pub struct Aborted;
 
 impl AbortSignal {
     /// Signal of a command that the connection with this signal polls.

@@ -3,11 +3,12 @@
 
 use crate::Error;
 use crate::access_list::Access;
+use crate::disk_unit::LogicalUnit;
 use crate::lun_index::LunIndex;
 use crate::lun_table::{LunTable, distinct};
 use crate::options::TargetOptions;
 use crate::quota::TargetQuotas;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use arc_swap::ArcSwap;
 use lunar_iscsi::login::ChapDemand;
 use std::collections::BTreeMap;
@@ -146,15 +147,25 @@ impl CurrentCatalogue {
     }
 
     /// The units of the catalogue, each once.
-    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+    pub(crate) fn units(&self) -> Vec<Arc<dyn Unit>> {
         self.load().catalogue.units()
+    }
+
+    /// The disks of the catalogue, each once.
+    pub(crate) fn disks(&self) -> Vec<Arc<LogicalUnit>> {
+        self.load().catalogue.disks()
     }
 }
 
 impl Catalogue {
     /// The logical units of all targets, each once.
-    pub fn units(&self) -> Vec<Arc<LogicalUnit>> {
+    pub fn units(&self) -> Vec<Arc<dyn Unit>> {
         distinct(self.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.unit))
+    }
+
+    /// The disks among the units, each once.
+    pub fn disks(&self) -> Vec<Arc<LogicalUnit>> {
+        self.units().iter().filter_map(LogicalUnit::of).collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
 use crate::task_set::PlaceQueued;
 use crate::tasks::{CommandContext, TaskServices, Tasks, data_in_bytes};
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
@@ -146,7 +146,7 @@ struct Connection {
     /// Tasks that the session aborts by task management, not through an event of the protocol.
     managed: TaskIds,
     /// Units with tasks that were aborted with this connection.
-    units_of_aborted_tasks: Vec<Arc<LogicalUnit>>,
+    units_of_aborted_tasks: Vec<Arc<dyn Unit>>,
     receiving: Receiving,
     deadline: Option<Time>,
     over: Option<CloseReason>,
@@ -284,7 +284,7 @@ impl Connection {
         let Some((session, _)) = &self.session else { return };
         let view = session.cached_view(&mut self.view);
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-        self.commands.start(now, &task, nexus.is_some());
+        self.commands.start(now, &task, nexus.map(|nexus| &*nexus.unit));
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         let answer = self.tasks.start(&command_context, nexus, task, place);
@@ -405,7 +405,9 @@ impl Connection {
             // RFC 7143 §11.14.5. If the session ended with the connection, its nexus is gone and
             // gets no unit attention.
             for unit in self.units_of_aborted_tasks.drain(..) {
-                session.scsi_of(&unit).raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
+                session.nexuses_of(&unit, |nexuses| {
+                    nexuses.raise_for(COMMANDS_CLEARED_BY_ISCSI, session.nexus);
+                });
             }
         }
         while !self.is_out_of_turn

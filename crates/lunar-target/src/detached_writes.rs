@@ -6,8 +6,8 @@
 //! finished, so that no initiator sees an aborted write appear after it has seen the old data, and
 //! the aborted write overwrites no newer data. See docs/decisions/074.
 
+use crate::disk_unit::LogicalUnit;
 use crate::ranges::RangeGuard;
-use crate::unit::LogicalUnit;
 use lunar_block::{BoxFuture, IoContext, MemoryOwner};
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -11,19 +11,20 @@ mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::CheckedCommand;
-pub(crate) use immediate::{PlanData, ReadMemory, try_now};
-pub(crate) use pieces::{DataInPiece, DataInQueue, PieceReader, READ_PIECE_BYTES};
+pub(crate) use immediate::try_now;
+pub use pieces::PieceReader;
+pub(crate) use pieces::{DataInPiece, DataInQueue, READ_PIECE_BYTES, ReadMemory};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
+use crate::disk_unit::{LogicalUnit, prefetch_bytes_max};
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::plan_result::{PlanResult, internal_failure};
-use crate::quota::{Cost, QuotaCharge, prefetch_bytes_max};
+use crate::quota::{Cost, QuotaCharge};
 use crate::ranges::{ClaimedBlocks, RangeGuard, TooManyWaiting};
 use crate::session::Session;
 use crate::thin_space::HeldWriteGuard;
-use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use entry::Entry;
 use hold::LockMode;
@@ -295,12 +296,12 @@ impl Run<'_> {
     /// Charges the quota for the next move of data. Should be awaited without a lock if possible.
     async fn pay(&self, commands: u64, range: LbaRange) -> Step<()> {
         let cost = Cost { commands, bytes: range.count.saturating_mul(self.block_bytes) };
-        Ok(self.quota_charge.pay(self.unit, cost, &self.abort).await?)
+        Ok(self.quota_charge.pay(self.unit.quota(), cost, &self.abort).await?)
     }
 
     /// The part of `range`, which may be the rest of the disk, that is prefetched.
     fn prefetched(&self, range: LbaRange) -> LbaRange {
-        if !self.quota_charge.is_limited(self.unit) {
+        if !self.quota_charge.is_limited(self.unit.quota()) {
             return range;
         }
         let blocks = prefetch_bytes_max(self.unit) / self.block_bytes;

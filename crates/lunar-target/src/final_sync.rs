@@ -1,7 +1,7 @@
 //! The final sync of all disks at once, so that a disk that hangs delays no other. Its progress is
 //! reported, and it is never cut short.
 
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +13,11 @@ const NAMED_MAX: usize = 4;
 
 /// Syncs all writable units; returns the names of those whose sync failed, with the reason.
 pub(crate) fn sync_all(
-    units: Vec<Arc<LogicalUnit>>,
+    units: Vec<Arc<dyn Unit>>,
     progress: &mut dyn FnMut(&str),
 ) -> Vec<(String, String)> {
     let units: Vec<_> = units.into_iter().filter(|unit| !unit.is_read_only()).collect();
-    let names: Vec<_> = units.iter().map(|unit| unit.device().name().to_owned()).collect();
+    let names: Vec<_> = units.iter().map(|unit| unit.name().to_owned()).collect();
     if units.is_empty() {
         return Vec::new();
     }
@@ -29,7 +29,7 @@ pub(crate) fn sync_all(
 }
 
 async fn sync(
-    units: Vec<Arc<LogicalUnit>>,
+    units: Vec<Arc<dyn Unit>>,
     mut open: Vec<String>,
     progress: &mut dyn FnMut(&str),
 ) -> Vec<(String, String)> {
@@ -38,8 +38,8 @@ async fn sync(
     let mut flushes: FuturesUnordered<_> = units
         .into_iter()
         .map(|unit| async move {
-            let flushed = unit.device().flush().await;
-            (unit.device().name().to_owned(), flushed)
+            let flushed = unit.flush().await;
+            (unit.name().to_owned(), flushed)
         })
         .collect();
     let mut tell = tokio::time::interval(TELL_EVERY);

@@ -1,7 +1,8 @@
 //! A unit as used by one session.
 
+use crate::quota::UnitQuota;
 use crate::task_set::TaskSet;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_scsi::attention::LogicalTime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -17,23 +18,28 @@ const DETACHED: u8 = 2;
 /// has in the session, and in all of its views.
 #[derive(Debug)]
 pub(crate) struct ItlNexus {
-    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) unit: Arc<dyn Unit>,
     pub(crate) task_set: TaskSet,
+    /// The limits of the unit.
+    pub(crate) quota: Arc<UnitQuota>,
     seen_since: LogicalTime,
     /// Changes under the lock of the unit's SCSI state.
     state: AtomicU8,
 }
 
 impl ItlNexus {
-    pub(crate) fn new(unit: Arc<LogicalUnit>, seen_since: LogicalTime) -> Self {
-        let state = AtomicU8::new(UNKNOWN);
-        Self { unit, task_set: TaskSet::default(), seen_since, state }
+    pub(crate) fn new(unit: Arc<dyn Unit>, seen_since: LogicalTime) -> Self {
+        Self::with_state(unit, seen_since, UNKNOWN)
     }
 
     /// Creates a nexus that cannot be attached any more.
-    pub(crate) fn of_ended_session(unit: Arc<LogicalUnit>) -> Self {
-        let state = AtomicU8::new(DETACHED);
-        Self { unit, task_set: TaskSet::default(), seen_since: LogicalTime::default(), state }
+    pub(crate) fn of_ended_session(unit: Arc<dyn Unit>) -> Self {
+        Self::with_state(unit, LogicalTime::default(), DETACHED)
+    }
+
+    fn with_state(unit: Arc<dyn Unit>, seen_since: LogicalTime, state: u8) -> Self {
+        let (quota, state) = (Arc::clone(unit.quota()), AtomicU8::new(state));
+        Self { unit, task_set: TaskSet::default(), quota, seen_since, state }
     }
 
     /// Time since when the session sees the unit.

@@ -59,6 +59,7 @@ mod connection;
 mod connection_shares;
 mod connection_table;
 mod detached_writes;
+mod disk_unit;
 mod error;
 mod execute;
 mod final_sync;
@@ -107,15 +108,18 @@ mod unit;
 mod view;
 mod visit_pace;
 
+pub use abort::Aborted;
 pub use access_list::{Access, Network};
 pub use backing::BackingFault;
 pub use catalogue::Catalogue;
+pub use disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
 pub use error::Error;
 pub use log_budget::LogBudget;
 pub use lunar_net::{Direction, TappedPdu};
 pub use observer::Observer;
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
-pub use quota::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
+pub use plan_result::PlanResult;
+pub use quota::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, InitiatorLimit, Limit};
 pub use replace::Replaced;
 pub use resize::Shrink;
 pub use server::{Server, ShutdownReport};
@@ -123,6 +127,10 @@ pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
     CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics, TargetStatistics,
 };
+pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;
 pub use trace::{NoTrace, TRACES_MAX, Trace};
-pub use unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+pub use unit::{
+    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
+    UnitNexuses, UnitStatistics, Work,
+};

@@ -9,10 +9,10 @@
 //! more, and its disk does the work for that owner. Resumed operations are all of one owner. A few
 //! operations of an owner work at a time (see `operation_slots`).
 
+use crate::disk_unit::LogicalUnit;
 use crate::operation_slots::{OperationSlot, OperationSlots};
 use crate::plan_result::internal_failure;
 use crate::thin_space::{HOLD_INTERVAL, OutOfSpace};
-use crate::unit::LogicalUnit;
 use lunar_block::{BlockRange, Buffer, BufferPool, ErrorKind, IoContext, PHYSICAL_BLOCK_BYTES_MAX};
 use lunar_net::OwnerId;
 use lunar_scsi::long_operation::{LongOperation, OperationWork};

@@ -148,7 +148,7 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::access_list::Network;
-    use crate::unit::{LogicalUnit, LogicalUnitOptions};
+    use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
     use lunar_block::MemoryDevice;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -166,7 +166,7 @@ mod tests {
     ) -> LunOptions {
         let networks = networks.iter().map(|text| Network::parse(text).unwrap()).collect();
         let access = Access { initiators: initiators.to_vec(), networks };
-        LunOptions { access, ..LunOptions::new(id, Arc::clone(unit)) }
+        LunOptions { access, ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit)) }
     }
 
     fn host(number: usize) -> String {

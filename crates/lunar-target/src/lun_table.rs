@@ -1,12 +1,12 @@
 //! The LUNs that an initiator sees of a target, and the difference between two such tables.
 
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_wire::{Lun, LunForm};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Units by LUN number.
-pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
+pub(crate) type Luns = BTreeMap<u16, Arc<dyn Unit>>;
 
 /// The LUNs that an initiator sees. Sessions share the table of a target whose LUNs have no access
 /// lists.
@@ -15,7 +15,7 @@ pub(crate) struct LunTable {
     /// Indexes of the units.
     by_id: BTreeMap<u16, usize>,
     /// Each unit once, however many numbers it has.
-    units: Vec<Arc<LogicalUnit>>,
+    units: Vec<Arc<dyn Unit>>,
     /// List for REPORT LUNS.
     list: Vec<Lun>,
     /// Indexes of the units by their addresses.
@@ -44,7 +44,7 @@ impl LunTable {
     }
 
     /// Each unit once, however many numbers it has.
-    pub(crate) fn units(&self) -> &[Arc<LogicalUnit>] {
+    pub(crate) fn units(&self) -> &[Arc<dyn Unit>] {
         &self.units
     }
 
@@ -66,12 +66,12 @@ impl LunTable {
         }
     }
 
-    fn unit_of(&self, id: u16) -> Option<&Arc<LogicalUnit>> {
+    fn unit_of(&self, id: u16) -> Option<&Arc<dyn Unit>> {
         self.units.get(*self.by_id.get(&id)?)
     }
 
     /// Index of `unit`, if it is in the table.
-    pub(crate) fn index_of(&self, unit: &Arc<LogicalUnit>) -> Option<usize> {
+    pub(crate) fn index_of<U: ?Sized>(&self, unit: &Arc<U>) -> Option<usize> {
         self.by_address.get(&Arc::as_ptr(unit).addr()).copied()
     }
 
@@ -86,7 +86,7 @@ impl LunTable {
     }
 }
 
-fn index(units: &[Arc<LogicalUnit>]) -> HashMap<usize, usize> {
+fn index(units: &[Arc<dyn Unit>]) -> HashMap<usize, usize> {
     units.iter().enumerate().map(|(at, unit)| (Arc::as_ptr(unit).addr(), at)).collect()
 }
 
@@ -124,9 +124,7 @@ impl LunChange {
 }
 
 /// Each unit once, in the order of first occurrence.
-pub(crate) fn distinct<'a>(
-    units: impl Iterator<Item = &'a Arc<LogicalUnit>>,
-) -> Vec<Arc<LogicalUnit>> {
+pub(crate) fn distinct<'a>(units: impl Iterator<Item = &'a Arc<dyn Unit>>) -> Vec<Arc<dyn Unit>> {
     let mut known = HashSet::new();
-    units.filter(|unit| known.insert(Arc::as_ptr(unit))).cloned().collect()
+    units.filter(|unit| known.insert(Arc::as_ptr(unit).addr())).cloned().collect()
 }

@@ -2,12 +2,12 @@
 //! RFC 7143 §4.2.3, §11.5; SAM-5 §7.
 
 use crate::cold_resets::ColdResets;
-use crate::detached_writes::ABORT_GRACE;
 use crate::resets::{TargetResets, reset_target, reset_unit};
 use crate::session::{BegunAborts, Session, SessionHost};
 use crate::session_table::{ABORT_BYTES, SessionTable};
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use futures_util::future::join_all;
+use lunar_block::MemoryCharge;
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
 use lunar_iscsi::session::target::Input;
 use lunar_scsi::plan::NexusId;
@@ -52,9 +52,9 @@ impl SessionHost for TaskManager {
                 // log in again at once.
                 self.target_resets.expect_login_after_reset(&session);
                 let view = session.view();
-                view.units()
-                    .iter()
-                    .for_each(|unit| unit.scsi().expect_login_after_reset(session.nexus));
+                for unit in view.units() {
+                    unit.nexuses(|nexuses| nexuses.expect_login_after_reset(session.nexus));
+                }
                 self.sessions.next_nexus()
             });
             session.managed(Input::Managed { id, response, information });
@@ -108,7 +108,7 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
     let Some(unit) = session.unit(lun) else {
         return (ManagementResponse::LUN_DOES_NOT_EXIST, [0; 3]);
     };
-    match session.scsi_of(&unit).pending_event(session.nexus) {
+    match session.nexuses_of(&unit, |nexuses| nexuses.pending_event(session.nexus)) {
         Some(information) => (ManagementResponse::FUNCTION_SUCCEEDED, information),
         None => (ManagementResponse::FUNCTION_COMPLETE, [0; 3]),
     }
@@ -118,25 +118,26 @@ fn pending_event(session: &Session, lun: Lun) -> (ManagementResponse, [u8; 3]) {
 /// gets a unit attention, as SAM-5 §5.6 requires for commands that another nexus clears. Tasks of
 /// the requesting nexus are left alone: the command itself is one of them.
 ///
-/// The work may outlive the command. Its memory is charged from this call to its end.
+/// The work may outlive the command. Its memory is charged from this call on; returns the charge at
+/// the end.
 pub(crate) fn abort_tasks_of(
     sessions: Arc<SessionTable>,
     by: Arc<Session>,
-    unit: Arc<LogicalUnit>,
+    unit: Arc<dyn Unit>,
     nexuses: Vec<NexusId>,
-) -> impl Future<Output = ()> {
+) -> impl Future<Output = MemoryCharge> {
     let mut charge = by.function_charge();
     charge.set(FUNCTION_BYTES + nexuses.len() * ABORT_BYTES);
     async move {
-        let _charge = charge;
         abort_all(&sessions, &by, &unit, nexuses).await;
+        charge
     }
 }
 
 async fn abort_all(
     sessions: &SessionTable,
     by: &Arc<Session>,
-    unit: &Arc<LogicalUnit>,
+    unit: &Arc<dyn Unit>,
     nexuses: Vec<NexusId>,
 ) {
     let nexuses: BTreeSet<_> = nexuses.into_iter().filter(|nexus| *nexus != by.nexus).collect();
@@ -156,14 +157,8 @@ async fn abort_all(
             tasks = tasks.saturating_add(of_number.await.unwrap_or(0));
         }
         if tasks > 0 {
-            other.scsi_of(unit).raise_for(COMMANDS_CLEARED, other.nexus);
+            other.nexuses_of(unit, |nexuses| nexuses.raise_for(COMMANDS_CLEARED, other.nexus));
         }
     });
     join_all(aborts).await;
-    // Copies of these nexuses may be tasks of other units. They can no longer use this unit, except
-    // for the writes in progress. If the disk hangs these may take for ever: as with aborted
-    // writes, I/O to their blocks waits, and no other I/O.
-    if tokio::time::timeout(ABORT_GRACE, unit.copies.wait()).await.is_err() {
-        unit.ranges.block_readers_of_copies();
-    }
 }

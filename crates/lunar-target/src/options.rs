@@ -1,8 +1,9 @@
 //! Options of a server: plain values, made from a command line or a configuration file.
 
 use crate::access_list::Access;
+use crate::disk_unit::{LogicalUnit, TRANSFER_BYTES_MAX};
 use crate::quota::InitiatorLimit;
-use crate::unit::{LogicalUnit, TRANSFER_BYTES_MAX};
+use crate::unit::Unit;
 use lunar_block::BufferPool;
 use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;
@@ -161,7 +162,7 @@ pub struct LunOptions {
     /// initiators: no initiator may see two of them.
     pub id: u16,
     /// The unit of the LUN; the same `Arc` under several numbers is one unit.
-    pub unit: Arc<LogicalUnit>,
+    pub unit: Arc<dyn Unit>,
     /// Initiators that see it, among those that may log in.
     pub access: Access,
     /// Names of the initiators that may administer the unit through this LUN, in place of the
@@ -171,8 +172,13 @@ pub struct LunOptions {
 
 impl LunOptions {
     /// Creates a LUN that all initiators see that may log in, administered as its target.
-    pub fn new(id: u16, unit: Arc<LogicalUnit>) -> Self {
+    pub fn new(id: u16, unit: Arc<dyn Unit>) -> Self {
         Self { id, unit, access: Access::default(), administer: None }
+    }
+
+    /// The unit, if it is a disk.
+    pub fn disk(&self) -> Option<&LogicalUnit> {
+        LogicalUnit::borrow(&*self.unit)
     }
 }
 

@@ -1,11 +1,11 @@
-//! Results of plans.
+//! Results of commands at their units.
 
 use bytes::Bytes;
 use lunar_scsi::sense::{Sense, SenseKey};
 
-/// Result of a plan.
+/// Result of the work of a command.
 #[derive(Debug)]
-pub(crate) enum PlanResult {
+pub enum PlanResult {
     /// GOOD, with this data-in.
     Good(Bytes),
     /// RESERVATION CONFLICT.
@@ -14,6 +14,13 @@ pub(crate) enum PlanResult {
     Busy,
     /// CHECK CONDITION.
     Check(Sense),
+    /// CHECK CONDITION, with the data-in that the command returns all the same.
+    CheckAfter {
+        /// The data-in.
+        data_in: Bytes,
+        /// The reason.
+        sense: Sense,
+    },
     /// Aborted: the initiator expects no answer. Changes that had begun on the medium were
     /// finished, or look finished to later commands.
     Aborted,

@@ -2,7 +2,7 @@
 //! restart, with unit attentions for the initiators.
 
 use crate::Error;
-use crate::unit::LogicalUnit;
+use crate::disk_unit::LogicalUnit;
 use lunar_block::{PoisonWatcher, StateDirectory};
 use lunar_scsi::attention::Attention;
 use std::io;
@@ -111,7 +111,7 @@ impl PoisonFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::LogicalUnitOptions;
+    use crate::disk_unit::LogicalUnitOptions;
     use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
     use std::fs;
 

@@ -9,7 +9,7 @@ use crate::rights;
 use crate::server::Server;
 use crate::session::Session;
 use crate::session_table::SessionTable;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use futures_util::future::{FutureExt, LocalBoxFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::collections::{HashMap, HashSet};
@@ -39,7 +39,7 @@ pub struct Replaced {
     /// longer accessible to them.
     pub sessions_ended: usize,
     /// Units that are no longer served. Their devices close when the last of these is dropped.
-    pub units_gone: Vec<Arc<LogicalUnit>>,
+    pub units_gone: Vec<Arc<dyn Unit>>,
     /// Units among them whose last sync failed, with the reason.
     pub failed_syncs: Vec<(String, String)>,
 }
@@ -65,11 +65,11 @@ impl Server {
         let _alone = self.replacing.lock().await;
         let before = self.catalogue.units();
         let after = new.catalogue.units();
-        let address = |unit: &Arc<LogicalUnit>| Arc::as_ptr(unit).addr();
+        let address = |unit: &Arc<dyn Unit>| Arc::as_ptr(unit).addr();
         let [known, kept] =
             [&before, &after].map(|units| units.iter().map(address).collect::<HashSet<_>>());
         for unit in after.iter().filter(|unit| !known.contains(&address(unit))) {
-            self.begin(Arc::clone(unit));
+            self.begin(unit);
         }
         let old = self.catalogue.swap(Arc::clone(&new));
         let sessions = Arc::clone(&self.manager.sessions);
@@ -78,7 +78,7 @@ impl Server {
         let mut replaced = settled.unwrap_or_default();
         for unit in before.iter().filter(|unit| !kept.contains(&address(unit))) {
             if let Err(why) = retire(unit).await {
-                replaced.failed_syncs.push((unit.device().name().to_owned(), why));
+                replaced.failed_syncs.push((unit.name().to_owned(), why));
             }
             replaced.units_gone.push(Arc::clone(unit));
         }
@@ -268,7 +268,7 @@ async fn dismiss(session: &Arc<Session>) {
 }
 
 /// Syncs a unit that is no longer served.
-async fn retire(unit: &Arc<LogicalUnit>) -> Result<(), String> {
+async fn retire(unit: &Arc<dyn Unit>) -> Result<(), String> {
     unit.stop_operation(true);
     let until = Instant::now() + OPERATION_WAIT_MAX;
     while unit.operates() && Instant::now() < until {
@@ -277,7 +277,7 @@ async fn retire(unit: &Arc<LogicalUnit>) -> Result<(), String> {
     if unit.is_read_only() {
         return Ok(());
     }
-    match tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await {
+    match tokio::time::timeout(RETIRE_SYNC_MAX, unit.flush()).await {
         Ok(synced) => synced.map_err(|error| error.to_string()),
         Err(_) => Err(format!("the sync did not end within {} s", RETIRE_SYNC_MAX.as_secs())),
     }

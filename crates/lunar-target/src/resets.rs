@@ -11,7 +11,7 @@ use crate::lock::lock;
 use crate::request_queue::ResetQueue;
 use crate::session::{AbortedTasks, Session, SessionKey};
 use crate::session_table::{ABORT_BYTES, SessionTable};
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use crate::view::View;
 use crate::visit_pace::{VISITS_AT_ONCE, Visitor};
 use lunar_scsi::plan::NexusId;
@@ -80,7 +80,7 @@ async fn reset(
     sessions: &SessionTable,
     by: &Arc<Session>,
     by_one: bool,
-    units: &[Arc<LogicalUnit>],
+    units: &[Arc<dyn Unit>],
     visitor: &Arc<Visitor>,
 ) {
     let mut charge = by.function_charge();
@@ -91,7 +91,7 @@ async fn reset(
         let others = others.filter(|nexus| by.is_none_or(|by| by.nexus != *nexus));
         others.map(Some).chain([None]).map(move |nexus| (unit, nexus))
     });
-    let visit = |(unit, nexus): (&Arc<LogicalUnit>, Option<NexusId>)| {
+    let visit = |(unit, nexus): (&Arc<dyn Unit>, Option<NexusId>)| {
         let visited = nexus.and_then(|nexus| sessions.abort_tasks(nexus, unit));
         let Some((_, begun)) = visited else { return 0 };
         if !begun.ended.is_empty() {
@@ -104,10 +104,12 @@ async fn reset(
     for abort in aborts {
         let _ = abort.await; // an error if the session is over
     }
-    let reset = |unit: &Arc<LogicalUnit>| {
+    let reset = |unit: &Arc<dyn Unit>| {
         match by {
-            Some(session) => session.scsi_of(unit).reset(Some(session.nexus)),
-            None => unit.scsi().reset(None),
+            Some(session) => {
+                session.nexuses_of(unit, |nexuses| nexuses.reset(Some(session.nexus)));
+            }
+            None => unit.nexuses(|nexuses| nexuses.reset(None)),
         }
         0
     };
@@ -117,13 +119,14 @@ async fn reset(
 /// The nexuses attached to `unit`: those that have sent it a command (decision 099). The iterator
 /// ends at the last one of the time of its first step; a nexus attached meanwhile comes after the
 /// reset.
-fn nexuses_of(unit: &Arc<LogicalUnit>) -> impl Iterator<Item = NexusId> {
+fn nexuses_of(unit: &Arc<dyn Unit>) -> impl Iterator<Item = NexusId> {
     let (mut first, mut last) = (NexusId(0), None);
     let mut known = Vec::new().into_iter();
     std::iter::from_fn(move || {
-        let last = (*last.get_or_insert_with(|| unit.scsi().last_nexus()))?;
+        let last = (*last.get_or_insert_with(|| unit.nexuses(|nexuses| nexuses.last_nexus())))?;
         if known.len() == 0 && first <= last {
-            known = unit.scsi().nexuses_from(first, VISITS_AT_ONCE).into_iter();
+            let next = unit.nexuses(|nexuses| nexuses.nexuses_from(first, VISITS_AT_ONCE));
+            known = next.into_iter();
         }
         let next = known.next().filter(|next| *next <= last)?;
         first = NexusId(next.0 + 1);
@@ -132,12 +135,8 @@ fn nexuses_of(unit: &Arc<LogicalUnit>) -> impl Iterator<Item = NexusId> {
 }
 
 /// Runs a LOGICAL UNIT RESET for a session.
-pub(crate) async fn reset_unit(
-    sessions: &SessionTable,
-    by: &Arc<Session>,
-    unit: &Arc<LogicalUnit>,
-) {
-    reset_with(sessions, by, std::slice::from_ref(unit), &unit.resets).await;
+pub(crate) async fn reset_unit(sessions: &SessionTable, by: &Arc<Session>, unit: &Arc<dyn Unit>) {
+    reset_with(sessions, by, std::slice::from_ref(unit), &unit.common().resets).await;
 }
 
 /// Runs a TARGET WARM RESET or TARGET COLD RESET for a session, on the units that it sees.
@@ -157,7 +156,7 @@ pub(crate) async fn reset_target(
 async fn reset_with(
     sessions: &SessionTable,
     by: &Arc<Session>,
-    units: &[Arc<LogicalUnit>],
+    units: &[Arc<dyn Unit>],
     queue: &ResetQueue,
 ) {
     let run = async |requesters: Vec<NexusId>, visitor: &Arc<Visitor>| {
@@ -179,7 +178,7 @@ mod tests {
     fn target_resets_of_different_units_have_different_runs() {
         let rig = Rig::new();
         let view = |units: usize| {
-            let luns = (0..).zip(rig.units.iter().take(units).cloned()).collect();
+            let luns = (0..units).map(|at| (at as u16, rig.shown(at))).collect();
             View::new(Arc::new(LunTable::new(&luns)))
         };
         let views = [view(256), view(256), view(1)];

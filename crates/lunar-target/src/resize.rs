@@ -1,7 +1,7 @@
 //! Resizing of a unit while initiators use it.
 
 use crate::Error;
-use crate::unit::LogicalUnit;
+use crate::disk_unit::LogicalUnit;
 use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
 use std::time::Duration;

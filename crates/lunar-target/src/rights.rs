@@ -1,7 +1,7 @@
 //! Rights of initiators: the lists of administrators, as they apply to targets and units.
 
 use crate::options::{LunOptions, TargetOptions};
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_scsi::rights::Rights;
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ impl UnitRights {
         }
     }
 
-    pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Rights {
+    pub(crate) fn of(&self, unit: &Arc<dyn Unit>) -> Rights {
         Rights {
             administers_unit: !self.others.contains(&Arc::as_ptr(unit).addr()),
             administers_target: self.administers_target,
@@ -54,7 +54,7 @@ pub(crate) fn may_change_rights(old: &TargetOptions, new: &TargetOptions) -> boo
     // A unit is administered through all its LUNs: a LUN without a list counts when the target has
     // one.
     let counts = |lun: &&LunOptions| lun.administer.is_some() || new.administer.is_some();
-    let key = |lun: &LunOptions| Arc::as_ptr(&lun.unit);
+    let key = |lun: &LunOptions| Arc::as_ptr(&lun.unit).addr();
     let (before, after) = (old.luns.iter().filter(counts), new.luns.iter().filter(counts));
     let before = before.map(|lun| (key(lun), &lun.administer, &lun.access));
     !before.eq(after.map(|lun| (key(lun), &lun.administer, &lun.access)))
@@ -69,6 +69,7 @@ pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LogicalUnit;
 
     const TARGET: &str = "iqn.2026-11.org.example:a";
 
@@ -85,7 +86,7 @@ mod tests {
         let name = || Some(vec!["iqn.2026-11.org.example:admin".to_owned()]);
         let lun = |id, unit: &Arc<LogicalUnit>, administer| LunOptions {
             administer,
-            ..LunOptions::new(id, Arc::clone(unit))
+            ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))
         };
         let with = |administer, luns| TargetOptions {
             administer,

@@ -6,9 +6,9 @@
 //! time.
 
 use crate::abort::{AbortSignal, Aborted};
+use crate::disk_unit::LogicalUnit;
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::registration_room::{CountedRegistrations, RegistrationRoom};
-use crate::unit::LogicalUnit;
 use bytes::Bytes;
 use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::share::Origin;

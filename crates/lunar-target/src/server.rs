@@ -10,6 +10,7 @@ use crate::backing::BackingWatcher;
 use crate::catalogue::{Catalogue, CurrentCatalogue};
 use crate::connection::ConnectionServices;
 use crate::connection_table::TableLimits;
+use crate::disk_unit::LogicalUnit;
 use crate::final_sync;
 use crate::join::SessionLogins;
 use crate::lock::lock;
@@ -28,7 +29,7 @@ use crate::statistics::Counters;
 use crate::tasks::TaskServices;
 use crate::thin_space;
 use crate::trace::TraceLimit;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_block::BufferPool;
 use lunar_net::{Clock, CoreOptions, Cores};
 use std::net::SocketAddr;
@@ -108,9 +109,9 @@ impl Server {
         };
         let watched = Arc::downgrade(&catalogue);
         let backing_watcher = BackingWatcher::start(move || {
-            let units = watched.upgrade()?.units();
-            units.iter().for_each(|unit| unit.follow_device_size());
-            Some(units.iter().map(|unit| Arc::clone(unit.backing())).collect())
+            let disks = watched.upgrade()?.disks();
+            disks.iter().for_each(|disk| disk.follow_device_size());
+            Some(disks.iter().map(|disk| Arc::clone(disk.backing())).collect())
         });
         let server = Self {
             catalogue,
@@ -125,9 +126,9 @@ impl Server {
             acceptor: Mutex::default(),
             _backing_watcher: backing_watcher.map_err(Error::Thread)?,
         };
-        server.catalogue.units().into_iter().for_each(|unit| server.begin(unit));
+        server.catalogue.units().iter().for_each(|unit| server.begin(unit));
         let (watched, until) = (Arc::clone(&server.catalogue), stopped.clone());
-        server.cores.spawn(move || thin_space::watch(move || watched.units(), until));
+        server.cores.spawn(move || thin_space::watch(move || watched.disks(), until));
         let (services, cores) = (Arc::clone(&server.services), Arc::clone(&server.cores));
         *lock(&server.acceptor) = Some(accept::accept(listeners, services, cores, stopped)?);
         Ok(server)
@@ -135,12 +136,13 @@ impl Server {
 
     /// Counts the registrations of a unit that begins to be served, and resumes its unfinished long
     /// operation.
-    pub(crate) fn begin(&self, unit: Arc<LogicalUnit>) {
-        unit.count_registrations(&unit.scsi(), &self.services.tasks.registration_room);
-        unit.share_operation_slots(&self.operation_slots);
+    pub(crate) fn begin(&self, unit: &Arc<dyn Unit>) {
         unit.stop_operation(false);
-        if unit.scsi().operation().is_some() {
-            self.cores.spawn(move || unit.resume_operation());
+        let Some(disk) = LogicalUnit::of(unit) else { return };
+        disk.count_registrations(&disk.scsi(), &self.services.tasks.registration_room);
+        disk.share_operation_slots(&self.operation_slots);
+        if disk.scsi().operation().is_some() {
+            self.cores.spawn(move || disk.resume_operation());
         }
     }
 
@@ -187,7 +189,7 @@ impl Server {
     }
 
     /// The unit that `target` shows as `lun` to some initiator.
-    pub fn unit(&self, target: &str, lun: u16) -> Option<Arc<LogicalUnit>> {
+    pub fn unit(&self, target: &str, lun: u16) -> Option<Arc<dyn Unit>> {
         let target = self.catalogue.target(target)?;
         let lun = target.luns.iter().find(|shown| shown.id == lun)?;
         Some(Arc::clone(&lun.unit))
@@ -260,7 +262,8 @@ impl Server {
     /// Reports the disks that hang.
     fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.catalogue.units() {
-            let (device, writes) = (unit.device().name(), unit.detached_write_count());
+            let device = unit.name();
+            let writes = LogicalUnit::of(&unit).map_or(0, |disk| disk.detached_write_count());
             if writes > 0 {
                 progress(&format!(
                     "{device} is NOT RESPONDING: {writes} aborted write(s) still pending"

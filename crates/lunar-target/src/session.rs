@@ -15,7 +15,7 @@ use crate::quota::SessionQuota;
 use crate::session_info::{ConnectionInfo, SessionInfo};
 use crate::task_set::PlaceQueued;
 use crate::trace::TraceSlot;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use crate::view::View;
 use arc_swap::{ArcSwap, Guard};
 use attachment::SessionRights;
@@ -306,7 +306,7 @@ impl Session {
 
     /// Charges the memory that this nexus may use in the buffers of `unit`, once. Returns `false`
     /// if there is no memory for it.
-    pub(crate) fn charge_buffers(&self, unit: &Arc<LogicalUnit>, memory: &BufferPool) -> bool {
+    pub(crate) fn charge_buffers<U>(&self, unit: &Arc<U>, memory: &BufferPool) -> bool {
         let mut charges = lock(&self.buffer_charges);
         let unit = Arc::as_ptr(unit).addr();
         if charges.contains_key(&unit) {
@@ -350,7 +350,7 @@ impl Session {
     }
 
     /// The unit of a LUN field, if this initiator sees it.
-    pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<LogicalUnit>> {
+    pub(crate) fn unit(&self, lun: Lun) -> Option<Arc<dyn Unit>> {
         self.view.load().unit(lun).cloned()
     }
 
@@ -466,7 +466,7 @@ impl Session {
     }
 
     /// Aborts this session's tasks on `unit` for another nexus.
-    pub(crate) fn abort_on_unit(self: &Arc<Self>, unit: &Arc<LogicalUnit>) -> BegunAborts {
+    pub(crate) fn abort_on_unit(self: &Arc<Self>, unit: &Arc<dyn Unit>) -> BegunAborts {
         #[cfg(test)]
         self.visits.fetch_add(1, Relaxed);
         let mut tasks = 0;

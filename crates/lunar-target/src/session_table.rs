@@ -2,11 +2,9 @@
 
 use crate::lock::lock;
 use crate::session::{BegunAborts, Session, SessionKey};
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use crate::visit_pace::VisitPace;
 use lunar_scsi::plan::NexusId;
-use lunar_scsi::reservations::ItNexus;
-use lunar_scsi::unit::{BlockUnit, Logins};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +49,7 @@ impl SessionTable {
     pub(crate) fn abort_tasks(
         &self,
         nexus: NexusId,
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<dyn Unit>,
     ) -> Option<(Arc<Session>, BegunAborts)> {
         let session = self.lock().of_nexus(nexus)?;
         let begun = session.abort_on_unit(unit);
@@ -120,22 +118,5 @@ impl Sessions {
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
         self.by_tsih.values().cloned().collect()
-    }
-}
-
-/// The sessions that see one unit, for the unit itself.
-#[derive(Debug)]
-pub(crate) struct UnitLogins<'a> {
-    pub(crate) sessions: &'a SessionTable,
-    pub(crate) unit: &'a Arc<LogicalUnit>,
-}
-
-impl Logins for UnitLogins<'_> {
-    /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
-        let session = self.sessions.lock().find(&SessionKey::of_nexus(ports));
-        if let Some(session) = session {
-            session.attach_to(self.unit, scsi);
-        }
     }
 }

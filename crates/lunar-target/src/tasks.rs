@@ -1,35 +1,28 @@
 //! The tasks of one connection: collection of their data-out, execution, and limits.
 
-use crate::abort::{AbortSignal, Aborted};
+use crate::abort::AbortSignal;
 use crate::awaited::AwaitedSignal;
-use crate::execute::{
-    CheckedCommand, DataInPiece, DataInQueue, PieceReader, PlanContext, PlanData, READ_PIECE_BYTES,
-    copy, execute_paying, try_now,
-};
+use crate::execute::{DataInPiece, DataInQueue, PieceReader, READ_PIECE_BYTES};
 use crate::itl_nexus::ItlNexus;
-use crate::manage;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
 use crate::plan_result::{PlanResult, internal_failure};
-use crate::quota::QuotaCharge;
 use crate::registration_room::RegistrationRoom;
 use crate::session::Session;
-use crate::session_table::{SessionTable, UnitLogins};
+use crate::session_table::SessionTable;
 use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::task_set::PlaceQueued;
-use crate::unit::LogicalUnit;
+use crate::unit::{ArrivedCommand, CommandData, JudgedCommand, RefusedCommand, Unit, Work};
 use crate::view::View;
-use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
-use lunar_scsi::commands::{self, ListKind};
-use lunar_scsi::plan::{Compare, Plan, Refusal};
+use lunar_scsi::commands;
+use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::sense::{Sense, SenseKey, Status};
-use lunar_scsi::unit::BlockUnit;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -43,7 +36,7 @@ const TRANSFER_SLACK: usize = 2 << 20;
 
 mod admission;
 mod begun;
-mod fit;
+mod execution;
 mod outcome;
 mod run_now;
 mod running_charge;
@@ -53,7 +46,7 @@ mod throttle;
 
 use admission::{Admission, Admitted};
 use begun::Begun;
-use fit::{cut_to_announced_length, fit_data_in, fit_data_out};
+pub use execution::{Execution, ExecutionEnd, ExecutionFuture};
 use outcome::{check_condition, good, no_memory, outcome, retry_later, with_data_out};
 use running_charge::RunningCharge;
 use throttle::{ReadyTask, ThrottleStage, Throttled};
@@ -100,7 +93,7 @@ pub(crate) struct Tasks {
 }
 
 struct Running {
-    unit: Option<Arc<LogicalUnit>>,
+    unit: Option<Arc<dyn Unit>>,
     abort: AbortSignal,
     aborted: bool,
     /// Answer of a task that failed before it could run.
@@ -115,16 +108,24 @@ enum Collected {
 
 /// A task with a plan.
 struct Planned {
-    unit: Option<Arc<LogicalUnit>>,
-    checked: CheckedCommand,
-    plan: Plan,
+    unit: Option<Arc<dyn Unit>>,
+    cdb_in_header: [u8; 16],
+    work: Work,
     /// Bytes that the CDB requests, for the residual.
     wants_bytes: u32,
     /// Bytes that are collected and used: fewer, if the initiator announced fewer.
     collect_bytes: usize,
+    /// Length of the first buffer for its data-in.
+    data_in_buffer_bytes: Option<usize>,
+    /// True if its data-in is read in pieces of that length.
+    reads_in_pieces: bool,
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
+    /// True if the unit tries to run the command at once.
+    tries_now: bool,
+    /// True if others may wait for this command while it waits.
+    goes_out_of_turn: bool,
     /// True if no later response may pass its response.
     fenced: bool,
     /// Charge for an answer of the plan, which may wait for long.
@@ -133,9 +134,9 @@ struct Planned {
 
 impl Planned {
     /// Runs the task if no waiting is needed: most cached writes end here, and deferred reads.
-    fn try_now(&self, data: &mut PlanData) -> bool {
+    fn try_now(&self, data: &mut CommandData) -> bool {
         let (Some(unit), Some(order)) = (&self.unit, &self.order) else { return false };
-        order.is_granted() && try_now(unit, self.checked.generation, &self.plan, data)
+        self.tries_now && order.is_granted() && unit.try_run(&self.work, data)
     }
 }
 
@@ -153,7 +154,6 @@ enum FutureEnd {
 struct TaskResult {
     task: TaskId,
     result: PlanResult,
-    unit: Option<Arc<LogicalUnit>>,
     wants_bytes: u32,
     data_in_bytes: u32,
     fenced: bool,
@@ -303,39 +303,32 @@ impl Tasks {
         mut turn: ThrottleStage,
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
-        let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
-        let mut plan = match plan(command_context, nexus, &task) {
-            Ok(plan) => plan,
-            Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
+        let mut judged = match judge(command_context, nexus, &task) {
+            Ok(judged) => judged,
+            Err(RefusedCommand { refusal, data_out_bytes }) => {
+                return Some(with_data_out(self.refuse(task.id, unit, refusal), data_out_bytes));
+            }
         };
-        let block_bytes = unit.map_or(0, |unit| unit.block_bytes());
-        let expected = u64::from(task.expected_data_out_bytes());
-        cut_to_announced_length(&mut plan, expected);
-        let wants = plan.data_out_bytes(block_bytes);
-        if let Err(sense) = fit_data_out(&mut plan, block_bytes, wants, expected) {
-            let refused = self.refuse(task.id, unit, sense.into());
-            return Some(with_data_out(refused, wants));
-        }
-        let data_in_bytes = fit_data_in(&mut plan, block_bytes, task.expected_data_in_bytes());
-        let paid = self.pay(command_context.session, &task, unit, &plan, &mut turn);
+        let paid = self.pay(command_context.session, &task, nexus, &judged.work, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
-        let Ok(reply_charge) = self.charge_reply(&mut plan) else {
+        let Ok(reply_charge) = self.charge_reply(&mut judged.work) else {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: retry_later(Status::BUSY) });
         };
-        let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
-        let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let row = commands::row(&task.cdb);
-        if row.is_some_and(|command| command.reports_luns) {
+        let wants_bytes = u32::try_from(judged.data_out_bytes).unwrap_or(u32::MAX);
+        let JudgedCommand { data_in_bytes, fenced, .. } = judged;
+        if judged.reports_luns {
             command_context.session.luns_were_reported(command_context.view);
         }
         let mut tried = None;
-        if let Some(nexus) = nexus {
-            match self.run_now(nexus, generation, &plan, &task, place.as_ref()) {
+        if let Some(nexus) = nexus
+            && judged.tries_now
+        {
+            match self.run_now(nexus, &judged, &task, place.as_ref()) {
                 ControlFlow::Break(data_in) => {
-                    let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, false) };
+                    let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
                     return Some(Input::Done { task: task.id, outcome });
                 }
                 ControlFlow::Continue(data) => tried = data,
@@ -344,15 +337,18 @@ impl Tasks {
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go
-        let fenced = row.is_some_and(|command| command.fenced);
         let planned = Planned {
             unit: unit.cloned(),
-            checked: CheckedCommand::new(generation, task.cdb.in_header()),
-            plan,
+            cdb_in_header: task.cdb.in_header(),
+            work: judged.work,
             wants_bytes,
-            collect_bytes,
+            collect_bytes: judged.collect_bytes,
+            data_in_buffer_bytes: judged.data_in_buffer_bytes,
+            reads_in_pieces: judged.reads_in_pieces,
             data_in_bytes,
             order,
+            tries_now: judged.tries_now,
+            goes_out_of_turn: judged.goes_out_of_turn,
             fenced,
             _reply_charge: reply_charge,
         };
@@ -361,33 +357,28 @@ impl Tasks {
                 drop(self.take_buffer(task.id));
                 self.begin(command_context.session, task.id, planned, data)
             }
-            None => self.go_on(command_context, &task, planned),
+            None => self.go_on(command_context.session, &task, planned),
         }
     }
 
     /// Continues a planned task: it requests data, waits for memory, or runs.
-    fn go_on(
-        &mut self,
-        command_context: &CommandContext<'_>,
-        task: &Task,
-        planned: Planned,
-    ) -> Option<Input> {
+    fn go_on(&mut self, session: &Arc<Session>, task: &Task, planned: Planned) -> Option<Input> {
         if planned.collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
         drop(self.take_buffer(task.id));
-        self.start_reading(command_context, task.id, planned)
+        self.start_reading(session, task.id, planned)
     }
 
-    /// Charges the answer of a plan that has one: it may be kept for long before it is sent. An
-    /// answer that was cut to the allocation length gives the rest of its memory back.
-    fn charge_reply(&self, plan: &mut Plan) -> Result<Option<MemoryCharge>, NoMemory> {
-        match plan {
-            Plan::Reply(reply) => {
+    /// Charges the answer of a command that has one already: it may be kept for long before it is
+    /// sent. An answer that was cut to the allocation length gives the rest of its memory back.
+    fn charge_reply(&self, work: &mut Work) -> Result<Option<MemoryCharge>, NoMemory> {
+        match work {
+            Work::Reply(reply) => {
                 reply.shrink_to_fit();
                 self.work.charge_reply(reply.capacity())
             }
-            _ => Ok(None),
+            Work::Plan(_) | Work::Job(_) => Ok(None),
         }
     }
 
@@ -413,35 +404,52 @@ impl Tasks {
         Some(Input::Wants { task, offset_bytes: 0, bytes })
     }
 
+    /// Takes the buffer for the data-in of a task that needs one, or waits for it, then runs the
+    /// task. The data-out of a bidirectional task is complete by then, and stays in its buffer.
     fn start_reading(
         &mut self,
-        command_context: &CommandContext<'_>,
+        session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
     ) -> Option<Input> {
-        let bytes = planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
-        let data = match bytes {
-            None => PlanData::None,
-            Some(bytes) => match self.data_in.try_take(bytes.min(READ_PIECE_BYTES)) {
-                Some(buffer) => self.read_data(task, bytes, buffer),
-                None => {
-                    self.data_in.wait(task, planned, bytes.min(READ_PIECE_BYTES));
-                    self.unpolled = true;
-                    return None;
-                }
-            },
+        let Some(bytes) = planned.data_in_buffer_bytes else {
+            return self.launch(session, task, planned, CommandData::None);
         };
-        self.launch(command_context.session, task, planned, data)
+        match self.data_in.try_take(bytes) {
+            Some(data_in) => self.launch_reading(session, task, planned, data_in),
+            None => {
+                self.data_in.wait(task, planned, bytes);
+                self.unpolled = true;
+                None
+            }
+        }
     }
 
-    /// Memory of a read of `bytes`, of which `buffer` is the first: a long read is done in pieces,
-    /// and takes a second buffer if there is room, to read while the first is being sent.
-    fn read_data(&self, task: TaskId, bytes: usize, buffer: Buffer) -> PlanData {
-        if bytes <= READ_PIECE_BYTES {
-            return PlanData::In(buffer);
-        }
-        let second = self.data_in.try_take(READ_PIECE_BYTES);
-        PlanData::Pieces(PieceReader::new(task, &self.pieces, buffer, second))
+    /// Runs a task whose buffer for data-in has been taken.
+    fn launch_reading(
+        &mut self,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data_in: Buffer,
+    ) -> Option<Input> {
+        let data = match planned.collect_bytes {
+            // Into the second buffer, if there is room for one, it reads while the first is sent.
+            0 if planned.reads_in_pieces => {
+                let second = self.data_in.try_take(READ_PIECE_BYTES);
+                CommandData::Pieces(PieceReader::new(task, &self.pieces, data_in, second))
+            }
+            0 => CommandData::In(data_in),
+            bytes => {
+                let Some(Collected::Buffer(mut data_out)) = self.take_buffer(task) else {
+                    let unit = planned.unit.as_ref();
+                    return Some(self.refuse(task, unit, internal_failure().into()));
+                };
+                data_out.truncate(bytes);
+                CommandData::Both { data_out, data_in }
+            }
+        };
+        self.launch(session, task, planned, data)
     }
 
     /// The next piece of data of the reads that go on.
@@ -476,12 +484,12 @@ impl Tasks {
         {
             let ended = match admitted {
                 Admitted::Buffer(task, planned, buffer) => {
-                    let bytes =
-                        planned.unit.as_ref().and_then(|unit| read_bytes(&planned.plan, unit));
-                    let data = self.read_data(task, bytes.unwrap_or(0), buffer);
-                    self.launch(session, task, planned, data)
+                    self.launch_reading(session, task, planned, buffer)
                 }
-                Admitted::TimedOut(task, planned, why) => Some(no_memory(task, &planned, why)),
+                Admitted::TimedOut(task, planned, why) => {
+                    drop(self.take_buffer(task));
+                    Some(no_memory(task, &planned, why))
+                }
             };
             let inputs = done.len();
             done.extend(std::iter::from_fn(|| self.next_piece()));
@@ -494,11 +502,14 @@ impl Tasks {
     /// Runs a task whose data-out is complete.
     pub(crate) fn run(&mut self, session: &Arc<Session>, task: TaskId) -> Option<Input> {
         let planned = self.waiting.remove(task)?;
+        if planned.data_in_buffer_bytes.is_some() {
+            return self.start_reading(session, task, planned);
+        }
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task) else {
             return Some(self.refuse(task, planned.unit.as_ref(), internal_failure().into()));
         };
         buffer.truncate(planned.collect_bytes);
-        self.launch(session, task, planned, PlanData::Out(buffer))
+        self.launch(session, task, planned, CommandData::Out(buffer))
     }
 
     /// Runs a task as far as no waiting is needed.
@@ -507,7 +518,7 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        mut data: PlanData,
+        mut data: CommandData,
     ) -> Option<Input> {
         if !planned.try_now(&mut data) {
             return self.begin(session, task, planned, data);
@@ -523,35 +534,30 @@ impl Tasks {
         session: &Arc<Session>,
         task: TaskId,
         planned: Planned,
-        data: PlanData,
+        data: CommandData,
     ) -> Option<Input> {
         lunar_net::mark_costly();
         let unit = planned.unit.clone();
         if !self.running_charge.may_begin(self.begun()) {
             return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
         }
-        let goes_on_out_of_turn = goes_on_out_of_turn(&planned.plan);
+        let goes_out_of_turn = planned.goes_out_of_turn;
         let abort = AbortSignal::new(&self.awaited);
-        let by = TaskOwner {
-            services: Arc::clone(&self.services),
-            session: Arc::clone(session),
-            memory: self.work.clone(),
-        };
-        let future = perform(by, abort.clone(), task, planned, data);
-        let mut future = future.map(FutureEnd::TaskResult).boxed_local();
+        let host = (Arc::clone(&self.services), Arc::clone(session));
+        let mut future = run(host, self.work.clone(), abort.clone(), task, planned, data);
         debug_assert!(size_of_val(&*future) < running_charge::COMMAND_BYTES);
-        if let Some(FutureEnd::TaskResult(ran)) = (&mut future).now_or_never() {
-            return Some(Input::Done { task, outcome: outcome(ran) });
+        if let Some(ExecutionEnd(FutureEnd::TaskResult(ran))) = (&mut future).now_or_never() {
+            return Some(Input::Done { task, outcome: outcome(ran, unit.as_ref()) });
         }
         self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
         let begun = Begun::new(task, future);
-        if goes_on_out_of_turn { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
+        if goes_out_of_turn { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
         self.unpolled = true;
         None
     }
 
     /// The unit of a task that was started and is not over.
-    pub(crate) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
+    pub(crate) fn unit_of(&self, task: TaskId) -> Option<&Arc<dyn Unit>> {
         let deferred = || self.data_in.find(task).or_else(|| self.data_out.find(task));
         let arrived = || self.arrived.iter().find(|(id, _)| *id == task).map(|(_, its)| its);
         match self.running.get(&task) {
@@ -567,7 +573,7 @@ impl Tasks {
     pub(crate) fn fail(
         &mut self,
         task: TaskId,
-        unit: Option<&Arc<LogicalUnit>>,
+        unit: Option<&Arc<dyn Unit>>,
         fault: TransferFault,
     ) -> Option<Input> {
         let (key, code) = fault.sense();
@@ -624,7 +630,7 @@ impl Tasks {
         self.finish(ran)
     }
 
-    fn refuse(&mut self, task: TaskId, unit: Option<&Arc<LogicalUnit>>, refusal: Refusal) -> Input {
+    fn refuse(&mut self, task: TaskId, unit: Option<&Arc<dyn Unit>>, refusal: Refusal) -> Input {
         drop(self.take_buffer(task));
         let outcome = match refusal {
             Refusal::Check(sense) => check_condition(unit, &sense),
@@ -646,36 +652,32 @@ pub(crate) fn data_in_bytes(input: &Input) -> usize {
     }
 }
 
-/// True when a command holds its blocks while it waits, exclusively or from a write to its end:
-/// others that need these blocks wait for it.
-fn goes_on_out_of_turn(plan: &Plan) -> bool {
-    match plan {
-        Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. } => true,
-        Plan::WriteAndVerify { compare, .. } => *compare != Compare::Medium,
-        _ => false,
-    }
-}
-
-/// Number of data bytes that a read holds in memory until they are sent.
-#[inline]
-fn read_bytes(plan: &Plan, unit: &LogicalUnit) -> Option<usize> {
-    let Plan::Read { range, .. } = plan else { return None };
-    let bytes = range.count * u64::from(unit.block_bytes());
-    Some(usize::try_from(bytes).unwrap_or(usize::MAX))
-}
-
 /// Judges a task of the unit of `nexus`, or of a LUN without a unit.
-fn plan(
+fn judge(
     command_context: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
     task: &Task,
-) -> Result<Plan, Refusal> {
-    let CommandContext { session, view, .. } = command_context;
-    let context = session.context(view);
-    match nexus {
-        Some(nexus) => session.scsi_at(nexus).plan(session.nexus, &context, &task.cdb),
-        None => lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb),
-    }
+) -> Result<JudgedCommand, RefusedCommand> {
+    let CommandContext { session, view } = *command_context;
+    let Some(nexus) = nexus else {
+        let context = session.context(view);
+        let planned = lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb)?;
+        let Plan::Reply(reply) = planned else { return Err(internal_failure().into()) };
+        let row = commands::row(&task.cdb);
+        return Ok(JudgedCommand {
+            fenced: row.is_some_and(|command| command.fenced),
+            reports_luns: row.is_some_and(|command| command.reports_luns),
+            ..JudgedCommand::new(Work::Reply(reply))
+        });
+    };
+    nexus.unit.judge(&ArrivedCommand {
+        cdb: &task.cdb,
+        expected_data_out_bytes: task.expected_data_out_bytes(),
+        expected_data_in_bytes: task.expected_data_in_bytes(),
+        session,
+        view,
+        nexus,
+    })
 }
 
 /// The session that sent a command, and its view.
@@ -684,102 +686,21 @@ pub(crate) struct CommandContext<'a> {
     pub(crate) view: &'a View,
 }
 
-/// The session of a running task, and its memory.
-struct TaskOwner {
-    services: Arc<TaskServices>,
-    session: Arc<Session>,
+/// Runs a task, which has begun when the future is polled.
+fn run(
+    host: (Arc<TaskServices>, Arc<Session>),
     memory: WorkMemory,
-}
-
-async fn perform(
-    by: TaskOwner,
     abort: AbortSignal,
     task: TaskId,
-    planned: Planned,
-    data: PlanData,
-) -> TaskResult {
-    let Planned { unit, checked, plan, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
-    let in_order = match order {
-        Some(order) => abort.unless(order.granted()).await.map(Some),
-        None => Ok(None),
-    };
-    let result = match (&unit, in_order) {
-        (_, Err(Aborted)) => PlanResult::Aborted,
-        (Some(unit), Ok(place)) => {
-            let quota_charge = QuotaCharge::of(&by.session, place);
-            on_unit(&by, unit, &checked, plan, data, abort, quota_charge).await
-        }
-        (None, Ok(_)) => match plan {
-            Plan::Reply(reply) => PlanResult::Good(by.memory.reply(reply)),
-            _ => PlanResult::Check(internal_failure()),
-        },
-    };
-    TaskResult { task, result, unit, wants_bytes, data_in_bytes, fenced }
-}
-
-async fn on_unit(
-    by: &TaskOwner,
-    unit: &Arc<LogicalUnit>,
-    checked: &CheckedCommand,
-    mut plan: Plan,
-    data: PlanData,
-    abort: AbortSignal,
-    quota_charge: QuotaCharge,
-) -> PlanResult {
-    let TaskOwner { services, session, memory } = by;
-    let (read_memory, mut data) = data.split();
-    let mut unsaved = None;
-    // The plan contains the values of the parameters: their charge also covers the plan.
-    let mut _parameters = Bytes::new();
-    if let Plan::Parameters { awaiting, .. } = plan {
-        let kind = awaiting.kind();
-        if kind == ListKind::NexusBuffer && !session.charge_buffers(unit, &memory.buffers) {
-            return PlanResult::Busy;
-        }
-        let resume = |scsi: &mut BlockUnit| {
-            let view = session.view();
-            let logins = UnitLogins { sessions: &services.sessions, unit };
-            scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, &data)
-        };
-        let resumed = if kind == ListKind::Reservations {
-            if abort.check().is_err() {
-                return PlanResult::Aborted;
-            }
-            let origin = session.owner().origin;
-            let (resumed, change) =
-                unit.change_reservations(&services.registration_room, origin, resume);
-            unsaved = change;
-            resumed
-        } else {
-            resume(&mut unit.scsi())
-        };
-        plan = match resumed {
-            Ok(plan) => plan,
-            Err(Refusal::Check(sense)) => return PlanResult::Check(sense),
-            Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
-            Err(Refusal::Busy) => return PlanResult::Busy,
-        };
-        _parameters = std::mem::take(&mut data);
+    mut planned: Planned,
+    data: CommandData,
+) -> ExecutionFuture {
+    let unit = planned.unit.take();
+    let (execution, work) = Execution::new(host, memory, abort, task, planned, data);
+    match (work, unit) {
+        (Work::Reply(reply), _) => execution.answer(reply),
+        (Work::Plan(plan), Some(unit)) => unit.run(plan, execution),
+        (Work::Plan(_), None) => execution.fail(),
+        (Work::Job(job), _) => job.run(execution),
     }
-    if let Plan::AbortTasksOf { nexuses, save } = plan {
-        // If this command is aborted, it does not wait any longer: the wait may be for a task that
-        // waits for this one. All tasks that it was to abort are aborted all the same: their
-        // nexuses have lost their registrations already. The work stays charged to the owner, whose
-        // further commands are refused while it holds too much.
-        let (by, unit) = (Arc::clone(session), Arc::clone(unit));
-        let aborting = manage::abort_tasks_of(Arc::clone(&services.sessions), by, unit, nexuses);
-        let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);
-        let _ = abort.unless(aborting).await;
-        plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
-    }
-    if let Plan::Copy { list } = plan {
-        // The future is large and rarely needed.
-        return Box::pin(copy(session, unit, list, abort, &quota_charge, memory)).await;
-    }
-    if let (Plan::SaveState, Some(change)) = (&plan, unsaved) {
-        return change.saved(&abort).await;
-    }
-    let memory = memory.clone();
-    let work = PlanContext { session, checked, data, read_memory, abort, quota_charge, memory };
-    execute_paying(Arc::clone(unit), plan, work).await
 }

@@ -2,8 +2,8 @@
 //! when it has.
 
 use crate::Error;
+use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
 use crate::ranges::ClaimedBlocks;
-use crate::unit::{LogicalUnit, LogicalUnitOptions};
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::unit::{Resources, Threshold};
 use std::pin::pin;

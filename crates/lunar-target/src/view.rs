@@ -7,7 +7,7 @@
 use crate::itl_nexus::ItlNexus;
 use crate::lock::lock;
 use crate::lun_table::LunTable;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_scsi::attention::LogicalTime;
 use lunar_wire::Lun;
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ struct ReachedUnits {
 
 impl ItlNexuses {
     /// The nexus of `unit`, which is created if the unit was not reached before.
-    fn reach(&self, unit: &Arc<LogicalUnit>, seen_since: LogicalTime) -> Arc<ItlNexus> {
+    fn reach(&self, unit: &Arc<dyn Unit>, seen_since: LogicalTime) -> Arc<ItlNexus> {
         let mut reached = lock(&self.0);
         if reached.is_over {
             return Arc::new(ItlNexus::of_ended_session(Arc::clone(unit)));
@@ -63,7 +63,7 @@ impl ItlNexuses {
     }
 
     /// Removes the nexus of `unit`, which the session no longer sees.
-    pub(crate) fn take(&self, unit: &Arc<LogicalUnit>) -> Option<Arc<ItlNexus>> {
+    pub(crate) fn take(&self, unit: &Arc<dyn Unit>) -> Option<Arc<ItlNexus>> {
         lock(&self.0).by_address.remove(&Arc::as_ptr(unit).addr())
     }
 
@@ -123,12 +123,12 @@ impl View {
     }
 
     /// Each unit once, however many numbers it has in the view.
-    pub(crate) fn units(&self) -> &[Arc<LogicalUnit>] {
+    pub(crate) fn units(&self) -> &[Arc<dyn Unit>] {
         self.luns.units()
     }
 
     /// The unit of a LUN field.
-    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
+    pub(crate) fn unit(&self, lun: Lun) -> Option<&Arc<dyn Unit>> {
         self.luns.units().get(self.luns.at(lun)?)
     }
 
@@ -138,7 +138,7 @@ impl View {
     }
 
     /// The I_T_L nexus of `unit`, if the session sees it.
-    pub(crate) fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<&Arc<ItlNexus>> {
+    pub(crate) fn nexus_of<U: ?Sized>(&self, unit: &Arc<U>) -> Option<&Arc<ItlNexus>> {
         self.nexus_at(self.luns.index_of(unit)?)
     }
 
@@ -162,11 +162,11 @@ impl View {
         Arc::ptr_eq(&self.luns, &other.luns) || other.units().iter().all(|unit| self.has(unit))
     }
 
-    pub(crate) fn has(&self, unit: &Arc<LogicalUnit>) -> bool {
+    pub(crate) fn has(&self, unit: &Arc<dyn Unit>) -> bool {
         self.luns.index_of(unit).is_some()
     }
 
-    fn slot(&self, unit: &Arc<LogicalUnit>) -> Option<&Slot> {
+    fn slot(&self, unit: &Arc<dyn Unit>) -> Option<&Slot> {
         self.slots.get(self.luns.index_of(unit)?)
     }
 }

@@ -53,6 +53,7 @@ const VERIFY: &str = "crates/lunar-target/src/execute/verify.rs";
 const EXECUTE_LONG: &str = "crates/lunar-target/src/execute/long_operation.rs";
 const LONG: &str = "crates/lunar-target/src/long_operation.rs";
 const STATE: &str = "crates/lunar-target/src/state_file.rs";
+const DISK_COMMANDS: &str = "crates/lunar-target/src/disk_unit/as_unit.rs";
 const POISON: &str = "crates/lunar-target/src/poison.rs";
 const PROVISIONING: &str = "crates/lunar-scsi/src/plan/provisioning.rs";
 const EXCLUSIVE: &str = "crates/lunar-scsi/src/plan/exclusive.rs";
@@ -218,16 +219,16 @@ pub const CALLS: &[Call] = &[
         "Ok::<(), crate::Error>(())",
         "a_refused_registration",
     ),
-    removed("crates/lunar-target/src/unit.rs", "file.save(&state)", "Ok(())", RESERVED),
+    removed("crates/lunar-target/src/disk_unit.rs", "file.save(&state)", "Ok(())", RESERVED),
     removed(
         "crates/lunar-scsi/src/reservations/out.rs",
         "outcome.save = «self.differs_in_state(&before)»;",
         "false",
         RESERVED,
     ),
-    removed("crates/lunar-target/src/tasks.rs", "plan = if «save» {", "false", RESERVED),
+    removed(DISK_COMMANDS, "plan = if «save» {", "false", RESERVED),
     removed(
-        "crates/lunar-target/src/tasks.rs",
+        DISK_COMMANDS,
         "change.saved(&abort).await",
         "PlanResult::Good(Bytes::new())",
         RESERVED,
@@ -274,7 +275,7 @@ pub const CALLS: &[Call] = &[
     removed(EXECUTE, "if durable { «self.flush().await» } else { Ok(()) }", "Ok(())", THROUGH),
     removed(EXECUTE, "self.unit.flush_later()", "()", AT_ONCE),
     removed(
-        "crates/lunar-target/src/unit.rs",
+        "crates/lunar-target/src/disk_unit.rs",
         "if let Err(error) = «unit.device().flush().await» {",
         "Ok(())",
         AT_ONCE,
@@ -320,9 +321,14 @@ pub const CALLS: &[Call] = &[
         "no file offers atomic writes; target/tests/durable.rs covers it with a disk that does",
     ),
     // The end of a unit, and of the server.
+    kept(
+        DISK_COMMANDS,
+        "self.device().flush()",
+        "the end of a unit; the calls for which it is made are below",
+    ),
     removed(
         "crates/lunar-target/src/final_sync.rs",
-        "unit.device().flush().await",
+        "unit.flush().await",
         "Ok::<(), lunar_block::Error>(())",
         "an_orderly_end_syncs",
     ),
@@ -334,7 +340,7 @@ pub const CALLS: &[Call] = &[
     ),
     removed(
         "crates/lunar-target/src/replace.rs",
-        "tokio::time::timeout(RETIRE_SYNC_MAX, unit.device().flush()).await",
+        "tokio::time::timeout(RETIRE_SYNC_MAX, unit.flush()).await",
         "Ok::<_, tokio::time::error::Elapsed>(Ok::<(), lunar_block::Error>(()))",
         "a_removed_unit_is_synced",
     ),

@@ -3,6 +3,7 @@
 use lunar_block::DeviceLink;
 use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
+use std::ptr;
 use std::sync::Arc;
 use utoipa::ToSchema;
 
@@ -32,13 +33,14 @@ pub struct UnitFault {
 impl UnitFault {
     /// All faults of the units of `catalogue`, each unit once.
     pub(super) fn all(catalogue: &Catalogue) -> Vec<Self> {
-        let units = catalogue.units();
+        let units = catalogue.disks();
         units.iter().flat_map(|unit| Self::of(catalogue, unit)).collect()
     }
 
     fn of(catalogue: &Catalogue, unit: &Arc<LogicalUnit>) -> Vec<Self> {
         let mut shown = catalogue.targets.iter().flat_map(|target| {
-            let luns = target.luns.iter().filter(|lun| Arc::ptr_eq(&lun.unit, unit));
+            let shows = |lun: &&LunOptions| lun.disk().is_some_and(|disk| ptr::eq(disk, &**unit));
+            let luns = target.luns.iter().filter(shows);
             luns.map(move |lun| (target, lun))
         });
         let Some((target, lun)) = shown.next() else { return Vec::new() };
@@ -48,16 +50,21 @@ impl UnitFault {
             error,
             hint,
         };
-        let recover = recover_command(catalogue, target, lun);
-        let all = [poison(lun, &recover), disconnected(unit), hanging(unit), held(unit)];
+        let recover = recover_command(catalogue, target, lun, unit);
+        let all = [poison(unit, &recover), disconnected(unit), hanging(unit), held(unit)];
         let backing = super::backing::troubles(unit, &recover);
         all.into_iter().flatten().chain(backing).map(trouble).collect()
     }
 }
 
 /// The command that recovers a unit.
-fn recover_command(catalogue: &Catalogue, target: &TargetOptions, lun: &LunOptions) -> String {
-    let device = lun.unit.options().device.name();
+fn recover_command(
+    catalogue: &Catalogue,
+    target: &TargetOptions,
+    lun: &LunOptions,
+    unit: &LogicalUnit,
+) -> String {
+    let device = unit.options().device.name();
     let several = target.luns.iter().filter(|other| other.id == lun.id).count() > 1;
     let mut command = format!("lunar ctl recover {} --accept-loss", lun.id);
     if catalogue.targets.len() > 1 {
@@ -70,11 +77,11 @@ fn recover_command(catalogue: &Catalogue, target: &TargetOptions, lun: &LunOptio
 }
 
 /// The fault of a unit whose sync has failed.
-fn poison(lun: &LunOptions, recover: &str) -> Option<(String, String)> {
-    if !lun.unit.is_poisoned() {
+fn poison(unit: &LogicalUnit, recover: &str) -> Option<(String, String)> {
+    if !unit.is_poisoned() {
         return None;
     }
-    let device = lun.unit.options().device.name();
+    let device = unit.options().device.name();
     Some((
         format!(
             "{device} refuses writes: a sync failed, and data written since the last successful \

@@ -108,7 +108,7 @@ impl Status {
     fn of(served: &Served) -> Self {
         let server = served.daemon.server();
         let catalogue = server.catalogue();
-        let units = catalogue.units();
+        let units = catalogue.disks();
         let units = units.iter().map(|unit| {
             let options = unit.options();
             UnitStatus {

@@ -8,7 +8,7 @@ use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
 use axum::BoxError;
 use axum::extract::State;
 use axum::response::Response;
-use lunar_target::{Access, CacheMode, LunOptions, Portal, TargetOptions};
+use lunar_target::{Access, CacheMode, LogicalUnit, LunOptions, Portal, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Weak};
 use utoipa::ToSchema;
@@ -133,26 +133,27 @@ impl Target {
 impl Lun {
     /// Describes `lun`.
     pub fn new(lun: &LunOptions) -> Self {
-        let unit = lun.unit.options();
-        let geometry = unit.device.geometry();
+        let (unit, values, disk) = (&lun.unit, lun.unit.statistics(), lun.disk());
+        let options = disk.map(LogicalUnit::options);
+        let geometry = options.map(|options| options.device.geometry());
         Self {
             id: lun.id,
-            device: unit.device.name().to_owned(),
-            uuid: unit.uuid.to_string(),
-            size_bytes: geometry.size_bytes(),
-            block_bytes: geometry.block_bytes,
-            physical_block_bytes: geometry.physical_block_bytes,
-            cache: cache(unit.cache).to_owned(),
-            io_tier: unit.device.io_tier(),
-            thin: unit.thin && unit.device.sparse().is_some(),
-            read_only: unit.read_only || unit.device.is_read_only(),
-            removable: unit.removable,
-            poisoned: lun.unit.is_poisoned(),
+            device: unit.name().to_owned(),
+            uuid: unit.uuid().to_string(),
+            size_bytes: values.size_bytes,
+            block_bytes: geometry.map_or(0, |geometry| geometry.block_bytes),
+            physical_block_bytes: geometry.map_or(0, |geometry| geometry.physical_block_bytes),
+            cache: cache(values.cache).to_owned(),
+            io_tier: values.io_tier,
+            thin: options.is_some_and(|disk| disk.thin && disk.device.sparse().is_some()),
+            read_only: unit.is_read_only(),
+            removable: options.is_some_and(|disk| disk.removable),
+            poisoned: disk.is_some_and(LogicalUnit::is_poisoned),
             initiators: lun.access.initiators.clone(),
             networks: networks(&lun.access),
             administer: lun.administer.clone(),
-            limit: lun.unit.limit().into(),
-            initiator_limits: lun.unit.initiator_limits().iter().map(Into::into).collect(),
+            limit: unit.common().limit().into(),
+            initiator_limits: unit.common().initiator_limits().iter().map(Into::into).collect(),
         }
     }
 }

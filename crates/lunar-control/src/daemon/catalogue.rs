@@ -2,7 +2,7 @@
 
 use super::plan::Layout;
 use crate::config::model::{ChapConfig, Configuration, TargetConfig};
-use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
+use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions, Unit};
 use std::sync::Arc;
 
 /// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
@@ -14,7 +14,7 @@ pub(super) fn catalogue(
 ) -> Catalogue {
     let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
         let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
-            let unit = unit((*shown)?)?;
+            let unit: Arc<dyn Unit> = unit((*shown)?)?;
             let (access, administer) = (lun.access.clone(), lun.administer.clone());
             Some(LunOptions { id: lun.id, unit, access, administer })
         });

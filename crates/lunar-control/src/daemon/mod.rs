@@ -401,8 +401,8 @@ impl Daemon {
         let (name, index) = (target.name.clone(), which(&target.luns, at)?);
         let catalogue = self.server.catalogue();
         let shown = catalogue.targets.iter().find(|target| target.name == name);
-        let unit = shown.and_then(|target| target.luns.get(index));
-        let Some(unit) = unit.map(|lun| Arc::clone(&lun.unit)) else {
+        let lun = shown.and_then(|target| target.luns.get(index));
+        let Some(unit) = lun.and_then(|lun| LogicalUnit::of(&lun.unit)) else {
             return Err(Failure::not_found(format!("{name} has no LUN {}", at.id)));
         };
         drop(entries);

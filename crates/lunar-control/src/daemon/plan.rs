@@ -7,7 +7,8 @@ use crate::config::conflict::FileLocation;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
 use crate::difference::{ShownUnit, pair_luns};
 use lunar_block::file_identity;
-use lunar_target::Catalogue;
+use lunar_target::{Catalogue, Unit};
+use std::sync::Arc;
 
 /// The index of the open unit of each LUN, by target and LUN of a configuration; `None` if the unit
 /// is lost.
@@ -17,7 +18,7 @@ pub(super) struct Layout(pub(super) Vec<Vec<Option<usize>>>);
 impl Layout {
     /// The layout of the served catalogue.
     pub(super) fn of(catalogue: &Catalogue, entries: &[OpenUnit]) -> Self {
-        let index = |unit: &_| entries.iter().position(|entry| entry.has_unit(unit));
+        let index = |unit: &Arc<dyn Unit>| entries.iter().position(|entry| entry.has_unit(unit));
         let targets = catalogue.targets.iter();
         Self(targets.map(|t| t.luns.iter().map(|lun| index(&lun.unit)).collect()).collect())
     }

@@ -8,8 +8,9 @@ use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
 use lunar_initiator::Url;
-use lunar_target::{LogicalUnit, LogicalUnitOptions, Shrink};
+use lunar_target::{LogicalUnit, LogicalUnitOptions, Shrink, Unit};
 use std::path::{Path, PathBuf};
+use std::ptr;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -24,8 +25,8 @@ pub(super) struct OpenUnit {
 }
 
 impl OpenUnit {
-    pub(super) fn has_unit(&self, unit: &Arc<LogicalUnit>) -> bool {
-        Arc::ptr_eq(&self.unit, unit)
+    pub(super) fn has_unit(&self, unit: &Arc<dyn Unit>) -> bool {
+        ptr::addr_eq(Arc::as_ptr(&self.unit), Arc::as_ptr(unit))
     }
 
     pub(super) fn size_bytes(&self) -> u64 {

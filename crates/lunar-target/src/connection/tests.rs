@@ -171,11 +171,12 @@ fn tasks_are_aborted_out_of_turn() {
     let (session, _) = client.connection.session.clone().unwrap();
     let other = rig.log_in(2);
     client.verify();
-    let reset = crate::resets::reset_unit(rig.sessions(), &other, &rig.units[0]);
+    let unit = rig.shown(0);
+    let reset = crate::resets::reset_unit(rig.sessions(), &other, &unit);
     rig.runtime.block_on(client.has_no_turn(reset));
     client.command(&[0; 6]); // the unit attention of the reset
     client.verify();
-    let (by, unit) = (Arc::clone(&other), Arc::clone(&rig.units[0]));
+    let by = Arc::clone(&other);
     let preempt =
         crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, vec![session.nexus]);
     rig.runtime.block_on(client.has_no_turn(preempt));
@@ -283,7 +284,7 @@ fn commands_pass_a_limit_out_of_turn() {
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention
     let (session, _) = client.connection.session.clone().unwrap();
-    let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
+    let (other, quota) = (rig.log_in(2), Arc::clone(rig.units[0].quota()));
     quota.set_limit(Limit::new(Some(IOPS_MIN), None).unwrap());
     let queue = other.quota.queue(&quota).unwrap();
     rig.runtime.block_on(async {
@@ -315,7 +316,7 @@ fn running_commands_pass_a_limit_out_of_turn() {
     let rig = Rig::new();
     let mut client = Client::log_in(&rig);
     client.command(&[0; 6]); // the first unit attention
-    let (other, quota) = (rig.log_in(2), Arc::clone(&rig.units[0].quota));
+    let (other, quota) = (rig.log_in(2), Arc::clone(rig.units[0].quota()));
     quota.set_limit(Limit::new(None, Some(BYTES_PER_SECOND_MIN)).unwrap());
     let queue = other.quota.queue(&quota).unwrap();
     rig.runtime.block_on(async {

@@ -12,11 +12,12 @@ mod units;
 use super::clear::Uncleared;
 use super::{PlanResult, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
+use crate::disk_unit::LogicalUnit;
 use crate::memory::WorkMemory;
 use crate::quota::QuotaCharge;
 use crate::session::Session;
 use crate::thin_space::HOLD_INTERVAL;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use bytes::Bytes;
 use futures_util::future::join;
 use lunar_block::{Clear, ErrorKind, Extent, ExtentState};
@@ -52,7 +53,7 @@ pub(crate) async fn copy(
     };
     let copy = Copy {
         with_units: &|work| work(session.view().units()),
-        attach: &|unit| drop(session.scsi_of(unit)),
+        attach: &|unit| session.nexuses_of(unit, |_| ()),
         nexus: session.nexus,
         running: &running,
         abort: &abort,
@@ -111,7 +112,7 @@ impl Drop for Running<'_> {
 }
 
 /// Function over the units that an initiator sees.
-type WithUnits<'a> = dyn FnMut(&[Arc<LogicalUnit>]) + 'a;
+type WithUnits<'a> = dyn FnMut(&[Arc<dyn Unit>]) + 'a;
 
 struct Copy<'a> {
     /// Calls a function with the units that this initiator sees in this session; it can reach no
@@ -119,7 +120,7 @@ struct Copy<'a> {
     /// removed, and closed, meanwhile.
     with_units: &'a (dyn Fn(&mut WithUnits<'_>) + Sync),
     /// Attaches the nexus to a unit to which it may not have sent a command yet.
-    attach: &'a (dyn Fn(&Arc<LogicalUnit>) + Sync),
+    attach: &'a (dyn Fn(&Arc<dyn Unit>) + Sync),
     nexus: NexusId,
     running: &'a Running<'a>,
     abort: &'a AbortSignal,

@@ -9,53 +9,13 @@
 //! other task of its task set goes before it.
 
 use super::block_range;
-use super::pieces::PieceReader;
+use crate::disk_unit::{CacheMode, LogicalUnit};
 use crate::long_operation::Generation;
 use crate::ranges::RangeLocks;
-use crate::unit::{CacheMode, LogicalUnit};
-use bytes::Bytes;
+use crate::unit::CommandData;
 use lunar_block::Buffer;
 use lunar_scsi::plan::{LbaRange, Plan};
 use std::sync::atomic::Ordering::SeqCst;
-
-/// The data of a command that is about to run.
-pub(crate) enum PlanData {
-    None,
-    /// Buffer for its data-in.
-    In(Buffer),
-    /// Memory for its data-in, which is read in pieces.
-    Pieces(PieceReader),
-    /// Buffer with all its data-out.
-    Out(Buffer),
-}
-
-/// Memory for the data of a READ.
-pub(crate) enum ReadMemory {
-    None,
-    /// A buffer for all of it.
-    Whole(Buffer),
-    Pieces(PieceReader),
-}
-
-impl PlanData {
-    /// The memory for data-in, and the data-out.
-    pub(crate) fn split(self) -> (ReadMemory, Bytes) {
-        match self {
-            Self::None => (ReadMemory::None, Bytes::new()),
-            Self::In(buffer) => (ReadMemory::Whole(buffer), Bytes::new()),
-            Self::Pieces(reader) => (ReadMemory::Pieces(reader), Bytes::new()),
-            Self::Out(buffer) => (ReadMemory::None, buffer.freeze()),
-        }
-    }
-
-    /// The data-in of a command that has run.
-    pub(crate) fn into_reply(self) -> Bytes {
-        match self {
-            Self::In(buffer) => buffer.freeze(),
-            Self::None | Self::Pieces(_) | Self::Out(_) => Bytes::new(),
-        }
-    }
-}
 
 /// Runs `plan` if no waiting is needed, and it ends with GOOD. Returns `false` if it must wait, or
 /// has to return an error; the command then goes on in [`execute_paying`](super::execute_paying).
@@ -63,13 +23,13 @@ pub(crate) fn try_now(
     unit: &LogicalUnit,
     generation: Generation,
     plan: &Plan,
-    data: &mut PlanData,
+    data: &mut CommandData,
 ) -> bool {
     match (plan, data) {
-        (Plan::Read { range, from_medium }, PlanData::In(buffer)) => {
+        (Plan::Read { range, from_medium }, CommandData::In(buffer)) => {
             !unit.flushes_before_read(*from_medium) && read(unit, generation, *range, buffer)
         }
-        (Plan::Write { range, durable }, PlanData::Out(data)) => {
+        (Plan::Write { range, durable }, CommandData::Out(data)) => {
             write(unit, generation, *range, data, *durable).is_some()
         }
         _ => false,

@@ -7,8 +7,9 @@
 //! a command of another host waits for these blocks, the rest is read at once, so that no host that
 //! takes its data slowly delays another.
 
-use super::{ReadMemory, Run, Step, Stop};
+use super::{Run, Step, Stop};
 use crate::plan_result::PlanResult;
+use crate::unit::CommandData;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
@@ -89,8 +90,28 @@ impl DataInQueue {
     }
 }
 
-/// Memory of a READ in pieces, and the place for its data.
-pub(crate) struct PieceReader {
+/// Memory for the data of a READ.
+pub(crate) enum ReadMemory {
+    None,
+    /// A buffer for all of it.
+    Whole(Buffer),
+    Pieces(PieceReader),
+}
+
+impl ReadMemory {
+    /// The memory for the data-in of a command, and its data-out.
+    pub(crate) fn split(data: CommandData) -> (Self, Bytes) {
+        if let CommandData::Pieces(reader) = data {
+            return (Self::Pieces(reader), Bytes::new());
+        }
+        let (data_in, data_out) = data.split();
+        (data_in.map_or(Self::None, Self::Whole), data_out)
+    }
+}
+
+/// Memory of a command whose data-in is sent in pieces, and the place for the pieces.
+#[derive(Debug)]
+pub struct PieceReader {
     task: TaskId,
     queue: DataInQueue,
     buffers: Arc<PieceBuffers>,
@@ -111,6 +132,7 @@ impl PieceReader {
 }
 
 /// Buffers of one READ that hold no data now. A lent one returns when its data has been sent.
+#[derive(Debug)]
 struct PieceBuffers {
     free: Mutex<Vec<Buffer>>,
     /// Waker of the READ while it waits for a buffer.

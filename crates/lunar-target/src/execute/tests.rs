@@ -3,8 +3,9 @@
 mod held_ranges;
 
 use super::*;
+use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
 use crate::thin_space::OutOfSpace;
-use crate::unit::{LogicalUnit, LogicalUnitOptions};
+use crate::unit::CommandData;
 use futures_util::FutureExt;
 use lunar_block::{BufferPool, Effect, Fault, FaultDevice, IoContext, MemoryDevice, Sparse};
 use lunar_scsi::plan::Compare;
@@ -65,7 +66,7 @@ fn write_now(unit: &LogicalUnit, generation: Generation, range: LbaRange, data: 
     let mut buffer = BufferPool::default().take(data.len());
     buffer.copy_from_slice(data);
     let plan = Plan::Write { range, durable: true };
-    try_now(unit, generation, &plan, &mut PlanData::Out(buffer))
+    try_now(unit, generation, &plan, &mut CommandData::Out(buffer))
 }
 
 /// Goal: `try_now` has the usual effect, and none if the command must wait or end with an error.
@@ -75,7 +76,7 @@ fn try_now_does_only_work_that_need_not_wait() {
     let before = unit.generation();
     let write = |lba, byte| write_now(&unit, before, range(lba, 2), &[byte; 1024]);
     let read_of = |generation, lba| {
-        let mut data = PlanData::In(BufferPool::default().take(1024));
+        let mut data = CommandData::In(BufferPool::default().take(1024));
         let plan = Plan::Read { range: range(lba, 2), from_medium: false };
         try_now(&unit, generation, &plan, &mut data).then(|| data.into_reply())
     };
@@ -641,8 +642,8 @@ fn long_reads_and_writes_count_in_full() {
     let unit = LogicalUnit::open(options).unwrap();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let data: &'static [u8] = vec![0; BLOCKS as usize * 512].leak();
-    let mut data_in = PlanData::In(memory.buffers.take(data.len()));
-    let mut data_out = PlanData::Out(memory.buffers.take(data.len()));
+    let mut data_in = CommandData::In(memory.buffers.take(data.len()));
+    let mut data_out = CommandData::Out(memory.buffers.take(data.len()));
     let all = range(0, BLOCKS);
     let (read, write) =
         (Plan::Read { range: all, from_medium: false }, Plan::Write { range: all, durable: false });

@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::abort::AbortSignal;
+use crate::disk_unit::LogicalUnitOptions;
 use crate::execute::execute;
 use crate::operation_slots::OPERATIONS_MAX;
 use crate::plan_result::PlanResult;
-use crate::unit::LogicalUnitOptions;
 use bytes::Bytes;
 use lunar_block::{
     BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryBudget, MemoryDevice,

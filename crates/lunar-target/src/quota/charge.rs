@@ -1,10 +1,10 @@
 //! Quota charges of running commands, for data that they move in pieces.
 
+use super::UnitQuota;
 use super::limit::Cost;
 use crate::abort::{AbortSignal, Aborted};
 use crate::session::Session;
 use crate::task_set::TaskPlace;
-use crate::unit::LogicalUnit;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,21 +26,21 @@ impl QuotaCharge {
         Self { session: Some(Arc::clone(session)), place: place.map(Arc::new) }
     }
 
-    /// Charges a piece. Waits for the command's turn, without its place in the task set. The caller
-    /// must hold no lock that other commands may wait for.
+    /// Charges a piece of work at the unit with these limits. Waits for the command's turn, without
+    /// its place in the task set. The caller must hold no lock that other commands may wait for.
     ///
     /// When the turn of the command at a limit has come, the commands of other owners wait for it:
     /// a command that waits here is awaited, and does no more out of turn than that.
     pub(crate) async fn pay(
         &self,
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<UnitQuota>,
         cost: Cost,
         abort: &AbortSignal,
     ) -> Result<(), Aborted> {
         let Some(session) = self.session.as_ref().filter(|_| self.is_limited(unit)) else {
             return Ok(());
         };
-        let queue = session.quota.queue_of_begun(&unit.quota);
+        let queue = session.quota.queue_of_begun(unit);
         abort.check()?;
         let mut paying = pin!(queue.pay(cost));
         if poll_fn(|context| Poll::Ready(paying.as_mut().poll(context))).await.is_ready() {
@@ -59,9 +59,9 @@ impl QuotaCharge {
         }
     }
 
-    /// True when the command's work on `unit` is limited.
-    pub(crate) fn is_limited(&self, unit: &LogicalUnit) -> bool {
+    /// True when the command's work at the unit with these limits is limited.
+    pub(crate) fn is_limited(&self, unit: &UnitQuota) -> bool {
         let session = self.session.as_ref();
-        session.is_some_and(|session| session.quota.is_limited_at(&unit.quota))
+        session.is_some_and(|session| session.quota.is_limited_at(unit))
     }
 }

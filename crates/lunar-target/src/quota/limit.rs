@@ -81,9 +81,11 @@ pub(super) fn limit_for(limits: &[InitiatorLimit], initiator: &str) -> Limit {
 
 /// Cost of a command or of a part of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Cost {
-    pub(crate) commands: u64,
-    pub(crate) bytes: u64,
+pub struct Cost {
+    /// Number of commands.
+    pub commands: u64,
+    /// Bytes that are moved.
+    pub bytes: u64,
 }
 
 #[cfg(test)]

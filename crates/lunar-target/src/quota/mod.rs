@@ -7,7 +7,6 @@
 
 mod bucket;
 mod charge;
-mod cost;
 mod fair_queue;
 mod fair_scheduler;
 mod limit;
@@ -16,9 +15,7 @@ mod session_queue;
 mod targets;
 
 pub(crate) use charge::QuotaCharge;
-pub(crate) use cost::{cost, prefetch_bytes_max};
-pub(crate) use limit::Cost;
-pub use limit::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit};
+pub use limit::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, InitiatorLimit, Limit};
 pub(crate) use rate_limiter::{InitiatorKey, InitiatorLimiters};
 pub(crate) use session_queue::{QueuedCommand, SessionQuota, UnitQuota};
 pub(crate) use targets::TargetQuotas;

@@ -10,11 +10,11 @@ use crate::options::TargetOptions;
 use crate::pieces::{Pieces, REACHED_UNITS};
 use crate::rights::{self, UnitRights};
 use crate::session::SessionKey;
-use crate::unit::{LogicalUnit, ScsiGuard};
+use crate::unit::{Unit, UnitNexuses};
 use crate::view::View;
 use lunar_scsi::attention::LogicalTime;
 use lunar_scsi::rights::Rights;
-use lunar_scsi::unit::{BlockUnit, NexusOptions};
+use lunar_scsi::unit::NexusOptions;
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
@@ -43,7 +43,7 @@ impl SessionRights {
         rights::may_administer(list, &key.initiator_name)
     }
 
-    fn of(&self, session: &Session, unit: &Arc<LogicalUnit>) -> Rights {
+    fn of(&self, session: &Session, unit: &Arc<dyn Unit>) -> Rights {
         let Some(target) = &self.target else { return Rights::default() };
         let (name, address) = (&session.key.initiator_name, session.path.peer.ip());
         self.of_units.get_or_init(|| UnitRights::new(target, name, address)).of(unit)
@@ -57,40 +57,35 @@ impl fmt::Debug for SessionRights {
 }
 
 impl Session {
-    /// Locks the SCSI state of a unit. Attaches the nexus, if the session sees the unit and is not
-    /// over.
-    pub(crate) fn scsi_of<'a>(&self, unit: &'a Arc<LogicalUnit>) -> ScsiGuard<'a> {
-        let mut scsi = unit.scsi();
-        self.attach_to(unit, &mut scsi);
-        scsi
+    /// Calls `work` with the state of the nexuses of a unit, under the lock of the unit. Attaches
+    /// the nexus before, if the session sees the unit and is not over.
+    pub(crate) fn nexuses_of<R: Default>(
+        &self,
+        unit: &Arc<dyn Unit>,
+        work: impl FnOnce(&mut dyn UnitNexuses) -> R,
+    ) -> R {
+        unit.nexuses(|nexuses| {
+            self.attach_to(unit, nexuses);
+            work(nexuses)
+        })
     }
 
-    /// Locks the SCSI state of a unit of this session, with the nexus attached.
-    #[inline]
-    pub(crate) fn scsi_at<'a>(&self, nexus: &'a ItlNexus) -> ScsiGuard<'a> {
-        let mut scsi = nexus.unit.scsi();
-        if !nexus.is_attached() {
-            self.attach(nexus, &mut scsi);
-        }
-        scsi
-    }
-
-    /// Attaches the nexus to `unit`, whose state is `scsi`, if the session sees the unit.
-    pub(crate) fn attach_to(&self, unit: &Arc<LogicalUnit>, scsi: &mut BlockUnit) {
+    /// Attaches the nexus to `unit`, whose nexuses are given, if the session sees the unit.
+    pub(crate) fn attach_to<U: ?Sized>(&self, unit: &Arc<U>, nexuses: &mut dyn UnitNexuses) {
         if let Some(nexus) = self.view.load().nexus_of(unit) {
-            self.attach(nexus, scsi);
+            self.attach(nexus, nexuses);
         }
     }
 
     /// Attaches `nexus` for a command that waits there before it is judged.
     pub(crate) fn make_known(&self, nexus: &ItlNexus) {
         if nexus.is_unknown() {
-            drop(self.scsi_at(nexus));
+            nexus.unit.nexuses(|nexuses| self.attach(nexus, nexuses));
         }
     }
 
-    /// Attaches the nexus. `scsi` is the state of the unit of `nexus`.
-    fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
+    /// Attaches the nexus. `nexuses` are those of the unit of `nexus`.
+    pub(crate) fn attach(&self, nexus: &ItlNexus, nexuses: &mut dyn UnitNexuses) {
         if !nexus.is_unknown() {
             return;
         }
@@ -100,37 +95,36 @@ impl Session {
             logged_in: nexus.seen_since(),
             returns_from: self.returns_from,
         };
-        scsi.attach_with(self.nexus, options);
+        nexuses.attach(self.nexus, options);
         nexus.set_attached();
-        if let Some(losses) = nexus.unit.device().cache_losses() {
-            nexus.unit.cache_losses.begin(&self.key, losses);
-        }
         if self.luns_changed.load(SeqCst) && nexus.seen_since() < self.view.load().since() {
-            scsi.raise_for(LUNS_CHANGED, self.nexus);
+            nexuses.raise_for(LUNS_CHANGED, self.nexus);
         }
     }
 
     /// Detaches `nexus` when the session no longer sees its unit.
     pub(super) fn detach(&self, nexus: &ItlNexus) {
-        let mut scsi = nexus.unit.scsi();
-        if nexus.set_detached() {
-            scsi.detach(self.nexus);
-        }
+        nexus.unit.nexuses(|nexuses| {
+            if nexus.set_detached() {
+                nexuses.detach(self.nexus);
+            }
+        });
     }
 
     /// Detaches the nexus from all units when the session ends.
     pub(super) fn detach_all(&self, logged_out: bool) {
         for nexus in self.view().nexuses().end() {
-            let mut scsi = nexus.unit.scsi();
-            if !nexus.set_detached() {
-                continue;
-            }
-            if !logged_out {
-                // If it got a power-on attention, a returning initiator would take the cache for
-                // lost.
-                scsi.nexus_loss(self.nexus);
-            }
-            scsi.detach(self.nexus);
+            nexus.unit.nexuses(|nexuses| {
+                if !nexus.set_detached() {
+                    return;
+                }
+                if !logged_out {
+                    // If it got a power-on attention, a returning initiator would take the cache
+                    // for lost.
+                    nexuses.nexus_loss(self.nexus);
+                }
+                nexuses.detach(self.nexus);
+            });
         }
     }
 
@@ -139,10 +133,10 @@ impl Session {
     /// initiator's return is known, all units are attached before.
     pub(crate) fn lose_nexus(&self) {
         if self.returns_from.is_some() {
-            self.view().units().iter().for_each(|unit| drop(self.scsi_of(unit)));
+            self.view().units().iter().for_each(|unit| self.nexuses_of(unit, |_| ()));
         }
         for nexus in self.view().nexuses().all() {
-            nexus.unit.scsi().nexus_loss(self.nexus);
+            nexus.unit.nexuses(|nexuses| nexuses.nexus_loss(self.nexus));
         }
     }
 
@@ -157,10 +151,11 @@ impl Session {
     pub(super) fn raise_luns_changed(&self, nexus: &ItlNexus, since: LogicalTime) {
         if nexus.seen_since() < since {
             // An unknown nexus is also attached under the lock of the unit.
-            let mut scsi = nexus.unit.scsi();
-            if nexus.is_attached() {
-                scsi.raise_for(LUNS_CHANGED, self.nexus);
-            }
+            nexus.unit.nexuses(|nexuses| {
+                if nexus.is_attached() {
+                    nexuses.raise_for(LUNS_CHANGED, self.nexus);
+                }
+            });
         }
     }
 
@@ -173,12 +168,17 @@ impl Session {
             return;
         }
         for nexus in view.nexuses().all() {
-            let mut scsi = nexus.unit.scsi();
-            // A later change raises its attention, under this lock, when the view is replaced.
-            if !is_current() {
+            let is_cleared = nexus.unit.nexuses(|nexuses| {
+                // A later change raises its attention, under this lock, when the view is replaced.
+                let is_current = is_current();
+                if is_current {
+                    nexuses.luns_were_reported(self.nexus);
+                }
+                is_current
+            });
+            if !is_cleared {
                 break;
             }
-            scsi.luns_were_reported(self.nexus);
         }
         if !is_current() {
             self.set_luns_changed();
@@ -205,14 +205,15 @@ impl Session {
         for unit in view.units() {
             // Attaches with the old rights, so that the change is reported.
             if old.of(self, unit).administers_unit != new.of(self, unit).administers_unit {
-                drop(self.scsi_of(unit));
+                self.nexuses_of(unit, |_| ());
                 pieces.count(ATTACHED_UNITS).await;
             }
             pieces.count(1).await;
         }
         self.rights.store(Arc::clone(&new));
         for nexus in view.nexuses().all() {
-            nexus.unit.scsi().set_rights(self.nexus, new.of(self, &nexus.unit));
+            let rights = new.of(self, &nexus.unit);
+            nexus.unit.nexuses(|nexuses| nexuses.set_rights(self.nexus, rights));
             pieces.count(REACHED_UNITS).await;
         }
     }

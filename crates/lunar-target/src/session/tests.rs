@@ -4,13 +4,13 @@ use super::*;
 use crate::Limits;
 use crate::catalogue::IndexedCatalogue;
 use crate::connection::ConnectionServices;
+use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
 use crate::join::{JoiningConnection, session_key};
 use crate::manage::TaskManager;
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
 use crate::replace::settle;
 use crate::server::Server;
 use crate::session_table::SessionTable;
-use crate::unit::LogicalUnitOptions;
 use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
@@ -73,7 +73,8 @@ impl Rig {
         };
         let units: Vec<_> = (0..units).map(unit).collect();
         let luns = (0..).zip(&units);
-        let luns = luns.map(|(id, unit)| LunOptions::new(id, Arc::clone(unit))).collect();
+        let luns =
+            luns.map(|(id, unit)| LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))).collect();
         let target = TargetOptions { luns, ..TargetOptions::for_test(TARGET, 1) };
         let options = ServerOptions {
             portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
@@ -155,6 +156,11 @@ impl Rig {
     /// Number of nexuses attached to each unit.
     fn known(&self) -> Vec<usize> {
         self.units.iter().map(|unit| unit.scsi().nexus_count()).collect()
+    }
+
+    /// A unit as sessions know it.
+    pub(crate) fn shown(&self, at: usize) -> Arc<dyn Unit> {
+        Arc::<LogicalUnit>::clone(&self.units[at])
     }
 
     /// Units whose SCSI state is locked by `act`.
@@ -292,7 +298,7 @@ fn events_since_the_login_are_reported_with_the_first_command() {
     // A unit that comes back counts as seen from now on.
     rig.units[230].scsi().raise(CAPACITY_CHANGED, None);
     rig.replace(|target| {
-        let unit = |id: u16| LunOptions::new(id, Arc::clone(&rig.units[usize::from(id)]));
+        let unit = |id: u16| LunOptions::new(id, rig.shown(usize::from(id)));
         target.luns.extend((200..UNITS).map(unit));
     });
     assert_eq!(Rig::take_attentions(&sessions[0], 230), [POWER_ON]);
@@ -439,11 +445,11 @@ fn functions_visit_the_sessions_that_they_concern() {
     for session in &sessions[2..5] {
         assert_eq!(Rig::take_attentions(session, 7), [POWER_ON]);
     }
-    rig.runtime.block_on(crate::resets::reset_unit(rig.sessions(), &sessions[2], &rig.units[7]));
+    rig.runtime.block_on(crate::resets::reset_unit(rig.sessions(), &sessions[2], &rig.shown(7)));
     let of_reset = visits(&sessions);
     assert_eq!(of_reset[..6], [0, 0, 0, 1, 1, 0]);
     assert_eq!(of_reset.iter().sum::<u64>(), 2);
-    let (by, unit) = (Arc::clone(&sessions[2]), Arc::clone(&rig.units[7]));
+    let (by, unit) = (Arc::clone(&sessions[2]), rig.shown(7));
     let nexuses = vec![by.nexus, sessions[4].nexus, NexusId(u64::MAX)];
     let preempt = crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);
     rig.runtime.block_on(preempt);
@@ -468,7 +474,7 @@ fn many_resets_do_not_delay_other_sessions() {
     let most_at_once = local.block_on(&rig.runtime, async {
         let resets: Vec<_> = (0..usize::from(USED))
             .map(|at| {
-                let (table, unit) = (Arc::clone(rig.sessions()), Arc::clone(&rig.units[at]));
+                let (table, unit) = (Arc::clone(rig.sessions()), rig.shown(at));
                 let by = Arc::clone(&sessions[at % sessions.len()]);
                 tokio::task::spawn_local(async move {
                     crate::resets::reset_unit(&table, &by, &unit).await;
@@ -504,8 +510,7 @@ fn a_reset_waits_for_few_visits_of_another_owner() {
             .for_each(|lun| assert_eq!(Rig::take_attentions(session, lun), [POWER_ON]));
     }
     let reset = |by: &Arc<Session>, at: usize| {
-        let (table, by, unit) = (Arc::clone(rig.sessions()), Arc::clone(by), &rig.units[at]);
-        let unit = Arc::clone(unit);
+        let (table, by, unit) = (Arc::clone(rig.sessions()), Arc::clone(by), rig.shown(at));
         async move { crate::resets::reset_unit(&table, &by, &unit).await }
     };
     let local = tokio::task::LocalSet::new();
@@ -541,7 +546,7 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
     }
     let reset_again = |at: usize| {
         let (table, by) = (Arc::clone(rig.sessions()), Arc::clone(&sessions[0]));
-        let unit = Arc::clone(&rig.units[at]);
+        let unit = rig.shown(at);
         tokio::task::spawn_local(async move {
             loop {
                 crate::resets::reset_unit(&table, &by, &unit).await;
@@ -556,7 +561,7 @@ fn a_reset_of_a_shared_unit_waits_for_few_visits_of_another_owner() {
             tokio::task::yield_now().await;
         }
         let before = visits(&sessions).iter().sum::<u64>();
-        crate::resets::reset_unit(rig.sessions(), &sessions[1], &rig.units[0]).await;
+        crate::resets::reset_unit(rig.sessions(), &sessions[1], &rig.shown(0)).await;
         let after = visits(&sessions).iter().sum::<u64>();
         busy.iter().for_each(tokio::task::JoinHandle::abort);
         after - before
@@ -586,7 +591,7 @@ fn functions_are_charged_until_they_end() {
     let local = tokio::task::LocalSet::new();
     local.block_on(&rig.runtime, async {
         for _ in 0..FUNCTIONS {
-            let (by, unit) = (Arc::clone(&sessions[0]), Arc::clone(&rig.units[0]));
+            let (by, unit) = (Arc::clone(&sessions[0]), rig.shown(0));
             let nexuses = vec![sessions[1].nexus];
             let aborts =
                 crate::manage::abort_tasks_of(Arc::clone(rig.sessions()), by, unit, nexuses);

@@ -5,6 +5,7 @@ use super::counters::{ErrorKind, LunCounters, Moved, add};
 use super::target_counters::{Counters, TargetCounters};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};
+use crate::unit::Unit;
 use lunar_iscsi::connection::target::{Outcome, Task};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::Clock;
@@ -139,11 +140,18 @@ impl Commands {
         }
     }
 
-    /// Called before a command whose turn has come is planned. `seen` is true if its LUN has a
+    /// Called before a command whose turn has come is judged by its `unit`; `None`: its LUN has no
     /// unit.
-    pub(crate) fn start(&mut self, now: Time, task: &Task, seen: bool) {
+    pub(crate) fn start(&mut self, now: Time, task: &Task, unit: Option<&dyn Unit>) {
+        let operation = match unit {
+            Some(unit) => unit.operation_class(&task.cdb),
+            None => OperationClass::of(&task.cdb),
+        };
+        self.start_as(now, task, operation, unit.is_some());
+    }
+
+    fn start_as(&mut self, now: Time, task: &Task, operation: OperationClass, seen: bool) {
         let Some(place) = self.place(task.lun, seen) else { return };
-        let operation = OperationClass::of(&task.cdb);
         let (out_bytes, in_bytes) = match task.write {
             true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
             false => (0, task.expected_bytes),
@@ -279,6 +287,8 @@ mod tests {
     use lunar_iscsi::connection::target::HeaderCdb;
     use lunar_iscsi::pdu::TaskAttribute;
 
+    const READ: OperationClass = OperationClass::Read;
+
     fn read_at_lun_3(id: u64) -> Task {
         let mut cdb = [0; 16];
         cdb[0] = 0x28;
@@ -314,7 +324,7 @@ mod tests {
             (durations.count(), durations.sum_nanos, reads.sent_bytes, reads.in_flight)
         };
         for id in 1..=4 {
-            commands.start(at(1_000), &read_at_lun_3(id), true);
+            commands.start_as(at(1_000), &read_at_lun_3(id), READ, true);
         }
         commands.done(TaskId(4), &good);
         commands.done(TaskId(2), &good);
@@ -323,8 +333,8 @@ mod tests {
         commands.count_at(at(11_000));
         assert_eq!(look(), (2, 20_000, 1024, 2));
 
-        commands.start(at(20_000), &read_at_lun_3(5), true);
-        commands.start(at(20_000), &read_at_lun_3(6), true);
+        commands.start_as(at(20_000), &read_at_lun_3(5), READ, true);
+        commands.start_as(at(20_000), &read_at_lun_3(6), READ, true);
         commands.abort(TaskId(6));
         commands.abort(TaskId(1));
         for id in [5, 6, 1] {
@@ -333,7 +343,7 @@ mod tests {
         commands.keep_newest();
         commands.count_at(at(21_000));
         assert_eq!(look(), (5, 20_000 + 1_000 + 1_000 + 20_000, 1536, 1));
-        commands.start(at(30_000), &read_at_lun_3(7), true);
+        commands.start_as(at(30_000), &read_at_lun_3(7), READ, true);
         drop(commands);
         let (count, _, sent_bytes, in_flight) = look();
         assert_eq!((count, sent_bytes, in_flight), (7, 1536, 0));
@@ -348,7 +358,7 @@ mod tests {
         let mut commands = Commands::new(Clock::start());
         commands.target = Some(Arc::clone(&target));
         for (id, seen) in [(1, false), (2, true), (3, true), (4, false)] {
-            commands.start(at(0), &read_at_lun_3(id), seen);
+            commands.start_as(at(0), &read_at_lun_3(id), READ, seen);
         }
         commands.keep_newest();
         commands.count_at(at(0));

@@ -1,7 +1,7 @@
 //! The statistics as plain values.
 
 use super::OperationClass;
-use crate::unit::CacheMode;
+use crate::disk_unit::CacheMode;
 use lunar_block::{DeviceLink, DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
 use uuid::Uuid;

@@ -86,18 +86,18 @@ impl TargetCounters {
     }
 
     fn read_lun(&self, lun: &LunOptions) -> LunStatistics {
-        let options = lun.unit.options();
+        let unit = lun.unit.statistics();
         let counters = self.lun(Some(lun.id));
         LunStatistics {
             id: lun.id,
-            uuid: options.uuid,
-            cache: options.cache,
-            io_tier: options.device.io_tier(),
-            size_bytes: options.device.geometry().size_bytes(),
-            held_writes: lun.unit.held_writes() as u64,
-            backing_fault: !lun.unit.backing_faults().is_empty(),
-            link: options.device.link(),
-            syncs: options.device.sync_counts(),
+            uuid: lun.unit.uuid(),
+            cache: unit.cache,
+            io_tier: unit.io_tier,
+            size_bytes: unit.size_bytes,
+            held_writes: unit.held_writes,
+            backing_fault: unit.backing_fault,
+            link: unit.link,
+            syncs: unit.syncs,
             operations: counters.read(),
             errors: counters.errors(),
         }

@@ -9,9 +9,8 @@
 //! - [awaited](crate::awaited) commands, until nobody waits for them any more;
 //! - commands that wait for a limit, until they have passed it. They then begin in a turn.
 
-use super::{FutureEnd, Running, TaskResult, Tasks, outcome};
+use super::{ExecutionEnd, ExecutionFuture, FutureEnd, Running, TaskResult, Tasks, outcome};
 use crate::abort::AbortSignal;
-use futures_util::future::LocalBoxFuture;
 use futures_util::stream::Stream;
 use lunar_iscsi::connection::target::{Input, Outcome};
 use lunar_iscsi::framing::TaskId;
@@ -23,7 +22,7 @@ use std::task::{Context, Poll, Waker};
 /// A command that has begun. Its work can be taken out, to be polled elsewhere.
 pub(super) struct Begun {
     task: TaskId,
-    work: Option<LocalBoxFuture<'static, FutureEnd>>,
+    work: Option<ExecutionFuture>,
     /// Waker of the last poll.
     waker: Option<Waker>,
     /// The signal of a command that goes on out of turn as long as it is awaited.
@@ -31,7 +30,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    pub(super) fn new(task: TaskId, work: LocalBoxFuture<'static, FutureEnd>) -> Self {
+    pub(super) fn new(task: TaskId, work: ExecutionFuture) -> Self {
         Self { task, work: Some(work), waker: None, awaited: None }
     }
 
@@ -56,7 +55,7 @@ impl Future for Begun {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FutureEnd> {
         let Some(work) = &mut self.work else { return Poll::Ready(FutureEnd::Gone) };
-        let polled = work.as_mut().poll(context);
+        let polled = work.as_mut().poll(context).map(|ExecutionEnd(end)| end);
         if polled.is_pending()
             && self.belongs_in_turn()
             && let Some(work) = self.work.take()
@@ -164,7 +163,10 @@ impl Tasks {
         if let Some(outcome) = running.failed {
             return Some(Input::Failed { task, outcome });
         }
-        let outcome = if running.aborted { Outcome::default() } else { outcome(ran) };
+        let outcome = match running.aborted {
+            true => Outcome::default(),
+            false => outcome(ran, running.unit.as_ref()),
+        };
         Some(Input::Done { task, outcome })
     }
 }

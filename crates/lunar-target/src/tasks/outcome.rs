@@ -3,7 +3,7 @@
 use super::admission::Shortage;
 use super::{Planned, TaskResult};
 use crate::plan_result::PlanResult;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use bytes::Bytes;
 use lunar_iscsi::connection::target::{Input, Outcome};
 use lunar_iscsi::framing::TaskId;
@@ -20,7 +20,7 @@ pub(super) fn good(data_in: Bytes, data_out_bytes: u32, fenced: bool) -> Outcome
     Outcome { status, data_in, data_out_bytes, fenced, ..Outcome::default() }
 }
 
-pub(super) fn outcome(ran: TaskResult) -> Outcome {
+pub(super) fn outcome(ran: TaskResult, unit: Option<&Arc<dyn Unit>>) -> Outcome {
     let status = |status: Status| Outcome {
         status: status.0,
         data_out_bytes: ran.wants_bytes,
@@ -37,9 +37,14 @@ pub(super) fn outcome(ran: TaskResult) -> Outcome {
             Outcome { data_out_bytes: ran.wants_bytes, ..retry_later(Status::BUSY) }
         }
         PlanResult::Aborted => Outcome::default(), // no response is sent
-        PlanResult::Check(sense) => Outcome {
+        PlanResult::Check(sense) => {
+            Outcome { data_out_bytes: ran.wants_bytes, ..check_condition(unit, &sense) }
+        }
+        PlanResult::CheckAfter { data_in, sense } => Outcome {
             data_out_bytes: ran.wants_bytes,
-            ..check_condition(ran.unit.as_ref(), &sense)
+            data_in_bytes: ran.data_in_bytes,
+            data_in,
+            ..check_condition(unit, &sense)
         },
     }
 }
@@ -49,9 +54,9 @@ pub(super) fn retry_later(status: Status) -> Outcome {
     Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
 }
 
-pub(super) fn check_condition(unit: Option<&Arc<LogicalUnit>>, sense: &Sense) -> Outcome {
+pub(super) fn check_condition(unit: Option<&Arc<dyn Unit>>, sense: &Sense) -> Outcome {
     let bytes = match unit {
-        Some(unit) => unit.scsi().encode_sense(sense),
+        Some(unit) => unit.encode_sense(sense),
         None => sense.encode(SenseFormat::Fixed),
     };
     Outcome {

@@ -1,14 +1,11 @@
 //! Commands that run when they are judged, before they are recorded: most reads and writes.
 
-use super::{Collected, Tasks, read_bytes};
-use crate::execute::{PlanData, READ_PIECE_BYTES, try_now};
+use super::{Collected, Tasks};
 use crate::itl_nexus::ItlNexus;
-use crate::long_operation::Generation;
 use crate::task_set::PlaceQueued;
-use crate::unit::LogicalUnit;
+use crate::unit::{CommandData, JudgedCommand};
 use bytes::Bytes;
 use lunar_iscsi::connection::target::Task;
-use lunar_scsi::plan::Plan;
 use std::ops::ControlFlow;
 
 impl Tasks {
@@ -18,11 +15,10 @@ impl Tasks {
     pub(super) fn run_now(
         &mut self,
         nexus: &ItlNexus,
-        generation: Generation,
-        plan: &Plan,
+        judged: &JudgedCommand,
         task: &Task,
         place: Option<&PlaceQueued>,
-    ) -> ControlFlow<Bytes, Option<PlanData>> {
+    ) -> ControlFlow<Bytes, Option<CommandData>> {
         let ItlNexus { unit, task_set, .. } = nexus;
         let share = match place {
             Some(_) => None,
@@ -31,10 +27,10 @@ impl Tasks {
         if share.is_none() && !place.is_some_and(PlaceQueued::is_granted) {
             return ControlFlow::Continue(None);
         }
-        let Some(mut data) = self.data_at_hand(unit, plan, task) else {
+        let Some(mut data) = self.data_at_hand(judged, task) else {
             return ControlFlow::Continue(None);
         };
-        if !try_now(unit, generation, plan, &mut data) {
+        if !unit.try_run(&judged.work, &mut data) {
             return ControlFlow::Continue(Some(data));
         }
         drop(self.take_buffer(task.id));
@@ -45,18 +41,17 @@ impl Tasks {
     /// has arrived.
     pub(super) fn data_at_hand(
         &mut self,
-        unit: &LogicalUnit,
-        plan: &Plan,
+        judged: &JudgedCommand,
         task: &Task,
-    ) -> Option<PlanData> {
-        if let Some(bytes) = read_bytes(plan, unit) {
-            if bytes > READ_PIECE_BYTES {
-                return None; // read in pieces
+    ) -> Option<CommandData> {
+        let bytes = judged.collect_bytes;
+        match judged.data_in_buffer_bytes {
+            Some(data_in) if bytes == 0 => {
+                return self.data_in.try_take(data_in).map(CommandData::In);
             }
-            return self.data_in.try_take(bytes).map(PlanData::In);
+            Some(_) => return None, // bidirectional
+            None => {}
         }
-        let Plan::Write { .. } = plan else { return None };
-        let bytes = plan.data_out_bytes(unit.block_bytes()) as usize;
         let is_here =
             |data: &Collected| matches!(data, Collected::Buffer(its) if its.len() >= bytes);
         if bytes == 0 || !task.has_all_data || !self.buffers.get(task.id).is_some_and(is_here) {
@@ -64,6 +59,6 @@ impl Tasks {
         }
         let Some(Collected::Buffer(mut buffer)) = self.take_buffer(task.id) else { return None };
         buffer.truncate(bytes);
-        Some(PlanData::Out(buffer))
+        Some(CommandData::Out(buffer))
     }
 }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::detached_writes::DetachedWriteGuard;
+use crate::disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
 use crate::peer_network::PeerNetwork;
 use crate::ranges::{RangeGuard, RangeQueued};
 use crate::session::tests::{LUNS_CHANGED, Rig};
 use crate::thin_space::HeldWriteGuard;
-use crate::unit::{CacheMode, LogicalUnitOptions};
+use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Geometry, MemoryBudget, MemoryDevice};
 use lunar_iscsi::connection::target::HeaderCdb;
 use lunar_iscsi::pdu::TaskAttribute;
@@ -241,7 +242,7 @@ impl TaskQueue {
         Self {
             session: Arc::clone(session),
             disk,
-            nexus: ItlNexus::new(Arc::clone(&unit), LogicalTime::next()),
+            nexus: ItlNexus::new(Arc::<LogicalUnit>::clone(&unit), LogicalTime::next()),
             unit,
             tasks: Tasks::new(Arc::clone(&rig.services().tasks), &limits, &accounts("this")),
             other_owner,
@@ -674,9 +675,9 @@ fn a_planned_answer_keeps_no_more_than_its_length() {
     let queue = TaskQueue::new(&rig, &session, false, 1);
     let mut answer = vec![1; 4096];
     answer.truncate(4);
-    let mut plan = Plan::Reply(answer);
-    assert!(queue.tasks.charge_reply(&mut plan).is_ok());
-    let Plan::Reply(answer) = plan else { panic!("{plan:?}") };
+    let mut work = Work::Reply(answer);
+    assert!(queue.tasks.charge_reply(&mut work).is_ok());
+    let Work::Reply(answer) = work else { panic!("{work:?}") };
     assert_eq!((answer.len(), answer.capacity()), (4, 4));
 }
 
@@ -700,10 +701,13 @@ fn data_at_hand_is_whole() {
         between: Vec::new(),
     };
     let mut taken = |blocks: u64, arrived_blocks: u32, has_all_data: bool| {
-        let plan = Plan::Write { range: range(1, blocks as u8), durable: false };
+        let judged = JudgedCommand {
+            collect_bytes: blocks as usize * BLOCK_BYTES,
+            ..JudgedCommand::new(Work::Reply(Vec::new()))
+        };
         let task = Task { has_all_data, ..transfer.task(TaskId(7)) };
         queue.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
-        let data = queue.tasks.data_at_hand(&queue.unit, &plan, &task);
+        let data = queue.tasks.data_at_hand(&judged, &task);
         drop(queue.tasks.take_buffer(task.id));
         data.map(|data| data.split().1.len() / BLOCK_BYTES)
     };

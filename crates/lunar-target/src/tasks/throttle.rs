@@ -1,18 +1,16 @@
 //! Tasks that wait for a limit.
 
-use super::{Begun, Collected, CommandContext, FutureEnd, Tasks, retry_later};
+use super::{Begun, Collected, CommandContext, ExecutionEnd, FutureEnd, Tasks, retry_later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::itl_nexus::ItlNexus;
 use crate::options::Limits;
-use crate::quota::{Cost, QueuedCommand, cost};
+use crate::quota::{Cost, QueuedCommand};
 use crate::session::Session;
 use crate::task_map::{self, TaskMap};
-use crate::unit::LogicalUnit;
-use futures_util::FutureExt;
+use crate::unit::{Unit, Work};
 use lunar_block::BufferPool;
 use lunar_iscsi::connection::target::{Input, Task};
 use lunar_iscsi::framing::TaskId;
-use lunar_scsi::plan::Plan;
 use lunar_scsi::sense::Status;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -46,13 +44,13 @@ pub(super) struct Throttled {
 }
 
 struct Waiting {
-    unit: Arc<LogicalUnit>,
+    unit: Arc<dyn Unit>,
     abort: AbortSignal,
     bytes: usize,
 }
 
 impl Throttled {
-    pub(super) fn unit_of(&self, task: TaskId) -> Option<&Arc<LogicalUnit>> {
+    pub(super) fn unit_of(&self, task: TaskId) -> Option<&Arc<dyn Unit>> {
         self.tasks.get(&task).map(|waiting| &waiting.unit)
     }
 
@@ -118,16 +116,16 @@ impl Tasks {
         nexus: Option<&ItlNexus>,
         task: &Task,
     ) -> Option<Option<Input>> {
-        let unit = &nexus?.unit;
-        if !session.quota.is_limited_at(&unit.quota) {
+        let nexus = nexus?;
+        if !session.quota.is_limited_at(&nexus.quota) {
             return None; // the usual case
         }
-        let queue = session.quota.known_queue(&unit.quota);
+        let queue = session.quota.known_queue(&nexus.quota);
         let queue = queue.filter(|queue| queue.holds(task.attribute))?;
         let queued = queue.enter(task.attribute, 0);
         // Resets find its session through the attached nexus.
-        session.make_known(nexus?);
-        Some(self.throttle(session, unit, task, queued, None))
+        session.make_known(nexus);
+        Some(self.throttle(session, &nexus.unit, task, queued, None))
     }
 
     /// Charges a task, unless it has to wait, or is refused.
@@ -135,15 +133,15 @@ impl Tasks {
         &mut self,
         session: &Arc<Session>,
         task: &Task,
-        unit: Option<&Arc<LogicalUnit>>,
-        plan: &Plan,
+        nexus: Option<&ItlNexus>,
+        work: &Work,
         turn: &mut ThrottleStage,
     ) -> ControlFlow<Option<Input>> {
-        let Some(unit) = unit else { return GO };
-        if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(&unit.quota) {
+        let Some(ItlNexus { unit, quota, .. }) = nexus else { return GO };
+        if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(quota) {
             return GO; // the usual case: no limits
         }
-        let Some(cost) = cost(&task.cdb, plan, unit) else { return GO };
+        let Some(cost) = unit.cost(&task.cdb, work) else { return GO };
         match std::mem::replace(turn, ThrottleStage::New) {
             ThrottleStage::Paid(queued) => {
                 *turn = ThrottleStage::Paid(queued);
@@ -153,7 +151,7 @@ impl Tasks {
                 ControlFlow::Break(self.wait(unit, task, queued, Some(cost)))
             }
             ThrottleStage::New => {
-                let Ok(queue) = session.quota.queue(&unit.quota) else {
+                let Ok(queue) = session.quota.queue(quota) else {
                     let busy = self.refuse_throttled(task.id, Status::BUSY);
                     return ControlFlow::Break(Some(busy));
                 };
@@ -172,7 +170,7 @@ impl Tasks {
     fn throttle(
         &mut self,
         session: &Arc<Session>,
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<dyn Unit>,
         task: &Task,
         queued: QueuedCommand,
         cost: Option<Cost>,
@@ -193,7 +191,7 @@ impl Tasks {
 
     fn wait(
         &mut self,
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<dyn Unit>,
         task: &Task,
         mut queued: QueuedCommand,
         cost: Option<Cost>,
@@ -208,13 +206,13 @@ impl Tasks {
                     abort.unless(queued.pass(cost)).await.map(|()| ThrottleStage::Paid(queued))
                 }
             };
-            match turn {
+            ExecutionEnd(match turn {
                 Ok(turn) => FutureEnd::ReadyTask(ReadyTask { task, turn }),
                 Err(Aborted) => FutureEnd::Gone,
-            }
+            })
         };
         // When its turn at the limit has come, the commands of other owners wait for it.
-        self.out_of_turn.push(Begun::new(id, waits.boxed_local()));
+        self.out_of_turn.push(Begun::new(id, Box::pin(waits)));
         self.unpolled = true;
         None
     }

@@ -18,7 +18,7 @@ fn new_unit(number: u128) -> Arc<LogicalUnit> {
 }
 
 fn lun(id: u16, unit: &Arc<LogicalUnit>) -> LunOptions {
-    LunOptions::new(id, Arc::clone(unit))
+    LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))
 }
 
 /// Returns the result of a command: `None` for GOOD, otherwise its sense code, including unit

@@ -438,7 +438,7 @@ fn a_copy_holds_no_unit_that_it_does_not_name() {
     let tag = send(&mut raw, 0, &copy_cdb(list.len()), &list);
     disks.rig.wait_for("a piece hangs", |_| disks.devices[1].hanging() == 1);
     let units = disks.rig.server().catalogue().units();
-    let removed = units.into_iter().find(|unit| unit.options().uuid.as_u128() == 12).unwrap();
+    let removed = units.into_iter().find(|unit| unit.uuid().as_u128() == 12).unwrap();
     drop(disks.rig.replace(|targets| targets[0].luns.retain(|lun| lun.id != 2)));
     run(&mut raw, 0, &[0; 6], &[]); // the connection keeps its units until its next command
     assert_eq!(Arc::strong_count(&removed), 1, "no session holds it any more");
@@ -465,7 +465,7 @@ fn a_copy_ends_with_its_session() {
     drop(raw);
     disks.rig.wait_until_alone();
     to.release();
-    let unit = disks.rig.server().unit(TARGET, 1).unwrap();
+    let unit = LogicalUnit::of(&disks.rig.server().unit(TARGET, 1).unwrap()).unwrap();
     disks.rig.wait_for("it is let go", |_| unit.detached_write_count() == 0);
     assert_eq!((to.hanging(), to.seen(FaultOperation::Write)), (0, 1), "nothing more is begun");
     assert!(

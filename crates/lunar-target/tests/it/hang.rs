@@ -398,7 +398,7 @@ fn a_disk_does_not_shrink_below_a_write_that_hangs() {
     let rig = Rig::new();
     let mut raw = rig.log_in(1);
     let tag = hang_a_write(&rig, &mut raw, 100_000, 7);
-    let unit = rig.server().unit(TARGET, 0).unwrap();
+    let unit = rig.unit();
     let resized = block_on_without_waiting(unit.resize(32 << 20, lunar_target::Shrink::Allowed));
     assert!(resized.unwrap_err().to_string().contains("do not complete"));
     rig.device.release();

@@ -36,7 +36,8 @@ fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
         let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
         LogicalUnit::open(LogicalUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
     });
-    let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
+    let luns =
+        [0, 1].map(|id| LunOptions::new(id, Arc::<LogicalUnit>::clone(&units[usize::from(id)])));
     (Rig::with(|options| options.targets[0].luns = luns.into()), units)
 }
 
@@ -230,7 +231,8 @@ fn waiting_writes_leave_resources_to_other_units() {
     let (rig, [limited, _]) = {
         let (rig, units) = two_units();
         drop(rig);
-        let luns = [0, 1].map(|id| LunOptions::new(id, Arc::clone(&units[usize::from(id)])));
+        let luns = [0, 1]
+            .map(|id| LunOptions::new(id, Arc::<LogicalUnit>::clone(&units[usize::from(id)])));
         let rig = Rig::with(|options| {
             options.targets[0].luns = luns.into();
             // Twice the charge of four buffers of a page.

@@ -33,7 +33,7 @@ fn numbered_unit(number: u8) -> Arc<LogicalUnit> {
 }
 
 fn lun(id: u16, unit: &Arc<LogicalUnit>, access: Access) -> LunOptions {
-    LunOptions { access, ..LunOptions::new(id, Arc::clone(unit)) }
+    LunOptions { access, ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit)) }
 }
 
 fn rig_of(luns: Vec<LunOptions>) -> Rig {
@@ -111,7 +111,7 @@ fn initiators_have_maps_of_their_own() {
 #[test]
 fn task_management_stays_within_the_map() {
     let rig = Rig::with(|options| {
-        let theirs = Arc::clone(&options.targets[0].luns[0].unit);
+        let theirs = LogicalUnit::of(&options.targets[0].luns[0].unit).unwrap();
         options.targets[0].luns =
             vec![lun(0, &numbered_unit(1), Access::default()), lun(5, &theirs, only(&[BOB]))];
     });
@@ -147,7 +147,7 @@ fn task_management_stays_within_the_map() {
 fn a_target_reset_stays_within_the_map() {
     let [bobs, alices] = [2, 3].map(numbered_unit);
     let rig = Rig::with(|options| {
-        let shared = Arc::clone(&options.targets[0].luns[0].unit);
+        let shared = LogicalUnit::of(&options.targets[0].luns[0].unit).unwrap();
         options.targets[0].luns = vec![
             lun(0, &shared, Access::default()),
             lun(1, &bobs, only(&[BOB])),

@@ -11,6 +11,7 @@ mod common;
 mod copy;
 mod cuts;
 mod durable;
+mod echo;
 mod exclusive;
 mod failed_logins;
 mod fairness;

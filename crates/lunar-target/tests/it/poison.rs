@@ -10,7 +10,8 @@ const MEDIUM_ERROR: (u8, u16) = (3, 0x0c00);
 
 fn write_back() -> Rig {
     Rig::with(|options| {
-        let device = Arc::clone(&options.targets[0].luns[0].unit.options().device);
+        let shown = options.targets[0].luns[0].disk().unwrap();
+        let device = Arc::clone(&shown.options().device);
         let made = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
         let made = LogicalUnitOptions { cache: CacheMode::WriteBack, ..made };
         options.targets[0].luns[0].unit = LogicalUnit::open(made).unwrap();

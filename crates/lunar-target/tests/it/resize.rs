@@ -10,7 +10,7 @@ const CAPACITY_CHANGED: (u8, u16) = (6, 0x2a09);
 const OUT_OF_RANGE: (u8, u16) = (5, 0x2100);
 
 fn unit(rig: &Rig) -> Arc<LogicalUnit> {
-    Arc::clone(&rig.server().catalogue().targets[0].luns[0].unit)
+    LogicalUnit::of(&rig.server().catalogue().targets[0].luns[0].unit).unwrap()
 }
 
 /// Returns the sense key and code of a reading command, or zeroes for GOOD, and its data.

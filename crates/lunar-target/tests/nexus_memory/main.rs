@@ -149,7 +149,7 @@ fn the_charge_for_units_covers_them() {
     has_grown_by_at_most(&rig, before, units_bytes + CONNECTION_SLACK_BYTES);
     let before = allocated_bytes();
     for lun in &target.luns {
-        lun.unit.set_limit(Limit::new(Some(1_000), None).unwrap());
+        lun.unit.common().set_limit(Limit::new(Some(1_000), None).unwrap());
     }
     let lines_bytes = usize::from(UNITS) * SESSION_QUEUE_BYTES;
     at_all_units(&mut raw, |raw| drop(raw.read_block(0).unwrap()));

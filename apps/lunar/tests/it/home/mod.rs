@@ -49,7 +49,7 @@ impl Home {
             offer,
             redirect: None,
             initiator_limits: Vec::new(),
-            luns: vec![LunOptions::new(0, Arc::clone(&unit))],
+            luns: vec![LunOptions::new(0, Arc::<LogicalUnit>::clone(&unit))],
         };
         let server = Server::start(ServerOptions {
             portals: vec![portal, other],

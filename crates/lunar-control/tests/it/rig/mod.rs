@@ -207,12 +207,12 @@ impl Rig {
     }
 
     pub fn uuids(&self) -> Vec<uuid::Uuid> {
-        self.daemon.server().catalogue().units().iter().map(|unit| unit.options().uuid).collect()
+        self.daemon.server().catalogue().units().iter().map(|unit| unit.uuid()).collect()
     }
 
     pub fn size(&self, lun: usize) -> u64 {
         let catalogue = self.daemon.server().catalogue();
-        catalogue.targets[0].luns[lun].unit.options().device.geometry().size_bytes()
+        catalogue.targets[0].luns[lun].unit.statistics().size_bytes
     }
 
     pub fn write(&self, name: &str, lba: u64, byte: u8) {

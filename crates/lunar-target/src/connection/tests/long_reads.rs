@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::execute::READ_PIECE_BYTES;
+use crate::unit::Unit;
 use lunar_block::BufferPool;
 
 const UNIT_BYTES: usize = 8 * READ_PIECE_BYTES;
@@ -113,7 +114,8 @@ fn an_aborted_long_read_sends_no_more() {
     rig.runtime.block_on(async {
         client.read(BLOCKS);
         client.has_some_turns().await;
-        let reset = crate::resets::reset_unit(rig.sessions(), &other, &rig.units[0]);
+        let unit: Arc<dyn Unit> = rig.units[0].clone();
+        let reset = crate::resets::reset_unit(rig.sessions(), &other, &unit);
         client.has_no_turn(reset).await;
         assert!(client.connection.tasks.are_quiet());
         assert!(client.peer_takes_all() < 3 * READ_PIECE_BYTES);

@@ -2,7 +2,7 @@
 
 use super::units::COMPARISONS;
 use super::*;
-use crate::unit::LogicalUnitOptions;
+use crate::disk_unit::LogicalUnitOptions;
 use futures_util::FutureExt;
 use lunar_block::{BufferPool, MemoryDevice};
 use lunar_scsi::copy::Cscd;
@@ -25,6 +25,10 @@ fn units(count: u128) -> Vec<Arc<LogicalUnit>> {
         unit
     };
     (0..count).map(unit).collect()
+}
+
+fn shown(units: &[Arc<LogicalUnit>]) -> Vec<Arc<dyn Unit>> {
+    units.iter().map(|unit| Arc::<LogicalUnit>::clone(unit) as Arc<dyn Unit>).collect()
 }
 
 /// A list with CSCD descriptors for the units with UUIDs up to `cscds`, and segments of one block
@@ -57,10 +61,11 @@ fn wrong_list(cscds: u128, segments: u16) -> CopyList {
 fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<Option<bool>> {
     let (abort, quota_charge) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
+    let shown = shown(units);
     let all = |_| {
         let running = Running::begin(&units[0], NEXUS, None).unwrap();
         let copy = Copy {
-            with_units: &|work| work(units),
+            with_units: &|work| work(&shown),
             attach: &|_| {},
             nexus: NEXUS,
             running: &running,
@@ -116,7 +121,7 @@ fn pieces_of_zeroes_wait_for_the_permit_first() {
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let running = Running::begin(&units[0], NEXUS, None).unwrap();
     let copy = Copy {
-        with_units: &|work| work(&units),
+        with_units: &|work| work(&shown(&units)),
         attach: &|_| {},
         nexus: NEXUS,
         running: &running,

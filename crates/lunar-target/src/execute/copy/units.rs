@@ -5,8 +5,9 @@
 //! that is refused for its last segment moves no data.
 
 use super::{Copy, Run, Step, unreachable_unit};
+use crate::disk_unit::LogicalUnit;
 use crate::long_operation::Generation;
-use crate::unit::LogicalUnit;
+use crate::unit::Unit;
 use lunar_scsi::copy::{CopyList, SegmentRole};
 use lunar_scsi::unit::UnitOptions;
 use std::sync::{Arc, Mutex};
@@ -98,7 +99,8 @@ impl Copy<'_> {
         if slot.is_none() {
             self.abort.wait_to_move().await.ok()?;
             let unit = self.resolve(list, cscd)?;
-            (self.attach)(&unit);
+            let shown: Arc<dyn Unit> = Arc::<LogicalUnit>::clone(&unit);
+            (self.attach)(&shown);
             let generation = unit.generation();
             let options = unit.scsi().options().clone();
             let (is_source, is_destination) = (false, false);
@@ -107,20 +109,21 @@ impl Copy<'_> {
         Some(())
     }
 
-    /// The unit of a CSCD descriptor; `None` if its designator matches no unit, or several.
+    /// The disk of a CSCD descriptor; `None` if its designator matches no unit, or several, or one
+    /// that is no disk.
     fn resolve(&self, list: &CopyList, cscd: u16) -> Option<Arc<LogicalUnit>> {
         let cscd = list.cscds.get(usize::from(cscd))?;
-        let matches = |unit: &&Arc<LogicalUnit>| {
+        let matches = |unit: &&Arc<dyn Unit>| {
             #[cfg(test)]
             COMPARISONS.with(|count| count.set(count.get() + 1));
-            cscd.designates(unit.options().uuid.as_bytes())
+            cscd.designates(unit.uuid().as_bytes())
         };
         let mut found = None;
         (self.with_units)(&mut |units| {
             lunar_net::count_moved(UNIT_COST_BYTES * units.len());
             let mut matching = units.iter().filter(matches);
             let unit = matching.next();
-            found = if matching.next().is_some() { None } else { unit.cloned() };
+            found = if matching.next().is_some() { None } else { unit.and_then(LogicalUnit::of) };
         });
         found
     }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::execute::{PlanData, QuotaCharge, ReadMemory, execute, try_now};
+use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+use crate::execute::{QuotaCharge, ReadMemory, execute, try_now};
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
 use crate::plan_result::PlanResult;
-use crate::unit::{LogicalUnit, LogicalUnitOptions};
+use crate::unit::CommandData;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use lunar_block::{
@@ -346,7 +347,7 @@ fn none_is_written_now_past_one_that_waits() {
     let generation = unit.generation();
     let plan = Plan::Write { range: range(8, 1), durable: true };
     let write = || {
-        let mut data = PlanData::Out(BufferPool::default().take(512));
+        let mut data = CommandData::Out(BufferPool::default().take(512));
         try_now(&unit, generation, &plan, &mut data)
     };
     let held = unit.hold(NexusId(1), range(8, 1).into());

@@ -8,7 +8,7 @@ pub mod copy;
 use lunar_block::{BlockDevice, FaultDevice, MemoryDevice};
 use lunar_target::{
     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
-    TargetOptions,
+    TargetOptions, Unit,
 };
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -140,7 +140,7 @@ impl Rig {
 
     /// Returns the unit that the server shows as LUN 0.
     pub fn unit(&self) -> Arc<LogicalUnit> {
-        self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()
+        LogicalUnit::of(&self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()).unwrap()
     }
 
     /// Stops the server; returns the number of disks whose last sync failed.
@@ -228,7 +228,7 @@ pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
 }
 
 /// Returns a target open to all that shows `unit` as LUN 0.
-pub fn target(name: &str, unit: Arc<LogicalUnit>) -> TargetOptions {
+pub fn target(name: &str, unit: Arc<dyn Unit>) -> TargetOptions {
     TargetOptions {
         name: name.to_owned(),
         alias: None,

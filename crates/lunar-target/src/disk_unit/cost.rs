@@ -1,12 +1,12 @@
 //! Cost of a command: one command, and the bytes that the device moves for it.
 
-use super::limit::Cost;
-use crate::unit::LogicalUnit;
+use super::LogicalUnit;
+use crate::quota::Cost;
 use lunar_scsi::commands::{self, QuotaClass};
 use lunar_scsi::plan::Plan;
 
-/// Cost to be charged before a command begins, by its CDB and its plan; `None` if it is not
-/// limited.
+/// Cost to be charged before a command begins, by its CDB and its plan, if it needs one; `None` if
+/// it is not limited.
 ///
 /// Reads and writes cost the bytes that they move; commands that read and then write, or write and
 /// read back, cost both. Commands that may be longer than any transfer are charged piece by piece:
@@ -14,17 +14,18 @@ use lunar_scsi::plan::Plan;
 /// WRITE SAME of zeroes on a sparse disk move nothing, and cost a command. All others are free:
 /// INQUIRY, TEST UNIT READY, reservations; SYNCHRONIZE CACHE, whose bytes were charged when they
 /// were written; SANITIZE and FORMAT UNIT, which have a rate of their own.
-pub(crate) fn cost(cdb: &[u8], plan: &Plan, unit: &LogicalUnit) -> Option<Cost> {
+pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &LogicalUnit) -> Option<Cost> {
     let times = match commands::row(cdb)?.quota_class {
         QuotaClass::Free => return None,
         QuotaClass::Command => 0,
         QuotaClass::Once => 1,
         QuotaClass::Twice => 2,
     };
-    let blocks = plan.ranges().iter().map(|range| range.count).fold(0, u64::saturating_add);
+    let ranges = plan.map_or(&[][..], Plan::ranges);
+    let blocks = ranges.iter().map(|range| range.count).fold(0, u64::saturating_add);
     let bytes = blocks.saturating_mul(unit.block_bytes().into());
     let bytes = match plan {
-        Plan::Prefetch { .. } => bytes.min(prefetch_bytes_max(unit)),
+        Some(Plan::Prefetch { .. }) => bytes.min(prefetch_bytes_max(unit)),
         _ => bytes,
     };
     Some(Cost { commands: 1, bytes: bytes.saturating_mul(times) })

@@ -1,0 +1,338 @@
+//! A disk as a [`Unit`]: its commands, and its state for the nexuses that use it.
+
+use super::LogicalUnit;
+use super::cost::cost;
+use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
+use crate::abort::Aborted;
+use crate::execute::{
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, try_now,
+};
+use crate::manage;
+use crate::plan_result::PlanResult;
+use crate::quota::Cost;
+use crate::session::SessionKey;
+use crate::session_table::SessionTable;
+use crate::tasks::{Execution, ExecutionFuture};
+use crate::unit::{
+    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
+    UnitNexuses, UnitStatistics, Work,
+};
+use bytes::Bytes;
+use lunar_block::BoxFuture;
+use lunar_scsi::commands::{self, ListKind};
+use lunar_scsi::plan::{Compare, NexusId, Plan, Refusal};
+use lunar_scsi::reservations::ItNexus;
+use lunar_scsi::rights::Rights;
+use lunar_scsi::sense::Sense;
+use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
+use std::sync::Arc;
+use uuid::Uuid;
+
+impl Unit for LogicalUnit {
+    fn common(&self) -> &UnitCommon {
+        &self.common
+    }
+
+    fn uuid(&self) -> Uuid {
+        self.options().uuid
+    }
+
+    fn name(&self) -> &str {
+        self.device().name()
+    }
+
+    fn with_nexuses(&self, work: &mut dyn FnMut(&mut dyn UnitNexuses)) {
+        let mut scsi = self.scsi();
+        work(&mut DiskNexuses { unit: self, scsi: &mut scsi });
+    }
+
+    fn judge(&self, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, RefusedCommand> {
+        let (generation, context) = (self.generation(), command.context());
+        let planned = {
+            let mut scsi = self.scsi();
+            command.attach(&mut DiskNexuses { unit: self, scsi: &mut scsi });
+            scsi.plan(command.nexus(), &context, command.cdb)
+        };
+        let (mut plan, block_bytes) = (planned?, self.block_bytes());
+        let expected = u64::from(command.expected_data_out_bytes);
+        cut_to_announced_length(&mut plan, expected);
+        let data_out_bytes = plan.data_out_bytes(block_bytes);
+        if let Err(sense) = fit_data_out(&mut plan, block_bytes, data_out_bytes, expected) {
+            return Err(RefusedCommand { refusal: sense.into(), data_out_bytes });
+        }
+        let row = commands::row(command.cdb);
+        let data_in_bytes = fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes);
+        let read_bytes = read_bytes(&plan, block_bytes);
+        let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
+        Ok(JudgedCommand {
+            data_in_bytes,
+            data_in_buffer_bytes: read_bytes.map(|bytes| bytes.min(READ_PIECE_BYTES)),
+            reads_in_pieces,
+            data_out_bytes,
+            // At most `expected`, a u32.
+            collect_bytes: plan.data_out_bytes(block_bytes) as usize,
+            tries_now: matches!(plan, Plan::Read { .. } | Plan::Write { .. }) && !reads_in_pieces,
+            goes_out_of_turn: goes_out_of_turn(&plan),
+            fenced: row.is_some_and(|command| command.fenced),
+            reports_luns: row.is_some_and(|command| command.reports_luns),
+            work: match plan {
+                Plan::Reply(reply) => Work::Reply(reply),
+                plan => Work::Plan(JudgedPlan { plan, generation }),
+            },
+        })
+    }
+
+    fn try_run(&self, work: &Work, data: &mut CommandData) -> bool {
+        let Work::Plan(judged) = work else { return false };
+        try_now(self, judged.generation, &judged.plan, data)
+    }
+
+    fn run(self: Arc<Self>, plan: JudgedPlan, mut execution: Execution) -> ExecutionFuture {
+        Box::pin(async move {
+            let result = match execution.begin().await {
+                Ok(data) => self.run_plan(&execution, plan, data).await,
+                Err(Aborted) => PlanResult::Aborted,
+            };
+            execution.end(result)
+        })
+    }
+
+    fn encode_sense(&self, sense: &Sense) -> Vec<u8> {
+        self.scsi().encode_sense(sense)
+    }
+
+    fn cost(&self, cdb: &[u8], work: &Work) -> Option<Cost> {
+        match work {
+            Work::Plan(judged) => cost(cdb, Some(&judged.plan), self),
+            Work::Reply(_) | Work::Job(_) => cost(cdb, None, self),
+        }
+    }
+
+    fn statistics(&self) -> UnitStatistics {
+        let device = self.device();
+        UnitStatistics {
+            cache: self.options().cache,
+            io_tier: device.io_tier(),
+            size_bytes: device.geometry().size_bytes(),
+            held_writes: self.held_writes() as u64,
+            backing_fault: !self.backing_faults().is_empty(),
+            link: device.link(),
+            syncs: device.sync_counts(),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        Self::is_read_only(self)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
+        self.device().flush()
+    }
+
+    fn stop_operation(&self, stopping: bool) {
+        Self::stop_operation(self, stopping);
+    }
+
+    fn operates(&self) -> bool {
+        Self::operates(self)
+    }
+
+    fn saves(&self) -> bool {
+        Self::saves(self)
+    }
+}
+
+/// Number of data bytes that a read holds in memory until they are sent.
+#[inline]
+fn read_bytes(plan: &Plan, block_bytes: u32) -> Option<usize> {
+    let Plan::Read { range, .. } = plan else { return None };
+    let bytes = range.count * u64::from(block_bytes);
+    Some(usize::try_from(bytes).unwrap_or(usize::MAX))
+}
+
+/// True when a command holds its blocks while it waits, exclusively or from a write to its end:
+/// others that need these blocks wait for it.
+fn goes_out_of_turn(plan: &Plan) -> bool {
+    match plan {
+        Plan::CompareAndWrite { .. } | Plan::OrWrite { .. } | Plan::WriteAtomic { .. } => true,
+        Plan::WriteAndVerify { compare, .. } => *compare != Compare::Medium,
+        _ => false,
+    }
+}
+
+impl LogicalUnit {
+    async fn run_plan(
+        self: &Arc<Self>,
+        execution: &Execution,
+        judged: JudgedPlan,
+        data: CommandData,
+    ) -> PlanResult {
+        let Execution { services, session, memory, .. } = execution;
+        let JudgedPlan { mut plan, generation } = judged;
+        let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
+        let (read_memory, mut data) = ReadMemory::split(data);
+        let mut unsaved = None;
+        // The plan contains the values of the parameters: their charge also covers the plan.
+        let mut _parameters = Bytes::new();
+        if let Plan::Parameters { awaiting, .. } = plan {
+            let kind = awaiting.kind();
+            if kind == ListKind::NexusBuffer && !session.charge_buffers(self, &memory.buffers) {
+                return PlanResult::Busy;
+            }
+            let resume = |scsi: &mut BlockUnit| {
+                let view = session.view();
+                let logins = UnitLogins { sessions: &services.sessions, unit: self };
+                scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, &data)
+            };
+            let resumed = if kind == ListKind::Reservations {
+                if abort.check().is_err() {
+                    return PlanResult::Aborted;
+                }
+                let origin = session.owner().origin;
+                let (resumed, change) =
+                    self.change_reservations(&services.registration_room, origin, resume);
+                unsaved = change;
+                resumed
+            } else {
+                resume(&mut self.scsi())
+            };
+            plan = match resumed {
+                Ok(plan) => plan,
+                Err(Refusal::Check(sense)) => return PlanResult::Check(sense),
+                Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
+                Err(Refusal::Busy) => return PlanResult::Busy,
+            };
+            _parameters = std::mem::take(&mut data);
+        }
+        if let Plan::AbortTasksOf { nexuses, save } = plan {
+            // If this command is aborted, it does not wait any longer: the wait may be for a task
+            // that waits for this one. All tasks that it was to abort are aborted all the same:
+            // their nexuses have lost their registrations already. The work stays charged to the
+            // owner, whose further commands are refused while it holds too much.
+            let aborting = self.abort_tasks_of(execution, nexuses);
+            let aborting = lunar_net::spawn_local_for(session.time_owner, aborting);
+            let _ = abort.unless(aborting).await;
+            plan = if save { Plan::SaveState } else { Plan::Reply(Vec::new()) };
+        }
+        if let Plan::Copy { list } = plan {
+            // The future is large and rarely needed.
+            return Box::pin(copy(session, self, list, abort, &quota_charge, memory)).await;
+        }
+        if let (Plan::SaveState, Some(change)) = (&plan, unsaved) {
+            return change.saved(&abort).await;
+        }
+        let (memory, checked) =
+            (memory.clone(), CheckedCommand::new(generation, execution.cdb_in_header));
+        let work = PlanContext {
+            session,
+            checked: &checked,
+            data,
+            read_memory,
+            abort,
+            quota_charge,
+            memory,
+        };
+        execute_paying(Arc::clone(self), plan, work).await
+    }
+
+    /// Aborts the tasks of these nexuses for a command, and waits for their copies.
+    fn abort_tasks_of(
+        self: &Arc<Self>,
+        by: &Execution,
+        nexuses: Vec<NexusId>,
+    ) -> impl Future<Output = ()> + use<> {
+        let (sessions, session) = (Arc::clone(&by.services.sessions), Arc::clone(&by.session));
+        let disk = Arc::clone(self);
+        let aborted = manage::abort_tasks_of(sessions, session, Arc::<Self>::clone(self), nexuses);
+        async move {
+            let _charge = aborted.await;
+            disk.shut_out_copies().await;
+        }
+    }
+}
+
+/// The state of a disk for its nexuses, under its lock.
+struct DiskNexuses<'a> {
+    unit: &'a LogicalUnit,
+    scsi: &'a mut BlockUnit,
+}
+
+impl UnitNexuses for DiskNexuses<'_> {
+    fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
+        if let Some(losses) = self.unit.device().cache_losses() {
+            self.unit.cache_losses.begin(&SessionKey::of_nexus(&options.ports), losses);
+        }
+        self.scsi.attach_with(nexus, options);
+    }
+
+    fn detach(&mut self, nexus: NexusId) {
+        self.scsi.detach(nexus);
+    }
+
+    fn nexus_loss(&mut self, nexus: NexusId) {
+        self.scsi.nexus_loss(nexus);
+    }
+
+    fn set_rights(&mut self, nexus: NexusId, rights: Rights) {
+        self.scsi.set_rights(nexus, rights);
+    }
+
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        self.scsi.raise_for(attention_code, nexus);
+    }
+
+    fn luns_were_reported(&mut self, nexus: NexusId) {
+        self.scsi.luns_were_reported(nexus);
+    }
+
+    fn reset(&mut self, by: Option<NexusId>) {
+        self.scsi.reset(by);
+    }
+
+    fn expect_login_after_reset(&mut self, nexus: NexusId) {
+        self.scsi.expect_login_after_reset(nexus);
+    }
+
+    fn pending_event(&mut self, nexus: NexusId) -> Option<[u8; 3]> {
+        self.scsi.pending_event(nexus)
+    }
+
+    fn nexuses_from(&self, first: NexusId, count: usize) -> Vec<NexusId> {
+        self.scsi.nexuses_from(first, count)
+    }
+
+    fn last_nexus(&self) -> Option<NexusId> {
+        self.scsi.last_nexus()
+    }
+}
+
+/// The sessions that see a disk, for the disk itself.
+#[derive(Debug)]
+struct UnitLogins<'a> {
+    sessions: &'a SessionTable,
+    unit: &'a Arc<LogicalUnit>,
+}
+
+impl Logins for UnitLogins<'_> {
+    /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
+    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
+        let session = self.sessions.lock().find(&SessionKey::of_nexus(ports));
+        if let Some(session) = session {
+            session.attach_to(self.unit, &mut DiskNexuses { unit: self.unit, scsi });
+        }
+    }
+}
+
+#[cfg(test)]
+impl crate::session::Session {
+    /// Locks the SCSI state of the disk of `nexus`, and attaches the nexus.
+    pub(crate) fn scsi_at<'a>(
+        &self,
+        nexus: &'a crate::itl_nexus::ItlNexus,
+    ) -> super::ScsiGuard<'a> {
+        let unit = LogicalUnit::borrow(&*nexus.unit).unwrap();
+        let mut scsi = unit.scsi();
+        self.attach(nexus, &mut DiskNexuses { unit, scsi: &mut scsi });
+        scsi
+    }
+}
