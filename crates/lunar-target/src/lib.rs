@@ -114,6 +114,7 @@ pub use backing::BackingFault;
 pub use catalogue::Catalogue;
 pub use disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
 pub use error::Error;
+pub use execute::PieceReader;
 pub use log_budget::LogBudget;
 pub use lunar_net::{Direction, TappedPdu};
 pub use observer::Observer;

@@ -248,7 +248,7 @@ pub struct JudgedCommand {
     /// and is taken when all data-out has arrived.
     pub data_in_buffer_bytes: Option<usize>,
     /// True if that is the length of a piece: the command gets [`CommandData::Pieces`].
-    pub(crate) reads_in_pieces: bool,
+    pub reads_in_pieces: bool,
     /// Data-in that the command would transfer in bytes, for the residual, if it returns less
     /// because the initiator has no room for more.
     pub data_in_bytes: u32,
