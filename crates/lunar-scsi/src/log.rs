@@ -116,7 +116,7 @@ pub fn page(source: &LogSource<'_>, request: LogRequest) -> Result<Vec<u8>, Sens
     let found = PAGES
         .iter()
         .find(|known| known.code == page && known.subpage == subpage)
-        .filter(|known| known.offered.includes(source.options));
+        .filter(|known| source.options.features().include(known.offered));
     let Some(found) = found else {
         let same_code = offered(source.options).any(|known| known.code == page);
         let at = if same_code { (3, None) } else { (2, Some(5)) };
@@ -172,7 +172,8 @@ fn encode(parameters: &[Parameter], first: u16) -> Result<Vec<u8>, Sense> {
 }
 
 fn offered(options: &UnitOptions) -> impl Iterator<Item = &'static Page> {
-    PAGES.iter().filter(|page| page.offered.includes(options))
+    let features = options.features();
+    PAGES.iter().filter(move |page| features.include(page.offered))
 }
 
 /// 00h: each page code once.

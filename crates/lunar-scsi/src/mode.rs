@@ -145,8 +145,9 @@ impl ModePages {
 
     fn pages(&self, options: &UnitOptions, request: SenseRequest) -> Result<Vec<u8>, Sense> {
         let all = request.page == ALL_PAGES;
+        let features = options.features();
         let of_code =
-            |page: &&Page| page.offered.includes(options) && (all || page.code == request.page);
+            |page: &&Page| features.include(page.offered) && (all || page.code == request.page);
         if !PAGES.iter().any(|page| of_code(&page)) {
             return Err(Sense::invalid_field_in_cdb(2, Some(5)));
         }

@@ -7,7 +7,7 @@ pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, Audience, ByNexus, LogicalTime};
-use crate::commands::{self, CdbLookup, Request};
+use crate::commands::{self, BLOCK, CommandTable, Features, Offered, Request};
 use crate::conditions::{ChangeCounted, Conditions};
 use crate::copy::{CopyId, CopyResults, SegmentRole};
 use crate::long_operation::Operations;
@@ -20,6 +20,7 @@ use crate::plan::provisioning;
 use crate::plan::read_write::checked_range;
 use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
 use crate::ports::PortGroups;
+use crate::primary::DeviceServer;
 use crate::reservations::{ItNexus, RegistrationsVersion, ReservationAccess, Reservations};
 use crate::rights::Rights;
 use crate::sense::Sense;
@@ -85,6 +86,17 @@ impl Default for UnitOptions {
             removable: false,
             write_back: false,
         }
+    }
+}
+
+impl UnitOptions {
+    /// The optional features, on which commands and pages depend.
+    pub fn features(&self) -> Features {
+        Features::NONE
+            .with(Offered::Thin, self.unmap_granularity_blocks.is_some())
+            .with(Offered::Removable, self.removable)
+            .with(Offered::Atomic, self.atomic.is_some())
+            .with(Offered::Threshold, self.threshold.is_some())
     }
 }
 
@@ -193,6 +205,7 @@ pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 #[derive(Debug)]
 pub struct BlockUnit {
     pub(crate) conditions: ChangeCounted<Conditions>,
+    features: Features,
     pub(crate) nexuses: Nexuses,
     pub(crate) lost: LostNexuses,
     room: FreeSpaceMonitor,
@@ -211,6 +224,7 @@ impl BlockUnit {
     /// Creates a unit without nexuses. Its state is not saved: see
     /// [`keep_state`](Self::keep_state).
     pub fn new(options: UnitOptions) -> Self {
+        let features = options.features();
         let conditions = Conditions {
             options,
             medium: MediumState::Ready,
@@ -221,6 +235,7 @@ impl BlockUnit {
         };
         Self {
             conditions: ChangeCounted::new(conditions),
+            features,
             nexuses: Nexuses::default(),
             lost: LostNexuses::default(),
             room: FreeSpaceMonitor::default(),
@@ -351,26 +366,21 @@ impl BlockUnit {
         context: &Context<'_>,
         cdb: &[u8],
     ) -> Result<Plan, Refusal> {
-        let found = commands::find(self.options(), cdb);
-        if !matches!(found, CdbLookup::Command(command) if command.despite_attention)
+        let found = BLOCK.find(self.features, cdb);
+        if !found.is_ok_and(|command| command.row.despite_attention)
             && let Some(attention) = self.take_attention(nexus)
         {
             return Err(attention.sense().into());
         }
-        let command = match found {
-            CdbLookup::Command(command) => command,
-            CdbLookup::NoServiceAction => {
-                return Err(Sense::invalid_field_in_cdb(1, Some(4)).into());
-            }
-            CdbLookup::NoOpcode => return Err(Sense::INVALID_OPERATION_CODE.into()),
-        };
-        check_control(cdb, command.cdb_bytes())?;
+        let command = found.map_err(Sense::from)?;
+        let row = &command.row;
+        row.check_control(cdb)?;
         let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
-        if command.administration.includes(cdb) {
+        if row.administration.includes(cdb) {
             self.rights(nexus).check_administers()?;
         }
-        self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
-        command.plan(self, &Request { nexus, context, cdb })
+        self.conditions.check(row, ports, context.port.portal_group_tag, cdb)?;
+        command.plan(self, &Request { nexus, context, row, cdb })
     }
 
     /// Checks whether a command that [`plan`](Self::plan) accepted may still run, once its data has
@@ -388,13 +398,12 @@ impl BlockUnit {
         cdb: &[u8],
         ranges: &[LbaRange],
     ) -> Result<(), Refusal> {
-        if let CdbLookup::Command(command) = commands::find(self.options(), cdb) {
-            if command.administration.includes(cdb) {
-                self.rights(nexus).check_administers()?;
-            }
-            let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
-            self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
+        let command = &BLOCK.find(self.features, cdb).map_err(Sense::from)?.row;
+        if command.administration.includes(cdb) {
+            self.rights(nexus).check_administers()?;
         }
+        let ports = self.nexuses.get(nexus).map(|nexus| &*nexus.ports);
+        self.conditions.check(command, ports, context.port.portal_group_tag, cdb)?;
         for range in ranges {
             checked_range(self, range.lba, range.count)?;
         }
@@ -414,10 +423,9 @@ impl BlockUnit {
         data: &[u8],
     ) -> Result<Plan, Refusal> {
         self.check_again(nexus, context, &awaiting.cdb, &[])?;
-        let CdbLookup::Command(command) = commands::find(self.options(), &awaiting.cdb) else {
-            return Err(Sense::INVALID_OPERATION_CODE.into());
-        };
-        command.plan_list(self, &Request { nexus, context, cdb: &awaiting.cdb }, data)
+        let cdb = &awaiting.cdb;
+        let command = BLOCK.find(self.features, cdb).map_err(Sense::from)?;
+        command.plan_list(self, &Request { nexus, context, row: &command.row, cdb }, data)
     }
 
     /// Encodes sense for the initiator: fixed or descriptor format, depending on D_SENSE.
@@ -680,15 +688,19 @@ impl BlockUnit {
     }
 }
 
-/// Checks that the CDB is long enough, and that its CONTROL byte does not request auto contingent
-/// allegiance (NORMACA is 0). SAM-5 §5.2.
-fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
-    const NACA: u8 = 0x04;
-    let last = bytes.saturating_sub(1);
-    match cdb.get(last) {
-        Some(control) if control & NACA == 0 => Ok(()),
-        // CDBs have at most 16 bytes here.
-        _ => Err(Sense::invalid_field_in_cdb(last as u16, Some(2))),
+impl DeviceServer for BlockUnit {
+    type Plan = Plan;
+
+    fn commands() -> &'static CommandTable<Self> {
+        &BLOCK
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn rights(&self, nexus: NexusId) -> Rights {
+        self.rights(nexus)
     }
 }
 
@@ -703,8 +715,8 @@ fn check_control(cdb: &[u8], bytes: usize) -> Result<(), Sense> {
 /// OPERATION CODE.
 pub fn absent_unit_plan(lun: Lun, context: &Context<'_>, cdb: &[u8]) -> Result<Plan, Refusal> {
     let unit = if lun == Lun::REPORT_LUNS { AbsentUnit::WellKnown } else { AbsentUnit::Missing };
-    if let Some(bytes) = cdb.first().and_then(|opcode| crate::cdb::length(*opcode)) {
-        check_control(cdb, bytes)?;
+    if let Some(at) = cdb.first().and_then(|opcode| crate::cdb::control_at(*opcode)) {
+        commands::check_control(cdb, at)?;
     }
     let command = commands::row(cdb).ok_or_else(|| unit.refusal())?;
     Ok(Plan::Reply(command.answer_without_unit(unit, context, cdb)?))

@@ -80,7 +80,7 @@ pub fn markdown() -> String {
 pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
     let page = PAGES
         .iter()
-        .find(|page| page.code == code && page.offered.includes(options))
+        .find(|page| page.code == code && options.features().include(page.offered))
         .ok_or(Sense::invalid_field_in_cdb(2, None))?;
     let body = (page.body)(options, context);
     // Page 88h is the longest: `PORTS_MAX` ports of at most 252 bytes.
@@ -144,7 +144,8 @@ fn is_thin(options: &UnitOptions) -> bool {
 
 /// 00h. SPC-4 §7.8.13.
 fn supported_pages(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    PAGES.iter().filter(|page| page.offered.includes(options)).map(|page| page.code).collect()
+    let features = options.features();
+    PAGES.iter().filter(|page| features.include(page.offered)).map(|page| page.code).collect()
 }
 
 /// 80h. SPC-4 §7.8.15.

@@ -339,7 +339,7 @@ impl Tasks {
         let fenced = row.is_some_and(|command| command.fenced);
         let planned = Planned {
             unit: unit.cloned(),
-            checked: CheckedCommand::new(generation, task.cdb.in_header()),
+            checked: CheckedCommand::new(generation, task.cdb.clone()),
             plan,
             wants_bytes,
             collect_bytes,
@@ -702,7 +702,7 @@ async fn on_unit(
     // The plan contains the values of the parameters: their charge also covers the plan.
     let mut _parameters = Bytes::new();
     if let Plan::Parameters { awaiting, .. } = plan {
-        let kind = awaiting.kind();
+        let kind = awaiting.kind;
         if kind == ListKind::NexusBuffer && !session.charge_buffers(unit, &memory.buffers) {
             return PlanResult::Busy;
         }

@@ -8,7 +8,7 @@ use super::limits::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
     IMPLEMENTED_DESCRIPTORS, SEGMENT_DATA_BYTES_MAX, SEGMENT_DESCRIPTORS_MAX,
 };
-use crate::commands::COMMANDS;
+use crate::commands::{COMMANDS, CommandEntry};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -88,7 +88,9 @@ fn supported_commands() -> Vec<u8> {
     let mut list = vec![0];
     for commands in COMMANDS.chunk_by(|one, next| one.opcode == next.opcode) {
         let copies = commands.iter().filter(|command| command.third_party_copy);
-        let actions: Vec<u8> = copies.filter_map(|command| command.service_action).collect();
+        // In fixed-length CDBs service actions have five bits.
+        let action = |command: &CommandEntry<_>| command.service_action.map(|action| action as u8);
+        let actions: Vec<u8> = copies.filter_map(action).collect();
         if actions.is_empty() {
             continue;
         }

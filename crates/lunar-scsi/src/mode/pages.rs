@@ -163,7 +163,7 @@ impl Page {
     /// The changeable mask, as long as the page.
     pub(super) fn mask(&self, options: &UnitOptions, length: usize) -> Vec<u8> {
         let mut mask = Vec::new();
-        if self.changes.includes(options) {
+        if options.features().include(self.changes) {
             mask.extend_from_slice(self.changeable);
         }
         mask.resize(length, 0);
@@ -203,9 +203,10 @@ pub(super) fn find_page(
     if first & SPF != 0 && subpage == 0 {
         return Err(wrong(at, Some(6))); // subpage 0 has the short header
     }
+    let features = options.features();
     let mut of_code = PAGES
         .iter()
-        .filter(|page| page.code == first & 0x3f && page.offered.includes(options))
+        .filter(|page| page.code == first & 0x3f && features.include(page.offered))
         .peekable();
     if of_code.peek().is_none() {
         return Err(wrong(at, Some(5)));

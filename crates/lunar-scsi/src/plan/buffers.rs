@@ -5,7 +5,7 @@
 //! never visible through them.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReadBuffer, WriteBuffer};
 use crate::commands::Request;
@@ -116,7 +116,7 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// WRITE BUFFER with its data.

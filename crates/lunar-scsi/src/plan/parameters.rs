@@ -1,7 +1,7 @@
 //! MODE SENSE and MODE SELECT (6, 10).
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ModeSelect6, ModeSelect10, ModeSense6, ModeSense10};
@@ -62,7 +62,7 @@ fn select(request: &Request<'_>, parameters: SelectRequest, bytes: u32) -> Resul
     if bytes == 0 {
         return Ok(Plan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// MODE SELECT (6) with its parameter list.

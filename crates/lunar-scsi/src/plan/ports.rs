@@ -1,7 +1,7 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, Plan, Refusal};
+use super::{Plan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ReportTargetPortGroups, SetTargetPortGroups};
@@ -76,7 +76,7 @@ pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     if !descriptors_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(Plan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// SET TARGET PORT GROUPS with its parameter list, which is applied completely or not at all. Every

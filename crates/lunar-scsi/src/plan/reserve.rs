@@ -1,7 +1,7 @@
 //! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, Plan, Refusal};
+use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
 use crate::commands::Request;
@@ -56,8 +56,7 @@ pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
 pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     let out = out_request(request.cdb);
     out.check()?;
-    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: out.parameter_bytes, awaiting })
+    Ok(Plan::Parameters { bytes: out.parameter_bytes, awaiting: request.awaiting() })
 }
 
 /// PERSISTENT RESERVE OUT with its parameter list.
