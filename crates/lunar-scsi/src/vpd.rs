@@ -3,7 +3,7 @@
 use crate::commands::Offered::{self, Always, Thin};
 use crate::inquiry::VENDOR;
 use crate::ports::PORTS_MAX;
-use crate::sense::{SENSE_BYTES_MAX, Sense};
+use crate::sense::{BLOCK_SENSE_BYTES_MAX, Sense};
 use crate::unit::{Context, TargetPort, UnitOptions};
 use alloc::format;
 use alloc::string::String;
@@ -288,7 +288,7 @@ fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
     let page = ExtendedInquiry {
         task_attributes: HEAD_OF_QUEUE_ORDERED_SIMPLE,
         volatile_cache: if options.write_back { V_SUP } else { 0 },
-        sense_bytes_max: SENSE_BYTES_MAX as u8,
+        sense_bytes_max: BLOCK_SENSE_BYTES_MAX as u8,
     };
     page.encode().to_vec()
 }
@@ -619,7 +619,7 @@ pub(crate) mod tests {
         let data = page(&options(), &port(), 0x86).unwrap();
         assert_eq!(data.len(), 64);
         assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 0]);
-        assert_eq!(data[8..14], [0, 0, 0, 0, 0, SENSE_BYTES_MAX as u8]);
+        assert_eq!(data[8..14], [0, 0, 0, 0, 0, BLOCK_SENSE_BYTES_MAX as u8]);
         assert_eq!(data[14..], [0; 50]);
         let cached = UnitOptions { write_back: true, ..options() };
         assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
