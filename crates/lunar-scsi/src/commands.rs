@@ -7,6 +7,7 @@
 mod block;
 mod class;
 mod fields;
+mod primary;
 mod table;
 pub mod usage;
 
@@ -81,8 +82,7 @@ pub struct CommandEntry<U: DeviceServer> {
 }
 
 /// Plans a command of its kind.
-pub type Planner<U> =
-    fn(&mut U, &Request<'_>) -> Result<<U as DeviceServer>::Plan, Refusal>;
+pub type Planner<U> = fn(&mut U, &Request<'_>) -> Result<<U as DeviceServer>::Plan, Refusal>;
 
 /// Plans a command whose parameter list has arrived.
 pub type ListPlanner<U> =

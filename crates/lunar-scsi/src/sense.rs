@@ -608,7 +608,8 @@ mod tests {
     /// all after it, and SDAT_OVFL says so.
     #[test]
     fn the_longest_sense_data() {
-        let whole = Sense::WRITE_ERROR.with_descriptor(0x80, &[1; 200]).with_descriptor(6, &[2; 40]);
+        let whole =
+            Sense::WRITE_ERROR.with_descriptor(0x80, &[1; 200]).with_descriptor(6, &[2; 40]);
         let bytes = whole.encode(SenseFormat::Descriptor);
         assert_eq!((bytes.len(), bytes[4], bytes[7]), (SENSE_BYTES_MAX, 0, 244));
         assert_eq!(Sense::decode(&bytes), Some(whole.clone()));

@@ -5,8 +5,9 @@ use crate::session::{BegunAborts, Session, SessionKey};
 use crate::unit::LogicalUnit;
 use crate::visit_pace::VisitPace;
 use lunar_scsi::plan::NexusId;
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
-use lunar_scsi::unit::{BlockUnit, Logins};
+use lunar_scsi::unit::Logins;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +133,7 @@ pub(crate) struct UnitLogins<'a> {
 
 impl Logins for UnitLogins<'_> {
     /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
+    fn attach(&self, ports: &ItNexus, scsi: &mut PrimaryUnit) {
         let session = self.sessions.lock().find(&SessionKey::of_nexus(ports));
         if let Some(session) = session {
             session.attach_to(self.unit, scsi);

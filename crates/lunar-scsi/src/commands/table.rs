@@ -60,11 +60,38 @@ impl<U: DeviceServer> CommandTable<U> {
             let row = &commands[at].row;
             check_usage(row);
             if at > 0 {
-                check_order(&commands[at - 1].row, row);
+                assert!(is_before(&commands[at - 1].row, row), "not in ascending order");
             }
             first_of_opcode[row.opcode as usize] = at as u8;
         }
         Self { commands, first_of_opcode }
+    }
+
+    /// Merges two lists of commands in ascending order, of `N` commands together; to be called in a
+    /// constant.
+    ///
+    /// # Panics
+    /// If `N` is not the number of commands.
+    pub const fn merge<const A: usize, const B: usize, const N: usize>(
+        one: [CommandEntry<U>; A],
+        other: [CommandEntry<U>; B],
+    ) -> [CommandEntry<U>; N] {
+        assert!(A + B == N && A > 0, "another number of commands");
+        let mut merged = [one[0]; N];
+        let (mut at_one, mut at_other) = (0, 0);
+        while at_one + at_other < N {
+            let at = at_one + at_other;
+            let takes_one =
+                at_one < A && (at_other == B || is_before(&one[at_one].row, &other[at_other].row));
+            if takes_one {
+                merged[at] = one[at_one];
+                at_one += 1;
+            } else {
+                merged[at] = other[at_other];
+                at_other += 1;
+            }
+        }
+        merged
     }
 
     /// All commands, in ascending order of operation codes and service actions.
@@ -208,14 +235,13 @@ fn service_action_of(opcode: u8, cdb: &[u8]) -> u16 {
     }
 }
 
-/// Asserts that a row is followed by another one in order.
-const fn check_order(row: &CommandRow, next: &CommandRow) {
-    let in_order = match (row.service_action, next.service_action) {
-        _ if row.opcode < next.opcode => true,
-        (Some(action), Some(next_action)) => row.opcode == next.opcode && action < next_action,
+/// True if the codes of a row are before those of another one.
+const fn is_before(row: &CommandRow, next: &CommandRow) -> bool {
+    match (row.service_action, next.service_action) {
+        _ if row.opcode != next.opcode => row.opcode < next.opcode,
+        (Some(action), Some(next_action)) => action < next_action,
         _ => false,
-    };
-    assert!(in_order, "commands are not in ascending order");
+    }
 }
 
 /// Asserts that the usage data has the form of the command's CDB.

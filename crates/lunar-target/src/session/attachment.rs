@@ -13,8 +13,9 @@ use crate::session::SessionKey;
 use crate::unit::{LogicalUnit, ScsiGuard};
 use crate::view::View;
 use lunar_scsi::attention::LogicalTime;
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::rights::Rights;
-use lunar_scsi::unit::{BlockUnit, NexusOptions};
+use lunar_scsi::unit::NexusOptions;
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, OnceLock};
@@ -76,7 +77,7 @@ impl Session {
     }
 
     /// Attaches the nexus to `unit`, whose state is `scsi`, if the session sees the unit.
-    pub(crate) fn attach_to(&self, unit: &Arc<LogicalUnit>, scsi: &mut BlockUnit) {
+    pub(crate) fn attach_to(&self, unit: &Arc<LogicalUnit>, scsi: &mut PrimaryUnit) {
         if let Some(nexus) = self.view.load().nexus_of(unit) {
             self.attach(nexus, scsi);
         }
@@ -90,7 +91,7 @@ impl Session {
     }
 
     /// Attaches the nexus. `scsi` is the state of the unit of `nexus`.
-    fn attach(&self, nexus: &ItlNexus, scsi: &mut BlockUnit) {
+    fn attach(&self, nexus: &ItlNexus, scsi: &mut PrimaryUnit) {
         if !nexus.is_unknown() {
             return;
         }

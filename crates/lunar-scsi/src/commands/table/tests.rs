@@ -3,16 +3,19 @@
 use super::*;
 use crate::commands::{BLOCK, CommandConditions, Medium, Offered, QuotaClass, Request, usage};
 use crate::commands::{ReservationConflict, row};
+use crate::log::LogPage;
+use crate::mode::BlockModes;
 use crate::plan::{NexusId, Plan, Refusal, report};
+use crate::primary::PrimaryUnit;
 use crate::reservations::ReservationAccess;
-use crate::rights::Rights;
-use crate::unit::Context;
+use crate::unit::{Context, UnitOptions};
+use crate::vpd::VitalPage;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
 /// A unit with variable-length commands that does nothing.
-struct LongUnit;
+struct LongUnit(PrimaryUnit);
 
 const CONDITIONS: CommandConditions =
     (ReservationConflict::Fixed(ReservationAccess::Read), Medium::Unneeded, Offered::Always);
@@ -30,19 +33,56 @@ const RESERVED_12: [u8; 200] = {
 };
 
 static LONG_COMMANDS: [CommandEntry<LongUnit>; 6] = [
-    CommandEntry::new(0x28, None, "READ", "§1", CONDITIONS, (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 4], 1), nothing)
-        .counted_as(OperationClass::Read),
-    CommandEntry::new(0x7f, Some(0x0005), "SHORT", "§2", CONDITIONS, (&usage::variable_length::<12>(), 2), nothing)
-        .counted_as(OperationClass::Flush),
+    CommandEntry::new(
+        0x28,
+        None,
+        "READ",
+        "§1",
+        CONDITIONS,
+        (&[0, 0, 0, 0, 0, 0, 0, 0, 0, 4], 1),
+        nothing,
+    )
+    .counted_as(OperationClass::Read),
+    CommandEntry::new(
+        0x7f,
+        Some(0x0005),
+        "SHORT",
+        "§2",
+        CONDITIONS,
+        (&usage::variable_length::<12>(), 2),
+        nothing,
+    )
+    .counted_as(OperationClass::Flush),
     CommandEntry::new(0x7f, Some(0x8805), "LONG", "§3", CONDITIONS, (&RESERVED_12, 3), nothing)
         .counted_as(OperationClass::Write)
         .charged(QuotaClass::Twice),
-    CommandEntry::new(0x7f, Some(0x8806), "THIN", "§4", THIN, (&usage::variable_length::<236>(), 4), nothing),
-    CommandEntry::new(0x7f, Some(0xffff), "LONGEST", "§5", CONDITIONS, (&usage::variable_length::<260>(), 5), nothing)
-        .fenced(),
     CommandEntry::new(
-        0xa3, Some(0x0c), "REPORT SUPPORTED OPERATION CODES", "SPC-4 §6.35", CONDITIONS,
-        (usage::CODES_12, 6), report::operation_codes::<LongUnit>,
+        0x7f,
+        Some(0x8806),
+        "THIN",
+        "§4",
+        THIN,
+        (&usage::variable_length::<236>(), 4),
+        nothing,
+    ),
+    CommandEntry::new(
+        0x7f,
+        Some(0xffff),
+        "LONGEST",
+        "§5",
+        CONDITIONS,
+        (&usage::variable_length::<260>(), 5),
+        nothing,
+    )
+    .fenced(),
+    CommandEntry::new(
+        0xa3,
+        Some(0x0c),
+        "REPORT SUPPORTED OPERATION CODES",
+        "SPC-4 §6.35",
+        CONDITIONS,
+        (usage::CODES_12, 6),
+        report::operation_codes::<LongUnit>,
     ),
 ];
 
@@ -50,18 +90,36 @@ static LONG: CommandTable<LongUnit> = CommandTable::new(&LONG_COMMANDS);
 
 impl DeviceServer for LongUnit {
     type Plan = Plan;
+    type Modes = BlockModes;
+
+    const VITAL_PAGES: &'static [VitalPage<Self>] = &[];
+    const LOG_PAGES: &'static [LogPage] = &[];
 
     fn commands() -> &'static CommandTable<Self> {
         &LONG
     }
 
-    fn features(&self) -> Features {
-        Features::NONE
+    fn primary(&self) -> &PrimaryUnit {
+        &self.0
     }
 
-    fn rights(&self, _: NexusId) -> Rights {
-        Rights::default()
+    fn primary_mut(&mut self) -> &mut PrimaryUnit {
+        &mut self.0
     }
+
+    fn check_medium(&self, _: &CommandRow) -> Result<(), Sense> {
+        Ok(())
+    }
+
+    fn not_ready(&self) -> Option<Sense> {
+        None
+    }
+
+    fn modes(&self) -> (&BlockModes, &UnitOptions) {
+        unreachable!("it has no mode pages")
+    }
+
+    fn set_modes(&mut self, _: BlockModes) {}
 }
 
 /// A whole CDB of the command with this name.
@@ -176,7 +234,8 @@ fn codes(options: u8, opcode: u8, action: u16) -> Result<Vec<u8>, Refusal> {
     let context = Context::new(&[], &port);
     let command = LONG.find(Features::NONE, &cdb).unwrap();
     let request = Request { nexus: NexusId(1), context: &context, row: &command.row, cdb: &cdb };
-    match command.plan(&mut LongUnit, &request)? {
+    let mut unit = LongUnit(PrimaryUnit::new(UnitOptions::default().identity()));
+    match command.plan(&mut unit, &request)? {
         Plan::Reply(reply) => Ok(reply),
         other => panic!("{other:?}"),
     }
