@@ -1,8 +1,8 @@
 //! Command tables: the source of dispatch, REPORT SUPPORTED OPERATION CODES and CONFORMANCE.md.
 //!
-//! A table belongs to a type of units ([`BLOCK`]: block units). The row of a command contains all
-//! that is known of it; other code reads the row and compares no operation codes. The planners of
-//! the command stand beside its row, in its [`CommandEntry`].
+//! A table belongs to a type of units; that of block units is [`BLOCK_COMMANDS`]. The row of a
+//! command contains all that is known of it; other code reads the row and compares no operation
+//! codes. The planners of the command stand beside its row, in its [`CommandEntry`].
 
 mod block;
 mod class;
@@ -11,7 +11,7 @@ mod primary;
 mod table;
 pub mod usage;
 
-pub use block::{BLOCK, COMMANDS, markdown, opcode, row, service_action};
+pub use block::{BLOCK_COMMANDS, COMMANDS, markdown, opcode, row, service_action};
 pub use class::{OperationClass, QuotaClass};
 pub use fields::{Features, ListKind, Medium, Offered, ReservationConflict};
 pub use table::{CdbError, CommandTable};

@@ -7,7 +7,7 @@ pub use crate::state::StateError;
 pub use crate::threshold::{Resources, SetCounts, Threshold};
 
 use crate::attention::{Attention, LogicalTime};
-use crate::commands::{self, BLOCK, CommandRow, CommandTable, Features, Offered};
+use crate::commands::{self, BLOCK_COMMANDS, CommandRow, CommandTable, Features, Offered};
 use crate::conditions::{ChangeCounted, Conditions};
 use crate::copy::SegmentRole;
 use crate::inquiry;
@@ -25,7 +25,7 @@ use crate::rights::Rights;
 use crate::sense::{BLOCK_SENSE_BYTES_MAX, Sense};
 use crate::state::{self, SectionKind};
 use crate::threshold::FreeSpaceMonitor;
-use crate::vpd::{self, VitalPage};
+use crate::vpd::{self, VpdPage};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -455,11 +455,11 @@ impl DeviceServer for BlockUnit {
     type Plan = Plan;
     type Modes = BlockModes;
 
-    const VITAL_PAGES: &'static [VitalPage<Self>] = vpd::BLOCK_PAGES;
+    const VPD_PAGES: &'static [VpdPage<Self>] = vpd::BLOCK_PAGES;
     const LOG_PAGES: &'static [LogPage] = log::BLOCK_PAGES;
 
     fn commands() -> &'static CommandTable<Self> {
-        &BLOCK
+        &BLOCK_COMMANDS
     }
 
     fn primary(&self) -> &PrimaryUnit {

@@ -42,7 +42,8 @@ impl PrimaryUnit {
         self.unsaved.saved.is_some()
     }
 
-    /// Begins a save of the unit's state, which includes all changes so far. Only one may run at a time.
+    /// Begins a save of the unit's state, which includes all changes so far. Only one may run at a
+    /// time.
     pub fn begin_save(&mut self) -> ReservationsSnapshot {
         self.unsaved.is_changed_since = false;
         ReservationsSnapshot(self.reservations().clone())

@@ -1,7 +1,7 @@
 //! Vital product data: identity and capabilities of a unit. SPC-4 §7.8.
 //!
 //! The pages here are those that all types of units may have; a type lists the ones it has, and its
-//! own, in [`DeviceServer::VITAL_PAGES`].
+//! own, in [`DeviceServer::VPD_PAGES`].
 
 mod block;
 
@@ -28,7 +28,7 @@ const NAME_BYTES_MAX: usize = 223;
 
 /// One page of units of type `U`: its code, its name and section in the standard, the units that
 /// support it, and its bytes after the header of four bytes.
-pub struct VitalPage<U: DeviceServer> {
+pub struct VpdPage<U: DeviceServer> {
     code: u8,
     name: &'static str,
     standard: &'static str,
@@ -36,7 +36,7 @@ pub struct VitalPage<U: DeviceServer> {
     body: fn(&U, &Context<'_>) -> Vec<u8>,
 }
 
-impl<U: DeviceServer> VitalPage<U> {
+impl<U: DeviceServer> VpdPage<U> {
     /// 00h.
     pub const SUPPORTED_PAGES: Self =
         Self::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages);
@@ -67,7 +67,7 @@ impl<U: DeviceServer> VitalPage<U> {
     }
 }
 
-impl<U: DeviceServer> fmt::Debug for VitalPage<U> {
+impl<U: DeviceServer> fmt::Debug for VpdPage<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x} {}", self.code, self.name)
     }
@@ -76,7 +76,7 @@ impl<U: DeviceServer> fmt::Debug for VitalPage<U> {
 /// Formats the pages of block units as Markdown for CONFORMANCE.md, with one row per page.
 pub fn markdown() -> String {
     let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
-    for VitalPage { code, name, standard, offered, .. } in BlockUnit::VITAL_PAGES {
+    for VpdPage { code, name, standard, offered, .. } in BlockUnit::VPD_PAGES {
         text.push_str(&format!("| {code:02x} | {name} | {standard} | {offered} |\n"));
     }
     text
@@ -99,9 +99,9 @@ pub fn page<U: DeviceServer>(unit: &U, context: &Context<'_>, code: u8) -> Resul
 }
 
 /// The pages of a unit.
-fn offered<U: DeviceServer>(unit: &U) -> impl Iterator<Item = &'static VitalPage<U>> {
+fn offered<U: DeviceServer>(unit: &U) -> impl Iterator<Item = &'static VpdPage<U>> {
     let features = unit.primary().identity().features;
-    U::VITAL_PAGES.iter().filter(move |page| features.include(page.offered))
+    U::VPD_PAGES.iter().filter(move |page| features.include(page.offered))
 }
 
 /// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that manually numbered UUIDs do

@@ -21,7 +21,7 @@ const HOURS: u32 = 12 * 3600;
 
 /// The commands of SBC-3 and those that copy blocks, by operation code and service action.
 #[rustfmt::skip]
-const BLOCK_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
+const SBC_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
     use Administration::{Always, UnlessStarts};
     use DuringOperation::{Formats, Sanitizes};
     use ListKind::{OpenEnded, Plain};
@@ -98,7 +98,8 @@ const BLOCK_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
         SHOWS, (RESULTS_16, 10), copy::status).third_party_copy(),
     CommandEntry::new(0x84, Some(3), "RECEIVE COPY RESULTS: OPERATING PARAMETERS", "SPC-3 §6.17.4",
         SHOWS, (COPY_16, 10), copy::operating_parameters).third_party_copy(),
-    CommandEntry::new(0x84, Some(4), "RECEIVE COPY RESULTS: FAILED SEGMENT DETAILS", "SPC-3 §6.17.5",
+    CommandEntry::new(0x84, Some(4), "RECEIVE COPY RESULTS: FAILED SEGMENT DETAILS",
+        "SPC-3 §6.17.5",
         SHOWS, (RESULTS_16, 10), copy::failure).third_party_copy(),
     CommandEntry::new(0x88, NO, "READ (16)", "SBC-3 §5.13",
         READ, (&blocks_16(DPO_FUA), 30), read_write::read).counted_as(Class::Read).charged(Once),
@@ -150,10 +151,10 @@ const BLOCK_COMMANDS: [CommandEntry<BlockUnit>; 40] = {
 
 /// All commands of block units, by operation code and service action.
 pub static COMMANDS: &[CommandEntry<BlockUnit>] =
-    &CommandTable::merge::<30, 40, 70>(CommandTable::PRIMARY, BLOCK_COMMANDS);
+    &CommandTable::merge::<30, 40, 70>(CommandTable::PRIMARY, SBC_COMMANDS);
 
 /// The table of block units.
-pub static BLOCK: CommandTable<BlockUnit> = CommandTable::new(COMMANDS);
+pub static BLOCK_COMMANDS: CommandTable<BlockUnit> = CommandTable::new(COMMANDS);
 
 // Statistics count a refused command by its operation code alone.
 const _: () = {
@@ -167,18 +168,18 @@ const _: () = {
 
 /// Formats the table as Markdown for CONFORMANCE.md, with one row per command.
 pub fn markdown() -> String {
-    BLOCK.markdown()
+    BLOCK_COMMANDS.markdown()
 }
 
 /// Operation code of the command with this name, for code that builds its CDB. To be called in a
 /// constant: an unknown name then fails to compile.
 pub const fn opcode(name: &str) -> u8 {
-    BLOCK.named(name).opcode
+    BLOCK_COMMANDS.named(name).opcode
 }
 
 /// Service action of the command with this name, in a CDB of fixed length; like [`opcode`].
 pub const fn service_action(name: &str) -> u8 {
-    match BLOCK.named(name).service_action {
+    match BLOCK_COMMANDS.named(name).service_action {
         Some(action) if action <= 0x1f => action as u8,
         _ => panic!("the command has no service action of five bits"),
     }
@@ -187,5 +188,5 @@ pub const fn service_action(name: &str) -> u8 {
 /// The row of a CDB, whether or not a unit offers the command; `None` if it is unknown.
 #[inline]
 pub fn row(cdb: &[u8]) -> Option<&'static CommandRow> {
-    BLOCK.row(cdb)
+    BLOCK_COMMANDS.row(cdb)
 }

@@ -1,6 +1,6 @@
 //! Classes of commands: by which they are counted, and by which limits charge them.
 
-use super::BLOCK;
+use super::BLOCK_COMMANDS;
 
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -45,7 +45,7 @@ impl OperationClass {
     /// [`CommandTable::class_of`]: super::CommandTable::class_of
     #[inline]
     pub fn of(cdb: &[u8]) -> Self {
-        BLOCK.class_of(cdb)
+        BLOCK_COMMANDS.class_of(cdb)
     }
 
     /// Name in metrics: `read`, `compare_and_write`.

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn known_bytes() {
-        let bytes = descriptors(&crate::commands::BLOCK);
+        let bytes = descriptors(&crate::commands::BLOCK_COMMANDS);
         let supported = [0, 1, 0, 12, 8, 0x83, 1, 0, 0x84, 3, 0, 3, 4, 0, 0, 0];
         assert_eq!(bytes[..16], supported);
         let parameters = [0, 4, 0, 28, 0, 0, 0, 0, 0, 64, 1, 0, 0, 0, 0x24, 0];

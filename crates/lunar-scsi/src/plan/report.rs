@@ -31,8 +31,8 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// REPORT SUPPORTED OPERATION CODES, for the table of the unit's type. SPC-4 §6.35. Commands that the initiator may never send are
-/// reported as not supported.
+/// REPORT SUPPORTED OPERATION CODES, for the table of the unit's type. SPC-4 §6.35. Commands that
+/// the initiator may never send are reported as not supported.
 pub(crate) fn operation_codes<U: DeviceServer>(
     unit: &mut U,
     request: &Request<'_>,

@@ -7,7 +7,7 @@ use crate::mode::ModeParameters;
 use crate::plan::{AwaitingParameterList, NexusId, PrimaryPlan, Refusal};
 use crate::sense::Sense;
 use crate::unit::Context;
-use crate::vpd::VitalPage;
+use crate::vpd::VpdPage;
 use alloc::vec::Vec;
 
 /// The part of a unit that processes commands, as SPC-4 calls it. Commands of SPC-4 are processed
@@ -19,7 +19,7 @@ pub trait DeviceServer: Sized + 'static {
     type Modes: ModeParameters;
 
     /// All vital product data pages, in ascending order.
-    const VITAL_PAGES: &'static [VitalPage<Self>];
+    const VPD_PAGES: &'static [VpdPage<Self>];
     /// All log pages, in ascending order.
     const LOG_PAGES: &'static [LogPage];
 
@@ -35,7 +35,7 @@ pub trait DeviceServer: Sized + 'static {
     /// Checks whether a command may run in the present state of the medium.
     ///
     /// # Errors
-    /// NOT READY, or DATA PROTECT; with the keys of a failed operation.
+    /// The reason why not: NOT READY, DATA PROTECT, or the sense of a failed operation.
     fn check_medium(&self, row: &CommandRow) -> Result<(), Sense>;
 
     /// The reason why the unit is not ready, which REQUEST SENSE reports; `None` if it is ready.

@@ -1,6 +1,6 @@
 //! The vital product data pages of block units. SBC-3 §6.5.
 
-use super::VitalPage;
+use super::VpdPage;
 use crate::commands::Offered::{Always, Thin};
 use crate::unit::{BlockUnit, Context, UnitOptions};
 use alloc::vec::Vec;
@@ -16,22 +16,22 @@ pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
 pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
 
 /// All pages of block units, in ascending order; the source of page 00h and CONFORMANCE.md.
-pub(crate) const BLOCK_PAGES: &[VitalPage<BlockUnit>] = &[
-    VitalPage::SUPPORTED_PAGES,
-    VitalPage::UNIT_SERIAL_NUMBER,
-    VitalPage::DEVICE_IDENTIFICATION,
-    VitalPage::EXTENDED_INQUIRY,
-    VitalPage::SCSI_PORTS,
-    VitalPage::THIRD_PARTY_COPY,
-    VitalPage::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
-    VitalPage::new(
+pub(crate) const BLOCK_PAGES: &[VpdPage<BlockUnit>] = &[
+    VpdPage::SUPPORTED_PAGES,
+    VpdPage::UNIT_SERIAL_NUMBER,
+    VpdPage::DEVICE_IDENTIFICATION,
+    VpdPage::EXTENDED_INQUIRY,
+    VpdPage::SCSI_PORTS,
+    VpdPage::THIRD_PARTY_COPY,
+    VpdPage::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
+    VpdPage::new(
         0xb1,
         "Block Device Characteristics",
         "SBC-3 §6.5.2",
         Always,
         block_device_characteristics,
     ),
-    VitalPage::new(
+    VpdPage::new(
         0xb2,
         "Logical Block Provisioning",
         "SBC-3 §6.5.4",

@@ -14,7 +14,7 @@ use lunar_scsi::primary::{DeviceServer, DeviceType, PrimaryUnit, UnitIdentity};
 use lunar_scsi::reservations::ReservationAccess;
 use lunar_scsi::sense::{SENSE_BYTES_MAX, Sense};
 use lunar_scsi::unit::{Context, InitiatorPort, TargetPort};
-use lunar_scsi::vpd::{VitalPage, naa};
+use lunar_scsi::vpd::{VpdPage, naa};
 use lunar_wire::Lun;
 use proptest::prelude::*;
 
@@ -144,13 +144,13 @@ impl DeviceServer for ObjectUnit {
     type Plan = ObjectPlan;
     type Modes = ObjectModes;
 
-    const VITAL_PAGES: &'static [VitalPage<Self>] = &[
-        VitalPage::SUPPORTED_PAGES,
-        VitalPage::UNIT_SERIAL_NUMBER,
-        VitalPage::DEVICE_IDENTIFICATION,
-        VitalPage::EXTENDED_INQUIRY,
-        VitalPage::SCSI_PORTS,
-        VitalPage::new(0xb0, "OSD Information", "OSD §7.5", Offered::Always, information),
+    const VPD_PAGES: &'static [VpdPage<Self>] = &[
+        VpdPage::SUPPORTED_PAGES,
+        VpdPage::UNIT_SERIAL_NUMBER,
+        VpdPage::DEVICE_IDENTIFICATION,
+        VpdPage::EXTENDED_INQUIRY,
+        VpdPage::SCSI_PORTS,
+        VpdPage::new(0xb0, "OSD Information", "OSD §7.5", Offered::Always, information),
     ];
     const LOG_PAGES: &'static [LogPage] =
         &[LogPage::SUPPORTED_PAGES, LogPage::SUPPORTED_SUBPAGES, LogPage::PROTOCOL_SPECIFIC_PORT];
@@ -428,7 +428,7 @@ proptest! {
     #[test]
     fn any_cdb_is_handled(
         cdbs in prop::collection::vec(
-            (prop::option::of(0..OBJECT_COMMANDS.len()), prop::collection::vec(any::<u8>(), 0..=260)),
+            (prop::option::of(0..OBJECT_COMMANDS.len()), prop::collection::vec(any::<u8>(), 0..261)),
             1..20,
         ),
         list in prop::collection::vec(any::<u8>(), 0..=64),

@@ -1,7 +1,9 @@
 //! Tests of a second table, with CDBs of up to 260 bytes, beside that of block units.
 
 use super::*;
-use crate::commands::{BLOCK, CommandConditions, Medium, Offered, QuotaClass, Request, usage};
+use crate::commands::{
+    BLOCK_COMMANDS, CommandConditions, Medium, Offered, QuotaClass, Request, usage,
+};
 use crate::commands::{ReservationConflict, row};
 use crate::log::LogPage;
 use crate::mode::BlockModes;
@@ -9,7 +11,7 @@ use crate::plan::{NexusId, Plan, Refusal, report};
 use crate::primary::PrimaryUnit;
 use crate::reservations::ReservationAccess;
 use crate::unit::{Context, UnitOptions};
-use crate::vpd::VitalPage;
+use crate::vpd::VpdPage;
 use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
@@ -92,7 +94,7 @@ impl DeviceServer for LongUnit {
     type Plan = Plan;
     type Modes = BlockModes;
 
-    const VITAL_PAGES: &'static [VitalPage<Self>] = &[];
+    const VPD_PAGES: &'static [VpdPage<Self>] = &[];
     const LOG_PAGES: &'static [LogPage] = &[];
 
     fn commands() -> &'static CommandTable<Self> {
@@ -179,7 +181,11 @@ fn errors_of_a_lookup() {
     assert_eq!(Sense::from(CdbError::AdditionalLength), Sense::invalid_field_in_cdb(7, None));
     assert_eq!(Sense::from(CdbError::Opcode), Sense::INVALID_OPERATION_CODE);
     assert_eq!(found(&[0x7e; 32]), Err(CdbError::Opcode));
-    assert!(BLOCK.find(Features::NONE, &cdb("LONG")).is_err_and(|error| error == CdbError::Opcode));
+    assert!(
+        BLOCK_COMMANDS
+            .find(Features::NONE, &cdb("LONG"))
+            .is_err_and(|error| error == CdbError::Opcode)
+    );
     assert!(row(&cdb("LONG")).is_none());
 }
 
@@ -302,7 +308,7 @@ proptest! {
                 prop_assert_eq!(command.service_action, Some(variable::service_action(cdb)));
             }
         }
-        let _ = BLOCK.find(Features::NONE, cdb);
-        let _ = (LONG.class_of(cdb), BLOCK.class_of(cdb), BLOCK.row(cdb));
+        let _ = BLOCK_COMMANDS.find(Features::NONE, cdb);
+        let _ = (LONG.class_of(cdb), BLOCK_COMMANDS.class_of(cdb), BLOCK_COMMANDS.row(cdb));
     }
 }
