@@ -1,9 +1,8 @@
 //! INQUIRY: the description of a unit. SPC-4 §6.6.
 
 use crate::commands::Offered;
-use crate::primary::{DeviceServer, DeviceType, UnitIdentity};
+use crate::primary::{Context, DeviceServer, DeviceType, UnitIdentity};
 use crate::sense::Sense;
-use crate::unit::Context;
 use crate::vpd;
 use alloc::vec::Vec;
 

@@ -5,8 +5,9 @@
 
 use crate::commands::Features;
 use crate::commands::Offered::{self, Always, Threshold};
+use crate::primary::TargetPort;
 use crate::sense::Sense;
-use crate::unit::{SetCounts, TargetPort};
+use crate::unit::SetCounts;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -4,8 +4,10 @@
 //! A type of units consists of a [`PrimaryUnit`] and a [`DeviceServer`] around it, which adds the
 //! commands and the state of its own command set.
 
+mod context;
 mod device_server;
 
+pub use context::{AllAttached, Context, InitiatorPort, Logins, NexusOptions, TargetPort};
 pub use device_server::DeviceServer;
 
 use crate::attention::{Attention, Audience, ByNexus};
@@ -20,7 +22,6 @@ use crate::reservations::{ItNexus, RegistrationsVersion, Reservations};
 use crate::sense::Sense;
 use crate::share::Origin;
 use crate::state::StateError;
-use crate::unit::{Context, InitiatorPort, Logins, NexusOptions, TargetPort};
 use crate::unsaved::UnsavedChanges;
 use alloc::string::String;
 use alloc::vec::Vec;

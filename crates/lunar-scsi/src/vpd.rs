@@ -14,9 +14,9 @@ pub use block::{
 use crate::commands::Offered::{self, Always};
 use crate::inquiry::VENDOR;
 use crate::ports::PORTS_MAX;
-use crate::primary::{DeviceServer, UnitIdentity};
+use crate::primary::{Context, DeviceServer, TargetPort, UnitIdentity};
 use crate::sense::Sense;
-use crate::unit::{BlockUnit, Context, TargetPort};
+use crate::unit::BlockUnit;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;

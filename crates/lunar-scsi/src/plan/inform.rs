@@ -7,9 +7,8 @@ use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
 use crate::inquiry;
 use crate::ports::{AccessState, PortAccess};
-use crate::primary::{DeviceServer, DeviceType};
+use crate::primary::{Context, DeviceServer, DeviceType};
 use crate::sense::{Sense, SenseFormat};
-use crate::unit::Context;
 use alloc::vec::Vec;
 use lunar_wire::Lun;
 

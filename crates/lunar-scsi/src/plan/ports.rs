@@ -7,9 +7,8 @@ use crate::cdb::first;
 use crate::cdb::spc::{ReportTargetPortGroups, SetTargetPortGroups};
 use crate::commands::Request;
 use crate::ports::{AccessState, PortGroups, StatusCode};
-use crate::primary::DeviceServer;
+use crate::primary::{DeviceServer, TargetPort};
 use crate::sense::Sense;
-use crate::unit::TargetPort;
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {

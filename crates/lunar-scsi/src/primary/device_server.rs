@@ -1,12 +1,11 @@
 //! A type of logical units: its commands and its pages, around a [`PrimaryUnit`].
 
-use super::PrimaryUnit;
+use super::{Context, PrimaryUnit};
 use crate::commands::{CommandRow, CommandTable, Request};
 use crate::log::{LogPage, LogSource};
 use crate::mode::ModeParameters;
 use crate::plan::{AwaitingParameterList, NexusId, PrimaryPlan, Refusal};
 use crate::sense::Sense;
-use crate::unit::Context;
 use crate::vpd::VpdPage;
 use alloc::vec::Vec;
 

@@ -2,7 +2,8 @@
 
 use super::VpdPage;
 use crate::commands::Offered::{Always, Thin};
-use crate::unit::{BlockUnit, Context, UnitOptions};
+use crate::primary::Context;
+use crate::unit::{BlockUnit, UnitOptions};
 use alloc::vec::Vec;
 
 /// MAXIMUM UNMAP LBA COUNT: total blocks in one UNMAP.
