@@ -132,6 +132,6 @@ pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;
 pub use trace::{NoTrace, TRACES_MAX, Trace};
 pub use unit::{
-    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
-    UnitNexuses, UnitStatistics, Work,
+    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand,
+    Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
 };

@@ -17,7 +17,7 @@ use crate::view::View;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
-use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
+use lunar_iscsi::connection::target::{HeaderCdb, Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
 use lunar_scsi::commands;
@@ -109,7 +109,7 @@ enum Collected {
 /// A task with a plan.
 struct Planned {
     unit: Option<Arc<dyn Unit>>,
-    cdb_in_header: [u8; 16],
+    cdb: HeaderCdb,
     work: Work,
     /// Bytes that the CDB requests, for the residual.
     wants_bytes: u32,
@@ -339,7 +339,7 @@ impl Tasks {
         drop(turn); // the next in the queue may go
         let planned = Planned {
             unit: unit.cloned(),
-            cdb_in_header: task.cdb.in_header(),
+            cdb: task.cdb.clone(),
             work: judged.work,
             wants_bytes,
             collect_bytes: judged.collect_bytes,

@@ -124,13 +124,19 @@ impl dyn Unit {
     }
 }
 
-/// State of a unit for the nexuses that are attached to it. All methods are called under the lock
-/// of the unit, and ignore a nexus that is not attached.
-pub trait UnitNexuses {
+/// The attachment of nexuses to a unit, under the lock of the unit.
+pub trait NexusAttachment {
     /// Attaches a nexus, at the latest with its first command. It gets the power-on as its first
     /// unit attention, unless the unit knows better, then those raised since its login.
     fn attach(&mut self, nexus: NexusId, options: NexusOptions);
 
+    /// Raises a unit attention (`0xAAQQ`) for one nexus; ignores a nexus that is not attached.
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId);
+}
+
+/// State of a unit for the nexuses that are attached to it. All methods are called under the lock
+/// of the unit, and ignore a nexus that is not attached.
+pub trait UnitNexuses: NexusAttachment {
     /// Detaches a nexus, and removes its state.
     fn detach(&mut self, nexus: NexusId);
 
@@ -140,9 +146,6 @@ pub trait UnitNexuses {
 
     /// Sets the rights of the initiator of a nexus.
     fn set_rights(&mut self, nexus: NexusId, rights: Rights);
-
-    /// Raises a unit attention (`0xAAQQ`) for one nexus.
-    fn raise_for(&mut self, attention_code: u16, nexus: NexusId);
 
     /// Clears the unit attention of changed LUNs, because the initiator has read the list of LUNs.
     fn luns_were_reported(&mut self, nexus: NexusId);
@@ -228,7 +231,7 @@ impl<'a> ArrivedCommand<'a> {
     /// Attaches the nexus to the unit that judges the command, unless it is attached already.
     /// Called under the lock of the unit, before its state for the nexus is used.
     #[inline]
-    pub fn attach(&self, nexuses: &mut dyn UnitNexuses) {
+    pub fn attach(&self, nexuses: &mut dyn NexusAttachment) {
         if !self.nexus.is_attached() {
             self.session.attach(self.nexus, nexuses);
         }

@@ -14,13 +14,14 @@ use crate::session::SessionKey;
 use crate::session_table::SessionTable;
 use crate::tasks::{Execution, ExecutionFuture};
 use crate::unit::{
-    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
-    UnitNexuses, UnitStatistics, Work,
+    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand, Unit,
+    UnitCommon, UnitNexuses, UnitStatistics, Work,
 };
 use bytes::Bytes;
 use lunar_block::BoxFuture;
 use lunar_scsi::commands::{self, ListKind};
 use lunar_scsi::plan::{Compare, NexusId, Plan, Refusal};
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::Sense;
@@ -175,7 +176,7 @@ impl LogicalUnit {
         // The plan contains the values of the parameters: their charge also covers the plan.
         let mut _parameters = Bytes::new();
         if let Plan::Parameters { awaiting, .. } = plan {
-            let kind = awaiting.kind();
+            let kind = awaiting.kind;
             if kind == ListKind::NexusBuffer && !session.charge_buffers(self, &memory.buffers) {
                 return PlanResult::Busy;
             }
@@ -222,7 +223,7 @@ impl LogicalUnit {
             return change.saved(&abort).await;
         }
         let (memory, checked) =
-            (memory.clone(), CheckedCommand::new(generation, execution.cdb_in_header));
+            (memory.clone(), CheckedCommand::new(generation, execution.cdb.clone()));
         let work = PlanContext {
             session,
             checked: &checked,
@@ -257,7 +258,13 @@ struct DiskNexuses<'a> {
     scsi: &'a mut BlockUnit,
 }
 
-impl UnitNexuses for DiskNexuses<'_> {
+/// The part of that state to which a nexus is attached.
+struct DiskAttachment<'a> {
+    unit: &'a LogicalUnit,
+    scsi: &'a mut PrimaryUnit,
+}
+
+impl NexusAttachment for DiskAttachment<'_> {
     fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
         if let Some(losses) = self.unit.device().cache_losses() {
             self.unit.cache_losses.begin(&SessionKey::of_nexus(&options.ports), losses);
@@ -265,6 +272,22 @@ impl UnitNexuses for DiskNexuses<'_> {
         self.scsi.attach_with(nexus, options);
     }
 
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        self.scsi.raise_for(attention_code, nexus);
+    }
+}
+
+impl NexusAttachment for DiskNexuses<'_> {
+    fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
+        DiskAttachment { unit: self.unit, scsi: self.scsi }.attach(nexus, options);
+    }
+
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        self.scsi.raise_for(attention_code, nexus);
+    }
+}
+
+impl UnitNexuses for DiskNexuses<'_> {
     fn detach(&mut self, nexus: NexusId) {
         self.scsi.detach(nexus);
     }
@@ -275,10 +298,6 @@ impl UnitNexuses for DiskNexuses<'_> {
 
     fn set_rights(&mut self, nexus: NexusId, rights: Rights) {
         self.scsi.set_rights(nexus, rights);
-    }
-
-    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
-        self.scsi.raise_for(attention_code, nexus);
     }
 
     fn luns_were_reported(&mut self, nexus: NexusId) {
@@ -315,10 +334,10 @@ struct UnitLogins<'a> {
 
 impl Logins for UnitLogins<'_> {
     /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
+    fn attach(&self, ports: &ItNexus, scsi: &mut PrimaryUnit) {
         let session = self.sessions.lock().find(&SessionKey::of_nexus(ports));
         if let Some(session) = session {
-            session.attach_to(self.unit, &mut DiskNexuses { unit: self.unit, scsi });
+            session.attach_to(self.unit, &mut DiskAttachment { unit: self.unit, scsi });
         }
     }
 }

@@ -5,6 +5,7 @@ use crate::unit::support::{options, port};
 use lunar_scsi::attention::Attention;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, Logins, NexusOptions};
@@ -33,7 +34,7 @@ struct Session {
 struct Sessions(RefCell<[Option<Session>; INITIATORS]>);
 
 impl Logins for Sessions {
-    fn attach(&self, ports: &ItNexus, unit: &mut BlockUnit) {
+    fn attach(&self, ports: &ItNexus, unit: &mut PrimaryUnit) {
         let mut sessions = self.0.borrow_mut();
         let mut there = sessions.iter_mut().flatten();
         if let Some(session) = there.find(|session| *session.options.ports == *ports) {
@@ -42,7 +43,7 @@ impl Logins for Sessions {
     }
 }
 
-fn attach(session: &mut Session, unit: &mut BlockUnit) {
+fn attach(session: &mut Session, unit: &mut PrimaryUnit) {
     if !session.is_attached {
         unit.attach_with(session.nexus, session.options.clone());
         session.is_attached = true;

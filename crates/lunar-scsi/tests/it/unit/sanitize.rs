@@ -117,11 +117,10 @@ fn commands_during_an_operation_are_refused_with_progress() {
     bench.unit.set_operation_progress(1, 4);
     let progress = Sense::SANITIZE_IN_PROGRESS.with_progress(0x4000);
     let mut allowed = Vec::new();
-    let options = bench.unit.options().clone();
-    for command in COMMANDS.iter().filter(|command| command.is_offered(&options)) {
+    let features = bench.unit.options().features();
+    for command in COMMANDS.iter().filter(|command| command.is_offered(features)) {
         let mut cdb = vec![0; command.cdb_bytes()];
-        cdb[0] = command.opcode;
-        cdb[1] = command.service_action.unwrap_or(0);
+        command.write_codes(&mut cdb);
         match bench.run(B, &cdb) {
             Err(lunar_scsi::plan::Refusal::Check(sense)) if sense == progress => {}
             _ => allowed.push(command.name),
