@@ -69,6 +69,7 @@ fn many_dropped_commands_do_not_cost_the_session() {
         let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
         let faults = FaultDevice::new(Arc::new(memory), 0);
         let rig = Rig::with(Arc::<FaultDevice>::clone(&faults), |_| {}).await;
+        write(&rig).await.unwrap(); // the first command examines the unit
         faults.inject(Fault::new(Effect::Hang).on(FaultOperation::Read));
         let pool = BufferPool::default();
         let mut reads: Vec<_> =
