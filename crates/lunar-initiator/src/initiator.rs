@@ -216,6 +216,11 @@ impl Initiator {
         (bytes > 0).then(|| self.shared.pool.take(bytes as usize))
     }
 
+    /// Time after which an unanswered command fails; `None` without a limit.
+    pub(crate) fn command_time(&self) -> Option<Duration> {
+        self.shared.supervisor.connector().command_time()
+    }
+
     /// Returns the retry deadline of one command.
     pub(crate) fn retry_deadline(&self) -> RetryDeadline {
         RetryDeadline::new(self.shared.recovery)

@@ -520,7 +520,9 @@ impl Run<'_> {
     }
 
     async fn flush(&self) -> Step<()> {
-        self.abort.unless(self.device().flush()).await?.map_err(write_failed)?;
+        let context = self.abort.io_context(self.memory.buffers.owner());
+        let flush = context.scope(self.device().flush());
+        self.abort.unless(flush).await?.map_err(write_failed)?;
         self.check_recoveries()
     }
 
@@ -587,22 +589,22 @@ fn miscompare(offset: u64) -> Sense {
     sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
 }
 
-fn read_failed(error: lunar_block::Error) -> Sense {
+fn read_failed(error: lunar_block::Error) -> Stop {
     // UNRECOVERED READ ERROR
     device_failed(&error, 0x1100)
 }
 
-fn write_failed(error: lunar_block::Error) -> Sense {
+fn write_failed(error: lunar_block::Error) -> Stop {
     device_failed(&error, WRITE_ERROR)
 }
 
-fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
+fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Stop {
     complain(error);
     let lba = error.range.map(|range| range.lba);
     // SBC-3 requires the block that failed here: of several blocks it is not known which one
     // failed.
     let bad = error.range.filter(|range| range.count == 1).map(|range| range.lba);
-    match error.kind {
+    let failed = match error.kind {
         // LOGICAL BLOCK ADDRESS OUT OF RANGE
         ErrorKind::OutOfRange => sense(SenseKey::ILLEGAL_REQUEST, 0x2100, lba),
         // WRITE PROTECTED
@@ -611,8 +613,10 @@ fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
         ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
         // LOGICAL UNIT COMMUNICATION FAILURE
         ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
+        ErrorKind::Busy => return Stop::Busy,
         _ => sense(SenseKey::MEDIUM_ERROR, medium_code, bad),
-    }
+    };
+    failed.into()
 }
 
 /// Logs the error of the device; at most one line a second, since on a broken disk every command

@@ -1,7 +1,7 @@
 //! Acknowledged writes that a target has lost, or wrongly seems to have lost.
 
 use crate::relay::{Relay, Rule};
-use crate::server::{NAME, serve};
+use crate::server::{NAME, serve_device};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BlockRange};
@@ -26,13 +26,22 @@ pub struct Rig {
 
 impl Rig {
     pub async fn new(connections: u16) -> Self {
-        let server = serve();
+        let memory = lunar_block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+        Self::with(Arc::new(memory), |options| options.connections = connections).await
+    }
+
+    /// Serves `device`, and opens it with options that `change` has changed.
+    pub async fn with(
+        device: Arc<dyn BlockDevice>,
+        change: impl FnOnce(&mut SessionOptions),
+    ) -> Self {
+        let server = serve_device(device);
         let relay = Relay::to(server.addresses()[0]).await;
         let url: Url = format!("iscsi://{}/{NAME}/0", relay.address).parse().unwrap();
         let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:lost-writes");
-        options.connections = connections;
+        change(&mut options);
         let disk = Arc::new(RemoteDisk::connect(&url, &options).await.unwrap());
-        assert_eq!(disk.connections(), usize::from(connections));
+        assert_eq!(disk.connections(), usize::from(options.connections));
         assert!(disk.has_write_cache());
         Self { relay, disk, server }
     }

@@ -262,7 +262,7 @@ impl Copy<'_> {
             }
             to.end_hold();
             if let Err(error) = done {
-                let stop = write_failed(error).into();
+                let stop = write_failed(error);
                 return Err(reported(stop, job.number, SegmentRole::Destination));
             }
             if piece.data.is_none() {

@@ -520,6 +520,28 @@ fn the_first_bad_block_is_named() {
     assert_eq!(sense_of(&unit, read(0, BLOCKS), &[]).information, None, "it fails no more");
 }
 
+/// Fault: BUSY and TASK SET FULL of the target behind a disk became MEDIUM ERROR, for which a file
+/// system gives up. Goal: the command ends with BUSY, and no block is tried again by itself.
+#[test]
+fn a_busy_device_is_no_medium_error() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    device.inject(Fault::new(Effect::Fail(ErrorKind::Busy)).times(3));
+    let data = [9; 8 * 512];
+    for (plan, data) in [
+        (Plan::Read { range: range(0, 8), from_medium: false }, &[][..]),
+        (Plan::Write { range: range(0, 8), durable: true }, &data),
+        (Plan::Flush { immediate: false }, &[]),
+    ] {
+        let ended = run(&unit, plan, data);
+        assert!(matches!(ended, PlanResult::Busy), "{ended:?}");
+    }
+    assert_eq!(device.fired(), 3);
+    assert_eq!(content(&unit, 0, 8), [0; 8 * 512].as_slice());
+}
+
 /// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.
 /// Method: each task reads, tries to put its successor, and begins again on MISCOMPARE.
 #[test]

@@ -14,6 +14,9 @@ use tokio::task::AbortHandle;
 
 const SCSI_COMMAND: u8 = 0x01;
 const SCSI_RESPONSE: u8 = 0x21;
+const DATA_IN: u8 = 0x25;
+/// Data-In that also is the response.
+const STATUS: u8 = 0x01;
 const CHECK_CONDITION: u8 = 0x02;
 
 /// Action for the next response to a command.
@@ -24,6 +27,8 @@ pub struct Rule {
     pub failed: bool,
     /// Replaces the response by CHECK CONDITION with this sense data.
     pub sense: Option<Vec<u8>>,
+    /// Replaces the response by one with this status and status qualifier, without data.
+    pub status: Option<(u8, u16)>,
     /// Delays the response, and all that follows on its connection, until [`Relay::release_held`].
     pub held: bool,
     /// Ends the connection instead of passing the response.
@@ -32,7 +37,7 @@ pub struct Rule {
 
 impl Rule {
     pub fn of(opcode: u8) -> Self {
-        Self { opcode, failed: false, sense: None, held: false, cut: false }
+        Self { opcode, failed: false, sense: None, status: None, held: false, cut: false }
     }
 }
 
@@ -100,6 +105,11 @@ impl Relay {
         self.state.goes.send_replace(true);
     }
 
+    /// Number of connections so far, since [`Relay::cut_all`] at most.
+    pub fn connections(&self) -> usize {
+        self.state.connections.lock().unwrap().len()
+    }
+
     /// Ends all connections.
     pub fn cut_all(&self) {
         self.state.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
@@ -138,7 +148,11 @@ async fn back(
 ) -> std::io::Result<()> {
     loop {
         let mut pdu = read_pdu(&mut from).await?;
-        let response = pdu[0] & 0x3f == SCSI_RESPONSE;
+        let response = match pdu[0] & 0x3f {
+            SCSI_RESPONSE => true,
+            DATA_IN => pdu[1] & STATUS != 0,
+            _ => false,
+        };
         let opcode = commands.lock().unwrap().get(&tag(&pdu)).copied().filter(|_| response);
         let rule = opcode.and_then(|opcode| take_rule(state, opcode, pdu[3] == CHECK_CONDITION));
         if let Some(rule) = rule {
@@ -151,6 +165,9 @@ async fn back(
             }
             if let Some(sense) = &rule.sense {
                 fail(&mut pdu, sense);
+            }
+            if let Some((status, qualifier)) = rule.status {
+                end_with(&mut pdu, status, qualifier);
             }
         }
         to.write_all(&pdu).await?;
@@ -178,6 +195,15 @@ fn fail(pdu: &mut Vec<u8>, sense: &[u8]) {
     pdu.extend_from_slice(&(sense.len() as u16).to_be_bytes());
     pdu.extend_from_slice(sense);
     pdu.resize(pdu.len().next_multiple_of(4), 0);
+}
+
+/// Turns a SCSI Response into one with this status, without data. RFC 7143 §11.4, RFC 7144 §5.2.
+fn end_with(pdu: &mut Vec<u8>, status: u8, qualifier: u16) {
+    pdu.truncate(HEADER_BYTES);
+    (pdu[1], pdu[3]) = (0x80, status);
+    pdu[4..8].fill(0);
+    pdu[8..10].copy_from_slice(&qualifier.to_be_bytes());
+    pdu[36..].fill(0);
 }
 
 fn tag(pdu: &[u8]) -> [u8; 4] {
