@@ -29,8 +29,7 @@ const COMMANDS: FairLimits = FairLimits {
 };
 
 /// Limits of maps of allocated blocks, which may take the other machine a long time each.
-const MAPS: FairLimits =
-    FairLimits { owners_max: 8, shared_max: 8, contended_max: 2, ..COMMANDS };
+const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 2, ..COMMANDS };
 
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of
 /// another target. The owners of waiting commands, which their [`IoContext`] names, take turns.
@@ -93,7 +92,7 @@ async fn admit(
 ) -> Result<(Place, Option<Arc<IoContext>>), Error> {
     let context = IoContext::current();
     let owner = context.as_ref().map(|context| Arc::clone(context.owner()));
-    let is_urgent = context.as_ref().is_some_and(|context| context.is_urgent());
+    let is_urgent = context.as_ref().is_some_and(|context| context.has_foreign_waiters());
     let mut queued = match queue.enter(owner, bytes, is_urgent) {
         Ok(place) => return Ok((place, None)),
         Err(queued) => queued,
@@ -102,7 +101,7 @@ async fn admit(
         context.allow_cancel();
     }
     let admitted = poll_fn(|task| {
-        if context.as_ref().is_some_and(|context| context.is_urgent()) {
+        if context.as_ref().is_some_and(|context| context.has_foreign_waiters()) {
             queued.promote();
         }
         Pin::new(&mut queued.admitted).poll(task)
@@ -168,9 +167,11 @@ impl BlockDevice for FairDevice {
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        self.run(&self.commands, into.len(), move |inner| async move {
-            inner.read(range, into).await
-        })
+        self.run(
+            &self.commands,
+            into.len(),
+            move |inner| async move { inner.read(range, into).await },
+        )
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {

@@ -162,6 +162,11 @@ impl PrimaryUnit {
         }
     }
 
+    /// The ports of an attached nexus.
+    pub fn ports(&self, nexus: NexusId) -> Option<&ItNexus> {
+        self.nexuses.get(nexus).map(|nexus| &*nexus.ports)
+    }
+
     /// Detaches a lost nexus: its own state is removed, persistent reservations stay.
     pub fn detach(&mut self, nexus: NexusId) {
         if let Some((lost, attentions)) = self.nexuses.detach(nexus) {

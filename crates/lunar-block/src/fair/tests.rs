@@ -196,12 +196,12 @@ fn waiting_changes_can_be_cancelled() {
     });
 }
 
-/// Urgency that a test switches.
+/// Foreign waiters that a test switches.
 #[derive(Debug, Default)]
 struct Switch(std::sync::atomic::AtomicBool);
 
-impl crate::Urgency for Switch {
-    fn is_urgent(&self) -> bool {
+impl crate::ForeignWaiters for Switch {
+    fn are_waiting(&self) -> bool {
         self.0.load(std::sync::atomic::Ordering::SeqCst)
     }
 }
@@ -218,7 +218,7 @@ fn urgent_commands_come_first() {
         let running = rig.hanging();
         let (switch, device, buffer) =
             (Arc::<Switch>::default(), Arc::clone(&rig.device), rig.pool.take(BLOCK));
-        let context = IoContext::with_urgency(&owner, Some(Arc::clone(&switch) as _));
+        let context = IoContext::with_foreign_waiters(&owner, Some(Arc::clone(&switch) as _));
         let read = context.scope(device.read(BlockRange::new(0, 1), buffer));
         let mut read = std::pin::pin!(read);
         assert!(read.as_mut().now_or_never().is_none());

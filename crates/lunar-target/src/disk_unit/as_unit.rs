@@ -267,7 +267,7 @@ struct DiskAttachment<'a> {
 impl NexusAttachment for DiskAttachment<'_> {
     fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
         if let Some(losses) = self.unit.device().cache_losses() {
-            self.unit.cache_losses.begin(&SessionKey::of_nexus(&options.ports), losses);
+            self.unit.cache_losses.begin(&options.ports, losses);
         }
         self.scsi.attach_with(nexus, options);
     }
@@ -289,6 +289,9 @@ impl NexusAttachment for DiskNexuses<'_> {
 
 impl UnitNexuses for DiskNexuses<'_> {
     fn detach(&mut self, nexus: NexusId) {
+        if let Some(ports) = self.scsi.ports(nexus) {
+            self.unit.cache_losses.end(&SessionKey::of_nexus(ports));
+        }
         self.scsi.detach(nexus);
     }
 
