@@ -187,8 +187,8 @@ impl Goal {
                 outcome = GoalOutcome::Void;
                 let (variation, share) = (cell.probe_variation * 100.0, cell.core_share() * 100.0);
                 note = Some(format!(
-                    "raw TCP ({}) varied by {variation:.0} %, and a spinning thread had {share:.0} % of \
-                     its core",
+                    "raw TCP ({}) varied by {variation:.0} %, and a spinning thread had \
+                     {share:.0} % of its core",
                     cell.probe
                 ));
             } else if let (false, Some(why)) = (is_met, self.exception(cell)) {

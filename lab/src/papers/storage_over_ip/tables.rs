@@ -40,6 +40,13 @@ pub(super) struct Figures {
     pub(super) latency: Latency,
 }
 
+impl Figures {
+    /// True for reads, or writes, of this location.
+    fn is_of(&self, location: FileLocation, writes: bool) -> bool {
+        self.location == location && self.writes == writes
+    }
+}
+
 /// Title and results of a group.
 pub(super) type GroupResults = (String, Vec<Figures>);
 
@@ -56,7 +63,8 @@ impl Group {
         }
     }
 
-    /// Measures all records, reading and writing, in rounds; within a round the accesses take turns.
+    /// Measures all records, reading and writing, in rounds; within a round the accesses take
+    /// turns.
     pub(super) async fn measure(
         &self,
         records: &[u64],
@@ -169,7 +177,7 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
         let series = |y: fn(&Figures) -> f64| {
             LOCATIONS.map(|location| {
                 let of =
-                    figures.iter().filter(|one| one.location == location && one.writes == writes);
+                    figures.iter().filter(|one| one.is_of(location, writes));
                 let points = of.map(|one| (one.record_bytes as f64, y(one)));
                 Series { label: location.name().to_owned(), points: points.collect() }
             })
@@ -201,9 +209,7 @@ fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
 /// The table of the paper, and the new results in the same form: those of the first group with all
 /// three paths, else of the first group with iSCSI and local.
 pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
-    let has = |group: &&GroupResults, location| {
-        group.1.iter().any(|one: &Figures| one.location == location)
-    };
+    let has = |group: &&GroupResults, location| group.1.iter().any(|one| one.location == location);
     let both =
         |group: &&GroupResults| has(group, FileLocation::Iscsi) && has(group, FileLocation::Local);
     let all = |group: &&GroupResults| both(group) && has(group, FileLocation::Nfs);
@@ -241,9 +247,7 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
         for location in LOCATIONS {
             let of = |record: &Record| {
                 let found = |one: &&Figures| {
-                    one.location == location
-                        && one.writes == writes
-                        && one.record_bytes == record.bytes()
+                    one.is_of(location, writes) && one.record_bytes == record.bytes()
                 };
                 figures.iter().find(found)
             };
@@ -277,7 +281,7 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
 fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
     let mut series = Vec::new();
     for location in [FileLocation::Iscsi, FileLocation::Nfs] {
-        let ours = figures.iter().filter(|one| one.location == location && one.writes == writes);
+        let ours = figures.iter().filter(|one| one.is_of(location, writes));
         let ours =
             ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
         let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(location, writes)));

@@ -33,7 +33,8 @@ fn nothing_is_left(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the section has figures of exactly these locations, for each record size and direction.
+/// Checks that the section has figures of exactly these locations, for each record size and
+/// direction.
 fn has_locations(document: &Value, key: &str, locations: &[&str]) {
     let rows = section(document, key)["rows"].as_array().unwrap();
     assert_eq!(rows.len(), locations.len() * RECORDS.len() * 2, "{key}: {rows:?}");

@@ -116,7 +116,8 @@ proptest! {
     fn emitter_and_reassembler(
         text in proptest::collection::vec(any::<u8>(), 0..5000), segment_max in 1usize..600,
     ) {
-        let (mut segmenter, mut reassembler) = (Segmenter::new(text.clone()), Reassembler::default());
+        let mut segmenter = Segmenter::new(text.clone());
+        let mut reassembler = Reassembler::default();
         loop {
             let segment = segmenter.next(segment_max);
             prop_assert!(segment.len() <= segment_max);

@@ -222,8 +222,8 @@ mod tests {
             "### rand-read-4Ki-32-tmpfs\n\nrand-read, 4Ki, depth 32, tmpfs. Raw TCP: ping-pong \
              50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange varied by 0 % (1 \
              rounds); a spinning thread had 98 % of its core.",
-            "| setup | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | client \
-             busy |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n| lunar | 105000 \
+            "| setup | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | \
+             client busy |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n| lunar | 105000 \
              (105000 to 105000) | 430.1 | 10 | 40 | 80 | 0.952 | 100 | 50 |",
         ] {
             assert!(text.contains(line), "no {line:?} in\n{text}");
@@ -232,8 +232,8 @@ mod tests {
     }
 
     /// Goal: a missed setup has its parts, its goals and its picture, with a path relative to the
-    /// written file; a setup without a profile is mentioned; a run without profiles gives the reason
-    /// in a sentence.
+    /// written file; a setup without a profile is mentioned; a run without profiles gives the
+    /// reason in a sentence.
     #[test]
     fn profiles_are_shown() {
         let mut run = run();

@@ -30,8 +30,8 @@ const FIGURES: [Figure; 5] = [
     ("p99.9", |sample| sample.p99_9_us, false),
 ];
 
-/// Compares setups of Lunar with those of tgt with the same client, in the same cell, and our client
-/// with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
+/// Compares setups of Lunar with those of tgt with the same client, in the same cell, and our
+/// client with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
 pub fn places(run: &BenchRun) -> Vec<RivalLead> {
     let sound = || run.cells.iter().filter(|cell| !cell.is_void);
     let mut places = Vec::new();

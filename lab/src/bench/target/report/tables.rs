@@ -69,8 +69,8 @@ pub fn raw_tcp(cell: &CellResult) -> String {
     let share = tcp(|tcp| tcp.core_share) * 100.0;
     format!(
         "Raw TCP: ping-pong {ping:.1} us, exchange {exchange:.0}/s, stream {stream:.0} MB/s; \
-         the {} varied by {variation:.0} % ({rounds} rounds); a spinning thread had {share:.0} % of its \
-         core.",
+         the {} varied by {variation:.0} % ({rounds} rounds); a spinning thread had {share:.0} % \
+         of its core.",
         cell.probe
     )
 }

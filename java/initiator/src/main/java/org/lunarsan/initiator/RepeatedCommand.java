@@ -20,7 +20,7 @@ final class RepeatedCommand {
     private static final long READY_PAUSE_NANOS = 100_000_000L;
     /** Pause before a command is sent again that a live session did not accept. */
     private static final long REFUSED_PAUSE_NANOS = 50_000_000L;
-    /** Time for which a write waits for one of unknown outcome, in addition to the recovery time. */
+    /** Time for which a write waits for an uncertain one, in addition to the recovery time. */
     private static final long UNCERTAIN_WRITE_NANOS = 45_000_000_000L;
     /** Interval at which the session is checked meanwhile. */
     private static final long REESTABLISH_NANOS = 1_000_000_000L;

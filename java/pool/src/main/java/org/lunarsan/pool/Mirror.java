@@ -140,7 +140,7 @@ final class Mirror {
     void change(
             Operation operation, long address, long blocks, Parallel.Work<MirrorMember> work)
             throws DeviceException {
-        change(operation, address, blocks, membership::written, work);
+        change(operation, address, blocks, membership::receivingWrites, work);
     }
 
     /**
