@@ -301,6 +301,9 @@ impl ConnectionClient {
         match output {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(pdu),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                out.push_part(initiator_task_tag, data, digest);
+            }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::LoggedIn(established) => {
                 self.logged_in = true;
@@ -340,6 +343,8 @@ impl ConnectionClient {
             Output::Managed { id, .. } => self.aborted(id),
             // Never requested here; pings are sent by the state machine itself.
             Output::Pong { .. } | Output::Text { .. } => {}
+            // Of streaming commands, which this client does not send.
+            Output::Wants { .. } | Output::DataIn { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
         }
     }
@@ -364,7 +369,10 @@ impl ConnectionClient {
             DataDestination::Task { task, offset_bytes, .. } => {
                 SegmentDestination::Command { id: task, at: offset_bytes as usize }
             }
-            DataDestination::Discard => SegmentDestination::Nowhere,
+            // No command of this client streams.
+            DataDestination::Stream { .. } | DataDestination::Discard => {
+                SegmentDestination::Nowhere
+            }
         };
     }
 
@@ -461,7 +469,7 @@ impl ConnectionClient {
                 ErrorKind::Refused,
                 format!("the target at {portal} aborted the command"),
             ),
-            RequestFailure::LoggedOut | RequestFailure::Lost => {
+            RequestFailure::LoggedOut | RequestFailure::Lost | RequestFailure::DataMissing => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }
         }

@@ -341,6 +341,11 @@ impl Connection {
                     session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                out.push_part(initiator_task_tag, data, digest);
+            }
+            // No unit takes its data as it arrives.
+            Output::DataOut { .. } => {}
             // These are handled in `follow`.
             Output::Send(_)
             | Output::ToSession(_)
@@ -408,7 +413,8 @@ impl Connection {
                 let at = offset_bytes as usize;
                 Receiving::Task { task, at, end: buffer_bytes as usize }
             }
-            DataDestination::Discard => Receiving::Nowhere,
+            // No unit takes its data as it arrives.
+            DataDestination::Stream { .. } | DataDestination::Discard => Receiving::Nowhere,
         };
     }
 

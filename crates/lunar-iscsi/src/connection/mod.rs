@@ -9,3 +9,4 @@
 mod coverage;
 pub mod initiator;
 pub mod target;
+mod zeroes;

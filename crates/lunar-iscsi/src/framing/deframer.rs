@@ -280,7 +280,7 @@ pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 }
 
 /// Number of bytes that pad `bytes` to whole words. RFC 7143 §11.2.4.
-const fn padding_bytes(bytes: usize) -> usize {
+pub(super) const fn padding_bytes(bytes: usize) -> usize {
     bytes.wrapping_neg() & 3
 }
 

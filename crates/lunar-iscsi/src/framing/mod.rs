@@ -2,9 +2,11 @@
 
 pub mod ahs;
 mod deframer;
+mod open_segment;
 mod task_hasher;
 
 pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_head, encode_tail};
+pub use open_segment::OpenSegment;
 pub use task_hasher::TaskHasher;
 
 use crate::pdu::{BasicHeader, FirstByte, HEADER_BYTES, Opcode};
@@ -104,13 +106,16 @@ impl SegmentDigest {
 }
 
 /// A PDU to send. The driver adds padding and digests; the header contains DataSegmentLength.
+///
+/// A PDU whose DataSegmentLength is larger than the length of `data` is *open*: the rest of its
+/// data follows in parts. It keeps its place in the stream, and later PDUs wait behind it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pdu {
     /// Basic Header Segment, complete with numbers and lengths.
     pub bhs: [u8; HEADER_BYTES],
     /// Additional Header Segments, a multiple of four bytes.
     pub ahs: Box<[u8]>,
-    /// Data segment, without padding. Shared, not copied.
+    /// Data segment, without padding, or the start of it. Shared, not copied.
     pub data: Bytes,
 }
 
@@ -124,6 +129,30 @@ impl Pdu {
     pub fn with_data(mut bhs: [u8; HEADER_BYTES], data: Bytes) -> Self {
         lunar_wire::Field::put(lunar_wire::U24::truncate(data.len() as u32), &mut bhs[5..8]);
         Self { bhs, ahs: Box::default(), data }
+    }
+
+    /// Creates an open PDU that announces `segment_bytes` bytes of data and holds the first of
+    /// them; sets the header's DataSegmentLength.
+    pub fn open(mut bhs: [u8; HEADER_BYTES], segment_bytes: u32, data: Bytes) -> Self {
+        lunar_wire::Field::put(lunar_wire::U24::truncate(segment_bytes), &mut bhs[5..8]);
+        Self { bhs, ahs: Box::default(), data }
+    }
+
+    /// DataSegmentLength.
+    pub fn data_segment_bytes(&self) -> u32 {
+        <lunar_wire::U24 as lunar_wire::Field>::get(&self.bhs[5..8]).value()
+    }
+
+    /// Number of bytes that the header announces and `data` does not hold; 0 unless the PDU is
+    /// open.
+    #[inline]
+    pub fn missing_bytes(&self) -> usize {
+        (self.data_segment_bytes() as usize).saturating_sub(self.data.len())
+    }
+
+    /// Initiator Task Tag.
+    pub fn initiator_task_tag(&self) -> u32 {
+        <u32 as lunar_wire::Field>::get(&self.bhs[16..20])
     }
 
     /// The opcode.

@@ -1,11 +1,14 @@
 //! A SCSI command that was sent and has no status yet.
 
+use super::data_out_stream::DataOutStream;
 use super::{Command, RequestFailure};
 use crate::connection::coverage::Coverage;
 use crate::framing::TaskId;
 use crate::framing::ahs::CDB_BYTES_MAX;
+use crate::pdu::{DataOut, FinalFlag, FirstByte, Opcode};
+use alloc::boxed::Box;
 use bytes::Bytes;
-use lunar_wire::{Lun, SerialNumber};
+use lunar_wire::{Lun, SerialNumber, U24};
 
 /// State of one command between its request and its response.
 #[derive(Debug)]
@@ -14,7 +17,14 @@ pub(super) struct Task {
     pub(super) lun: Lun,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
+    /// Data-out; of a streaming command its start.
     pub(super) data_out: Bytes,
+    /// Length of the data-out.
+    pub(super) data_out_bytes: u32,
+    /// The rest of the data-out of a streaming command; `None` for other commands.
+    pub(super) stream: Option<Box<DataOutStream>>,
+    /// The reason why the command is being aborted, if the caller made a mistake.
+    pub(super) failure: Option<RequestFailure>,
     /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
     pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
@@ -29,15 +39,23 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// Creates a task that was just sent; `unsolicited_bytes` of its data-out are sent or due
-    /// without an R2T.
-    pub(super) fn new(command: Command, cmd_sn: SerialNumber, unsolicited_bytes: u32) -> Self {
+    /// Creates a task that was just sent, with data-out of `data_out_bytes` bytes;
+    /// `unsolicited_bytes` of them are sent or due without an R2T.
+    pub(super) fn new(
+        command: Command,
+        data_out_bytes: u32,
+        cmd_sn: SerialNumber,
+        unsolicited_bytes: u32,
+    ) -> Self {
         Self {
             id: command.id,
             lun: command.lun,
             cmd_sn,
             immediate: command.immediate,
             data_out: command.data_out,
+            data_out_bytes,
+            stream: None,
+            failure: None,
             requested: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,
@@ -47,14 +65,15 @@ impl Task {
         }
     }
 
-    /// Length of the data-out; checked to fit when the command was accepted.
-    pub(super) fn data_out_bytes(&self) -> u32 {
+    /// Number of bytes of the data-out that were given with the command; checked to fit when it was
+    /// accepted.
+    pub(super) fn prefix_bytes(&self) -> u32 {
         self.data_out.len() as u32
     }
 
     /// True if the command moves data in both directions.
     pub(super) fn is_bidirectional(&self) -> bool {
-        !self.data_out.is_empty() && self.data_in_bytes_max > 0
+        self.data_out_bytes > 0 && self.data_in_bytes_max > 0
     }
 
     /// True if a function on several tasks, sent with CmdSN `before`, covers this task.
@@ -77,6 +96,31 @@ pub(super) struct Burst {
     pub(super) at_bytes: u32,
     pub(super) end_bytes: u32,
     pub(super) data_sn: u32,
+}
+
+impl Burst {
+    /// Builds the header of the next PDU, which holds `bytes` bytes.
+    pub(super) fn header(&self, bytes: u32, exp_stat_sn: SerialNumber) -> DataOut {
+        let is_last = self.at_bytes + bytes == self.end_bytes;
+        DataOut {
+            first: FirstByte::plain(Opcode::DATA_OUT),
+            flags: FinalFlag::NONE.with_if(is_last, FinalFlag::FINAL),
+            total_ahs_words: 0,
+            data_segment_length: U24::truncate(bytes),
+            lun: self.lun,
+            initiator_task_tag: self.initiator_task_tag,
+            target_transfer_tag: self.target_transfer_tag,
+            exp_stat_sn,
+            data_sn: self.data_sn,
+            buffer_offset_bytes: self.at_bytes,
+        }
+    }
+
+    /// Moves behind a PDU of `bytes` bytes.
+    pub(super) fn advance(&mut self, bytes: u32) {
+        self.at_bytes += bytes;
+        self.data_sn = self.data_sn.wrapping_add(1);
+    }
 }
 
 /// Checks that the command can be encoded.

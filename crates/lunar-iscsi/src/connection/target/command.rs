@@ -3,9 +3,10 @@
 
 use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;
+use super::pieces::{end_pieces, fill_open_pdu};
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
-use super::transfer::{PendingSegment, Piece, Transfer, TransferFault, TransferRules};
+use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
 use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
@@ -193,13 +194,13 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn on_done(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+    pub(super) fn on_done(&mut self, task: TaskId, mut outcome: Outcome, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started | Phase::Running => {
                 entry.phase = Phase::Finished;
-                if entry.pieces.as_ref().is_some_and(|pieces| !pieces.may_end(&outcome)) {
-                    entry.transfer.fail(TransferFault::Internal);
+                if entry.pieces.is_some() {
+                    end_pieces(entry, &mut outcome, out);
                 }
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
                     // The common case: skips the checks for anything that delays a response.
@@ -236,6 +237,7 @@ impl FullFeature {
         let Some(fault) = entry.transfer.fault() else { return };
         entry.phase = Phase::Failing;
         entry.fault_reported = true;
+        fill_open_pdu(entry, out);
         out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
@@ -359,6 +361,7 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let executing = match entry.phase {
             Phase::Started | Phase::Running => {
+                fill_open_pdu(entry, out);
                 out.push_back(Output::Abort(task));
                 true
             }

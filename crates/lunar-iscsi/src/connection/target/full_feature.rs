@@ -1,7 +1,7 @@
 //! The full feature phase of one connection: received PDUs are checked; numbered requests go to the
 //! session, which delivers them in order. RFC 7143 §4.2, §7, §11.
 
-use super::data_time::DataTime;
+use super::data_time::{DataTime, NEVER};
 use super::numbering::Numbering;
 use super::task::{Phase, Tasks};
 use super::terminated_tags::TerminatedTags;
@@ -128,6 +128,8 @@ pub(super) struct FullFeature {
     pub(super) draining: bool,
     /// Time limits of data that is due.
     pub(super) data_time: DataTime,
+    /// No Data-In PDU waits for too long for its data before this time.
+    pub(super) parts_earliest: Time,
     /// Time of the input being handled.
     pub(super) now: Time,
     /// Time of the last PDU or other sign of life of the initiator.
@@ -166,6 +168,7 @@ impl FullFeature {
             held: None,
             draining: false,
             data_time: DataTime::new(now, limits.data_out_seconds),
+            parts_earliest: NEVER,
             now,
             last_received: now,
             ping: None,
@@ -192,6 +195,12 @@ impl FullFeature {
             Input::Stream(task) => self.on_stream(task, out),
             Input::DataIn { task, offset_bytes, data } => {
                 self.on_data_in(task, offset_bytes, data, out);
+            }
+            Input::DataInBegin { task, offset_bytes, bytes } => {
+                self.on_data_in_begin(task, offset_bytes, bytes, out);
+            }
+            Input::DataInPart { task, data, digest } => {
+                self.on_data_in_part(task, data, digest, out);
             }
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
             Input::Failed { task, outcome } => self.on_failed(task, outcome, out),

@@ -234,6 +234,8 @@ impl Login {
             | Input::Wants { .. }
             | Input::Stream(_)
             | Input::DataIn { .. }
+            | Input::DataInBegin { .. }
+            | Input::DataInPart { .. }
             | Input::Done { .. }
             | Input::Failed { .. } => {}
         }

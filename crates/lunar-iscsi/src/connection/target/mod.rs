@@ -97,6 +97,36 @@ pub enum Input {
         /// The piece.
         data: Bytes,
     },
+    /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
+    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task
+    /// has one such range at a time; the rules of `DataIn` hold for its position.
+    ///
+    /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
+    /// [`ConnectionLimits::data_in_part_seconds`], or the task ends before the range is complete,
+    /// the PDU is filled with zeroes, and the task does not end GOOD: with
+    /// [`TransferFault::Internal`], unless it was aborted or ended with an error.
+    ///
+    /// From now on the status of the task is sent in a PDU of its own, so that the executor may
+    /// send data that it has not checked yet, and report the result of the check.
+    DataInBegin {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the range in the data-in.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+    },
+    /// The next part of the range that `DataInBegin` announced.
+    DataInPart {
+        /// Id of the task.
+        task: TaskId,
+        /// The part; never beyond the end of the range.
+        data: Bytes,
+        /// With the last part: the digest with which the whole range came as one data segment.
+        /// Data that was not checked is sent on with it, so that a receiver that checks digests
+        /// detects a fault. Used if the range is sent as one PDU, and calculated otherwise.
+        digest: Option<u32>,
+    },
     /// The executor has ended a task: a started one that completed, or an aborted one. Its buffer
     /// is gone: the rest of a data segment being received there is discarded.
     Done {
@@ -137,8 +167,18 @@ pub enum Output {
     /// Destination of the data segment of the header just handled. Comes exactly once for each
     /// header with DataSegmentLength > 0, unless `Close` comes instead.
     Receive(DataDestination),
-    /// Send this PDU; PDUs go out in the order of the outputs.
+    /// Send this PDU; PDUs go out in the order of the outputs. If the PDU is open, its data follows
+    /// by `SendData`, and later PDUs wait behind it.
     Send(Pdu),
+    /// The next part of the data of an open PDU.
+    SendData {
+        /// Initiator Task Tag of the PDU: several may be open, but only one of each task.
+        initiator_task_tag: u32,
+        /// The part; never more than the PDU misses.
+        data: Bytes,
+        /// With the last part: the data digest to send; `None`: that of the data.
+        digest: Option<u32>,
+    },
     /// Identify the initiator and its required authentication. Answer with `Input::Identified`.
     Identify(Box<Claim>),
     /// Create or find the session. Answer with `Input::Joined`.

@@ -80,7 +80,7 @@ pub(super) fn respond(
     let data = core::mem::take(&mut outcome.data_in);
     let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
     let data = cut_to(data, room_bytes as usize);
-    let with_status = !data.is_empty() && may_collapse(entry, &outcome);
+    let with_status = !data.is_empty() && !sent.early && may_collapse(entry, &outcome);
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU carries data and status.
         let bhs =
@@ -197,7 +197,8 @@ fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
 }
 
 /// Splits data into segments that the initiator accepts and sequences of MaxBurstLength.
-struct Bounds {
+#[derive(Debug)]
+pub(super) struct Bounds {
     segment_bytes: usize,
     burst_bytes: usize,
     burst_left_bytes: usize,
@@ -207,7 +208,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn new(rules: SendRules, offset_bytes: u32) -> Self {
+    pub(super) fn new(rules: SendRules, offset_bytes: u32) -> Self {
         let burst_bytes = rules.burst_bytes_max.max(1) as usize;
         Self {
             segment_bytes: rules.segment_bytes_max.max(1) as usize,
@@ -219,7 +220,7 @@ impl Bounds {
     }
 
     /// Returns offset and length of the next piece of the remaining data.
-    fn next(&mut self, left_bytes: usize) -> (u32, usize) {
+    pub(super) fn next(&mut self, left_bytes: usize) -> (u32, usize) {
         if self.burst_left_bytes == 0 {
             self.burst_left_bytes = self.burst_bytes;
         }
@@ -231,13 +232,23 @@ impl Bounds {
         (offset_bytes, bytes)
     }
 
+    /// Position of the next PDU.
+    pub(super) fn offset_bytes(&self) -> usize {
+        self.offset_bytes
+    }
+
+    /// Number of PDUs so far.
+    pub(super) fn pdus(&self) -> u32 {
+        self.pdus
+    }
+
     /// True if the last piece ended a sequence.
-    fn burst_is_over(&self) -> bool {
+    pub(super) fn burst_is_over(&self) -> bool {
         self.burst_left_bytes == 0
     }
 }
 
-fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
+pub(super) fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
     let data_sn = entry.next_data_sn;
     entry.next_data_sn = data_sn.wrapping_add(1);
     DataIn {

@@ -14,3 +14,4 @@ mod requests;
 mod responses;
 pub(crate) mod rig;
 mod service;
+mod streams;

@@ -32,6 +32,12 @@ pub(crate) struct Link {
     pub(crate) receives: Vec<DataDestination>,
     pub(crate) started: Vec<Task>,
     pub(crate) runs: Vec<TaskId>,
+    /// Ranges of data-out that were handed over as they arrived.
+    pub(crate) data_outs: Vec<(TaskId, u32, u32, SegmentDigest)>,
+    /// Open PDUs: Initiator Task Tag, and index among those that were sent.
+    pub(crate) open: Vec<(u32, usize)>,
+    /// Digests given for open PDUs.
+    pub(crate) digests: Vec<Option<u32>>,
     pub(crate) aborts: Vec<TaskId>,
     pub(crate) faults: Vec<(TaskId, TransferFault)>,
     pub(crate) buffers: BTreeMap<TaskId, Vec<u8>>,
@@ -40,6 +46,13 @@ pub(crate) struct Link {
     pub(crate) deadline: Option<Time>,
     in_session: bool,
     awaited: Option<DataDestination>,
+}
+
+impl Link {
+    /// Forgets the destination of a segment that the test has delivered itself.
+    pub(crate) fn forget_place(&mut self) {
+        self.awaited = None;
+    }
 }
 
 pub(crate) struct Rig {
@@ -116,6 +129,9 @@ impl Rig {
                 receives: Vec::new(),
                 started: Vec::new(),
                 runs: Vec::new(),
+                data_outs: Vec::new(),
+                open: Vec::new(),
+                digests: Vec::new(),
                 aborts: Vec::new(),
                 faults: Vec::new(),
                 buffers: BTreeMap::new(),
@@ -156,7 +172,7 @@ impl Rig {
         let mut control = Bytes::new();
         match place {
             DataDestination::Control => control = Bytes::copy_from_slice(data),
-            DataDestination::Discard => {}
+            DataDestination::Stream { .. } | DataDestination::Discard => {}
             DataDestination::Task { task, offset_bytes, buffer_bytes } => {
                 let buffer =
                     link.buffers.entry(task).or_insert_with(|| vec![0xee; buffer_bytes as usize]);
@@ -255,8 +271,9 @@ impl Rig {
         self.now = end;
     }
 
-    /// Takes the PDUs that a connection has sent.
+    /// Takes the PDUs that a connection has sent, none of which may be open.
     pub(crate) fn sent(&mut self, cid: u16) -> Vec<Pdu> {
+        assert_eq!(self.link(cid).open, [], "open PDUs");
         core::mem::take(&mut self.link(cid).sent)
     }
 
@@ -281,6 +298,7 @@ impl Rig {
             assert_eq!(link.machine.tasks(), 0, "tasks of connection {cid}");
             assert_eq!(link.machine.requests(), 0, "requests of connection {cid}");
             assert!(link.buffers.is_empty(), "buffers of connection {cid}");
+            assert_eq!(link.open, [], "open PDUs of connection {cid}");
         }
     }
 
@@ -308,9 +326,12 @@ impl Rig {
                 assert!(link.awaited.replace(place).is_none(), "one Receive a payload");
                 link.receives.push(place);
             }
-            Output::Send(pdu) => {
-                super::invariants::check(&pdu);
-                self.link(cid).sent.push(pdu);
+            Output::Send(pdu) => self.send_pdu(cid, pdu),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                self.complete(cid, initiator_task_tag, &data, digest);
+            }
+            Output::DataOut { task, offset_bytes, bytes, digest } => {
+                self.link(cid).data_outs.push((task, offset_bytes, bytes, digest));
             }
             Output::Identify(_) => {
                 let admission = Admission {
@@ -349,16 +370,7 @@ impl Rig {
             }
             Output::Start(task) => self.link(cid).started.push(task),
             Output::Run(task) => self.link(cid).runs.push(task),
-            Output::Abort(task) => {
-                let at_once = self.aborts_at_once;
-                let link = self.link(cid);
-                link.aborts.push(task);
-                link.buffers.remove(&task);
-                if at_once {
-                    let outcome = Outcome::default();
-                    self.inputs.push_back((cid, Input::Done { task, outcome }));
-                }
-            }
+            Output::Abort(task) => self.abort(cid, task),
             Output::Fail { task, fault, .. } => self.fail(cid, task, fault),
             Output::FullFeature(_) => {}
             Output::Close(reason) => {
@@ -367,6 +379,41 @@ impl Rig {
                 link.closed = Some(reason);
             }
             Output::Wait(_) => unreachable!(),
+        }
+    }
+
+    fn send_pdu(&mut self, cid: u16, pdu: Pdu) {
+        super::invariants::check(&pdu);
+        let link = self.link(cid);
+        if pdu.missing_bytes() > 0 {
+            let tag = pdu.initiator_task_tag();
+            assert!(link.open.iter().all(|(open, _)| *open != tag), "one of each task");
+            link.open.push((tag, link.sent.len()));
+        }
+        link.sent.push(pdu);
+    }
+
+    fn abort(&mut self, cid: u16, task: TaskId) {
+        let at_once = self.aborts_at_once;
+        let link = self.link(cid);
+        link.aborts.push(task);
+        link.buffers.remove(&task);
+        if at_once {
+            let outcome = Outcome::default();
+            self.inputs.push_back((cid, Input::Done { task, outcome }));
+        }
+    }
+
+    /// Adds a part to an open PDU.
+    fn complete(&mut self, cid: u16, tag: u32, part: &[u8], digest: Option<u32>) {
+        let link = self.link(cid);
+        let place = link.open.iter().position(|(open, _)| *open == tag).expect("an open PDU");
+        let pdu = &mut link.sent[link.open[place].1];
+        assert!((1..=pdu.missing_bytes()).contains(&part.len()));
+        pdu.data = [&pdu.data[..], part].concat().into();
+        if pdu.missing_bytes() == 0 {
+            link.open.remove(place);
+            link.digests.push(digest);
         }
     }
 
