@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use lunar_fuzz::{
-    cdb, extended_copy, framing, full_feature, login, mode_select, persistent_reserve_out, text,
-    unmap_list,
+    cdb, extended_copy, framing, full_feature, initiator, login, mode_select,
+    persistent_reserve_out, text, unmap_list,
 };
 use std::path::Path;
 
@@ -41,6 +41,14 @@ fn streams() {
 #[test]
 fn sessions() {
     over("full_feature", PIECE_CHANGES, change_pieces, full_feature::run);
+}
+
+/// Goal: no sequence of PDUs of a target breaks an initiator, with data that moves as a whole and
+/// in pieces.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn targets() {
+    over("initiator", PIECE_CHANGES, change_pieces, initiator::run);
 }
 
 /// Goal: no command and no parameter list leads outside the unit or breaks anything.
