@@ -33,8 +33,8 @@ const COMMANDS: [(bool, bool, bool); 5] = [
 ];
 
 /// Runs an input. The first byte selects the negotiated keys. Records of twelve bytes follow, one
-/// per PDU: opcode, flags, tag, transfer tag, offset / 16, length / 16, number, data / 16, three for
-/// the answer of the caller to requests for data, index and new value of one header byte.
+/// per PDU: opcode, flags, tag, transfer tag, offset / 16, length / 16, number, data / 16, two for
+/// the answer of the caller to a request for data, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
     let mut world = FuzzedInitiator::logged_in(*choice);

@@ -469,8 +469,8 @@ mod tests {
         assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
     }
 
-    /// Goal: a PDU that is sent in parts keeps its place; PDUs pushed meanwhile follow it, open ones
-    /// included, and the stream equals that of whole PDUs. Everything that is held counts.
+    /// Goal: a PDU that is sent in parts keeps its place; PDUs pushed meanwhile follow it, open
+    /// ones included, and the stream equals that of whole PDUs. Everything that is held counts.
     /// Method: PDUs of random lengths are opened, completed in random order, and sent meanwhile.
     #[test]
     fn open_pdus_keep_their_place() {

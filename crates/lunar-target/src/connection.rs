@@ -248,7 +248,7 @@ impl Connection {
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
             Input::Payload { digest: SegmentDigest::Mismatched, .. } => {
-                self.commands.data_digest_error()
+                self.commands.data_digest_error();
             }
             _ => {}
         }

@@ -179,7 +179,7 @@ impl Executor {
             Plan::Write { bytes, .. } | Plan::Exchange { bytes, .. } if bytes > 0 => {
                 let most = if task.write { task.expected_bytes as usize } else { 0 };
                 let wanted_bytes = bytes.min(most);
-                if task.id.0 % 3 != 0 || most == 0 {
+                if !task.id.0.is_multiple_of(3) || most == 0 {
                     return Takes::Whole { bytes: wanted_bytes as u32 };
                 }
                 self.buffers.entry(key).or_insert_with(|| vec![0; most]);

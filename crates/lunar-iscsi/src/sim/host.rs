@@ -213,25 +213,11 @@ impl InitiatorEnd {
         Input::DataOut { id, offset_bytes, data: stream.data.slice(range) }
     }
 
-    /// Reports to the relay.
-    fn report(&mut self, event: BackEvent) {
-        if let Some(relay) = &mut self.relay {
-            relay.push_back(event);
-        }
-    }
-
     pub(super) fn poll(&mut self, up: &mut OutgoingWire<'_>) {
         loop {
-            match self.machine.poll() {
-                Output::Receive(place) => {
-                    if let (Some(relay), DataDestination::Stream { task: id, offset_bytes }) =
-                        (&mut self.relay, place)
-                    {
-                        let bytes = self.segment_bytes;
-                        relay.push_back(BackEvent::Segment { id, offset_bytes, bytes });
-                    }
-                    self.intake.receive(place);
-                }
+            let output = self.machine.poll();
+            let Some(output) = self.follow_data(output) else { continue };
+            match output {
                 Output::Send(pdu) => {
                     assert!(self.closed.is_none(), "sent after Close: {pdu:?}");
                     up.log.sent(&pdu);
@@ -240,24 +226,6 @@ impl InitiatorEnd {
                 Output::SendData { initiator_task_tag, data, digest } => {
                     up.log.sent_data(&data);
                     up.wire.send_part(initiator_task_tag, &data, digest);
-                }
-                Output::Wants { id, offset_bytes, bytes } if self.relay.is_some() => {
-                    self.report(BackEvent::Wants { id, offset_bytes, bytes });
-                }
-                Output::DataIn { id, offset_bytes, bytes, digest } if self.relay.is_some() => {
-                    self.report(BackEvent::DataIn { id, offset_bytes, bytes, digest });
-                }
-                Output::Completed { id, result } if self.relay.is_some() => {
-                    self.report(BackEvent::Completed { id, result });
-                }
-                Output::Wants { id, offset_bytes, bytes } => {
-                    let stream = self.streams.get_mut(&id).expect("a streaming command");
-                    let start = offset_bytes as usize;
-                    stream.wanted.push_back((start, start + bytes as usize));
-                }
-                Output::DataIn { id, offset_bytes, bytes, .. } => {
-                    let end = (offset_bytes + bytes) as usize;
-                    assert!(self.streams.contains_key(&id) && end <= self.buffers[&id].len());
                 }
                 Output::FullFeature(parameters) => {
                     self.segment_bytes_max = parameters.send_data_segment_bytes_max;
@@ -282,6 +250,9 @@ impl InitiatorEnd {
                 Output::Text { id, result } => self.answers.push((id, SimAnswer::Text(result))),
                 Output::LoggedOut { result } => self.logged_out = Some(result),
                 Output::Event(event) => self.events.push(event),
+                Output::Receive(_) | Output::Wants { .. } | Output::DataIn { .. } => {
+                    unreachable!("followed before")
+                }
                 Output::Close(reason) => {
                     assert!(self.closed.is_none(), "closed twice");
                     self.closed = Some(reason);
@@ -293,6 +264,44 @@ impl InitiatorEnd {
                 }
             }
         }
+    }
+
+    /// Follows an output about the data of a command, or reports it to the relay; returns any
+    /// other.
+    fn follow_data(&mut self, output: Output) -> Option<Output> {
+        let Some(relay) = &mut self.relay else { return self.follow_own_data(output) };
+        relay.push_back(match output {
+            Output::Receive(place @ DataDestination::Stream { task: id, offset_bytes }) => {
+                self.intake.receive(place);
+                BackEvent::Segment { id, offset_bytes, bytes: self.segment_bytes }
+            }
+            Output::Wants { id, offset_bytes, bytes } => {
+                BackEvent::Wants { id, offset_bytes, bytes }
+            }
+            Output::DataIn { id, offset_bytes, bytes, digest } => {
+                BackEvent::DataIn { id, offset_bytes, bytes, digest }
+            }
+            Output::Completed { id, result } => BackEvent::Completed { id, result },
+            other => return self.follow_own_data(other),
+        });
+        None
+    }
+
+    fn follow_own_data(&mut self, output: Output) -> Option<Output> {
+        match output {
+            Output::Receive(place) => self.intake.receive(place),
+            Output::Wants { id, offset_bytes, bytes } => {
+                let stream = self.streams.get_mut(&id).expect("a streaming command");
+                let start = offset_bytes as usize;
+                stream.wanted.push_back((start, start + bytes as usize));
+            }
+            Output::DataIn { id, offset_bytes, bytes, .. } => {
+                let end = (offset_bytes + bytes) as usize;
+                assert!(self.streams.contains_key(&id) && end <= self.buffers[&id].len());
+            }
+            other => return Some(other),
+        }
+        None
     }
 }
 

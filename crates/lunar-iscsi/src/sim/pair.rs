@@ -241,7 +241,8 @@ impl Pair {
         &self.log
     }
 
-    /// Starts an exchange of blocks of LUN 1: writes `data` (whole blocks) and returns what was there.
+    /// Starts an exchange of blocks of LUN 1: writes `data` (whole blocks) and returns what was
+    /// there.
     pub fn start_exchange(&mut self, link: usize, lba: u32, data: &[u8]) -> TaskId {
         let mut cdb = [0; 10];
         cdb[0] = super::EXCHANGE;
@@ -722,7 +723,10 @@ impl Pair {
     /// Takes the data that came before its task took it as a stream, with the report about it.
     pub(super) fn take_collected(&mut self, task: TaskId) -> Option<Bytes> {
         let events = self.server.relay.as_mut()?;
-        let is_report = |event: &FrontEvent| matches!(event, FrontEvent::DataOut { task: of, .. } if *of == task);
+        let is_report = |event: &FrontEvent| match event {
+            FrontEvent::DataOut { task: of, .. } => *of == task,
+            _ => false,
+        };
         let at = events.iter().position(is_report)?;
         match events.remove(at)? {
             FrontEvent::DataOut { offset_bytes, bytes, .. } => {

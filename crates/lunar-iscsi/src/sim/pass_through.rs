@@ -6,8 +6,8 @@
 //! than [`WAITING_BYTES_MAX`] wait for the other, and asserts that what it holds stays within
 //! [`TASK_BYTES_MAX`] and [`RELAY_BYTES_MAX`].
 //!
-//! A segment is passed on as a whole once it is checked, or as it arrives (*cut through*). Data that
-//! is not checked is sent on with its own digest only, and its last part waits for the check.
+//! A segment is passed on as a whole once it is checked, or as it arrives (*cut through*). Data
+//! that is not checked is sent on with its own digest only, and its last part waits for the check.
 
 use super::disk::refusal;
 use super::host::BackEvent;
@@ -365,8 +365,8 @@ impl PassThrough {
         });
     }
 
-    /// True if data that is not checked may be sent on: the other side has no digests, or the digest
-    /// of the segment is that of one PDU there, or there is nothing to check.
+    /// True if data that is not checked may be sent on: the other side has no digests, or the
+    /// digest of the segment is that of one PDU there, or there is nothing to check.
     fn may_cut_through(&self, from: Side, bytes: u32) -> bool {
         let (from, to) = match from {
             Side::Host => (&self.front, &self.back),
@@ -478,7 +478,7 @@ impl PassThrough {
     fn end(&mut self, task: TaskId, end: End) {
         self.front.forget_collected(task);
         let Some(relayed) = self.relay.tasks.get_mut(&task) else {
-            // It was never started.
+            // The task was never started.
             if let End::Failed(fault) = end {
                 let (key, code) = fault.sense();
                 self.serve(Serve::Failed { task, outcome: refusal(key, code) });

@@ -331,20 +331,11 @@ impl TargetEnd {
         loop {
             let output = self.machine.poll();
             let Some(output) = self.relayed(output, context) else { continue };
+            let Some(output) = self.follow_task(output, context) else { continue };
             match output {
-                Output::Receive(place) => {
-                    if let DataDestination::Stream { task, .. } = place {
-                        context.server.executor.begin_segment((link, task));
-                    }
-                    self.intake.receive(place);
-                }
                 Output::SendData { initiator_task_tag, data, digest } => {
                     context.up.log.sent_data(&data);
                     context.up.wire.send_part(initiator_task_tag, &data, digest);
-                }
-                Output::DataOut { task, offset_bytes, bytes, .. } => {
-                    let (offset, bytes) = (offset_bytes as usize, bytes as usize);
-                    context.server.executor.checked((link, task), offset, bytes);
                 }
                 Output::Send(pdu) => {
                     assert!(self.closed.is_none(), "sent after Close: {pdu:?}");
@@ -370,36 +361,6 @@ impl TargetEnd {
                     self.machine.handle(now, Input::Targets { records, more: false });
                 }
                 Output::ToSession(message) => self.to_session.push_back(message),
-                Output::Start(task) => {
-                    let task_id = task.id;
-                    let wants =
-                        |offset_bytes, bytes| Input::Wants { task: task_id, offset_bytes, bytes };
-                    match context.server.executor.start(link, &task) {
-                        Takes::Nothing => {}
-                        Takes::Whole { bytes } => self.machine.handle(now, wants(0, bytes)),
-                        Takes::Stream { bytes } => {
-                            self.machine.handle(now, Input::Stream(task_id));
-                            let third = bytes / 3;
-                            self.machine.handle(now, wants(0, third));
-                            self.machine.handle(now, wants(third, third));
-                            self.machine.handle(now, wants(2 * third, bytes - 2 * third));
-                        }
-                    }
-                }
-                Output::Run(task) => context.server.executor.run((link, task)),
-                Output::Abort(task) => {
-                    self.intake.forget(task);
-                    context.server.executor.abort((link, task));
-                }
-                Output::Fail { task, fault, .. } => {
-                    self.intake.forget(task);
-                    if context.server.executor.abort((link, task)) {
-                        self.failing.insert(task, fault);
-                    } else {
-                        let outcome = failed(fault);
-                        self.machine.handle(now, Input::Failed { task, outcome });
-                    }
-                }
                 Output::FullFeature(parameters) => {
                     self.segment_bytes_max = parameters.send_data_segment_bytes_max;
                     self.digests = Some(parameters.digests);
@@ -418,12 +379,67 @@ impl TargetEnd {
                     self.deadline = deadline;
                     return;
                 }
+                Output::Receive(_)
+                | Output::DataOut { .. }
+                | Output::Start(_)
+                | Output::Run(_)
+                | Output::Abort(_)
+                | Output::Fail { .. } => unreachable!("followed before"),
             }
         }
     }
 }
 
 impl TargetEnd {
+    /// Follows an output about a task; returns any other.
+    fn follow_task(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
+        let (now, link) = (context.now, context.link);
+        match output {
+            Output::Receive(place) => {
+                if let DataDestination::Stream { task, .. } = place {
+                    context.server.executor.begin_segment((link, task));
+                }
+                self.intake.receive(place);
+            }
+            Output::DataOut { task, offset_bytes, bytes, .. } => {
+                let (offset, bytes) = (offset_bytes as usize, bytes as usize);
+                context.server.executor.checked((link, task), offset, bytes);
+            }
+            Output::Start(task) => {
+                let task_id = task.id;
+                let wants =
+                    |offset_bytes, bytes| Input::Wants { task: task_id, offset_bytes, bytes };
+                match context.server.executor.start(link, &task) {
+                    Takes::Nothing => {}
+                    Takes::Whole { bytes } => self.machine.handle(now, wants(0, bytes)),
+                    Takes::Stream { bytes } => {
+                        self.machine.handle(now, Input::Stream(task_id));
+                        let third = bytes / 3;
+                        self.machine.handle(now, wants(0, third));
+                        self.machine.handle(now, wants(third, third));
+                        self.machine.handle(now, wants(2 * third, bytes - 2 * third));
+                    }
+                }
+            }
+            Output::Run(task) => context.server.executor.run((link, task)),
+            Output::Abort(task) => {
+                self.intake.forget(task);
+                context.server.executor.abort((link, task));
+            }
+            Output::Fail { task, fault, .. } => {
+                self.intake.forget(task);
+                if context.server.executor.abort((link, task)) {
+                    self.failing.insert(task, fault);
+                } else {
+                    let outcome = failed(fault);
+                    self.machine.handle(now, Input::Failed { task, outcome });
+                }
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
     /// Reports an output about a task to the relay, if there is one; returns any other.
     fn relayed(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
         let Some(relay) = &mut context.server.relay else { return Some(output) };

@@ -156,7 +156,8 @@ impl DataOutStream {
         self.open.as_ref().map(|open| open.until)
     }
 
-    /// Forgets everything that is not sent, and takes no more; returns the number of bytes that the open PDU misses.
+    /// Forgets everything that is not sent, and takes no more; returns the number of bytes that the
+    /// open PDU misses.
     fn end(&mut self) -> usize {
         let missing_bytes = self.open.take().map_or(0, |open| open.missing_bytes as usize);
         *self = Self { is_queued: self.is_queued, is_over: true, ..Self::default() };

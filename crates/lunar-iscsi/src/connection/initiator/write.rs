@@ -100,9 +100,9 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    /// Discards the remaining Data-Out, except the rest of open PDUs. The target terminates all tasks when it receives the Logout
-    /// Request (RFC 7143 §11.14), so data behind it would belong to no task. tgt 1.0.85 closes the
-    /// connection on such data, without a Logout Response.
+    /// Discards the remaining Data-Out, except the rest of open PDUs. The target terminates all
+    /// tasks when it receives the Logout Request (RFC 7143 §11.14), so data behind it would belong
+    /// to no task. tgt 1.0.85 closes the connection on such data, without a Logout Response.
     pub(super) fn end_data(&mut self) {
         self.data_is_over = true;
         self.bursts.clear();

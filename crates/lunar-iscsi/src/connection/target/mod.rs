@@ -98,8 +98,8 @@ pub enum Input {
         data: Bytes,
     },
     /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
-    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task has
-    /// one such range at a time; the rules of `DataIn` hold for its position.
+    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task
+    /// has one such range at a time; the rules of `DataIn` hold for its position.
     ///
     /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
     /// [`ConnectionLimits::data_in_part_seconds`], or the task ends before the range is complete,

@@ -100,6 +100,12 @@ pub(super) struct PendingSegment {
 /// have open, for an executor that forwards the requests of another target.
 const WANTED_RANGES_MAX: usize = 1024;
 
+/// Ends of ranges that the executor wants.
+#[derive(Debug, Default)]
+struct FurtherRanges {
+    ends: VecDeque<u32>,
+}
+
 #[derive(Debug)]
 pub(super) struct Transfer {
     rules: TransferRules,
@@ -110,8 +116,8 @@ pub(super) struct Transfer {
     /// End of the range that the executor wants, once known; at most `expected_bytes`. Of several
     /// ranges the first one that is not requested completely.
     wanted_bytes: Option<u32>,
-    /// Ends of the ranges behind it. Boxed, because most tasks want one range.
-    further_ends: Option<Box<VecDeque<u32>>>,
+    /// The ranges behind it. Boxed, because most tasks want one range.
+    further: Option<Box<FurtherRanges>>,
     /// Number of leading bytes that were received or belong to an open sequence.
     covered_bytes: u32,
     unsolicited: Option<Sequence>,
@@ -136,7 +142,7 @@ impl Transfer {
             clock: DataClock::default(),
             expected_bytes,
             wanted_bytes: None,
-            further_ends: None,
+            further: None,
             covered_bytes: immediate_bytes.min(first_bytes),
             unsolicited: None,
             solicited: VecDeque::new(),
@@ -185,8 +191,9 @@ impl Transfer {
 
     /// Memory of the list of ranges that the executor wants.
     pub(super) fn ranges_memory_bytes(&self) -> usize {
-        let ends = self.further_ends.as_deref();
-        ends.map_or(0, |ends| size_of_val(ends) + ends.capacity() * size_of::<u32>())
+        self.further.as_deref().map_or(0, |further| {
+            size_of::<FurtherRanges>() + further.ends.capacity() * size_of::<u32>()
+        })
     }
 
     /// Offset of the immediate data in the buffer; `None`: discard it.
@@ -233,7 +240,7 @@ impl Transfer {
 
     #[cold]
     fn want_further(&mut self, end: u32) {
-        let ends = self.further_ends.get_or_insert_default();
+        let ends = &mut self.further.get_or_insert_default().ends;
         match ends.len() < WANTED_RANGES_MAX {
             true => ends.push_back(end),
             false => self.fail(TransferFault::Internal),
@@ -242,8 +249,8 @@ impl Transfer {
 
     /// End of the last range that the executor wants; 0 if there is none.
     fn last_wanted_end(&self) -> u32 {
-        let further = self.further_ends.as_deref().and_then(VecDeque::back);
-        further.copied().or(self.wanted_bytes).unwrap_or(0)
+        let last = self.further.as_ref().and_then(|further| further.ends.back());
+        last.copied().or(self.wanted_bytes).unwrap_or(0)
     }
 
     /// True if every sequence that was begun or requested has had its last PDU.
@@ -297,7 +304,7 @@ impl Transfer {
     pub(super) fn next_piece(&mut self) -> Option<Piece> {
         let mut wanted_bytes = self.wanted_bytes?;
         while wanted_bytes <= self.covered_bytes
-            && let Some(end) = self.further_ends.as_deref_mut().and_then(VecDeque::pop_front)
+            && let Some(end) = self.further.as_mut().and_then(|further| further.ends.pop_front())
         {
             wanted_bytes = end;
             self.wanted_bytes = Some(end);

@@ -326,16 +326,7 @@ impl Rig {
                 assert!(link.awaited.replace(place).is_none(), "one Receive a payload");
                 link.receives.push(place);
             }
-            Output::Send(pdu) => {
-                super::invariants::check(&pdu);
-                let link = self.link(cid);
-                if pdu.missing_bytes() > 0 {
-                    let tag = pdu.initiator_task_tag();
-                    assert!(link.open.iter().all(|(open, _)| *open != tag), "one of each task");
-                    link.open.push((tag, link.sent.len()));
-                }
-                link.sent.push(pdu);
-            }
+            Output::Send(pdu) => self.send_pdu(cid, pdu),
             Output::SendData { initiator_task_tag, data, digest } => {
                 self.complete(cid, initiator_task_tag, &data, digest);
             }
@@ -379,16 +370,7 @@ impl Rig {
             }
             Output::Start(task) => self.link(cid).started.push(task),
             Output::Run(task) => self.link(cid).runs.push(task),
-            Output::Abort(task) => {
-                let at_once = self.aborts_at_once;
-                let link = self.link(cid);
-                link.aborts.push(task);
-                link.buffers.remove(&task);
-                if at_once {
-                    let outcome = Outcome::default();
-                    self.inputs.push_back((cid, Input::Done { task, outcome }));
-                }
-            }
+            Output::Abort(task) => self.abort(cid, task),
             Output::Fail { task, fault, .. } => self.fail(cid, task, fault),
             Output::FullFeature(_) => {}
             Output::Close(reason) => {
@@ -397,6 +379,28 @@ impl Rig {
                 link.closed = Some(reason);
             }
             Output::Wait(_) => unreachable!(),
+        }
+    }
+
+    fn send_pdu(&mut self, cid: u16, pdu: Pdu) {
+        super::invariants::check(&pdu);
+        let link = self.link(cid);
+        if pdu.missing_bytes() > 0 {
+            let tag = pdu.initiator_task_tag();
+            assert!(link.open.iter().all(|(open, _)| *open != tag), "one of each task");
+            link.open.push((tag, link.sent.len()));
+        }
+        link.sent.push(pdu);
+    }
+
+    fn abort(&mut self, cid: u16, task: TaskId) {
+        let at_once = self.aborts_at_once;
+        let link = self.link(cid);
+        link.aborts.push(task);
+        link.buffers.remove(&task);
+        if at_once {
+            let outcome = Outcome::default();
+            self.inputs.push_back((cid, Input::Done { task, outcome }));
         }
     }
 
