@@ -29,7 +29,7 @@ fn busy_commands_are_sent_again_until_their_time_is_over() {
             rig.relay.rule(Rule { status: Some(status), ..Rule::of(WRITE_16) });
         }
         write(&rig).await.expect("it was sent again");
-        rig.relay.until_all_met().await;
+        rig.relay.until_all_applied().await;
         rig.end().await;
 
         let rig = Rig::with(memory(), |options| options.command_seconds = 1).await;
@@ -51,7 +51,7 @@ fn a_repeated_read_has_a_buffer_of_its_caller() {
         let pool = BufferPool::default();
         rig.relay.rule(Rule { cut: true, ..Rule::of(READ_16) });
         let buffer = rig.disk.read(BlockRange::new(1, 1), pool.take(512)).await.unwrap();
-        rig.relay.until_all_met().await;
+        rig.relay.until_all_applied().await;
         assert_eq!(buffer[..], [5; 512]);
         let charged = BufferPool::charged_bytes(512);
         assert_eq!((pool.held_bytes(), buffer.pool().held_bytes()), (charged, charged));
