@@ -19,7 +19,7 @@ const CDB_BYTES: usize = 16;
 /// A judged command, with the data to judge it again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CheckedCommand {
-    /// The unit's [`generation`](crate::disk_unit::LogicalUnit::generation) from before the judgement.
+    /// The [`generation`](crate::disk_unit::LogicalUnit::generation) from before the judgement.
     pub(crate) generation: Generation,
     cdb: [u8; CDB_BYTES],
 }
