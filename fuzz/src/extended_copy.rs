@@ -5,13 +5,13 @@ use lunar_scsi::copy::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, CopyEnd, CopyId, CopyList, SEGMENT_DESCRIPTORS_MAX,
 };
 use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
-use lunar_scsi::sense::{SENSE_BYTES_MAX, Sense, SenseFormat};
+use lunar_scsi::sense::{BLOCK_SENSE_BYTES_MAX, Sense, SenseFormat};
 use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, TargetPort, UnitOptions};
 use lunar_wire::Lun;
 
 const HEAD_BYTES: usize = 4;
 /// Maximum reply: details of a failure, 60 bytes and the sense data.
-const REPLY_BYTES_MAX: usize = 60 + SENSE_BYTES_MAX;
+const REPLY_BYTES_MAX: usize = 60 + BLOCK_SENSE_BYTES_MAX;
 
 /// Runs an input. The first byte selects the units. Steps follow, each with a header of four bytes:
 /// action and sender, a list identifier or the end of the copy, and 16 bits with the length of the
@@ -106,7 +106,7 @@ impl Bench {
         copies.progress(id, list.segments.len() as u16, bytes);
         match then & 3 {
             0 => copies.end(id, CopyEnd::Completed),
-            1 => copies.end(id, CopyEnd::Failed(vec![then; SENSE_BYTES_MAX])),
+            1 => copies.end(id, CopyEnd::Failed(vec![then; BLOCK_SENSE_BYTES_MAX])),
             2 => copies.end(id, CopyEnd::Aborted),
             _ => self.running.push(id),
         }
@@ -183,7 +183,7 @@ fn check_refusal(refusal: &Refusal) {
 fn check_sense(sense: &Sense) {
     for format in [SenseFormat::Fixed, SenseFormat::Descriptor] {
         let bytes = sense.encode(format);
-        assert!(bytes.len() <= SENSE_BYTES_MAX);
+        assert!(bytes.len() <= BLOCK_SENSE_BYTES_MAX);
         let back = Sense::decode(&bytes);
         assert!(back.is_some_and(|back| (back.key, back.code) == (sense.key, sense.code)));
     }

@@ -2,14 +2,14 @@
 //! and holds at most a header.
 
 use lunar_iscsi::framing::ahs::{CommandSegments, segments};
-use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX};
+use lunar_iscsi::framing::{Deframer, Digests, Event, HEADER_SEGMENTS_BYTES_MAX, SegmentDigest};
 
 /// PDUs found by the framing: headers, payload bytes, ends of payloads.
 #[derive(Debug, Default, Eq, PartialEq)]
 struct DeframedStream {
     headers: Vec<Vec<u8>>,
     payload: Vec<u8>,
-    ends: Vec<bool>,
+    ends: Vec<SegmentDigest>,
     has_header_digest_error: bool,
 }
 
@@ -57,7 +57,7 @@ fn deframe(digests: Digests, stream: &[u8], piece_bytes: usize, is_direct: bool)
                     assert!(bytes > 0 && bytes <= consumed);
                     found.payload.extend_from_slice(&rest[..bytes]);
                 }
-                Some(Event::PayloadEnd { digest_ok }) => found.ends.push(digest_ok),
+                Some(Event::PayloadEnd { digest }) => found.ends.push(digest),
                 Some(Event::HeaderDigestError) => found.has_header_digest_error = true,
                 None => {}
             }

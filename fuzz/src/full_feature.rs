@@ -5,7 +5,7 @@ use bytes::Bytes;
 use lunar_iscsi::connection::target::{
     ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
 };
-use lunar_iscsi::framing::{DataDestination, Header, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use lunar_iscsi::login::{Admission, Identified, Joined};
 use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
@@ -50,6 +50,8 @@ struct FuzzedConnection {
     place: Option<DataDestination>,
     /// Tasks that were started, neither done nor aborted.
     held: Vec<Task>,
+    /// Open PDUs: Initiator Task Tag and missing bytes.
+    open: Vec<(u32, usize)>,
     closed: bool,
     in_session: bool,
     ended: bool,
@@ -67,6 +69,7 @@ impl FuzzedConnection {
             transfer_tag: TAG_RESERVED,
             place: None,
             held: Vec::new(),
+            open: Vec::new(),
             closed: false,
             in_session: false,
             ended: false,
@@ -144,9 +147,13 @@ impl FuzzedConnection {
                 assert!(buffer_bytes <= ConnectionLimits::default().data_out_bytes_max);
                 Bytes::new()
             }
+            DataDestination::Stream { task, offset_bytes } => {
+                self.check_range(task, offset_bytes, data.len());
+                Bytes::new()
+            }
             DataDestination::Discard => Bytes::new(),
         };
-        self.input(Input::Payload { data, digest_ok: true });
+        self.input(Input::Payload { data, digest: SegmentDigest::None });
     }
 
     fn input(&mut self, input: Input) {
@@ -170,11 +177,26 @@ impl FuzzedConnection {
         match output {
             Output::Receive(place) => assert!(self.place.replace(place).is_none()),
             Output::Send(pdu) => {
-                assert!(pdu.data.len() <= SEGMENT_BYTES_MAX);
+                assert!(pdu.data.len() + pdu.missing_bytes() <= SEGMENT_BYTES_MAX);
+                let tag = pdu.initiator_task_tag();
+                if pdu.missing_bytes() > 0 {
+                    assert!(self.open.iter().all(|(open, _)| *open != tag), "two of one task");
+                    self.open.push((tag, pdu.missing_bytes()));
+                }
                 if pdu.opcode() == Opcode::READY_TO_TRANSFER {
                     self.transfer_tag = number_at(&pdu.bhs, 20);
                     assert!((1..=BURST_BYTES_MAX).contains(&number_at(&pdu.bhs, 44)));
                 }
+            }
+            Output::SendData { initiator_task_tag, data, .. } => {
+                let at = self.open.iter().position(|(tag, _)| *tag == initiator_task_tag);
+                let (_, missing) = &mut self.open[at.expect("a part of no open PDU")];
+                assert!((1..=*missing).contains(&data.len()));
+                *missing -= data.len();
+                self.open.retain(|(_, missing)| *missing > 0);
+            }
+            Output::DataOut { task, offset_bytes, bytes, .. } => {
+                self.check_range(task, offset_bytes, bytes as usize);
             }
             Output::Identify(_) => {
                 let admission = Admission {
@@ -219,9 +241,46 @@ impl FuzzedConnection {
         }
     }
 
+    /// Checks that a range of data-out is within that of its task.
+    fn check_range(&self, task: TaskId, offset_bytes: u32, bytes: usize) {
+        if let Some(task) = self.held.iter().find(|held| held.id == task) {
+            let end = u64::from(offset_bytes) + bytes as u64;
+            assert!(end <= u64::from(task.expected_data_out_bytes()), "past the end of the data");
+        }
+    }
+
+    /// Starts a task whose data moves in pieces, right or wrong.
+    fn start_pieces(&mut self, task: Task) {
+        let (id, code) = (task.id, task.cdb[0]);
+        let (expected, is_wrong) = (task.expected_bytes.min(DATA_IN_BYTES_MAX), code & 8 != 0);
+        let writes = task.write;
+        self.held.push(task);
+        let piece = |bytes: u32| Bytes::from(vec![0x5a; bytes as usize]);
+        let (third, skipped) = (expected / 3, u32::from(is_wrong));
+        let mut input = |input| self.inputs.push_back(input);
+        if code & 1 != 0 && writes {
+            input(Input::Stream(id));
+            input(Input::Wants { task: id, offset_bytes: 0, bytes: third });
+            input(Input::Wants { task: id, offset_bytes: third + skipped, bytes: expected });
+        }
+        let (task, offset_bytes) = (id, 0);
+        input(Input::DataIn { task, offset_bytes, data: piece(third) });
+        let offset_bytes = third + skipped;
+        input(Input::DataInBegin { task, offset_bytes, bytes: third + 100 });
+        input(Input::DataInPart { task, data: piece(third), digest: None });
+        if code & 2 != 0 {
+            input(Input::DataInPart { task, data: piece(100 + skipped), digest: Some(7) });
+            let data_in = piece(if code & 0x10 != 0 { expected } else { 0 });
+            self.done(id, Outcome { data_in, ..Outcome::default() });
+        }
+    }
+
     /// Starts a task; the low bits of the operation code select the action of the executor.
     fn start(&mut self, task: Task) {
         let (id, expected) = (task.id, task.expected_bytes);
+        if task.cdb[0] & 4 != 0 {
+            return self.start_pieces(task);
+        }
         match task.cdb[0] & 3 {
             0 => {
                 let bytes = expected.min(DATA_IN_BYTES_MAX) as usize;
@@ -231,7 +290,7 @@ impl FuzzedConnection {
             }
             1 if task.write => {
                 self.held.push(task);
-                self.inputs.push_back(Input::Wants { task: id, data_out_bytes: expected });
+                self.inputs.push_back(Input::Wants { task: id, offset_bytes: 0, bytes: expected });
             }
             2 => {
                 let sense = Bytes::from_static(&[0x70, 0, 5]);
@@ -292,6 +351,7 @@ impl FuzzedConnection {
         assert!(self.closed && self.connection.is_over(), "the connection is still open");
         assert_eq!(self.connection.tasks(), 0);
         assert_eq!(self.held, [], "tasks that were not aborted");
+        assert_eq!(self.open, [], "PDUs that were not completed");
         assert_eq!(self.session.as_ref().map_or(0, TargetSession::tasks), 0);
         assert!(self.ended, "the session continues without a connection");
     }

@@ -8,6 +8,7 @@ pub mod cdb;
 pub mod extended_copy;
 pub mod framing;
 pub mod full_feature;
+pub mod initiator;
 pub mod login;
 pub mod mode_select;
 pub mod persistent_reserve_out;

@@ -9,13 +9,14 @@ use std::sync::OnceLock;
 
 const HEAD_BYTES: usize = 4;
 const INITIATORS: u8 = 4;
-/// Maximum number of commands in one run: further ones test little more. A crowd makes each of them
-/// slow.
+/// Maximum number of commands in one run: further ones test little more.
 const COMMANDS_MAX: usize = 16;
-const COMMANDS_IN_A_CROWD_MAX: usize = 4;
-/// Value of the first byte that selects a crowd: rarely chosen by chance, because a run is slow.
-const CROWDED: u8 = 0x60;
-/// Number of further registrations possible beside a crowd.
+/// Maximum number of commands with a nearly full table, which makes each of them slow.
+const COMMANDS_WITH_A_FULL_TABLE_MAX: usize = 4;
+/// Value of the first byte, shifted, that selects a nearly full table of registrations: rarely
+/// chosen by chance, because a run is slow.
+const NEARLY_FULL: u8 = 0x60;
+/// Number of further registrations for which a nearly full table has room.
 const ROOM: usize = 3;
 
 /// Runs an input. The first byte selects whether state can be kept, and whether there are many
@@ -25,9 +26,9 @@ const ROOM: usize = 3;
 pub fn run(input: &[u8]) {
     let Some((choice, mut rest)) = input.split_first() else { return };
     let can_persist = choice & 1 == 0;
-    let crowded = choice >> 1 == CROWDED;
-    let (mut reservations, commands_max) = if crowded {
-        (crowd(can_persist), COMMANDS_IN_A_CROWD_MAX)
+    let is_nearly_full = choice >> 1 == NEARLY_FULL;
+    let (mut reservations, commands_max) = if is_nearly_full {
+        (nearly_full(can_persist), COMMANDS_WITH_A_FULL_TABLE_MAX)
     } else {
         (Reservations::new(can_persist), COMMANDS_MAX)
     };
@@ -53,10 +54,10 @@ pub fn run(input: &[u8]) {
                     scope_and_type: head[2],
                     parameter_bytes: list.len() as u32,
                 };
-                out(&mut reservations, &who, &ports, request, list, crowded);
+                out(&mut reservations, &who, &ports, request, list, is_nearly_full);
             }
         }
-        if !crowded {
+        if !is_nearly_full {
             check(&reservations);
         }
     }
@@ -85,18 +86,18 @@ fn out(
     ports: &[TargetPort],
     request: OutRequest,
     list: &[u8],
-    crowded: bool,
+    is_nearly_full: bool,
 ) {
-    // The reports of a crowd are long: its state contains the same.
+    // The reports of a nearly full table are long: its state contains the same.
     let seen = |reservations: &Reservations| {
-        let reports = if crowded { Default::default() } else { reports(reservations) };
+        let reports = if is_nearly_full { Default::default() } else { reports(reservations) };
         (reports, reservations.encode())
     };
     let before = seen(reservations);
     match reservations.out(who, ports, request, list) {
         Ok(outcome) => {
             assert_eq!(outcome.save, before.1 != reservations.encode());
-            assert!(outcome.attentions.iter().all(|(told, _)| told != who), "it knows");
+            assert!(outcome.attentions.iter().all(|(nexus, _)| nexus != who), "it knows");
             assert!(!outcome.abort.contains(who), "its own command is one of them");
         }
         Err(_) => {
@@ -112,23 +113,23 @@ fn reports(reservations: &Reservations) -> [Option<Vec<u8>>; 4] {
 }
 
 /// Returns reservations with room for few registrations beside those of others.
-fn crowd(can_persist: bool) -> Reservations {
-    static CROWDS: [OnceLock<Reservations>; 2] = [const { OnceLock::new() }; 2];
-    let crowd = CROWDS[usize::from(can_persist)].get_or_init(|| {
+fn nearly_full(can_persist: bool) -> Reservations {
+    static TABLES: [OnceLock<Reservations>; 2] = [const { OnceLock::new() }; 2];
+    let table = TABLES[usize::from(can_persist)].get_or_init(|| {
         let mut reservations = Reservations::new(can_persist);
         let request = OutRequest { service_action: 0, scope_and_type: 0, parameter_bytes: 24 };
         let mut list = [0; 24];
         (list[15], list[20]) = (1, u8::from(can_persist));
         for number in 0..REGISTRATIONS_MAX - ROOM {
             let [.., high, low] = number.to_be_bytes();
-            let name = format!("iqn.crowd{number}");
+            let name = format!("iqn.other{number}");
             let who =
                 ItNexus::new(&InitiatorPort { name, isid: [0, 0, 0, 0, high, low] }, &port(1));
             reservations.out(&who, &[], request, &list).expect("there is room");
         }
         reservations
     });
-    crowd.clone()
+    table.clone()
 }
 
 fn check(reservations: &Reservations) {

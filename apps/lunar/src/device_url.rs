@@ -2,7 +2,7 @@
 
 use crate::commands::default_initiator_name;
 use crate::output::Failure;
-use lunar_block::{BlockDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
+use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::config::model::ChapConfig;
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_initiator::blocking::Connector;
@@ -50,7 +50,8 @@ impl Opener for ServedDevices {
                 let disk = self.connector()?.open(url, &session)?;
                 disk.offer_compare_and_write()?;
                 disk.remote().stay_connected();
-                Ok(Arc::<RemoteDisk>::clone(disk.remote()))
+                // Several hosts use the one session.
+                Ok(FairDevice::new(Arc::<RemoteDisk>::clone(disk.remote())))
             }
             _ => open_local(url, options, &self.file_systems),
         }

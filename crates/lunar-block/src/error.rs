@@ -23,6 +23,8 @@ pub enum ErrorKind {
     Open,
     /// The connection to a remote device is lost.
     Disconnected,
+    /// The remote device has no room for the command, which had no effect.
+    Busy,
 }
 
 /// A failure of a disk: its kind, the device, the blocks, and the message of the system.

@@ -23,10 +23,10 @@ const BEGUN: u8 = 2;
 const CANCELLED: u8 = 3;
 
 /// Tells whether transfers of other owners wait for the end of a transfer.
-pub trait Urgency: fmt::Debug + Send + Sync {
+pub trait ForeignWaiters: fmt::Debug + Send + Sync {
     /// Returns `true` while others wait. When this becomes `true`, the future of the transfer is
     /// polled again.
-    fn is_urgent(&self) -> bool;
+    fn are_waiting(&self) -> bool;
 }
 
 /// The context of one transfer: its owner, and whether it can still be cancelled.
@@ -39,18 +39,22 @@ pub trait Urgency: fmt::Debug + Send + Sync {
 pub struct IoContext {
     owner: Arc<MemoryOwner>,
     stage: AtomicU8,
-    urgency: Option<Arc<dyn Urgency>>,
+    foreign_waiters: Option<Arc<dyn ForeignWaiters>>,
 }
 
 impl IoContext {
     /// Creates the context of a transfer that has not begun.
     pub fn new(owner: &Arc<MemoryOwner>) -> Arc<Self> {
-        Self::with_urgency(owner, None)
+        Self::with_foreign_waiters(owner, None)
     }
 
     /// Creates the context of a transfer that has not begun, and for which others may wait.
-    pub fn with_urgency(owner: &Arc<MemoryOwner>, urgency: Option<Arc<dyn Urgency>>) -> Arc<Self> {
-        Arc::new(Self { owner: Arc::clone(owner), stage: AtomicU8::new(UNKNOWN), urgency })
+    pub fn with_foreign_waiters(
+        owner: &Arc<MemoryOwner>,
+        foreign_waiters: Option<Arc<dyn ForeignWaiters>>,
+    ) -> Arc<Self> {
+        let stage = AtomicU8::new(UNKNOWN);
+        Arc::new(Self { owner: Arc::clone(owner), stage, foreign_waiters })
     }
 
     /// Runs `work` in this context.
@@ -87,8 +91,8 @@ impl IoContext {
     }
 
     /// Returns `true` while transfers of other owners wait for the end of this one.
-    pub fn is_urgent(&self) -> bool {
-        self.urgency.as_ref().is_some_and(|urgency| urgency.is_urgent())
+    pub fn has_foreign_waiters(&self) -> bool {
+        self.foreign_waiters.as_ref().is_some_and(|waiters| waiters.are_waiting())
     }
 
     /// Records that no part of the transfer that changes data is with the system.

@@ -31,6 +31,7 @@ mod device;
 mod durable;
 mod error;
 mod extents;
+mod fair;
 mod fault;
 mod file;
 mod io_context;
@@ -56,9 +57,10 @@ pub use device::{
     SpaceUsage, Sparse,
 };
 pub use error::{Error, ErrorKind};
+pub use fair::FairDevice;
 pub use fault::{Effect, Fault, FaultDevice, FaultOperation};
 pub use file::{FileDevice, FileIdentity, FileOptions, FileSystems, file_identity, with_ring};
-pub use io_context::{IoContext, Urgency};
+pub use io_context::{ForeignWaiters, IoContext};
 pub use memory::MemoryDevice;
 pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;

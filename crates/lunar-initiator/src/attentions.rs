@@ -114,7 +114,7 @@ impl Attentions {
 }
 
 impl AttentionState {
-    fn has_begun(&self, session: u64) -> bool {
+    fn has_reported_start(&self, session: u64) -> bool {
         [self.reset_in, self.nexus_lost_in].contains(&Some(session))
     }
 }
@@ -131,19 +131,19 @@ impl UnitAttentions {
         }
     }
 
-    /// Records that the unit executed a command of session `number`, and so has reported how the
-    /// session began. A unit that reported nothing is assumed to have lost its cache.
+    /// Records that the unit executed a command of a session, and so has reported how the session
+    /// began. A unit that reported nothing is assumed to have lost its cache.
     pub(crate) fn record_session_start(&self, session: u64) {
         let mut seen = self.seen();
-        if !seen.has_begun(session) {
+        if !seen.has_reported_start(session) {
             seen.losses.resets += 1;
             seen.reset_in = Some(session);
         }
     }
 
     /// True when the unit has reported how session `session` began.
-    pub(crate) fn has_begun(&self, session: u64) -> bool {
-        self.seen().has_begun(session)
+    pub(crate) fn has_reported_start(&self, session: u64) -> bool {
+        self.seen().has_reported_start(session)
     }
 
     /// Number of unit attentions.

@@ -16,9 +16,11 @@ use lunar_iscsi::connection::initiator::{
     Output, RequestFailure, SendTargets,
 };
 use lunar_iscsi::connection::target::TargetRecord;
-use lunar_iscsi::framing::{DataDestination, Header, TaskHasher, TaskId};
+use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskHasher, TaskId};
 use lunar_iscsi::login::initiator::Established;
-use lunar_iscsi::pdu::{AsyncEvent, LogoutReason, ManagementFunction, RejectReason};
+use lunar_iscsi::pdu::{
+    AsyncEvent, LogoutReason, ManagementFunction, ManagementResponse, RejectReason,
+};
 use lunar_iscsi::session::initiator::{ConnectionEnding, ToConnection, ToSession};
 use lunar_net::Outbox;
 use lunar_wire::{Lun, Time};
@@ -36,6 +38,12 @@ const PENDING_MAX: usize = 512;
 const TAKEN_MAX: usize = 64;
 /// Time after which the session is ended if the target does not answer an ABORT TASK.
 const ABORT_TIME: Duration = Duration::from_secs(30);
+/// Maximum number of ABORT TASKs in flight: a target rejects immediate requests beyond a limit of
+/// its own, RFC 7143 §4.2.2.1.
+const ABORTS_MAX: usize = 8;
+/// Time after which an ABORT TASK is sent again that the target rejected as one immediate request
+/// too many.
+const ABORT_PAUSE: Duration = Duration::from_millis(100);
 /// Time a connection that logs out waits for its commands.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
 
@@ -91,8 +99,18 @@ enum LogoutProgress {
 struct Abort {
     id: TaskId,
     task: TaskId,
+    lun: Lun,
     /// Time by which it must be answered.
     by: Time,
+}
+
+/// An ABORT TASK that is to be sent.
+#[derive(Clone, Copy, Debug)]
+struct WaitingAbort {
+    task: TaskId,
+    lun: Lun,
+    /// Time by which it must be answered, if the target rejected it before.
+    by: Option<Time>,
 }
 
 /// Parts of a connection, of which it shares most with its session.
@@ -128,8 +146,12 @@ pub(crate) struct ConnectionClient {
     pending: HashMap<TaskId, PendingRequest, BuildHasherDefault<TaskHasher>>,
     /// Pending commands that the state machine refused, and the reasons.
     refused: Vec<(TaskId, &'static str)>,
-    /// ABORT TASKs that were not answered, oldest first.
-    aborts: VecDeque<Abort>,
+    /// ABORT TASKs that were not answered, at most [`ABORTS_MAX`].
+    aborts: Vec<Abort>,
+    /// ABORT TASKs that are to be sent: at most one for each pending command.
+    waiting_aborts: VecDeque<WaitingAbort>,
+    /// Time before which no ABORT TASK is sent.
+    aborts_from: Option<Time>,
     /// Commands in the order they were taken, with their deadlines.
     due: VecDeque<(TaskId, Time)>,
     command_time: Option<Duration>,
@@ -170,7 +192,9 @@ impl ConnectionClient {
             leaving: LogoutProgress::No,
             pending: HashMap::default(),
             refused: Vec::new(),
-            aborts: VecDeque::new(),
+            aborts: Vec::new(),
+            waiting_aborts: VecDeque::new(),
+            aborts_from: None,
             due: VecDeque::new(),
             command_time: parts.connector.command_time(),
             filling: SegmentDestination::Nowhere,
@@ -202,7 +226,7 @@ impl ConnectionClient {
                     return;
                 }
                 Output::ToSession(message) => self.tell_session(now, message),
-                output => self.obey(output, out),
+                output => self.obey(now, output, out),
             }
         }
     }
@@ -275,15 +299,31 @@ impl ConnectionClient {
             return; // answered already, or not taken yet and never sent
         };
         *uncertain = now_uncertain;
-        let management = Management {
-            id: self.link.new_id(),
-            function: ManagementFunction::ABORT_TASK,
-            lun: *lun,
-            referenced: Some(id),
-        };
-        let abort = Abort { id: management.id, task: id, by: now.after(ABORT_TIME) };
-        self.aborts.push_back(abort);
-        self.machine.handle(now, Input::Manage(management));
+        let abort = WaitingAbort { task: id, lun: *lun, by: None };
+        self.waiting_aborts.push_back(abort);
+        self.send_aborts(now);
+    }
+
+    /// Sends ABORT TASKs that wait, unless too many are in flight. The outputs of the state machine
+    /// are pumped by the caller.
+    fn send_aborts(&mut self, now: Time) {
+        if self.aborts_from.is_some_and(|from| now < from) {
+            return;
+        }
+        self.aborts_from = None;
+        while self.aborts.len() < ABORTS_MAX
+            && let Some(WaitingAbort { task, lun, by }) = self.waiting_aborts.pop_front()
+        {
+            if !self.pending.contains_key(&task) {
+                continue; // answered meanwhile
+            }
+            let id = self.link.new_id();
+            let by = by.unwrap_or_else(|| now.after(ABORT_TIME));
+            self.aborts.push(Abort { id, task, lun, by });
+            let function = ManagementFunction::ABORT_TASK;
+            let management = Management { id, function, lun, referenced: Some(task) };
+            self.machine.handle(now, Input::Manage(management));
+        }
     }
 
     fn add_barrier_token(&mut self, unit: Lun, token: &BarrierToken) {
@@ -297,10 +337,13 @@ impl ConnectionClient {
         }
     }
 
-    fn obey(&mut self, output: Output, out: &mut Outbox) {
+    fn obey(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(pdu),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                out.push_part(initiator_task_tag, data, digest);
+            }
             Output::FullFeature(parameters) => out.set_digests(parameters.digests),
             Output::LoggedIn(established) => {
                 self.logged_in = true;
@@ -337,23 +380,36 @@ impl ConnectionClient {
                 }
             }
             Output::Close(reason) => self.over = Some(reason),
-            Output::Managed { id, .. } => self.aborted(id),
+            Output::Managed { id, result, .. } => self.aborted(now, id, &result),
             // Never requested here; pings are sent by the state machine itself.
             Output::Pong { .. } | Output::Text { .. } => {}
+            // Of streaming commands, which this client does not send.
+            Output::Wants { .. } | Output::DataIn { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
         }
     }
 
     /// Handles the end of an ABORT TASK. A task that the target ended was reported before; a task
     /// that the target does not know, or could not abort, ends only with the session.
-    fn aborted(&mut self, id: TaskId) {
+    fn aborted(
+        &mut self,
+        now: Time,
+        id: TaskId,
+        result: &Result<ManagementResponse, RequestFailure>,
+    ) {
+        const TOO_MANY: RequestFailure =
+            RequestFailure::Rejected(RejectReason::IMMEDIATE_COMMAND_REJECT);
         let Some(at) = self.aborts.iter().position(|abort| abort.id == id) else { return };
-        let task = self.aborts.remove(at).map(|abort| abort.task);
-        let stays = task.is_some_and(|task| self.pending.contains_key(&task));
-        if stays && matches!(self.leaving, LogoutProgress::No | LogoutProgress::Drains(_)) {
+        let Abort { task, lun, by, .. } = self.aborts.swap_remove(at);
+        let stays = self.pending.contains_key(&task);
+        if stays && *result == Err(TOO_MANY) {
+            self.waiting_aborts.push_back(WaitingAbort { task, lun, by: Some(by) });
+            self.aborts_from = Some(now.after(ABORT_PAUSE));
+        } else if stays && matches!(self.leaving, LogoutProgress::No | LogoutProgress::Drains(_)) {
             let what = format!("{} did not end an aborted command", self.portal);
             self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
+        self.send_aborts(now);
     }
 
     fn receive(&mut self, place: DataDestination) {
@@ -364,7 +420,10 @@ impl ConnectionClient {
             DataDestination::Task { task, offset_bytes, .. } => {
                 SegmentDestination::Command { id: task, at: offset_bytes as usize }
             }
-            DataDestination::Discard => SegmentDestination::Nowhere,
+            // No command of this client streams.
+            DataDestination::Stream { .. } | DataDestination::Discard => {
+                SegmentDestination::Nowhere
+            }
         };
     }
 
@@ -461,7 +520,7 @@ impl ConnectionClient {
                 ErrorKind::Refused,
                 format!("the target at {portal} aborted the command"),
             ),
-            RequestFailure::LoggedOut | RequestFailure::Lost => {
+            RequestFailure::LoggedOut | RequestFailure::Lost | RequestFailure::DataMissing => {
                 Error::new(ErrorKind::SessionLost, format!("the session with {portal} was lost"))
             }
         }
@@ -563,6 +622,12 @@ impl ConnectionClient {
             let logout = Input::Logout { reason: LogoutReason::CLOSE_CONNECTION, cid: None };
             self.handle(now, logout, out);
         }
+    }
+
+    /// Time by which the next ABORT TASK must be answered.
+    fn abort_deadline(&self) -> Option<Time> {
+        let waiting = self.waiting_aborts.iter().filter_map(|abort| abort.by);
+        self.aborts.iter().map(|abort| abort.by).chain(waiting).min()
     }
 
     /// True when the connection was logged in.
@@ -716,12 +781,12 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
         }
     }
 
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.filling, SegmentDestination::Nowhere) {
             SegmentDestination::Control { buffer, .. } => Bytes::from(buffer),
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest_ok }, out);
+        self.handle(now, Input::Payload { data, digest }, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
@@ -750,18 +815,20 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
             LogoutProgress::Drains(by) if self.logged_in => Some(by),
             _ => None,
         };
-        let aborted = self.aborts.front().map(|abort| abort.by);
+        let aborted = self.abort_deadline();
         let due = self.due.front().map(|(_, by)| *by);
-        [self.deadline, drained, aborted, due].into_iter().flatten().min()
+        [self.deadline, drained, aborted, self.aborts_from, due].into_iter().flatten().min()
     }
 
     fn elapsed(&mut self, now: Time, out: &mut Outbox) {
-        if self.aborts.front().is_some_and(|abort| abort.by <= now) {
+        if self.abort_deadline().is_some_and(|by| by <= now) {
             self.aborts.clear();
+            self.waiting_aborts.clear();
             let what = format!("{} did not answer an ABORT TASK", self.portal);
             self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
         self.tell_overdue(now);
+        self.send_aborts(now);
         self.handle(now, Input::Deadline, out);
     }
 

@@ -16,12 +16,20 @@ use lunar_scsi::sense::{Sense, SenseKey, Status};
 use lunar_scsi::vpd::BlockLimitsPage;
 use lunar_wire::{Field, Lun};
 use std::time::Duration;
+use tokio::time::Instant;
 
-/// Maximum number of times a command is sent that meets unit attentions, damaged data or a busy
-/// status.
+/// Maximum number of times a command is sent that meets unit attentions or damaged data.
 const TRIES_MAX: u32 = 8;
-/// Half the first pause after a busy status; pauses double each time.
+/// Half the first pause after a busy status; pauses double each time, up to [`BUSY_PAUSE_MAX`].
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause after a busy status whose status qualifier names no time.
+const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Longest pause that a status qualifier can require.
+const QUALIFIED_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Time from the first busy status on for which a command is sent again, unless the time limit of
+/// commands is shorter. Initiators that wait for a served unit give up after 30 s or later, and send
+/// a command again that they see end with BUSY.
+const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
 
@@ -372,6 +380,9 @@ pub(crate) enum RetryDecision {
 #[derive(Debug, Default)]
 pub(crate) struct Attempt {
     tries: u32,
+    /// Number of busy statuses, and the time until which another one is accepted.
+    busy: u32,
+    busy_until: Option<Instant>,
 }
 
 impl Attempt {
@@ -387,17 +398,19 @@ impl Attempt {
             let what = format!("command {opcode:02x}h failed in the target (iSCSI target failure)");
             return Err(Error::new(ErrorKind::Protocol, what));
         }
-        self.tries += 1;
         match Status(result.status) {
             Status::GOOD | Status::CONDITION_MET => Ok(RetryDecision::Good),
             Status::CHECK_CONDITION => {
+                self.tries += 1;
                 if is_transient(&result.sense) && self.tries < TRIES_MAX {
                     return Ok(RetryDecision::Again);
                 }
                 Err(sense_error(opcode, &result.sense))
             }
-            Status::BUSY | Status::TASK_SET_FULL if self.tries < TRIES_MAX => {
-                Box::pin(initiator.pause(BUSY_PAUSE * (1 << self.tries))).await;
+            Status::BUSY | Status::TASK_SET_FULL if self.may_wait(initiator.command_time()) => {
+                self.busy += 1;
+                let pause = busy_pause(self.busy, result.status_qualifier);
+                Box::pin(initiator.pause(pause)).await;
                 Ok(RetryDecision::Again)
             }
             Status(status) => {
@@ -410,6 +423,25 @@ impl Attempt {
             }
         }
     }
+}
+
+impl Attempt {
+    /// True if a command may be sent again that met a busy status.
+    fn may_wait(&mut self, command_time: Option<Duration>) -> bool {
+        let now = Instant::now();
+        let time = command_time.map_or(BUSY_TIME, |limit| limit.min(BUSY_TIME));
+        now < *self.busy_until.get_or_insert(now + time)
+    }
+}
+
+/// Returns the pause after this many busy statuses. A status qualifier names the time after which
+/// the command may be sent again in tenths of a second, for different scopes. SAM-5 §5.3.2.
+fn busy_pause(count: u32, status_qualifier: u16) -> Duration {
+    let tenths = u32::from(status_qualifier & 0x3fff);
+    if tenths > 0 {
+        return (Duration::from_millis(100) * tenths).min(QUALIFIED_PAUSE_MAX);
+    }
+    (BUSY_PAUSE * (1 << count.min(10))).min(BUSY_PAUSE_MAX)
 }
 
 /// True for a unit attention, for the error of an earlier command, with which this one was not
@@ -539,6 +571,17 @@ mod tests {
             error.what,
             "command 28h: MEDIUM_ERROR 0ch/00h (deferred error of an earlier command)"
         );
+    }
+
+    /// Goal: pauses after busy statuses grow to a limit, or follow the status qualifier.
+    #[test]
+    fn pauses_after_busy_statuses() {
+        let pauses: Vec<_> = (1..=9).map(|count| busy_pause(count, 0).as_millis()).collect();
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1000, 1000, 1000]);
+        assert_eq!(busy_pause(u32::MAX, 0), BUSY_PAUSE_MAX);
+        for (qualifier, millis) in [(1, 100), (0x4003, 300), (0x3ffe, 5000), (0x8000, 40)] {
+            assert_eq!(busy_pause(2, qualifier).as_millis(), millis, "{qualifier:04x}");
+        }
     }
 
     #[test]

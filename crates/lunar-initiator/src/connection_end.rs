@@ -48,6 +48,9 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
             return ConnectionEnd { closed_over_newer_keys: true, ..error.into() };
         }
         CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
+        CloseReason::DataMissing => {
+            lost(format!("data for {portal} did not come, so its connection was dropped"))
+        }
     };
     error.into()
 }

@@ -216,6 +216,11 @@ impl Initiator {
         (bytes > 0).then(|| self.shared.pool.take(bytes as usize))
     }
 
+    /// Time after which an unanswered command fails; `None` without a limit.
+    pub(crate) fn command_time(&self) -> Option<Duration> {
+        self.shared.supervisor.connector().command_time()
+    }
+
     /// Returns the retry deadline of one command.
     pub(crate) fn retry_deadline(&self) -> RetryDeadline {
         RetryDeadline::new(self.shared.recovery)
@@ -286,7 +291,7 @@ impl Initiator {
                     self.remember(&session);
                     return Ok(session);
                 }
-                SessionState::Up(session) => session.why().not_sent(),
+                SessionState::Up(session) => session.end_error().not_sent(),
                 SessionState::Refused(error) if deadline.until().is_some() => return Err(error),
                 SessionState::Refused(error) => error.not_sent(),
                 SessionState::Closed => {

@@ -26,8 +26,8 @@ const PATH_PAUSE: Duration = Duration::from_millis(100);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// Time for which a lost path is logged in again without another request.
 const REESTABLISH_TIME: Duration = Duration::from_secs(24 * 3600);
-/// Time for which the finding holds that a path leads to another unit.
-const WRONG_TIME: Duration = Duration::from_secs(1);
+/// Time after which a path that led to another unit is verified again.
+const WRONG_UNIT_TIME: Duration = Duration::from_secs(1);
 /// Value for a port without target port group; no group has this number.
 const NO_GROUP: u32 = u32::MAX;
 /// Load that a command counts for besides its data, in bytes.
@@ -39,7 +39,7 @@ pub(crate) struct DiskPath {
     pub(crate) unit: Unit,
     pub(crate) attentions: Arc<UnitAttentions>,
     /// The portal of the disk, and the session there.
-    pub(crate) place: PathKey,
+    pub(crate) key: PathKey,
     /// Resets that the unit reported before the path was used.
     resets_before: u64,
     /// Target port group of the path's port; [`NO_GROUP`] if the unit does not report it.
@@ -89,12 +89,12 @@ impl Drop for PathLoadGuard<'_> {
 
 impl DiskPath {
     /// Returns a path to `unit` that is used from now on.
-    pub(crate) fn new(unit: Unit, place: PathKey, resets_before: u64) -> Self {
+    pub(crate) fn new(unit: Unit, key: PathKey, resets_before: u64) -> Self {
         let attentions = unit.initiator().attentions_of(unit.lun());
         Self {
             unit,
             attentions,
-            place,
+            key,
             resets_before,
             group: AtomicU32::new(NO_GROUP),
             access: AtomicU8::new(AccessState::ACTIVE_OPTIMIZED.0),
@@ -122,13 +122,18 @@ impl DiskPath {
         let checked = state.checked.as_ref()?;
         let now = (session.number(), self.attentions.count());
         // An unused wrong unit would not report that the right one is back.
-        let stale = checked.result.is_err() && checked.at.elapsed() > WRONG_TIME;
+        let stale = checked.result.is_err() && checked.at.elapsed() > WRONG_UNIT_TIME;
         let holds = (checked.session, checked.attentions) == now && !stale;
         holds.then(|| checked.result.clone())
     }
 
     /// Records the result of verifying the unit, after `attentions` unit attentions.
-    pub(crate) fn found(&self, session: &Session, attentions: u64, result: Result<(), Error>) {
+    pub(crate) fn record_verification(
+        &self,
+        session: &Session,
+        attentions: u64,
+        result: Result<(), Error>,
+    ) {
         let (session, at) = (session.number(), Instant::now());
         self.state().checked = Some(Checked { session, attentions, result, at });
     }
@@ -157,7 +162,11 @@ impl DiskPath {
 
     /// Reads the group of the path's port and the access states of all groups. Returns true when
     /// commands may be sent through the port, as far as the unit reports.
-    pub(crate) async fn ask_access(&self, unit: &Unit, paths: &Paths) -> Result<bool, Error> {
+    pub(crate) async fn read_access_states(
+        &self,
+        unit: &Unit,
+        paths: &Paths,
+    ) -> Result<bool, Error> {
         let group = unit.port_group().await?;
         self.group.store(group.map_or(NO_GROUP, u32::from), Ordering::Relaxed);
         let groups = unit.port_groups().await?;

@@ -19,7 +19,7 @@ use lunar_block::{
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
 use lunar_scsi::commands::{opcode, service_action};
-use lunar_scsi::sense::SenseKey;
+use lunar_scsi::sense::{SenseKey, Status};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -99,7 +99,7 @@ impl RemoteDisk {
     async fn open_at(
         unit: Unit,
         url: &Url,
-        place: PathKey,
+        key: PathKey,
         policy: PathPolicy,
     ) -> Result<Self, Error> {
         let identity = unit.identity().await?;
@@ -111,7 +111,7 @@ impl RemoteDisk {
             return Err(Error::new(ErrorKind::Refused, what)
                 .hint("check the LUN in the URL, and the LUN mapping of the target"));
         }
-        let path = DiskPath::new(unit.clone(), place, 0);
+        let path = DiskPath::new(unit.clone(), key, 0);
         unit.test_ready().await?;
         let capacity = unit.capacity().await?;
         let fingerprint = Fingerprint::of(&unit, &identity, &capacity).await?;
@@ -246,6 +246,11 @@ impl RemoteDisk {
             | ErrorKind::Changed
             | ErrorKind::Authentication
             | ErrorKind::Protocol => lunar_block::ErrorKind::Disconnected,
+            ErrorKind::Status(status)
+                if matches!(Status(*status), Status::BUSY | Status::TASK_SET_FULL) =>
+            {
+                lunar_block::ErrorKind::Busy
+            }
             ErrorKind::Sense(Some(sense)) => match (sense.key, sense.code) {
                 (SenseKey::DATA_PROTECT, 0x2707) => lunar_block::ErrorKind::NoSpace,
                 (SenseKey::DATA_PROTECT, _) => lunar_block::ErrorKind::ReadOnly,
@@ -303,7 +308,7 @@ impl RemoteDisk {
         for piece in Self::pieces(range, self.transfer_blocks) {
             let bytes = self.bytes_of(piece.count);
             let at = self.bytes_of(piece.lba - range.lba);
-            let buffer = self.unit.initiator().pool().take(bytes);
+            let buffer = into.pool().take(bytes);
             let read = self.read_piece(piece, buffer).await;
             let read = read.map_err(|error| self.failed(Some(piece), error))?;
             into[at..at + bytes].copy_from_slice(&read);

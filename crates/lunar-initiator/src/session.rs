@@ -8,7 +8,7 @@ use crate::connection_handle::{
 use crate::connection_task::ConnectionTask;
 use crate::session_context::SessionContext;
 use crate::shared_session_state::{ConnectionMessage, SharedSessionState};
-use crate::target_connector::{Group, PortalAddress, TargetConnector};
+use crate::target_connector::{PortalAddress, PortalGroup, TargetConnector};
 use crate::uncertain_writes::WriteTicket;
 use crate::{Error, ErrorKind};
 use arc_swap::ArcSwap;
@@ -124,7 +124,7 @@ impl Session {
         let retired = links.split_off(links.len().min(wanted.into()));
         self.shared.links.store(Arc::new(links.clone()));
         join_all(retired.iter().map(|link| link.dismiss())).await;
-        let joins = (links.len()..wanted.into()).map(|_| self.join());
+        let joins = (links.len()..wanted.into()).map(|_| self.add_connection());
         let mut refused = None;
         for joined in join_all(joins).await {
             match joined {
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Adds one connection.
-    async fn join(&self) -> Result<ConnectionHandle, Error> {
+    async fn add_connection(&self) -> Result<ConnectionHandle, Error> {
         let shared = &self.shared;
         let end = Instant::now() + shared.connector.options.login_time;
         let tcp = shared.address.connect(end).await?;
@@ -172,13 +172,18 @@ impl Session {
     }
 
     /// Portal group that was reached.
-    pub(crate) fn group(&self) -> Group {
-        Group(self.shared.established.portal_group_tag)
+    pub(crate) fn group(&self) -> PortalGroup {
+        PortalGroup(self.shared.established.portal_group_tag)
     }
 
     /// Returns the error for a session in another portal group than the one it would replace.
-    pub(crate) fn elsewhere(&self, wanted: Group, address: SocketAddr) -> Error {
-        let named = |group: Group| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
+    pub(crate) fn wrong_portal_group_error(
+        &self,
+        wanted: PortalGroup,
+        address: SocketAddr,
+    ) -> Error {
+        let named =
+            |group: PortalGroup| group.0.map_or("without a tag".to_owned(), |t| t.to_string());
         let what = format!(
             "{address} is in portal group {}, the lost session was in portal group {}: the old \
              session may still be alive there, and its delayed writes could overwrite new data",
@@ -206,8 +211,8 @@ impl Session {
         self.shared.session_state.is_over()
     }
 
-    /// Returns why the session is over.
-    pub(crate) fn why(&self) -> Error {
+    /// Returns the error that ended the session.
+    pub(crate) fn end_error(&self) -> Error {
         self.shared
             .session_state
             .cause()
@@ -279,9 +284,9 @@ impl Session {
         };
         if !taken {
             on_its_way.answered = true;
-            return Err(self.why().not_sent());
+            return Err(self.end_error().not_sent());
         }
-        let executed = answered.await.map_err(|_| self.why()).flatten();
+        let executed = answered.await.map_err(|_| self.end_error()).flatten();
         match &executed {
             // The command is aborted on drop.
             Err(error) if error.kind == ErrorKind::TimedOut => {}
@@ -316,8 +321,8 @@ impl Session {
     pub(crate) async fn send_targets(&self) -> Result<Vec<TargetRecord>, Error> {
         let (answer, answered) = oneshot::channel();
         let asked = self.choose().requests.send(HandleRequest::SendTargets { answer }).await;
-        asked.map_err(|_| self.why())?;
-        answered.await.map_err(|_| self.why())?
+        asked.map_err(|_| self.end_error())?;
+        answered.await.map_err(|_| self.end_error())?
     }
 
     /// Logs out, for all handles. A session that is already over counts as logged out.
@@ -326,6 +331,6 @@ impl Session {
         if self.choose().requests.send(HandleRequest::Logout { answer }).await.is_err() {
             return Ok(());
         }
-        answered.await.map_err(|_| self.why())?
+        answered.await.map_err(|_| self.end_error())?
     }
 }

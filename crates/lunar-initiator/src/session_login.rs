@@ -3,7 +3,7 @@
 use crate::connection_end::ConnectionEnd;
 use crate::session::Session;
 use crate::session_context::SessionContext;
-use crate::target_connector::{Group, PortalAddress, TargetConnector, unreachable};
+use crate::target_connector::{PortalAddress, PortalGroup, TargetConnector, unreachable};
 use crate::{Error, ErrorKind, parse_portal, portal_text};
 use lunar_iscsi::text::PROTOCOL_LEVEL_RFC_7143;
 use std::io;
@@ -21,7 +21,7 @@ impl TargetConnector {
     pub(crate) async fn log_in(
         &self,
         session_context: SessionContext,
-        group: Option<Group>,
+        group: Option<PortalGroup>,
     ) -> Result<Session, Error> {
         let session = self.log_in_anywhere(session_context, group).await;
         if session.is_err() {
@@ -34,13 +34,15 @@ impl TargetConnector {
     async fn log_in_anywhere(
         &self,
         session_context: SessionContext,
-        group: Option<Group>,
+        group: Option<PortalGroup>,
     ) -> Result<Session, Error> {
-        let first = self.log_in_at(&self.url.host, self.url.port, &session_context, group).await;
+        let first = self
+            .log_in_following_redirects(&self.url.host, self.url.port, &session_context, group)
+            .await;
         let Err(error) = first else { return first };
         if group.is_some() && error.kind != ErrorKind::Authentication {
             for (host, port) in &self.options.portals {
-                match self.log_in_at(host, *port, &session_context, group).await {
+                match self.log_in_following_redirects(host, *port, &session_context, group).await {
                     Ok(session) => return Ok(session),
                     Err(error) => tracing::debug!(%error, "login at another portal failed"),
                 }
@@ -49,16 +51,16 @@ impl TargetConnector {
         Err(error)
     }
 
-    async fn log_in_at(
+    async fn log_in_following_redirects(
         &self,
         host: &str,
         port: u16,
         session_context: &SessionContext,
-        group: Option<Group>,
+        group: Option<PortalGroup>,
     ) -> Result<Session, Error> {
         let (mut host, mut port) = (host.to_owned(), port);
         for _ in 0..=REDIRECTS_MAX {
-            match self.reach(&host, port, session_context, group).await {
+            match self.log_in_at_host(&host, port, session_context, group).await {
                 Ok(session) => return Ok(session),
                 Err(ConnectionEnd { redirect: Some(address), error, .. }) => {
                     // The portal group follows a comma; the login reports it anyway.
@@ -74,12 +76,12 @@ impl TargetConnector {
     }
 
     /// Logs in at the first address of the host that accepts the login in the right portal group.
-    async fn reach(
+    async fn log_in_at_host(
         &self,
         host: &str,
         port: u16,
         session_context: &SessionContext,
-        group: Option<Group>,
+        group: Option<PortalGroup>,
     ) -> Result<Session, ConnectionEnd> {
         let portal = portal_text(host, port);
         let end = Instant::now() + self.options.login_time;
@@ -96,7 +98,7 @@ impl TargetConnector {
             let session = self.open(tcp, address, session_context, end).await?;
             match group {
                 Some(group) if session.group() != group => {
-                    last = Some(session.elsewhere(group, socket_address));
+                    last = Some(session.wrong_portal_group_error(group, socket_address));
                 }
                 _ => {
                     // A discovery session has one connection (RFC 7143 §13.2).

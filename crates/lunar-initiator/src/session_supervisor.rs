@@ -4,7 +4,7 @@ use crate::attentions::Attentions;
 use crate::recovery::Backoff;
 use crate::session::Session;
 use crate::session_context::SessionContext;
-use crate::target_connector::{Group, TargetConnector};
+use crate::target_connector::{PortalGroup, TargetConnector};
 use crate::uncertain_writes::LostSessionWrites;
 use crate::{Error, ErrorKind};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -30,7 +30,7 @@ pub(crate) enum SessionState {
 pub(crate) struct SessionSupervisor {
     connector: TargetConnector,
     /// Portal group that every session must reach.
-    group: Group,
+    group: PortalGroup,
     attentions: Arc<Attentions>,
     lost_session_writes: Arc<LostSessionWrites>,
     /// Runtime of all sessions: that of the first.
@@ -163,7 +163,7 @@ impl SessionSupervisor {
 
     /// Releases all uncertain writes: the target has ended all commands of its sessions.
     pub(crate) fn release_uncertain_writes(&self) {
-        self.lost_session_writes.replaced(u64::MAX);
+        self.lost_session_writes.release_before(u64::MAX);
     }
 
     /// True when commands of lost sessions may still be executed.
@@ -215,7 +215,7 @@ impl Task {
     }
 
     /// Returns the parameters of the next login if a caller still waits for it.
-    fn next(&mut self) -> Option<(TargetConnector, Group, SessionContext)> {
+    fn next(&mut self) -> Option<(TargetConnector, PortalGroup, SessionContext)> {
         let supervisor = self.supervisor.upgrade()?;
         let mut work = supervisor.work();
         let wanted = work.until.is_some_and(|until| Instant::now() < until)
@@ -260,7 +260,7 @@ impl Task {
             match &state {
                 SessionState::Up(session) => {
                     tracing::warn!(portal = session.portal(), "session re-established");
-                    supervisor.lost_session_writes.replaced(session.number());
+                    supervisor.lost_session_writes.release_before(session.number());
                 }
                 SessionState::Refused(error) => tracing::warn!(
                     %error,

@@ -36,7 +36,7 @@ pub(crate) struct TargetConnector {
 /// another nexus (RFC 7143 §6.3.5): through another group the lost session would continue, and its
 /// commands could be executed after those of the new one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Group(pub(crate) Option<u16>);
+pub(crate) struct PortalGroup(pub(crate) Option<u16>);
 
 impl TargetConnector {
     /// Returns a connector to the target of `url`.

@@ -116,7 +116,7 @@ impl LostSessionWrites {
     }
 
     /// Releases the writes of all sessions before `number`, which has replaced them.
-    pub(crate) fn replaced(&self, number: u64) {
+    pub(crate) fn release_before(&self, number: u64) {
         let mut state = self.state();
         state.first = state.first.max(number);
         let over =
@@ -170,9 +170,9 @@ mod tests {
         let range = BlockRange::new(0, 8);
         let held = LostSessionWrites::default();
         held.hold(1, uncertain_writes.ticket(range).make_uncertain());
-        held.replaced(1);
+        held.release_before(1);
         assert!(uncertain_writes.overlaps(range), "a session does not replace itself");
-        held.replaced(4);
+        held.release_before(4);
         assert!(!uncertain_writes.overlaps(range));
         held.hold(3, uncertain_writes.ticket(range).make_uncertain());
         assert!(!uncertain_writes.overlaps(range), "its session was replaced long ago");

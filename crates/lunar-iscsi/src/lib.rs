@@ -24,7 +24,7 @@
 //!     match event {
 //!         Some(Event::Header(header)) => assert_eq!(header.data_segment_bytes(), 5),
 //!         Some(Event::Payload { bytes }) => payload.extend_from_slice(&sent[at..at + bytes]),
-//!         Some(Event::PayloadEnd { digest_ok }) => assert!(digest_ok),
+//!         Some(Event::PayloadEnd { digest }) => assert!(digest.is_ok()),
 //!         other => panic!("{other:?}"),
 //!     }
 //!     at += used;

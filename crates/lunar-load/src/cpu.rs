@@ -168,8 +168,11 @@ mod tests {
         while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {
             std::hint::spin_loop();
         }
-        let (told, exact) = (this.processor_time().unwrap(), processor_time());
-        assert!(told >= Duration::from_millis(30) && told <= exact, "{told:?} of {exact:?}");
+        let (reported, exact) = (this.processor_time().unwrap(), processor_time());
+        assert!(
+            reported >= Duration::from_millis(30) && reported <= exact,
+            "{reported:?} of {exact:?}"
+        );
         let ticks = this.time_in_ticks().unwrap();
         assert!(ticks >= Duration::from_millis(30) && ticks <= processor_time(), "{ticks:?}");
         assert_eq!(on_core_nanos("1030493 506333 7\n"), Some(1_030_493));

@@ -93,8 +93,11 @@ mod tests {
         assert_eq!(low.count(), 1000);
         for percent in [1.0, 50.0, 99.0, 99.9] {
             let wanted = percent * 10.0;
-            let told = low.percentile(percent).as_nanos() as f64 / 1000.0;
-            assert!((wanted..wanted * 1.02 + 1.0).contains(&told), "{percent} %: {told} µs");
+            let reported = low.percentile(percent).as_nanos() as f64 / 1000.0;
+            assert!(
+                (wanted..wanted * 1.02 + 1.0).contains(&reported),
+                "{percent} %: {reported} µs"
+            );
         }
         let curve = low.curve();
         assert_eq!(curve.len(), 8 * 2 + 6, "down to 2 of 1000");

@@ -38,9 +38,9 @@ impl LoadResult {
 /// Reason why a load has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The disk cannot be loaded in this way.
+    /// The workload does not fit the disk.
     #[error(transparent)]
-    Work(#[from] WorkloadError),
+    Workload(#[from] WorkloadError),
     /// A request failed.
     #[error(transparent)]
     Disk(#[from] Error),
@@ -65,7 +65,7 @@ struct LoadTask {
 /// dropped. A fixed rate needs a runtime with I/O: its timer is a file of the kernel.
 ///
 /// # Errors
-/// [`LoadError::Work`] before any request is sent; the error of the first request that fails.
+/// [`LoadError::Workload`] before any request is sent; the error of the first request that fails.
 pub async fn run(device: &Arc<dyn BlockDevice>, work: Workload) -> Result<LoadResult, LoadError> {
     let count = work.offset_count(&device.geometry());
     let count = count.map_err(|wrong| WorkloadError(format!("{}: {wrong}", device.name())))?;

@@ -15,7 +15,7 @@ pub struct BufferLimits {
     /// Bytes received by one system call, and so the most that is kept of them while the handler
     /// takes no more. At least 1, at most that of [`LARGEST`](Self::LARGEST).
     pub receive_bytes_max: usize,
-    /// Bytes waiting to be sent from which on no further PDU is handled.
+    /// Number of bytes waiting to be sent at which no further PDU is handled.
     pub send_bytes_max: usize,
     /// Bytes of data in each of the socket's two buffers; `None`: as the system tunes them. The
     /// memory is twice as large (socket(7), SO_SNDBUF).

@@ -31,7 +31,7 @@ pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 pub type CoreWrapper = fn(LocalFuture) -> LocalFuture;
 
 /// Interval at which a core that shuts down checks whether its tasks have ended.
-const END_LOOK: Duration = Duration::from_millis(1);
+const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 type Job = Box<dyn FnOnce() -> LocalFuture + Send>;
 
@@ -133,7 +133,7 @@ async fn run(mut inbox: UnboundedReceiver<Job>, latency_mode: bool) {
     // The sender is dropped: there are no new jobs, but running tasks may end.
     poller.inspect(JoinHandle::abort);
     while RUNNING.get() > 0 {
-        tokio::time::sleep(END_LOOK).await;
+        tokio::time::sleep(SHUTDOWN_POLL_INTERVAL).await;
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
             tokio::spawn(std::future::pending::<()>());
             spawn_local(std::future::pending::<()>()).abort();
             spawn_local(async move {
-                tokio::time::sleep(END_LOOK * 20).await;
+                tokio::time::sleep(SHUTDOWN_POLL_INTERVAL * 20).await;
                 local.fetch_add(1, Ordering::Relaxed);
             });
         });

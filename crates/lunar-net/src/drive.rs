@@ -9,7 +9,7 @@ use crate::owner_turns::{OwnerId, OwnerTurns, yield_for_round};
 use crate::tap::TapChange;
 use crate::turn::{has_moved, take_moved};
 use crate::unsafe_socket_memory::SocketMemory;
-use lunar_iscsi::framing::Header;
+use lunar_iscsi::framing::{Header, SegmentDigest};
 use lunar_wire::Time;
 use socket2::SockRef;
 use std::future::{Future, poll_fn};
@@ -54,7 +54,7 @@ pub trait ConnectionHandler {
     /// Called when `bytes` were stored in the memory that `payload_buffer` returned.
     fn payload_filled(&mut self, bytes: usize);
     /// Handles the end of a data segment.
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox);
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox);
     /// Processes completions and messages. Returns `Ready` if there were any, otherwise registers
     /// the waker.
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()>;
@@ -475,7 +475,7 @@ impl Connection {
 
 fn count(turns: &OwnerTurns, began: Time, clock: &Clock) -> Option<Time> {
     let moved = take_moved();
-    if !turns.are_counted() {
+    if !turns.has_owner() {
         return None;
     }
     let now = clock.now();

@@ -262,10 +262,10 @@ impl Inbound {
                     self.tap.piece(piece);
                     copy_payload(&piece[..bytes.min(piece.len())], handler);
                 }
-                Some(Event::PayloadEnd { digest_ok }) => {
+                Some(Event::PayloadEnd { digest }) => {
                     self.tap.piece(piece);
                     self.tap.end();
-                    handler.payload_end(now, digest_ok, out);
+                    handler.payload_end(now, digest, out);
                 }
                 None if consumed == 0 => break,
                 None => self.tap.piece(piece),
@@ -332,6 +332,7 @@ fn is_transient(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::turn::{TURN_TIME_MAX, mark_costly};
+    use lunar_iscsi::framing::SegmentDigest;
     use std::io::Write;
     use std::task::{Context, Poll};
     use std::time::Instant;
@@ -359,7 +360,7 @@ mod tests {
             &mut []
         }
         fn payload_filled(&mut self, _: usize) {}
-        fn payload_end(&mut self, _: Time, _: bool, _: &mut Outbox) {}
+        fn payload_end(&mut self, _: Time, _: SegmentDigest, _: &mut Outbox) {}
         fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
             Poll::Pending
         }

@@ -1,9 +1,9 @@
 //! The send queue: PDUs in order, as pieces that are sent together.
 
-use crate::tap::TappedConnection;
+use crate::tap::{PduCopy, TappedConnection};
 use crate::turn::TURN_BYTES;
 use bytes::{Buf, Bytes};
-use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, OpenSegment, Pdu, encode_head, encode_tail};
 use lunar_iscsi::pdu::Opcode;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,8 +16,9 @@ const PIECES_MAX: usize = 64;
 
 /// Maximum number of bytes handed to one system call. The call locks the socket, and
 /// acknowledgements wait meanwhile: with a congestion control that paces, reads of 1 MiB were a
-/// fifth slower in one call.
-const SEND_BYTES_MAX: usize = 512 << 10;
+/// fifth slower in one call. Two pieces of 256 KiB fit with their headers: a call for the rest, a few
+/// bytes, would cost as much as a large one.
+const SEND_BYTES_MAX: usize = (512 << 10) + (4 << 10);
 
 /// Default number of queued bytes at which the connection stops handling PDUs: a peer that does not
 /// read is not served further. A handler may set less ([`BufferLimits`](crate::BufferLimits)).
@@ -39,23 +40,49 @@ pub const COUNTED_DATA_IN_BYTES_MAX: usize = 512;
 const ALLOCATION_BYTES: usize = 64;
 
 /// Send queue of one connection. Data segments are shared, never copied.
+///
+/// A PDU may be *open*: its header announces data that follows in parts
+/// ([`push_part`](Self::push_part)). It keeps its place; PDUs pushed meanwhile wait behind it.
 #[derive(Debug)]
 pub struct Outbox {
+    /// Bytes that may be sent now.
+    queue: PieceQueue,
+    /// Open PDUs, in the order in which they are sent. The first one ends `queue`, each further one
+    /// ends the queue behind the one before it.
+    open: Vec<OpenPdu>,
+    /// Number of queued bytes at which the queue is full.
+    bytes_max: usize,
+    digests: Digests,
+    receive_digests: Option<Digests>,
+    /// Bytes sent since the turn began.
+    turn_bytes: usize,
+    tap: Option<Arc<TappedConnection>>,
+}
+
+/// A PDU whose data is not complete.
+#[derive(Debug)]
+struct OpenPdu {
+    segment: OpenSegment,
+    opcode: Opcode,
+    /// PDUs that wait behind it.
+    behind: PieceQueue,
+    /// Its copy for the tap.
+    copy: Option<PduCopy>,
+    /// Copies of the complete PDUs behind it.
+    copies_behind: Vec<PduCopy>,
+}
+
+/// Bytes in the order of sending.
+#[derive(Debug, Default)]
+struct PieceQueue {
     pieces: VecDeque<Piece>,
     /// Bytes of all pieces.
     bytes: usize,
     /// Memory of the data of all pieces that nothing else charges.
     data_bytes: usize,
-    /// Number of queued bytes at which the queue is full.
-    bytes_max: usize,
-    digests: Digests,
-    receive_digests: Option<Digests>,
     /// Headers, and padding with digests, of all pieces; the first `heads_sent` bytes are sent.
     heads: Vec<u8>,
     heads_sent: usize,
-    /// Bytes sent since the turn began.
-    turn_bytes: usize,
-    tap: Option<Arc<TappedConnection>>,
 }
 
 /// Bytes pushed together: PDUs without data share one piece.
@@ -72,14 +99,11 @@ struct Piece {
 impl Default for Outbox {
     fn default() -> Self {
         Self {
-            pieces: VecDeque::new(),
-            bytes: 0,
-            data_bytes: 0,
+            queue: PieceQueue::default(),
+            open: Vec::new(),
             bytes_max: OUTBOX_BYTES_MAX,
             digests: Digests::default(),
             receive_digests: None,
-            heads: Vec::new(),
-            heads_sent: 0,
             turn_bytes: 0,
             tap: None,
         }
@@ -87,40 +111,77 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Appends a PDU with padding and the digests in force.
+    /// Appends a PDU with padding and the digests in force, or the beginning of an open PDU.
     pub fn push(&mut self, pdu: Pdu) {
-        let start = self.heads.len();
-        encode_head(&pdu, self.digests, &mut self.heads);
-        let data_start = self.heads.len();
-        if !pdu.data.is_empty() {
-            encode_tail(&pdu, self.digests, &mut self.heads);
+        if pdu.missing_bytes() > 0 || !self.open.is_empty() {
+            return self.push_among_open(pdu);
         }
-        if let Some(tap) = &self.tap {
-            let (head, tail) = self.heads[start..].split_at(data_start - start);
-            let mut pdu_copy = tap.begin_sent(head, &pdu, self.digests);
-            pdu_copy.add(&pdu.data);
-            pdu_copy.add(tail);
-            tap.end(pdu_copy);
-        }
-        let counted_bytes = counted_bytes(&pdu);
-        self.add(data_start - start, pdu.data, counted_bytes);
-        let tail_bytes = self.heads.len() - data_start;
-        if tail_bytes > 0 {
-            self.add(tail_bytes, Bytes::new(), 0);
+        let copy = self.queue.push(pdu, self.digests, self.tap.as_deref());
+        if let (Some(tap), Some(copy)) = (&self.tap, copy) {
+            tap.end(copy);
         }
     }
 
-    /// Appends header bytes and data to the end of the queue.
-    fn add(&mut self, head_bytes: usize, data: Bytes, counted_bytes: usize) {
-        self.bytes += head_bytes + data.len();
-        self.data_bytes += counted_bytes;
-        match self.pieces.back_mut() {
-            Some(last) if last.data.is_empty() => {
-                last.head_bytes += head_bytes;
-                last.data = data;
-                last.counted_bytes = counted_bytes;
+    /// Appends a PDU that is open or waits behind an open one.
+    #[cold]
+    fn push_among_open(&mut self, pdu: Pdu) {
+        let segment = OpenSegment::of(&pdu, self.digests);
+        let opcode = pdu.opcode();
+        let queue = self.open.last_mut().map_or(&mut self.queue, |last| &mut last.behind);
+        let copy = queue.push(pdu, self.digests, self.tap.as_deref());
+        if let Some(segment) = segment {
+            let (behind, copies_behind) = (PieceQueue::default(), Vec::new());
+            self.open.push(OpenPdu { segment, opcode, behind, copy, copies_behind });
+        } else if let Some(last) = self.open.last_mut() {
+            last.copies_behind.extend(copy);
+        }
+    }
+
+    /// Appends the next part of the data of the open PDU with this Initiator Task Tag; more than is
+    /// missing is dropped. `digest` is sent as the data digest of the PDU when the part completes
+    /// it; `None`: the digest of its data. Without an open PDU of this tag the part is dropped.
+    pub fn push_part(&mut self, initiator_task_tag: u32, mut data: Bytes, digest: Option<u32>) {
+        let is_meant = |open: &OpenPdu| open.segment.initiator_task_tag() == initiator_task_tag;
+        let Some(at) = self.open.iter().position(is_meant) else { return };
+        let (before, rest) = self.open.split_at_mut(at);
+        let Some(open) = rest.first_mut() else { return };
+        let queue = before.last_mut().map_or(&mut self.queue, |before| &mut before.behind);
+        data.truncate(open.segment.missing_bytes());
+        if let Some(copy) = &mut open.copy {
+            copy.add(&data);
+        }
+        let is_complete = open.segment.add(&data);
+        let counted_bytes = counted_bytes(open.opcode, data.len());
+        queue.add(0, data, counted_bytes);
+        if is_complete {
+            let start = queue.heads.len();
+            open.segment.encode_tail(digest, &mut queue.heads);
+            let tail_bytes = queue.heads.len() - start;
+            if let Some(copy) = &mut open.copy {
+                copy.add(&queue.heads[start..]);
             }
-            _ => self.pieces.push_back(Piece { head_bytes, data, counted_bytes }),
+            if tail_bytes > 0 {
+                queue.add(tail_bytes, Bytes::new(), 0);
+            }
+            self.close(at);
+        }
+    }
+
+    /// Appends the PDUs behind a complete one to the queue that it ends.
+    fn close(&mut self, at: usize) {
+        let OpenPdu { behind, copy, copies_behind, .. } = self.open.remove(at);
+        let copies = copy.into_iter().chain(copies_behind);
+        match at.checked_sub(1).and_then(|before| self.open.get_mut(before)) {
+            Some(before) => {
+                before.behind.append(behind);
+                before.copies_behind.extend(copies);
+            }
+            None => {
+                self.queue.append(behind);
+                if let Some(tap) = &self.tap {
+                    copies.for_each(|copy| tap.end(copy));
+                }
+            }
         }
     }
 
@@ -141,14 +202,19 @@ impl Outbox {
         self.receive_digests.take()
     }
 
-    /// Number of bytes that wait.
+    /// Number of bytes that wait, also behind open PDUs.
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.queue.bytes + self.open.iter().map(|open| open.behind.bytes).sum::<usize>()
     }
 
     /// Memory of headers, of the list of pieces, and of data that nothing else charges.
     pub(crate) fn queue_bytes(&self) -> usize {
-        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.data_bytes
+        let open = self.open.iter().map(|open| open.behind.memory_bytes());
+        let copies = self.open.iter().map(|open| open.copies_behind.capacity());
+        self.queue.memory_bytes()
+            + self.open.capacity() * size_of::<OpenPdu>()
+            + open.sum::<usize>()
+            + copies.sum::<usize>() * size_of::<PduCopy>()
     }
 
     /// True when the queue is full, so that no further PDU of this peer is handled.
@@ -161,9 +227,9 @@ impl Outbox {
         self.bytes_max = bytes_max;
     }
 
-    /// True when no bytes wait.
+    /// True when no bytes can be sent now: none wait, or all wait behind an open PDU.
     pub fn is_empty(&self) -> bool {
-        self.bytes() == 0
+        self.queue.bytes == 0
     }
 
     /// Begins a turn, with a full allowance of bytes to send.
@@ -178,9 +244,9 @@ impl Outbox {
 
     /// Sends what the socket takes now, up to the allowance of the turn.
     pub(crate) fn write_to(&mut self, tcp: &TcpStream) -> io::Result<()> {
-        while !self.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
+        while !self.queue.pieces.is_empty() && self.turn_bytes < TURN_BYTES {
             // sendmsg(2), because writev(2) does additional work for files.
-            let slices = self.slices();
+            let slices = self.queue.slices();
             let send = || socket2::SockRef::from(tcp).send_vectored(&slices);
             match tcp.try_io(Interest::WRITABLE, send) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -191,6 +257,71 @@ impl Outbox {
             }
         }
         Ok(())
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.turn_bytes += sent;
+        self.queue.advance(sent);
+    }
+}
+
+impl PieceQueue {
+    /// Appends a PDU with padding and digests, or the beginning of an open one; returns its copy
+    /// for the tap.
+    #[inline]
+    fn push(
+        &mut self,
+        pdu: Pdu,
+        digests: Digests,
+        tap: Option<&TappedConnection>,
+    ) -> Option<PduCopy> {
+        let start = self.heads.len();
+        encode_head(&pdu, digests, &mut self.heads);
+        let data_start = self.heads.len();
+        if !pdu.data.is_empty() && pdu.missing_bytes() == 0 {
+            encode_tail(&pdu, digests, &mut self.heads);
+        }
+        let copy = tap.map(|tap| {
+            let (head, tail) = self.heads[start..].split_at(data_start - start);
+            let mut copy = tap.begin_sent(head, &pdu, digests);
+            copy.add(&pdu.data);
+            copy.add(tail);
+            copy
+        });
+        let counted_bytes = counted_bytes(pdu.opcode(), pdu.data.len());
+        self.add(data_start - start, pdu.data, counted_bytes);
+        let tail_bytes = self.heads.len() - data_start;
+        if tail_bytes > 0 {
+            self.add(tail_bytes, Bytes::new(), 0);
+        }
+        copy
+    }
+
+    /// Appends header bytes and data to the end of the queue.
+    fn add(&mut self, head_bytes: usize, data: Bytes, counted_bytes: usize) {
+        self.bytes += head_bytes + data.len();
+        self.data_bytes += counted_bytes;
+        match self.pieces.back_mut() {
+            Some(last) if last.data.is_empty() => {
+                last.head_bytes += head_bytes;
+                last.data = data;
+                last.counted_bytes = counted_bytes;
+            }
+            _ => self.pieces.push_back(Piece { head_bytes, data, counted_bytes }),
+        }
+    }
+
+    /// Appends another queue, of which nothing was sent.
+    fn append(&mut self, other: Self) {
+        self.heads.extend_from_slice(&other.heads);
+        for piece in other.pieces {
+            self.add(piece.head_bytes, piece.data, piece.counted_bytes);
+        }
+    }
+
+    /// Memory of headers, of the list of pieces, and of data that nothing else charges.
+    fn memory_bytes(&self) -> usize {
+        self.heads.capacity() + self.pieces.capacity() * size_of::<Piece>() + self.data_bytes
     }
 
     /// Returns the first slices, for one system call.
@@ -217,7 +348,6 @@ impl Outbox {
 
     fn advance(&mut self, mut sent: usize) {
         self.bytes -= sent;
-        self.turn_bytes += sent;
         if self.bytes == 0 {
             self.data_bytes = 0;
             self.pieces.clear();
@@ -248,10 +378,10 @@ impl Outbox {
     }
 }
 
-/// Memory of the data of a PDU, if nothing else charges it.
-fn counted_bytes(pdu: &Pdu) -> usize {
-    let is_charged = pdu.opcode() == Opcode::DATA_IN && pdu.data.len() > COUNTED_DATA_IN_BYTES_MAX;
-    if pdu.data.is_empty() || is_charged { 0 } else { pdu.data.len() + ALLOCATION_BYTES }
+/// Memory of `bytes` of data of a PDU, if nothing else charges it.
+fn counted_bytes(opcode: Opcode, bytes: usize) -> usize {
+    let is_charged = opcode == Opcode::DATA_IN && bytes > COUNTED_DATA_IN_BYTES_MAX;
+    if bytes == 0 || is_charged { 0 } else { bytes + ALLOCATION_BYTES }
 }
 
 #[cfg(test)]
@@ -279,7 +409,7 @@ mod tests {
             taken_bytes = (taken_bytes * 5 + 3) % 331;
             take(&mut outbox, taken_bytes, &mut sent_bytes);
             assert!(
-                outbox.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES),
+                outbox.queue.heads.len() <= 2 * (outbox.bytes() + HEADS_BYTES),
                 "sent headers release their memory"
             );
             if number % 1000 == 999 {
@@ -315,14 +445,14 @@ mod tests {
         ] {
             outbox.push(Pdu::with_data(bhs(opcode), Bytes::from(vec![1; bytes])));
             counted += if counts { bytes + ALLOCATION_BYTES } else { 0 };
-            assert_eq!(outbox.data_bytes, counted, "{opcode:?} of {bytes} bytes");
+            assert_eq!(outbox.queue.data_bytes, counted, "{opcode:?} of {bytes} bytes");
         }
         assert!(outbox.queue_bytes() >= empty + counted);
         let mut sent = Vec::new();
         take(&mut outbox, 48 + small, &mut sent);
-        assert_eq!(outbox.data_bytes, counted - small - ALLOCATION_BYTES);
+        assert_eq!(outbox.queue.data_bytes, counted - small - ALLOCATION_BYTES);
         take(&mut outbox, usize::MAX, &mut sent);
-        assert_eq!(outbox.data_bytes, 0);
+        assert_eq!(outbox.queue.data_bytes, 0);
     }
 
     /// Goal: one system call is handed no more than the limit, and the rest follows.
@@ -332,17 +462,101 @@ mod tests {
         let mut outbox = Outbox::default();
         outbox.push(Pdu::with_data([1; 48], data));
         let all = outbox.bytes();
-        let handed = |outbox: &Outbox| outbox.slices().iter().map(|part| part.len()).sum::<usize>();
+        let handed =
+            |outbox: &Outbox| outbox.queue.slices().iter().map(|part| part.len()).sum::<usize>();
         assert_eq!(handed(&outbox), SEND_BYTES_MAX);
         outbox.advance(SEND_BYTES_MAX);
         assert_eq!(handed(&outbox), all - SEND_BYTES_MAX);
+    }
+
+    /// Goal: a PDU that is sent in parts keeps its place; PDUs pushed meanwhile follow it, open ones
+    /// included, and the stream equals that of whole PDUs. Everything that is held counts.
+    /// Method: PDUs of random lengths are opened, completed in random order, and sent meanwhile.
+    #[test]
+    fn open_pdus_keep_their_place() {
+        let mut state = 7_u64;
+        let mut random = move |below: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % below
+        };
+        for round in 0..300 {
+            let digests = Digests { header: round % 2 == 0, data: round % 3 != 0 };
+            let (mut outbox, mut expected, mut sent) = (Outbox::default(), Vec::new(), Vec::new());
+            outbox.set_digests(digests);
+            let mut missing: Vec<(u32, Bytes)> = Vec::new();
+            for tag in 0..12_u32 {
+                let mut bhs = [0; 48];
+                bhs[0] = Opcode::DATA_IN.0;
+                bhs[16..20].copy_from_slice(&tag.to_be_bytes());
+                let data = Bytes::from(vec![tag as u8 + 1; random(700)]);
+                let whole = Pdu::with_data(bhs, data.clone());
+                encode_head(&whole, digests, &mut expected);
+                expected.extend_from_slice(&data);
+                encode_tail(&whole, digests, &mut expected);
+                let here = random(data.len() + 1);
+                let pdu = Pdu::open(bhs, data.len() as u32, data.slice(..here));
+                if pdu.missing_bytes() > 0 {
+                    missing.push((tag, data.slice(here..)));
+                }
+                outbox.push(pdu);
+                while random(3) > 0 && !missing.is_empty() {
+                    complete_some(&mut outbox, &mut missing, &mut random);
+                    take(&mut outbox, random(900), &mut sent);
+                }
+            }
+            outbox.push_part(99, Bytes::from_static(b"of no open PDU"), None);
+            while !missing.is_empty() {
+                complete_some(&mut outbox, &mut missing, &mut random);
+            }
+            assert_eq!(outbox.bytes(), expected.len() - sent.len());
+            assert!(outbox.queue_bytes() >= outbox.queue.data_bytes);
+            take(&mut outbox, usize::MAX, &mut sent);
+            assert!(sent == expected, "round {round}");
+            assert!(outbox.open.is_empty() && outbox.bytes() == 0);
+            assert_eq!(outbox.queue.data_bytes, 0);
+        }
+    }
+
+    /// Pushes a part of one of the missing data segments.
+    fn complete_some(
+        outbox: &mut Outbox,
+        missing: &mut Vec<(u32, Bytes)>,
+        random: &mut impl FnMut(usize) -> usize,
+    ) {
+        let at = random(missing.len());
+        let (tag, data) = &mut missing[at];
+        let part = data.split_to(1 + random(data.len()));
+        outbox.push_part(*tag, part, None);
+        if data.is_empty() {
+            missing.swap_remove(at);
+        }
+    }
+
+    /// Goal: the digest given with the last part is sent as it is; bytes behind an open PDU count
+    /// as waiting, and are not sent before it is complete.
+    #[test]
+    fn a_given_digest_is_sent() {
+        let mut outbox = Outbox::default();
+        outbox.set_digests(Digests { header: false, data: true });
+        outbox.push(Pdu::open([1; 48], 6, Bytes::from_static(b"ab")));
+        outbox.push(Pdu::new([0; 48]));
+        assert_eq!(outbox.bytes(), 48 + 2 + 48);
+        let mut sent = Vec::new();
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert_eq!((sent.len(), outbox.bytes()), (50, 48));
+        assert!(outbox.is_empty() && outbox.queue_bytes() >= 48);
+        outbox.push_part(0x0101_0101, Bytes::from_static(b"cd"), Some(1));
+        outbox.push_part(0x0101_0101, Bytes::from_static(b"efgh"), Some(0x0403_0201));
+        take(&mut outbox, usize::MAX, &mut sent);
+        assert_eq!(sent[48..60], *b"abcdef\0\0\x01\x02\x03\x04");
+        assert_eq!((sent.len(), outbox.bytes()), (60 + 48, 0));
     }
 
     /// Takes bytes like a socket with this much room.
     fn take(outbox: &mut Outbox, mut room: usize, sent_bytes: &mut Vec<u8>) {
         while room > 0 && !outbox.is_empty() {
             let before = sent_bytes.len();
-            for slice in outbox.slices() {
+            for slice in outbox.queue.slices() {
                 sent_bytes.extend_from_slice(
                     &slice[..slice.len().min(room - (sent_bytes.len() - before))],
                 );

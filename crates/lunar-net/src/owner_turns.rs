@@ -94,7 +94,7 @@ struct Owner {
     waiting: BTreeMap<u64, Option<Waker>>,
     next_ticket: u64,
     /// Clock of the owner when it last moved data.
-    moving: Duration,
+    moved_at: Duration,
 }
 
 /// Membership of a connection among those of its owner. A connection without an owner never waits,
@@ -153,7 +153,7 @@ impl OwnerTurns {
     }
 
     /// True when there is an owner for whom time is counted.
-    pub(crate) fn are_counted(&self) -> bool {
+    pub(crate) fn has_owner(&self) -> bool {
         self.0.is_some()
     }
 
@@ -204,7 +204,7 @@ impl Owners {
         {
             self.absent.pop_first();
             let owner = std::mem::take(&mut self.owners[index]);
-            self.moving.remove(&(owner.moving, index));
+            self.moving.remove(&(owner.moved_at, index));
             owner.id.and_then(|id| self.indices.remove(&id));
             self.free.push(index);
         }
@@ -229,9 +229,9 @@ impl Owners {
         let clock = owner.clock.max(self.clock) + worked + moving;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
         if !moving_time.is_zero() {
-            self.moving.remove(&(owner.moving, index));
-            owner.moving = owner.clock;
-            self.moving.insert((owner.moving, index));
+            self.moving.remove(&(owner.moved_at, index));
+            owner.moved_at = owner.clock;
+            self.moving.insert((owner.moved_at, index));
         }
         if owner.round != ROUND.get() {
             owner.round = ROUND.get();
@@ -241,7 +241,7 @@ impl Owners {
 
     /// Returns the number of other owners that move data.
     fn other_movers(&self, index: usize) -> u32 {
-        let is_included = self.moving.contains(&(self.owners[index].moving, index));
+        let is_included = self.moving.contains(&(self.owners[index].moved_at, index));
         u32::try_from(self.moving.len() - usize::from(is_included)).unwrap_or(u32::MAX)
     }
 

@@ -241,7 +241,8 @@ impl TappedConnection {
 
     /// Begins a sent PDU; `head` are the bytes before its data.
     pub(crate) fn begin_sent(&self, head: &[u8], pdu: &Pdu, digests: Digests) -> PduCopy {
-        let wire_bytes = head.len() + segment_bytes(pdu.data.len(), digests);
+        let data_bytes = pdu.data_segment_bytes() as usize;
+        let wire_bytes = head.len() + segment_bytes(data_bytes, digests);
         let mut pdu_copy = self.begin(Direction::Sent, wire_bytes, digests);
         pdu_copy.add(head);
         pdu_copy

@@ -17,37 +17,45 @@ pub struct Attention(pub u16);
 
 impl Attention {
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
-    pub const POWER_ON_RESET: Self = Self(Sense::POWER_ON_RESET.code);
+    pub const POWER_ON_RESET: Self = Self::of(Sense::POWER_ON_RESET);
     /// BUS DEVICE RESET FUNCTION OCCURRED: LOGICAL UNIT RESET or TARGET RESET.
-    pub const RESET_BY_FUNCTION: Self = Self(Sense::RESET_BY_FUNCTION.code);
+    pub const RESET_BY_FUNCTION: Self = Self::of(Sense::RESET_BY_FUNCTION);
     /// I_T NEXUS LOSS OCCURRED.
-    pub const NEXUS_LOSS: Self = Self(Sense::NEXUS_LOSS.code);
+    pub const NEXUS_LOSS: Self = Self::of(Sense::NEXUS_LOSS);
     /// MODE PARAMETERS CHANGED.
-    pub const MODE_PARAMETERS_CHANGED: Self = Self(Sense::MODE_PARAMETERS_CHANGED.code);
+    pub const MODE_PARAMETERS_CHANGED: Self = Self::of(Sense::MODE_PARAMETERS_CHANGED);
     /// RESERVATIONS PREEMPTED.
-    pub const RESERVATIONS_PREEMPTED: Self = Self(Sense::RESERVATIONS_PREEMPTED.code);
+    pub const RESERVATIONS_PREEMPTED: Self = Self::of(Sense::RESERVATIONS_PREEMPTED);
     /// RESERVATIONS RELEASED.
-    pub const RESERVATIONS_RELEASED: Self = Self(Sense::RESERVATIONS_RELEASED.code);
+    pub const RESERVATIONS_RELEASED: Self = Self::of(Sense::RESERVATIONS_RELEASED);
     /// REGISTRATIONS PREEMPTED.
-    pub const REGISTRATIONS_PREEMPTED: Self = Self(Sense::REGISTRATIONS_PREEMPTED.code);
+    pub const REGISTRATIONS_PREEMPTED: Self = Self::of(Sense::REGISTRATIONS_PREEMPTED);
     /// ASYMMETRIC ACCESS STATE CHANGED.
     pub const ASYMMETRIC_ACCESS_STATE_CHANGED: Self =
-        Self(Sense::ASYMMETRIC_ACCESS_STATE_CHANGED.code);
+        Self::of(Sense::ASYMMETRIC_ACCESS_STATE_CHANGED);
     /// CAPACITY DATA HAS CHANGED.
-    pub const CAPACITY_DATA_HAS_CHANGED: Self = Self(Sense::CAPACITY_DATA_HAS_CHANGED.code);
+    pub const CAPACITY_DATA_HAS_CHANGED: Self = Self::of(Sense::CAPACITY_DATA_HAS_CHANGED);
     /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED.
-    pub const MEDIUM_MAY_HAVE_CHANGED: Self = Self(Sense::MEDIUM_MAY_HAVE_CHANGED.code);
+    pub const MEDIUM_MAY_HAVE_CHANGED: Self = Self::of(Sense::MEDIUM_MAY_HAVE_CHANGED);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR.
     pub const COMMANDS_CLEARED_BY_ANOTHER_INITIATOR: Self =
-        Self(Sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR.code);
+        Self::of(Sense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
     /// INQUIRY DATA HAS CHANGED.
-    pub const INQUIRY_DATA_HAS_CHANGED: Self = Self(Sense::INQUIRY_DATA_HAS_CHANGED.code);
+    pub const INQUIRY_DATA_HAS_CHANGED: Self = Self::of(Sense::INQUIRY_DATA_HAS_CHANGED);
     /// THIN PROVISIONING SOFT THRESHOLD REACHED.
     pub const SOFT_THRESHOLD_REACHED: Self =
-        Self(Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.code);
+        Self::of(Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
     /// REPORTED LUNS DATA HAS CHANGED.
     pub const REPORTED_LUNS_DATA_HAS_CHANGED: Self =
-        Self(Sense::REPORTED_LUNS_DATA_HAS_CHANGED.code);
+        Self::of(Sense::REPORTED_LUNS_DATA_HAS_CHANGED);
+
+    /// The condition that a constant sense reports. A sense without descriptors holds no memory, so
+    /// none is lost; a constant cannot drop it.
+    const fn of(sense: Sense) -> Self {
+        let code = sense.code;
+        core::mem::forget(sense);
+        Self(code)
+    }
 
     /// The sense that reports the condition. For a threshold, INFORMATION contains the offset of
     /// its descriptor in mode page 1Ch/02h. SBC-3 §4.7.3.7.

@@ -2,27 +2,23 @@
 //!
 //! A command is checked when it arrives, and again when its data has arrived and nothing is left to
 //! wait for: a reservation, a smaller size or a write protection that was set in between counts.
-//! [`Conditions::check`] decides both times; it changes nothing and reports no unit attention.
+//! [`PrimaryUnit::check`](crate::primary::PrimaryUnit::check) and [`Conditions::check`] decide both
+//! times; they change nothing and report no unit attention.
 
 use crate::commands::{CommandRow, Medium};
 use crate::long_operation::Operations;
-use crate::mode::ModePages;
-use crate::plan::Refusal;
+use crate::mode::BlockModes;
 use crate::plan::medium::MediumState;
-use crate::ports::PortGroups;
-use crate::reservations::{ItNexus, Reservations};
 use crate::sense::Sense;
 use crate::unit::UnitOptions;
 use core::ops::{Deref, DerefMut};
 
-/// All state of a unit that decides whether a command may run.
+/// All state of a block unit, beside that of every unit, that decides whether a command may run.
 #[derive(Debug)]
 pub(crate) struct Conditions {
     pub(crate) options: UnitOptions,
     pub(crate) medium: MediumState,
-    pub(crate) modes: ModePages,
-    pub(crate) reservations: Reservations,
-    pub(crate) port_groups: PortGroups,
+    pub(crate) modes: BlockModes,
     pub(crate) operations: Operations,
 }
 
@@ -65,30 +61,16 @@ impl<T> DerefMut for ChangeCounted<T> {
 }
 
 impl Conditions {
-    /// Checks the conditions that all commands share, in this order: reservations, port state, long
-    /// operation, medium, write protection. `ports` are those of the nexus that sends the command,
-    /// `port_group` is the group of the target port that received it.
+    /// Checks whether a command may run in the present state: long operation, medium, write
+    /// protection, in this order.
     ///
     /// # Errors
-    /// The refusal to send, if the command may not run.
+    /// The reason why not.
     #[inline]
-    pub(crate) fn check(
-        &self,
-        command: &CommandRow,
-        ports: Option<&ItNexus>,
-        port_group: u16,
-        cdb: &[u8],
-    ) -> Result<(), Refusal> {
-        if let Some(access) = command.reservation.access(cdb) {
-            // An internal error: the nexus was never attached.
-            let ports = ports.ok_or(Sense::INTERNAL_TARGET_FAILURE)?;
-            if self.reservations.conflict(ports, access) {
-                return Err(Refusal::ReservationConflict);
-            }
-        }
-        self.port_groups.check(port_group, command.ports, cdb)?;
-        self.operations.check(command.during_operation, command.medium != Medium::Unneeded)?;
-        if command.medium != Medium::Unneeded {
+    pub(crate) fn check(&self, command: &CommandRow) -> Result<(), Sense> {
+        let uses_medium = command.medium != Medium::Unneeded;
+        self.operations.check(command.during_operation, uses_medium)?;
+        if uses_medium {
             self.medium.check()?;
         }
         if command.medium == Medium::Writable {

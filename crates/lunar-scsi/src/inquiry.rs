@@ -1,7 +1,8 @@
 //! INQUIRY: the description of a unit. SPC-4 §6.6.
 
+use crate::commands::Offered;
+use crate::primary::{Context, DeviceServer, DeviceType, UnitIdentity};
 use crate::sense::Sense;
-use crate::unit::{Context, UnitOptions};
 use crate::vpd;
 use alloc::vec::Vec;
 
@@ -34,14 +35,15 @@ lunar_wire::wire_struct! {
         32 => revision: [u8; 4],
         58 => architecture: u16,
         60 => primary_commands: u16,
-        62 => block_commands: u16,
+        62 => command_set: u16,
         64 => transport: u16,
     }
 }
 
 const SAM_5: u16 = 0x00a0;
 const SPC_4: u16 = 0x0460;
-const SBC_3: u16 = 0x04c0;
+/// Version descriptor of block units.
+pub const SBC_3: u16 = 0x04c0;
 /// iSCSI; the session's protocol level is added, RFC 7144 §4.2.
 const ISCSI: u16 = 0x0960;
 /// The highest level for which T10 reserved numbers.
@@ -58,8 +60,8 @@ const MULTIP: u8 = 0x10;
 /// Flag for support of EXTENDED COPY and RECEIVE COPY RESULTS.
 const THIRD_PARTY_COPY: u8 = 0x08;
 const COMMAND_QUEUING: u8 = 0x02;
-/// PERIPHERAL QUALIFIER 011b and DEVICE TYPE 1Fh: the LUN cannot have a unit.
-const NO_UNIT: u8 = 0x7f;
+/// PERIPHERAL QUALIFIER 011b: the LUN cannot have a unit.
+const NO_UNIT: u8 = 0x60;
 
 /// The fields of an INQUIRY.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -78,15 +80,15 @@ pub struct InquiryRequest {
 /// # Errors
 /// INVALID FIELD IN CDB, pointing at the page code: a page without EVPD, or one the unit does not
 /// have.
-pub fn reply(
-    options: &UnitOptions,
+pub fn reply<U: DeviceServer>(
+    unit: &U,
     context: &Context<'_>,
     request: InquiryRequest,
 ) -> Result<Vec<u8>, Sense> {
     let mut data = if request.vital {
-        vpd::page(options, context, request.page)?
+        vpd::page(unit, context, request.page)?
     } else if request.page == 0 {
-        standard(options, context.ports.len(), context.protocol_level)
+        standard(unit, context.ports.len(), context.protocol_level)
     } else {
         return Err(Sense::invalid_field_in_cdb(2, None));
     };
@@ -96,19 +98,26 @@ pub fn reply(
 
 /// Standard data of a unit of a target with `ports` ports; `protocol_level` is the session's
 /// iSCSIProtocolLevel.
-pub fn standard(options: &UnitOptions, ports: usize, protocol_level: u16) -> Vec<u8> {
-    let removable = if options.removable { REMOVABLE } else { 0 };
-    let product = padded(&options.product);
-    let multiple_ports = if ports > 1 { MULTIP } else { 0 };
-    let groups_and_copy = EXPLICIT_AND_IMPLICIT | THIRD_PARTY_COPY;
-    let unit =
-        Standard { removable, groups_and_copy, multiple_ports, product, ..common(protocol_level) };
+pub fn standard<U: DeviceServer>(unit: &U, ports: usize, protocol_level: u16) -> Vec<u8> {
+    let UnitIdentity { device_type, command_set, product, features, .. } =
+        unit.primary().identity();
+    let copies = U::commands().commands().iter().any(|command| command.third_party_copy);
+    let unit = Standard {
+        peripheral: device_type.0,
+        removable: if features.include(Offered::Removable) { REMOVABLE } else { 0 },
+        groups_and_copy: EXPLICIT_AND_IMPLICIT | if copies { THIRD_PARTY_COPY } else { 0 },
+        multiple_ports: if ports > 1 { MULTIP } else { 0 },
+        product: padded(product),
+        command_set: *command_set,
+        ..common(protocol_level)
+    };
     unit.encode().to_vec()
 }
 
 /// Standard data for a LUN without a unit, for which INQUIRY succeeds as well, SPC-4 §6.6.1.
 pub fn standard_of_no_unit(protocol_level: u16) -> Vec<u8> {
-    Standard { peripheral: NO_UNIT, ..common(protocol_level) }.encode().to_vec()
+    let peripheral = NO_UNIT | DeviceType::NONE.0;
+    Standard { peripheral, ..common(protocol_level) }.encode().to_vec()
 }
 
 fn common(protocol_level: u16) -> Standard {
@@ -126,7 +135,7 @@ fn common(protocol_level: u16) -> Standard {
         revision: padded(REVISION),
         architecture: SAM_5,
         primary_commands: SPC_4,
-        block_commands: SBC_3,
+        command_set: SBC_3,
         transport: ISCSI + protocol_level.min(PROTOCOL_LEVEL_MAX),
     }
 }
@@ -143,15 +152,20 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::unit::{BlockUnit, UnitOptions};
     use crate::vpd::tests::{options, port};
     use alloc::format;
 
+    fn unit() -> BlockUnit {
+        BlockUnit::new(options())
+    }
+
     #[test]
     fn standard_bytes() {
-        let data = standard(&options(), 1, 1);
+        let data = standard(&unit(), 1, 1);
         assert_eq!(data.len(), 96);
         assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
-        assert_eq!(standard(&options(), 2, 1)[5..8], [0x38, 0x10, 2], "MULTIP");
+        assert_eq!(standard(&unit(), 2, 1)[5..8], [0x38, 0x10, 2], "MULTIP");
         assert_eq!(&data[8..36], format!("LUNAR   DISK            {REVISION:<4}").as_bytes());
         assert_eq!(data[36..58], [0; 22]);
         assert_eq!(data[58..66], [0x00, 0xa0, 0x04, 0x60, 0x04, 0xc0, 0x09, 0x61]);
@@ -160,10 +174,9 @@ mod tests {
 
     #[test]
     fn removable_and_unprintable() {
-        let mut options = options();
-        options.removable = true;
-        options.product = "caf\u{e9} and far too long a name".into();
-        let data = standard(&options, 1, 0);
+        let product = "caf\u{e9} and far too long a name".into();
+        let options = UnitOptions { removable: true, product, ..options() };
+        let data = standard(&BlockUnit::new(options), 1, 0);
         assert_eq!(data[1], 0x80);
         assert_eq!(&data[16..32], b"caf.. and far to");
     }
@@ -188,7 +201,7 @@ mod tests {
         for (vital, page) in [(false, 0), (true, 0x83)] {
             let ask = |allocation_bytes| {
                 let request = InquiryRequest { vital, page, allocation_bytes };
-                reply(&options(), &Context::new(&[], &port()), request).unwrap()
+                reply(&unit(), &Context::new(&[], &port()), request).unwrap()
             };
             let whole = ask(u16::MAX);
             for length in 0..300 {
@@ -204,7 +217,7 @@ mod tests {
     fn a_page_code_without_evpd_is_refused() {
         for page in 1..=255 {
             let request = InquiryRequest { vital: false, page, allocation_bytes: 255 };
-            let refused = reply(&options(), &Context::new(&[], &port()), request);
+            let refused = reply(&unit(), &Context::new(&[], &port()), request);
             assert_eq!(refused, Err(Sense::invalid_field_in_cdb(2, None)));
         }
     }

@@ -42,6 +42,7 @@ mod nexus_loss;
 mod nexuses;
 pub mod plan;
 pub mod ports;
+pub mod primary;
 pub mod reservations;
 pub mod rights;
 pub mod sense;

@@ -3,9 +3,9 @@
 
 use crate::attention::{Attention, AttentionQueue, ByNexus};
 use crate::plan::NexusId;
+use crate::primary::PrimaryUnit;
 use crate::reservations::ItNexus;
 use crate::share::Shares;
-use crate::unit::BlockUnit;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
@@ -57,7 +57,7 @@ impl LostNexuses {
     }
 }
 
-impl BlockUnit {
+impl PrimaryUnit {
     /// I_T nexus loss by I_T NEXUS RESET: state of this nexus alone is removed (PREVENT, RESERVE
     /// (6)); persistent reservations stay; its initiator receives I_T NEXUS LOSS OCCURRED, in the
     /// next session if this one ends first. SAM-5 §6.3.4.
@@ -66,7 +66,7 @@ impl BlockUnit {
         self.raise_for(Attention::NEXUS_LOSS.0, nexus);
         if let Some(state) = self.nexuses.get_mut(nexus) {
             state.is_lost = true;
-            self.conditions.reservations.nexus_lost(&state.ports);
+            self.access.reservations.nexus_lost(&state.ports);
         }
     }
 

@@ -182,8 +182,8 @@ impl Nexuses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::primary::{InitiatorPort, TargetPort};
     use crate::reservations::tests::comparisons;
-    use crate::unit::{InitiatorPort, TargetPort};
     use alloc::format;
 
     const NEXUSES: u64 = 6000;

@@ -7,8 +7,8 @@
 //! group by the unit's name and the group's number.
 
 use crate::plan::buffers::BufferMode;
+use crate::primary::TargetPort;
 use crate::sense::Sense;
-use crate::unit::TargetPort;
 use alloc::collections::BTreeMap;
 
 /// Maximum number of ports of one target: more would not fit into page 88h with the longest names.

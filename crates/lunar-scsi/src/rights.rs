@@ -2,8 +2,8 @@
 
 use crate::attention::Attention;
 use crate::plan::NexusId;
+use crate::primary::PrimaryUnit;
 use crate::sense::Sense;
-use crate::unit::BlockUnit;
 use core::fmt;
 
 /// Rights of an initiator that affect all users of a unit. By default it has all of them, as in the
@@ -72,7 +72,7 @@ impl fmt::Display for Administration {
     }
 }
 
-impl BlockUnit {
+impl PrimaryUnit {
     /// Rights of a nexus; one that is not attached has none.
     pub(crate) fn rights(&self, nexus: NexusId) -> Rights {
         const NONE: Rights = Rights { administers_unit: false, administers_target: false };
@@ -86,7 +86,7 @@ impl BlockUnit {
         let old = core::mem::replace(&mut state.rights, rights);
         if old.administers_unit != rights.administers_unit {
             self.raise_for(Attention::INQUIRY_DATA_HAS_CHANGED.0, nexus);
-            self.conditions.count_change();
+            self.access.count_change();
         }
     }
 }

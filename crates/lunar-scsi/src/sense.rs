@@ -1,9 +1,14 @@
 //! Sense data: key, additional code, information. SPC-4 §4.5.
 
+mod descriptors;
+
+pub use descriptors::SenseDescriptors;
+
 use crate::copy::CopyFault;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
+use descriptors::{DESCRIPTORS_BYTES_MAX, HEADER_BYTES, Split};
 use lunar_wire::Field;
 
 lunar_wire::wire_enum! {
@@ -39,6 +44,8 @@ pub struct Sense {
     pub copy: Option<CopyFault>,
     /// Sense-key specific progress indication, in units of 1/65,536.
     pub progress: Option<u16>,
+    /// Further descriptors.
+    pub descriptors: SenseDescriptors,
 }
 
 /// Points at the byte (and bit) in error. SPC-4 §4.5.2.4.2.
@@ -69,8 +76,15 @@ pub type SenseBytes = Vec<u8>;
 /// sense-key specific.
 pub const PLAIN_SENSE_BYTES_MAX: usize = 8 + 12 + 8;
 
-/// Maximum length of the output: the same, command-specific information and forwarded sense data.
-pub const SENSE_BYTES_MAX: usize = PLAIN_SENSE_BYTES_MAX + 12 + 4 + PLAIN_SENSE_BYTES_MAX;
+/// Maximum length without [further descriptors](SenseDescriptors), which block units do not have:
+/// the same, command-specific information and forwarded sense data.
+pub const BLOCK_SENSE_BYTES_MAX: usize = PLAIN_SENSE_BYTES_MAX + 12 + 4 + PLAIN_SENSE_BYTES_MAX;
+
+/// Maximum length of all sense data. SPC-4 §4.5.2.1.
+pub const SENSE_BYTES_MAX: usize = DESCRIPTOR_HEADER_BYTES + DESCRIPTORS_BYTES_MAX;
+
+/// Length of descriptor format sense data up to the first descriptor.
+const DESCRIPTOR_HEADER_BYTES: usize = 8;
 
 /// Length of the fixed format output of [`Sense::encode`]. SPC-4 §4.5.3.
 pub const FIXED_SENSE_BYTES: usize = 18;
@@ -80,6 +94,8 @@ const DEFERRED_FIXED: u8 = 0x71;
 const CURRENT_DESCRIPTOR: u8 = 0x72;
 const DEFERRED_DESCRIPTOR: u8 = 0x73;
 const VALID: u8 = 0x80;
+/// SDAT_OVFL in byte 4 of descriptor format sense data: descriptors were left out.
+const OVERFLOW: u8 = 0x80;
 /// SKSV: the sense-key specific bytes are valid.
 const FIELD_VALID: u8 = 0x80;
 const IN_CDB: u8 = 0x40;
@@ -239,7 +255,8 @@ senses! {
 impl Sense {
     /// Creates a sense without information or pointer.
     pub const fn new(key: SenseKey, code: u16) -> Self {
-        Self { key, code, information: None, field: None, copy: None, progress: None }
+        let descriptors = SenseDescriptors::NONE;
+        Self { key, code, information: None, field: None, copy: None, progress: None, descriptors }
     }
 
     /// Adds INFORMATION.
@@ -278,6 +295,15 @@ impl Sense {
     #[must_use]
     pub const fn with_copy(mut self, copy: CopyFault) -> Self {
         self.copy = Some(copy);
+        self
+    }
+
+    /// Adds a further descriptor, whose bytes after the additional length are `body`. Each type
+    /// occurs at most once, SPC-4 §4.5.2.1; information and sense-key specific bytes have their own
+    /// fields.
+    #[must_use]
+    pub fn with_descriptor(mut self, kind: u8, body: &[u8]) -> Self {
+        self.descriptors.add(kind, body);
         self
     }
 
@@ -333,9 +359,10 @@ impl Sense {
         bytes
     }
 
-    /// Encodes descriptor format. SPC-4 §4.5.2.
+    /// Encodes descriptor format. SPC-4 §4.5.2. The further descriptors come last; one that does
+    /// not fit is left out with all after it.
     fn encode_descriptor(&self) -> SenseBytes {
-        let mut bytes = vec![0; 8];
+        let mut bytes = vec![0; DESCRIPTOR_HEADER_BYTES];
         bytes[0] = CURRENT_DESCRIPTOR;
         bytes[1] = self.key.0 & 0x0f;
         self.code.put(&mut bytes[2..4]);
@@ -350,7 +377,16 @@ impl Sense {
         if let Some(copy) = &self.copy {
             bytes.extend_from_slice(&copy.descriptors());
         }
-        bytes[7] = (bytes.len() - 8) as u8;
+        let mut is_cut = self.descriptors.is_cut();
+        for descriptor in self.descriptors.encoded() {
+            if bytes.len() + descriptor.len() > SENSE_BYTES_MAX {
+                is_cut = true;
+                break;
+            }
+            bytes.extend_from_slice(descriptor);
+        }
+        bytes[4] = if is_cut { OVERFLOW } else { 0 };
+        bytes[7] = (bytes.len() - DESCRIPTOR_HEADER_BYTES) as u8;
         bytes
     }
 
@@ -394,13 +430,10 @@ impl Sense {
         let key = SenseKey(bytes.get(1)? & 0x0f);
         let code = bytes.get(2..4).map_or(0, u16::get);
         let mut sense = Self::new(key, code);
-        let end = 8 + usize::from(bytes.get(7).copied().unwrap_or(0));
-        let mut rest = bytes[..bytes.len().min(end)].get(8..).unwrap_or(&[]);
-        while let [kind, length, ..] = *rest {
-            let Some((descriptor, after)) = rest.split_at_checked(2 + usize::from(length)) else {
-                break;
-            };
-            match kind {
+        let end = DESCRIPTOR_HEADER_BYTES + usize::from(bytes.get(7).copied().unwrap_or(0));
+        let rest = bytes[..bytes.len().min(end)].get(DESCRIPTOR_HEADER_BYTES..).unwrap_or(&[]);
+        for descriptor in (Split { rest }) {
+            match descriptor[0] {
                 DESCRIPTOR_INFORMATION if descriptor.len() >= 12 && descriptor[2] & VALID != 0 => {
                     sense.information = Some(u64::get(&descriptor[4..12]));
                 }
@@ -408,9 +441,12 @@ impl Sense {
                     sense.field = field_pointer(key, &descriptor[4..7]);
                     sense.progress = progress_indication(key, &descriptor[4..7]);
                 }
-                _ => {}
+                DESCRIPTOR_INFORMATION | DESCRIPTOR_SENSE_KEY_SPECIFIC => {}
+                kind => sense.descriptors.add(kind, &descriptor[HEADER_BYTES..]),
             }
-            rest = after;
+        }
+        if bytes.get(4).is_some_and(|flags| flags & OVERFLOW != 0) {
+            sense.descriptors.set_cut();
         }
         Some(sense)
     }
@@ -547,6 +583,46 @@ mod tests {
         assert!(text.ends_with("04h/04h (FORMAT_IN_PROGRESS), 50 % done"), "{text}");
     }
 
+    /// Goal: descriptors of other command sets follow, and can be read again; fixed format has no
+    /// room for them.
+    #[test]
+    fn further_descriptors() {
+        let command_specific = [0, 0, 0, 0, 0, 0, 0, 0, 0x12, 0x34];
+        let sense = Sense::invalid_field_in_cdb(16, None)
+            .with_descriptor(0x01, &command_specific)
+            .with_descriptor(0x06, &[7; 0x1e]);
+        let bytes = sense.encode(SenseFormat::Descriptor);
+        assert_eq!(bytes[..8], [0x72, 5, 0x24, 0, 0, 0, 0, 8 + 12 + 32]);
+        assert_eq!(bytes[8..16], [2, 6, 0, 0, 0xc0, 0, 16, 0]);
+        assert_eq!(bytes[16..28], [&[1, 0x0a][..], &command_specific].concat());
+        assert_eq!(bytes[28..], [&[6, 0x1e][..], &[7; 0x1e]].concat());
+        let decoded = Sense::decode(&bytes).unwrap();
+        assert_eq!(decoded, sense);
+        assert_eq!(decoded.descriptors.get(0x01), Some(&command_specific[..]));
+        assert_eq!(decoded.descriptors.get(0x08), None);
+        let plain = Sense::invalid_field_in_cdb(16, None);
+        assert_eq!(sense.encode(SenseFormat::Fixed), plain.encode(SenseFormat::Fixed));
+    }
+
+    /// Goal: 252 bytes are the maximum, and can be reached. A descriptor beyond is left out with
+    /// all after it, and SDAT_OVFL says so.
+    #[test]
+    fn the_longest_sense_data() {
+        let whole =
+            Sense::WRITE_ERROR.with_descriptor(0x80, &[1; 200]).with_descriptor(6, &[2; 40]);
+        let bytes = whole.encode(SenseFormat::Descriptor);
+        assert_eq!((bytes.len(), bytes[4], bytes[7]), (SENSE_BYTES_MAX, 0, 244));
+        assert_eq!(Sense::decode(&bytes), Some(whole.clone()));
+        let bytes = whole.clone().with_information(5).encode(SenseFormat::Descriptor);
+        assert_eq!((bytes.len(), bytes[4], bytes[7]), (8 + 12 + 202, 0x80, 12 + 202));
+        assert!(Sense::decode(&bytes).unwrap().descriptors.is_cut());
+        for body in [&[0; 243][..], &[0; 300]] {
+            let too_long = Sense::WRITE_ERROR.with_descriptor(0x80, body).with_descriptor(6, &[]);
+            let bytes = too_long.encode(SenseFormat::Descriptor);
+            assert_eq!(bytes, [0x72, 3, 0x0c, 0, 0x80, 0, 0, 0]);
+        }
+    }
+
     #[test]
     fn deferred_and_foreign_codes() {
         assert!(Sense::is_deferred(&[0xf1]));
@@ -583,7 +659,7 @@ mod tests {
         /// code.
         #[test]
         fn any_bytes_decode(
-            code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..64),
+            code in 0x70_u8..0x74, rest in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let mut bytes = rest;
             bytes.insert(0, code);
@@ -606,6 +682,42 @@ mod tests {
                 let bytes = sense.encode(format);
                 prop_assert!(bytes.len() <= SENSE_BYTES_MAX);
                 prop_assert_eq!(Sense::decode(&bytes), Some(sense.clone()));
+            }
+        }
+
+        /// Goal: many descriptors are encoded whole, in order, as many as fit, and nothing is lost
+        /// without a sign. Method: random descriptors, with and without others before them; encode,
+        /// decode, compare with the list.
+        #[test]
+        fn many_descriptors_are_cut_between_two(
+            list in proptest::collection::vec(
+                (3_u8..=255, proptest::collection::vec(any::<u8>(), 0..60)), 0..16,
+            ),
+            information in proptest::option::of(any::<u64>()),
+            byte in proptest::option::of(any::<u16>()),
+        ) {
+            let mut sense = Sense { information, ..Sense::INVALID_FIELD_IN_CDB };
+            sense.field = byte.map(|byte| FieldPointer { in_cdb: true, byte, bit: None });
+            let plain_bytes = sense.encode(SenseFormat::Descriptor).len();
+            let fixed = sense.encode(SenseFormat::Fixed);
+            for (kind, body) in &list {
+                sense = sense.with_descriptor(*kind, body);
+            }
+            prop_assert_eq!(sense.encode(SenseFormat::Fixed), fixed);
+            let bytes = sense.encode(SenseFormat::Descriptor);
+            prop_assert!(bytes.len() <= SENSE_BYTES_MAX);
+            prop_assert_eq!(usize::from(bytes[7]) + 8, bytes.len());
+            let decoded = Sense::decode(&bytes).unwrap();
+            let kept: Vec<_> =
+                decoded.descriptors.iter().map(|(kind, body)| (kind, body.to_vec())).collect();
+            prop_assert_eq!(&kept[..], &list[..kept.len()]);
+            let kept_bytes: usize = kept.iter().map(|(_, body)| 2 + body.len()).sum();
+            prop_assert_eq!(plain_bytes + kept_bytes, bytes.len());
+            prop_assert_eq!(decoded.descriptors.is_cut(), kept.len() < list.len());
+            if let Some((_, next)) = list.get(kept.len()) {
+                prop_assert!(bytes.len() + 2 + next.len() > SENSE_BYTES_MAX);
+            } else {
+                prop_assert_eq!(decoded, sense);
             }
         }
     }

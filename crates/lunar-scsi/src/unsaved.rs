@@ -4,8 +4,8 @@
 //! One save includes the changes of many commands. If it fails, all of them are reverted, and all
 //! later changes with them, which depend on them: none of their commands has ended.
 
+use crate::primary::PrimaryUnit;
 use crate::reservations::Reservations;
-use crate::unit::BlockUnit;
 
 /// The unsaved changes of the reservations.
 #[derive(Debug, Default)]
@@ -36,14 +36,14 @@ impl UnsavedChanges {
     }
 }
 
-impl BlockUnit {
+impl PrimaryUnit {
     /// True if there are unsaved changes of the reservations.
     pub fn has_unsaved_changes(&self) -> bool {
         self.unsaved.saved.is_some()
     }
 
-    /// Begins a save of [`persistent_state`](Self::persistent_state), which includes all changes so
-    /// far. Only one may run at a time.
+    /// Begins a save of the unit's state, which includes all changes so far. Only one may run at a
+    /// time.
     pub fn begin_save(&mut self) -> ReservationsSnapshot {
         self.unsaved.is_changed_since = false;
         ReservationsSnapshot(self.reservations().clone())
@@ -57,7 +57,7 @@ impl BlockUnit {
     /// Reverts all unsaved changes after a failed save.
     pub fn roll_back(&mut self) {
         if let Some(saved) = self.unsaved.saved.take() {
-            self.conditions.reservations = saved;
+            self.access.reservations = saved;
         }
     }
 }

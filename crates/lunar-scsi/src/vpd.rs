@@ -1,127 +1,107 @@
-//! Vital product data: identity and capabilities of a unit. SPC-4 §7.8, SBC-3 §6.5.
+//! Vital product data: identity and capabilities of a unit. SPC-4 §7.8.
+//!
+//! The pages here are those that all types of units may have; a type lists the ones it has, and its
+//! own, in [`DeviceServer::VPD_PAGES`].
 
-use crate::commands::Offered::{self, Always, Thin};
+mod block;
+
+pub(crate) use block::BLOCK_PAGES;
+pub use block::{
+    BlockLimits, BlockLimitsPage, COMPARE_AND_WRITE_BLOCKS_MAX, Characteristics, Provisioning,
+    UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX, WRITE_SAME_BLOCKS_MAX,
+};
+
+use crate::commands::Offered::{self, Always};
 use crate::inquiry::VENDOR;
 use crate::ports::PORTS_MAX;
-use crate::sense::{SENSE_BYTES_MAX, Sense};
-use crate::unit::{Context, TargetPort, UnitOptions};
+use crate::primary::{Context, DeviceServer, TargetPort, UnitIdentity};
+use crate::sense::Sense;
+use crate::unit::BlockUnit;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// MAXIMUM UNMAP LBA COUNT: total blocks in one UNMAP.
-pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
-/// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
-pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// MAXIMUM WRITE SAME LENGTH, in blocks: the maximum of WRITE SAME (10), and an amount that a slow
-/// disk writes within a usual command timeout.
-pub const WRITE_SAME_BLOCKS_MAX: u32 = 0xffff;
-/// MAXIMUM COMPARE AND WRITE LENGTH, if transfers of this many blocks are allowed.
-pub const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
+use core::fmt;
 
 /// Maximum length of an iSCSI name, RFC 7143 §4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
 
-/// One page: its code, its name and section in the standard, the units that support it, and its
-/// bytes after the header of four bytes.
-struct Page {
+/// One page of units of type `U`: its code, its name and section in the standard, the units that
+/// support it, and its bytes after the header of four bytes.
+pub struct VpdPage<U: DeviceServer> {
     code: u8,
     name: &'static str,
     standard: &'static str,
     offered: Offered,
-    body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
+    body: fn(&U, &Context<'_>) -> Vec<u8>,
 }
 
-impl Page {
-    const fn new(
+impl<U: DeviceServer> VpdPage<U> {
+    /// 00h.
+    pub const SUPPORTED_PAGES: Self =
+        Self::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages);
+    /// 80h.
+    pub const UNIT_SERIAL_NUMBER: Self =
+        Self::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number);
+    /// 83h.
+    pub const DEVICE_IDENTIFICATION: Self =
+        Self::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification);
+    /// 86h.
+    pub const EXTENDED_INQUIRY: Self =
+        Self::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry);
+    /// 88h.
+    pub const SCSI_PORTS: Self = Self::new(0x88, "SCSI Ports", "SPC-4 §7.8.14", Always, scsi_ports);
+    /// 8Fh, of units that support EXTENDED COPY.
+    pub const THIRD_PARTY_COPY: Self =
+        Self::new(0x8f, "Third-party Copy", "SPC-4 §7.8.17", Always, third_party_copy);
+
+    /// Creates a page.
+    pub const fn new(
         code: u8,
         name: &'static str,
         standard: &'static str,
         offered: Offered,
-        body: fn(&UnitOptions, &Context<'_>) -> Vec<u8>,
+        body: fn(&U, &Context<'_>) -> Vec<u8>,
     ) -> Self {
         Self { code, name, standard, offered, body }
     }
 }
 
-/// Every page, in ascending order; the source of page 00h and CONFORMANCE.md.
-const PAGES: &[Page] = &[
-    Page::new(0x00, "Supported VPD Pages", "SPC-4 §7.8.13", Always, supported_pages),
-    Page::new(0x80, "Unit Serial Number", "SPC-4 §7.8.15", Always, unit_serial_number),
-    Page::new(0x83, "Device Identification", "SPC-4 §7.8.6", Always, device_identification),
-    Page::new(0x86, "Extended INQUIRY Data", "SPC-4 §7.8.7", Always, extended_inquiry),
-    Page::new(0x88, "SCSI Ports", "SPC-4 §7.8.14", Always, scsi_ports),
-    Page::new(0x8f, "Third-party Copy", "SPC-4 §7.8.17", Always, third_party_copy),
-    Page::new(0xb0, "Block Limits", "SBC-3 §6.5.3", Always, block_limits),
-    Page::new(
-        0xb1,
-        "Block Device Characteristics",
-        "SBC-3 §6.5.2",
-        Always,
-        block_device_characteristics,
-    ),
-    Page::new(0xb2, "Logical Block Provisioning", "SBC-3 §6.5.4", Thin, logical_block_provisioning),
-];
+impl<U: DeviceServer> fmt::Debug for VpdPage<U> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x} {}", self.code, self.name)
+    }
+}
 
-/// Formats the pages as Markdown for CONFORMANCE.md, with one row per page.
+/// Formats the pages of block units as Markdown for CONFORMANCE.md, with one row per page.
 pub fn markdown() -> String {
     let mut text = String::from("| Code | Page | Standard | Units |\n|---|---|---|---|\n");
-    for Page { code, name, standard, offered, .. } in PAGES {
+    for VpdPage { code, name, standard, offered, .. } in BlockUnit::VPD_PAGES {
         text.push_str(&format!("| {code:02x} | {name} | {standard} | {offered} |\n"));
     }
     text
 }
 
-/// Returns a whole page for INQUIRY with EVPD, not yet truncated to the allocation length.
+/// Returns a whole page for INQUIRY with EVPD, not yet truncated to the allocation length. Every
+/// page begins with the peripheral device type of the unit. SPC-4 §7.8.2.
 ///
 /// # Errors
 /// INVALID FIELD IN CDB, pointing at the page code, if the unit does not have the page.
-pub fn page(options: &UnitOptions, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
-    let page = PAGES
-        .iter()
-        .find(|page| page.code == code && page.offered.includes(options))
-        .ok_or(Sense::invalid_field_in_cdb(2, None))?;
-    let body = (page.body)(options, context);
+pub fn page<U: DeviceServer>(unit: &U, context: &Context<'_>, code: u8) -> Result<Vec<u8>, Sense> {
+    let page =
+        offered(unit).find(|page| page.code == code).ok_or(Sense::invalid_field_in_cdb(2, None))?;
+    let body = (page.body)(unit, context);
     // Page 88h is the longest: `PORTS_MAX` ports of at most 252 bytes.
-    let mut data = vec![0, code];
+    let mut data = vec![unit.primary().identity().device_type.0, code];
     data.extend_from_slice(&(body.len() as u16).to_be_bytes());
     data.extend_from_slice(&body);
     Ok(data)
 }
 
-/// Limits of one command, which page B0h reports and the planner enforces.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct BlockLimits {
-    /// MAXIMUM TRANSFER LENGTH, in blocks.
-    pub transfer_blocks_max: u32,
-    /// MAXIMUM COMPARE AND WRITE LENGTH, in blocks.
-    pub compare_and_write_blocks_max: u8,
-    /// MAXIMUM UNMAP LBA COUNT; 0 if the unit is not thin.
-    pub unmap_blocks_max: u32,
-    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; 0 if the unit is not thin.
-    pub unmap_descriptors_max: u32,
-    /// MAXIMUM WRITE SAME LENGTH, in blocks.
-    pub write_same_blocks_max: u32,
-    /// WSNZ: WRITE SAME of zero blocks, which means "to the end of the unit", is refused. Set if
-    /// the whole unit is longer than the longest WRITE SAME.
-    pub write_same_non_zero: bool,
-}
-
-impl BlockLimits {
-    /// Returns the limits of a unit.
-    pub fn of(options: &UnitOptions) -> Self {
-        let thin = is_thin(options);
-        let compare = options.transfer_blocks_max.min(options.compare_and_write_blocks_max.into());
-        Self {
-            transfer_blocks_max: options.transfer_blocks_max,
-            compare_and_write_blocks_max: compare as u8,
-            unmap_blocks_max: if thin { UNMAP_BLOCKS_MAX } else { 0 },
-            unmap_descriptors_max: if thin { UNMAP_DESCRIPTORS_MAX } else { 0 },
-            write_same_blocks_max: WRITE_SAME_BLOCKS_MAX,
-            write_same_non_zero: options.block_count > u64::from(WRITE_SAME_BLOCKS_MAX),
-        }
-    }
+/// The pages of a unit.
+fn offered<U: DeviceServer>(unit: &U) -> impl Iterator<Item = &'static VpdPage<U>> {
+    let features = unit.primary().identity().features;
+    U::VPD_PAGES.iter().filter(move |page| features.include(page.offered))
 }
 
 /// NAA 3, locally assigned: 60 bits of a hash of the whole UUID, so that manually numbered UUIDs do
@@ -138,18 +118,14 @@ pub fn serial_number(uuid: &[u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(*uuid))
 }
 
-fn is_thin(options: &UnitOptions) -> bool {
-    options.unmap_granularity_blocks.is_some()
-}
-
 /// 00h. SPC-4 §7.8.13.
-fn supported_pages(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    PAGES.iter().filter(|page| page.offered.includes(options)).map(|page| page.code).collect()
+fn supported_pages<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
+    offered(unit).map(|page| page.code).collect()
 }
 
 /// 80h. SPC-4 §7.8.15.
-fn unit_serial_number(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    serial_number(&options.uuid).into_bytes()
+fn unit_serial_number<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
+    serial_number(&unit.primary().identity().uuid).into_bytes()
 }
 
 lunar_wire::wire_enum! {
@@ -179,17 +155,18 @@ enum Association {
 const PROTOCOL_ISCSI: u8 = 0x50;
 
 /// 83h. SPC-4 §7.8.6.
-fn device_identification(options: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
+fn device_identification<U: DeviceServer>(unit: &U, context: &Context<'_>) -> Vec<u8> {
     use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
     use CodeSet::{Binary, Utf8};
     use DesignatorType as Type;
     let port = context.port;
+    let uuid = &unit.primary().identity().uuid;
     let mut data = Vec::new();
     let mut add = |association, code_set, kind, designator: &[u8]| {
         data.extend_from_slice(&designation(association, code_set, kind, designator));
     };
     for (code_set, kind) in UNIT_DESIGNATORS {
-        add(LogicalUnit, code_set, kind, &unit_designator(&options.uuid, kind));
+        add(LogicalUnit, code_set, kind, &unit_designator(uuid, kind));
     }
     let [high, low] = port.relative_id.to_be_bytes();
     add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
@@ -281,13 +258,14 @@ lunar_wire::wire_struct! {
 /// referrals, no microcode to activate; no sense-key specific data with a unit attention; GROUP
 /// NUMBER and command priority have no effect; a self-test has no extended form; and LUICLR: each
 /// unit clears a unit attention of changed LUNs for itself.
-fn extended_inquiry(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
+fn extended_inquiry<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
     const HEAD_OF_QUEUE_ORDERED_SIMPLE: u8 = 0x04 | 0x02 | 0x01;
     const V_SUP: u8 = 0x01;
+    let UnitIdentity { volatile_cache, sense_bytes_max, .. } = unit.primary().identity();
     let page = ExtendedInquiry {
         task_attributes: HEAD_OF_QUEUE_ORDERED_SIMPLE,
-        volatile_cache: if options.write_back { V_SUP } else { 0 },
-        sense_bytes_max: SENSE_BYTES_MAX as u8,
+        volatile_cache: if *volatile_cache { V_SUP } else { 0 },
+        sense_bytes_max: *sense_bytes_max,
     };
     page.encode().to_vec()
 }
@@ -303,7 +281,7 @@ lunar_wire::wire_struct! {
 }
 
 /// 88h: every port of the target with its name.
-fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
+fn scsi_ports<U: DeviceServer>(_: &U, context: &Context<'_>) -> Vec<u8> {
     let mut data = Vec::new();
     for port in context.ports.iter().take(PORTS_MAX) {
         let kind = DesignatorType::SCSI_NAME_STRING;
@@ -320,122 +298,15 @@ fn scsi_ports(_: &UnitOptions, context: &Context<'_>) -> Vec<u8> {
 }
 
 /// 8Fh. SPC-4 §7.8.17.
-fn third_party_copy(_: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    crate::copy::vpd_descriptors()
-}
-
-lunar_wire::wire_struct! {
-    /// B0h after the header. SBC-3 §6.5.3; the fields of WRITE ATOMIC are those of SBC-4.
-    pub struct BlockLimitsPage [60] {
-        0  => wsnz: u8,
-        1  => compare_and_write_blocks_max: u8,
-        2  => transfer_granularity_blocks: u16,
-        4  => transfer_blocks_max: u32,
-        8  => optimal_transfer_blocks: u32,
-        12 => prefetch_blocks_max: u32,
-        16 => unmap_blocks_max: u32,
-        20 => unmap_descriptors_max: u32,
-        24 => unmap_granularity_blocks: u32,
-        28 => unmap_alignment: u32,
-        32 => write_same_blocks_max: u64,
-        40 => atomic_blocks_max: u32,
-        44 => atomic_alignment_blocks: u32,
-        48 => atomic_granularity_blocks: u32,
-        /// Maximum length with an atomic boundary, and the maximum boundary: not supported.
-        52 => bounded_atomic_blocks_max: u32,
-        56 => atomic_boundary_blocks_max: u32,
-    }
-}
-
-/// Maximum block length for reporting an OPTIMAL UNMAP GRANULARITY: with one, QEMU's initiator maps
-/// allocated blocks, and fails an assertion (`iscsi_co_block_status`) for blocks longer than its
-/// own sectors: decision 040.
-const QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX: u32 = 512;
-
-/// B0h. SBC-3 §6.5.3.
-fn block_limits(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    /// UGAVALID, and an alignment of 0.
-    const ALIGNED_TO_0: u32 = 0x8000_0000;
-    let limits = BlockLimits::of(options);
-    let physical = options.physical_block_bytes.checked_div(options.block_bytes).unwrap_or(1);
-    let page = BlockLimitsPage {
-        wsnz: u8::from(limits.write_same_non_zero),
-        compare_and_write_blocks_max: limits.compare_and_write_blocks_max,
-        transfer_granularity_blocks: u16::try_from(physical).unwrap_or(0),
-        transfer_blocks_max: limits.transfer_blocks_max,
-        optimal_transfer_blocks: options.optimal_transfer_blocks,
-        prefetch_blocks_max: 0,
-        unmap_blocks_max: limits.unmap_blocks_max,
-        unmap_descriptors_max: limits.unmap_descriptors_max,
-        unmap_granularity_blocks: if options.block_bytes > QEMU_ALLOCATION_MAP_BLOCK_BYTES_MAX {
-            0
-        } else {
-            options.unmap_granularity_blocks.unwrap_or(0)
-        },
-        unmap_alignment: if is_thin(options) { ALIGNED_TO_0 } else { 0 },
-        // 0, no limit, if a WRITE SAME may reach from the first block to the end.
-        write_same_blocks_max: if limits.write_same_non_zero {
-            u64::from(limits.write_same_blocks_max)
-        } else {
-            0
-        },
-        atomic_blocks_max: options.atomic.map_or(0, |atomic| atomic.blocks_max),
-        atomic_alignment_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
-        atomic_granularity_blocks: options.atomic.map_or(0, |atomic| atomic.unit_blocks),
-        bounded_atomic_blocks_max: 0,
-        atomic_boundary_blocks_max: 0,
-    };
-    page.encode().to_vec()
-}
-
-lunar_wire::wire_struct! {
-    /// B1h after the header. SBC-3 §6.5.2.
-    pub struct Characteristics [60] {
-        0 => rotation_rate: u16,
-        /// WABEREQ C0h, WACEREQ 30h.
-        3 => after_erase: u8,
-        4 => flags: u8,
-    }
-}
-
-/// B1h. Non-rotating; VBULS: VERIFY compares unmapped blocks as zeroes. WABEREQ 01b: after a
-/// SANITIZE BLOCK ERASE, which thin units support, all blocks are readable. WACEREQ 00b, not
-/// reported: there is no CRYPTOGRAPHIC ERASE.
-fn block_device_characteristics(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    const NON_ROTATING: u16 = 1;
-    const VBULS: u8 = 0x01;
-    const READABLE_AFTER_BLOCK_ERASE: u8 = 0x40;
-    let after_erase = if is_thin(options) { READABLE_AFTER_BLOCK_ERASE } else { 0 };
-    Characteristics { rotation_rate: NON_ROTATING, after_erase, flags: VBULS }.encode().to_vec()
-}
-
-lunar_wire::wire_struct! {
-    /// B2h after the header. SBC-3 §6.5.4.
-    pub struct Provisioning [4] {
-        0 => threshold_exponent: u8,
-        /// LBPU, LBPWS, LBPWS10, LBPRZ, ANC_SUP, DP.
-        1 => flags: u8,
-        2 => kind: u8,
-    }
-}
-
-/// B2h: LBPU, LBPWS, LBPWS10, LBPRZ; thin provisioned. Blocks are never anchored (ANC_SUP), and the
-/// other users of the unit's space are not reported (DP). SBC-3 §6.5.4.
-fn logical_block_provisioning(options: &UnitOptions, _: &Context<'_>) -> Vec<u8> {
-    const UNMAP_AND_WRITE_SAME_READ_ZEROES: u8 = 0x80 | 0x40 | 0x20 | 0x04;
-    const THIN: u8 = 0x02;
-    let page = Provisioning {
-        threshold_exponent: options.threshold.map_or(0, |threshold| threshold.set_exponent),
-        flags: UNMAP_AND_WRITE_SAME_READ_ZEROES,
-        kind: THIN,
-    };
-    page.encode().to_vec()
+fn third_party_copy<U: DeviceServer>(_: &U, _: &Context<'_>) -> Vec<u8> {
+    crate::copy::vpd_descriptors(U::commands())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::unit::{AtomicBlocks, Threshold};
+    use crate::sense::BLOCK_SENSE_BYTES_MAX;
+    use crate::unit::{AtomicBlocks, Threshold, UnitOptions};
     use lunar_wire::Field;
 
     pub(crate) fn options() -> UnitOptions {
@@ -464,16 +335,16 @@ pub(crate) mod tests {
     #[test]
     fn the_pages_as_text() {
         let text = markdown();
-        assert_eq!(text.lines().count(), PAGES.len() + 2);
+        assert_eq!(text.lines().count(), BLOCK_PAGES.len() + 2);
         assert!(text.lines().all(|line| line.matches('|').count() == 5), "{text}");
-        assert!(PAGES.is_sorted_by_key(|page| page.code));
+        assert!(BLOCK_PAGES.is_sorted_by_key(|page| page.code));
         let last = "| b2 | Logical Block Provisioning | SBC-3 §6.5.4 | thin |";
         assert!(text.lines().any(|line| line == last), "{text}");
     }
 
     /// Returns a page as reported on the only port of a target.
     fn page(options: &UnitOptions, port: &TargetPort, code: u8) -> Result<Vec<u8>, Sense> {
-        super::page(options, &Context::new(&[], port), code)
+        super::page(&BlockUnit::new(options.clone()), &Context::new(&[], port), code)
     }
 
     fn thick() -> UnitOptions {
@@ -618,7 +489,7 @@ pub(crate) mod tests {
         let data = page(&options(), &port(), 0x86).unwrap();
         assert_eq!(data.len(), 64);
         assert_eq!(data[..8], [0, 0x86, 0, 0x3c, 0, 7, 0, 0]);
-        assert_eq!(data[8..14], [0, 0, 0, 0, 0, SENSE_BYTES_MAX as u8]);
+        assert_eq!(data[8..14], [0, 0, 0, 0, 0, BLOCK_SENSE_BYTES_MAX as u8]);
         assert_eq!(data[14..], [0; 50]);
         let cached = UnitOptions { write_back: true, ..options() };
         assert_eq!(page(&cached, &port(), 0x86).unwrap()[6], 1);
@@ -637,7 +508,7 @@ pub(crate) mod tests {
             .collect();
         let through = |at: usize, code| {
             let context = Context { ports: &ports, ..Context::new(&[], &ports[at]) };
-            super::page(&options(), &context, code).unwrap()
+            super::page(&BlockUnit::new(options()), &context, code).unwrap()
         };
         let all = through(0, 0x88);
         assert_eq!(through(200, 0x88), all);

@@ -2,7 +2,7 @@
 
 use crate::awaited::AwaitedSignal;
 use futures_util::task::AtomicWaker;
-use lunar_block::{IoContext, MemoryOwner, Urgency};
+use lunar_block::{ForeignWaiters, IoContext, MemoryOwner};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ struct Shared {
     connection: Option<Arc<AwaitedSignal>>,
 }
 
-impl Urgency for Shared {
-    fn is_urgent(&self) -> bool {
+impl ForeignWaiters for Shared {
+    fn are_waiting(&self) -> bool {
         self.awaited.load(Ordering::SeqCst) > 0
     }
 }
@@ -67,11 +67,11 @@ impl AbortSignal {
 
     /// True while commands of other owners wait for this one.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.shared.is_urgent()
+        self.shared.are_waiting()
     }
 
     /// Lets the connection poll its awaited commands out of turn, and the command look at its
-    /// transfer: that is [urgent](IoContext::is_urgent) now.
+    /// transfer: others [wait for it](IoContext::has_foreign_waiters) now.
     pub(crate) fn signal_connection(&self) {
         if let Some(connection) = &self.shared.connection {
             connection.raise();
@@ -79,9 +79,11 @@ impl AbortSignal {
         self.shared.waiting.wake();
     }
 
-    /// Context of a transfer of the command, which is urgent while the command is awaited.
+    /// Context of a transfer of the command, which has foreign waiters while the command is
+    /// awaited.
     pub(crate) fn io_context(&self, owner: &Arc<MemoryOwner>) -> Arc<IoContext> {
-        IoContext::with_urgency(owner, Some(Arc::clone(&self.shared) as Arc<dyn Urgency>))
+        let waiters = Arc::clone(&self.shared) as Arc<dyn ForeignWaiters>;
+        IoContext::with_foreign_waiters(owner, Some(waiters))
     }
 
     /// Makes the command awaited.
@@ -197,20 +199,20 @@ mod tests {
         assert_eq!(signal.check(), Err(Aborted));
     }
 
-    /// Goal: a transfer is urgent while its command is awaited, and is polled as soon as it is, so
-    /// that the disk can see it.
+    /// Goal: a transfer has foreign waiters while its command is awaited, and is polled as soon as
+    /// it has some, so that the disk can see it.
     #[test]
-    fn a_transfer_is_urgent_while_its_command_is_awaited() {
+    fn a_transfer_has_waiters_while_its_command_is_awaited() {
         let (signal, woken) = (AbortSignal::default(), Arc::<Woken>::default());
         let context = signal.io_context(&Arc::default());
         let mut transfer = pin!(signal.unless(context.scope(std::future::pending::<()>())));
         let waker = Waker::from(Arc::clone(&woken));
         assert!(transfer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        assert!(!context.is_urgent() && woken.0.load(Ordering::SeqCst) == 0);
+        assert!(!context.has_foreign_waiters() && woken.0.load(Ordering::SeqCst) == 0);
         let awaited = signal.awaited();
-        assert!(context.is_urgent() && woken.0.load(Ordering::SeqCst) == 1);
+        assert!(context.has_foreign_waiters() && woken.0.load(Ordering::SeqCst) == 1);
         drop(awaited);
-        assert!(!context.is_urgent());
+        assert!(!context.has_foreign_waiters());
     }
 
     /// Fault: an aborted VERIFY waited for a turn in which it could move its next piece, and other

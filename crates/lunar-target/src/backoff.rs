@@ -114,7 +114,7 @@ struct Failures {
     lines: u32,
     last_line: Time,
     /// Reasons that were logged in this interval.
-    told: Vec<&'static str>,
+    logged_labels: Vec<&'static str>,
     suppressed: u64,
 }
 
@@ -242,15 +242,15 @@ impl Failures {
         self.lines = self.lines.saturating_add(1);
         let passed = now.since(self.last_line) >= LINE_INTERVAL;
         if passed {
-            self.told.clear();
+            self.logged_labels.clear();
         }
-        let is_new = !self.told.contains(&label);
+        let is_new = !self.logged_labels.contains(&label);
         if self.lines > LINES_FREE && !passed && !is_new {
             self.suppressed += 1;
             return None;
         }
         if is_new {
-            self.told.push(label);
+            self.logged_labels.push(label);
         }
         self.last_line = now;
         Some(std::mem::take(&mut self.suppressed))
@@ -451,16 +451,16 @@ mod tests {
     #[test]
     fn a_flood_is_logged_once_per_interval() {
         let (backoff, who) = (backoff(3, 8), network("192.0.2.1"));
-        let told = |second: u64| -> Vec<u64> {
+        let suppressed = |second: u64| -> Vec<u64> {
             (0..10)
                 .filter_map(|_| backoff.refused(who, FailedLogin::Unproven, "a reason", at(second)))
                 .collect()
         };
-        assert_eq!(told(1), [0; 5]);
-        assert_eq!(told(2), []);
-        assert_eq!(told(61), [15]);
-        assert_eq!(told(120), []);
-        assert_eq!(told(121), [19]);
+        assert_eq!(suppressed(1), [0; 5]);
+        assert_eq!(suppressed(2), []);
+        assert_eq!(suppressed(61), [15]);
+        assert_eq!(suppressed(120), []);
+        assert_eq!(suppressed(121), [19]);
         // Another reason is logged in spite of the flood, and causes no flood of its own.
         let other_reason = |_| backoff.refused(who, FailedLogin::Hidden, "another", at(122));
         assert_eq!((0..10).filter_map(other_reason).collect::<Vec<_>>(), [9]);

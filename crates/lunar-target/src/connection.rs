@@ -22,7 +22,9 @@ use lunar_block::{MemoryCharge, MemoryKind};
 use lunar_iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
 };
-use lunar_iscsi::framing::{DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, TaskId};
+use lunar_iscsi::framing::{
+    DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId,
+};
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
@@ -240,11 +242,14 @@ impl Connection {
             Input::Done { task, outcome } | Input::Failed { task, outcome } => {
                 self.commands.done(*task, outcome);
             }
+            Input::DataIn { task, data, .. } => self.commands.data_in(*task, data.len()),
             Input::Session(ToConnection::AbortTask { task, .. }) => {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
-            Input::Payload { digest_ok: false, .. } => self.commands.data_digest_error(),
+            Input::Payload { digest: SegmentDigest::Mismatched, .. } => {
+                self.commands.data_digest_error()
+            }
             _ => {}
         }
         self.machine.handle(now, input);
@@ -282,10 +287,23 @@ impl Connection {
         self.commands.start(now, &task, nexus.map(|nexus| &*nexus.unit));
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
-        // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = self.tasks.start(&command_context, nexus, task, place) {
-            self.feed(now, answer);
+        let answer = self.tasks.start(&command_context, nexus, task, place);
+        if self.queue_pieces() > 0 {
+            self.answers.extend(answer);
+        } else if let Some(answer) = answer {
+            self.feed(now, answer); // at once, which saves a turn of its own
         }
+    }
+
+    /// Queues the data of reads that go on for the machine. It must come before the ends of these
+    /// reads, and behind those of reads that ended before. Returns its number of bytes.
+    fn queue_pieces(&mut self) -> usize {
+        let mut bytes = 0;
+        while let Some(piece) = self.tasks.next_piece() {
+            bytes += data_in_bytes(&piece);
+            self.answers.push_back(piece);
+        }
+        bytes
     }
 
     fn run(&mut self, now: Time, task: TaskId) {
@@ -337,6 +355,11 @@ impl Connection {
                     session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                out.push_part(initiator_task_tag, data, digest);
+            }
+            // No unit takes its data as it arrives.
+            Output::DataOut { .. } => {}
             // These are handled in `follow`.
             Output::Send(_)
             | Output::ToSession(_)
@@ -372,7 +395,7 @@ impl Connection {
             self.managed.remove(task);
         }
         if self.pending_events.is_empty()
-            && let Some(answer) = session.answer(*cid, &message, &self.mail)
+            && let Some(answer) = session.try_handle_message(*cid, &message, &self.mail)
         {
             return self.feed(now, Input::Session(answer));
         }
@@ -406,7 +429,8 @@ impl Connection {
                 let at = offset_bytes as usize;
                 Receiving::Task { task, at, end: buffer_bytes as usize }
             }
-            DataDestination::Discard => Receiving::Nowhere,
+            // No unit takes its data as it arrives.
+            DataDestination::Stream { .. } | DataDestination::Discard => Receiving::Nowhere,
         };
     }
 
@@ -500,12 +524,14 @@ impl Connection {
         }
         let mut moving = MoveBudget::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
-            let Some(ended) = self.tasks.poll_finished(context) else { break };
+            let ended = self.tasks.poll_finished(context);
+            bytes += self.queue_pieces();
+            let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
             tasks += 1;
         }
-        tasks > 0
+        tasks > 0 || bytes > 0
     }
 
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
@@ -624,7 +650,7 @@ impl ConnectionHandler for Connection {
         }
     }
 
-    fn payload_end(&mut self, now: Time, digest_ok: bool, out: &mut Outbox) {
+    fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.receiving, Receiving::Nowhere) {
             Receiving::Control { data, charge, .. } => {
                 lunar_net::mark_costly();
@@ -632,7 +658,7 @@ impl ConnectionHandler for Connection {
             }
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest_ok }, out);
+        self.handle(now, Input::Payload { data, digest }, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {

@@ -6,11 +6,14 @@ mod copy;
 mod entry;
 mod first_bad;
 mod immediate;
+mod pieces;
 mod verify;
 
 pub(crate) use copy::copy;
 pub(crate) use entry::CheckedCommand;
 pub(crate) use immediate::try_now;
+pub use pieces::PieceReader;
+pub(crate) use pieces::{DataInPiece, DataInQueue, READ_PIECE_BYTES, ReadMemory};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
@@ -95,8 +98,7 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) checked: &'a CheckedCommand,
     /// All data-out of the command.
     pub(crate) data: Bytes,
-    /// Buffer for the data of a READ.
-    pub(crate) read_buffer: Option<Buffer>,
+    pub(crate) read_memory: ReadMemory,
     pub(crate) abort: AbortSignal,
     pub(crate) quota_charge: QuotaCharge,
     /// Source of further memory.
@@ -115,7 +117,7 @@ pub(crate) async fn execute_paying(
     plan: Plan,
     work: PlanContext<'_>,
 ) -> PlanResult {
-    let PlanContext { session, checked, data, read_buffer, abort, quota_charge, memory } = work;
+    let PlanContext { session, checked, data, read_memory, abort, quota_charge, memory } = work;
     if let Plan::Reply(reply) = plan {
         return PlanResult::Good(memory.reply(reply));
     }
@@ -134,7 +136,7 @@ pub(crate) async fn execute_paying(
         entry,
         held,
     };
-    run.ending(&plan, data, read_buffer).await
+    run.ending(&plan, data, read_memory).await
 }
 
 /// [`execute_paying`] without quota accounting.
@@ -164,7 +166,7 @@ pub(crate) async fn execute(
         entry,
         held,
     };
-    run.ending(&plan, data, None).await
+    run.ending(&plan, data, ReadMemory::None).await
 }
 
 struct Run<'a> {
@@ -182,8 +184,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    async fn ending(&self, plan: &Plan, data: Bytes, read_buffer: Option<Buffer>) -> PlanResult {
-        match self.plan(plan, data, read_buffer).await {
+    async fn ending(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> PlanResult {
+        match self.plan(plan, data, read_memory).await {
             Ok(ending) => ending,
             Err(Stop::Check(sense)) => PlanResult::Check(sense),
             Err(Stop::Conflict) => PlanResult::Conflict,
@@ -197,18 +199,13 @@ impl Run<'_> {
     ///
     /// Rare futures that need much memory are boxed: each waiting command takes as much memory as
     /// the largest future that is not boxed.
-    async fn plan(
-        &self,
-        plan: &Plan,
-        data: Bytes,
-        read_buffer: Option<Buffer>,
-    ) -> Step<PlanResult> {
+    async fn plan(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> Step<PlanResult> {
         match *plan {
             Plan::Reply(ref reply) => {
                 return Ok(PlanResult::Good(self.memory.reply(reply.clone())));
             }
             Plan::Read { range, from_medium } => {
-                return self.read(range, from_medium, read_buffer).await;
+                return self.read(range, from_medium, read_memory).await;
             }
             Plan::Write { range, durable } => self.write(range, data, durable).await?,
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
@@ -282,7 +279,7 @@ impl Run<'_> {
 
     /// Reads `range` into a buffer of its length.
     async fn get_into(&self, range: LbaRange, buffer: Buffer) -> Step<Buffer> {
-        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let context = self.abort.io_context(self.memory.buffers.owner());
         let read = context.scope(self.device().read(block_range(range), buffer));
@@ -370,17 +367,12 @@ impl Run<'_> {
         &self,
         range: LbaRange,
         from_medium: bool,
-        buffer: Option<Buffer>,
+        memory: ReadMemory,
     ) -> Step<PlanResult> {
         if self.unit.flushes_before_read(from_medium) {
             self.flush().await?;
         }
-        let data = match buffer {
-            Some(buffer) => self.get_into(range, buffer).await?,
-            None => self.get(range).await?,
-        };
-        lunar_net::count_copied(data.len());
-        Ok(PlanResult::Good(data.freeze()))
+        self.read_range(range, memory).await
     }
 
     /// Writes `data`. The command holds its range while the disk may delay it behind other writes:
@@ -528,7 +520,9 @@ impl Run<'_> {
     }
 
     async fn flush(&self) -> Step<()> {
-        self.abort.unless(self.device().flush()).await?.map_err(write_failed)?;
+        let context = self.abort.io_context(self.memory.buffers.owner());
+        let flush = context.scope(self.device().flush());
+        self.abort.unless(flush).await?.map_err(write_failed)?;
         self.check_recoveries()
     }
 
@@ -541,7 +535,7 @@ impl Run<'_> {
         // The device keeps the extents while it looks for further ones.
         let work_bytes = extents_max.saturating_mul(EXTENT_WORK_BYTES);
         let _charge = self.memory.charge(work_bytes, &self.abort).await?;
-        self.abort.unless(self.unit.ranges.shown(range)).await?;
+        self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let extents = match self.device().sparse() {
             Some(sparse) => {
@@ -595,22 +589,22 @@ fn miscompare(offset: u64) -> Sense {
     sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
 }
 
-fn read_failed(error: lunar_block::Error) -> Sense {
+fn read_failed(error: lunar_block::Error) -> Stop {
     // UNRECOVERED READ ERROR
     device_failed(&error, 0x1100)
 }
 
-fn write_failed(error: lunar_block::Error) -> Sense {
+fn write_failed(error: lunar_block::Error) -> Stop {
     device_failed(&error, WRITE_ERROR)
 }
 
-fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
+fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Stop {
     complain(error);
     let lba = error.range.map(|range| range.lba);
     // SBC-3 requires the block that failed here: of several blocks it is not known which one
     // failed.
     let bad = error.range.filter(|range| range.count == 1).map(|range| range.lba);
-    match error.kind {
+    let failed = match error.kind {
         // LOGICAL BLOCK ADDRESS OUT OF RANGE
         ErrorKind::OutOfRange => sense(SenseKey::ILLEGAL_REQUEST, 0x2100, lba),
         // WRITE PROTECTED
@@ -619,8 +613,10 @@ fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Sense {
         ErrorKind::NoSpace => sense(SenseKey::DATA_PROTECT, 0x2707, lba),
         // LOGICAL UNIT COMMUNICATION FAILURE
         ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
+        ErrorKind::Busy => return Stop::Busy,
         _ => sense(SenseKey::MEDIUM_ERROR, medium_code, bad),
-    }
+    };
+    failed.into()
 }
 
 /// Logs the error of the device; at most one line a second, since on a broken disk every command

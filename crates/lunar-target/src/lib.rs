@@ -114,6 +114,7 @@ pub use backing::BackingFault;
 pub use catalogue::Catalogue;
 pub use disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
 pub use error::Error;
+pub use execute::PieceReader;
 pub use log_budget::LogBudget;
 pub use lunar_net::{Direction, TappedPdu};
 pub use observer::Observer;
@@ -131,6 +132,6 @@ pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;
 pub use trace::{NoTrace, TRACES_MAX, Trace};
 pub use unit::{
-    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
-    UnitNexuses, UnitStatistics, Work,
+    ArrivedCommand, CommandData, Job, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand,
+    Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
 };

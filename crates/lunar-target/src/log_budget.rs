@@ -77,14 +77,14 @@ mod tests {
     #[test]
     fn a_burst_then_a_line_a_second() {
         let budget = LogBudget::default();
-        let told = |seconds: u64| -> Vec<u64> {
+        let suppressed = |seconds: u64| -> Vec<u64> {
             let now = Time::ZERO.after(Duration::from_secs(seconds));
             (0..50).filter_map(|_| budget.line(now)).collect()
         };
-        assert_eq!(told(0), [0; LINES_BURST as usize]);
-        assert_eq!(told(1), [30]);
-        assert_eq!(told(3), [49, 0]);
-        assert_eq!(told(1000).len(), LINES_BURST as usize);
+        assert_eq!(suppressed(0), [0; LINES_BURST as usize]);
+        assert_eq!(suppressed(1), [30]);
+        assert_eq!(suppressed(3), [49, 0]);
+        assert_eq!(suppressed(1000).len(), LINES_BURST as usize);
     }
 
     /// Goal: a peer that causes an error with each of its commands does not fill the log. The clock

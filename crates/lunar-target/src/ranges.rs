@@ -6,7 +6,7 @@
 //! claim starves, and many claims of one owner delay another owner only by one of them. A command
 //! that holds a claim for which another owner waits is [awaited](crate::awaited). If other owners
 //! wait for something else that a command has, the claims of its own owner that keep it waiting are
-//! awaited as well ([`RangeQueued::await_own`]).
+//! awaited as well ([`RangeQueued::mark_own_blockers_awaited`]).
 //!
 //! Reads take no lock, but they wait for ranges that are blocked for readers: a detached write
 //! still changes blocks there.
@@ -54,7 +54,7 @@ pub(crate) struct RangeLocks {
     /// Number of held claims that block readers; while it is 0, reads need not look.
     blocks_readers: AtomicUsize,
     /// Notified when such a claim was released.
-    shown: Notify,
+    readable: Notify,
 }
 
 thread_local! {
@@ -323,28 +323,28 @@ impl RangeLocks {
     }
 
     /// True when no range is blocked for readers.
-    pub(crate) fn are_shown(&self) -> bool {
+    pub(crate) fn are_readable(&self) -> bool {
         self.blocks_readers.load(SeqCst) == 0
     }
 
     /// Waits until no block of `range` is blocked for readers.
-    pub(crate) async fn shown(&self, range: LbaRange) {
+    pub(crate) async fn wait_until_readable(&self, range: LbaRange) {
         let blocks = range.into();
-        while !self.are_shown() {
-            let mut shown = pin!(self.shown.notified());
-            shown.as_mut().enable();
+        while !self.are_readable() {
+            let mut readable = pin!(self.readable.notified());
+            readable.as_mut().enable();
             // Claims that block readers are exclusive.
-            let is_secluded =
+            let blocks_readers =
                 |claims: &Claims| claims.any_exclusive_held(&blocks, |held| held.blocks_readers);
-            if !self.lock_claims().as_deref().is_some_and(is_secluded) {
+            if !self.lock_claims().as_deref().is_some_and(blocks_readers) {
                 return;
             }
-            shown.await;
+            readable.await;
         }
     }
 
     /// Blocks readers of the pieces of copies that are being written now.
-    pub(crate) fn seclude_copies(&self) {
+    pub(crate) fn block_readers_of_copies(&self) {
         let mut locked = self.lock_claims();
         let Some(claims) = locked.as_deref_mut() else { return };
         let is_piece = |slot: &u32| claims.claim(*slot).of_copy;
@@ -420,13 +420,13 @@ impl RangeQueued {
 
     /// Makes the commands [awaited](crate::awaited) whose claims of the same owner keep this one
     /// waiting, until they have released them.
-    pub(crate) fn await_own(&self) {
+    pub(crate) fn mark_own_blockers_awaited(&self) {
         if self.is_granted() {
             return;
         }
         let mut locked = self.guard.locks.lock_claims();
         let Some(claims) = locked.as_deref_mut() else { return };
-        claims.await_own(self.guard.slot);
+        claims.mark_own_blockers_awaited(self.guard.slot);
         let awaited = claims.take_awaited();
         drop(locked);
         drop(awaited);
@@ -458,7 +458,7 @@ impl Drop for RangeGuard {
         }
         if removed.claim.blocks_readers {
             self.locks.blocks_readers.fetch_sub(1, SeqCst);
-            self.locks.shown.notify_waiters();
+            self.locks.readable.notify_waiters();
         }
     }
 }

@@ -395,17 +395,17 @@ impl Session {
         Ok(())
     }
 
-    /// Answers a message of a connection at once, if it concerns no other connection and the
+    /// Handles a message of a connection at once, if it concerns no other connection and the
     /// mailbox is empty. Returns `None` if the message was not processed and
     /// [`handle_message`](Self::handle_message) is to be called.
-    pub(crate) fn answer(
+    pub(crate) fn try_handle_message(
         &self,
         cid: u16,
         message: &ToSession,
         mail: &UnboundedReceiver<ConnectionEvent>,
     ) -> Option<ToConnection> {
         let mut machine = self.machine();
-        if mail.is_empty() { machine.reply(cid, message) } else { None }
+        if mail.is_empty() { machine.try_handle(cid, message) } else { None }
     }
 
     /// Processes a message of a connection. `pending_events` receives earlier mail for the

@@ -2,6 +2,7 @@
 
 use crate::abort::AbortSignal;
 use crate::awaited::AwaitedSignal;
+use crate::execute::{DataInPiece, DataInQueue, PieceReader, READ_PIECE_BYTES};
 use crate::itl_nexus::ItlNexus;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
@@ -16,7 +17,7 @@ use crate::view::View;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
-use lunar_iscsi::connection::target::{Input, Outcome, Task, TransferFault};
+use lunar_iscsi::connection::target::{HeaderCdb, Input, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::TURN_BYTES;
 use lunar_scsi::commands;
@@ -46,7 +47,7 @@ mod throttle;
 use admission::{Admission, Admitted};
 use begun::Begun;
 pub use execution::{Execution, ExecutionEnd, ExecutionFuture};
-use outcome::{check_condition, good, later, no_memory, outcome, with_data_out};
+use outcome::{check_condition, good, no_memory, outcome, retry_later, with_data_out};
 use running_charge::RunningCharge;
 use throttle::{ReadyTask, ThrottleStage, Throttled};
 
@@ -72,6 +73,8 @@ pub(crate) struct Tasks {
     awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<TaskResult>,
+    /// Data of reads that go on.
+    pieces: DataInQueue,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
@@ -106,14 +109,16 @@ enum Collected {
 /// A task with a plan.
 struct Planned {
     unit: Option<Arc<dyn Unit>>,
-    cdb_in_header: [u8; 16],
+    cdb: HeaderCdb,
     work: Work,
     /// Bytes that the CDB requests, for the residual.
     wants_bytes: u32,
     /// Bytes that are collected and used: fewer, if the initiator announced fewer.
     collect_bytes: usize,
-    /// Length of the buffer for its data-in.
+    /// Length of the first buffer for its data-in.
     data_in_buffer_bytes: Option<usize>,
+    /// True if its data-in is read in pieces of that length.
+    reads_in_pieces: bool,
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
@@ -148,7 +153,7 @@ enum FutureEnd {
 
 struct TaskResult {
     task: TaskId,
-    ending: PlanResult,
+    result: PlanResult,
     wants_bytes: u32,
     data_in_bytes: u32,
     fenced: bool,
@@ -172,6 +177,7 @@ impl Tasks {
             out_of_turn: FuturesUnordered::new(),
             awaited: Arc::default(),
             ended: VecDeque::new(),
+            pieces: DataInQueue::default(),
             has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
@@ -200,6 +206,7 @@ impl Tasks {
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
             + self.ended.capacity() * size_of::<TaskResult>()
+            + self.pieces.memory_bytes()
     }
 
     /// Charges the running commands, and returns their memory.
@@ -216,6 +223,7 @@ impl Tasks {
         self.data_out.free_spare();
         self.throttled.free_spare();
         self.ended.shrink_to_fit();
+        self.pieces.free_spare();
     }
 
     /// Number of commands that have begun and wait.
@@ -307,7 +315,7 @@ impl Tasks {
         }
         let Ok(reply_charge) = self.charge_reply(&mut judged.work) else {
             drop(self.take_buffer(task.id));
-            return Some(Input::Done { task: task.id, outcome: later(Status::BUSY) });
+            return Some(Input::Done { task: task.id, outcome: retry_later(Status::BUSY) });
         };
         let wants_bytes = u32::try_from(judged.data_out_bytes).unwrap_or(u32::MAX);
         let JudgedCommand { data_in_bytes, fenced, .. } = judged;
@@ -331,11 +339,12 @@ impl Tasks {
         drop(turn); // the next in the queue may go
         let planned = Planned {
             unit: unit.cloned(),
-            cdb_in_header: task.cdb.in_header(),
+            cdb: task.cdb.clone(),
             work: judged.work,
             wants_bytes,
             collect_bytes: judged.collect_bytes,
             data_in_buffer_bytes: judged.data_in_buffer_bytes,
+            reads_in_pieces: judged.reads_in_pieces,
             data_in_bytes,
             order,
             tries_now: judged.tries_now,
@@ -379,7 +388,7 @@ impl Tasks {
             Some(Collected::Buffer(_)) => {}
             Some(Collected::Refused) => {
                 drop(self.take_buffer(task));
-                return Some(Input::Done { task, outcome: later(Status::TASK_SET_FULL) });
+                return Some(Input::Done { task, outcome: retry_later(Status::TASK_SET_FULL) });
             }
             None => match self.data_out.try_take(buffer_bytes) {
                 Some(buffer) => self.buffers.insert(task, Collected::Buffer(buffer)),
@@ -390,9 +399,9 @@ impl Tasks {
                 }
             },
         }
-        let data_out_bytes = planned.collect_bytes as u32;
+        let bytes = planned.collect_bytes as u32;
         self.waiting.insert(task, planned);
-        Some(Input::Wants { task, data_out_bytes })
+        Some(Input::Wants { task, offset_bytes: 0, bytes })
     }
 
     /// Takes the buffer for the data-in of a task that needs one, or waits for it, then runs the
@@ -425,6 +434,11 @@ impl Tasks {
         data_in: Buffer,
     ) -> Option<Input> {
         let data = match planned.collect_bytes {
+            // Into the second buffer, if there is room for one, it reads while the first is sent.
+            0 if planned.reads_in_pieces => {
+                let second = self.data_in.try_take(READ_PIECE_BYTES);
+                CommandData::Pieces(PieceReader::new(task, &self.pieces, data_in, second))
+            }
             0 => CommandData::In(data_in),
             bytes => {
                 let Some(Collected::Buffer(mut data_out)) = self.take_buffer(task) else {
@@ -436,6 +450,12 @@ impl Tasks {
             }
         };
         self.launch(session, task, planned, data)
+    }
+
+    /// The next piece of data of the reads that go on.
+    pub(crate) fn next_piece(&self) -> Option<Input> {
+        let DataInPiece { task, offset_bytes, data } = self.pieces.pop()?;
+        Some(Input::DataIn { task, offset_bytes, data })
     }
 
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
@@ -471,8 +491,10 @@ impl Tasks {
                     Some(no_memory(task, &planned, why))
                 }
             };
-            read_bytes_done += ended.as_ref().map_or(0, data_in_bytes);
+            let inputs = done.len();
+            done.extend(std::iter::from_fn(|| self.next_piece()));
             done.extend(ended);
+            read_bytes_done += done[inputs..].iter().map(data_in_bytes).sum::<usize>();
         }
         done
     }
@@ -615,15 +637,16 @@ impl Tasks {
             Refusal::ReservationConflict => {
                 Outcome { status: Status::RESERVATION_CONFLICT.0, ..Outcome::default() }
             }
-            Refusal::Busy => later(Status::BUSY),
+            Refusal::Busy => retry_later(Status::BUSY),
         };
         Input::Done { task, outcome }
     }
 }
 
-/// Number of data bytes in the answer to an ended task.
-pub(crate) fn data_in_bytes(ended: &Input) -> usize {
-    match ended {
+/// Number of data bytes that a task sends.
+pub(crate) fn data_in_bytes(input: &Input) -> usize {
+    match input {
+        Input::DataIn { data, .. } => data.len(),
         Input::Done { outcome, .. } => outcome.data_in.len(),
         _ => 0,
     }

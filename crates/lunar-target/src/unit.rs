@@ -4,6 +4,7 @@
 //! [`Unit`]. A unit judges a command without I/O ([`Unit::judge`]). The target then charges the
 //! command, collects its data, orders it in its task set, and has it run.
 
+use crate::execute::PieceReader;
 use crate::itl_nexus::ItlNexus;
 use crate::quota::{Cost, InitiatorLimit, Limit, UnitQuota};
 use crate::request_queue::ResetQueue;
@@ -123,13 +124,19 @@ impl dyn Unit {
     }
 }
 
-/// State of a unit for the nexuses that are attached to it. All methods are called under the lock
-/// of the unit, and ignore a nexus that is not attached.
-pub trait UnitNexuses {
+/// The attachment of nexuses to a unit, under the lock of the unit.
+pub trait NexusAttachment {
     /// Attaches a nexus, at the latest with its first command. It gets the power-on as its first
     /// unit attention, unless the unit knows better, then those raised since its login.
     fn attach(&mut self, nexus: NexusId, options: NexusOptions);
 
+    /// Raises a unit attention (`0xAAQQ`) for one nexus; ignores a nexus that is not attached.
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId);
+}
+
+/// State of a unit for the nexuses that are attached to it. All methods are called under the lock
+/// of the unit, and ignore a nexus that is not attached.
+pub trait UnitNexuses: NexusAttachment {
     /// Detaches a nexus, and removes its state.
     fn detach(&mut self, nexus: NexusId);
 
@@ -139,9 +146,6 @@ pub trait UnitNexuses {
 
     /// Sets the rights of the initiator of a nexus.
     fn set_rights(&mut self, nexus: NexusId, rights: Rights);
-
-    /// Raises a unit attention (`0xAAQQ`) for one nexus.
-    fn raise_for(&mut self, attention_code: u16, nexus: NexusId);
 
     /// Clears the unit attention of changed LUNs, because the initiator has read the list of LUNs.
     fn luns_were_reported(&mut self, nexus: NexusId);
@@ -227,7 +231,7 @@ impl<'a> ArrivedCommand<'a> {
     /// Attaches the nexus to the unit that judges the command, unless it is attached already.
     /// Called under the lock of the unit, before its state for the nexus is used.
     #[inline]
-    pub fn attach(&self, nexuses: &mut dyn UnitNexuses) {
+    pub fn attach(&self, nexuses: &mut dyn NexusAttachment) {
         if !self.nexus.is_attached() {
             self.session.attach(self.nexus, nexuses);
         }
@@ -246,6 +250,8 @@ pub struct JudgedCommand {
     /// Length of the buffer for data-in that the command runs with. It counts as data of a read,
     /// and is taken when all data-out has arrived.
     pub data_in_buffer_bytes: Option<usize>,
+    /// True if that is the length of a piece: the command gets [`CommandData::Pieces`].
+    pub reads_in_pieces: bool,
     /// Data-in that the command would transfer in bytes, for the residual, if it returns less
     /// because the initiator has no room for more.
     pub data_in_bytes: u32,
@@ -267,6 +273,7 @@ impl JudgedCommand {
             data_out_bytes: 0,
             collect_bytes: 0,
             data_in_buffer_bytes: None,
+            reads_in_pieces: false,
             data_in_bytes: 0,
             tries_now: false,
             goes_out_of_turn: false,
@@ -350,6 +357,8 @@ pub enum CommandData {
     None,
     /// Buffer for its data-in.
     In(Buffer),
+    /// Memory for its data-in, which is read and sent in pieces.
+    Pieces(PieceReader),
     /// Buffer with all its data-out.
     Out(Buffer),
     /// Both, of a bidirectional command.
@@ -362,10 +371,10 @@ pub enum CommandData {
 }
 
 impl CommandData {
-    /// The buffer for data-in, and the data-out.
+    /// The buffer for data-in that is not read in pieces, and the data-out.
     pub fn split(self) -> (Option<Buffer>, Bytes) {
         match self {
-            Self::None => (None, Bytes::new()),
+            Self::None | Self::Pieces(_) => (None, Bytes::new()),
             Self::In(data_in) => (Some(data_in), Bytes::new()),
             Self::Out(data_out) => (None, data_out.freeze()),
             Self::Both { data_out, data_in } => (Some(data_in), data_out.freeze()),
@@ -376,7 +385,7 @@ impl CommandData {
     pub(crate) fn into_reply(self) -> Bytes {
         match self {
             Self::In(data_in) | Self::Both { data_in, .. } => data_in.freeze(),
-            Self::None | Self::Out(_) => Bytes::new(),
+            Self::None | Self::Pieces(_) | Self::Out(_) => Bytes::new(),
         }
     }
 }

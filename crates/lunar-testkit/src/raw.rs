@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Maximum time that the target may take for a response.
 pub const ANSWER_MAX: Duration = Duration::from_secs(60);
 
-/// Opcodes of requests, RFC 7143 §11.2.1.2.
+/// Opcodes of requests and responses. RFC 7143 §11.2.1.2.
 pub mod opcode {
     /// NOP-Out.
     pub const NOP_OUT: u8 = 0x00;

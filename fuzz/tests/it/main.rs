@@ -3,15 +3,15 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 use lunar_fuzz::{
-    cdb, extended_copy, framing, full_feature, login, mode_select, persistent_reserve_out, text,
-    unmap_list,
+    cdb, extended_copy, framing, full_feature, initiator, login, mode_select,
+    persistent_reserve_out, text, unmap_list,
 };
 use std::path::Path;
 
 /// Number of seeded changes per corpus file: changed bytes, same length.
 const BYTE_CHANGES: u64 = 2000;
-/// The same for long runs, with a crowd of registrations.
-const BYTE_CHANGES_WITH_A_CROWD: u64 = 100;
+/// The same for PERSISTENT RESERVE OUT, whose inputs run longer: they register many initiators.
+const BYTE_CHANGES_OF_RESERVATIONS: u64 = 100;
 /// Number of seeded changes per corpus file: bytes changed, removed or doubled.
 const PIECE_CHANGES: u64 = 300;
 
@@ -43,6 +43,14 @@ fn sessions() {
     over("full_feature", PIECE_CHANGES, change_pieces, full_feature::run);
 }
 
+/// Goal: no sequence of PDUs of a target breaks an initiator, with data that moves as a whole and
+/// in pieces.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn targets() {
+    over("initiator", PIECE_CHANGES, change_pieces, initiator::run);
+}
+
 /// Goal: no command and no parameter list leads outside the unit or breaks anything.
 /// Method: each file of the corpus, then changed by seed.
 #[test]
@@ -63,7 +71,7 @@ fn extended_copies() {
 #[test]
 fn persistent_reserve_out_lists() {
     let entry = persistent_reserve_out::run;
-    over("persistent_reserve_out", BYTE_CHANGES_WITH_A_CROWD, change_bytes, entry);
+    over("persistent_reserve_out", BYTE_CHANGES_OF_RESERVATIONS, change_bytes, entry);
 }
 
 /// Goal: a list of mode parameters changes only changeable bits, completely or not at all, with a

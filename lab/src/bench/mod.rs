@@ -1,5 +1,6 @@
 //! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
+mod first_byte;
 mod flame;
 mod goal;
 mod group_commit;
@@ -23,10 +24,12 @@ pub enum Bench {
     Libiscsi(libiscsi::Libiscsi),
     /// The target against tgt and against ceilings: cells, goals, one report
     Target(target::TargetBench),
-    /// Profile of a target: one lane of a cell, as a flame graph
+    /// Profile of a target: one setup of a cell, as a flame graph
     Profile(target::profile::ProfileCommand),
     /// Compare two builds of Lunar with each other
     BenchCompare(target::compare::BenchCompare),
+    /// Time to the first and the last byte of a READ, of two builds of Lunar
+    FirstByte(first_byte::FirstByte),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: a ceiling for targets
@@ -46,6 +49,7 @@ impl Bench {
             Self::Target(command) => command.run(),
             Self::Profile(command) => command.run(),
             Self::BenchCompare(command) => command.run(),
+            Self::FirstByte(command) => command.run(),
             Self::Scale(command) => command.run(),
             Self::NullTarget(command) => command.run(),
         }

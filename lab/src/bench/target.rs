@@ -11,11 +11,11 @@ pub mod results;
 mod rounds;
 mod servers;
 
-use self::cells::{CELLS, Cell, LUNAR, Lane, StorageMedium};
+use self::cells::{CELLS, Cell, LUNAR, Setup, StorageMedium};
 use self::clients::{Clients, TurnTimes};
 use self::report::{markdown, page, tables};
 use self::results::{BenchRun, CellResult, Durability};
-use self::rounds::{Count, TcpProbe};
+use self::rounds::{RoundCounts, TcpProbe};
 use self::servers::{Programs, Servers};
 use super::parse_seconds;
 use crate::bench::goal::GoalVerdict;
@@ -76,7 +76,7 @@ pub struct TargetBench {
     /// Write a chapter in Markdown
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Directory of flame graphs: one for each lane whose goal was missed, sampled by perf
+    /// Directory of flame graphs: one for each setup whose goal was missed, sampled by perf
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "from")]
     profiles: Option<PathBuf>,
     /// Fail when more than two goals are missed, or one of the column tgt
@@ -123,7 +123,7 @@ impl TargetBench {
         let count = |cell: &Cell| {
             let wanted = usize::from(self.rounds)
                 * if is_unsteady(cell) { UNSTEADY_ROUNDS_FACTOR } else { 1 };
-            Count { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR }
+            RoundCounts { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR }
         };
         let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
@@ -196,7 +196,7 @@ fn is_unsteady(cell: &Cell) -> bool {
 fn measure_cells(
     cells: &[&Cell],
     programs: &Programs,
-    count: impl Fn(&Cell) -> Count,
+    count: impl Fn(&Cell) -> RoundCounts,
     times: TurnTimes,
     mut on_result: impl FnMut(CellResult, &[Durability]) -> Result<()>,
 ) -> Result<()> {
@@ -218,7 +218,7 @@ fn measure_cells(
             cell,
             count(cell),
             || tcp_probe.run_round(cell, times.measured * PROBE_TURNS),
-            |lane, round| clients.turn(&mut current, cell, lane, seed(round)),
+            |setup, round| clients.turn(&mut current, cell, setup, seed(round)),
         )?;
         check_durability(&mut current, cell, &mut durability)?;
         on_result(result, &durability)?;
@@ -232,11 +232,11 @@ fn check_durability(servers: &mut Servers, cell: &Cell, known: &mut Vec<Durabili
     if cell.store.place == StorageMedium::Memory || cell.is_shared {
         return Ok(());
     }
-    for lane in cell.lanes.iter().filter(|lane| lane.contestant.has_store()) {
-        let name = Lane { contestant: lane.contestant, ..LUNAR }.name();
+    for setup in cell.setups.iter().filter(|setup| setup.contestant.has_store()) {
+        let name = Setup { contestant: setup.contestant, ..LUNAR }.name();
         let is_this = |row: &Durability| row.store == cell.store.name && row.contestant == name;
         if !known.iter().any(is_this) {
-            known.push(durability::seen(servers, lane.contestant)?);
+            known.push(durability::seen(servers, setup.contestant)?);
         }
     }
     Ok(())

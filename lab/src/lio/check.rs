@@ -127,14 +127,14 @@ impl Stage {
             bail!("the kernel reports a fault: {}", report.lines.join("\n"));
         }
         ensure!(self.guest.is_running()?, "the guest has ended");
-        let mut told = String::new();
+        let mut text = String::new();
         for fault in known_faults() {
             let count = new.iter().filter(|report| report.known == Some(fault)).count();
             if count > 0 {
-                told += &format!(", known fault of LIO: {fault} ({count})");
+                text += &format!(", known fault of LIO: {fault} ({count})");
             }
         }
-        Ok(told)
+        Ok(text)
     }
 
     /// Checks that a report of the kernel would have been detected, and ends the guest.
@@ -298,10 +298,10 @@ impl Stage {
             url(&Self::case(InitiatorProgram::Rust, Authentication::Mutual), &self.guest.address());
         for algorithm in ["md5", "sha-1", "sha-256", "sha3-256"] {
             let arguments = ["info", &url, "--chap-algorithm", algorithm];
-            let told =
+            let result =
                 self.clients.lunar(&arguments, self.clients.proof(Authentication::Mutual))?;
-            succeeded(algorithm, &told)?;
-            ensure!(told.stdout.contains("LIO-ORG"), "{}", told.stdout);
+            succeeded(algorithm, &result)?;
+            ensure!(result.stdout.contains("LIO-ORG"), "{}", result.stdout);
         }
         Ok(String::new())
     }

@@ -71,9 +71,9 @@ fn end_with_this() -> [String; 2] {
     ["--end-with-parent".to_owned(), std::process::id().to_string()]
 }
 
-/// Workload of one lane.
+/// Workload of one row.
 #[derive(Clone, Copy, Debug)]
-struct LaneWorkload {
+struct RowWorkload {
     pattern: AccessPattern,
     io_bytes: u64,
     depth: u16,
@@ -81,10 +81,10 @@ struct LaneWorkload {
     model: Option<Model>,
 }
 
-/// Results of one lane.
+/// Results of one row.
 #[derive(Clone, Debug)]
 struct Row {
-    ask: LaneWorkload,
+    ask: RowWorkload,
     /// Number of connections.
     connections: u64,
     measured: Measured,
@@ -165,15 +165,15 @@ impl MultiConnection {
 
 impl Runner<'_> {
     /// Measures all workloads in the same rounds, together with a matching probe.
-    async fn rows(&mut self, asks: &[LaneWorkload], section: &mut Section) -> Result<Vec<Row>> {
+    async fn rows(&mut self, asks: &[RowWorkload], section: &mut Section) -> Result<Vec<Row>> {
         let MultiConnection { seconds, warm_up, common, .. } = self.asked;
-        let (mut lanes, mut rows) = (Vec::new(), Vec::new());
+        let (mut subjects, mut rows) = (Vec::new(), Vec::new());
         for ask in asks {
             let mut options = SessionOptions::new(INITIATOR);
             options.connections = ask.connections;
             let opened = self.subjects.open(&self.url, &options, ask.model).await;
             let opened = opened.map_err(|error| self.as_named(&error))?;
-            lanes.push(opened.subject(Workload {
+            subjects.push(opened.subject(Workload {
                 pattern: ask.pattern,
                 io_bytes: ask.io_bytes as u32,
                 range_bytes: common.size,
@@ -190,8 +190,8 @@ impl Runner<'_> {
         let (depth, connections) = (last.depth, last.connections);
         let io_bytes = last.io_bytes as u32;
         let shape = ProbeShape { writes: false, io_bytes, depth, connections };
-        let told = measure_in_rounds(lanes, common.rounds, Some(&probe), shape).await;
-        let (measured, probed) = told.map_err(|error| self.as_named(&error))?;
+        let measured = measure_in_rounds(subjects, common.rounds, Some(&probe), shape).await;
+        let (measured, probed) = measured.map_err(|error| self.as_named(&error))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
@@ -240,7 +240,7 @@ impl Runner<'_> {
         for pattern in self.patterns {
             for connections in [1, 2, 4, 8] {
                 let (pattern, io_bytes, depth) = (*pattern, LARGE, DEPTH);
-                asks.push(LaneWorkload { pattern, io_bytes, depth, connections, model });
+                asks.push(RowWorkload { pattern, io_bytes, depth, connections, model });
             }
         }
         let rows = self.rows(&asks, &mut section).await?;
@@ -273,8 +273,8 @@ impl Runner<'_> {
             size_text(SMALL),
             KNEE * 100.0
         ));
-        let asks: Vec<LaneWorkload> = (0..7)
-            .map(|power| LaneWorkload {
+        let asks: Vec<RowWorkload> = (0..7)
+            .map(|power| RowWorkload {
                 pattern: AccessPattern::RandomRead,
                 io_bytes: SMALL,
                 depth: 1 << power,
@@ -319,7 +319,7 @@ impl Runner<'_> {
         for pattern in self.patterns {
             for model in [lab, metro] {
                 let (pattern, io_bytes, depth) = (*pattern, LARGE, DEPTH);
-                asks.push(LaneWorkload {
+                asks.push(RowWorkload {
                     pattern,
                     io_bytes,
                     depth,

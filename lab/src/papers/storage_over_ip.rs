@@ -1,14 +1,14 @@
 //! Haluza, Staněk, Doležal, "Storage over IP" (CESNET technical report 5/2002): random records over
 //! iSCSI, on a local file and over NFS.
 
+mod access;
 mod files;
-mod lane;
 mod paper;
 mod qemu;
 mod tables;
 
+use self::access::{Client, DiskAccess, FileLocation};
 use self::files::{Disk, Room, make_folder};
-use self::lane::{Client, FileLocation, Lane};
 use self::qemu::Qemu;
 use self::tables::{Group, GroupResults};
 use super::{PaperArgs, PaperRun, probe};
@@ -71,12 +71,12 @@ impl StorageOverIp {
         let mut run = PaperRun::new(&self.common, "Storage over IP", rounds);
         run.report.facts.push(("files".to_owned(), room.text()?));
         let mut all = Vec::new();
-        let tcp = tell_tcp(&mut run)?;
+        let tcp = measure_tcp(&mut run)?;
         let (local, served) = (room.disk("local.img")?, room.disk("served.img")?);
         let server = serve(&served, "buffered")?;
         let group = self.tools(&room, &local, &served, &server).await?;
         all.push(self.add(&mut run, group, tcp).await?);
-        let group = self.own(&room, &local, &served, &server).await?;
+        let group = self.own_client(&room, &local, &served, &server).await?;
         all.push(self.add(&mut run, group, tcp).await?);
         drop(server);
         match direct(&local, &served).await? {
@@ -93,14 +93,14 @@ impl StorageOverIp {
     /// Measures a group, and adds the results to the report.
     async fn add(&self, run: &mut PaperRun<'_>, group: Group, tcp: f64) -> Result<GroupResults> {
         let PaperArgs { rounds, seed, .. } = self.common;
-        if !group.lanes.is_empty() {
-            let passes = group.lanes.len() * self.record_size.len() * 2 * usize::from(rounds);
+        if !group.accesses.is_empty() {
+            let passes = group.accesses.len() * self.record_size.len() * 2 * usize::from(rounds);
             println!("\n{}: {passes} passes ...", group.title);
         }
         let figures = group.measure(&self.record_size, rounds, seed).await?;
         run.add(group.section(&figures, tcp));
-        for lane in group.lanes {
-            lane.close().await?;
+        for access in group.accesses {
+            access.close().await?;
         }
         if let Some(nfs) = group.nfs {
             nfs.stop().await;
@@ -126,25 +126,31 @@ impl StorageOverIp {
              (qemu-img bench uses only regular steps, and reports no single times.)"
                 .to_owned(),
         );
-        let mut lanes =
+        let mut accesses =
             vec![(FileLocation::Local, Qemu::here(local.path_text()?), local.path.clone())];
-        lanes.push((FileLocation::Iscsi, Qemu::here(server.url(TARGET, 0)), served.path.clone()));
+        accesses.push((
+            FileLocation::Iscsi,
+            Qemu::here(server.url(TARGET, 0)),
+            served.path.clone(),
+        ));
         if self.nfs_directory.is_none() {
             match serve_nfs(room).await {
                 Ok((server, disk)) => {
                     let name = disk.path.file_name().unwrap_or_default().to_string_lossy();
                     let qemu = Qemu::in_network_of(server.pid(), server.url(&name));
-                    lanes.push((FileLocation::Nfs, qemu, disk.path.clone()));
+                    accesses.push((FileLocation::Nfs, qemu, disk.path.clone()));
                     (group.nfs, group.nfs_file) = (Some(server), Some(disk));
                 }
                 Err(why) => group.warnings.push(format!("no NFS figures: {why:#}")),
             }
         }
-        for (way, qemu, file) in lanes {
+        for (location, qemu, file) in accesses {
             match qemu.try_it().await {
-                Ok(()) => group.lanes.push(Lane { way, client: Client::Qemu(qemu), file }),
+                Ok(()) => {
+                    group.accesses.push(DiskAccess { location, client: Client::Qemu(qemu), file })
+                }
                 Err(why) => {
-                    let what = format!("no qemu-io figures for {}: {why:#}", way.name());
+                    let what = format!("no qemu-io figures for {}: {why:#}", location.name());
                     group.warnings.push(what);
                 }
             }
@@ -154,15 +160,21 @@ impl StorageOverIp {
 
     /// The group that uses this program's client: on the local file, over iSCSI, and in a directory
     /// of a mounted NFS.
-    async fn own(&self, room: &Room, local: &Disk, served: &Disk, server: &Lunar) -> Result<Group> {
+    async fn own_client(
+        &self,
+        room: &Room,
+        local: &Disk,
+        served: &Disk,
+        server: &Lunar,
+    ) -> Result<Group> {
         let mut group = Group::new("lunar", "Lunar's own client, through page caches");
         group.prose.push(
             "The same records in the same order, by this program: the local file, and iSCSI by its \
              own initiator, one session of one connection."
                 .to_owned(),
         );
-        group.lanes.push(lane(FileLocation::Local, local.path.clone(), false)?);
-        group.lanes.push(remote(server, served).await?);
+        group.accesses.push(file_access(FileLocation::Local, local.path.clone(), false)?);
+        group.accesses.push(remote(server, served).await?);
         if let Some(directory) = &self.nfs_directory {
             let disk = room.disk_in(directory, "nfs.img")?;
             group.prose.push(format!(
@@ -170,7 +182,7 @@ impl StorageOverIp {
                  recently written data may not reach the server.",
                 directory.display()
             ));
-            group.lanes.push(lane(FileLocation::Nfs, disk.path.clone(), false)?);
+            group.accesses.push(file_access(FileLocation::Nfs, disk.path.clone(), false)?);
             group.nfs_file = Some(disk);
         }
         Ok(group)
@@ -206,7 +218,7 @@ async fn serve_nfs(room: &Room) -> Result<(NfsServer, Disk)> {
 }
 
 /// Measures raw TCP like the paper's netperf; returns bytes per second.
-fn tell_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
+fn measure_tcp(run: &mut PaperRun<'_>) -> Result<f64> {
     let probe = probe(None)?;
     let shape = ProbeShape { writes: false, io_bytes: TCP_REQUEST_BYTES, depth: 1, connections: 1 };
     let mut probed = ProbeResults::default();
@@ -242,8 +254,8 @@ async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Se
          include the time of the disk itself."
             .to_owned(),
     );
-    let lane = match lane(FileLocation::Local, local.path.clone(), true) {
-        Ok(lane) => lane,
+    let access = match file_access(FileLocation::Local, local.path.clone(), true) {
+        Ok(access) => access,
         Err(why) => {
             let mut section = Section::new(group.key, group.title);
             section.warnings.push(format!("{why:#}"));
@@ -251,12 +263,12 @@ async fn direct(local: &Disk, served: &Disk) -> Result<Result<(Lunar, Group), Se
         }
     };
     let server = serve(served, "direct")?;
-    group.lanes.push(lane);
-    group.lanes.push(remote(&server, served).await?);
+    group.accesses.push(access);
+    group.accesses.push(remote(&server, served).await?);
     Ok(Ok((server, group)))
 }
 
-fn lane(way: FileLocation, path: PathBuf, direct: bool) -> Result<Lane> {
+fn file_access(location: FileLocation, path: PathBuf, direct: bool) -> Result<DiskAccess> {
     let file = path.clone();
     let options = FileOptions {
         path,
@@ -270,14 +282,14 @@ fn lane(way: FileLocation, path: PathBuf, direct: bool) -> Result<Lane> {
     };
     let file_systems = FileSystems::new(process_memory_bytes());
     let device: Arc<dyn BlockDevice> = FileDevice::open_in(options, &file_systems)?;
-    Ok(Lane { way, client: Client::Local(device), file })
+    Ok(DiskAccess { location, client: Client::Local(device), file })
 }
 
-async fn remote(server: &Lunar, served: &Disk) -> Result<Lane> {
+async fn remote(server: &Lunar, served: &Disk) -> Result<DiskAccess> {
     let url: Url = server.url(TARGET, 0).parse()?;
     let disk = RemoteDisk::connect(&url, &SessionOptions::new(INITIATOR)).await?;
-    Ok(Lane {
-        way: FileLocation::Iscsi,
+    Ok(DiskAccess {
+        location: FileLocation::Iscsi,
         client: Client::Remote(Arc::new(disk)),
         file: served.path.clone(),
     })

@@ -55,9 +55,9 @@ pub fn run(core: Option<u16>, request: &PerfRequest<'_>) -> Result<PerfResult> {
     let output = child.wait_with_output()?;
     let printed = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "iscsi-perf: {}: {printed}", output.status);
-    let told = String::from_utf8_lossy(&output.stdout);
-    let iops = average(&told)
-        .with_context(|| format!("the output of iscsi-perf contains no average: {told}"))?;
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let iops = average(&stdout)
+        .with_context(|| format!("the output of iscsi-perf contains no average: {stdout}"))?;
     Ok(PerfResult { iops, busy })
 }
 

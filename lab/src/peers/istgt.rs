@@ -118,8 +118,8 @@ fn configuration(
     let folder = scratch.folder().display();
     let mut keys = String::new();
     for (key, value) in KEYS {
-        let told = options.keys.iter().find(|(other, _)| other == key);
-        let value = told.map_or(*value, |(_, value)| value.as_str());
+        let option = options.keys.iter().find(|(other, _)| other == key);
+        let value = option.map_or(*value, |(_, value)| value.as_str());
         keys += &format!("  {key} {value}\n");
     }
     let method = match (options.chap, options.mutual) {

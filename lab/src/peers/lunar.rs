@@ -59,8 +59,8 @@ fn build(profile: &str) -> Result<String> {
     // Variables that cargo sets for the programs it runs: crates whose builds read them would be
     // built anew.
     for (name, _) in std::env::vars_os() {
-        let told = ["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
-        if told.iter().any(|told| name.to_string_lossy().starts_with(told)) {
+        let prefixes = ["CARGO_MANIFEST", "CARGO_PKG", "CARGO_BIN", "CARGO_CRATE", "CARGO_PRIMARY"];
+        if prefixes.iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
             build.env_remove(name);
         }
     }
@@ -207,12 +207,13 @@ impl Lunar {
         let api = self.api().context("the server has no API")?;
         let until = Instant::now() + SESSION_MAX;
         loop {
-            let told = must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
-            let told: serde_json::Value = serde_json::from_str(&told)?;
-            if let Some(tsih) = told["sessions"][0]["tsih"].as_u64() {
+            let output =
+                must(&binary()?, &["ctl", "--api", &api, "sessions", "--json"], START_MAX)?;
+            let document: serde_json::Value = serde_json::from_str(&output)?;
+            if let Some(tsih) = document["sessions"][0]["tsih"].as_u64() {
                 return Ok(tsih.to_string());
             }
-            ensure!(Instant::now() < until, "no session was established: {told}");
+            ensure!(Instant::now() < until, "no session was established: {document}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

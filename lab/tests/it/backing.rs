@@ -18,14 +18,14 @@ fn status(api: &str) -> Result<String> {
     must(&binary()?, &["ctl", "--api", api, "status"], TEST_TIMEOUT)
 }
 
-fn until_told(api: &str, words: &str) -> Result<()> {
+fn wait_for_status(api: &str, words: &str) -> Result<()> {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
-        let told = status(api)?;
-        if told.contains(words) {
+        let text = status(api)?;
+        if text.contains(words) {
             return Ok(());
         }
-        ensure!(Instant::now() < until, "not reported: {words}\n{told}");
+        ensure!(Instant::now() < until, "not reported: {words}\n{text}");
         std::thread::sleep(POLL);
     }
 }
@@ -33,7 +33,7 @@ fn until_told(api: &str, words: &str) -> Result<()> {
 /// Goal: a file system that hangs during a check of a backing file prevents neither the checks of
 /// another file, nor the use of its own disk, nor the stop of the server.
 #[test]
-fn a_file_system_that_hangs() -> Result<()> {
+fn a_hanging_file_system_blocks_no_other_check_and_no_stop() -> Result<()> {
     let disk = PowerCutDisk::mount("backing-hang")?;
     let scratch = Scratch::new("backing-hang")?;
     let (path, other) = (disk.path("disk.img"), scratch.path("other.img"));
@@ -43,7 +43,7 @@ fn a_file_system_that_hangs() -> Result<()> {
     held.wait_for(1, TEST_TIMEOUT)?;
     ensure!(status(&api)?.contains("health      good"));
     std::fs::remove_file(&other)?;
-    until_told(&api, "other.img was deleted")?;
+    wait_for_status(&api, "other.img was deleted")?;
     drop(held);
     let held = disk.hold(CallKind::Look);
     held.wait_for(1, TEST_TIMEOUT)?;
@@ -57,7 +57,7 @@ fn a_file_system_that_hangs() -> Result<()> {
 /// Goal: a block device raises no false alarm, also when its node is gone; a device that became
 /// smaller than the disk is reported.
 #[test]
-fn a_block_device() -> Result<()> {
+fn a_block_device_raises_no_false_alarm() -> Result<()> {
     let scratch = Scratch::new("backing-device")?;
     let image = scratch.path("image");
     let file = File::create(&image)?;
@@ -73,7 +73,7 @@ fn a_block_device() -> Result<()> {
     ensure!(status(&api)?.contains("health      good"), "{}", status(&api)?);
     file.set_len(2 << 20)?;
     must("losetup", &["--set-capacity", device.path()], TEST_TIMEOUT)?;
-    until_told(&api, "truncated by another program, to 2097152 of 4194304 bytes")?;
+    wait_for_status(&api, "truncated by another program, to 2097152 of 4194304 bytes")?;
     drop(lunar);
     device.detach()
 }

@@ -122,8 +122,8 @@ fn a_final_sync_that_takes_long() -> Result<()> {
         raw.write_blocks(0, &[1; 4096])?;
         let held = disk.hold(CallKind::Sync);
         lunar.server().signal(Signal::TERM)?;
-        let told = lunar.server().wait_for_line("syncing: 0 of 1 done after", TEST_TIMEOUT)?;
-        ensure!(told.contains("disk.img"), "{told}");
+        let line = lunar.server().wait_for_line("syncing: 0 of 1 done after", TEST_TIMEOUT)?;
+        ensure!(line.contains("disk.img"), "{line}");
         ensure!(lunar.server().is_running()?);
         if give_up {
             lunar.server().signal(Signal::TERM)?;
@@ -178,13 +178,13 @@ fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     raw.write_blocks(0, &[1; 4096])?;
     disk.fail_once(CallKind::Sync, Errno::IO);
     ensure!(raw.run(&ten(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
-    let told = ctl(&["status"])?;
+    let output = ctl(&["status"])?;
     for words in ["degraded", "refuses writes", "lunar ctl recover 0 --accept-loss"] {
-        ensure!(told.contains(words), "{told}");
+        ensure!(output.contains(words), "{output}");
     }
     for list in ["luns", "targets"] {
-        let told = ctl(&[list])?;
-        ensure!(told.contains("REFUSES WRITES"), "{told}");
+        let output = ctl(&[list])?;
+        ensure!(output.contains("REFUSES WRITES"), "{output}");
     }
     ctl(&["recover", "0", "--accept-loss"])?;
     ensure!(ctl(&["status"])?.contains("health      good"));

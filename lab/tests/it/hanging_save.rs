@@ -110,11 +110,11 @@ fn a_server_ends_while_a_save_hangs() -> Result<()> {
     let mut raw = log_in(&server, 1)?;
     register_and_abort(&mut raw, 0, &saving)?;
     log_out(raw)?;
-    let mut told = Vec::new();
-    let report = server.shutdown(GRACE, &mut |line| told.push(line.to_owned()));
+    let mut lines = Vec::new();
+    let report = server.shutdown(GRACE, &mut |line| lines.push(line.to_owned()));
     ensure!(report.failed_syncs.is_empty() && report.connections_cut == 0, "{report:?}");
     let hangs = |line: &String| line.contains("NOT RESPONDING: a save is still pending");
-    ensure!(told.iter().any(hangs), "{told:?}");
+    ensure!(lines.iter().any(hangs), "{lines:?}");
     drop(saving);
     Ok(())
 }

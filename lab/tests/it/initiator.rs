@@ -46,13 +46,14 @@ fn copies_with_all_digests(url: &str, options: &[&str]) -> Result<()> {
             let back = read(&url, offset, bytes, options)?;
             ensure!(back == data, "{url} at {offset}: {bytes} bytes were read back changed");
         }
-        let told = must(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
+        let output = must(&binary()?, &[&["info", &url, "--json"], options].concat(), COMMAND_MAX)?;
         let header = digests.contains("header_digest");
         let data = digests.contains("data_digest");
-        let told: serde_json::Value = serde_json::from_str(&told).context(told)?;
+        let document: serde_json::Value = serde_json::from_str(&output).context(output)?;
         for (key, wanted) in [("header_digest", header), ("data_digest", data)] {
             let wanted = if wanted { "crc32c" } else { "none" };
-            let negotiated = find(&told, key).with_context(|| format!("no {key} in {told}"))?;
+            let negotiated =
+                find(&document, key).with_context(|| format!("no {key} in {document}"))?;
             ensure!(negotiated == wanted, "{url}: {key} is {negotiated}");
         }
     }
@@ -172,7 +173,7 @@ fn a_disk_moves_between_two_tgt_servers() -> Result<()> {
     must(&binary()?, &["copy", "--verify", &old.url(), &url], COMMAND_MAX)?;
     ensure!(std::fs::read(&to)? == data, "the copy differs");
     let refused = run(&binary()?, &["copy", &old.url(), &old.url()], COMMAND_MAX)?;
-    let told = refused.stderr.contains("the same disk");
-    ensure!(!refused.succeeded() && told, "{}", refused.outputs());
+    let is_reported = refused.stderr.contains("the same disk");
+    ensure!(!refused.succeeded() && is_reported, "{}", refused.outputs());
     Ok(())
 }

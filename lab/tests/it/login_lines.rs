@@ -119,9 +119,9 @@ fn each_reason_is_reported() -> Result<()> {
         let login = raw.login(text("eve", target).as_bytes()).put(1, &[flags]);
         let got = status(&mut raw, &login.put(14, &u16::to_be_bytes(tsih)))?;
         ensure!(got >> 8 == 2, "{target}: {got:#06x} is no error of the initiator's");
-        let told = lines(&mut lunar, number)?;
-        ensure!(told.len() == number, "{told:?}");
-        let line = &told[number - 1];
+        let printed = lines(&mut lunar, number)?;
+        ensure!(printed.len() == number, "{printed:?}");
+        let line = &printed[number - 1];
         let mut parts = vec![format!("peer=127.0.0.{host}:"), words.to_owned()];
         if flags == AT_ONCE {
             parts.push(format!("initiator=\"{PREFIX}eve\""));
@@ -145,13 +145,17 @@ fn a_slow_login_is_reported() -> Result<()> {
     let ask = text("eve", "secret") + "AuthMethod=CHAP\0CHAP_A=5\0";
     let login = slow.login(ask.as_bytes()).put(1, &[0]);
     ensure!(status(&mut slow, &login)? == 0);
-    let told = lines(&mut lunar, 2)?;
-    ensure!(told.iter().all(|line| line.contains("the login took longer than 2 s")), "{told:?}");
-    let of = |host: &str| told.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
-    ensure!(!of("peer=127.0.0.20:").is_empty(), "{told:?}");
+    let printed = lines(&mut lunar, 2)?;
+    ensure!(
+        printed.iter().all(|line| line.contains("the login took longer than 2 s")),
+        "{printed:?}"
+    );
+    let of =
+        |host: &str| printed.iter().find(|line| line.contains(host)).cloned().unwrap_or_default();
+    ensure!(!of("peer=127.0.0.20:").is_empty(), "{printed:?}");
     let line = of("peer=127.0.0.21:");
     let names = [format!("initiator=\"{PREFIX}eve\""), format!("target=\"{PREFIX}secret\"")];
-    ensure!(names.iter().all(|name| line.contains(name)), "{told:?}");
+    ensure!(names.iter().all(|name| line.contains(name)), "{printed:?}");
     drop((silent, slow));
     let log = lunar.server().log();
     ensure!(!log.contains("connection closed"), "{log}");
@@ -193,8 +197,8 @@ fn floods_and_forged_lines() -> Result<()> {
         raw.send(&raw.login(text("eve", "none").as_bytes()))?;
     }
     let words = "too many logins from this network are delayed after failures";
-    let told = lunar.server().wait_for_line(words, TEST_TIMEOUT)?;
-    ensure!(told.contains("login refused"), "{told}");
+    let line = lunar.server().wait_for_line(words, TEST_TIMEOUT)?;
+    ensure!(line.contains("login refused"), "{line}");
     drop(waiting);
     lunar.stop(TEST_TIMEOUT)?;
     Ok(())

@@ -75,8 +75,8 @@ fn installed_upgraded_and_removed() -> Result<()> {
     assert!(installed.succeeded(), "{}", installed.outputs());
     let (lunar, toml) = (format!("{root}/usr/bin/lunar"), format!("{root}/etc/lunar/lunar.toml"));
     let version = must(&lunar, &["--version"], LIMIT)?;
-    let told = must("dpkg-deb", &["-f", package()?, "Version"], LIMIT)?;
-    assert_eq!(version.trim(), format!("lunar {}", told.trim().trim_end_matches("-1")));
+    let package_version = must("dpkg-deb", &["-f", package()?, "Version"], LIMIT)?;
+    assert_eq!(version.trim(), format!("lunar {}", package_version.trim().trim_end_matches("-1")));
     must(&lunar, &["check", &toml], LIMIT)?;
 
     let disk = format!("{root}/var/lib/lunar/disk.img");

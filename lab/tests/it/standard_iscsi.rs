@@ -108,8 +108,8 @@ fn send_targets_with_bad_keys_and_values() -> Result<()> {
             let answer = answer_to(&mut raw, &request).with_context(|| name.to_string())?;
             match answer.opcode() {
                 opcode::TEXT_RESPONSE => {
-                    let told = String::from_utf8_lossy(&answer.data).into_owned();
-                    ensure!(!told.contains("TargetName"), "{name:?}: {told:?}");
+                    let text = String::from_utf8_lossy(&answer.data).into_owned();
+                    ensure!(!text.contains("TargetName"), "{name:?}: {text:?}");
                 }
                 // Reject carries the header it rejects, §11.17.
                 opcode::REJECT => ensure!(answer.data == request.bytes()[..48], "{name:?}"),

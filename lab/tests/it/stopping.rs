@@ -52,15 +52,15 @@ fn stop_with_silent_initiators() -> Result<Duration> {
     let stuck_in_login = RawClient::connect(lunar.address())?;
     let took = lunar.stop(WAIT_MAX)?;
     for raw in &mut sessions {
-        let mut told = false;
+        let mut is_informed = false;
         loop {
             match raw.answer(Duration::from_secs(1))? {
-                RawAnswer::Pdu(pdu) => told |= pdu.opcode() == opcode::ASYNC_MESSAGE,
+                RawAnswer::Pdu(pdu) => is_informed |= pdu.opcode() == opcode::ASYNC_MESSAGE,
                 RawAnswer::Closed => break,
                 RawAnswer::TimedOut => anyhow::bail!("a connection outlives the server"),
             }
         }
-        ensure!(told, "a session was closed without a word");
+        ensure!(is_informed, "a session was closed without a word");
     }
     drop(stuck_in_login);
     Ok(took)

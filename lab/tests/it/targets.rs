@@ -54,7 +54,7 @@ pub fn own_options(unit: Arc<LogicalUnit>) -> Result<ServerOptions> {
 
 impl RunningTarget {
     /// Starts our own target.
-    pub fn own(options: ServerOptions) -> Result<Self> {
+    pub fn start_own(options: ServerOptions) -> Result<Self> {
         Ok(Self::Own(Box::new(Server::start(options)?)))
     }
 

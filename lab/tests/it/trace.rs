@@ -44,11 +44,11 @@ impl Traced {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()?;
-        let mut told = String::new();
+        let mut line = String::new();
         let stderr = child.stderr.take().context("no stderr")?;
-        BufReader::new(stderr).read_line(&mut told)?;
+        BufReader::new(stderr).read_line(&mut line)?;
         let running = Running { child, file, port: self.lunar.address().to_owned() };
-        ensure!(told.starts_with("tracing session"), "{told}");
+        ensure!(line.starts_with("tracing session"), "{line}");
         Ok(running)
     }
 }
@@ -63,13 +63,13 @@ struct Running {
 impl Running {
     /// Waits for the end of the trace.
     fn end(mut self) -> Result<Trace> {
-        let mut told = String::new();
-        self.child.stdout.take().context("no stdout")?.read_to_string(&mut told)?;
-        ensure!(self.child.wait()?.success(), "{told}");
+        let mut output = String::new();
+        self.child.stdout.take().context("no stdout")?.read_to_string(&mut output)?;
+        ensure!(self.child.wait()?.success(), "{output}");
         let number = |word: &str| -> Result<usize> {
-            let before = told.split(word).next().unwrap_or_default();
+            let before = output.split(word).next().unwrap_or_default();
             let number = before.rsplit([' ', ',']).find(|part| !part.is_empty());
-            number.and_then(|number| number.parse().ok()).with_context(|| told.clone())
+            number.and_then(|number| number.parse().ok()).with_context(|| output.clone())
         };
         let (pdus, dropped) = (number(" PDUs,")?, number(" dropped,")?);
         let mode = std::fs::metadata(&self.file)?.permissions().mode() & 0o777;
@@ -77,8 +77,8 @@ impl Running {
         let port = self.port.rsplit(':').next().unwrap_or_default();
         let decode = format!("tcp.port=={port},iscsi");
         ensure!(
-            told.contains(&format!("-d {decode}")),
-            "the output contains the tshark command: {told}"
+            output.contains(&format!("-d {decode}")),
+            "the output contains the tshark command: {output}"
         );
         Ok(Trace { file: self.file.clone(), decode, pdus, dropped })
     }
@@ -109,8 +109,8 @@ impl Trace {
     fn fields(&self, names: &[&str]) -> Result<Vec<Vec<String>>> {
         let mut arguments = vec!["-Y", "iscsi && !frame.comment", "-T", "fields"];
         names.iter().for_each(|name| arguments.extend(["-e", name]));
-        let told = self.tshark(&arguments)?;
-        Ok(told.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
+        let output = self.tshark(&arguments)?;
+        Ok(output.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
     }
 
     /// Checks that tshark finds every PDU and its end, and reports nothing unusual about any of
@@ -127,11 +127,11 @@ impl Trace {
             "tcp.checksum.status == Bad",
         ];
         let judged = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
-        let told = self.tshark(&[&judged[..], &["-Y", &odd.join(" || ")]].concat())?;
-        ensure!(told.is_empty(), "{told}");
+        let output = self.tshark(&[&judged[..], &["-Y", &odd.join(" || ")]].concat())?;
+        ensure!(output.is_empty(), "{output}");
         // Comments are of a lower severity.
-        let told = self.tshark(&["-q", "-z", "expert,chat"])?;
-        ensure!(told.trim().is_empty(), "{told}");
+        let output = self.tshark(&["-q", "-z", "expert,chat"])?;
+        ensure!(output.trim().is_empty(), "{output}");
         let found = self.fields(&["iscsi.opcode"])?.len();
         ensure!((found, 0) == (self.pdus, self.dropped), "{found} of {} PDUs", self.pdus);
         Ok(())
@@ -140,10 +140,10 @@ impl Trace {
 
 /// Exchanges raw PDUs; returns the opcode and task tag of each.
 fn speak(raw: &mut RawClient) -> Result<Vec<(u8, u32)>> {
-    let mut told = Vec::new();
-    let expect = |raw: &mut RawClient, told: &mut Vec<_>, opcode| {
+    let mut spoken = Vec::new();
+    let expect = |raw: &mut RawClient, spoken: &mut Vec<_>, opcode| {
         let pdu = raw.expect(opcode)?;
-        told.push((pdu.opcode(), pdu.u32_at(16)));
+        spoken.push((pdu.opcode(), pdu.u32_at(16)));
         anyhow::Ok(pdu)
     };
     let ping = RawPdu::new(0x40 | opcode::NOP_OUT, 0x80)
@@ -156,12 +156,12 @@ fn speak(raw: &mut RawClient) -> Result<Vec<(u8, u32)>> {
     let write = raw.command(0xa0, &WRITE, BYTES as u32);
     for (sent, answer) in [(&ping, opcode::NOP_IN), (&read, opcode::DATA_IN)] {
         raw.send(sent)?;
-        told.push((sent.opcode(), sent.u32_at(16)));
-        expect(raw, &mut told, answer)?;
+        spoken.push((sent.opcode(), sent.u32_at(16)));
+        expect(raw, &mut spoken, answer)?;
     }
     raw.send(&write)?;
-    told.push((write.opcode(), write.u32_at(16)));
-    let r2t = expect(raw, &mut told, opcode::R2T)?;
+    spoken.push((write.opcode(), write.u32_at(16)));
+    let r2t = expect(raw, &mut spoken, opcode::R2T)?;
     for (number, start) in (0..).zip([0, BYTES / 2]) {
         let data = RawPdu::new(opcode::DATA_OUT, if start > 0 { 0x80 } else { 0 })
             .put(8, &r2t.header[8..16])
@@ -171,17 +171,17 @@ fn speak(raw: &mut RawClient) -> Result<Vec<(u8, u32)>> {
             .put_u32(40, start as u32)
             .with_data(vec![0x5a; BYTES / 2]);
         raw.send(&data)?;
-        told.push((data.opcode(), data.u32_at(16)));
+        spoken.push((data.opcode(), data.u32_at(16)));
     }
-    expect(raw, &mut told, opcode::SCSI_RESPONSE)?;
+    expect(raw, &mut spoken, opcode::SCSI_RESPONSE)?;
     let logout = RawPdu::new(0x40 | opcode::LOGOUT, 0x80)
         .put_u32(16, raw.new_tag())
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&logout)?;
-    told.push((logout.opcode(), logout.u32_at(16)));
-    expect(raw, &mut told, LOGOUT_RESPONSE)?;
-    Ok(told)
+    spoken.push((logout.opcode(), logout.u32_at(16)));
+    expect(raw, &mut spoken, LOGOUT_RESPONSE)?;
+    Ok(spoken)
 }
 
 /// Goal: tshark finds the PDUs that were sent and received, each with its opcode, tag and LUN, in
@@ -195,10 +195,10 @@ fn tshark_decodes_the_trace() -> Result<()> {
         raw.execute(&[0; 6], 0)?; // the unit attention after power on
         let options: Vec<&str> = snaplen.iter().flat_map(|bytes| ["--snaplen", bytes]).collect();
         let running = traced.trace(&options)?;
-        let told = speak(&mut raw)?;
+        let spoken = speak(&mut raw)?;
         let trace = running.end()?;
         let fields = trace.fields(&["iscsi.opcode", "iscsi.initiatortasktag"])?;
-        let wanted: Vec<_> = told
+        let wanted: Vec<_> = spoken
             .iter()
             .map(|(opcode, tag)| vec![format!("0x{opcode:02x}"), format!("0x{tag:08x}")])
             .collect();
@@ -243,10 +243,10 @@ fn tshark_finds_digests_right() -> Result<()> {
         }
         let long = fields.iter().filter(|pdu| pdu[1].parse::<usize>().is_ok_and(|n| n > 65_536));
         ensure!(long.count() > 5, "PDUs longer than a packet: {fields:?}");
-        let told = trace.tshark(&["-V", "-Y", "iscsi && !frame.comment"])?;
-        let count = |words: &str| told.matches(words).count();
+        let output = trace.tshark(&["-V", "-Y", "iscsi && !frame.comment"])?;
+        let count = |words: &str| output.matches(words).count();
         let with_data = fields.iter().filter(|pdu| pdu[1] != "0").count();
-        let good = told.lines().filter(|line| line.contains("Digest: 0x"));
+        let good = output.lines().filter(|line| line.contains("Digest: 0x"));
         ensure!(good.clone().all(|line| line.contains("(Good CRC32)")), "a digest is wrong");
         let wanted_header = if digests.contains("header") { fields.len() } else { 0 };
         let wanted_data = if digests.contains("data") { with_data } else { 0 };

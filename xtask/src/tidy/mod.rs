@@ -2,9 +2,9 @@
 //!
 //! Each finding names the file and the line, the problem, and the remedy.
 
-mod arrows;
 mod codes;
 mod java;
+mod layers;
 mod leftovers;
 mod lengths;
 mod links;
@@ -67,7 +67,7 @@ impl Source {
 pub fn check(root: &Path) -> Result<Vec<Problem>> {
     let sources = sources(root)?;
     let lists = crate::rfc::read_lists(root)?;
-    let mut problems = arrows::check(root)?;
+    let mut problems = layers::check(root)?;
     for source in &sources {
         problems.extend(leftovers::check(source));
         problems.extend(sections::check(source, &lists));

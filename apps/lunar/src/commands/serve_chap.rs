@@ -25,7 +25,7 @@ pub struct ChapArgs {
     /// File with the target's own secret
     #[arg(long, value_name = "FILE", requires = "mutual_chap_user")]
     mutual_chap_secret_file: Option<PathBuf>,
-    /// Name that discovery requires instead
+    /// Name that discovery requires, instead of that of --chap-user
     #[arg(long, value_name = "NAME", requires = "discovery_chap_secret_file")]
     pub discovery_chap_user: Option<String>,
     /// File with the secret for discovery
@@ -44,16 +44,16 @@ pub struct ChapArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Remote LUNs")]
 pub struct DeviceChapArgs {
-    /// Name to log in with to the target of a device iscsi://…
+    /// Name for the login to the target of a remote LUN (a device iscsi://…)
     #[arg(long, value_name = "NAME", requires = "device_chap_secret_file")]
     device_chap_user: Option<String>,
-    /// File with the secret for that
+    /// File with the secret of --device-chap-user
     #[arg(long, value_name = "FILE")]
     device_chap_secret_file: Option<PathBuf>,
-    /// Name that the target of the device must authenticate with (mutual CHAP)
+    /// Name that the target of a remote LUN must authenticate with (mutual CHAP)
     #[arg(long, value_name = "NAME", requires = "device_mutual_chap_secret_file")]
     device_mutual_chap_user: Option<String>,
-    /// File with the secret of that target
+    /// File with the secret of --device-mutual-chap-user
     #[arg(long, value_name = "FILE", requires = "device_mutual_chap_user")]
     device_mutual_chap_secret_file: Option<PathBuf>,
 }

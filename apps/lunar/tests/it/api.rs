@@ -176,12 +176,12 @@ fn tcp_and_tls_require_the_token() {
         assert_exit(&run(&["ctl", "--api", &api, "status"]), 1);
         let (stopped, _) = server.stop();
         assert_exit(&stopped, 0);
-        let told = printed(&stopped);
-        assert!(!told.contains(TOKEN));
+        let output = printed(&stopped);
+        assert!(!output.contains(TOKEN));
         // Attempts with wrong tokens are logged.
         let refused = |line: &&str| line.contains("WARN") && line.contains("peer=127.0.0.1:");
-        let refused = told.lines().filter(refused).filter(|line| line.contains("the token is"));
-        assert!(refused.count() >= 2, "{told}");
+        let refused = output.lines().filter(refused).filter(|line| line.contains("the token is"));
+        assert!(refused.count() >= 2, "{output}");
     }
 }
 
@@ -308,7 +308,7 @@ fn certificate_and_token_are_reloaded() {
     assert!(!opens(&trusted, token) && !opens(new, TOKEN));
     let (stopped, _) = server.stop();
     assert_exit(&stopped, 0);
-    let told = printed(&stopped);
-    assert!(told.contains("~ api.tls: reloaded from"), "{told}");
-    assert!(!told.contains(token), "{told}");
+    let output = printed(&stopped);
+    assert!(output.contains("~ api.tls: reloaded from"), "{output}");
+    assert!(!output.contains(token), "{output}");
 }

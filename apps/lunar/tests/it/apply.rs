@@ -243,16 +243,16 @@ fn administrators_change_while_sessions_run() {
     let shown = daemon.ctl(&["targets"])["targets"][0].clone();
     assert_eq!(shown["administer"], serde_json::json!(["iqn.2026-11.org.example:other"]));
     assert_eq!(shown["luns"][0]["administer"], Value::Null);
-    let told = daemon.lunar(&["ctl", "targets"]);
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("administered by iqn.2026-11.org.example:other"), "{told}");
+    let targets = daemon.lunar(&["ctl", "targets"]);
+    let targets = String::from_utf8(targets.stdout).unwrap();
+    assert!(targets.contains("administered by iqn.2026-11.org.example:other"), "{targets}");
 
     let nobody = target(ONE, &format!("{}administer = []\n", lun(0, "mem:1M")));
     assert_eq!(daemon.apply(&nobody).len(), 2);
     assert!(runtime.block_on(protect(&session)).is_some());
-    let told = daemon.lunar(&["ctl", "luns"]);
-    let told = String::from_utf8(told.stdout).unwrap();
-    assert!(told.contains("no administrators"), "{told}");
+    let luns = daemon.lunar(&["ctl", "luns"]);
+    let luns = String::from_utf8(luns.stdout).unwrap();
+    assert!(luns.contains("no administrators"), "{luns}");
     let whole = daemon.lunar(&["ctl", "targets", "--print-toml"]);
     let pasted = daemon.scratch.file("pasted.toml", &whole.stdout);
     let same = daemon.lunar(&["apply", &pasted, "--dry-run", "--json"]);
@@ -297,12 +297,12 @@ fn a_dry_run_changes_nothing() {
     let one = target(ONE, &lun(0, "mem:1M"));
     let daemon = Daemon::start("dry", |_| (), &one);
     let wanted = daemon.other(&target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M"))));
-    let told = daemon.lunar(&["apply", &wanted, "--dry-run"]);
-    assert_exit(&told, 0);
-    let told = String::from_utf8(told.stdout).unwrap();
+    let differences = daemon.lunar(&["apply", &wanted, "--dry-run"]);
+    assert_exit(&differences, 0);
+    let differences = String::from_utf8(differences.stdout).unwrap();
     let expected =
         format!("+ {ONE} LUN 1: device = \"mem:1MiB\"\n--dry-run: no changes were made\n");
-    assert_eq!(told, expected);
+    assert_eq!(differences, expected);
     assert_exit(&run(&["info", &daemon.url(ONE, 1)]), 1);
     assert!(daemon.drift().is_empty());
 }
@@ -318,17 +318,17 @@ fn all_or_nothing() {
     let new = format!("{}size = \"1MiB\"\n", lun(1, "new.img"));
     let broken = format!("{}size = \"1MiB\"\n", lun(2, "no/such/dir.img"));
     let written_back = format!("{}cache = \"write-back\"\n", lun(0, "disk.img"));
-    let told = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
-    assert!(told.contains("no/such"), "{told}");
+    let error = daemon.refused(&target(ONE, &(written_back + &new + &broken)));
+    assert!(error.contains("no/such"), "{error}");
     session.goes_on();
     assert!(!daemon.scratch.path().join("new.img").exists());
     assert!(!daemon.scratch.path().join("new.img.lunar").exists());
     assert!(daemon.drift().is_empty());
 
-    let told = daemon.refused("[[target]]\nname = \"x\"\ncahce = 1\n");
+    let error = daemon.refused("[[target]]\nname = \"x\"\ncahce = 1\n");
     let other = daemon.scratch.path().join("other.toml").display().to_string();
-    assert!(told.contains(&format!("{other}:4:8: invalid target name")), "{told}");
-    assert!(told.contains(&format!("{other}:5:1: unknown key `cahce`")), "{told}");
+    assert!(error.contains(&format!("{other}:4:8: invalid target name")), "{error}");
+    assert!(error.contains(&format!("{other}:5:1: unknown key `cahce`")), "{error}");
     session.goes_on();
     assert_eq!(session.end(), Vec::<String>::new());
     assert_exit(&daemon.server.stop().0, 0);
@@ -377,8 +377,8 @@ fn drift_is_shown_and_undone() {
     assert_eq!(undone.len(), 2, "{undone:?}");
     assert!(daemon.drift().is_empty());
 
-    let told = daemon.ctl(&["resize", "0", "2M"]);
-    assert!(text(&told["toml"]).contains("size = \"2MiB\""), "{told}");
+    let answer = daemon.ctl(&["resize", "0", "2M"]);
+    assert!(text(&answer["toml"]).contains("size = \"2MiB\""), "{answer}");
     let drift = daemon.drift();
     assert_eq!(drift.len(), 1, "{drift:?}");
     let line = "LUN 0 size: \"1MiB\" -> \"2MiB\" (until `lunar apply --shrink`)";
@@ -388,8 +388,8 @@ fn drift_is_shown_and_undone() {
     let dry = |more: &[&str]| {
         daemon.lunar(&[&["apply", &daemon.other(&one), "--dry-run"], more].concat())
     };
-    let told = printed(&dry(&[]));
-    assert!(told.contains("warning: the change is refused without --shrink: a disk"), "{told}");
+    let output = printed(&dry(&[]));
+    assert!(output.contains("warning: the change is refused without --shrink: a disk"), "{output}");
     assert_eq!(json(&dry(&["--json"]))["warnings"].as_array().unwrap().len(), 1);
     assert!(!printed(&dry(&["--shrink"])).contains("warning"));
     let size = || daemon.ctl(&["luns"])["luns"][0]["size_bytes"].clone();
@@ -415,8 +415,8 @@ fn changes_that_require_a_restart_are_reported() {
         target(ONE, &(lun(0, "mem:1M") + &lun(1, "mem:1M")))
     );
     let changed = daemon.apply(&wanted);
-    let told = "~ limits.connections: 16384 -> 5 (requires a restart)".to_owned();
-    assert_eq!(changed, [told, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
+    let restart_needed = "~ limits.connections: 16384 -> 5 (requires a restart)".to_owned();
+    assert_eq!(changed, [restart_needed, format!("+ {ONE} LUN 1: device = \"mem:1MiB\"")]);
     assert_eq!(daemon.drift(), ["~ limits.connections: 5 -> 16384 (until a restart)"]);
 }
 
@@ -441,11 +441,11 @@ fn sighup_applies_the_file() {
     assert_eq!(std::fs::read(&file).unwrap(), text, "the daemon never writes it");
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let told = printed(&stopped);
-    assert!(told.contains("lunar.toml applied, changes: 1"), "{told}");
-    let audit = told.lines().find(|line| line.contains("audit")).unwrap_or_default();
+    let output = printed(&stopped);
+    assert!(output.contains("lunar.toml applied, changes: 1"), "{output}");
+    let audit = output.lines().find(|line| line.contains("audit")).unwrap_or_default();
     for part in ["added", "by=signal", ONE, "lun=1"] {
-        assert!(audit.contains(part), "{part} in {told}");
+        assert!(audit.contains(part), "{part} in {output}");
     }
 }
 
@@ -466,8 +466,8 @@ fn a_pipe_in_place_of_a_file_blocks_nothing() {
     crate::common::signal(daemon.server.pid(), "HUP");
     let secret = pipe("secret");
     let chap = format!("chap = {{ user = \"u\", secret_file = {secret:?} }}\n");
-    let told = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
-    assert!(told.contains("it is a pipe, not a regular file"), "{told}");
+    let error = daemon.refused(&target(ONE, &(chap + &lun(0, "mem:1M"))));
+    assert!(error.contains("it is a pipe, not a regular file"), "{error}");
     for command in [&["check", &own][..], &["apply", &own, "--dry-run"]] {
         let output = daemon.lunar(command);
         assert_exit(&output, 1);
@@ -476,9 +476,9 @@ fn a_pipe_in_place_of_a_file_blocks_nothing() {
     daemon.ctl(&["resize", "0", "2M"]);
     let (stopped, _) = daemon.server.stop();
     assert_exit(&stopped, 0);
-    let told = printed(&stopped);
+    let output = printed(&stopped);
     let refused = format!("not applied: cannot read {own}: it is a pipe, not a regular file");
-    assert!(told.contains(&refused), "{told}");
+    assert!(output.contains(&refused), "{output}");
 }
 
 /// Goal: a configuration that a shell passes through a pipe (`| … /dev/stdin`) is read as before.
@@ -525,23 +525,23 @@ fn a_file_that_equals_the_running_configuration_has_no_differences() {
     let server = Server::start_command(here(&["target", "--config", "lunar.toml"]));
     let whole = scratch.path().join("lunar.toml").display().to_string();
     for file in ["lunar.toml", "./lunar.toml", &whole] {
-        let told = finish(here(&["apply", file, "--dry-run"]), b"");
-        assert_exit(&told, 0);
-        assert!(printed(&told).starts_with("no differences"), "{}", printed(&told));
+        let output = finish(here(&["apply", file, "--dry-run"]), b"");
+        assert_exit(&output, 0);
+        assert!(printed(&output).starts_with("no differences"), "{}", printed(&output));
     }
     let status = || json(&finish(here(&["ctl", "status", "--json"]), b""));
     for (text, lines) in
         [(format!("{same}[metrics]\nlisten = \"127.0.0.1:0\"\n"), 1), (same.clone(), 0)]
     {
         scratch.file("lunar.toml", text.as_bytes());
-        let told = finish(here(&["apply", "lunar.toml", "--json"]), b"");
-        assert_exit(&told, 0);
+        let output = finish(here(&["apply", "lunar.toml", "--json"]), b"");
+        assert_exit(&output, 0);
         let drift: Vec<_> = status()["drift"].as_array().unwrap().iter().map(self::text).collect();
         assert_eq!(drift.len(), lines, "{drift:?}");
-        let changes = self::lines(&json(&told));
-        let told = "metrics.listen: none -> \"127.0.0.1:0\" (requires a restart)";
+        let changes = self::lines(&json(&output));
+        let restart_needed = "metrics.listen: none -> \"127.0.0.1:0\" (requires a restart)";
         assert_eq!(
-            changes.iter().filter(|line| line.ends_with(told)).count(),
+            changes.iter().filter(|line| line.ends_with(restart_needed)).count(),
             lines,
             "{changes:?}"
         );

@@ -10,18 +10,18 @@ const BENCH_MAX: Duration = Duration::from_secs(300);
 /// Runs two rounds, each long enough that a request ends in it; on a busy machine, none may end in
 /// a short one.
 fn bench(arguments: &[&str]) -> Value {
-    let mut told = Value::Null;
+    let mut document = Value::Null;
     for seconds in ["0.2", "1", "3"] {
         let quick = ["bench", "--json", "--rounds", "2", "--warm-up", "0.05", "--seconds", seconds];
         let output = run_within(&[&quick[..], arguments].concat(), BENCH_MAX);
         assert_exit(&output, 0);
-        told = json(&output);
-        let mut results = told["results"].as_array().unwrap().iter();
+        document = json(&output);
+        let mut results = document["results"].as_array().unwrap().iter();
         if results.all(|result| result["iops"]["least"].as_f64().is_some_and(|iops| iops > 0.0)) {
-            return told;
+            return document;
         }
     }
-    panic!("nothing is measured: {told}");
+    panic!("nothing is measured: {document}");
 }
 
 fn number(value: &Value) -> f64 {
@@ -35,7 +35,7 @@ fn every_combination_is_measured() {
     let server = Server::start(&["mem:4M"]);
     let scratch = Scratch::new("bench");
     let file = scratch.file("disk.img", &vec![1; 1 << 20]);
-    let told = bench(&[
+    let document = bench(&[
         &server.lun(0),
         &file,
         "--depth",
@@ -45,7 +45,7 @@ fn every_combination_is_measured() {
         "--io-size",
         "4K,64K",
     ]);
-    let results = told["results"].as_array().unwrap();
+    let results = document["results"].as_array().unwrap();
     assert_eq!(results.len(), 2 * 2 * 2 * 2);
     for (index, result) in results.iter().enumerate() {
         let remote = index % 2 == 0;
@@ -79,14 +79,14 @@ fn writes_stay_in_the_range_and_a_rate_is_kept() {
     let server = Server::start(&["mem:4M"]);
     let url = server.lun(0);
     assert_exit(&crate::common::run_with_input(&["write", &url], &before), 0);
-    let told = bench(&[&url, "--pattern", "rand-write,write", "--size", "1M", "--depth", "4"]);
-    assert_eq!(told["results"].as_array().unwrap().len(), 2);
+    let document = bench(&[&url, "--pattern", "rand-write,write", "--size", "1M", "--depth", "4"]);
+    assert_eq!(document["results"].as_array().unwrap().len(), 2);
     let after = run(&["read", &url]).stdout;
     assert!(after[..1 << 20] != before[..1 << 20], "written");
     assert!(after[1 << 20..] == before[1 << 20..], "nothing behind the range is");
 
-    let told = bench(&[&url, "--iops", "200", "--depth", "16"]);
-    let result = &told["results"][0];
+    let document = bench(&[&url, "--iops", "200", "--depth", "16"]);
+    let result = &document["results"][0];
     // On a busy machine, requests due in the warm-up may come late, but no others.
     assert!((1.0..=255.0).contains(&number(&result["iops"]["most"])), "{result}");
     assert_exit(&server.stop().0, 0);

@@ -32,17 +32,17 @@ fn a_relay_delays_every_request() {
     let asked = [&quick[..], &[&url], &network, &["--io-size", "64K"]].concat();
     let output = run(&[&asked[..], &["--json"]].concat());
     assert_exit(&output, 0);
-    let told = json(&output);
-    assert_eq!(told["network"]["delay_us"], 3000.0);
-    assert_eq!(told["network"]["bytes_per_second"], 12_500_000);
-    assert_eq!(told["network"]["window_bytes"], 65536);
-    let result = &told["results"][0];
+    let document = json(&output);
+    assert_eq!(document["network"]["delay_us"], 3000.0);
+    assert_eq!(document["network"]["bytes_per_second"], 12_500_000);
+    assert_eq!(document["network"]["window_bytes"], 65536);
+    let result = &document["results"][0];
     assert!(result["latency_us"]["p50"].as_f64().unwrap() >= 6000.0, "{result}");
     let most = result["bytes_per_second"]["most"].as_f64().unwrap();
     // Requests that began before the measurement may end within it.
     assert!(most <= 12_500_000.0 * 1.2 + 4.0 * 65536.0, "{result}");
     assert!(result["target_cpu_us_per_request"]["median"].is_number(), "{result}");
-    let probe = &told["raw_tcp"][0]["probe"];
+    let probe = &document["raw_tcp"][0]["probe"];
     assert!(probe["ping_us"]["least"].as_f64().unwrap() >= 6000.0, "{probe}");
     let output = run(&asked);
     let text = printed(&output);

@@ -6,24 +6,24 @@ use crate::common::{Scratch, assert_exit, json, printed, run};
 /// hint.
 struct Case {
     text: &'static str,
-    told: &'static [(u64, u64, &'static str, &'static str)],
+    expected: &'static [(u64, u64, &'static str, &'static str)],
 }
 
 const CASES: &[Case] = &[
-    Case { text: "", told: &[(1, 1, "no target", "[[target]]")] },
+    Case { text: "", expected: &[(1, 1, "no target", "[[target]]")] },
     Case {
         text: "[[target]\nname = 1\n",
-        told: &[(1, 10, "expected `]`", "correct the TOML syntax")],
+        expected: &[(1, 10, "expected `]`", "correct the TOML syntax")],
     },
     Case {
         text: "[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n\
                aliass = \"x\"\n",
-        told: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
+        expected: &[(4, 1, "unknown key `aliass`", "did you mean `alias`?")],
     },
     Case {
         text: "portals = [\"127.0.0.1:1\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                cache = \"write-back\"\nuser = \"x\"\nredirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (1, 1, "unknown key `portals`", "belongs in [listen]"),
             (4, 1, "unknown key `cache`", "belongs in [[target.lun]]"),
             (5, 1, "unknown key `user`", "belongs in chap"),
@@ -31,13 +31,13 @@ const CASES: &[Case] = &[
     },
     Case {
         text: "colour = 1\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[(1, 1, "unknown key `colour`", "known keys here:")],
+        expected: &[(1, 1, "unknown key `colour`", "known keys here:")],
     },
     Case {
         text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (1, 2, "unknown key `pool`", "not supported in this version"),
             (4, 10, "invalid listen address: \"x\"", "write ADDRESS:PORT"),
             (6, 16, "`latency_mode` ", "true or false"),
@@ -46,7 +46,7 @@ const CASES: &[Case] = &[
     Case {
         text: "[api]\nlisten = \"0.0.0.0:9000\"\ntls = { certificate_file = \"c\" }\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (1, 1, "other machines can reach an API", "TLS"),
             (3, 7, "has no `key_file`", "add a line key_file"),
         ],
@@ -54,7 +54,7 @@ const CASES: &[Case] = &[
     Case {
         text: "[api]\nlisten = \"/run/api.sock\"\ntoken_file = \"t\"\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (1, 1, "TLS and a token require an API over TCP", "omit TLS and the token"),
             (2, 10, "[api] listen", "unix:/run/api.sock"),
         ],
@@ -63,7 +63,7 @@ const CASES: &[Case] = &[
         text: "[[target]]\nname = \"disk\"\nerror_recovery_level = 2\nmax_connections = \"8\"\n\
                header_digest = [\"md5\"]\nportal_group = 0\n  [[target.lun]]\n  id = 0\n\
                \x20 device = \"mem:1M\"\n  cahce = \"write-back\"\n  io = \"fast\"\n",
-        told: &[
+        expected: &[
             (2, 8, "invalid target name", "must begin with `iqn.`"),
             (3, 24, "`error_recovery_level` is 2", "only 0"),
             (4, 19, "`max_connections` is a string", "whole number"),
@@ -78,7 +78,7 @@ const CASES: &[Case] = &[
                device = \"mem:1M\"\n[[target.lun]]\nid = 0\ndevice = \"mem:2M\"\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 16384\n\
                device = \"mem:1000\"\n[[target.lun]]\nuuid = \"x\"\n",
-        told: &[
+        expected: &[
             (6, 1, "already has a LUN 0", "another id"),
             (9, 1, "is used twice", "its own name"),
             (12, 6, "`id` is 16384", "0 to 16383"),
@@ -95,7 +95,7 @@ const CASES: &[Case] = &[
                initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\n\
                networks = [\"10.0.0.0/40\"]\n\
                redirect = \"h\"\n",
-        told: &[
+        expected: &[
             (2, 66, "advertise: \"x\"", "HOST:PORT"),
             (3, 3, "invalid listen address", "127.0.0.1:3260"),
             (4, 1, "for every host that can reach 0.0.0.0:3260", "chap or networks"),
@@ -110,7 +110,7 @@ const CASES: &[Case] = &[
                { listen = \"127.0.0.1:3\", advertise = \"h:1\", portal_group = 2 },\n\
                { listen = \"127.0.0.1:4\", advertise = \"h:1\", portal_grup = 2 }]\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (3, 42, "`portal_group` is 0", "1 to 65535"),
             (4, 42, "`portal_group` is 65536", "1 to 65535"),
             (6, 1, "h:1 is already advertised for 127.0.0.1:3", "same portal group"),
@@ -122,7 +122,7 @@ const CASES: &[Case] = &[
         text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                initiators = []\nnetworks = []\nchap = []\n[[target.lun]]\nid = 0\n\
                device = \"mem:1M\"\ninitiators = []\nnetworks = [ ]\n",
-        told: &[
+        expected: &[
             (2, 11, "`portals` is empty", "list at least one"),
             (5, 14, "`initiators` is empty", "omit the key"),
             (6, 12, "`networks` is empty", "omit the key"),
@@ -139,7 +139,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nthin_threshold = \"90%\"\n\
                [[target.lun]]\nid = 1\ndevice = \"lunar.toml\"\nthin = false\n\
                thin_threshold = \"90%\"\n",
-        told: &[
+        expected: &[
             (2, 27, "0.0.0.0:7 and 127.0.0.1:7 overlap", ""),
             (3, 3, "127.0.0.1:8 and 0.0.0.0:8 overlap", ""),
             (10, 18, "`thin_threshold` is not supported for a memory disk", "sparse file"),
@@ -154,7 +154,7 @@ const CASES: &[Case] = &[
                networks = [\"10.0.0.0/8\", \"10.2.0.0/16\", \"here\", 1]\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\ninitiators = \"x\"\n\
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nnetworks = [\"10.2.0.0/16\"]\n",
-        told: &[
+        expected: &[
             (
                 8,
                 48,
@@ -178,7 +178,7 @@ const CASES: &[Case] = &[
                administer = [\"iqn.2026-11.org.example:alice\",\"iqn.2026-11.org.example:bob\",1]\n\
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\nadminister = []\n\
                [[target.lun]]\nid = 2\ndevice = \"mem:1M\"\nadminister = \"nobody\"\n",
-        told: &[
+        expected: &[
             (4, 48, "example:eve is an administrator, but is not allowed", "`initiators` as well"),
             (9, 47, "example:bob is an administrator, but is not allowed", "remove it from"),
             (9, 77, "`administer` is a whole number", "string"),
@@ -189,7 +189,7 @@ const CASES: &[Case] = &[
         text: "[limits]\nlogin_failures_free = -1\nlogin_backoff_seconds_max = 8\n\
                data_out_seconds = 0\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                redirect = \"h:1\"\n",
-        told: &[
+        expected: &[
             (2, 23, "`login_failures_free` is -1", "0 to"),
             (3, 29, "`login_backoff_seconds_max` is 8", "half of `login_seconds`: 7"),
             (4, 20, "`data_out_seconds` is 0", "1 to 3600"),
@@ -202,7 +202,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"missing.img\"\n[[target.lun]]\nid = 1\n\
                device = \"new.img\"\nsize = \"1000\"\nblock_size = 4096\n\
                physical_block_size = 512\n",
-        told: &[
+        expected: &[
             (2, 15, "`connections` is 0", "1 to"),
             (3, 17, "`login_seconds` is a number with a fraction", "whole number"),
             (4, 18, "is not a multiple of 64KiB", "choose"),
@@ -220,7 +220,7 @@ const CASES: &[Case] = &[
                [[target.lun]]\nid = 0\ndevice = \"mem:1M\"\nlimit = {}\n\
                [[target.lun]]\nid = 1\ndevice = \"mem:1M\"\n\
                limit = { bandwidth = \"9Mbit\", io = 1 }\ninitiator_limit = []\n",
-        told: &[
+        expected: &[
             (3, 19, "`iops` is 9", "10 to"),
             (3, 38, "invalid initiator name", "iqn."),
             (3, 56, "already a limit for each initiator", ""),
@@ -244,8 +244,8 @@ fn mistakes_are_reported_at_their_positions() {
         assert_exit(&output, 1);
         let document = json(&output);
         let problems = document["problems"].as_array().unwrap();
-        assert_eq!(problems.len(), case.told.len(), "{}\n{document:#}", case.text);
-        for (problem, (line, column, error, hint)) in problems.iter().zip(case.told) {
+        assert_eq!(problems.len(), case.expected.len(), "{}\n{document:#}", case.text);
+        for (problem, (line, column, error, hint)) in problems.iter().zip(case.expected) {
             let place = (problem["line"].as_u64(), problem["column"].as_u64());
             assert_eq!(place, (Some(*line), Some(*column)), "{problem} of {document:#}");
             assert!(problem["error"].as_str().unwrap().contains(error), "{problem} {error}");
@@ -258,8 +258,8 @@ fn mistakes_are_reported_at_their_positions() {
         let human = run(&["check", &file]);
         assert_exit(&human, 1);
         let stderr = String::from_utf8(human.stderr).unwrap();
-        assert_eq!(stderr.lines().count(), case.told.len());
-        for (line, (row, column, ..)) in stderr.lines().zip(case.told) {
+        assert_eq!(stderr.lines().count(), case.expected.len());
+        for (line, (row, column, ..)) in stderr.lines().zip(case.expected) {
             assert!(line.starts_with(&format!("{file}:{row}:{column}: ")), "{line}");
         }
     }
@@ -390,15 +390,15 @@ chap = { user = "d", secret_file = "other", mutual_user = "t", mutual_secret_fil
     let file = scratch.file("lunar.toml", text.as_bytes());
     let output = run(&["check", &file]);
     assert_exit(&output, 1);
-    let told = printed(&output);
-    assert!(!told.contains("hunter2"), "{told}");
+    let output = printed(&output);
+    assert!(!output.contains("hunter2"), "{output}");
     for part in [
         ":4:84: the mutual CHAP secret is the same",
         ":8:37: the CHAP secret is shorter",
         "a second credential for the same initiator",
         ":12:85: the mutual CHAP secret is the same",
     ] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(output.contains(part), "{part} in {output}");
     }
 }
 
@@ -454,8 +454,8 @@ fn names_alone_open_nothing() {
         let file = scratch.file("lunar.toml", text.as_bytes());
         let checked = run(&["check", &file]);
         assert_exit(&checked, i32::from(!opened));
-        let told = printed(&checked).contains("lunar.toml:3:1: the target is accessible");
-        assert_eq!(told, !opened, "{text}{}", printed(&checked));
+        let has_warning = printed(&checked).contains("lunar.toml:3:1: the target is accessible");
+        assert_eq!(has_warning, !opened, "{text}{}", printed(&checked));
     }
 }
 

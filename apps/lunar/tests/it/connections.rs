@@ -155,7 +155,7 @@ fn run(test: impl Future<Output = ()>) {
 fn work_is_shared() {
     const TRIES: usize = 8;
     run(async {
-        let mut told = Vec::new();
+        let mut attempts = Vec::new();
         for _ in 0..TRIES {
             let rig = Rig::new(4).await;
             assert_eq!(rig.connections(), 4);
@@ -167,9 +167,9 @@ fn work_is_shared() {
             if least * 2 > most && least > 512 << 10 {
                 return;
             }
-            told.push(carried);
+            attempts.push(carried);
         }
-        panic!("uneven in each attempt: {told:?}");
+        panic!("uneven in each attempt: {attempts:?}");
     });
 }
 

@@ -135,9 +135,9 @@ fn sessions_are_listed_and_logged_out() {
     let longest = connection["initiator_max_recv_data_segment_bytes"].as_u64().unwrap();
     assert!(longest >= 512, "{connection}");
     assert_eq!(session["negotiated"]["protocol_level"], 2);
-    let told = machine.ctl_text(&["sessions"]);
+    let sessions = machine.ctl_text(&["sessions"]);
     for words in [ALICE, "HeaderDigest=CRC32C DataDigest=None"] {
-        assert!(told.contains(words), "{told}");
+        assert!(sessions.contains(words), "{sessions}");
     }
     let tsih = session["tsih"].to_string();
     assert_eq!(machine.ctl_json(&["logout", &tsih])["tsih"], session["tsih"]);
@@ -293,11 +293,11 @@ fn limits_are_set_and_lifted() {
          name = \"iqn.2026-11.org.example:a\"\n\
          [[target.lun]]\nid = 0\ndevice = \"mem:4M\"\nlimit = { iops = 5000 }\n",
     );
-    let told = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
-    assert!(told.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{told}");
-    let told = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
+    let output = machine.ctl_text(&["limit", "0", "--iops", "10", "--bandwidth", "200Mbit"]);
+    assert!(output.contains("limit: { iops = 5000 } -> { iops = 10, bandwidth = "), "{output}");
+    let output = machine.ctl_text(&["limit", "0", "--bandwidth", "20Mbit"]);
     let whole = "limit: { iops = 10, bandwidth = \"200Mbit\" } -> { bandwidth = \"20Mbit\" }";
-    assert!(told.contains(whole), "one replaces the other: {told}");
+    assert!(output.contains(whole), "one replaces the other: {output}");
     let began = Instant::now();
     // The read takes 1.6 seconds, less at most a mebibyte and a burst that pass without delay.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
@@ -333,7 +333,7 @@ fn limits_are_set_and_lifted() {
 /// limits in force, drift and the lines to paste agree with them, and the next apply removes them.
 #[test]
 fn limits_in_force_are_reported() {
-    let machine = Machine::new("limits-told");
+    let machine = Machine::new("limits-shown");
     let (server, config) = machine.configured(
         "[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
          name = \"iqn.2026-11.org.example:a\"\nlimit = [{ iops = 5000 }]\n\
@@ -341,8 +341,8 @@ fn limits_in_force_are_reported() {
          initiator_limit = [{ bandwidth = \"100Mbit\" }]\n",
     );
     machine.ctl_text(&["limit", "0", "--initiator", ALICE, "--iops", "300"]);
-    let told = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
-    assert!(told.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{told}");
+    let output = machine.ctl_text(&["limit", "0", "--each-initiator", "--bandwidth", "20Mbit"]);
+    assert!(output.contains("LUN 0 initiator_limit: [{ bandwidth = \"100Mbit\" }"), "{output}");
     let began = Instant::now();
     // The read takes 1.6 seconds for an initiator without a limit of its own.
     assert_exit(&run(&["read", &server.lun(0), "--offset", "0", "--length", "4M"]), 0);
@@ -417,13 +417,13 @@ fn a_socket_of_another_user_is_reported() {
         command.env("XDG_RUNTIME_DIR", machine.0.path());
         let refused = finish(command, b"");
         assert_exit(&refused, 1);
-        let told = printed(&refused);
+        let output = printed(&refused);
         for words in
             ["cannot reach a server at", "Permission denied", "only its owner may use the socket"]
         {
-            assert!(told.contains(words), "{told}");
+            assert!(output.contains(words), "{output}");
         }
-        assert_eq!(refused.stdout.is_empty(), !json, "{told}");
+        assert_eq!(refused.stdout.is_empty(), !json, "{output}");
     }
     assert_exit(&server.stop().0, 0);
 }
@@ -455,11 +455,11 @@ fn a_stopping_server_refuses_changes() {
             assert_exit(output, if stopping { 1 } else { 2 });
             stopping
         });
-        let told = until(&["status", "--json"], |output| {
+        let as_json = until(&["status", "--json"], |output| {
             assert_exit(output, 0);
             json(output)["stopping"] == true
         });
-        let shown = until(&["status"], |output| {
+        let as_text = until(&["status"], |output| {
             assert_exit(output, 0);
             printed(output).contains("stopping")
         });
@@ -467,7 +467,7 @@ fn a_stopping_server_refuses_changes() {
             asks.recv_timeout(TEST_TIMEOUT).expect("an answer");
         }
         let stopped = all.spawn(|| server.stop());
-        [refused, told, shown].into_iter().for_each(|asked| asked.join().unwrap());
+        [refused, as_json, as_text].into_iter().for_each(|asked| asked.join().unwrap());
         drop(stays);
         assert_exit(&stopped.join().unwrap().0, 0);
     });

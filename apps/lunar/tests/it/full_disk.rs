@@ -204,7 +204,7 @@ fn a_reached_threshold_is_reported() {
         assert_eq!(page[0], 11, "threshold sets of a mebibyte");
         for _ in 0..2 {
             std::fs::write(small.neighbour(), vec![1; 16 << 20]).unwrap();
-            let told = loop {
+            let sense = loop {
                 let initiator = disk.unit().initiator();
                 let lun = disk.unit().lun();
                 let ready = initiator.execute(lun, TEST_UNIT_READY.to_vec(), Bytes::new(), 0).await;
@@ -214,8 +214,8 @@ fn a_reached_threshold_is_reported() {
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             };
-            assert_eq!((told[0], told[2]), (0xf0, 6), "a unit attention, with information");
-            assert_eq!((&told[3..7], &told[12..14]), (&[0, 0, 0, 16][..], &[0x38, 0x07][..]));
+            assert_eq!((sense[0], sense[2]), (0xf0, 6), "a unit attention, with information");
+            assert_eq!((&sense[3..7], &sense[12..14]), (&[0, 0, 0, 16][..], &[0x38, 0x07][..]));
             // The server has checked again by then, and is silent: another message would be
             // returned by room_seen.
             tokio::time::sleep(Duration::from_millis(2500)).await;

@@ -51,10 +51,10 @@ fn tiers(scratch: &Scratch, server: &Server) -> [String; 2] {
     assert_exit(&luns, 0);
     let shown = json(&luns).to_string();
     [0, 1].map(|lun| {
-        let told = &server.report["targets"][0]["luns"][lun]["io_tier"];
-        let told = told.as_str().unwrap().to_owned();
-        assert!(shown.contains(&format!("\"io_tier\":\"{told}\"")), "{told:?} is not in {shown}");
-        told
+        let tier = &server.report["targets"][0]["luns"][lun]["io_tier"];
+        let tier = tier.as_str().unwrap().to_owned();
+        assert!(shown.contains(&format!("\"io_tier\":\"{tier}\"")), "{tier:?} is not in {shown}");
+        tier
     })
 }
 

@@ -66,7 +66,7 @@ fn most(limit: f64) -> f64 {
 const TRIES: usize = 5;
 
 fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
-    let mut told = Vec::new();
+    let mut measured = Vec::new();
     for _ in 0..TRIES {
         let [limited, free] = rates();
         let bounds = 0.1 * limit..=most(limit);
@@ -74,9 +74,9 @@ fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
         if free > 1.5 * limited {
             return;
         }
-        told.push([limited, free]);
+        measured.push([limited, free]);
     }
-    panic!("with a limit of {limit}/s and without: {told:?}");
+    panic!("with a limit of {limit}/s and without: {measured:?}");
 }
 
 /// Goal: the keys of a configuration limit the objects they name, and no others.

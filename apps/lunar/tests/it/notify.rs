@@ -108,7 +108,7 @@ fn a_reload_is_reported() {
     command.env("NOTIFY_SOCKET", &manager.path);
     let server = Server::start_command(command);
     manager.hears_of("READY=1");
-    for (text, told) in [(text, "applied, changes: 0"), ("x = 1", "not applied")] {
+    for (text, status) in [(text, "applied, changes: 0"), ("x = 1", "not applied")] {
         scratch.file("lunar.toml", text.as_bytes());
         crate::common::signal(server.pid(), "HUP");
         let words = manager.hears();
@@ -116,7 +116,7 @@ fn a_reload_is_reported() {
         assert!(words[1].starts_with("MONOTONIC_USEC="), "{words:?}");
         let words = manager.hears();
         assert_eq!(words[0], "READY=1", "{words:?}");
-        assert!(words[1].starts_with("STATUS=") && words[1].contains(told), "{words:?}");
+        assert!(words[1].starts_with("STATUS=") && words[1].contains(status), "{words:?}");
     }
     assert_exit(&server.stop().0, 0);
 }

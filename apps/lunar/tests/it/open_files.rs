@@ -50,11 +50,11 @@ fn a_server_raises_its_limit_of_open_files() {
     assert!((1000..2000).contains(&most) && configured == 16_384, "{most} {configured}");
     let (output, _) = server.stop();
     assert_exit(&output, 0);
-    let told = printed(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(told.contains("limit raised from 64 to 2000"), "{told}");
+    let output_text = printed(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(output_text.contains("limit raised from 64 to 2000"), "{output_text}");
     let words =
         format!("limit of open files is too low for 16384 connections: at most {most} are served");
-    assert!(told.contains(&words), "{told}");
+    assert!(output_text.contains(&words), "{output_text}");
 
     let server = limited(&scratch, 64, None);
     let taken = soft_limit(&server);
@@ -62,8 +62,11 @@ fn a_server_raises_its_limit_of_open_files() {
     let (output, _) = server.stop();
     assert_exit(&output, 0);
     // If the system grants too few files for that, the server reports it.
-    let told = printed(&output) + &String::from_utf8_lossy(&output.stderr);
-    assert!(most == 16_384 || told.contains("limit of open files is too low"), "{taken}: {told}");
+    let output_text = printed(&output) + &String::from_utf8_lossy(&output.stderr);
+    assert!(
+        most == 16_384 || output_text.contains("limit of open files is too low"),
+        "{taken}: {output_text}"
+    );
 }
 
 /// Goal: more idle connections than open files do not prevent logins. Fault: 1,100 connections

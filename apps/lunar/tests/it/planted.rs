@@ -212,8 +212,8 @@ fn a_report_is_not_written_through_a_link() {
     let refused = |words: &str| {
         let output = bench(&html);
         assert_exit(&output, 1);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(told.contains(words), "`{words}` is not in {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(stderr.contains(words), "`{words}` is not in {stderr}");
         assert!(output.stdout.is_empty(), "nothing is measured: {}", printed(&output));
         shared.is_untouched();
     };

@@ -21,7 +21,7 @@ fn connect(url: &str) -> Arc<dyn BlockDevice> {
 }
 
 /// Goal: a remote disk behaves like a local one: splits, zeroes, unmapping, limits, concurrency.
-/// Method: the contract of all disks, over real sessions with servers of memory.
+/// Method: the contract of all disks, over real sessions with servers whose disks are in memory.
 #[test]
 fn a_remote_disk_keeps_the_contract() {
     let servers: Mutex<Vec<Server>> = Mutex::default();

@@ -98,9 +98,13 @@ fn a_failed_stdout_is_reported_on_stderr() {
         command.stdout(File::options().write(true).open("/dev/full").unwrap());
         let output = crate::common::finish(command, b"");
         assert_exit(&output, 1);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        let told: Value = serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap();
-        assert!(told["error"].as_str().unwrap().contains("stdout"), "{arguments:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let document: Value =
+            serde_json::from_str(stderr.lines().last().unwrap_or_default()).unwrap();
+        assert!(
+            document["error"].as_str().unwrap().contains("stdout"),
+            "{arguments:?}: {document}"
+        );
     }
     assert_exit(&server.stop().0, 0);
 }
@@ -319,11 +323,11 @@ fn a_device_that_does_not_exist_is_an_error() {
         let was_made = std::fs::remove_file(&device).is_ok();
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
-        let told = printed(&output);
-        assert!(!was_made, "{options:?}: the file was created: {told}");
+        let output_text = printed(&output);
+        assert!(!was_made, "{options:?}: the file was created: {output_text}");
         assert_exit(&output, 1);
         let words = ["does not exist", "files are not created in /dev", "lsblk"];
-        assert!(words.iter().all(|word| told.contains(word)), "{options:?}: {told}");
+        assert!(words.iter().all(|word| output_text.contains(word)), "{options:?}: {output_text}");
     }
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {

@@ -66,9 +66,10 @@ impl Drop for FallWatch {
 
 impl MemoryBudget {
     /// Starts a thread that returns freed memory to the system whenever much less is charged than
-    /// before, at most once a second, as long as the budget lives. Large buffers are mappings of
-    /// their own from then on: memory that is not reused costs the thread that takes it no time for
-    /// zeroing. This is for the one budget of a process; later calls change nothing.
+    /// before, at most once a second, as long as the budget lives. From then on, the allocator maps
+    /// each large buffer separately: the kernel provides zeroed pages, so the thread that takes a
+    /// new buffer spends no time on zeroing. This is for the one budget of a process; later calls
+    /// change nothing.
     ///
     /// # Errors
     /// The system cannot start a thread.

@@ -186,7 +186,7 @@ fn many_threads_keep_the_limit() {
 }
 
 /// Creates `count` waiting requests of 8 MiB that do not fit, each of an owner that holds nothing.
-fn unmeetable(
+fn unfulfillable(
     pool: &BufferPool,
     count: usize,
 ) -> Vec<Pin<Box<dyn Future<Output = crate::Buffer>>>> {
@@ -211,7 +211,7 @@ fn unfulfillable_requests_block_no_others() {
     let session = victim.charge(16 << 10);
     let mut held: Vec<_> = (0..3).map(|_| take_all(&owner(&pool))).collect();
     assert_eq!(held.iter().map(Vec::len).sum::<usize>(), 13);
-    let _waiting = unmeetable(&pool, 17);
+    let _waiting = unfulfillable(&pool, 17);
     assert!(victim.try_take(4096).is_some(), "a new request");
     let mut waits = pin!(victim.take_when_free(2 << 20));
     assert!((&mut waits).now_or_never().is_none());

@@ -53,7 +53,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// writes are watched for that time, which costs a system call each.
 const STREAK_KEPT: Duration = Duration::from_secs(60);
 
-/// Factor of the first pause: after it, the streak is kept for this many times its length.
+/// Factor between the length of the first pause and the time for which the streak is kept after the
+/// pause.
 const FIRST_STREAK_KEPT_FACTOR: u32 = 100;
 /// Minimum time for which the streak is kept after the first pause.
 const FIRST_STREAK_KEPT_MIN: Duration = Duration::from_secs(1);

@@ -120,7 +120,7 @@ impl Workers {
         if let Some(context) = &context {
             context.allow_cancel();
         }
-        let urgency = context.clone();
+        let transfer = context.clone();
         let job = move || {
             // A job that is dropped while it moves between two queues is found in neither.
             if done.is_closed() || context.as_ref().is_some_and(|context| !context.begin()) {
@@ -137,7 +137,7 @@ impl Workers {
             WaitingJob { job: self.queue(limits, owner, Box::new(job)), is_over: false };
         let mut result = pin!(result);
         let result = poll_fn(|task| {
-            if urgency.as_ref().is_some_and(|context| context.is_urgent()) {
+            if transfer.as_ref().is_some_and(|context| context.has_foreign_waiters()) {
                 waiting.job.promote();
             }
             result.as_mut().poll(task)

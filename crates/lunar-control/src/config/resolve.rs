@@ -200,7 +200,7 @@ impl Resolver<'_> {
         let group = table.integer("portal_group", 1..=65_535, &mut self.problems);
         table.finish(&[], &mut self.problems);
         if let Some(advertise) = &advertise {
-            self.add_error("advertise", advertise, rules::check_advertised(&advertise.value));
+            self.ok_or_report("advertise", advertise, rules::check_advertised(&advertise.value));
         }
         let listen = self.listen(&listen?)?;
         Some(Portal {
@@ -211,11 +211,11 @@ impl Resolver<'_> {
     }
 
     fn listen(&mut self, text: &Located<String>) -> Option<std::net::SocketAddr> {
-        self.add_error("invalid listen address", text, rules::parse_listen(&text.value))
+        self.ok_or_report("invalid listen address", text, rules::parse_listen(&text.value))
     }
 
-    /// Adds a problem if `result` is an error.
-    pub fn add_error<T>(
+    /// Returns the value; `None` if `result` is an error, which is added to the problems.
+    pub fn ok_or_report<T>(
         &mut self,
         what: &str,
         text: &Located<String>,
@@ -233,7 +233,7 @@ impl Resolver<'_> {
     fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
         let name = table.required("name", &mut self.problems);
         if let Some(name) = &name {
-            self.add_error("invalid target name", name, rules::check_name(&name.value));
+            self.ok_or_report("invalid target name", name, rules::check_name(&name.value));
         }
         let alias = table.string("alias", &mut self.problems).map(|alias| alias.value);
         let access = self.access(table).plain();
@@ -243,7 +243,7 @@ impl Resolver<'_> {
         let offer = self.offer(table);
         let redirect = table.string("redirect", &mut self.problems);
         if let Some(redirect) = &redirect {
-            self.add_error("redirect", redirect, rules::check_redirect(&redirect.value));
+            self.ok_or_report("redirect", redirect, rules::check_redirect(&redirect.value));
         }
         let initiator_limits = self.initiator_limits(table, "limit");
         let mut luns: Vec<LunConfig> = Vec::new();
@@ -305,7 +305,7 @@ impl Resolver<'_> {
                 "none" => Ok(Digest::None),
                 _ => Err("write \"crc32c\" or \"none\"".to_owned()),
             };
-            match self.add_error(key, item, digest) {
+            match self.ok_or_report(key, item, digest) {
                 Some(digest) if digests.contains(&digest) => {
                     self.problems.add(
                         &item.span,
@@ -338,7 +338,7 @@ impl Resolver<'_> {
         let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
             let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
             let expected = "write a UUID, as printed by `uuidgen`".to_owned();
-            self.add_error("uuid", &text, read.ok_or(expected))
+            self.ok_or_report("uuid", &text, read.ok_or(expected))
         });
         let device = table.required("device", &mut self.problems);
         let cache = self.choice(
@@ -423,7 +423,7 @@ impl Resolver<'_> {
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
         let text = table.string("maintenance_rate", &mut self.problems)?;
-        self.add_error("maintenance_rate", &text, parse_rate(&text.value))
+        self.ok_or_report("maintenance_rate", &text, parse_rate(&text.value))
     }
 
     fn thin_threshold(
@@ -443,7 +443,7 @@ impl Resolver<'_> {
                 Some(hint),
             );
         }
-        self.add_error("thin_threshold", &text, rules::parse_threshold(&text.value))
+        self.ok_or_report("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
 
     fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
@@ -523,7 +523,7 @@ impl Resolver<'_> {
         let chosen = choices.iter().find(|(name, _)| *name == text.value);
         let names: Vec<_> = choices.iter().map(|(name, _)| format!("{name:?}")).collect();
         let expected = format!("write {}", names.join(" or "));
-        self.add_error(key, &text, chosen.map(|(_, value)| *value).ok_or(expected))
+        self.ok_or_report(key, &text, chosen.map(|(_, value)| *value).ok_or(expected))
     }
 
     /// Checks that each name stands for one target, and each UUID for one disk.

@@ -30,7 +30,8 @@ impl Resolver<'_> {
         let initiators = names.into_iter().map(|name| self.initiator(name)).collect();
         let networks = table.strings("networks", &mut self.problems).unwrap_or_default();
         let read = |text: Located<String>| {
-            let network = self.add_error("invalid network", &text, Network::parse(&text.value))?;
+            let network =
+                self.ok_or_report("invalid network", &text, Network::parse(&text.value))?;
             Some(Located { value: network, span: text.span })
         };
         ReadAccess { initiators, networks: networks.into_iter().filter_map(read).collect() }
@@ -39,7 +40,7 @@ impl Resolver<'_> {
     /// Checks the name of an initiator and returns its normal form.
     pub fn initiator(&mut self, name: Located<String>) -> Located<String> {
         let lower = name.value.to_ascii_lowercase();
-        self.add_error("invalid initiator name", &name, rules::check_name(&lower));
+        self.ok_or_report("invalid initiator name", &name, rules::check_name(&lower));
         Located { value: lower, span: name.span }
     }
 

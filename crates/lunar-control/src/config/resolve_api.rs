@@ -20,7 +20,7 @@ pub fn api(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> ApiO
     table.finish(&[], &mut resolver.problems);
     let listen = listen.and_then(|text| {
         let read = ApiListen::parse(&text.value);
-        resolver.add_error("[api] listen", &text, read)
+        resolver.ok_or_report("[api] listen", &text, read)
     });
     let listen = match listen {
         Some(ApiListen::At(Address::Unix(path))) => {

@@ -95,7 +95,7 @@ fn credentials(
         resolver.problems.add(&reader.span, what, Some("give both or none".to_owned()));
     }
     for user in [&user, &mutual_user].into_iter().flatten() {
-        resolver.add_error("invalid CHAP user name", user, check_user(&user.value));
+        resolver.ok_or_report("invalid CHAP user name", user, check_user(&user.value));
     }
     let of_initiator = secret_file.as_ref().and_then(|file| secret(file, short, resolver));
     let mutual = mutual_file.as_ref().and_then(|file| secret(file, short, resolver));
@@ -156,7 +156,7 @@ fn algorithms(reader: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> 
         let known = known.map(|(algorithm, _)| *algorithm);
         let expected = "write \"sha3-256\", \"sha-256\", \"sha-1\" or \"md5\"".to_owned();
         if let Some(algorithm) =
-            resolver.add_error("invalid CHAP algorithm", name, known.ok_or(expected))
+            resolver.ok_or_report("invalid CHAP algorithm", name, known.ok_or(expected))
             && !chosen.contains(&algorithm)
         {
             chosen.push(algorithm);

@@ -104,7 +104,7 @@ impl Resolver<'_> {
         let iops = table.integer("iops", IOPS_MIN..=IOPS_MAX, &mut self.problems);
         let bandwidth = table
             .string("bandwidth", &mut self.problems)
-            .and_then(|text| self.add_error("bandwidth", &text, parse_bandwidth(&text.value)));
+            .and_then(|text| self.ok_or_report("bandwidth", &text, parse_bandwidth(&text.value)));
         if !table.has("iops") && !table.has("bandwidth") {
             let hint = "add iops = 1000, bandwidth = \"200Mbit\", or both".to_owned();
             self.problems.add(&table.span, "the limit sets neither iops nor bandwidth", Some(hint));

@@ -59,8 +59,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for StallLimit<S> {
         self.limited(context, done)
     }
 
-    /// Several slices in one call. Without it hyper copies bodies together, and what stands for
-    /// their charge is dropped before they are sent.
+    /// Writes several slices in one call. Without this function, hyper copies the chunks of a body
+    /// into one buffer and drops them, with their memory charge, before the data is sent.
     fn poll_write_vectored(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -38,7 +38,7 @@ pub(super) struct Pages {
     /// Account that pages are charged to; `None`: they are not charged.
     account: Option<BufferPool>,
     /// Pages that are being read, the oldest first.
-    read: Mutex<VecDeque<Weak<Page>>>,
+    being_read: Mutex<VecDeque<Weak<Page>>>,
 }
 
 struct Page {
@@ -52,10 +52,11 @@ struct Page {
 
 impl Pages {
     pub(super) fn new(registry: Registry, account: Option<BufferPool>) -> Arc<Self> {
-        Arc::new(Self { registry, account, read: Mutex::default() })
+        Arc::new(Self { registry, account, being_read: Mutex::default() })
     }
 
-    /// The page: a new one, unless others read one that is new, or two that are not old enough.
+    /// Returns a new page, or the newest one that is being read: if it is less than [`FRESH_TIME`]
+    /// old, or if there are [`PAGES_MAX`] and the oldest is less than [`READ_TIME_MIN`] old.
     pub(super) fn response(&self) -> Response {
         match self.page() {
             Ok(page) => {
@@ -68,22 +69,23 @@ impl Pages {
 
     fn page(&self) -> Result<Arc<Page>, fmt::Error> {
         let now = Instant::now();
-        let mut read = lock(&self.read);
-        read.retain(|page| page.upgrade().is_some_and(|page| !page.is_cut_off()));
-        let [oldest, newest] = [read.front(), read.back()].map(|page| page.and_then(Weak::upgrade));
+        let mut being_read = lock(&self.being_read);
+        being_read.retain(|page| page.upgrade().is_some_and(|page| !page.is_cut_off()));
+        let [oldest, newest] =
+            [being_read.front(), being_read.back()].map(|page| page.and_then(Weak::upgrade));
         if let (Some(oldest), Some(newest)) = (oldest, newest) {
             let age = |page: &Page| now.duration_since(page.rendered_at);
-            let is_full = read.len() >= PAGES_MAX;
+            let is_full = being_read.len() >= PAGES_MAX;
             if age(&newest) < FRESH_TIME || is_full && age(&oldest) < READ_TIME_MIN {
                 return Ok(newest);
             }
             if is_full {
                 oldest.cut_off();
-                read.pop_front();
+                being_read.pop_front();
             }
         }
         let page = Arc::new(self.render(now)?);
-        read.push_back(Arc::downgrade(&page));
+        being_read.push_back(Arc::downgrade(&page));
         let timed = Arc::downgrade(&page);
         lock(&page.timer).spawn(async move {
             tokio::time::sleep(READ_TIME_MAX).await;
@@ -257,9 +259,9 @@ mod tests {
         Ok(bytes)
     }
 
-    /// Goal: readers that come at the same time share one page, which is charged once and gone when
-    /// they are; who comes then is told what is new. Fault: 16 readers that took a byte in 29 s
-    /// each held a page of their own, of tens of MB, and initiators were told BUSY for it.
+    /// Goal: readers that begin at the same time share one page, which is charged once and freed
+    /// when they have ended; a later reader gets a new page. Fault: 16 readers that took a byte in
+    /// 29 s each held a page of their own, of tens of MB, and initiators got BUSY because of them.
     #[tokio::test(start_paused = true)]
     async fn readers_share_a_page() {
         let rig = Rig::new();
@@ -281,8 +283,8 @@ mod tests {
         assert_ne!(rig.read().await.1, text);
     }
 
-    /// Goal: whoever reads slowly and asks again and again keeps two pages in memory at most, keeps
-    /// a page for a minute at most, and keeps nobody from a page that is some seconds old.
+    /// Goal: slow readers that request the page again and again keep at most two pages in memory,
+    /// each for at most a minute, and other readers still get a page that is a few seconds old.
     #[tokio::test(start_paused = true)]
     async fn slow_readers_hold_two_pages_at_most() {
         let rig = Rig::new();

@@ -66,8 +66,11 @@ fn a_moved_disk_shrinks_only_with_permission() {
     rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
-    let told = rig.differs(&renumbered).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{told}");
+    let difference = rig.differs(&renumbered).join("\n");
+    assert!(
+        difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
+        "{difference}"
+    );
     let refused = rig.apply(&renumbered, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     let mut renamed = rig.source(&sized(0, "a.img", 1));
@@ -78,8 +81,8 @@ fn a_moved_disk_shrinks_only_with_permission() {
     assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
 
     let moved = sized(1, "a.img", 3);
-    let told = rig.differs(&moved).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"3MiB\" (initiators are notified)"), "{told}");
+    let difference = rig.differs(&moved).join("\n");
+    assert!(difference.contains("\"2MiB\" -> \"3MiB\" (initiators are notified)"), "{difference}");
     rig.apply(&moved, ApplyOptions::default()).unwrap();
     rig.apply(&renumbered, SHRINK).unwrap();
     assert_eq!(rig.size(0), MIB);
@@ -92,28 +95,34 @@ fn disks_that_change_places_keep_their_sizes() {
     let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
-    let told = rig.differs(&taken).join("\n");
-    assert!(told.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"), "{told}");
+    let difference = rig.differs(&taken).join("\n");
+    assert!(
+        difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
+        "{difference}"
+    );
     let refused = rig.apply(&taken, ApplyOptions::default()).unwrap_err();
     assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
     assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
 
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
-    let told = rig.differs(&exchanged);
-    assert!(told.len() == 2 && told.iter().all(|line| line.contains("device: ")), "{told:?}");
+    let difference = rig.differs(&exchanged);
     assert!(
-        told.iter().all(|line| line.contains("(the LUN becomes a different disk: ")),
-        "{told:?}"
+        difference.len() == 2 && difference.iter().all(|line| line.contains("device: ")),
+        "{difference:?}"
     );
-    assert!(told.iter().all(|line| !line.contains("lost")), "{told:?}");
+    assert!(
+        difference.iter().all(|line| line.contains("(the LUN becomes a different disk: ")),
+        "{difference:?}"
+    );
+    assert!(difference.iter().all(|line| !line.contains("lost")), "{difference:?}");
     let uuids = rig.uuids();
     rig.apply(&exchanged, ApplyOptions::default()).unwrap();
     assert_eq!(rig.uuids(), [uuids[1], uuids[0]]);
     assert_eq!((rig.size(0), rig.size(1), rig.read("b.img", 4000)), (2 * MIB, MIB, 7));
 }
 
-/// The size that an initiator reads.
-fn told_size(rig: &Rig) -> u64 {
+/// Returns the size that an initiator reads.
+fn size_seen_by_initiator(rig: &Rig) -> u64 {
     let url = format!("iscsi://{}/{NAME}/0", rig.daemon.server().addresses()[0]);
     let options = SessionOptions::new("iqn.2026-11.org.example:initiator");
     let url = url.parse().unwrap();
@@ -145,24 +154,24 @@ fn an_unsynced_size_is_the_same_for_all_users() {
         assert!(failed.what.contains("no sync today"), "{failed}");
         assert!(failed.what.contains(&format!("new size, {} bytes", mib * MIB)), "{failed}");
         *rig.opener.on_resize.lock().unwrap() = None;
-        let told = rig.daemon.toml();
-        assert!(told.contains(&format!("size = \"{mib}MiB\"")), "{told}");
+        let toml = rig.daemon.toml();
+        assert!(toml.contains(&format!("size = \"{mib}MiB\"")), "{toml}");
         rig.daemon.limit(&at, &limit(iops), &"a test").unwrap();
-        assert_eq!((rig.size(0), told_size(&rig)), (mib * MIB, mib * MIB));
+        assert_eq!((rig.size(0), size_seen_by_initiator(&rig)), (mib * MIB, mib * MIB));
     }
 }
 
 /// Goal: resized memory is reported with its new size, in lines that are a valid configuration.
 #[test]
-fn a_resize_of_memory_is_reported_once() {
+fn a_resized_memory_disk_is_printed_as_valid_toml() {
     let rig = Rig::new("memory", &lun(0, "mem:1M", ""));
     let at = LunSelector { target: NAME, id: 0, device: None };
     for mib in [3, 2] {
         rig.daemon.resize(&at, mib * MIB, true, &"a test").unwrap();
-        let told = rig.daemon.toml();
-        parse(&told, Path::new("/x.toml")).unwrap();
-        assert!(told.contains(&format!("device = \"mem:{mib}MiB\"")), "{told}");
-        assert!(!told.contains("size = "), "{told}");
+        let toml = rig.daemon.toml();
+        parse(&toml, Path::new("/x.toml")).unwrap();
+        assert!(toml.contains(&format!("device = \"mem:{mib}MiB\"")), "{toml}");
+        assert!(!toml.contains("size = "), "{toml}");
     }
 }
 
@@ -202,10 +211,10 @@ fn a_target_stays_locked_while_its_portal_is_open() {
 fn a_file_is_read_when_its_change_starts() {
     let rig = Rig::new("turn", &sized(0, "a.img", 1));
     let (reached, go) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
-    let (told, goes) = (Arc::clone(&reached), Arc::clone(&go));
+    let (has_reached, may_go) = (Arc::clone(&reached), Arc::clone(&go));
     *rig.opener.on_resize.lock().unwrap() = Some(Box::new(move |_| {
-        told.wait();
-        goes.wait();
+        has_reached.wait();
+        may_go.wait();
         Ok(())
     }));
     let at = LunSelector { target: NAME, id: 0, device: None };
@@ -228,8 +237,8 @@ fn a_file_is_read_when_its_change_starts() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         alias("new");
         go.wait();
-        let told = waits.join().unwrap();
-        assert!(told.contains("\"new\""), "{told}");
+        let difference = waits.join().unwrap();
+        assert!(difference.contains("\"new\""), "{difference}");
     });
 }
 
@@ -269,8 +278,11 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     std::fs::rename(path("new.img"), path("a.img")).unwrap();
     rig.daemon.redirect(NAME, None, &"a test").unwrap();
     assert_eq!(rig.read("a.img", 0), 7);
-    let told = rig.differs(&one);
-    assert!(told.len() == 1 && told[0].contains("is now a different file"), "{told:?}");
+    let difference = rig.differs(&one);
+    assert!(
+        difference.len() == 1 && difference[0].contains("is now a different file"),
+        "{difference:?}"
+    );
     let uuids = rig.uuids();
     rig.apply(&one, ApplyOptions::default()).unwrap();
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
@@ -331,5 +343,5 @@ fn a_panic_in_a_change_does_not_affect_served_disks() {
     let refused = rig.daemon.redirect(NAME, None, &"a test").unwrap_err();
     assert!(refused.hint.unwrap().contains("restart"));
     assert_eq!(rig.uuids().len(), 1);
-    assert!(told_size(&rig) >= MIB);
+    assert!(size_seen_by_initiator(&rig) >= MIB);
 }

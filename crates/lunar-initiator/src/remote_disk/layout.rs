@@ -66,21 +66,21 @@ impl Plan {
         Ok(Self { url: url.clone(), portals, options })
     }
 
-    /// Returns URL and options for the session of `place`, with this number of connections.
-    fn way(&self, place: PathKey, connections: u16) -> (Url, SessionOptions) {
+    /// Returns URL and options for the session of `key`, with this number of connections.
+    fn url_and_options(&self, key: PathKey, connections: u16) -> (Url, SessionOptions) {
         let (mut url, mut options) = (self.url.clone(), self.options.clone());
         let mut others = self.portals.clone();
-        if usize::from(place.portal) < others.len() {
-            (url.host, url.port) = others.remove(place.portal.into());
+        if usize::from(key.portal) < others.len() {
+            (url.host, url.port) = others.remove(key.portal.into());
         }
         options.portals = others;
         options.connections = connections;
-        options.isid = options.isid.map(|isid| isid_of(isid, place));
+        options.isid = options.isid.map(|isid| isid_of(isid, key));
         (url, options)
     }
 
-    async fn log_in(&self, place: PathKey, connections: u16) -> Result<Initiator, Error> {
-        let (url, options) = self.way(place, connections);
+    async fn log_in(&self, key: PathKey, connections: u16) -> Result<Initiator, Error> {
+        let (url, options) = self.url_and_options(key, connections);
         Initiator::connect(&url, &options).await
     }
 
@@ -91,13 +91,8 @@ impl Plan {
     /// Establishes a path whose unit has reported its attentions to the new initiator port. Earlier
     /// resets are reported by the existing paths; if none of them answers, one reset may have been
     /// missed and is counted.
-    async fn path(
-        &self,
-        place: PathKey,
-        connections: u16,
-        paths: &Paths,
-    ) -> Result<DiskPath, Error> {
-        let initiator = self.log_in(place, connections).await?;
+    async fn path(&self, key: PathKey, connections: u16, paths: &Paths) -> Result<DiskPath, Error> {
+        let initiator = self.log_in(key, connections).await?;
         let unit = Unit::new(initiator.clone(), self.lun());
         let attentions = initiator.attentions_of(unit.lun());
         match unit.test_ready().await {
@@ -111,15 +106,15 @@ impl Plan {
         let resets = attentions.resets();
         let answered =
             tokio::time::timeout(RESET_REPORT_TIME, paths.has_answering_path()).await == Ok(true);
-        Ok(DiskPath::new(unit, place, if answered { resets } else { resets.saturating_sub(1) }))
+        Ok(DiskPath::new(unit, key, if answered { resets } else { resets.saturating_sub(1) }))
     }
 }
 
-/// Returns the ISID of a place: only the qualifier, the last two bytes, differs (RFC 7143
+/// Returns the ISID of a path: only the qualifier, the last two bytes, differs (RFC 7143
 /// §11.12.5).
-fn isid_of(isid: [u8; 6], place: PathKey) -> [u8; 6] {
+fn isid_of(isid: [u8; 6], key: PathKey) -> [u8; 6] {
     let [a, b, c, d, high, low] = isid;
-    let offset = place.portal.wrapping_mul(SESSIONS_PER_PORTAL_MAX).wrapping_add(place.session);
+    let offset = key.portal.wrapping_mul(SESSIONS_PER_PORTAL_MAX).wrapping_add(key.session);
     let [high, low] = u16::from_be_bytes([high, low]).wrapping_add(offset).to_be_bytes();
     [a, b, c, d, high, low]
 }
@@ -196,16 +191,16 @@ impl RemoteDisk {
         let mut missing = layout.missing.lock().await;
         let most = self.unit.initiator().established().session.max_connections.max(1);
         let wanted = wanted.clamp(1, most.saturating_mul(SESSIONS_PER_PORTAL_MAX));
-        let too_much = self.paths.retain(|path| share(wanted, most, path.place.session) > 0);
+        let too_much = self.paths.retain(|path| share(wanted, most, path.key.session) > 0);
         let left = join_all(too_much.iter().map(|path| leave(path))).await;
         for (path, left) in too_much.into_iter().zip(left) {
             if !left {
                 self.unit.initiator().spawn(linger(path, Arc::downgrade(&self.paths)));
             }
         }
-        let there: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.place).collect();
+        let there: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.key).collect();
         let adjust = self.paths.all().into_iter().map(|path| async move {
-            let connections = share(wanted, most, path.place.session);
+            let connections = share(wanted, most, path.key.session);
             path.unit.initiator().want_connections(connections);
             if path.unit.initiator().session_now().is_some() {
                 let _ = path.unit.initiator().adjust_connections(connections).await;
@@ -214,24 +209,24 @@ impl RemoteDisk {
         join_all(adjust).await;
         let portals = layout.plan.portals.len() as u16;
         let sessions = (0..).take_while(|session| share(wanted, most, *session) > 0);
-        let mut places: Vec<PathKey> = sessions
+        let mut keys: Vec<PathKey> = sessions
             .flat_map(|session| (0..portals).map(move |portal| PathKey { portal, session }))
             .collect();
-        if places.len() > PATHS_MAX {
+        if keys.len() > PATHS_MAX {
             tracing::warn!(
                 disk = &*self.name,
                 "{PATHS_MAX} paths are used instead of {}: this is the maximum",
-                places.len()
+                keys.len()
             );
-            places.truncate(PATHS_MAX);
+            keys.truncate(PATHS_MAX);
         }
-        missing.retain(|place| places.contains(place));
-        places.retain(|place| !there.contains(place) && !missing.contains(place));
-        let made = places.iter().map(|place| async {
-            let connections = share(wanted, most, place.session);
-            (*place, layout.plan.path(*place, connections, &self.paths).await)
+        missing.retain(|key| keys.contains(key));
+        keys.retain(|key| !there.contains(key) && !missing.contains(key));
+        let made = keys.iter().map(|key| async {
+            let connections = share(wanted, most, key.session);
+            (*key, layout.plan.path(*key, connections, &self.paths).await)
         });
-        for (place, path) in join_all(made).await {
+        for (key, path) in join_all(made).await {
             match path {
                 Ok(path) => drop(self.paths.add(path)),
                 Err(error) => {
@@ -240,18 +235,18 @@ impl RemoteDisk {
                         %error,
                         "a path cannot be opened; it will be retried"
                     );
-                    missing.insert(place);
-                    self.seek(layout, place, share(wanted, most, place.session));
+                    missing.insert(key);
+                    self.seek(layout, key, share(wanted, most, key.session));
                 }
             }
         }
     }
 
     /// Retries to establish a path until it exists or is no longer wanted.
-    fn seek(&self, layout: &Layout, place: PathKey, connections: u16) {
+    fn seek(&self, layout: &Layout, key: PathKey, connections: u16) {
         let (plan, paths) = (Arc::clone(&layout.plan), Arc::downgrade(&self.paths));
         let missing = Arc::clone(&layout.missing);
-        self.unit.initiator().spawn(seek(plan, paths, missing, place, connections));
+        self.unit.initiator().spawn(seek(plan, paths, missing, key, connections));
     }
 
     /// Logs out.
@@ -284,12 +279,12 @@ impl RemoteDisk {
 async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
     let mut first = None;
     for portal in 0..plan.portals.len() as u16 {
-        let place = PathKey { portal, session: 0 };
-        let error = match plan.log_in(place, plan.options.connections).await {
+        let key = PathKey { portal, session: 0 };
+        let error = match plan.log_in(key, plan.options.connections).await {
             Ok(initiator) => {
                 let unit = Unit::new(initiator, plan.lun());
                 let policy = plan.options.path_policy;
-                match RemoteDisk::open_at(unit, &plan.url, place, policy).await {
+                match RemoteDisk::open_at(unit, &plan.url, key, policy).await {
                     Err(error) if access_state_of_error(&error).is_some() => error,
                     opened => return opened,
                 }
@@ -305,19 +300,19 @@ async fn seek(
     plan: Arc<Plan>,
     paths: Weak<Paths>,
     missing: Arc<Mutex<BTreeSet<PathKey>>>,
-    place: PathKey,
+    key: PathKey,
     connections: u16,
 ) {
     let mut backoff = Backoff::with_system_entropy();
     loop {
         tokio::time::sleep(RETRY_PAUSE + backoff.next_pause()).await;
         let Some(paths) = paths.upgrade() else { return };
-        if !missing.lock().await.contains(&place) {
+        if !missing.lock().await.contains(&key) {
             return;
         }
-        match plan.path(place, connections, &paths).await {
+        match plan.path(key, connections, &paths).await {
             Ok(path) => {
-                if missing.lock().await.remove(&place) {
+                if missing.lock().await.remove(&key) {
                     tracing::info!(portal = path.unit.initiator().portal(), "a path was opened");
                     paths.add(path);
                 }
@@ -372,7 +367,7 @@ mod tests {
         assert_eq!(share(u16::MAX, u16::MAX, u16::MAX), 0);
     }
 
-    /// Goal: no two places have the same ISID, and the type and naming authority stay.
+    /// Goal: no two paths have the same ISID, and the type and naming authority stay.
     #[test]
     fn each_session_has_its_isid() {
         let base = [0x80, 1, 2, 3, 0xff, 0xfe];

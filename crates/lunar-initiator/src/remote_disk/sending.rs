@@ -16,7 +16,7 @@ use crate::{Error, ErrorKind};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, TryFutureExt};
-use lunar_block::{BlockRange, Buffer};
+use lunar_block::{BlockRange, Buffer, BufferPool};
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::Blocks10;
 use lunar_scsi::sense::{SenseKey, Status};
@@ -42,6 +42,9 @@ struct CommandRequest<'a> {
     cdb: Cdb,
     data_out: Bytes,
     data_in_bytes: u32,
+    /// Pool of the caller's buffer, which is lost with a session that is lost: the next one is
+    /// charged to the same owner.
+    pool: Option<BufferPool>,
     /// Range that the command changes.
     writes: Option<BlockRange>,
     /// Set when the command was sent and its outcome is unknown.
@@ -125,6 +128,7 @@ impl RemoteDisk {
             cdb,
             data_out: data,
             data_in_bytes: 0,
+            pool: None,
             writes: Some(range),
             may_have_run: Some(&may_have_run),
         };
@@ -226,8 +230,10 @@ impl RemoteDisk {
         writes: Option<BlockRange>,
     ) -> impl Future<Output = Result<SucceededCommand, Error>> + Send + '_ {
         let data_in_bytes = bytes_of(&data_in);
+        let pool = data_in.as_ref().map(Buffer::pool);
+        let may_have_run = None;
         self.send_whole(
-            CommandRequest { cdb, data_out, data_in_bytes, writes, may_have_run: None },
+            CommandRequest { cdb, data_out, data_in_bytes, pool, writes, may_have_run },
             data_in,
         )
     }
@@ -369,7 +375,8 @@ impl RemoteDisk {
             return Ok(None); // the session may be another one by now
         }
         // The buffer of a lost command is lost with it.
-        let buffer = data_in.take().or_else(|| self.unit.initiator().buffer(sent.data_in_bytes));
+        let another = || Some(sent.pool.as_ref()?.take(sent.data_in_bytes as usize));
+        let buffer = data_in.take().or_else(another);
         let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
         Ok(Some(CommandEnd { path, session, executed, sent_after }))
     }
@@ -517,16 +524,16 @@ impl RemoteDisk {
         let several = self.paths.are_several();
         // Attentions that arrive from here on cause another check.
         let before = path.attentions.count();
-        if several && !path.ask_access(&unit, &self.paths).await? {
+        if several && !path.read_access_states(&unit, &self.paths).await? {
             return Ok(false);
         }
         unit.test_ready().await?;
         // The unit attention for the begin of the session may have ended another command, on a
         // connection whose response is not read yet.
-        if !path.attentions.has_begun(session.number())
+        if !path.attentions.has_reported_start(session.number())
             && !session.wait_for_commands(unit.lun()).await
         {
-            return Err(session.why());
+            return Err(session.end_error());
         }
         path.attentions.record_session_start(session.number());
         let attentions = if several { before } else { path.attentions.count() };
@@ -545,7 +552,7 @@ impl RemoteDisk {
             Ok(()) => {}
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
-        path.found(session, attentions, result);
+        path.record_verification(session, attentions, result);
         Ok(true)
     }
 

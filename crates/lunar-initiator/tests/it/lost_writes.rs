@@ -1,7 +1,7 @@
 //! Acknowledged writes that a target has lost, or wrongly seems to have lost.
 
 use crate::relay::{Relay, Rule};
-use crate::server::{NAME, serve};
+use crate::server::{NAME, serve_device};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BlockRange};
@@ -26,13 +26,22 @@ pub struct Rig {
 
 impl Rig {
     pub async fn new(connections: u16) -> Self {
-        let server = serve();
+        let memory = lunar_block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+        Self::with(Arc::new(memory), |options| options.connections = connections).await
+    }
+
+    /// Serves `device`, and opens it with options that `change` has changed.
+    pub async fn with(
+        device: Arc<dyn BlockDevice>,
+        change: impl FnOnce(&mut SessionOptions),
+    ) -> Self {
+        let server = serve_device(device);
         let relay = Relay::to(server.addresses()[0]).await;
         let url: Url = format!("iscsi://{}/{NAME}/0", relay.address).parse().unwrap();
         let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan:lost-writes");
-        options.connections = connections;
+        change(&mut options);
         let disk = Arc::new(RemoteDisk::connect(&url, &options).await.unwrap());
-        assert_eq!(disk.connections(), usize::from(connections));
+        assert_eq!(disk.connections(), usize::from(options.connections));
         assert!(disk.has_write_cache());
         Self { relay, disk, server }
     }
@@ -47,8 +56,8 @@ impl Rig {
         self.disk.read(BlockRange::new(1, 1), buffer).await.unwrap().to_vec()
     }
 
-    /// Sends a command on the first idle connection.
-    fn ask(&self) -> JoinHandle<Result<(), Error>> {
+    /// Sends TEST UNIT READY on the first idle connection.
+    fn test_ready(&self) -> JoinHandle<Result<(), Error>> {
         let unit = self.disk.unit().clone();
         tokio::spawn(async move { unit.test_ready().await })
     }
@@ -98,16 +107,16 @@ fn deferred(sense: &Sense, format: SenseFormat) -> Vec<u8> {
 async fn flush_beside_a_late_answer(rig: &Rig, late: Rule, given_up: bool) {
     rig.write().await;
     rig.relay.rule(Rule { held: true, ..late });
-    let asked = rig.ask();
-    rig.relay.until_all_met().await;
+    let pending = rig.test_ready();
+    rig.relay.until_all_applied().await;
     let flushed = rig.flush();
     rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
     if given_up {
-        asked.abort();
+        pending.abort();
     }
-    rig.relay.let_go();
+    rig.relay.release_held();
     assert_cache_lost(flushed.await.unwrap());
-    let _ = asked.await;
+    let _ = pending.await;
 }
 
 /// Goal: a flush does not overtake the report of a reset that arrives on another connection.
@@ -158,18 +167,18 @@ fn a_late_answer_is_no_loss() {
         rig.write().await;
         rig.disk.flush().await.unwrap();
         rig.relay.rule(Rule { held: true, ..Rule::of(TEST_UNIT_READY) });
-        let asked = rig.ask();
-        rig.relay.until_all_met().await;
+        let pending = rig.test_ready();
+        rig.relay.until_all_applied().await;
         rig.disk.flush().await.expect("nothing was written since the last flush");
-        assert!(!asked.is_finished());
+        assert!(!pending.is_finished());
         rig.write().await;
-        rig.relay.forget_answers();
+        rig.relay.clear_answered();
         let flushed = rig.flush();
         rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
         assert!(!flushed.is_finished(), "the other connection may still report a reset");
-        rig.relay.let_go();
+        rig.relay.release_held();
         flushed.await.unwrap().expect("the other connection reported no loss");
-        asked.await.unwrap().unwrap();
+        pending.await.unwrap().unwrap();
         rig.end().await;
     });
 }
@@ -190,9 +199,9 @@ fn a_late_unit_attention_of_a_new_session_is_no_reset() {
         rig.relay.cut_all();
         let reads = join_all((0..8).map(|_| rig.read()));
         let greeting = async {
-            rig.relay.until_all_met().await;
+            rig.relay.until_all_applied().await;
             rig.relay.until_answered(TEST_UNIT_READY).await;
-            rig.relay.let_go();
+            rig.relay.release_held();
         };
         let (reads, ()) = tokio::join!(reads, greeting);
         assert!(reads.iter().flatten().all(|byte| *byte == 5));
@@ -216,7 +225,7 @@ fn a_deferred_error_fails_the_flush_and_not_the_command() {
                 rig.relay.rule(Rule { sense: Some(sense), ..Rule::of(opcode) });
                 match opcode {
                     WRITE_16 => rig.write().await,
-                    TEST_UNIT_READY => rig.ask().await.unwrap().unwrap(),
+                    TEST_UNIT_READY => rig.test_ready().await.unwrap().unwrap(),
                     _ => {}
                 }
                 assert_cache_lost(rig.disk.flush().await);
@@ -246,10 +255,10 @@ fn a_failed_flush_fails_concurrent_flushes() {
             || Rule { sense: Some(fixed(&Sense::WRITE_ERROR)), ..Rule::of(SYNCHRONIZE_CACHE) };
         rig.relay.rule(Rule { held: true, ..failed() });
         let first = rig.flush();
-        rig.relay.until_all_met().await;
+        rig.relay.until_all_applied().await;
         let beside = rig.flush();
         rig.relay.until_answered(SYNCHRONIZE_CACHE).await;
-        rig.relay.let_go();
+        rig.relay.release_held();
         let error = first.await.unwrap().expect_err("the flush failed");
         assert_eq!(error.kind, lunar_block::ErrorKind::Medium, "{error}");
         assert_cache_lost(beside.await.unwrap());

@@ -5,6 +5,7 @@ mod compare_and_write;
 mod lost_writes;
 mod odd_targets;
 mod relay;
+mod retries;
 mod server;
 mod stand_in;
 mod warnings;

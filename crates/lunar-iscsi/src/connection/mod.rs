@@ -6,5 +6,7 @@
 //! once, and when the segment is complete the driver passes `Input::Payload`. Nothing of the next
 //! PDU is passed before that.
 
+mod coverage;
 pub mod initiator;
 pub mod target;
+mod zeroes;

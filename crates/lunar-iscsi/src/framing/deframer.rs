@@ -4,7 +4,7 @@
 //! receives them directly into their destination. Only one header is kept, at most
 //! [`HEADER_SEGMENTS_BYTES_MAX`] + 4 bytes.
 
-use super::{Digests, Header, Pdu};
+use super::{Digests, Header, Pdu, SegmentDigest};
 use crate::pdu::HEADER_BYTES;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -43,8 +43,8 @@ pub enum Event {
     },
     /// The payload is complete, its padding and digest are consumed.
     PayloadEnd {
-        /// `false` if the data digest did not match.
-        digest_ok: bool,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
     },
 }
 
@@ -92,11 +92,11 @@ impl Deframer {
                 (bytes, (bytes > 0).then_some(Event::Payload { bytes }))
             }
             State::Payload(segment) => {
-                let (consumed, digest_ok) = segment.push_tail(input);
-                if digest_ok.is_some() {
+                let (consumed, digest) = segment.push_tail(input);
+                if digest.is_some() {
                     self.state = State::Head;
                 }
-                (consumed, digest_ok.map(|digest_ok| Event::PayloadEnd { digest_ok }))
+                (consumed, digest.map(|digest| Event::PayloadEnd { digest }))
             }
             State::Lost => (input.len(), None),
         }
@@ -214,9 +214,9 @@ impl Segment {
         }
     }
 
-    /// Takes padding and digest; returns the number of bytes taken, and at the end whether the
-    /// digest is correct.
-    fn push_tail(&mut self, input: &[u8]) -> (usize, Option<bool>) {
+    /// Takes padding and digest; returns the number of bytes taken, and at the end the result of
+    /// the check.
+    fn push_tail(&mut self, input: &[u8]) -> (usize, Option<SegmentDigest>) {
         let wanted = self.padding_bytes + if self.crc.is_some() { DIGEST_BYTES } else { 0 };
         let bytes = (wanted - self.tail_filled).min(input.len());
         self.tail[self.tail_filled..self.tail_filled + bytes].copy_from_slice(&input[..bytes]);
@@ -224,12 +224,27 @@ impl Segment {
         if self.tail_filled < wanted {
             return (bytes, None);
         }
-        let (padding, digest) = self.tail[..wanted].split_at(self.padding_bytes);
-        let digest_ok = self.crc.as_mut().is_none_or(|crc| {
-            crc.update(padding);
-            digest == Crc32c::digest_bytes(crc.value())
+        (bytes, Some(self.checked_digest()))
+    }
+
+    /// Checks the digest. Padding is zero as a rule (RFC 7143 §11.1: SHOULD); with other
+    /// padding, the digest of the data with zeroes is calculated once more.
+    fn checked_digest(&mut self) -> SegmentDigest {
+        const ZEROES: [u8; 3] = [0; 3];
+        let Some(mut crc) = self.crc.take() else { return SegmentDigest::None };
+        let (padding, digest) = self.tail[..self.tail_filled].split_at(self.padding_bytes);
+        let zeroes = &ZEROES[..padding.len()];
+        let of_zeroes = (padding != zeroes).then(|| {
+            let mut crc = crc.clone();
+            crc.update(zeroes);
+            crc.value()
         });
-        (bytes, Some(digest_ok))
+        crc.update(padding);
+        let value = crc.value();
+        match digest == Crc32c::digest_bytes(value) {
+            true => SegmentDigest::Matched(of_zeroes.unwrap_or(value)),
+            false => SegmentDigest::Mismatched,
+        }
     }
 }
 
@@ -265,7 +280,7 @@ pub fn encode_tail(pdu: &Pdu, digests: Digests, out: &mut impl BufMut) {
 }
 
 /// Number of bytes that pad `bytes` to whole words. RFC 7143 §11.2.4.
-const fn padding_bytes(bytes: usize) -> usize {
+pub(super) const fn padding_bytes(bytes: usize) -> usize {
     bytes.wrapping_neg() & 3
 }
 
@@ -295,6 +310,16 @@ mod tests {
         pdu
     }
 
+    /// The digest of an unchanged segment.
+    fn expected_digest(data: &[u8], digests: Digests) -> SegmentDigest {
+        let mut padded = data.to_vec();
+        padded.resize(data.len() + padding_bytes(data.len()), 0);
+        match digests.data {
+            true => SegmentDigest::Matched(crc32c(&padded)),
+            false => SegmentDigest::None,
+        }
+    }
+
     /// Reads PDUs from pieces of the stream; `direct` receives payloads without `push`.
     fn read(mut bytes: &[u8], cuts: &[usize], digests: Digests, direct: bool) -> Vec<Pdu> {
         let mut deframer = Deframer::new();
@@ -318,8 +343,8 @@ mod tests {
                         found.push(Pdu { bhs: header.bhs, ahs: header.ahs, data: Bytes::new() });
                     }
                     Some(Event::Payload { bytes }) => data.extend_from_slice(&piece[..bytes]),
-                    Some(Event::PayloadEnd { digest_ok }) => {
-                        assert!(digest_ok);
+                    Some(Event::PayloadEnd { digest }) => {
+                        assert_eq!(digest, expected_digest(&data, digests));
                         found.last_mut().unwrap().data = Bytes::from(core::mem::take(&mut data));
                     }
                     Some(Event::HeaderDigestError) => panic!("a digest was right"),
@@ -391,7 +416,8 @@ mod tests {
                 let (payload, event) = deframer.push(&bytes[consumed..]);
                 prop_assert_eq!(event, Some(Event::Payload { bytes: 10 }));
                 let (_, event) = deframer.push(&bytes[consumed + payload..]);
-                prop_assert_eq!(event, Some(Event::PayloadEnd { digest_ok: false }));
+                let digest = SegmentDigest::Mismatched;
+                prop_assert_eq!(event, Some(Event::PayloadEnd { digest }));
             }
         }
     }
@@ -404,9 +430,30 @@ mod tests {
         assert!(matches!(deframer.push(&bytes), (48, Some(Event::Header(_)))));
         assert_eq!(deframer.payload_missing(), 8);
         deframer.received(&bytes[48..]);
-        assert_eq!(deframer.push(&[]), (0, Some(Event::PayloadEnd { digest_ok: true })));
+        let digest = SegmentDigest::None;
+        assert_eq!(deframer.push(&[]), (0, Some(Event::PayloadEnd { digest })));
         assert_eq!(deframer.push(&[]), (0, None));
         assert!(deframer.is_between_pdus());
+    }
+
+    /// Goal: the digest of a segment whose padding is not zero can be sent with the same data and
+    /// zero padding, as every segment is sent here.
+    #[test]
+    fn the_digest_is_that_of_zero_padding() {
+        let digests = Digests { header: false, data: true };
+        let sent = pdu(3, 0, vec![5; 9]);
+        let mut bytes = stream(std::slice::from_ref(&sent), digests);
+        let tail = bytes.len() - 7;
+        bytes[tail..tail + 3].copy_from_slice(&[1, 2, 3]);
+        let of_padding = crc32c(&bytes[48..tail + 3]);
+        bytes[tail + 3..].copy_from_slice(&Crc32c::digest_bytes(of_padding));
+        let mut deframer = Deframer::new();
+        deframer.set_digests(digests);
+        deframer.push(&bytes);
+        deframer.push(&bytes[48..]);
+        let digest = expected_digest(&sent.data, digests);
+        assert_ne!(digest, SegmentDigest::Matched(of_padding));
+        assert_eq!(deframer.push(&bytes[tail..]), (7, Some(Event::PayloadEnd { digest })));
     }
 
     /// The digests of a PDU encoded by hand: RFC 7143 Appendix A.4, a READ(10) command.

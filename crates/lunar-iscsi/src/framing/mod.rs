@@ -2,9 +2,11 @@
 
 pub mod ahs;
 mod deframer;
+mod open_segment;
 mod task_hasher;
 
 pub use deframer::{Deframer, Event, HEADER_SEGMENTS_BYTES_MAX, encode_head, encode_tail};
+pub use open_segment::OpenSegment;
 pub use task_hasher::TaskHasher;
 
 use crate::pdu::{BasicHeader, FirstByte, HEADER_BYTES, Opcode};
@@ -69,19 +71,51 @@ pub enum DataDestination {
         /// of a task, so that the driver allocates once and nothing is moved.
         buffer_bytes: u32,
     },
+    /// The stream of a task: the driver hands the bytes over as they arrive, before the digest is
+    /// checked. The machine reports the segment once it is checked.
+    Stream {
+        /// Task whose data it is.
+        task: TaskId,
+        /// Position of the first byte of the data segment in the task's data-out (target role) or
+        /// data-in (initiator role).
+        offset_bytes: u32,
+    },
     /// No destination: read and discard. The digest is still checked, and `Input::Payload` still
     /// follows.
     Discard,
 }
 
+/// Result of the check of a data segment against its data digest. RFC 7143 §11.2.3.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SegmentDigest {
+    /// No data digest is in force.
+    None,
+    /// The digest matched. The value is the CRC32C of the data and of zeroes as padding: the digest
+    /// of the same segment when it is sent unchanged.
+    Matched(u32),
+    /// The digest did not match.
+    Mismatched,
+}
+
+impl SegmentDigest {
+    /// True unless the digest did not match.
+    #[inline]
+    pub fn is_ok(self) -> bool {
+        self != Self::Mismatched
+    }
+}
+
 /// A PDU to send. The driver adds padding and digests; the header contains DataSegmentLength.
+///
+/// A PDU whose DataSegmentLength is larger than the length of `data` is *open*: the rest of its
+/// data follows in parts. It keeps its place in the stream, and later PDUs wait behind it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Pdu {
     /// Basic Header Segment, complete with numbers and lengths.
     pub bhs: [u8; HEADER_BYTES],
     /// Additional Header Segments, a multiple of four bytes.
     pub ahs: Box<[u8]>,
-    /// Data segment, without padding. Shared, not copied.
+    /// Data segment, without padding, or the start of it. Shared, not copied.
     pub data: Bytes,
 }
 
@@ -95,6 +129,30 @@ impl Pdu {
     pub fn with_data(mut bhs: [u8; HEADER_BYTES], data: Bytes) -> Self {
         lunar_wire::Field::put(lunar_wire::U24::truncate(data.len() as u32), &mut bhs[5..8]);
         Self { bhs, ahs: Box::default(), data }
+    }
+
+    /// Creates an open PDU that announces `segment_bytes` bytes of data and holds the first of
+    /// them; sets the header's DataSegmentLength.
+    pub fn open(mut bhs: [u8; HEADER_BYTES], segment_bytes: u32, data: Bytes) -> Self {
+        lunar_wire::Field::put(lunar_wire::U24::truncate(segment_bytes), &mut bhs[5..8]);
+        Self { bhs, ahs: Box::default(), data }
+    }
+
+    /// DataSegmentLength.
+    pub fn data_segment_bytes(&self) -> u32 {
+        <lunar_wire::U24 as lunar_wire::Field>::get(&self.bhs[5..8]).value()
+    }
+
+    /// Number of bytes that the header announces and `data` does not hold; 0 unless the PDU is
+    /// open.
+    #[inline]
+    pub fn missing_bytes(&self) -> usize {
+        (self.data_segment_bytes() as usize).saturating_sub(self.data.len())
+    }
+
+    /// Initiator Task Tag.
+    pub fn initiator_task_tag(&self) -> u32 {
+        <u32 as lunar_wire::Field>::get(&self.bhs[16..20])
     }
 
     /// The opcode.

@@ -6,8 +6,8 @@ use super::{ChapAlgorithm, Credential, SessionType};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage};
 use crate::text::{
-    ConnectionParameters, Emitter, Key, KeySet, Offer, Reassembler, SessionParameters, TextBuilder,
-    Violation, parse,
+    ConnectionParameters, Key, KeySet, Offer, Reassembler, Segmenter, SessionParameters,
+    TextBuilder, Violation, parse,
 };
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -125,7 +125,7 @@ pub struct InitiatorLogin {
     responses: u32,
     exp_stat_sn: SerialNumber,
     incoming: Reassembler,
-    outgoing: Emitter,
+    outgoing: Segmenter,
     seen: KeySet,
     declarations: TargetDeclarations,
     state: State,
@@ -145,7 +145,7 @@ impl InitiatorLogin {
             responses: 0,
             exp_stat_sn: SerialNumber(0),
             incoming: Reassembler::default(),
-            outgoing: Emitter::default(),
+            outgoing: Segmenter::default(),
             seen: KeySet::EMPTY,
             declarations: TargetDeclarations::default(),
             state: State::Ended,
@@ -347,7 +347,7 @@ impl InitiatorLogin {
 
     /// Sends `text`, with a request for the stage `next` in its last piece.
     fn say(&mut self, text: TextBuilder, next: Option<Stage>, steps: &mut Vec<Step>) {
-        self.outgoing = Emitter::new(text.into_bytes());
+        self.outgoing = Segmenter::new(text.into_bytes());
         self.pending = next;
         self.emit(steps);
     }
@@ -386,7 +386,7 @@ impl InitiatorLogin {
         steps.push(Step::Failed(LoginFailure { status, redirect, proven_by, what }));
         self.state = State::Ended;
         self.incoming.reset();
-        self.outgoing = Emitter::default();
+        self.outgoing = Segmenter::default();
     }
 }
 

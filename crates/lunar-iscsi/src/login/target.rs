@@ -11,7 +11,7 @@ use crate::framing::{Header, Pdu};
 use crate::pdu::{
     FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TAG_RESERVED,
 };
-use crate::text::{Emitter, Key, KeySet, Pair, Reassembler, TextBuilder, Violation, parse};
+use crate::text::{Key, KeySet, Pair, Reassembler, Segmenter, TextBuilder, Violation, parse};
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -67,7 +67,7 @@ pub struct TargetLogin {
     requests: u32,
     stage: Stage,
     incoming: Reassembler,
-    outgoing: Emitter,
+    outgoing: Segmenter,
     seen: KeySet,
     /// Values of the first text that may be repeated once (decision 030).
     first_declarations: Vec<(Key, String)>,
@@ -86,7 +86,7 @@ impl TargetLogin {
             requests: 0,
             stage: Stage::SECURITY_NEGOTIATION,
             incoming: Reassembler::new(text_bytes_max),
-            outgoing: Emitter::default(),
+            outgoing: Segmenter::default(),
             seen: KeySet::EMPTY,
             first_declarations: Vec::new(),
             state: State::First(ExpectFirst),
@@ -312,7 +312,7 @@ impl TargetLogin {
             }
             state => state.handle(&pairs, &mut answers)?,
         };
-        self.outgoing = Emitter::new(answers.into_bytes());
+        self.outgoing = Segmenter::new(answers.into_bytes());
         self.emit(steps)
     }
 
@@ -334,7 +334,7 @@ impl TargetLogin {
     ) -> Result<(), Refusal> {
         let mut answers = TextBuilder::new();
         self.state = state.admitted(self.stage, admission, &mut answers)?;
-        self.outgoing = Emitter::new(answers.into_bytes());
+        self.outgoing = Segmenter::new(answers.into_bytes());
         self.emit(steps)
     }
 
@@ -395,7 +395,7 @@ impl TargetLogin {
     fn finish(&mut self) {
         self.state = State::Ended;
         self.incoming.reset();
-        self.outgoing = Emitter::default();
+        self.outgoing = Segmenter::default();
     }
 
     /// Builds a response to the current request. Until the session reports its window, the numbers

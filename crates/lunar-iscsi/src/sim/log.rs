@@ -28,11 +28,16 @@ impl Log {
         self.headers.push(pdu.bhs);
         let opcode = pdu.opcode();
         if [Opcode::DATA_IN, Opcode::DATA_OUT, Opcode::SCSI_COMMAND].contains(&opcode) {
-            let bytes = pdu.data.len() as u64;
-            self.data_bytes += bytes;
-            if bytes > 0 && !self.sources.iter().any(|source| lies_in(&pdu.data, source)) {
-                self.foreign_bytes += bytes;
-            }
+            self.sent_data(&pdu.data);
+        }
+    }
+
+    /// Records data of a command: a segment, or a part of one.
+    pub(super) fn sent_data(&mut self, data: &Bytes) {
+        let bytes = data.len() as u64;
+        self.data_bytes += bytes;
+        if bytes > 0 && !self.sources.iter().any(|source| lies_in(data, source)) {
+            self.foreign_bytes += bytes;
         }
     }
 

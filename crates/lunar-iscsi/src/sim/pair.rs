@@ -1,17 +1,17 @@
 //! [`Pair`]: initiators and one target, their links, the clock.
 
 use super::disk::SimDisk;
-use super::host::{Host, InitiatorEnd, OutgoingWire, SimAnswer};
+use super::host::{BackEvent, Host, InitiatorEnd, OutgoingWire, SimAnswer};
 use super::log::Log;
 use super::rng::Rng;
-use super::server::{Context, Server, TargetEnd};
+use super::server::{Context, FrontEvent, Server, TargetEnd};
 use super::wire::Wire;
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, InitiatorConnection,
     Input as Ask, RequestFailure,
 };
 use crate::connection::target::{self, Input as Serve, TargetConnection};
-use crate::framing::TaskId;
+use crate::framing::{Digests, TaskId};
 use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
 use crate::login::{ChapDemand, SessionType};
 use crate::pdu::TaskAttribute;
@@ -20,7 +20,7 @@ use crate::session::initiator::{
 };
 use crate::session::target::{Input as ToServed, SessionLimits};
 use crate::text::Offer;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -95,6 +95,11 @@ pub struct Pair {
     log: Log,
     answers: BTreeMap<TaskId, SimAnswer>,
     next_id: u64,
+    /// True if nothing is delivered to the target, or to the initiator.
+    pub(super) holds_up: bool,
+    pub(super) holds_down: bool,
+    /// Maximum number of bytes delivered at once.
+    pub(super) piece_bytes_max: usize,
 }
 
 /// A possible next step.
@@ -106,6 +111,8 @@ enum SimulationStep {
     LinkHearsHost(usize),
     ServerHears(usize),
     LinkHearsServer(usize),
+    /// The caller of a streaming command gives some of its data.
+    Give(usize),
     Work,
     Manage,
 }
@@ -128,6 +135,9 @@ impl Pair {
             log: Log::default(),
             answers: BTreeMap::new(),
             next_id: 0,
+            holds_up: false,
+            holds_down: false,
+            piece_bytes_max: usize::MAX,
             options,
         };
         pair.add_host("iqn.2026-01.example:host", [0x80, 0, 0, 7, 0, 0]);
@@ -231,6 +241,16 @@ impl Pair {
         &self.log
     }
 
+    /// Starts an exchange of blocks of LUN 1: writes `data` (whole blocks) and returns what was there.
+    pub fn start_exchange(&mut self, link: usize, lba: u32, data: &[u8]) -> TaskId {
+        let mut cdb = [0; 10];
+        cdb[0] = super::EXCHANGE;
+        cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+        let blocks = (data.len() / super::BLOCK_BYTES) as u16;
+        cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+        self.start(link, &cdb, data, data.len() as u32)
+    }
+
     /// The disk behind a LUN.
     pub fn disk(&mut self, lun: u16) -> &mut SimDisk {
         self.server.executor.disk(lun)
@@ -258,7 +278,7 @@ impl Pair {
         self.start(link, &transfer_cdb(0x88, lba, bytes), &[], bytes as u32)
     }
 
-    /// Starts a command for LUN 1.
+    /// Starts a command for LUN 1; the data of one in three moves in pieces.
     pub fn start(&mut self, link: usize, cdb: &[u8], data_out: &[u8], data_in: u32) -> TaskId {
         let id = self.new_id();
         let command = Command {
@@ -272,7 +292,14 @@ impl Pair {
             immediate: false,
         };
         self.log.source(&command.data_out);
-        self.ask(link, Ask::Execute(command));
+        if self.rng.once_in(3) {
+            let prefix_bytes = self.rng.below(data_out.len() + 1);
+            self.links[link].initiator.add_stream(id, command.data_out.clone());
+            let command = Command { data_out: command.data_out.slice(..prefix_bytes), ..command };
+            self.ask(link, Ask::Stream { command, data_out_bytes: data_out.len() as u32 });
+        } else {
+            self.ask(link, Ask::Execute(command));
+        }
         id
     }
 
@@ -395,9 +422,13 @@ impl Pair {
                     self.handle_at_target(link, Serve::Session(message));
                 }
             }
+            SimulationStep::Give(number) => {
+                let input = self.links[number].initiator.give(&mut self.rng);
+                self.ask(number, input);
+            }
             SimulationStep::Work => {
-                let ((link, task), outcome) = self.server.executor.work(&mut self.rng);
-                self.target(link, |end, context| end.done(task, outcome, context));
+                let ((link, task), work) = self.server.executor.work(&mut self.rng);
+                self.target(link, |end, context| end.worked(task, work, context));
             }
             SimulationStep::Manage => {
                 let at = self.rng.below(self.server.functions.len());
@@ -434,22 +465,27 @@ impl Pair {
         let end = self.now.after(span);
         self.run();
         while let Some(next) = self.next_deadline().filter(|next| *next <= end) {
-            self.now = self.now.max(next);
-            for link in 0..self.links.len() {
-                let due = |deadline: Option<Time>| deadline.is_some_and(|at| at <= next);
-                if due(self.links[link].initiator.deadline) {
-                    self.ask(link, Ask::Deadline);
-                }
-                if due(self.links[link].target.deadline) {
-                    self.handle_at_target(link, Serve::Deadline);
-                }
-            }
+            self.deliver_deadlines(next);
             self.run();
         }
         self.now = self.now.max(end);
     }
 
-    fn next_deadline(&self) -> Option<Time> {
+    /// Advances the time to `now`, and delivers the deadlines that have come.
+    pub(super) fn deliver_deadlines(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        for link in 0..self.links.len() {
+            let due = |deadline: Option<Time>| deadline.is_some_and(|at| at <= now);
+            if due(self.links[link].initiator.deadline) {
+                self.ask(link, Ask::Deadline);
+            }
+            if due(self.links[link].target.deadline) {
+                self.handle_at_target(link, Serve::Deadline);
+            }
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
         let ends = |link: &Link| [link.initiator.deadline, link.target.deadline];
         self.links.iter().flat_map(ends).flatten().min()
     }
@@ -473,6 +509,9 @@ impl Pair {
             let (initiator, target) = (&link.initiator, &link.target);
             assert!(initiator.machine.is_idle(), "link {number}: {:?}", initiator.machine);
             assert!(initiator.buffers.is_empty(), "link {number}: data-in buffers");
+            assert!(initiator.streams.is_empty(), "link {number}: {:?}", initiator.streams);
+            let is_open = link.up.is_open() || link.down.is_open();
+            assert!(!is_open || initiator.closed.is_some(), "link {number}: an open PDU");
             assert_eq!(target.machine.tasks(), 0, "link {number}: {:?}", target.machine);
             assert_eq!(target.machine.requests(), 0, "link {number}: {:?}", target.machine);
             let quiet = link.frozen || link.up.is_empty() && link.down.is_empty();
@@ -503,14 +542,16 @@ impl Pair {
             let (initiator, target) = (&link.initiator, &link.target);
             let closed = target.closed.is_some();
             let ready = closed || target.intake.is_ready(target.machine.can_receive());
-            let up = link.up.is_due() && (ready || link.up.is_empty());
+            let up = link.up.is_due() && (ready || link.up.is_empty()) && !self.holds_up;
+            let down = link.down.is_due() && !self.holds_down;
             let checks = [
                 (up && !link.frozen, SimulationStep::Up(number)),
-                (link.down.is_due() && !link.frozen, SimulationStep::Down(number)),
+                (down && !link.frozen, SimulationStep::Down(number)),
                 (!initiator.to_session.is_empty(), SimulationStep::HostHears(number)),
                 (!initiator.from_session.is_empty(), SimulationStep::LinkHearsHost(number)),
                 (!target.to_session.is_empty(), SimulationStep::ServerHears(number)),
                 (!target.from_session.is_empty(), SimulationStep::LinkHearsServer(number)),
+                (initiator.owes_data(), SimulationStep::Give(number)),
             ];
             moves.extend(checks.iter().filter(|(can, _)| *can).map(|(_, what)| *what));
         }
@@ -529,7 +570,7 @@ impl Pair {
             link.up.end_reported = true;
             return self.handle_at_target(number, Serve::PeerClosed);
         }
-        let piece = link.up.piece(&mut self.rng);
+        let piece = link.up.piece(&mut self.rng, self.piece_bytes_max);
         let mut used = 0;
         self.target(number, |end, context| used = end.arrive(&piece, context));
         self.links[number].up.put_back(&piece[used..]);
@@ -542,7 +583,7 @@ impl Pair {
             link.down.end_reported = true;
             return self.ask(number, Ask::PeerClosed);
         }
-        let piece = link.down.piece(&mut self.rng);
+        let piece = link.down.piece(&mut self.rng, self.piece_bytes_max);
         self.initiator(number, |end, now, up| end.arrive(now, &piece, up));
         self.count_delivered(number, piece.len());
     }
@@ -616,6 +657,97 @@ impl Pair {
         };
         work(&mut link.target, &mut context);
         self.route_server();
+    }
+}
+
+/// The access of a relay to its end of a link.
+impl Pair {
+    pub(super) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Executes the commands of the target by a relay.
+    pub(super) fn relay_target(&mut self) {
+        self.server.relay = Some(VecDeque::new());
+    }
+
+    /// Reports about the streaming commands of an initiator to a relay.
+    pub(super) fn relay_initiator(&mut self, link: usize) {
+        self.links[link].initiator.relay = Some(VecDeque::new());
+    }
+
+    pub(super) fn next_front_event(&mut self) -> Option<FrontEvent> {
+        self.server.relay.as_mut()?.pop_front()
+    }
+
+    pub(super) fn next_back_event(&mut self, link: usize) -> Option<BackEvent> {
+        self.links[link].initiator.relay.as_mut()?.pop_front()
+    }
+
+    /// Number of bytes that wait to be delivered to the target, and whether a PDU there is open.
+    pub(super) fn waiting_up(&self, link: usize) -> (usize, bool) {
+        let up = &self.links[link].up;
+        (up.waiting_bytes(), up.is_open())
+    }
+
+    /// Number of bytes that wait to be delivered to the initiator, and whether a PDU there is open.
+    pub(super) fn waiting_down(&self, link: usize) -> (usize, bool) {
+        let down = &self.links[link].down;
+        (down.waiting_bytes(), down.is_open())
+    }
+
+    pub(super) fn digests(&self, link: usize) -> Digests {
+        let link = &self.links[link];
+        link.target.digests.or(link.initiator.digests).unwrap_or_default()
+    }
+
+    /// Maximum length of a PDU's data that the relay may send on this link.
+    pub(super) fn relay_segment_bytes_max(&self, link: usize) -> u32 {
+        let link = &self.links[link];
+        match &self.server.relay {
+            Some(_) => {
+                let session = self.hosts[link.host].session.parameters();
+                let burst = session.map_or(0, |session| session.max_burst_bytes);
+                link.target.segment_bytes_max.min(burst)
+            }
+            None => link.initiator.segment_bytes_max,
+        }
+    }
+
+    /// Records a buffer that data is sent from.
+    pub(super) fn add_source(&mut self, data: &Bytes) {
+        self.log.source(data);
+    }
+
+    /// Takes the data that came before its task took it as a stream, with the report about it.
+    pub(super) fn take_collected(&mut self, task: TaskId) -> Option<Bytes> {
+        let events = self.server.relay.as_mut()?;
+        let is_report = |event: &FrontEvent| matches!(event, FrontEvent::DataOut { task: of, .. } if *of == task);
+        let at = events.iter().position(is_report)?;
+        match events.remove(at)? {
+            FrontEvent::DataOut { offset_bytes, bytes, .. } => {
+                self.collected(task, offset_bytes, bytes)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns data in the buffer of a task.
+    pub(super) fn collected(&self, task: TaskId, offset_bytes: u32, bytes: u32) -> Option<Bytes> {
+        let buffers = &self.server.executor.buffers;
+        let buffer = buffers.iter().find(|((_, of), _)| *of == task)?.1;
+        let start = offset_bytes as usize;
+        Some(Bytes::copy_from_slice(&buffer[start..start + bytes as usize]))
+    }
+
+    /// Frees the buffer of a task.
+    pub(super) fn forget_collected(&mut self, task: TaskId) {
+        self.server.executor.buffers.retain(|(_, of), _| *of != task);
+    }
+
+    /// Returns a new id that is none of the target's tasks.
+    pub(super) fn new_id_apart(&mut self) -> TaskId {
+        TaskId(1 << 32 | self.new_id().0)
     }
 }
 

@@ -1,12 +1,12 @@
 //! The target's end of a link, and the sessions and the executor behind all of them.
 
-use super::disk::{Executor, refusal};
+use super::disk::{Executor, Takes, Work, refusal};
 use super::host::OutgoingWire;
 use super::wire::{Received, ReceivingEnd};
 use crate::connection::target::{
-    CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, TransferFault,
+    CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, Task, TransferFault,
 };
-use crate::framing::{DataDestination, Digests, TaskId};
+use crate::framing::{DataDestination, Digests, SegmentDigest, TaskId};
 use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, ManagementFunction, ManagementResponse};
 use crate::session::target::{
@@ -30,6 +30,8 @@ pub(super) struct Server {
     pub(super) sessions: BTreeMap<u16, Served>,
     next_tsih: u16,
     pub(super) executor: Executor,
+    /// Reports about tasks, for a relay that executes them instead.
+    pub(super) relay: Option<VecDeque<FrontEvent>>,
     /// Task management functions to be carried out: session, id.
     pub(super) functions: Vec<(u16, u64, ManagementFunction, Lun)>,
     /// Aborts in other sessions by number, each with the session and id of its function.
@@ -64,6 +66,7 @@ impl Server {
             sessions: BTreeMap::new(),
             next_tsih: 1,
             executor: Executor::default(),
+            relay: None,
             functions: Vec::new(),
             others: BTreeMap::new(),
             last_other: 0,
@@ -221,6 +224,10 @@ pub(super) struct TargetEnd {
     failing: BTreeMap<TaskId, TransferFault>,
     pub(super) closed: Option<CloseReason>,
     pub(super) deadline: Option<Time>,
+    /// Length of the data segment that was announced last.
+    segment_bytes: u32,
+    /// MaxRecvDataSegmentLength of the initiator.
+    pub(super) segment_bytes_max: u32,
 }
 
 fn failed(fault: TransferFault) -> Outcome {
@@ -241,6 +248,8 @@ impl TargetEnd {
             failing: BTreeMap::new(),
             closed: None,
             deadline: None,
+            segment_bytes: 0,
+            segment_bytes_max: 0,
         }
     }
 
@@ -248,21 +257,32 @@ impl TargetEnd {
     pub(super) fn arrive(&mut self, piece: &[u8], context: &mut Context<'_>) -> usize {
         let mut at = 0;
         while self.closed.is_none() && self.intake.is_ready(self.machine.can_receive()) {
-            let (link, buffers) = (context.link, &mut context.server.executor.buffers);
-            let (used, received) = self.intake.take(&piece[at..], |place, offset, bytes| {
-                let DataDestination::Task { task, buffer_bytes, .. } = place else { return };
-                let buffer = buffers
-                    .entry((link, task))
-                    .or_insert_with(|| alloc::vec![0; buffer_bytes as usize]);
-                assert_eq!(buffer.len(), buffer_bytes as usize);
-                buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
-            });
+            let link = context.link;
+            let Server { executor, relay, .. } = &mut *context.server;
+            let (used, received) =
+                self.intake.take(&piece[at..], |place, offset, bytes| match place {
+                    DataDestination::Task { task, buffer_bytes, .. } => {
+                        let buffer = (executor.buffers)
+                            .entry((link, task))
+                            .or_insert_with(|| alloc::vec![0; buffer_bytes as usize]);
+                        assert_eq!(buffer.len(), buffer_bytes as usize);
+                        buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
+                    }
+                    DataDestination::Stream { task, .. } => match relay {
+                        Some(relay) => relay.push_back(FrontEvent::Bytes(bytes.to_vec())),
+                        None => executor.take_streamed((link, task), bytes),
+                    },
+                    DataDestination::Control | DataDestination::Discard => {}
+                });
             at += used;
             match received {
-                Some(Received::Header(header)) => self.handle(Input::Header(header), context),
+                Some(Received::Header(header)) => {
+                    self.segment_bytes = header.data_segment_bytes();
+                    self.handle(Input::Header(header), context);
+                }
                 Some(Received::HeaderDigestError) => self.handle(Input::HeaderDigestError, context),
-                Some(Received::Payload { data, digest_ok }) => {
-                    self.handle(Input::Payload { data, digest_ok }, context);
+                Some(Received::Payload { data, digest }) => {
+                    self.handle(Input::Payload { data, digest }, context);
                 }
                 None if used == 0 => return at,
                 None => {}
@@ -271,10 +291,25 @@ impl TargetEnd {
         if self.closed.is_some() { piece.len() } else { at }
     }
 
-    pub(super) fn done(&mut self, task: TaskId, outcome: Outcome, context: &mut Context<'_>) {
+    /// Passes the result of a job of the executor.
+    pub(super) fn worked(&mut self, task: TaskId, work: Work, context: &mut Context<'_>) {
+        let input = match work {
+            Work::Piece { offset_bytes, data } => {
+                context.up.log.source(&data);
+                Input::DataIn { task, offset_bytes, data }
+            }
+            Work::Begin { offset_bytes, bytes } => Input::DataInBegin { task, offset_bytes, bytes },
+            Work::Part { data } => {
+                context.up.log.source(&data);
+                Input::DataInPart { task, data, digest: None }
+            }
+            Work::End(outcome) => return self.done(task, outcome, context),
+        };
+        self.handle(input, context);
+    }
+
+    fn done(&mut self, task: TaskId, outcome: Outcome, context: &mut Context<'_>) {
         context.up.log.source(&outcome.data_in);
-        // Refused before its data arrived: the data has no destination any more.
-        self.intake.forget(task);
         let input = match self.failing.remove(&task) {
             Some(fault) => Input::Failed { task, outcome: failed(fault) },
             None => Input::Done { task, outcome },
@@ -283,6 +318,10 @@ impl TargetEnd {
     }
 
     pub(super) fn handle(&mut self, input: Input, context: &mut Context<'_>) {
+        if let Input::Done { task, .. } | Input::Failed { task, .. } = &input {
+            // Refused before its data arrived: the data has no destination any more.
+            self.intake.forget(*task);
+        }
         self.machine.handle(context.now, input);
         self.poll(context);
     }
@@ -290,8 +329,23 @@ impl TargetEnd {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) {
         let (now, link) = (context.now, context.link);
         loop {
-            match self.machine.poll() {
-                Output::Receive(place) => self.intake.receive(place),
+            let output = self.machine.poll();
+            let Some(output) = self.relayed(output, context) else { continue };
+            match output {
+                Output::Receive(place) => {
+                    if let DataDestination::Stream { task, .. } = place {
+                        context.server.executor.begin_segment((link, task));
+                    }
+                    self.intake.receive(place);
+                }
+                Output::SendData { initiator_task_tag, data, digest } => {
+                    context.up.log.sent_data(&data);
+                    context.up.wire.send_part(initiator_task_tag, &data, digest);
+                }
+                Output::DataOut { task, offset_bytes, bytes, .. } => {
+                    let (offset, bytes) = (offset_bytes as usize, bytes as usize);
+                    context.server.executor.checked((link, task), offset, bytes);
+                }
                 Output::Send(pdu) => {
                     assert!(self.closed.is_none(), "sent after Close: {pdu:?}");
                     context.up.log.sent(&pdu);
@@ -317,9 +371,19 @@ impl TargetEnd {
                 }
                 Output::ToSession(message) => self.to_session.push_back(message),
                 Output::Start(task) => {
-                    if let Some(bytes) = context.server.executor.start(link, &task) {
-                        let wants = Input::Wants { task: task.id, data_out_bytes: bytes };
-                        self.machine.handle(now, wants);
+                    let task_id = task.id;
+                    let wants =
+                        |offset_bytes, bytes| Input::Wants { task: task_id, offset_bytes, bytes };
+                    match context.server.executor.start(link, &task) {
+                        Takes::Nothing => {}
+                        Takes::Whole { bytes } => self.machine.handle(now, wants(0, bytes)),
+                        Takes::Stream { bytes } => {
+                            self.machine.handle(now, Input::Stream(task_id));
+                            let third = bytes / 3;
+                            self.machine.handle(now, wants(0, third));
+                            self.machine.handle(now, wants(third, third));
+                            self.machine.handle(now, wants(2 * third, bytes - 2 * third));
+                        }
                     }
                 }
                 Output::Run(task) => context.server.executor.run((link, task)),
@@ -337,6 +401,7 @@ impl TargetEnd {
                     }
                 }
                 Output::FullFeature(parameters) => {
+                    self.segment_bytes_max = parameters.send_data_segment_bytes_max;
                     self.digests = Some(parameters.digests);
                     self.intake.set_digests(parameters.digests);
                     context.up.wire.set_digests(parameters.digests);
@@ -356,6 +421,59 @@ impl TargetEnd {
             }
         }
     }
+}
+
+impl TargetEnd {
+    /// Reports an output about a task to the relay, if there is one; returns any other.
+    fn relayed(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
+        let Some(relay) = &mut context.server.relay else { return Some(output) };
+        relay.push_back(match output {
+            Output::Receive(place @ DataDestination::Stream { task, offset_bytes }) => {
+                self.intake.receive(place);
+                FrontEvent::Segment { task, offset_bytes, bytes: self.segment_bytes }
+            }
+            Output::Start(task) => FrontEvent::Start(task),
+            Output::DataOut { task, offset_bytes, bytes, digest } => {
+                FrontEvent::DataOut { task, offset_bytes, bytes, digest }
+            }
+            Output::Abort(task) => {
+                self.intake.forget(task);
+                FrontEvent::Abort(task)
+            }
+            Output::Fail { task, fault, .. } => {
+                self.intake.forget(task);
+                FrontEvent::Fail { task, fault }
+            }
+            other => return Some(other),
+        });
+        None
+    }
+}
+
+/// A report about a task to the relay that executes it.
+#[derive(Debug)]
+pub(super) enum FrontEvent {
+    Start(Task),
+    /// A segment of data-out begins.
+    Segment {
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+    },
+    /// Bytes of that segment.
+    Bytes(Vec<u8>),
+    /// A range of data-out is complete and checked.
+    DataOut {
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+        digest: SegmentDigest,
+    },
+    Abort(TaskId),
+    Fail {
+        task: TaskId,
+        fault: TransferFault,
+    },
 }
 
 /// State that a target's end uses besides its own.

@@ -2,7 +2,8 @@
 
 use super::rng::Rng;
 use crate::framing::{
-    DataDestination, Deframer, Digests, Event, Pdu, TaskId, encode_head, encode_tail,
+    DataDestination, Deframer, Digests, Event, OpenSegment, Pdu, SegmentDigest, TaskId,
+    encode_head, encode_tail,
 };
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -13,6 +14,10 @@ use bytes::Bytes;
 pub(super) struct Wire {
     bytes: VecDeque<u8>,
     digests: Digests,
+    /// Open PDUs, in the order of sending, and the bytes that wait behind each.
+    open: Vec<(OpenSegment, Vec<u8>)>,
+    /// True once the link was cut: bytes sent later are lost.
+    is_cut: bool,
     /// True once the sender has ended; the receiver is informed when all bytes are delivered.
     pub(super) ended: bool,
     /// True once the receiver was informed.
@@ -30,15 +35,61 @@ impl Wire {
     }
 
     pub(super) fn send(&mut self, pdu: &Pdu) {
-        let (mut head, mut tail) = (Vec::new(), Vec::new());
-        encode_head(pdu, self.digests, &mut head);
-        encode_tail(pdu, self.digests, &mut tail);
-        for piece in [&head[..], &pdu.data, &tail] {
-            self.put(piece);
+        let mut bytes = Vec::new();
+        encode_head(pdu, self.digests, &mut bytes);
+        bytes.extend_from_slice(&pdu.data);
+        let segment = OpenSegment::of(pdu, self.digests);
+        if segment.is_none() {
+            encode_tail(pdu, self.digests, &mut bytes);
+        }
+        let place = self.open.len();
+        self.put_at(place, &bytes);
+        self.open.extend(segment.map(|segment| (segment, Vec::new())));
+    }
+
+    /// Sends the next part of an open PDU, which must not be longer than what is missing.
+    pub(super) fn send_part(&mut self, initiator_task_tag: u32, data: &[u8], digest: Option<u32>) {
+        let is_meant =
+            |(segment, _): &(OpenSegment, _)| segment.initiator_task_tag() == initiator_task_tag;
+        let Some(place) = self.open.iter().position(is_meant) else {
+            assert!(self.is_cut, "a part of no open PDU");
+            return;
+        };
+        let segment = &mut self.open[place].0;
+        assert!((1..=segment.missing_bytes()).contains(&data.len()), "a part of {}", data.len());
+        let is_complete = segment.add(data);
+        self.put_at(place, data);
+        if is_complete {
+            let (segment, behind) = self.open.remove(place);
+            let mut bytes = Vec::new();
+            segment.encode_tail(digest, &mut bytes);
+            bytes.extend_from_slice(&behind);
+            self.put_at(place, &bytes);
         }
     }
 
+    /// Appends bytes behind the first `place` open PDUs.
+    fn put_at(&mut self, place: usize, bytes: &[u8]) {
+        match place.checked_sub(1) {
+            Some(before) => self.open[before].1.extend_from_slice(bytes),
+            None => self.put(bytes),
+        }
+    }
+
+    /// True if an open PDU waits for its data.
+    pub(super) fn is_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Number of bytes that wait, also behind open PDUs.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.bytes.len() + self.open.iter().map(|(_, behind)| behind.len()).sum::<usize>()
+    }
+
     fn put(&mut self, piece: &[u8]) {
+        if self.is_cut {
+            return;
+        }
         let start = self.bytes.len();
         self.bytes.extend(piece);
         let sent = self.sent_bytes;
@@ -63,17 +114,18 @@ impl Wire {
     /// Cuts the link: bytes on the way are lost.
     pub(super) fn cut(&mut self) {
         self.bytes.clear();
-        self.ended = true;
+        self.open.clear();
+        (self.ended, self.is_cut) = (true, true);
     }
 
     /// Takes the next piece: mostly all bytes there are, often very few.
-    pub(super) fn piece(&mut self, rng: &mut Rng) -> Vec<u8> {
+    pub(super) fn piece(&mut self, rng: &mut Rng, bytes_max: usize) -> Vec<u8> {
         let most = match rng.below(4) {
             0 => 1 + rng.below(8),
             1 => 1 + rng.below(200),
             _ => 1 + rng.below(100_000),
         };
-        let bytes = most.min(self.bytes.len());
+        let bytes = most.min(bytes_max).min(self.bytes.len());
         self.bytes.drain(..bytes).collect()
     }
 
@@ -106,7 +158,7 @@ pub(super) struct ReceivingEnd {
 pub(super) enum Received {
     Header(crate::framing::Header),
     HeaderDigestError,
-    Payload { data: Bytes, digest_ok: bool },
+    Payload { data: Bytes, digest: SegmentDigest },
 }
 
 impl ReceivingEnd {
@@ -129,13 +181,18 @@ impl ReceivingEnd {
 
     /// Discards the rest of a segment whose task's buffer was freed.
     pub(super) fn forget(&mut self, gone: TaskId) {
-        if matches!(self.place, Some(DataDestination::Task { task, .. }) if task == gone) {
+        let task = match self.place {
+            Some(DataDestination::Task { task, .. }) => task,
+            Some(DataDestination::Stream { task, .. }) => task,
+            _ => return,
+        };
+        if task == gone {
             self.place = Some(DataDestination::Discard);
         }
     }
 
     /// Processes `input`; returns how much it took. Calls `store` with place, offset in the buffer
-    /// and bytes for data of tasks.
+    /// and bytes for data of tasks, and the offset in the segment for that of a stream.
     pub(super) fn take(
         &mut self,
         input: &[u8],
@@ -154,11 +211,11 @@ impl ReceivingEnd {
                 self.keep(&input[..bytes], &mut store);
                 None
             }
-            Some(Event::PayloadEnd { digest_ok }) => {
+            Some(Event::PayloadEnd { digest }) => {
                 self.in_segment = false;
                 assert!(self.place.take().is_some(), "a segment without Receive");
                 let data = Bytes::from(core::mem::take(&mut self.control));
-                Some(Received::Payload { data, digest_ok })
+                Some(Received::Payload { data, digest })
             }
         };
         (used, received)
@@ -172,6 +229,10 @@ impl ReceivingEnd {
             }
             place @ DataDestination::Task { offset_bytes, .. } => {
                 store(place, offset_bytes as usize + self.filled, bytes);
+                self.copied_bytes += bytes.len() as u64;
+            }
+            place @ DataDestination::Stream { .. } => {
+                store(place, self.filled, bytes);
                 self.copied_bytes += bytes.len() as u64;
             }
             DataDestination::Discard => {}

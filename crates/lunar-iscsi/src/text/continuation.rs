@@ -64,14 +64,14 @@ impl Reassembler {
 
 /// Splits a text into data segments that the peer can receive.
 #[derive(Clone, Debug, Default)]
-pub struct Emitter {
+pub struct Segmenter {
     text: Vec<u8>,
     /// Number of bytes taken.
     taken_bytes: usize,
 }
 
-impl Emitter {
-    /// Creates an emitter for `text`.
+impl Segmenter {
+    /// Creates a segmenter for `text`.
     pub fn new(mut text: Vec<u8>) -> Self {
         text.shrink_to_fit();
         Self { text, taken_bytes: 0 }
@@ -135,12 +135,12 @@ mod tests {
             }
             assert_eq!(reassembler.text.capacity(), 0);
         }
-        let mut emitter = Emitter::new(vec![b'x'; 1100]);
-        let segment = emitter.next(1000);
-        assert_eq!((segment.len(), emitter.remaining_bytes()), (1000, 100));
+        let mut segmenter = Segmenter::new(vec![b'x'; 1100]);
+        let segment = segmenter.next(1000);
+        assert_eq!((segment.len(), segmenter.remaining_bytes()), (1000, 100));
         assert!(segment.is_unique(), "nothing else holds what was sent");
-        assert_eq!(emitter.memory_bytes(), 1100);
-        let rest = emitter.next(1000);
-        assert!(rest.is_unique() && emitter.memory_bytes() == 0, "it keeps no longer text");
+        assert_eq!(segmenter.memory_bytes(), 1100);
+        let rest = segmenter.next(1000);
+        assert!(rest.is_unique() && segmenter.memory_bytes() == 0, "it keeps no longer text");
     }
 }

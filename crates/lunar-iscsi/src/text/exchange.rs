@@ -7,7 +7,7 @@
 
 use super::pairs::{KeySet, Pair, TextBuilder, Violation, is_answer_constant, parse, parse_up_to};
 use super::table::{Key, Senders};
-use super::{Emitter, Reassembler, receive_unknown, value};
+use super::{Reassembler, Segmenter, receive_unknown, value};
 use crate::connection::target::TargetRecord;
 use crate::login::SessionType;
 use crate::pdu::{RejectReason, TAG_RESERVED, TextFlags, TextRequest, TextResponse};
@@ -74,7 +74,7 @@ struct Exchange {
     lun: Lun,
     last_flags: TextFlags,
     incoming: Reassembler,
-    outgoing: Emitter,
+    outgoing: Segmenter,
     seen: KeySet,
     listing: Option<Listing>,
     peer_segment_bytes_max: Option<u32>,
@@ -248,7 +248,7 @@ impl TargetExchange {
         for pair in &pairs {
             exchange.receive(pair, pairs.len() == 1, &mut answers)?;
         }
-        exchange.outgoing = Emitter::new(answers.into_bytes());
+        exchange.outgoing = Segmenter::new(answers.into_bytes());
         self.emit(segment_bytes_max, steps);
         Ok(())
     }
@@ -305,7 +305,7 @@ impl Exchange {
             lun: request.lun,
             last_flags: request.flags,
             incoming: Reassembler::new(text_bytes_max),
-            outgoing: Emitter::default(),
+            outgoing: Segmenter::default(),
             seen: KeySet::EMPTY,
             listing: None,
             peer_segment_bytes_max: None,

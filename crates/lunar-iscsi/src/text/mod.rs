@@ -8,7 +8,7 @@ mod report;
 mod table;
 pub mod value;
 
-pub use continuation::{Emitter, Reassembler, TEXT_BYTES_MAX};
+pub use continuation::{Reassembler, Segmenter, TEXT_BYTES_MAX};
 pub(crate) use negotiate::receive_unknown;
 pub use negotiate::{Negotiation, Role};
 pub use pairs::{

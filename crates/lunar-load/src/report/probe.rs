@@ -9,7 +9,7 @@ pub const RAW_TCP: &str = "raw TCP";
 /// Returns a table of probes, without rows.
 pub fn probe_table() -> Table {
     Table::new([
-        Column::text("beside", "beside"),
+        Column::text("beside", "load in the same rounds"),
         Column::number("ping_us", "one at a time, us"),
         Column::number("exchanges_per_second", "pipelined, per second"),
         Column::number("stream_bytes_per_second", "stream, MB/s"),

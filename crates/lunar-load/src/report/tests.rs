@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Goal: a table shows the same figures for people, aligned, and for programs, under their keys.
 #[test]
-fn figures_are_written_once() {
+fn text_and_json_show_the_same_figures() {
     let mut table = Table::new([
         Column::text("disk", "disk"),
         Column::number("iops", "IOPS"),
@@ -51,12 +51,12 @@ fn series_share_their_axis() {
 
 /// Goal: times have three digits, sizes their unit.
 #[test]
-fn figures_for_people() {
-    let told = [1_234, 98_700, 987_000, 12_345_000, 654_321_000, 12_000_000_000]
+fn times_and_sizes_have_units() {
+    let times = [1_234, 98_700, 987_000, 12_345_000, 654_321_000, 12_000_000_000]
         .map(|nanos| table::time_text(Duration::from_nanos(nanos)));
-    assert_eq!(told, ["1.23 us", "98.7 us", "987 us", "12.3 ms", "654 ms", "12.0 s"]);
-    let told = [512, 4096, 1536, 1 << 20, 3 << 30].map(table::size_text);
-    assert_eq!(told, ["512", "4Ki", "1.5Ki", "1Mi", "3Gi"]);
+    assert_eq!(times, ["1.23 us", "98.7 us", "987 us", "12.3 ms", "654 ms", "12.0 s"]);
+    let sizes = [512, 4096, 1536, 1 << 20, 3 << 30].map(table::size_text);
+    assert_eq!(sizes, ["512", "4Ki", "1.5Ki", "1Mi", "3Gi"]);
 }
 
 /// Goal: a URL or another text is shown on the page as text, whatever it contains: it creates no
@@ -82,14 +82,14 @@ fn no_text_is_taken_for_html() {
         facts: vec![(evil.to_owned(), evil.to_owned())],
         sections: vec![section],
     };
-    let told = page(&report);
-    assert!(!told.contains("<img"), "taken for HTML");
+    let html = page(&report);
+    assert!(!html.contains("<img"), "taken for HTML");
     let plain = page(&Report { title: "t".into(), ..Report::default() });
     for part in ["</script", "<!--"] {
-        assert_eq!(told.matches(part).count(), plain.matches(part).count(), "{part}");
+        assert_eq!(html.matches(part).count(), plain.matches(part).count(), "{part}");
     }
-    assert!(told.matches("&lt;/script&gt;&lt;img src=x").count() >= 10, "shown as it is");
-    let data = told.split("id=\"plots\">").nth(1).and_then(|rest| rest.split("</script").next());
+    assert!(html.matches("&lt;/script&gt;&lt;img src=x").count() >= 10, "shown as it is");
+    let data = html.split("id=\"plots\">").nth(1).and_then(|rest| rest.split("</script").next());
     let data: Value = serde_json::from_str(data.unwrap_or_default()).unwrap_or_default();
     assert_eq!(data[0]["series"][0]["label"], evil, "and the plot has it as it was");
     for outside in ["src=\"", "href=", "@import", "url("] {
@@ -99,7 +99,7 @@ fn no_text_is_taken_for_html() {
 
 /// Goal: a figure for people has no insignificant digits.
 #[test]
-fn figures_are_short() {
-    let told = [0.0, 4096.0, 12.5, 99.99, 1234.56, 0.1 + 0.2].map(plot::digits);
-    assert_eq!(told, ["0", "4096", "12.5", "99.99", "1235", "0.3"]);
+fn figures_have_no_insignificant_digits() {
+    let figures = [0.0, 4096.0, 12.5, 99.99, 1234.56, 0.1 + 0.2].map(plot::digits);
+    assert_eq!(figures, ["0", "4096", "12.5", "99.99", "1235", "0.3"]);
 }

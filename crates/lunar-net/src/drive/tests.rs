@@ -4,7 +4,7 @@
 use super::*;
 use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
 use bytes::Bytes;
-use lunar_iscsi::framing::{Digests, Pdu, encode_head, encode_tail};
+use lunar_iscsi::framing::{Digests, Pdu, SegmentDigest, encode_head, encode_tail};
 use lunar_iscsi::pdu::{FirstByte, NopOut, Opcode};
 use lunar_wire::{Lun, SerialNumber, U24};
 use std::cell::{Cell, RefCell};
@@ -69,8 +69,8 @@ impl ConnectionHandler for Echo {
     fn payload_filled(&mut self, bytes: usize) {
         self.filled += bytes;
     }
-    fn payload_end(&mut self, _now: Time, digest_ok: bool, out: &mut Outbox) {
-        self.digests_ok += usize::from(digest_ok);
+    fn payload_end(&mut self, _now: Time, digest: SegmentDigest, out: &mut Outbox) {
+        self.digests_ok += usize::from(digest.is_ok());
         let data = Bytes::from(std::mem::take(&mut self.data));
         out.push(Pdu::with_data(ping(0).bhs, data));
         self.paused = self.pauses;
@@ -211,7 +211,7 @@ fn copies_are_as_on_the_wire() {
         let tap = Some(TappedConnection::new(tap, nowhere, nowhere));
         let room_bytes_max = usize::MAX >> 1;
         let echo = Echo { room_bytes_max, digests: Some(digests), tap, ..Echo::default() };
-        let (told, carried) = mpsc::channel();
+        let (report, carried) = mpsc::channel();
         with_echo(echo, move |mut tcp| {
             let sent = sizes.map(|size| wire_bytes_with(&ping(size), digests)).concat();
             let mut sender = tcp.try_clone().unwrap();
@@ -222,7 +222,7 @@ fn copies_are_as_on_the_wire() {
             let mut received = vec![0; sent.len()];
             tcp.read_exact(&mut received).unwrap();
             writer.join().unwrap();
-            told.send((sent, received)).unwrap();
+            report.send((sent, received)).unwrap();
         });
         let mut copied = (Vec::new(), Vec::new());
         while let Poll::Ready(Some(pdu)) =
@@ -358,7 +358,7 @@ impl ConnectionHandler for Answering {
         &mut []
     }
     fn payload_filled(&mut self, _bytes: usize) {}
-    fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+    fn payload_end(&mut self, _now: Time, _digest: SegmentDigest, _out: &mut Outbox) {}
     fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
         Poll::Pending
     }
@@ -457,7 +457,7 @@ fn the_handler_limits_buffered_data() {
             &mut []
         }
         fn payload_filled(&mut self, _bytes: usize) {}
-        fn payload_end(&mut self, _now: Time, _digest_ok: bool, _out: &mut Outbox) {}
+        fn payload_end(&mut self, _now: Time, _digest: SegmentDigest, _out: &mut Outbox) {}
         fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
             Poll::Pending
         }
@@ -566,7 +566,7 @@ impl ConnectionHandler for Working {
         &mut []
     }
     fn payload_filled(&mut self, _: usize) {}
-    fn payload_end(&mut self, _: Time, _: bool, _: &mut Outbox) {}
+    fn payload_end(&mut self, _: Time, _: SegmentDigest, _: &mut Outbox) {}
     fn poll_work(&mut self, _: Time, context: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
         if let Some(uncounted) = &self.moved_uncounted {
             uncounted.set(uncounted.get() || crate::turn::has_moved());

@@ -3,6 +3,10 @@
 
 pub mod sbc;
 pub mod spc;
+pub mod variable;
+
+/// Length of the longest CDB of fixed length.
+pub const FIXED_BYTES_MAX: usize = 16;
 
 /// Returns the first `N` bytes of `cdb`, padded with zeroes if it is shorter. The dispatcher has
 /// refused CDBs that are too short for their command, so the padding never replaces real fields.
@@ -26,5 +30,15 @@ pub const fn length(opcode: u8) -> Option<usize> {
         4 => Some(16),
         5 => Some(12),
         _ => None,
+    }
+}
+
+/// Offset of CONTROL by the operation code, whether or not the command is known: the second byte of
+/// a variable-length CDB, else the last byte; `None` for reserved and vendor specific groups.
+pub(crate) const fn control_at(opcode: u8) -> Option<usize> {
+    match length(opcode) {
+        Some(bytes) => Some(bytes - 1),
+        None if opcode == variable::OPCODE => Some(variable::CONTROL_AT),
+        None => None,
     }
 }

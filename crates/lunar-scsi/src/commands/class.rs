@@ -1,6 +1,6 @@
 //! Classes of commands: by which they are counted, and by which limits charge them.
 
-use super::rows_of;
+use super::BLOCK_COMMANDS;
 
 /// A kind of commands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
@@ -40,12 +40,12 @@ impl OperationClass {
         Self::Other,
     ];
 
-    /// Kind by operation code, so that refused commands are counted by the operation they
-    /// requested.
+    /// Kind of a CDB by the table of block units. See [`CommandTable::class_of`].
+    ///
+    /// [`CommandTable::class_of`]: super::CommandTable::class_of
     #[inline]
     pub fn of(cdb: &[u8]) -> Self {
-        let row = cdb.first().and_then(|opcode| rows_of(*opcode).first());
-        row.map_or(Self::Other, |row| row.class)
+        BLOCK_COMMANDS.class_of(cdb)
     }
 
     /// Name in metrics: `read`, `compare_and_write`.

@@ -1,7 +1,6 @@
 //! Types of the fields of a row.
 
 use crate::reservations::ReservationAccess;
-use crate::unit::UnitOptions;
 
 /// Conflict of a command with reservations of other nexuses. SPC-4 §5.12.1, SBC-3 §4.15.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -62,8 +61,9 @@ pub enum Medium {
 
 /// The units that support a command or a page.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
 pub enum Offered {
-    /// All units.
+    /// All units of the type.
     Always,
     /// Thin provisioned units.
     Thin,
@@ -75,16 +75,24 @@ pub enum Offered {
     Threshold,
 }
 
-impl Offered {
-    /// True if a unit with these options is included.
-    pub fn includes(self, options: &UnitOptions) -> bool {
-        match self {
-            Self::Always => true,
-            Self::Thin => options.unmap_granularity_blocks.is_some(),
-            Self::Removable => options.removable,
-            Self::Atomic => options.atomic.is_some(),
-            Self::Threshold => options.threshold.is_some(),
-        }
+/// The optional features of a unit, on which further commands and pages depend.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Features(u8);
+
+impl Features {
+    /// No optional features.
+    pub const NONE: Self = Self(1 << Offered::Always as u8);
+
+    /// Adds the feature of these units, if `present`.
+    #[must_use]
+    pub const fn with(self, units: Offered, present: bool) -> Self {
+        if present { Self(self.0 | 1 << units as u8) } else { self }
+    }
+
+    /// True if a unit with these features is one of `units`.
+    #[inline]
+    pub const fn include(self, units: Offered) -> bool {
+        self.0 & (1 << units as u8) != 0
     }
 }
 

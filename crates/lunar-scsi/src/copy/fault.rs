@@ -97,7 +97,7 @@ impl Reported {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sense::{FieldPointer, SENSE_BYTES_MAX};
+    use crate::sense::{BLOCK_SENSE_BYTES_MAX, FieldPointer};
 
     fn failed(by: SegmentRole) -> Sense {
         let reported = Some(Reported::check(by, &Sense::LBA_OUT_OF_RANGE));
@@ -149,7 +149,7 @@ mod tests {
             .with_information(u64::MAX)
             .with_field(field)
             .with_copy(CopyFault { segment: 0, reported });
-        assert_eq!(longest.encode(SenseFormat::Descriptor).len(), SENSE_BYTES_MAX);
-        assert!(longest.encode(SenseFormat::Fixed).len() <= SENSE_BYTES_MAX);
+        assert_eq!(longest.encode(SenseFormat::Descriptor).len(), BLOCK_SENSE_BYTES_MAX);
+        assert!(longest.encode(SenseFormat::Fixed).len() <= BLOCK_SENSE_BYTES_MAX);
     }
 }

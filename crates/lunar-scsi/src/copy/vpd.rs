@@ -8,7 +8,8 @@ use super::limits::{
     COPIES_MAX, CSCD_DESCRIPTORS_MAX, DATA_GRANULARITY_EXPONENT, DESCRIPTOR_LIST_BYTES_MAX,
     IMPLEMENTED_DESCRIPTORS, SEGMENT_DATA_BYTES_MAX, SEGMENT_DESCRIPTORS_MAX,
 };
-use crate::commands::COMMANDS;
+use crate::commands::{CommandEntry, CommandTable};
+use crate::primary::DeviceServer;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -43,8 +44,8 @@ const SUPPORTED_CSCD_IDS: u16 = 0x000c;
 const GENERAL_COPY_OPERATIONS: u16 = 0x8001;
 const HELD_DATA_TYPE: u16 = 0xc001;
 
-/// Returns the descriptors in ascending order of their types.
-pub(crate) fn descriptors() -> Vec<u8> {
+/// Returns the descriptors in ascending order of their types, of units with these commands.
+pub(crate) fn descriptors<U: DeviceServer>(commands: &CommandTable<U>) -> Vec<u8> {
     let parameters = ParameterData {
         cscd_descriptors_max: CSCD_DESCRIPTORS_MAX,
         segment_descriptors_max: SEGMENT_DESCRIPTORS_MAX,
@@ -61,7 +62,7 @@ pub(crate) fn descriptors() -> Vec<u8> {
     let mut supported = vec![IMPLEMENTED_DESCRIPTORS.len() as u8];
     supported.extend_from_slice(&IMPLEMENTED_DESCRIPTORS);
     [
-        descriptor(SUPPORTED_COMMANDS, &supported_commands()),
+        descriptor(SUPPORTED_COMMANDS, &supported_commands(commands)),
         descriptor(PARAMETER_DATA, &parameters.encode()),
         descriptor(SUPPORTED_DESCRIPTORS, &supported),
         // CSCDs have no numbers except those of their descriptors: an empty list.
@@ -84,11 +85,13 @@ fn descriptor(kind: u16, body: &[u8]) -> Vec<u8> {
 
 /// Builds the list of supported commands from the table: its length, then the service actions of
 /// each operation code.
-fn supported_commands() -> Vec<u8> {
+fn supported_commands<U: DeviceServer>(table: &CommandTable<U>) -> Vec<u8> {
     let mut list = vec![0];
-    for commands in COMMANDS.chunk_by(|one, next| one.opcode == next.opcode) {
+    for commands in table.commands().chunk_by(|one, next| one.opcode == next.opcode) {
         let copies = commands.iter().filter(|command| command.third_party_copy);
-        let actions: Vec<u8> = copies.filter_map(|command| command.service_action).collect();
+        // In fixed-length CDBs service actions have five bits.
+        let action = |command: &CommandEntry<U>| command.service_action.map(|action| action as u8);
+        let actions: Vec<u8> = copies.filter_map(action).collect();
         if actions.is_empty() {
             continue;
         }
@@ -106,7 +109,7 @@ mod tests {
 
     #[test]
     fn known_bytes() {
-        let bytes = descriptors();
+        let bytes = descriptors(&crate::commands::BLOCK_COMMANDS);
         let supported = [0, 1, 0, 12, 8, 0x83, 1, 0, 0x84, 3, 0, 3, 4, 0, 0, 0];
         assert_eq!(bytes[..16], supported);
         let parameters = [0, 4, 0, 28, 0, 0, 0, 0, 0, 64, 1, 0, 0, 0, 0x24, 0];

@@ -1,6 +1,7 @@
 //! Mode pages as bytes, and valid and invalid MODE SELECT lists.
 
 use super::*;
+use crate::unit::UnitOptions;
 use crate::vpd::tests::options;
 use proptest::prelude::*;
 
@@ -16,16 +17,16 @@ const SELECT_6: SelectRequest = SelectRequest { ten: false, page_format: true, s
 const SELECT_10: SelectRequest = SelectRequest { ten: true, ..SELECT_6 };
 
 fn sense(request: SenseRequest) -> Vec<u8> {
-    ModePages::default().sense(&options(), request).unwrap()
+    BlockModes::default().sense(&options(), request).unwrap()
 }
 
 /// Goal: the list for CONFORMANCE.md has every page, in order, with the bits that can change.
 #[test]
 fn the_pages_as_text() {
     let text = markdown();
-    assert_eq!(text.lines().count(), PAGES.len() + 2);
+    assert_eq!(text.lines().count(), BlockModes::PAGES.len() + 2);
     assert!(text.lines().all(|line| line.matches('|').count() == 6), "{text}");
-    assert!(PAGES.is_sorted_by_key(|page| (page.code, page.subpage)));
+    assert!(BlockModes::PAGES.is_sorted_by_key(|page| (page.code, page.subpage)));
     let control = "| 0a | Control | SPC-4 §7.5.8 | all | byte 2: `04`, byte 4: `08` |";
     assert!(text.lines().any(|line| line == control), "{text}");
 }
@@ -68,20 +69,20 @@ fn mode_sense_10_bytes() {
 #[test]
 fn large_units() {
     let large = UnitOptions { block_count: 0x1_0000_0000, ..options() };
-    let data = ModePages::default().sense(&large, SIX).unwrap();
+    let data = BlockModes::default().sense(&large, SIX).unwrap();
     assert_eq!(data[4..12], [0xff, 0xff, 0xff, 0xff, 0, 0, 2, 0]);
     let long = SenseRequest { ten: true, long_lba: true, ..SIX };
-    let data = ModePages::default().sense(&large, long).unwrap();
+    let data = BlockModes::default().sense(&large, long).unwrap();
     assert_eq!(data[8..16], [0, 0, 0, 1, 0, 0, 0, 0]);
 }
 
 #[test]
 fn mode_data_report_cache_and_write_protection() {
     let options = UnitOptions { write_back: true, read_only: true, ..options() };
-    let data = ModePages::default().sense(&options, SenseRequest { page: 8, ..SIX }).unwrap();
+    let data = BlockModes::default().sense(&options, SenseRequest { page: 8, ..SIX }).unwrap();
     assert_eq!(data[2], 0x90, "WP and DPOFUA");
     assert_eq!(data[12..15], [8, 18, 4]);
-    let protection = ModePages::default().write_protection(&options);
+    let protection = BlockModes::default().write_protection(&options);
     assert_eq!(protection, Some(Sense::WRITE_PROTECTED));
 }
 
@@ -91,7 +92,7 @@ fn pages_and_page_controls() {
     for page in 0..=ALL_PAGES {
         for page_control in 0..4 {
             let request = SenseRequest { page, page_control, ..SIX };
-            let reply = ModePages::default().sense(&options(), request);
+            let reply = BlockModes::default().sense(&options(), request);
             if !matches!(page, 1 | 8 | 0xa | 0x1c | 0x3f) {
                 assert_eq!(reply, Err(Sense::invalid_field_in_cdb(2, Some(5))), "{page:#x}");
             } else if page_control == SAVED {
@@ -103,7 +104,7 @@ fn pages_and_page_controls() {
         }
     }
     let subpage = SenseRequest { page: 0xa, subpage: 1, ..SIX };
-    let refused = ModePages::default().sense(&options(), subpage);
+    let refused = BlockModes::default().sense(&options(), subpage);
     assert_eq!(refused, Err(Sense::invalid_field_in_cdb(3, None)));
 }
 
@@ -123,13 +124,13 @@ fn control_list(byte_2: u8, byte_4: u8) -> Vec<u8> {
 /// Goal: changes take effect, are visible, and end with a reset.
 #[test]
 fn descriptor_sense_and_write_protect() {
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x22, 0)), Ok(false));
     assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x26, 0)), Ok(true));
-    assert_eq!(mode.sense_format(), SenseFormat::Descriptor);
+    assert_eq!(mode.control().sense_format(), SenseFormat::Descriptor);
     assert_eq!(mode.write_protection(&options()), None);
     assert_eq!(mode.select(&options(), SELECT_6, &control_list(0x22, 8)), Ok(true));
-    assert_eq!(mode.sense_format(), SenseFormat::Fixed);
+    assert_eq!(mode.control().sense_format(), SenseFormat::Fixed);
     let software = Some(Sense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED);
     assert_eq!(mode.write_protection(&options()), software);
     let request = SenseRequest { page: 0xa, ..SIX };
@@ -139,7 +140,7 @@ fn descriptor_sense_and_write_protect() {
     let data = mode.sense(&options(), default).unwrap();
     assert_eq!((data[2], data[16]), (0x90, 0), "the header is current, the page is not");
     mode.reset();
-    assert_eq!(mode, ModePages::default());
+    assert_eq!(mode, BlockModes::default());
 }
 
 /// Goal: MODE SELECT accepts the output of MODE SENSE. Method: all forms, all pages, sent back.
@@ -150,14 +151,14 @@ fn sensed_mode_pages_can_be_selected() {
     {
         let data = sense(SenseRequest { ten, long_lba, no_block_descriptor, ..SIX });
         let request = SelectRequest { ten, ..SELECT_6 };
-        let mut mode = ModePages::default();
+        let mut mode = BlockModes::default();
         assert_eq!(mode.select(&options(), request, &data), Ok(false));
     }
 }
 
 #[test]
 fn unchangeable_bits_are_refused_with_a_field_pointer() {
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     let tst = (6, 0x02, 6, 5);
     let gltsd = (6, 0x20, 6, 1);
     for (at, value, byte, bit) in [tst, gltsd, (7, 0x90, 7, 7), (8, 0x0c, 8, 2), (15, 1, 15, 0)] {
@@ -170,14 +171,14 @@ fn unchangeable_bits_are_refused_with_a_field_pointer() {
     let cache = [0, 0, 0, 0, 8, 18, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let refused = mode.select(&options(), SELECT_6, &cache);
     assert_eq!(refused, Err(Sense::invalid_field_in_parameter_list(6, Some(2))));
-    assert_eq!(mode, ModePages::default());
+    assert_eq!(mode, BlockModes::default());
 }
 
 /// Goal: a list is applied completely or not at all: a valid page before an invalid one has no
 /// effect.
 #[test]
 fn an_invalid_page_refuses_the_whole_list() {
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     let mut list = control_list(0x26, 8);
     list.extend_from_slice(&[0x1c, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     let refused = mode.select(&options(), SELECT_6, &list);
@@ -195,7 +196,7 @@ fn an_invalid_page_refuses_the_whole_list() {
     list[17] = 9;
     let refused = mode.select(&options(), SELECT_6, &list);
     assert_eq!(refused, Err(Sense::invalid_field_in_parameter_list(17, None)));
-    assert_eq!(mode, ModePages::default());
+    assert_eq!(mode, BlockModes::default());
 }
 
 /// Goal: a truncated list is refused. Method: every prefix of a valid one.
@@ -207,7 +208,7 @@ fn truncated_lists_are_refused() {
         list
     };
     for cut in 0..=whole.len() {
-        let mut mode = ModePages::default();
+        let mut mode = BlockModes::default();
         let answer = mode.select(&options(), SELECT_6, &whole[..cut]);
         match cut {
             0 | 12 => assert_eq!(answer, Ok(false)),
@@ -219,7 +220,7 @@ fn truncated_lists_are_refused() {
 
 #[test]
 fn block_descriptors_cannot_change_the_size() {
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     let mut six = |descriptor: [u8; 8]| {
         let mut list = vec![0, 0, 0, 8];
         list.extend_from_slice(&descriptor);
@@ -231,7 +232,7 @@ fn block_descriptors_cannot_change_the_size() {
     let wrong = |at| Err(Sense::invalid_field_in_parameter_list(at, None));
     assert_eq!(six([0, 0x10, 0, 0, 0, 0, 2, 0]), wrong(4));
     assert_eq!(six([0, 0, 0, 0, 0, 0, 4, 0]), wrong(10));
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     let mut ten = |head: [u8; 8]| mode.select(&options(), SELECT_10, &head);
     assert_eq!(ten([0, 0, 0, 0, 0, 0, 0, 0]), Ok(false));
     assert_eq!(ten([0, 0, 0, 0, 1, 0, 0, 8]), wrong(6), "a short one, called long");
@@ -243,7 +244,7 @@ fn block_descriptors_cannot_change_the_size() {
 
 #[test]
 fn mode_select_requires_pf_and_refuses_sp() {
-    let mut mode = ModePages::default();
+    let mut mode = BlockModes::default();
     let save = SelectRequest { save: true, ..SELECT_6 };
     let refused = mode.select(&options(), save, &control_list(0x26, 0));
     assert_eq!(refused, Err(Sense::invalid_field_in_cdb(1, Some(0))));
@@ -265,10 +266,10 @@ proptest! {
         list.extend_from_slice(&[code, if code == 8 { 18 } else { 10 }]);
         list.extend_from_slice(&bytes);
         for list in [&bytes, &list] {
-            let mut mode = ModePages::default();
+            let mut mode = BlockModes::default();
             match mode.select(&options(), request, list) {
-                Ok(changed) => prop_assert_eq!(changed, mode != ModePages::default()),
-                Err(_) => prop_assert_eq!(mode, ModePages::default()),
+                Ok(changed) => prop_assert_eq!(changed, mode != BlockModes::default()),
+                Err(_) => prop_assert_eq!(mode, BlockModes::default()),
             }
         }
     }
@@ -281,7 +282,7 @@ proptest! {
     ) {
         let request =
             SenseRequest { ten, no_block_descriptor, long_lba, page_control, page, subpage };
-        if let Ok(data) = ModePages::default().sense(&options(), request) {
+        if let Ok(data) = BlockModes::default().sense(&options(), request) {
             let length = if ten { usize::from(data[1]) + 2 } else { usize::from(data[0]) + 1 };
             prop_assert_eq!(length, data.len());
         }

@@ -5,13 +5,13 @@
 //! never visible through them.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, PrimaryPlan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReadBuffer, WriteBuffer};
 use crate::commands::Request;
+use crate::primary::{DeviceServer, PrimaryUnit};
 use crate::sense::Sense;
 use crate::share::Shares;
-use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
 /// Length of the data buffer and of the echo buffer of a nexus. The echo buffer's capacity has 13
@@ -46,7 +46,7 @@ pub(crate) struct NexusBuffers {
     echo: Option<Vec<u8>>,
 }
 
-impl BlockUnit {
+impl PrimaryUnit {
     /// Returns the buffers of a nexus for writing. If the nexus has none yet and the limit is
     /// reached, removes the buffers of another nexus.
     ///
@@ -68,10 +68,13 @@ impl BlockUnit {
 }
 
 /// READ BUFFER. SPC-4 §6.18.
-pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn read<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = ReadBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
-    let written = unit.nexuses.buffers_of(request.nexus);
+    let written = unit.primary().nexuses.buffers_of(request.nexus);
     let reply = match BufferMode(raw.mode & MODE) {
         BufferMode::DATA => {
             let from = data_offset(raw.buffer_id, raw.offset, 0)?;
@@ -98,11 +101,11 @@ pub(crate) fn read(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, 
         }
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
     };
-    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes.value())))
+    Ok(PrimaryPlan::Reply(truncated(reply, raw.allocation_bytes.value())).into())
 }
 
 /// WRITE BUFFER. SPC-4 §6.49. A length of 0 changes nothing.
-pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn write<U: DeviceServer>(_: &mut U, request: &Request<'_>) -> Result<U::Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(request.cdb));
     check_mode_specific(raw.mode)?;
     let bytes = raw.parameter_bytes.value();
@@ -114,19 +117,19 @@ pub(crate) fn write(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(4)).into()),
     }
     if bytes == 0 {
-        return Ok(Plan::Reply(Vec::new()));
+        return Ok(PrimaryPlan::Reply(Vec::new()).into());
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(PrimaryPlan::Parameters { bytes, awaiting: request.awaiting() }.into())
 }
 
 /// WRITE BUFFER with its data.
-pub(crate) fn write_list(
-    unit: &mut BlockUnit,
+pub(crate) fn write_list<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
     list: &[u8],
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     let raw = WriteBuffer::decode(&first(request.cdb));
-    let buffers = unit.buffers_to_write(request.nexus)?;
+    let buffers = unit.primary_mut().buffers_to_write(request.nexus)?;
     if BufferMode(raw.mode & MODE) == BufferMode::ECHO {
         check_end(0, raw.parameter_bytes.value())?;
         let bytes = list.len().min(BUFFER_BYTES_MAX);
@@ -140,7 +143,7 @@ pub(crate) fn write_list(
         }
         buffers.data[from..end].copy_from_slice(&list[..bytes]);
     }
-    Ok(Plan::Reply(Vec::new()))
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
 /// Checks that the mode-specific bits are 0: none of the supported modes uses them.

@@ -1,7 +1,7 @@
 //! EXTENDED COPY (LID1), RECEIVE COPY RESULTS.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, Plan, Refusal};
+use super::{Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ExtendedCopy, ReceiveCopyResults};
 use crate::commands::Request;
@@ -16,10 +16,7 @@ pub(crate) fn extended_copy(_: &mut BlockUnit, request: &Request<'_>) -> Result<
     match raw.parameter_bytes {
         0 => Ok(Plan::Reply(Vec::new())),
         bytes if bytes > PARAMETER_LIST_BYTES_MAX => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
-        bytes => Ok(Plan::Parameters {
-            bytes,
-            awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() },
-        }),
+        bytes => Ok(Plan::Parameters { bytes, awaiting: request.awaiting() }),
     }
 }
 

@@ -1,6 +1,6 @@
 //! FORMAT UNIT: initializes every block; the block length is not changed, and there are no defects.
 
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{FormatHeader, FormatUnit, InitializationPattern, LongFormatHeader};
 use crate::commands::Request;
@@ -8,8 +8,8 @@ use crate::long_operation::{LongOperation, OperationKind, OperationWork};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 
-/// FORMAT UNIT. SBC-3 §5.3. Its parameter list contains its own length, at most: the long header, a
-/// pattern descriptor, and a block of pattern.
+/// FORMAT UNIT. SBC-3 §5.3. The CDB has no length of the parameter list, so the longest list is
+/// requested: the long header, a pattern descriptor, and a block of pattern.
 pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
     const PROTECTION: u8 = 0xc0;
     const FMTDATA: u8 = 0x10;
@@ -27,8 +27,8 @@ pub(crate) fn format_unit(unit: &mut BlockUnit, request: &Request<'_>) -> Result
     check_list_format(raw.flags)?;
     let bytes =
         LongFormatHeader::LEN + InitializationPattern::LEN + unit.options().block_bytes as usize;
-    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: u32::try_from(bytes).unwrap_or(u32::MAX), awaiting })
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    Ok(Plan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// FORMAT UNIT with its parameter list.

@@ -1,14 +1,14 @@
 //! Commands that report about the unit without access to blocks: TEST UNIT READY, REQUEST SENSE,
 //! INQUIRY, REPORT LUNS; the last three also for a LUN without a unit.
 
-use super::{Plan, Refusal};
+use super::{PrimaryPlan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{Inquiry, ReportLuns, RequestSense};
 use crate::commands::Request;
 use crate::inquiry;
 use crate::ports::{AccessState, PortAccess};
+use crate::primary::{Context, DeviceServer, DeviceType};
 use crate::sense::{Sense, SenseFormat};
-use crate::unit::{BlockUnit, Context};
 use alloc::vec::Vec;
 use lunar_wire::Lun;
 
@@ -19,11 +19,11 @@ pub(crate) fn truncated(mut reply: Vec<u8>, allocation_bytes: u32) -> Vec<u8> {
 }
 
 /// TEST UNIT READY: the dispatcher has made all checks. SPC-4 §6.47.
-pub(crate) fn ready(_: &mut BlockUnit, _: &Request<'_>) -> Result<Plan, Refusal> {
-    Ok(Plan::Reply(Vec::new()))
+pub(crate) fn ready<U: DeviceServer>(_: &mut U, _: &Request<'_>) -> Result<U::Plan, Refusal> {
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
-/// A LUN without a block unit.
+/// A LUN without a unit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AbsentUnit {
     /// There is no unit.
@@ -56,19 +56,19 @@ pub(crate) fn ready_without_unit(
 
 /// REQUEST SENSE. SPC-4 §6.39: reports and clears a pending unit attention, or reports why the unit
 /// is not ready, on this port or at all.
-pub(crate) fn request_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    let sense = match unit.take_attention(request.nexus) {
+pub(crate) fn request_sense<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
+    let sense = match unit.primary_mut().take_attention(request.nexus) {
         Some(attention) => attention.sense(),
         None => {
             let group = request.context.port.portal_group_tag;
-            let port = unit.port_groups().check(group, PortAccess::Active, request.cdb);
-            port.and_then(|()| unit.operations().sense().map_or(Ok(()), Err))
-                .and_then(|()| unit.medium().check())
-                .err()
-                .unwrap_or(Sense::NO_ADDITIONAL_SENSE)
+            let port = unit.primary().port_groups().check(group, PortAccess::Active, request.cdb);
+            port.err().or_else(|| unit.not_ready()).unwrap_or(Sense::NO_ADDITIONAL_SENSE)
         }
     };
-    Ok(Plan::Reply(sense_data(&sense, request.cdb)))
+    Ok(PrimaryPlan::Reply(sense_data(&sense, request.cdb)).into())
 }
 
 /// REQUEST SENSE at a LUN without a unit: returns sense data that say so.
@@ -95,21 +95,24 @@ fn sense_data(sense: &Sense, cdb: &[u8]) -> Vec<u8> {
 /// INQUIRY. SPC-4 §6.6. On a port in the state unavailable PERIPHERAL QUALIFIER is 001b: the unit
 /// exists, and is not connected (§5.15.2.4.5). An initiator that may not send SET TARGET PORT
 /// GROUPS sees only implicit state changes (TPGS 01b).
-pub(crate) fn inquiry(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn inquiry<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     const NOT_CONNECTED: u8 = 0x20;
     const EXPLICIT_TPGS: u8 = 0x20;
     let parameters = inquiry_request(request.cdb);
-    let mut reply = inquiry::reply(unit.options(), request.context, parameters)?;
-    let state = unit.port_groups().state(request.context.port.portal_group_tag);
+    let mut reply = inquiry::reply(unit, request.context, parameters)?;
+    let state = unit.primary().port_groups().state(request.context.port.portal_group_tag);
     if let (AccessState::UNAVAILABLE, Some(peripheral)) = (state, reply.first_mut()) {
         *peripheral |= NOT_CONNECTED;
     }
     if let (false, Some(groups)) = (parameters.vital, reply.get_mut(5))
-        && !unit.rights(request.nexus).administers_unit
+        && !unit.primary().rights(request.nexus).administers_unit
     {
         *groups &= !EXPLICIT_TPGS;
     }
-    Ok(Plan::Reply(reply))
+    Ok(PrimaryPlan::Reply(reply).into())
 }
 
 /// INQUIRY for a LUN without a unit: the standard data report this, and there are no pages.
@@ -118,14 +121,13 @@ pub(crate) fn inquiry_without_unit(
     context: &Context<'_>,
     cdb: &[u8],
 ) -> Result<Vec<u8>, Sense> {
-    const WELL_KNOWN: u8 = 0x1e;
     let parameters = inquiry_request(cdb);
     if parameters.vital || parameters.page != 0 {
         return Err(Sense::invalid_field_in_cdb(2, None));
     }
     let mut reply = inquiry::standard_of_no_unit(context.protocol_level);
     if let (AbsentUnit::WellKnown, Some(peripheral)) = (unit, reply.first_mut()) {
-        *peripheral = WELL_KNOWN;
+        *peripheral = DeviceType::WELL_KNOWN.0;
     }
     Ok(truncated(reply, parameters.allocation_bytes.into()))
 }
@@ -141,8 +143,8 @@ fn inquiry_request(cdb: &[u8]) -> inquiry::InquiryRequest {
 }
 
 /// REPORT LUNS. SPC-4 §6.33.
-pub(crate) fn luns(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
-    Ok(Plan::Reply(luns_reply(request.context, request.cdb)?))
+pub(crate) fn luns<U: DeviceServer>(_: &mut U, request: &Request<'_>) -> Result<U::Plan, Refusal> {
+    Ok(PrimaryPlan::Reply(luns_reply(request.context, request.cdb)?).into())
 }
 
 /// REPORT LUNS for a LUN without a unit.

@@ -1,16 +1,19 @@
 //! LOG SENSE.
 
 use super::inform::truncated;
-use super::{Plan, Refusal};
+use super::{PrimaryPlan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::LogSense;
 use crate::commands::Request;
-use crate::log::{self, LogRequest, LogSource};
+use crate::log::{self, LogRequest};
+use crate::primary::DeviceServer;
 use crate::sense::Sense;
-use crate::unit::BlockUnit;
 
 /// LOG SENSE. SPC-4 §6.8. SP is refused because nothing can be saved; obsolete PPC is refused, too.
-pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn log_sense<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     const PPC: u8 = 0x02;
     const SP: u8 = 0x01;
     let raw = LogSense::decode(&first(request.cdb));
@@ -25,10 +28,6 @@ pub(crate) fn log_sense(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
         subpage: raw.subpage,
         parameter_pointer: raw.parameter_pointer,
     };
-    let source = LogSource {
-        options: unit.options(),
-        ports: request.context.ports,
-        resources: unit.resources(),
-    };
-    Ok(Plan::Reply(truncated(log::page(&source, parameters)?, raw.allocation_bytes.into())))
+    let page = log::page(U::LOG_PAGES, &unit.log_source(request.context), parameters)?;
+    Ok(PrimaryPlan::Reply(truncated(page, raw.allocation_bytes.into())).into())
 }

@@ -25,7 +25,7 @@ pub(crate) mod sanitize;
 pub(crate) mod timestamp;
 pub(crate) mod verify;
 
-use crate::commands::{self, ListKind};
+use crate::commands::ListKind;
 use crate::copy::CopyList;
 use crate::long_operation::LongOperation;
 use crate::sense::Sense;
@@ -78,7 +78,41 @@ pub enum Pattern {
     Zeroes,
 }
 
-/// The action for a command.
+/// The action for a command that all types of units share. SPC-4.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum PrimaryPlan {
+    /// See [`Plan::Reply`].
+    Reply(Vec<u8>),
+    /// See [`Plan::Parameters`].
+    Parameters {
+        /// Length of the parameter list in bytes.
+        bytes: u32,
+        /// The waiting command.
+        awaiting: AwaitingParameterList,
+    },
+    /// See [`Plan::SaveState`].
+    SaveState,
+    /// See [`Plan::AbortTasksOf`].
+    AbortTasksOf {
+        /// Nexuses whose tasks are aborted.
+        nexuses: Vec<NexusId>,
+        /// True if the state must be saved.
+        save: bool,
+    },
+}
+
+impl From<PrimaryPlan> for Plan {
+    fn from(plan: PrimaryPlan) -> Self {
+        match plan {
+            PrimaryPlan::Reply(reply) => Self::Reply(reply),
+            PrimaryPlan::Parameters { bytes, awaiting } => Self::Parameters { bytes, awaiting },
+            PrimaryPlan::SaveState => Self::SaveState,
+            PrimaryPlan::AbortTasksOf { nexuses, save } => Self::AbortTasksOf { nexuses, save },
+        }
+    }
+}
+
+/// The action for a command of a block unit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Plan {
     /// Answer GOOD, with this data-in (already truncated to the allocation length).
@@ -197,8 +231,8 @@ pub enum Plan {
         awaiting: AwaitingParameterList,
     },
     /// Copy between units that this initiator sees: resolve the designators, check each segment
-    /// ([`CopyList::plan_move`]) and whether both units may be used ([`BlockUnit::check_copy`]), and
-    /// only then begin. Keep [`BlockUnit::copies`] up to date.
+    /// ([`CopyList::plan_move`]) and whether both units may be used ([`BlockUnit::check_copy`]),
+    /// and only then begin. Keep [`BlockUnit::copies`] up to date.
     ///
     /// [`BlockUnit::check_copy`]: crate::unit::BlockUnit::check_copy
     /// [`BlockUnit::copies`]: crate::unit::BlockUnit::copies
@@ -224,13 +258,8 @@ pub enum Plan {
 pub struct AwaitingParameterList {
     /// The whole CDB.
     pub cdb: Vec<u8>,
-}
-
-impl AwaitingParameterList {
     /// Particularities of the awaited list.
-    pub fn kind(&self) -> ListKind {
-        commands::row(&self.cdb).map_or(ListKind::Plain, |command| command.list_kind)
-    }
+    pub kind: ListKind,
 }
 
 /// One I_T nexus, numbered by the target; never reused while the target runs.

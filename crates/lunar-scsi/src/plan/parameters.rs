@@ -1,35 +1,41 @@
 //! MODE SENSE and MODE SELECT (6, 10).
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, PrimaryPlan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ModeSelect6, ModeSelect10, ModeSense6, ModeSense10};
 use crate::commands::Request;
-use crate::mode::{SelectRequest, SenseRequest};
-use crate::unit::BlockUnit;
+use crate::mode::{ModeParameters, SelectRequest, SenseRequest};
+use crate::primary::DeviceServer;
 use alloc::vec::Vec;
 
 /// MODE SENSE (6). SPC-4 §6.13.
-pub(crate) fn mode_sense_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn mode_sense_6<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSense6::decode(&first(request.cdb));
     sense(unit, false, raw.flags, raw.page, raw.subpage, raw.allocation_bytes.into())
 }
 
 /// MODE SENSE (10). SPC-4 §6.14.
-pub(crate) fn mode_sense_10(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn mode_sense_10<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSense10::decode(&first(request.cdb));
     sense(unit, true, raw.flags, raw.page, raw.subpage, raw.allocation_bytes.into())
 }
 
-fn sense(
-    unit: &BlockUnit,
+fn sense<U: DeviceServer>(
+    unit: &U,
     ten: bool,
     flags: u8,
     page: u8,
     subpage: u8,
     allocation_bytes: u32,
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     const LLBAA: u8 = 0x10;
     const DBD: u8 = 0x08;
     let page_request = SenseRequest {
@@ -40,62 +46,80 @@ fn sense(
         page: page & 0x3f,
         subpage,
     };
-    let reply = unit.modes().sense(unit.options(), page_request)?;
-    Ok(Plan::Reply(truncated(reply, allocation_bytes)))
+    let (modes, options) = unit.modes();
+    let reply = modes.sense(options, page_request)?;
+    Ok(PrimaryPlan::Reply(truncated(reply, allocation_bytes)).into())
 }
 
 /// MODE SELECT (6). SPC-4 §6.11.
-pub(crate) fn mode_select_6(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn mode_select_6<U: DeviceServer>(
+    _: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSelect6::decode(&first(request.cdb));
-    select(request, select_request(false, raw.flags), raw.parameter_bytes.into())
+    let bytes = raw.parameter_bytes.into();
+    Ok(select(request, select_request(false, raw.flags), bytes)?.into())
 }
 
 /// MODE SELECT (10). SPC-4 §6.12.
-pub(crate) fn mode_select_10(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn mode_select_10<U: DeviceServer>(
+    _: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSelect10::decode(&first(request.cdb));
-    select(request, select_request(true, raw.flags), raw.parameter_bytes.into())
+    let bytes = raw.parameter_bytes.into();
+    Ok(select(request, select_request(true, raw.flags), bytes)?.into())
 }
 
 /// Plans a MODE SELECT with a list of `bytes`. An empty list changes nothing.
-fn select(request: &Request<'_>, parameters: SelectRequest, bytes: u32) -> Result<Plan, Refusal> {
+fn select(
+    request: &Request<'_>,
+    parameters: SelectRequest,
+    bytes: u32,
+) -> Result<PrimaryPlan, Refusal> {
     parameters.check()?;
     if bytes == 0 {
-        return Ok(Plan::Reply(Vec::new()));
+        return Ok(PrimaryPlan::Reply(Vec::new()));
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(PrimaryPlan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// MODE SELECT (6) with its parameter list.
-pub(crate) fn mode_select_6_list(
-    unit: &mut BlockUnit,
+pub(crate) fn mode_select_6_list<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
     list: &[u8],
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSelect6::decode(&first(request.cdb));
     select_list(unit, request.nexus, select_request(false, raw.flags), list)
 }
 
 /// MODE SELECT (10) with its parameter list.
-pub(crate) fn mode_select_10_list(
-    unit: &mut BlockUnit,
+pub(crate) fn mode_select_10_list<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
     list: &[u8],
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     let raw = ModeSelect10::decode(&first(request.cdb));
     select_list(unit, request.nexus, select_request(true, raw.flags), list)
 }
 
-/// Selects the mode parameters of `list`; the other nexuses are informed of a change.
-fn select_list(
-    unit: &mut BlockUnit,
+/// Selects the mode parameters of `list`; the other nexuses are informed of a change. Every change
+/// affects all users of the unit, so it requires the right to administer the unit.
+fn select_list<U: DeviceServer>(
+    unit: &mut U,
     nexus: NexusId,
     parameters: SelectRequest,
     list: &[u8],
-) -> Result<Plan, Refusal> {
-    if unit.select_modes(nexus, parameters, list)? {
-        unit.raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
+) -> Result<U::Plan, Refusal> {
+    let (modes, options) = unit.modes();
+    let mut selected = *modes;
+    if selected.select(options, parameters, list)? {
+        unit.primary().rights(nexus).check_administers()?;
+        unit.set_modes(selected);
+        unit.primary_mut().raise(Attention::MODE_PARAMETERS_CHANGED.0, Some(nexus));
     }
-    Ok(Plan::Reply(Vec::new()))
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
 fn select_request(ten: bool, flags: u8) -> SelectRequest {

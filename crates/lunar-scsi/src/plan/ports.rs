@@ -1,14 +1,14 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, Plan, Refusal};
+use super::{PrimaryPlan, Refusal};
 use crate::attention::Attention;
 use crate::cdb::first;
 use crate::cdb::spc::{ReportTargetPortGroups, SetTargetPortGroups};
 use crate::commands::Request;
 use crate::ports::{AccessState, PortGroups, StatusCode};
+use crate::primary::{DeviceServer, TargetPort};
 use crate::sense::Sense;
-use crate::unit::{BlockUnit, TargetPort};
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
@@ -32,7 +32,10 @@ const DESCRIPTOR_BYTES: usize = 4;
 
 /// REPORT TARGET PORT GROUPS. SPC-4 §6.37: the extended header has an implicit transition time,
 /// which is 0 (not specified): changes take no time here.
-pub(crate) fn report_groups(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn report_groups<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     const EXTENDED: u8 = 0x10;
     let raw = ReportTargetPortGroups::decode(&first(request.cdb));
     let mut reply = match raw.format >> 5 {
@@ -41,11 +44,11 @@ pub(crate) fn report_groups(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
         _ => return Err(Sense::invalid_field_in_cdb(1, Some(7)).into()),
     };
     for port in request.context.ports {
-        reply.extend_from_slice(&descriptor(unit.port_groups(), port).encode());
+        reply.extend_from_slice(&descriptor(unit.primary().port_groups(), port).encode());
     }
     let bytes = u32::try_from(reply.len() - 4).unwrap_or(u32::MAX);
     reply[..4].copy_from_slice(&bytes.to_be_bytes());
-    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
+    Ok(PrimaryPlan::Reply(truncated(reply, raw.allocation_bytes)).into())
 }
 
 fn descriptor(groups: &PortGroups, port: &TargetPort) -> GroupDescriptor {
@@ -61,10 +64,13 @@ fn descriptor(groups: &PortGroups, port: &TargetPort) -> GroupDescriptor {
 
 /// SET TARGET PORT GROUPS. SPC-4 §6.45: an empty list changes nothing; one with more groups than
 /// exist is refused by its length.
-pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn set_groups<U: DeviceServer>(
+    _: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let bytes = SetTargetPortGroups::decode(&first(request.cdb)).parameter_bytes;
     if bytes == 0 {
-        return Ok(Plan::Reply(Vec::new()));
+        return Ok(PrimaryPlan::Reply(Vec::new()).into());
     }
     let list_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     let Some(descriptors_bytes) = list_bytes.checked_sub(HEADER_BYTES) else {
@@ -76,17 +82,18 @@ pub(crate) fn set_groups(_: &mut BlockUnit, request: &Request<'_>) -> Result<Pla
     if !descriptors_bytes.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     }
-    Ok(Plan::Parameters { bytes, awaiting: AwaitingParameterList { cdb: request.cdb.to_vec() } })
+    Ok(PrimaryPlan::Parameters { bytes, awaiting: request.awaiting() }.into())
 }
 
 /// SET TARGET PORT GROUPS with its parameter list, which is applied completely or not at all. Every
 /// other nexus on every port is informed of a change (SPC-4 §5.15.2.8).
-pub(crate) fn set_groups_list(
-    unit: &mut BlockUnit,
+pub(crate) fn set_groups_list<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
     list: &[u8],
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     let context = request.context;
+    let unit = unit.primary_mut();
     let groups = changed(unit.port_groups(), context.ports, list)?;
     if groups != *unit.port_groups() {
         let differs = context.ports.iter().any(|port| {
@@ -98,7 +105,7 @@ pub(crate) fn set_groups_list(
             unit.raise(Attention::ASYMMETRIC_ACCESS_STATE_CHANGED.0, Some(request.nexus));
         }
     }
-    Ok(Plan::Reply(Vec::new()))
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
 /// Returns the states after the list. A list that names a group twice, or an unknown group, or

@@ -1,7 +1,7 @@
 //! UNMAP, WRITE SAME, GET LBA STATUS.
 
 use super::read_write::{checked_range, unprotected};
-use super::{AwaitingParameterList, LbaRange, Pattern, Plan, Refusal};
+use super::{LbaRange, Pattern, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{Blocks, LbaStatus, ServiceActionIn16, Unmap, UnmapDescriptor, UnmapHeader};
 use crate::commands::Request;
@@ -23,10 +23,7 @@ pub(crate) fn unmap(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Re
     match raw.parameter_list_bytes {
         0 => Ok(Plan::Unmap { ranges: Vec::new(), durable: false }),
         1..8 => Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into()),
-        bytes => {
-            let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
-            Ok(Plan::Parameters { bytes: bytes.into(), awaiting })
-        }
+        bytes => Ok(Plan::Parameters { bytes: bytes.into(), awaiting: request.awaiting() }),
     }
 }
 

@@ -1,13 +1,13 @@
 //! REPORT SUPPORTED OPERATION CODES and … TASK MANAGEMENT FUNCTIONS, built from the command table.
 
 use super::inform::truncated;
-use super::{Plan, Refusal};
+use super::{PrimaryPlan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{ReportSupportedOperationCodes, ReportSupportedTaskManagement};
-use crate::commands::{COMMANDS, CommandRow, Request};
+use crate::commands::{CommandRow, Request};
+use crate::primary::DeviceServer;
 use crate::rights::Administration;
 use crate::sense::Sense;
-use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
 lunar_wire::wire_struct! {
@@ -31,25 +31,27 @@ lunar_wire::wire_struct! {
     }
 }
 
-/// REPORT SUPPORTED OPERATION CODES. SPC-4 §6.35. Commands that the initiator may never send are
-/// reported as not supported.
-pub(crate) fn operation_codes(
-    unit: &mut BlockUnit,
+/// REPORT SUPPORTED OPERATION CODES, for the table of the unit's type. SPC-4 §6.35. Commands that
+/// the initiator may never send are reported as not supported.
+pub(crate) fn operation_codes<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     const RCTD: u8 = 0x80;
     let raw = ReportSupportedOperationCodes::decode(&first(request.cdb));
     let timeouts = raw.options & RCTD != 0;
-    let administers = unit.rights(request.nexus).administers_unit;
+    let administers = unit.primary().rights(request.nexus).administers_unit;
+    let features = unit.primary().identity().features;
     let is_offered = |command: &&CommandRow| {
         let permitted = administers || command.administration != Administration::Always;
-        permitted && command.is_offered(unit.options())
+        permitted && command.is_offered(features)
     };
-    let offered: Vec<&CommandRow> = COMMANDS.iter().filter(is_offered).collect();
+    let rows = U::commands().commands().iter().map(|command| &command.row);
+    let offered: Vec<&CommandRow> = rows.filter(is_offered).collect();
     let mut same = offered.iter().filter(|command| command.opcode == raw.requested_opcode);
     let with_actions = same.clone().any(|command| command.service_action.is_some());
     let exact = same.find(|command| match command.service_action {
-        Some(action) => u16::from(action) == raw.requested_service_action,
+        Some(action) => action == raw.requested_service_action,
         None => true,
     });
     let reply = match raw.options & 0x07 {
@@ -69,7 +71,7 @@ pub(crate) fn operation_codes(
         }
         _ => return Err(Sense::invalid_field_in_cdb(2, Some(2)).into()),
     };
-    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
+    Ok(PrimaryPlan::Reply(truncated(reply, raw.allocation_bytes)).into())
 }
 
 fn all(commands: &[&CommandRow], timeouts: bool) -> Vec<u8> {
@@ -81,7 +83,7 @@ fn all(commands: &[&CommandRow], timeouts: bool) -> Vec<u8> {
         flags |= if command.service_action.is_some() { SERVACTV } else { 0 };
         let descriptor = CommandDescriptor {
             opcode: command.opcode,
-            service_action: command.service_action.unwrap_or(0).into(),
+            service_action: command.service_action.unwrap_or(0),
             flags,
             cdb_bytes: command.cdb_bytes() as u16,
         };
@@ -124,10 +126,10 @@ fn timeouts_of(command: &CommandRow) -> CommandTimeouts {
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. SPC-4 §6.36: the functions of RFC 7143 §11.5.1, and
 /// in a session of protocol level 2 those of RFC 7144 §6.3; TARGET RESET for administrators of the
 /// target.
-pub(crate) fn task_management(
-    unit: &mut BlockUnit,
+pub(crate) fn task_management<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
     const REPD: u8 = 0x80;
     const ABORT_TASK: u8 = 0x80;
     const ABORT_TASK_SET: u8 = 0x40;
@@ -145,7 +147,7 @@ pub(crate) fn task_management(
         return Err(Sense::invalid_field_in_cdb(6, None).into());
     }
     let mut functions = [ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET, 0];
-    if unit.rights(request.nexus).administers_target {
+    if unit.primary().rights(request.nexus).administers_target {
         functions[0] |= TARGET_RESET;
     }
     if request.context.protocol_level >= 2 {
@@ -159,5 +161,5 @@ pub(crate) fn task_management(
     if extended {
         reply.extend_from_slice(&[0; 12]);
     }
-    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes)))
+    Ok(PrimaryPlan::Reply(truncated(reply, raw.allocation_bytes)).into())
 }

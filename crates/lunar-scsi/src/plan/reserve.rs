@@ -1,33 +1,40 @@
 //! RESERVE and RELEASE (6), PERSISTENT RESERVE IN and OUT.
 
 use super::inform::truncated;
-use super::{AwaitingParameterList, Plan, Refusal};
+use super::{PrimaryPlan, Refusal};
 use crate::cdb::first;
 use crate::cdb::spc::{PersistentReserveIn, PersistentReserveOut, Reserve6};
 use crate::commands::Request;
+use crate::primary::DeviceServer;
 use crate::reservations::OutRequest;
 use crate::sense::Sense;
-use crate::unit::BlockUnit;
 use alloc::vec::Vec;
 
 /// RESERVE (6). SPC-2 §7.21. BUSY while changes of the persistent reservations are being saved:
 /// GOOD would depend on these changes, which may still be reverted.
-pub(crate) fn reserve_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn reserve_6<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     check_whole_unit(request)?;
+    let unit = unit.primary_mut();
     if unit.has_unsaved_changes() {
         return Err(Refusal::Busy);
     }
     let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     reservations.reserve(ports)?;
-    Ok(Plan::Reply(Vec::new()))
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
 /// RELEASE (6). SPC-2 §7.16.
-pub(crate) fn release_6(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn release_6<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     check_whole_unit(request)?;
-    let (reservations, ports) = unit.reservations_mut(request.nexus)?;
+    let (reservations, ports) = unit.primary_mut().reservations_mut(request.nexus)?;
     reservations.release(ports)?;
-    Ok(Plan::Reply(Vec::new()))
+    Ok(PrimaryPlan::Reply(Vec::new()).into())
 }
 
 /// Checks that the command is for the whole unit: reservations of extents and for third parties are
@@ -45,27 +52,33 @@ fn check_whole_unit(request: &Request<'_>) -> Result<(), Sense> {
 }
 
 /// PERSISTENT RESERVE IN. SPC-4 §6.15.
-pub(crate) fn persistent_in(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn persistent_in<U: DeviceServer>(
+    unit: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let raw = PersistentReserveIn::decode(&first(request.cdb));
     let wanted_bytes = raw.allocation_bytes.into();
-    let reply = unit.reservations().report(raw.service_action & 0x1f, wanted_bytes)?;
-    Ok(Plan::Reply(truncated(reply, raw.allocation_bytes.into())))
+    let reply = unit.primary().reservations().report(raw.service_action & 0x1f, wanted_bytes)?;
+    Ok(PrimaryPlan::Reply(truncated(reply, raw.allocation_bytes.into())).into())
 }
 
 /// PERSISTENT RESERVE OUT. SPC-4 §6.16.
-pub(crate) fn persistent_out(_: &mut BlockUnit, request: &Request<'_>) -> Result<Plan, Refusal> {
+pub(crate) fn persistent_out<U: DeviceServer>(
+    _: &mut U,
+    request: &Request<'_>,
+) -> Result<U::Plan, Refusal> {
     let out = out_request(request.cdb);
     out.check()?;
-    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: out.parameter_bytes, awaiting })
+    Ok(PrimaryPlan::Parameters { bytes: out.parameter_bytes, awaiting: request.awaiting() }.into())
 }
 
 /// PERSISTENT RESERVE OUT with its parameter list.
-pub(crate) fn persistent_out_list(
-    unit: &mut BlockUnit,
+pub(crate) fn persistent_out_list<U: DeviceServer>(
+    unit: &mut U,
     request: &Request<'_>,
     list: &[u8],
-) -> Result<Plan, Refusal> {
+) -> Result<U::Plan, Refusal> {
+    let unit = unit.primary_mut();
     let (context, room) = (request.context, unit.registrations_allowed);
     let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     let before = reservations.clone();
@@ -77,11 +90,12 @@ pub(crate) fn persistent_out_list(
     let save = unit.unsaved.add(before, outcome.save);
     unit.establish_attentions(outcome.attentions, context.logins);
     let nexuses = unit.find_all(&outcome.abort, context.logins);
-    Ok(match (nexuses.is_empty(), save) {
-        (false, save) => Plan::AbortTasksOf { nexuses, save },
-        (true, true) => Plan::SaveState,
-        (true, false) => Plan::Reply(Vec::new()),
-    })
+    let plan = match (nexuses.is_empty(), save) {
+        (false, save) => PrimaryPlan::AbortTasksOf { nexuses, save },
+        (true, true) => PrimaryPlan::SaveState,
+        (true, false) => PrimaryPlan::Reply(Vec::new()),
+    };
+    Ok(plan.into())
 }
 
 fn out_request(cdb: &[u8]) -> OutRequest {

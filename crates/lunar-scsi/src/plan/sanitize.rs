@@ -1,7 +1,7 @@
 //! SANITIZE: overwrite, block erase, exit failure mode. There is no cryptographic erase because
 //! there is no key.
 
-use super::{AwaitingParameterList, NexusId, Plan, Refusal};
+use super::{NexusId, Plan, Refusal};
 use crate::cdb::first;
 use crate::cdb::sbc::{OverwriteHeader, Sanitize};
 use crate::commands::Request;
@@ -21,8 +21,8 @@ pub(crate) fn overwrite(unit: &mut BlockUnit, request: &Request<'_>) -> Result<P
     if bytes <= OverwriteHeader::LEN || bytes > longest {
         return Err(Sense::invalid_field_in_cdb(7, None).into());
     }
-    let awaiting = AwaitingParameterList { cdb: request.cdb.to_vec() };
-    Ok(Plan::Parameters { bytes: raw.parameter_bytes.into(), awaiting })
+    let bytes = raw.parameter_bytes.into();
+    Ok(Plan::Parameters { bytes, awaiting: request.awaiting() })
 }
 
 /// SANITIZE OVERWRITE with its list.

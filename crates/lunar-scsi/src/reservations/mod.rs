@@ -17,8 +17,8 @@ pub use moving::{MoveFlags, MoveParameters};
 pub use out::{OutAction, OutFlags, OutParameters, OutRequest, ReserveOutcome};
 pub use report::{Capabilities, FullStatus, HeldReservation, InAction, ReportHeader};
 
+use crate::primary::{InitiatorPort, TargetPort};
 use crate::share::{Origin, Owner, Shares};
-use crate::unit::{InitiatorPort, TargetPort};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;

@@ -4,8 +4,8 @@ use super::out::ReserveOutcome;
 use super::transport::{self, TRANSPORT_ID_BYTES_MAX, TRANSPORT_ID_BYTES_MIN};
 use super::{ItNexus, Registration, Reservations};
 use crate::plan::Refusal;
+use crate::primary::TargetPort;
 use crate::sense::Sense;
-use crate::unit::TargetPort;
 use alloc::sync::Arc;
 
 lunar_wire::wire_flags! {

@@ -3,8 +3,8 @@
 use super::{ItNexus, Registration, ReservationType, Reservations, SHARES, moving};
 use crate::attention::Attention;
 use crate::plan::Refusal;
+use crate::primary::TargetPort;
 use crate::sense::Sense;
-use crate::unit::TargetPort;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -17,7 +17,8 @@
 
 use super::transport::NAME_BYTES_MAX;
 use super::{ItNexus, REGISTRATIONS_MAX, Registration, ReservationType, Reservations};
-use crate::unit::{InitiatorPort, StateError, TargetPort};
+use crate::primary::{InitiatorPort, TargetPort};
+use crate::unit::StateError;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -348,7 +348,7 @@ fn unsupported_options_are_refused() {
 /// Goal: only the holder may reserve again. Method: each type reserved, then again by all, same and
 /// other type.
 #[test]
-fn reserving_again() {
+fn only_holders_reserve_again() {
     for kind in TYPES {
         for other in TYPES {
             for number in 1..=4 {
@@ -381,7 +381,7 @@ fn actions_require_the_registered_key() {
 
 /// Goal: a release causes unit attentions for types by which others had access. SPC-4 §5.12.11.2.
 #[test]
-fn releasing() {
+fn a_release_informs_other_registrants() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         let other = if kind == Type::WRITE_EXCLUSIVE { TYPES[1] } else { TYPES[0] };
@@ -404,7 +404,7 @@ fn releasing() {
 /// Goal: unregistering the holder ends the reservation and informs the right nexuses.
 /// SPC-4 §5.12.11.3.
 #[test]
-fn unregistering_the_holder() {
+fn unregistering_the_holder_ends_the_reservation() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         assert_eq!(reservations.unregister_number(3), ReserveOutcome::default(), "not the holder");
@@ -426,7 +426,7 @@ fn unregistering_the_holder() {
 }
 
 #[test]
-fn clearing() {
+fn clear_removes_registrations_and_reservation() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         let outcome = reservations.act_as(2, CLEAR, Type(0), 0).unwrap();
@@ -441,7 +441,7 @@ fn clearing() {
 /// Goal: preempting with the holder's key takes over the reservation. Method: same type and another
 /// one; tasks are aborted only if requested.
 #[test]
-fn preempting_the_holder() {
+fn preempting_the_holder_takes_the_reservation_over() {
     for kind in TYPES {
         for new in TYPES {
             for action in [PREEMPT, PREEMPT_AND_ABORT] {
@@ -468,7 +468,7 @@ fn preempting_the_holder() {
 
 /// Goal: preempting with another key removes registrations and keeps the reservation.
 #[test]
-fn preempting_a_registrant() {
+fn preempting_a_registrant_keeps_the_reservation() {
     for kind in TYPES {
         let mut reservations = reserved(kind);
         let outcome = reservations.act_as(2, PREEMPT_AND_ABORT, Type(0xff), key(3)).unwrap();
@@ -549,7 +549,7 @@ fn reserve_6_and_release_6() {
 /// Goal: the two kinds of reservation exclude each other, with the exceptions. SPC-2 §5.5.1,
 /// SPC-4 §5.12.3.
 #[test]
-fn both_kinds_of_reservation() {
+fn both_kinds_of_reservation_exclude_each_other() {
     let mut reservations = Reservations::new(true);
     reservations.reserve(&nexus(1)).unwrap();
     for action in 0..4 {
@@ -651,7 +651,7 @@ fn capabilities_bytes() {
 }
 
 #[test]
-fn service_actions_of_in() {
+fn persistent_reserve_in_has_four_service_actions() {
     let refused = Err(Refusal::Check(Sense::invalid_field_in_cdb(1, Some(4))));
     for action in 0..32 {
         let report = Reservations::new(true).report(action, usize::MAX);

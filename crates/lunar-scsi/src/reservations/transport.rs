@@ -6,7 +6,7 @@
 //! | 2 | number of bytes that follow |
 //! | 4 | `name,i,0x<ISID>`, NUL-terminated, padded to a multiple of four, at least 20 bytes |
 
-use crate::unit::InitiatorPort;
+use crate::primary::InitiatorPort;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -1,5 +1,6 @@
 //! Integration tests of the SCSI model, in one program.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
 
+mod object_unit;
 mod two_initiators;
 mod unit;

@@ -219,8 +219,8 @@ fn access_by_type() {
         assert_eq!(bench.may(TWO, &READ_10), registrant_reads, "{name}");
         assert_eq!(bench.may(TWO, &WRITE_10), registrant_writes, "{name}");
         assert_eq!(bench.persistent_out(ONE, RELEASE, kind, (KEY_ONE, 0)), GOOD);
-        let told = (kind >= 5).then_some(0x2a04);
-        assert_eq!(bench.attention(TWO), told, "{name}");
+        let expected = (kind >= 5).then_some(0x2a04);
+        assert_eq!(bench.attention(TWO), expected, "{name}");
         assert!(bench.may(TWO, &WRITE_10), "{name}");
         assert_eq!(bench.attention(ONE), None, "{name}");
     }
@@ -239,8 +239,8 @@ fn ownership_by_type() {
         let shown = if all { 0 } else { KEY_ONE };
         assert_eq!(bench.reservation(TWO), Some((shown, kind)), "{name}");
         assert_eq!(bench.persistent_out(ONE, REGISTER, 0, (KEY_ONE, 0)), GOOD);
-        let told = matches!(kind, 5 | 6).then_some(0x2a04);
-        assert_eq!(bench.attention(TWO), told, "{name}");
+        let expected = matches!(kind, 5 | 6).then_some(0x2a04);
+        assert_eq!(bench.attention(TWO), expected, "{name}");
         assert_eq!(bench.attention(TWO), None, "{name}");
         assert_eq!(bench.reservation(ONE), all.then_some((0, kind)), "{name}");
         assert_eq!(bench.persistent_out(TWO, REGISTER, 0, (KEY_TWO, 0)), GOOD);

@@ -39,7 +39,7 @@ impl BackingProbe for TestBacking {
 
 struct File {
     backing: Arc<BackingHealth>,
-    told: Arc<TestBacking>,
+    test_backing: Arc<TestBacking>,
     begun: Receiver<()>,
     /// Gives permission for ever when dropped.
     leave: Sender<()>,
@@ -48,19 +48,19 @@ struct File {
 impl File {
     fn new() -> Self {
         let ((begins, begun), (leave, leaves)) = (channel(), channel());
-        let told = Arc::new(TestBacking {
+        let test_backing = Arc::new(TestBacking {
             found: Mutex::new(AS_OPENED),
             begun: Mutex::new(begins),
             leave: Mutex::new(leaves),
         });
-        let probe = Some(Arc::clone(&told) as Arc<dyn BackingProbe>);
+        let probe = Some(Arc::clone(&test_backing) as Arc<dyn BackingProbe>);
         let backing =
             BackingHealth { device: "disk.img".to_owned(), probe, state: Mutex::default() };
-        Self { backing: Arc::new(backing), told, begun, leave }
+        Self { backing: Arc::new(backing), test_backing, begun, leave }
     }
 
     fn becomes(&self, found: BackingState) -> Vec<BackingFault> {
-        *lock(&self.told.found) = found;
+        *lock(&self.test_backing.found) = found;
         self.leave.send(()).unwrap();
         assert!(self.backing.claim_look());
         self.backing.look();
@@ -107,7 +107,7 @@ fn a_truncation_is_not_forgotten() {
 #[test]
 fn a_check_begun_before_a_recovery_does_not_count() {
     let file = File::new();
-    *lock(&file.told.found) = BackingState { file_bytes: 0, ..AS_OPENED };
+    *lock(&file.test_backing.found) = BackingState { file_bytes: 0, ..AS_OPENED };
     assert!(file.backing.claim_look() && !file.backing.claim_look(), "one at a time");
     std::thread::scope(|scope| {
         let look = scope.spawn(|| file.backing.look());

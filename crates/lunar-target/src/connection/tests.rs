@@ -9,6 +9,8 @@ use lunar_iscsi::session::target::DataDue;
 use lunar_scsi::plan::LbaRange;
 use std::task::Waker;
 
+mod long_reads;
+
 /// A connection without a socket.
 struct Client {
     connection: Connection,
@@ -54,12 +56,25 @@ impl Client {
             connection.payload_filled(bytes);
             data = &data[bytes..];
         }
-        connection.payload_end(Time::ZERO, true, out);
+        connection.payload_end(Time::ZERO, SegmentDigest::None, out);
     }
 
     /// Sends a command to LUN 0 that moves no data.
     fn command(&mut self, cdb: &[u8]) {
         self.command_with(cdb, &[]);
+    }
+
+    /// Sends a READ of so many blocks, from the first one on.
+    fn read(&mut self, blocks: u16) {
+        let [high, low] = blocks.to_be_bytes();
+        let mut command = [0; 48];
+        command[..2].copy_from_slice(&[Opcode::SCSI_COMMAND.0, 0xc1]);
+        command[16..20].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        command[20..24].copy_from_slice(&(u32::from(blocks) * 512).to_be_bytes());
+        command[24..28].copy_from_slice(&self.cmd_sn.to_be_bytes());
+        command[32..42].copy_from_slice(&[0x28, 0, 0, 0, 0, 0, 0, high, low, 0]);
+        self.cmd_sn += 1;
+        self.send(command, &[]);
     }
 
     /// Sends a command to LUN 0, with its data-out.

@@ -5,7 +5,9 @@ use super::cost::cost;
 use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
 use crate::detached_writes::ABORT_GRACE;
-use crate::execute::{CheckedCommand, PlanContext, copy, execute_paying, try_now};
+use crate::execute::{
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, try_now,
+};
 use crate::manage;
 use crate::plan_result::PlanResult;
 use crate::quota::Cost;
@@ -14,13 +16,14 @@ use crate::session::SessionKey;
 use crate::session_table::SessionTable;
 use crate::tasks::{Execution, ExecutionFuture};
 use crate::unit::{
-    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, RefusedCommand, Unit, UnitCommon,
-    UnitNexuses, UnitStatistics, Work,
+    ArrivedCommand, CommandData, JudgedCommand, JudgedPlan, NexusAttachment, RefusedCommand, Unit,
+    UnitCommon, UnitNexuses, UnitStatistics, Work,
 };
 use bytes::Bytes;
 use lunar_block::BoxFuture;
 use lunar_scsi::commands::{self, ListKind};
 use lunar_scsi::plan::{AwaitingParameterList, Compare, NexusId, Plan, Refusal};
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::Sense;
@@ -61,13 +64,17 @@ impl Unit for LogicalUnit {
             return Err(RefusedCommand { refusal: sense.into(), data_out_bytes });
         }
         let row = commands::row(command.cdb);
+        let data_in_bytes = fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes);
+        let read_bytes = read_bytes(&plan, block_bytes);
+        let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
         Ok(JudgedCommand {
-            data_in_bytes: fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes),
-            data_in_buffer_bytes: read_bytes(&plan, block_bytes),
+            data_in_bytes,
+            data_in_buffer_bytes: read_bytes.map(|bytes| bytes.min(READ_PIECE_BYTES)),
+            reads_in_pieces,
             data_out_bytes,
             // At most `expected`, a u32.
             collect_bytes: plan.data_out_bytes(block_bytes) as usize,
-            tries_now: matches!(plan, Plan::Read { .. } | Plan::Write { .. }),
+            tries_now: matches!(plan, Plan::Read { .. } | Plan::Write { .. }) && !reads_in_pieces,
             goes_out_of_turn: goes_out_of_turn(&plan),
             fenced: row.is_some_and(|command| command.fenced),
             reports_luns: row.is_some_and(|command| command.reports_luns),
@@ -166,7 +173,7 @@ impl LogicalUnit {
         let Execution { session, memory, .. } = execution;
         let JudgedPlan { mut plan, generation } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
-        let (read_buffer, mut data) = data.split();
+        let (read_memory, mut data) = ReadMemory::split(data);
         let mut unsaved = None;
         // The plan contains the values of the parameters: their charge also covers the plan.
         let mut _parameters = Bytes::new();
@@ -195,12 +202,12 @@ impl LogicalUnit {
             return change.saved(&abort).await;
         }
         let (memory, checked) =
-            (memory.clone(), CheckedCommand::new(generation, execution.cdb_in_header));
+            (memory.clone(), CheckedCommand::new(generation, execution.cdb.clone()));
         let work = PlanContext {
             session,
             checked: &checked,
             data,
-            read_buffer,
+            read_memory,
             abort,
             quota_charge,
             memory,
@@ -217,7 +224,7 @@ impl LogicalUnit {
         list: &[u8],
     ) -> Result<(Plan, Option<UnsavedChange>), PlanResult> {
         let Execution { services, session, memory, .. } = by;
-        let kind = awaiting.kind();
+        let kind = awaiting.kind;
         if kind == ListKind::NexusBuffer && !session.charge_buffers(self, &memory.buffers) {
             return Err(PlanResult::Busy);
         }
@@ -259,7 +266,7 @@ impl LogicalUnit {
         async move {
             let _charge = aborted.await;
             if tokio::time::timeout(ABORT_GRACE, disk.copies.wait()).await.is_err() {
-                disk.ranges.seclude_copies();
+                disk.ranges.block_readers_of_copies();
             }
         }
     }
@@ -271,15 +278,40 @@ struct DiskNexuses<'a> {
     scsi: &'a mut BlockUnit,
 }
 
-impl UnitNexuses for DiskNexuses<'_> {
+/// The part of that state to which a nexus is attached.
+struct DiskAttachment<'a> {
+    unit: &'a LogicalUnit,
+    scsi: &'a mut PrimaryUnit,
+}
+
+impl NexusAttachment for DiskAttachment<'_> {
     fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
         if let Some(losses) = self.unit.device().cache_losses() {
-            self.unit.cache_losses.begin(&SessionKey::of_nexus(&options.ports), losses);
+            self.unit.cache_losses.begin(&options.ports, losses);
         }
         self.scsi.attach_with(nexus, options);
     }
 
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        self.scsi.raise_for(attention_code, nexus);
+    }
+}
+
+impl NexusAttachment for DiskNexuses<'_> {
+    fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
+        DiskAttachment { unit: self.unit, scsi: self.scsi }.attach(nexus, options);
+    }
+
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        self.scsi.raise_for(attention_code, nexus);
+    }
+}
+
+impl UnitNexuses for DiskNexuses<'_> {
     fn detach(&mut self, nexus: NexusId) {
+        if let Some(ports) = self.scsi.ports(nexus) {
+            self.unit.cache_losses.end(&SessionKey::of_nexus(ports));
+        }
         self.scsi.detach(nexus);
     }
 
@@ -289,10 +321,6 @@ impl UnitNexuses for DiskNexuses<'_> {
 
     fn set_rights(&mut self, nexus: NexusId, rights: Rights) {
         self.scsi.set_rights(nexus, rights);
-    }
-
-    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
-        self.scsi.raise_for(attention_code, nexus);
     }
 
     fn luns_were_reported(&mut self, nexus: NexusId) {
@@ -329,10 +357,10 @@ struct UnitLogins<'a> {
 
 impl Logins for UnitLogins<'_> {
     /// Called under the lock of the unit's SCSI state, which is taken before those of the sessions.
-    fn attach(&self, ports: &ItNexus, scsi: &mut BlockUnit) {
+    fn attach(&self, ports: &ItNexus, scsi: &mut PrimaryUnit) {
         let session = self.sessions.lock().find(&SessionKey::of_nexus(ports));
         if let Some(session) = session {
-            session.attach_to(self.unit, &mut DiskNexuses { unit: self.unit, scsi });
+            session.attach_to(self.unit, &mut DiskAttachment { unit: self.unit, scsi });
         }
     }
 }

@@ -8,7 +8,7 @@ use lunar_scsi::sense::Sense;
 /// Cuts open-ended parameter lists, which contain their own length, to the announced length.
 pub(super) fn cut_to_announced_length(plan: &mut Plan, expected: u64) {
     if let Plan::Parameters { bytes, awaiting } = plan
-        && awaiting.kind() == ListKind::OpenEnded
+        && awaiting.kind == ListKind::OpenEnded
     {
         *bytes = u32::try_from(expected).unwrap_or(u32::MAX).min(*bytes);
     }

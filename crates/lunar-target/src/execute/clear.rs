@@ -122,7 +122,7 @@ impl Run<'_> {
         let permit = self.abort.unless(permit).await??;
         let ranges = &self.unit.ranges;
         let queued = ranges.queue_for_command(owner, Some(&self.abort), blocks.clone(), false)?;
-        queued.await_own();
+        queued.mark_own_blockers_awaited();
         let mut lock = pin!(self.abort.unless(queued.granted()));
         if let Some(guard) = lock.as_mut().now_or_never() {
             return Ok((guard?, Some(permit)));

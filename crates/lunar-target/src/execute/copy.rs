@@ -66,8 +66,8 @@ pub(crate) async fn copy(
             PlanResult::Good(Bytes::new())
         }
         Err(Stop::Check(sense)) => {
-            let told = manager.scsi().encode_sense(&sense);
-            running.end(CopyEnd::Failed(told));
+            let sense_bytes = manager.scsi().encode_sense(&sense);
+            running.end(CopyEnd::Failed(sense_bytes));
             PlanResult::Check(sense)
         }
         Err(Stop::Aborted) => PlanResult::Aborted,
@@ -262,7 +262,7 @@ impl Copy<'_> {
             }
             to.end_hold();
             if let Err(error) = done {
-                let stop = write_failed(error).into();
+                let stop = write_failed(error);
                 return Err(reported(stop, job.number, SegmentRole::Destination));
             }
             if piece.data.is_none() {
@@ -424,7 +424,7 @@ impl Reader<'_, '_> {
             return Ok(());
         };
         let range = part(moved.source, from.block_bytes, offset, end - offset);
-        from.abort.unless(from.unit.ranges.shown(range)).await?;
+        from.abort.unless(from.unit.ranges.wait_until_readable(range)).await?;
         let context = from.abort.io_context(from.memory.buffers.owner());
         let status = context.scope(sparse.status(block_range(range), 1));
         let found = from.abort.unless(status).await?;

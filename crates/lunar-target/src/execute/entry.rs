@@ -9,19 +9,18 @@
 use super::{Run, Step};
 use crate::long_operation::Generation;
 use crate::session::{Session, SessionKey};
+use lunar_iscsi::connection::target::HeaderCdb;
 use lunar_net::OwnerId;
 use lunar_scsi::plan::Plan;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Length of the longest CDB of a known command.
-const CDB_BYTES: usize = 16;
-
 /// A judged command, with the data to judge it again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CheckedCommand {
     /// The [`generation`](crate::disk_unit::LogicalUnit::generation) from before the judgement.
     pub(crate) generation: Generation,
-    cdb: [u8; CDB_BYTES],
+    /// The whole CDB, however long it is.
+    cdb: HeaderCdb,
 }
 
 /// A command of a session that may or may not have begun.
@@ -34,8 +33,8 @@ pub(super) struct Entry<'a> {
 }
 
 impl CheckedCommand {
-    /// A command with this CDB; bytes behind the first [`CDB_BYTES`] have no meaning.
-    pub(crate) fn new(generation: Generation, cdb: [u8; CDB_BYTES]) -> Self {
+    /// A command with this CDB.
+    pub(crate) fn new(generation: Generation, cdb: HeaderCdb) -> Self {
         Self { generation, cdb }
     }
 }

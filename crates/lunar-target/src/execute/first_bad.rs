@@ -73,7 +73,7 @@ impl Run<'_> {
     /// Converts `error` of reading `range`, with the first block that cannot be read.
     pub(super) async fn read_failed_at(&self, range: LbaRange, error: lunar_block::Error) -> Stop {
         if !is_ambiguous(&error) {
-            return read_failed(error).into();
+            return read_failed(error);
         }
         let mut search = Search::new(range);
         while let Some(part) = search.next() {
@@ -87,7 +87,7 @@ impl Run<'_> {
                 Err(aborted) => return aborted.into(),
             }
         }
-        read_failed(search.with_block(error)).into()
+        read_failed(search.with_block(error))
     }
 
     /// Converts `error` of writing `data` to `range`, with the first block that cannot be written.
@@ -101,7 +101,7 @@ impl Run<'_> {
         error: lunar_block::Error,
     ) -> Stop {
         if !is_ambiguous(&error) {
-            return write_failed(error).into();
+            return write_failed(error);
         }
         let mut search = Search::new(range);
         while let Some(part) = search.next() {
@@ -115,6 +115,6 @@ impl Run<'_> {
                 Err(stop) => return stop,
             }
         }
-        write_failed(search.with_block(error)).into()
+        write_failed(search.with_block(error))
     }
 }

@@ -108,7 +108,7 @@ impl Run<'_> {
         let (guard, undone) = self.change(guard, self.write_work(range, old, false)).await?;
         lunar_net::count_moved(old_bytes);
         match undone {
-            Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error).into()),
+            Err(error) if error.kind != ErrorKind::NoSpace => Err(write_failed(error)),
             _ => {
                 Box::pin(self.wait_for_space(guard, range.into())).await?;
                 Ok(None)

@@ -37,7 +37,7 @@ pub(crate) fn try_now(
 }
 
 fn read(unit: &LogicalUnit, generation: Generation, range: LbaRange, buffer: &mut Buffer) -> bool {
-    if !unit.ranges.are_shown() {
+    if !unit.ranges.are_readable() {
         return false;
     }
     let read = unit.device().try_read_now(block_range(range), buffer);

@@ -89,7 +89,7 @@ fn try_now_does_only_work_that_need_not_wait() {
     assert!(!write(4, 8), "somebody has a block of it alone");
     assert!(read(4).is_some(), "readers do not lock");
     guard.block_readers();
-    assert_eq!(read(4), None, "its blocks are not shown");
+    assert_eq!(read(4), None, "its blocks are blocked for readers");
     drop(guard);
     assert_eq!(read(4).as_deref(), Some([7; 1024].as_slice()));
     let begun = Generation { revision: before.revision + 1, ..before };
@@ -124,7 +124,7 @@ async fn run_as(
         entry: None,
         held: Mutex::default(),
     };
-    run.ending(plan, Bytes::from_static(data), None).await
+    run.ending(plan, Bytes::from_static(data), ReadMemory::None).await
 }
 
 /// Goal: a command that exceeds the limit of waiting commands of its owner ends BUSY and changes
@@ -274,7 +274,7 @@ fn an_aborted_write_that_has_not_begun_leaves_nothing() {
     abort.raise();
     assert!(matches!((&mut write).now_or_never(), Some(PlanResult::Aborted)), "at once");
     assert_eq!(unit.detached_write_count(), 0);
-    assert!(unit.ranges.are_shown());
+    assert!(unit.ranges.are_readable());
     assert!(unit.ranges.lock(range(5, 1), true).now_or_never().is_some(), "its blocks are free");
     assert_eq!(content(&unit, 5, 1), [0; 512].as_slice(), "nothing was written");
 }
@@ -314,9 +314,9 @@ fn operations_of_awaited_commands_are_urgent() {
         let _ = run_as(&unit, &memory, &plan, &[7; 512], &abort).now_or_never(); // a write waits
         let contexts = std::mem::take(&mut *device.contexts.lock().unwrap());
         let [context] = contexts.as_slice() else { panic!("{plan:?}: {contexts:?}") };
-        assert!(context.is_urgent(), "{plan:?}");
+        assert!(context.has_foreign_waiters(), "{plan:?}");
         drop(awaited);
-        assert!(!context.is_urgent(), "{plan:?}");
+        assert!(!context.has_foreign_waiters(), "{plan:?}");
     }
 }
 
@@ -374,9 +374,9 @@ fn an_aborted_unmap_blocks_its_whole_list() {
         abort.raise();
         assert!(matches!(unmap.await, PlanResult::Aborted));
         assert_eq!(unit.detached_write_count(), 1);
-        let mut second = Box::pin(unit.ranges.shown(range(7, 1)));
+        let mut second = Box::pin(unit.ranges.wait_until_readable(range(7, 1)));
         assert!((&mut second).now_or_never().is_none(), "not begun, and yet to come");
-        assert!(unit.ranges.shown(range(39, 1)).now_or_never().is_none());
+        assert!(unit.ranges.wait_until_readable(range(39, 1)).now_or_never().is_none());
         assert!(unit.ranges.lock(range(8, 24), true).now_or_never().is_some());
         device.heal();
         device.release();
@@ -502,12 +502,12 @@ fn the_first_bad_block_is_named() {
     for (at, bad) in [(0, 0), (0, 1), (3, 40), (0, 62), (0, 63), (17, 17), (63, 63)] {
         device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).at(BlockRange::new(bad, 1)));
         let count = BLOCKS - at;
-        let told = sense_of(&unit, read(at, count), &[]);
-        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x1100));
-        assert_eq!(told.information, Some(bad), "read from {at}");
-        let told = sense_of(&unit, write(at, count), &vec![9; count as usize * 512]);
-        assert_eq!((told.key, told.code), (SenseKey::MEDIUM_ERROR, 0x0c00));
-        assert_eq!(told.information, Some(bad), "written from {at}");
+        let sense = sense_of(&unit, read(at, count), &[]);
+        assert_eq!((sense.key, sense.code), (SenseKey::MEDIUM_ERROR, 0x1100));
+        assert_eq!(sense.information, Some(bad), "read from {at}");
+        let sense = sense_of(&unit, write(at, count), &vec![9; count as usize * 512]);
+        assert_eq!((sense.key, sense.code), (SenseKey::MEDIUM_ERROR, 0x0c00));
+        assert_eq!(sense.information, Some(bad), "written from {at}");
         let compare = Plan::Verify { range: range(at, count), compare: Compare::Medium };
         assert_eq!(sense_of(&unit, compare, &[]).information, Some(bad));
         device.heal();
@@ -518,6 +518,28 @@ fn the_first_bad_block_is_named() {
     }
     device.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).times(1));
     assert_eq!(sense_of(&unit, read(0, BLOCKS), &[]).information, None, "it fails no more");
+}
+
+/// Fault: BUSY and TASK SET FULL of the target behind a disk became MEDIUM ERROR, for which a file
+/// system gives up. Goal: the command ends with BUSY, and no block is tried again by itself.
+#[test]
+fn a_busy_device_is_no_medium_error() {
+    let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
+    let options =
+        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = LogicalUnit::open(options).unwrap();
+    device.inject(Fault::new(Effect::Fail(ErrorKind::Busy)).times(3));
+    let data = [9; 8 * 512];
+    for (plan, data) in [
+        (Plan::Read { range: range(0, 8), from_medium: false }, &[][..]),
+        (Plan::Write { range: range(0, 8), durable: true }, &data),
+        (Plan::Flush { immediate: false }, &[]),
+    ] {
+        let ended = run(&unit, plan, data);
+        assert!(matches!(ended, PlanResult::Busy), "{ended:?}");
+    }
+    assert_eq!(device.fired(), 3);
+    assert_eq!(content(&unit, 0, 8), [0; 8 * 512].as_slice());
 }
 
 /// Goal: increments by COMPARE AND WRITE from many tasks at once are never lost.

@@ -77,10 +77,10 @@ pub(super) struct ClaimEntry {
     pub(super) command: Option<AbortSignal>,
     /// True when its command is awaited for it: it is held, and an eligible claim of another owner
     /// waits for it, or readers may. True as well if a claim of its own owner that
-    /// [passes it on](Claims::await_own) waits for it, even while it waits itself.
+    /// [passes it on](Claims::mark_own_blockers_awaited) waits for it, even while it waits itself.
     pub(super) is_awaited: bool,
     /// True when the earlier claims of its owner that keep it waiting are awaited.
-    pub(super) awaits_own: bool,
+    pub(super) has_awaited_blockers: bool,
 }
 
 /// Claims that block a claim, counted in pairs of ranges that overlap. Of claims in a chain only
@@ -210,7 +210,7 @@ impl ClaimEntry {
             grant: None,
             command: None,
             is_awaited: false,
-            awaits_own: false,
+            has_awaited_blockers: false,
         }
     }
 
@@ -429,7 +429,7 @@ impl Claims {
             if blockers.all == 0 {
                 self.behind_shares.insert(slot);
             } else {
-                self.await_held(&claim);
+                self.mark_holders_awaited(&claim);
             }
         } else {
             is_counted = queue.front(&claim).is_none();
@@ -570,11 +570,11 @@ impl Claims {
             if blockers == 0 {
                 ready.push(slot);
             } else if counter.is_none() {
-                self.await_held(&self.claim(slot).clone());
+                self.mark_holders_awaited(&self.claim(slot).clone());
             }
         }
         if counter.is_some() {
-            self.await_held_around(&freed);
+            self.mark_holders_awaited_around(&freed);
         }
     }
 
@@ -654,7 +654,7 @@ impl Claims {
         for (behind, conflicts) in self.own_behind(&claim) {
             let behind = self.entry_mut(behind);
             behind.blockers += conflicts;
-            is_awaited |= behind.awaits_own;
+            is_awaited |= behind.has_awaited_blockers;
         }
         let waiting = self.entry_mut(slot);
         (waiting.blockers, waiting.is_counted) = (own, true);
@@ -662,8 +662,8 @@ impl Claims {
         if is_awaited {
             self.set_awaited(slot);
         }
-        if is_awaited || self.entry_mut(slot).awaits_own {
-            self.await_own(slot);
+        if is_awaited || self.entry_mut(slot).has_awaited_blockers {
+            self.mark_own_blockers_awaited(slot);
         }
         Some(slot)
     }
@@ -701,7 +701,7 @@ impl Claims {
         self.eligible_index.remove(&claim.blocks, claim.exclusive, slot);
         self.held_index.insert(&claim.blocks, claim.exclusive, slot);
         self.count_out(&claim.owner);
-        self.await_if_waited_for(slot);
+        self.mark_awaited_if_waited_for(slot);
         grant
     }
 

@@ -118,8 +118,8 @@ fn claims_that_delay_an_awaited_command_are_awaited() {
     let other_alone = claim(4, 0, true);
     let last = claim(5, 0, false);
     assert_eq!(awaited(), [false; 7]);
-    last.await_own();
-    last.await_own();
+    last.mark_own_blockers_awaited();
+    last.mark_own_blockers_awaited();
     assert_eq!(awaited(), [true, false, true, false, false, false, false], "the front's");
     let later = claim(6, 0, true);
     drop(first);
@@ -132,7 +132,7 @@ fn claims_that_delay_an_awaited_command_are_awaited() {
     assert_eq!(awaited(), [false, false, false, false, true, false, false]);
     drop(other_alone);
     assert!(is_held(&locks, &last));
-    last.await_own();
+    last.mark_own_blockers_awaited();
     assert_eq!(awaited(), [false; 7], "it waits for none");
     drop((last, elsewhere));
     assert!(is_held(&locks, &later));

@@ -160,7 +160,7 @@ impl Rig {
     }
 
     /// True for a claim whose command others wait for.
-    fn awaits_own(&self, owner: &ClaimOwner, exclusive: bool) -> bool {
+    fn marks_own_blockers(&self, owner: &ClaimOwner, exclusive: bool) -> bool {
         !exclusive && owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, &self.owners[1]))
     }
 
@@ -179,8 +179,8 @@ impl Rig {
                     }
                     None => self.locks.queue(blocks.clone(), exclusive),
                 };
-                if self.awaits_own(&owner, exclusive) {
-                    queued.await_own();
+                if self.marks_own_blockers(&owner, exclusive) {
+                    queued.mark_own_blockers_awaited();
                 }
                 let claim = Claim { owner, ..self.claim(&queued, blocks, exclusive) };
                 self.model.waiting.push(ModelWaiting { claim, turn: None });
@@ -303,18 +303,23 @@ impl Rig {
         let ineligible = waiting.iter().filter(|entry| entry.turn.is_none());
         for entry in ineligible.clone() {
             let owner = &entry.claim.owner;
-            assert!(entry.awaits_own || !self.awaits_own(owner, entry.claim.exclusive));
+            assert!(
+                entry.has_awaited_blockers
+                    || !self.marks_own_blockers(owner, entry.claim.exclusive)
+            );
             let is_blocker = |other: &&ClaimEntry| {
                 other.claim.id != NO_CLAIM && is_behind_own(&entry.claim, &other.claim)
             };
-            for other in claims.entries.iter().filter(is_blocker).filter(|_| entry.awaits_own) {
+            for other in
+                claims.entries.iter().filter(is_blocker).filter(|_| entry.has_awaited_blockers)
+            {
                 let waits = other.held_at.is_none() && other.turn.is_none();
-                let is_awaited = other.is_awaited && (other.awaits_own || !waits);
+                let is_awaited = other.is_awaited && (other.has_awaited_blockers || !waits);
                 assert!(is_awaited || !other.is_counted, "{other:?} delays {entry:?}");
             }
         }
         let mut awaited = waiting.iter().filter(|entry| entry.is_awaited);
-        assert!(awaited.all(|entry| self.awaits_own(&entry.claim.owner, false)));
+        assert!(awaited.all(|entry| self.marks_own_blockers(&entry.claim.owner, false)));
     }
 
     /// Checks the counts for the limits of waiting claims.

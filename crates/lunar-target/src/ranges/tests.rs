@@ -93,19 +93,19 @@ fn head_of_queue_precedes_all_other_commands() {
 /// Later readers and writers of a range that is blocked for readers wait; earlier sharers continue,
 /// and a release leaves no claim behind.
 #[test]
-fn a_secluded_range_is_waited_for_by_all() {
+fn a_range_blocked_for_readers_is_waited_for_by_all() {
     let locks = Arc::new(RangeLocks::default());
     let left = locks.lock(range(0, 8), false).now_or_never().unwrap();
     let beside = locks.lock(range(4, 8), false).now_or_never().unwrap();
-    assert!(locks.shown(range(0, 8)).now_or_never().is_some(), "reads take no lock");
+    assert!(locks.wait_until_readable(range(0, 8)).now_or_never().is_some(), "reads take no lock");
     left.block_readers();
     left.block_readers();
     drop(beside);
-    let mut read = Box::pin(locks.shown(range(7, 100)));
+    let mut read = Box::pin(locks.wait_until_readable(range(7, 100)));
     let mut write = Box::pin(locks.lock(range(7, 1), false));
     assert!((&mut read).now_or_never().is_none());
     assert!((&mut write).now_or_never().is_none());
-    assert!(locks.shown(range(8, 1)).now_or_never().is_some(), "elsewhere is free");
+    assert!(locks.wait_until_readable(range(8, 1)).now_or_never().is_some(), "elsewhere is free");
     assert!(locks.lock(range(8, 1), false).now_or_never().is_some());
     drop(left);
     assert!(read.now_or_never().is_some());
@@ -193,18 +193,18 @@ fn sharers_and_excluders_on_many_threads() {
     assert!(locks.claims().held.is_empty() && locks.claims().waiting == 0);
 }
 
-/// `seclude_copies` blocks readers of the pieces of copies without any action of their writers, and
-/// blocks no other ranges.
+/// `block_readers_of_copies` blocks readers of the pieces of copies without any action of their
+/// writers, and blocks no other ranges.
 #[test]
 fn pieces_of_copies_block_readers() {
     let locks = Arc::new(RangeLocks::default());
     let piece = locks.lock(range(0, 8), false).now_or_never().unwrap().of_copy();
     let _other = locks.lock(range(8, 8), false).now_or_never().unwrap();
-    locks.seclude_copies();
-    assert!(locks.shown(range(0, 1)).now_or_never().is_none());
-    assert!(locks.shown(range(8, 8)).now_or_never().is_some());
+    locks.block_readers_of_copies();
+    assert!(locks.wait_until_readable(range(0, 1)).now_or_never().is_none());
+    assert!(locks.wait_until_readable(range(8, 8)).now_or_never().is_some());
     drop(piece);
-    assert!(locks.shown(range(0, 16)).now_or_never().is_some());
+    assert!(locks.wait_until_readable(range(0, 16)).now_or_never().is_some());
 }
 
 /// A waiter that is dropped before or after its grant leaves no claim behind.
@@ -392,8 +392,8 @@ fn a_list_is_one_claim() {
     let free: Vec<_> = (0..26).filter(|lba| is_free(*lba)).collect();
     assert_eq!(free, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 24, 25]);
     guard.block_readers();
-    assert!(locks.shown(range(23, 1)).now_or_never().is_none());
-    assert!(locks.shown(range(10, 10)).now_or_never().is_some());
+    assert!(locks.wait_until_readable(range(23, 1)).now_or_never().is_none());
+    assert!(locks.wait_until_readable(range(10, 10)).now_or_never().is_some());
     drop(guard);
     let alone = locks.lock(range(21, 1), true).now_or_never().unwrap();
     let mut waits = Box::pin(locks.lock(list, false));

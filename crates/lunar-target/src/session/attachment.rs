@@ -10,7 +10,7 @@ use crate::options::TargetOptions;
 use crate::pieces::{Pieces, REACHED_UNITS};
 use crate::rights::{self, UnitRights};
 use crate::session::SessionKey;
-use crate::unit::{Unit, UnitNexuses};
+use crate::unit::{NexusAttachment, Unit, UnitNexuses};
 use crate::view::View;
 use lunar_scsi::attention::LogicalTime;
 use lunar_scsi::rights::Rights;
@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Attaches the nexus to `unit`, whose nexuses are given, if the session sees the unit.
-    pub(crate) fn attach_to<U: ?Sized>(&self, unit: &Arc<U>, nexuses: &mut dyn UnitNexuses) {
+    pub(crate) fn attach_to<U: ?Sized>(&self, unit: &Arc<U>, nexuses: &mut dyn NexusAttachment) {
         if let Some(nexus) = self.view.load().nexus_of(unit) {
             self.attach(nexus, nexuses);
         }
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Attaches the nexus. `nexuses` are those of the unit of `nexus`.
-    pub(crate) fn attach(&self, nexus: &ItlNexus, nexuses: &mut dyn UnitNexuses) {
+    pub(crate) fn attach(&self, nexus: &ItlNexus, nexuses: &mut dyn NexusAttachment) {
         if !nexus.is_unknown() {
             return;
         }

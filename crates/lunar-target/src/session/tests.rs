@@ -47,16 +47,27 @@ impl Rig {
 
     /// A server whose target has so many units.
     pub(crate) fn of_units(units: u16) -> Self {
-        Self::with(BufferPool::default(), units)
+        Self::with(BufferPool::default(), units, UNIT_BYTES)
+    }
+
+    /// A server with one unit of this size.
+    pub(crate) fn of_unit_bytes(unit_bytes: u64) -> Self {
+        Self::with(BufferPool::default(), 1, unit_bytes)
+    }
+
+    /// The same, with so much memory.
+    pub(crate) fn with_small_budget(unit_bytes: u64, memory_bytes_max: usize) -> Self {
+        let budget = MemoryBudget::new(memory_bytes_max);
+        Self::with(BufferPool::with_budget(&budget), 1, unit_bytes)
     }
 
     pub(crate) fn with_buffers(buffers: BufferPool) -> Self {
-        Self::with(buffers, UNITS)
+        Self::with(buffers, UNITS, UNIT_BYTES)
     }
 
-    fn with(buffers: BufferPool, units: u16) -> Self {
+    fn with(buffers: BufferPool, units: u16, unit_bytes: u64) -> Self {
         let unit = |id| {
-            let device = Arc::new(MemoryDevice::new(UNIT_BYTES, 512, 4096).unwrap());
+            let device = Arc::new(MemoryDevice::new(unit_bytes, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
             LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
         };
@@ -165,13 +176,13 @@ impl Rig {
     pub(crate) fn take_attentions(session: &Session, lun: u16) -> Vec<u16> {
         let view = session.view();
         let nexus = view.nexus(Lun::new(lun)).unwrap();
-        let mut told = Vec::new();
+        let mut codes = Vec::new();
         loop {
             let planned =
                 session.scsi_at(nexus).plan(session.nexus, &session.context(&view), &[0; 6]);
             match planned {
-                Ok(_) => return told,
-                Err(Refusal::Check(sense)) => told.push(sense.code),
+                Ok(_) => return codes,
+                Err(Refusal::Check(sense)) => codes.push(sense.code),
                 Err(other) => panic!("{other:?}"),
             }
         }
@@ -236,7 +247,7 @@ fn first_commands_come_at_once() {
     for ends in [false, true] {
         let session = rig.log_in(1);
         let barrier = Barrier::new(THREADS + 1);
-        let told: Vec<_> = std::thread::scope(|scope| {
+        let counts: Vec<_> = std::thread::scope(|scope| {
             let first = |_| {
                 scope.spawn(|| {
                     let view = session.view();
@@ -257,7 +268,7 @@ fn first_commands_come_at_once() {
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         if !ends {
-            assert_eq!(told.iter().sum::<usize>(), usize::from(UNITS));
+            assert_eq!(counts.iter().sum::<usize>(), usize::from(UNITS));
             assert!(rig.known().iter().all(|known| *known == 1));
             rig.lose(&session);
         }

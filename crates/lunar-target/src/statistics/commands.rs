@@ -42,6 +42,8 @@ struct RunningCommand {
     out_bytes: u32,
     /// Data-in that the initiator expects, in bytes.
     in_bytes: u32,
+    /// Data-in that was sent before the end.
+    sent_bytes: u64,
     aborted: bool,
 }
 
@@ -112,6 +114,18 @@ impl Commands {
         }
     }
 
+    /// Counts data-in that is sent before the end of a command.
+    pub(crate) fn data_in(&mut self, task: TaskId, bytes: usize) {
+        if let Some(command) = self.running(task) {
+            command.sent_bytes = command.sent_bytes.saturating_add(bytes as u64);
+        }
+    }
+
+    fn running(&mut self, task: TaskId) -> Option<&mut RunningCommand> {
+        let newest = self.newest.as_mut().filter(|(id, _)| *id == task);
+        newest.map(|(_, command)| command).or_else(|| self.underway.get_mut(&task))
+    }
+
     /// Counts a wrong header digest.
     pub(crate) fn header_digest_error(&self) {
         if let Some(target) = &self.target {
@@ -142,8 +156,16 @@ impl Commands {
             true => (task.expected_bytes, task.expected_read_bytes.unwrap_or(0)),
             false => (0, task.expected_bytes),
         };
-        let command =
-            RunningCommand { since: now, place, operation, out_bytes, in_bytes, aborted: false };
+        let (sent_bytes, aborted) = (0, false);
+        let command = RunningCommand {
+            since: now,
+            place,
+            operation,
+            out_bytes,
+            in_bytes,
+            sent_bytes,
+            aborted,
+        };
         self.keep_newest();
         self.newest = Some((task.id, command));
     }
@@ -200,9 +222,7 @@ impl Commands {
 
     /// Called before a command is aborted.
     pub(crate) fn abort(&mut self, task: TaskId) {
-        let newest = self.newest.as_mut().filter(|(id, _)| *id == task);
-        let command = newest.map(|(_, command)| command).or_else(|| self.underway.get_mut(&task));
-        if let Some(command) = command {
+        if let Some(command) = self.running(task) {
             command.aborted = true;
         }
     }
@@ -222,7 +242,8 @@ impl Commands {
             }
             None => Moved {
                 received_bytes: command.out_bytes.min(outcome.data_out_bytes).into(),
-                sent_bytes: (outcome.data_in.len() as u64).min(command.in_bytes.into()),
+                sent_bytes: (command.sent_bytes + outcome.data_in.len() as u64)
+                    .min(command.in_bytes.into()),
             },
         };
         match self.ended.last_mut() {

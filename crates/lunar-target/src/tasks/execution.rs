@@ -10,6 +10,7 @@ use crate::task_set::PlaceQueued;
 use crate::unit::{CommandData, Work};
 use futures_util::future::LocalBoxFuture;
 use lunar_block::{Buffer, MemoryCharge};
+use lunar_iscsi::connection::target::HeaderCdb;
 use lunar_iscsi::framing::TaskId;
 use lunar_scsi::plan::NexusId;
 use std::fmt;
@@ -37,8 +38,7 @@ pub struct Execution {
     pub(crate) session: Arc<Session>,
     pub(crate) memory: WorkMemory,
     pub(crate) abort: AbortSignal,
-    /// The first 16 bytes of the CDB: all of a short one.
-    pub(crate) cdb_in_header: [u8; 16],
+    pub(crate) cdb: HeaderCdb,
     /// Quota account of the command, with its place in the task set; empty before it begins.
     pub(crate) quota_charge: QuotaCharge,
     task: TaskId,
@@ -66,14 +66,13 @@ impl Execution {
         planned: Planned,
         data: CommandData,
     ) -> (Self, Work) {
-        let Planned { cdb_in_header, work, wants_bytes, data_in_bytes, order, fenced, .. } =
-            planned;
+        let Planned { cdb, work, wants_bytes, data_in_bytes, order, fenced, .. } = planned;
         let execution = Self {
             services,
             session,
             memory,
             abort,
-            cdb_in_header,
+            cdb,
             quota_charge: QuotaCharge::default(),
             task,
             order,
@@ -128,7 +127,7 @@ impl Execution {
     /// Ends the command.
     pub fn end(self, result: PlanResult) -> ExecutionEnd {
         let Self { task, wants_bytes, data_in_bytes, fenced, .. } = self;
-        let ran = TaskResult { task, ending: result, wants_bytes, data_in_bytes, fenced };
+        let ran = TaskResult { task, result, wants_bytes, data_in_bytes, fenced };
         ExecutionEnd(FutureEnd::TaskResult(ran))
     }
 

@@ -27,13 +27,15 @@ pub(super) fn outcome(ran: TaskResult, unit: Option<&Arc<dyn Unit>>) -> Outcome 
         fenced: ran.fenced,
         ..Outcome::default()
     };
-    match ran.ending {
+    match ran.result {
         PlanResult::Good(data_in) => Outcome {
             data_in_bytes: ran.data_in_bytes,
             ..good(data_in, ran.wants_bytes, ran.fenced)
         },
         PlanResult::Conflict => status(Status::RESERVATION_CONFLICT),
-        PlanResult::Busy => Outcome { data_out_bytes: ran.wants_bytes, ..later(Status::BUSY) },
+        PlanResult::Busy => {
+            Outcome { data_out_bytes: ran.wants_bytes, ..retry_later(Status::BUSY) }
+        }
         PlanResult::Aborted => Outcome::default(), // no response is sent
         PlanResult::Check(sense) => {
             Outcome { data_out_bytes: ran.wants_bytes, ..check_condition(unit, &sense) }
@@ -48,7 +50,7 @@ pub(super) fn outcome(ran: TaskResult, unit: Option<&Arc<dyn Unit>>) -> Outcome 
 }
 
 /// BUSY or TASK SET FULL, with the time after which there may be room.
-pub(super) fn later(status: Status) -> Outcome {
+pub(super) fn retry_later(status: Status) -> Outcome {
     Outcome { status: status.0, status_qualifier: RETRY_TENTHS, ..Outcome::default() }
 }
 
@@ -72,7 +74,7 @@ pub(super) fn no_memory(task: TaskId, planned: &Planned, why: Shortage) -> Input
         Shortage::Connection => Status::TASK_SET_FULL,
         Shortage::Process => Status::BUSY,
     };
-    let outcome = Outcome { data_out_bytes: planned.wants_bytes, ..later(status) };
+    let outcome = Outcome { data_out_bytes: planned.wants_bytes, ..retry_later(status) };
     Input::Done { task, outcome }
 }
 

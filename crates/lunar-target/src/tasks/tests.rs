@@ -228,11 +228,11 @@ impl TaskQueue {
         let unit = LogicalUnit::open(LogicalUnitOptions { cache, ..options }).unwrap();
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [0; 6] };
         unit.scsi().attach(OTHER, initiator, port());
-        // Owners of this lane only, so that no other lane has their memory.
+        // Owners of this queue only, so that no other queue has their memory.
         let network = || PeerNetwork::of("127.0.0.1".parse().unwrap());
-        let lane = Arc::as_ptr(&unit).addr();
+        let queue = Arc::as_ptr(&unit).addr();
         let accounts = |user: &str| {
-            let user = format!("{user} {lane}");
+            let user = format!("{user} {queue}");
             rig.services().memory.accounts(network(), Some(user))
         };
         let other = accounts("other").data_in;
@@ -300,9 +300,9 @@ impl TaskQueue {
     /// Handles a result of the tasks; sends the data that a task wants.
     fn take(&mut self, input: Input, events: &mut Vec<Event>) {
         match input {
-            Input::Wants { task, data_out_bytes } => {
-                events.push(Event::Wants(task, data_out_bytes));
-                self.fill(task, data_out_bytes);
+            Input::Wants { task, bytes, .. } => {
+                events.push(Event::Wants(task, bytes));
+                self.fill(task, bytes);
                 if let Some(done) = self.tasks.run(&self.session, task) {
                     self.take(done, events);
                 }
@@ -572,7 +572,7 @@ proptest! {
         runtime.block_on(tokio::time::advance(immediate.tasks.work.wait_max));
         prop_assert_eq!(immediate.end(), general.end());
         prop_assert_eq!(immediate.content(), general.content());
-        let flushes = |lane: &TaskQueue| lane.disk.flushes.load(SeqCst);
+        let flushes = |queue: &TaskQueue| queue.disk.flushes.load(SeqCst);
         prop_assert_eq!(flushes(&immediate), flushes(&general));
         prop_assert_eq!(general.disk.immediate.load(SeqCst), 0);
     }
@@ -591,8 +591,8 @@ fn the_two_paths_are_two() {
         (false, SentData::None, 0),
         (false, SentData::All, 0),
     ] {
-        let mut lane = TaskQueue::new(&rig, &session, false, 1);
-        lane.disk.is_immediate.store(is_immediate, SeqCst);
+        let mut queue = TaskQueue::new(&rig, &session, false, 1);
+        queue.disk.is_immediate.store(is_immediate, SeqCst);
         let transfer = |writes| Transfer {
             writes,
             form: 1,
@@ -608,11 +608,11 @@ fn the_two_paths_are_two() {
         let mut last = Event::Wants(TaskId(0), 0);
         // The first command gets the unit attention of the power-on.
         for writes in [false, true, false] {
-            last = lane.step(&Step::Transfer(transfer(writes))).pop().unwrap();
+            last = queue.step(&Step::Transfer(transfer(writes))).pop().unwrap();
         }
         assert!(matches!(last, Event::Done(_, outcome) if outcome.data_in == [2; BLOCK_BYTES][..]));
-        assert_eq!(lane.disk.immediate.load(SeqCst), transfers);
-        assert!(lane.end().is_empty());
+        assert_eq!(queue.disk.immediate.load(SeqCst), transfers);
+        assert!(queue.end().is_empty());
     }
 }
 
@@ -672,11 +672,11 @@ fn a_busy_report_of_the_luns_clears_no_attention() {
 fn a_planned_answer_keeps_no_more_than_its_length() {
     let rig = Rig::of_units(0);
     let session = rig.log_in(1);
-    let lane = TaskQueue::new(&rig, &session, false, 1);
+    let queue = TaskQueue::new(&rig, &session, false, 1);
     let mut answer = vec![1; 4096];
     answer.truncate(4);
     let mut work = Work::Reply(answer);
-    assert!(lane.tasks.charge_reply(&mut work).is_ok());
+    assert!(queue.tasks.charge_reply(&mut work).is_ok());
     let Work::Reply(answer) = work else { panic!("{work:?}") };
     assert_eq!((answer.len(), answer.capacity()), (4, 4));
 }
@@ -687,7 +687,7 @@ fn a_planned_answer_keeps_no_more_than_its_length() {
 fn data_at_hand_is_whole() {
     let rig = Rig::of_units(0);
     let session = rig.log_in(1);
-    let mut lane = TaskQueue::new(&rig, &session, false, 8);
+    let mut queue = TaskQueue::new(&rig, &session, false, 8);
     let transfer = Transfer {
         writes: true,
         form: 1,
@@ -706,9 +706,9 @@ fn data_at_hand_is_whole() {
             ..JudgedCommand::new(Work::Reply(Vec::new()))
         };
         let task = Task { has_all_data, ..transfer.task(TaskId(7)) };
-        lane.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
-        let data = lane.tasks.data_at_hand(&judged, &task);
-        drop(lane.tasks.take_buffer(task.id));
+        queue.tasks.reserve(task.id, arrived_blocks * BLOCK_BYTES as u32);
+        let data = queue.tasks.data_at_hand(&judged, &task);
+        drop(queue.tasks.take_buffer(task.id));
         data.map(|data| data.split().1.len() / BLOCK_BYTES)
     };
     assert_eq!(taken(2, 2, true), Some(2));

@@ -1,6 +1,6 @@
 //! Tasks that wait for a limit.
 
-use super::{Begun, Collected, CommandContext, ExecutionEnd, FutureEnd, Tasks, later};
+use super::{Begun, Collected, CommandContext, ExecutionEnd, FutureEnd, Tasks, retry_later};
 use crate::abort::{AbortSignal, Aborted};
 use crate::itl_nexus::ItlNexus;
 use crate::options::Limits;
@@ -186,7 +186,7 @@ impl Tasks {
     /// Refuses a task without room; the initiator may send it again.
     fn refuse_throttled(&mut self, task: TaskId, status: Status) -> Input {
         drop(self.take_buffer(task));
-        Input::Done { task, outcome: later(status) }
+        Input::Done { task, outcome: retry_later(status) }
     }
 
     fn wait(

@@ -113,9 +113,9 @@ fn sessions_that_lost_their_right_end() {
 fn a_session_is_logged_out() {
     let rig = Rig::new();
     let (_raw, mut other) = (rig.log_in(1), rig.log_in(2));
-    let told = rig.server().sessions();
-    assert_eq!(told.len(), 2);
-    let one = &told[0];
+    let sessions = rig.server().sessions();
+    assert_eq!(sessions.len(), 2);
+    let one = &sessions[0];
     assert_eq!(one.target_name.as_deref(), Some(TARGET));
     assert_eq!((one.connections.len(), one.commands, &*one.luns), (1, 0, &[0][..]));
     assert_eq!(one.connections[0].peer.ip(), IpAddr::from([127, 0, 0, 1]));

@@ -416,9 +416,9 @@ fn aborted_after(disks: &Disks, raw: &mut RawClient) -> u64 {
     };
     assert_eq!((answer.opcode(), answer.header[2]), (0x22, 0), "function complete");
     assert_eq!((pong.opcode(), pong.u32_at(16)), (opcode::NOP_IN, ping.u32_at(16)));
-    let (status, mut told) = results(raw, 0);
-    let written = std::mem::take(&mut told[9]);
-    assert_eq!((status, told), (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0]), "aborted");
+    let (status, mut reply) = results(raw, 0);
+    let written = std::mem::take(&mut reply[9]);
+    assert_eq!((status, reply), (0, vec![0, 0, 0, 8, 2, 0, 0, 0, 0, 0, 0, 0]), "aborted");
     assert_eq!(results(raw, 0).0, 2, "the result is returned once");
     disks.rig.wait_for("it is written", |_| to.hanging() == 0);
     assert_eq!(to.seen(FaultOperation::Write) - writes, 2, "nothing more is begun");
@@ -528,8 +528,8 @@ fn a_running_copy_is_fenced_off() {
 fn holder(raw: &mut RawClient, lun: u8) -> u64 {
     let read = at_lun(raw.command(0xc1, &[0x5e, 1, 0, 0, 0, 0, 0, 0, 24, 0], 24), lun);
     raw.send(&read).unwrap();
-    let told = answer_to(raw, read.u32_at(16)).data;
-    u64::from_be_bytes(told[8..16].try_into().unwrap())
+    let data = answer_to(raw, read.u32_at(16)).data;
+    u64::from_be_bytes(data[8..16].try_into().unwrap())
 }
 
 /// Goal: a failing disk is reported as the source or the destination, with the number of blocks

@@ -30,7 +30,7 @@ fn rig_of(chap: Vec<ChapEntry>, failures_free: u32, backoff_seconds_max: u16) ->
 /// Goal: a credential belongs to one initiator only: name and secret must both be right, and names
 /// are case-sensitive. The common credential does not open an initiator that has its own.
 #[test]
-fn a_credential_is_one_initiators() {
+fn a_credential_belongs_to_one_initiator() {
     let chap = vec![
         entry(Some(ALICE), "0xalice", "alices secret"),
         entry(Some(BOB), "bob", "bobs own secret"),
@@ -91,7 +91,7 @@ fn discovery_requires_authentication() {
 /// Goal: after the free failures logins from the same address are delayed, longer each time, up to
 /// a limit; a successful login ends the delay.
 #[test]
-fn failures_make_their_address_wait() {
+fn failures_delay_logins_from_their_address() {
     let rig = rig_of(vec![entry(None, "u", "the right secret")], 1, 4);
     let wrong = |source: &str| attempt(&rig, source, "u", "a wrong secret");
     for at_least in [0, 0, 250, 500, 1000, 2000] {
@@ -111,7 +111,7 @@ fn failures_make_their_address_wait() {
 
 /// Starts a server that delays the next login from 127.0.0.1 for longer than any machine stalls:
 /// ten proofs that failed there were requested before the first of them failed.
-fn rig_that_makes_wait() -> Rig {
+fn rig_that_delays_logins() -> Rig {
     let rig = Rig::with(|options| {
         options.targets[0].chap =
             vec![entry(Some(BOB), "bob", "bobs own secret"), entry(None, "u", "the right secret")];
@@ -135,22 +135,22 @@ fn rig_that_makes_wait() -> Rig {
 /// same core.
 #[test]
 fn delayed_logins_delay_no_other_address() {
-    let rig = rig_that_makes_wait();
-    let mut waits = RawClient::connect(&rig.address).unwrap();
-    waits.send(&waits.login(opening(ALICE).as_bytes()).put(1, &[0])).unwrap();
+    let rig = rig_that_delays_logins();
+    let mut delayed = RawClient::connect(&rig.address).unwrap();
+    delayed.send(&delayed.login(opening(ALICE).as_bytes()).put(1, &[0])).unwrap();
     for _ in 0..10 {
         assert_eq!(attempt(&rig, "127.0.0.2", "u", "the right secret").0, 0);
     }
-    assert_eq!(waits.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
-    drop(waits);
+    assert_eq!(delayed.answer(Duration::from_millis(20)).unwrap(), RawAnswer::TimedOut);
+    drop(delayed);
     rig.stop_cleanly();
 }
 
 /// Goal: a flood from one address has a limited number of waiting logins; further ones are refused
 /// at once with status 0301h, service unavailable. The server stops while some wait.
 #[test]
-fn a_flood_does_not_pile_up() {
-    let rig = rig_that_makes_wait();
+fn waiting_logins_of_an_address_are_limited() {
+    let rig = rig_that_delays_logins();
     let mut all: Vec<RawClient> =
         (0..20).map(|_| RawClient::connect(&rig.address).unwrap()).collect();
     for raw in &mut all {
@@ -167,8 +167,8 @@ fn a_flood_does_not_pile_up() {
 /// was refused each time. Method: twice as many logins as there are places come before it, and as
 /// many after it, each under another name without a credential of its own.
 #[test]
-fn a_flood_refuses_no_configured_name() {
-    let rig = rig_that_makes_wait();
+fn a_flood_of_logins_does_not_refuse_configured_names() {
+    let rig = rig_that_delays_logins();
     let mut flood: Vec<RawClient> =
         (0..32).map(|_| RawClient::connect(&rig.address).unwrap()).collect();
     let (before, after) = flood.split_at_mut(16);

@@ -374,8 +374,8 @@ fn a_unit_attention_does_not_overtake() {
         .put_u32(24, one.cmd_sn)
         .put_u32(28, early.u32_at(24).wrapping_add(1));
     one.send(&pong).unwrap();
-    let told = answer_to(&mut two, ready.u32_at(16));
-    assert_eq!((told.header[3], &told.data[14..16]), (2, &[0x29, 3][..]));
+    let answer = answer_to(&mut two, ready.u32_at(16));
+    assert_eq!((answer.header[3], &answer.data[14..16]), (2, &[0x29, 3][..]));
     log_out(by);
     drop((one, two));
     rig.stop_cleanly();

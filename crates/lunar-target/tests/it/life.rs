@@ -17,9 +17,10 @@ fn reads_that_waited_for_buffers_are_answered() {
     rig.device.inject(Fault::new(slow).on(FaultOperation::Read));
     let long = [send_read(&mut raw, 0, 16384), send_read(&mut raw, 0, 16384)];
     let last = send_read(&mut raw, 0, 1);
-    rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) == 1);
+    rig.wait_for("the first began", |rig| rig.device.seen(FaultOperation::Read) > 0);
     std::thread::sleep(Duration::from_millis(200));
-    assert_eq!(rig.device.seen(FaultOperation::Read), 1, "its data is still charged");
+    let reads = rig.device.seen(FaultOperation::Read);
+    assert!(reads < 8 * 4, "{reads} reads of 256 KiB: the first 8 MiB are still charged");
     for tag in long {
         while answer_to(&mut raw, tag).header[1] & 0x81 != 0x81 {}
     }
@@ -338,32 +339,32 @@ fn reused_buffers_reveal_no_data() {
         assert!(writer.read_blocks(1000, 64).unwrap().iter().all(|byte| *byte == MARK));
     }
     let mut other = rig.log_in(2);
-    let mut told = Vec::new();
+    let mut replies = Vec::new();
     for page in 0..=255 {
-        told.push(other.execute(&[0x12, 1, page, 0xff, 0xff, 0], 0xffff).unwrap().1);
-        told.push(other.execute(&[0x1a, 0, page, 0, 0xff, 0], 0xff).unwrap().1);
+        replies.push(other.execute(&[0x12, 1, page, 0xff, 0xff, 0], 0xffff).unwrap().1);
+        replies.push(other.execute(&[0x1a, 0, page, 0, 0xff, 0], 0xff).unwrap().1);
     }
     let mut report = [0; 12];
     for operation in [0xa0, 0xa3] {
         report[0] = operation;
         report[1] = if operation == 0xa3 { 0x0c } else { 0 };
         report[8] = 0xff; // an allocation length of 65,280 bytes
-        told.push(other.execute(&report, 0xff00).unwrap().1);
+        replies.push(other.execute(&report, 0xff00).unwrap().1);
     }
     for action in [0x10, 0x12] {
         let mut service = [0; 16];
         (service[0], service[1], service[12]) = (0x9e, action, 0xff);
-        told.push(other.execute(&service, 0xff00).unwrap().1);
+        replies.push(other.execute(&service, 0xff00).unwrap().1);
     }
     for keys in 0..4 {
-        told.push(other.execute(&[0x5e, keys, 0, 0, 0, 0, 0, 0xff, 0, 0], 0xff00).unwrap().1);
+        replies.push(other.execute(&[0x5e, keys, 0, 0, 0, 0, 0, 0xff, 0, 0], 0xff00).unwrap().1);
     }
     for blocks in [1, 7, 64, 255] {
         let blank = other.read_blocks(20_000, blocks).unwrap();
         assert!(blank.iter().all(|byte| *byte == 0), "{blocks} blocks that were never written");
     }
-    assert!(told.iter().any(|data| data.len() > 30), "there is something to look at");
-    for data in told {
+    assert!(replies.iter().any(|data| data.len() > 30), "there is something to look at");
+    for data in replies {
         assert!(!data.windows(4).any(|four| four == [MARK; 4]), "{data:02x?}");
     }
     log_out(writer);

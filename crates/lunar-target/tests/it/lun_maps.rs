@@ -175,8 +175,8 @@ fn a_target_reset_stays_within_the_map() {
         let command = bob.command(0x80, &[0; 6], 0).put(9, &[lun]);
         bob.send(&command).unwrap();
         let answer = answer_to(&mut bob, command.u32_at(16));
-        let told = answer.data.get(4).zip(answer.data.get(14));
-        assert_eq!(told.map(|(key, code)| (key & 0xf, *code)), sense, "LUN {lun}");
+        let codes = answer.data.get(4).zip(answer.data.get(14));
+        assert_eq!(codes.map(|(key, code)| (key & 0xf, *code)), sense, "LUN {lun}");
     }
     drop((alice, bob, eve));
     rig.stop_cleanly();

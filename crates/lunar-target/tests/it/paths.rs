@@ -204,9 +204,9 @@ fn preempt_and_abort_reaches_every_path() {
         let raw = &mut all[path];
         let silent = raw.answer(Duration::from_millis(50)).unwrap();
         assert_eq!(silent, RawAnswer::TimedOut, "the read {tag} was aborted");
-        let mut told = [read(raw), read(raw)];
-        told.sort_unstable();
-        assert_eq!(told, [(2, REGISTRATIONS_PREEMPTED), (2, COMMANDS_CLEARED)]);
+        let mut attentions = [read(raw), read(raw)];
+        attentions.sort_unstable();
+        assert_eq!(attentions, [(2, REGISTRATIONS_PREEMPTED), (2, COMMANDS_CLEARED)]);
         assert_eq!(read(raw), CONFLICT);
     }
     all.into_iter().for_each(log_out);

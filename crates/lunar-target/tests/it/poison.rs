@@ -62,8 +62,8 @@ fn poisoned_until_it_is_recovered() {
     assert!(!unit.is_poisoned());
     let ready = raw.command(0x80, &[0; 6], 0);
     raw.send(&ready).unwrap();
-    let told = answer_to(&mut raw, ready.u32_at(16));
-    assert_eq!((told.header[3], told.data[4] & 0xf, told.data[14]), (2, 6, 0x28));
+    let answer = answer_to(&mut raw, ready.u32_at(16));
+    assert_eq!((answer.header[3], answer.data[4] & 0xf, answer.data[14]), (2, 6, 0x28));
     assert_eq!(put(&mut raw, &fua, &[2; 512]).0, 0);
     assert_eq!(put(&mut raw, &sync, &[]).0, 0);
     assert_eq!(raw.read_block(0).unwrap(), [2; 512]);
@@ -89,13 +89,13 @@ fn a_flush_from_before_the_recovery_fails() {
     assert_eq!(put(&mut other, &ten(0x35, 0, 0), &[]), (2, MEDIUM_ERROR));
     runtime.block_on(unit.recover()).unwrap();
     rig.device.release();
-    let told = answer_to(&mut one, sync.u32_at(16));
-    assert_eq!((told.header[3], told.data[4] & 0xf), (2, 3), "CHECK CONDITION, MEDIUM ERROR");
+    let answer = answer_to(&mut one, sync.u32_at(16));
+    assert_eq!((answer.header[3], answer.data[4] & 0xf), (2, 3), "CHECK CONDITION, MEDIUM ERROR");
     for raw in [&mut one, &mut other] {
         let ready = raw.command(0x80, &[0; 6], 0);
         raw.send(&ready).unwrap();
-        let told = answer_to(raw, ready.u32_at(16));
-        assert_eq!((told.header[3], told.data[4] & 0xf, told.data[14]), (2, 6, 0x28));
+        let answer = answer_to(raw, ready.u32_at(16));
+        assert_eq!((answer.header[3], answer.data[4] & 0xf, answer.data[14]), (2, 6, 0x28));
         assert_eq!(put(raw, &ten(0x35, 0, 0), &[]).0, 0);
     }
     log_out(one);

@@ -54,8 +54,8 @@ fn all_sources_report_the_reached_portal_group() {
     let rig = rig();
     for (portal, tag) in [1, 300, 1].into_iter().enumerate() {
         let mut raw = RawClient::log_in_as(&rig.addresses[portal], TARGET, portal as u32).unwrap();
-        let told = format!("TargetPortalGroupTag={tag}");
-        assert!(raw.text.split('\0').any(|pair| pair == told), "{told}: {:?}", raw.text);
+        let expected = format!("TargetPortalGroupTag={tag}");
+        assert!(raw.text.split('\0').any(|pair| pair == expected), "{expected}: {:?}", raw.text);
         raw.execute(&[0; 6], 0).unwrap(); // its first unit attention
         let page = designators(&mut raw);
         let relative = of_port(&page, 4);

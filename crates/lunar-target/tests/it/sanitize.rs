@@ -40,13 +40,13 @@ fn ask(raw: &mut RawClient, cdb: &[u8]) -> (u8, [u8; 3]) {
 /// Sends TEST UNIT READY until the unit is ready; returns the sense codes before that.
 fn until_ready(raw: &mut RawClient) -> Vec<[u8; 3]> {
     let until = Instant::now() + TEST_TIMEOUT;
-    let mut told = Vec::new();
+    let mut senses = Vec::new();
     loop {
         match ask(raw, &READY) {
-            (0, _) => return told,
-            (_, sense) => told.push(sense),
+            (0, _) => return senses,
+            (_, sense) => senses.push(sense),
         }
-        assert!(Instant::now() < until, "{told:?}");
+        assert!(Instant::now() < until, "{senses:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

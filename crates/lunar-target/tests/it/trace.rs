@@ -69,9 +69,9 @@ fn no_login_is_traced() {
     assert_eq!(status, 0);
     assert_eq!(second.execute(&[0; 6], 0).unwrap().0, 0);
     assert!(rig.server().end_trace(handle) && !rig.server().end_trace(handle));
-    let told = rest(&mut trace);
+    let recorded = rest(&mut trace);
     let command = [(Direction::Received, opcode::SCSI_COMMAND), (Direction::Sent, 0x21)];
-    assert_eq!(told, command.repeat(2), "the first ends in a unit attention");
+    assert_eq!(recorded, command.repeat(2), "the first ends in a unit attention");
     drop((leading, second));
     rig.stop_cleanly();
 }

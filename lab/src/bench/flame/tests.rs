@@ -72,9 +72,9 @@ fn stacks_fold_to_boxes() {
 /// in the colours of the legend.
 #[test]
 fn a_picture_of_real_samples() {
-    let svg = svg("a cell & its <lane>", &parse(SCRIPT));
+    let svg = svg("a cell & its <setup>", &parse(SCRIPT));
     assert_eq!(fault(&svg), None, "{svg}");
-    assert!(svg.contains(">a cell &amp; its &lt;lane&gt;</text>"), "{svg}");
+    assert!(svg.contains(">a cell &amp; its &lt;setup&gt;</text>"), "{svg}");
     assert!(svg.contains("<title>all samples: 12 samples, 100.0 %</title>"), "{svg}");
     let shmem = "<title>shmem_file_read_iter: 1 sample, 8.3 %</title>";
     let after = &svg[svg.find(shmem).expect("a box for it")..];

@@ -1,7 +1,7 @@
-//! Table of all measured cells, each with its lanes.
+//! Table of all measured cells, each with its setups.
 //!
-//! A *cell* is a store and a kind of requests to it. A *lane* is a server and a client. In each
-//! round all lanes of a cell have their turn, so that two of them can be compared round by round.
+//! A *cell* is a store and a kind of requests to it. A *setup* is a server and a client. In each
+//! round all setups of a cell have their turn, so that two of them can be compared round by round.
 
 use lunar_load::AccessPattern::{self, RandomRead, RandomWrite, Read, Write};
 use lunar_load::report::size_text;
@@ -9,9 +9,9 @@ use lunar_load::report::size_text;
 /// Size of the part of every disk that is used.
 pub const DISK_BYTES: u64 = 256 << 20;
 
-/// Store behind a target, and its mode.
+/// BackingStore behind a target, and its mode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Store {
+pub struct BackingStore {
     /// Its name in keys.
     pub name: &'static str,
     pub place: StorageMedium,
@@ -32,19 +32,24 @@ pub enum StorageMedium {
     Memory,
 }
 
-pub const TMPFS: Store = store("tmpfs", StorageMedium::Tmpfs, false, false);
-pub const DISK: Store = store("disk", StorageMedium::Disk, false, false);
-pub const DISK_THROUGH: Store = store("disk-through", StorageMedium::Disk, true, false);
-pub const DISK_DIRECT: Store = store("disk-direct", StorageMedium::Disk, false, true);
-pub const DISK_DIRECT_THROUGH: Store =
+pub const TMPFS: BackingStore = store("tmpfs", StorageMedium::Tmpfs, false, false);
+pub const DISK: BackingStore = store("disk", StorageMedium::Disk, false, false);
+pub const DISK_THROUGH: BackingStore = store("disk-through", StorageMedium::Disk, true, false);
+pub const DISK_DIRECT: BackingStore = store("disk-direct", StorageMedium::Disk, false, true);
+pub const DISK_DIRECT_THROUGH: BackingStore =
     store("disk-direct-through", StorageMedium::Disk, true, true);
-pub const MEMORY: Store = store("mem", StorageMedium::Memory, false, false);
+pub const MEMORY: BackingStore = store("mem", StorageMedium::Memory, false, false);
 
-const fn store(name: &'static str, place: StorageMedium, through: bool, direct: bool) -> Store {
-    Store { name, place, is_write_through: through, is_direct: direct }
+const fn store(
+    name: &'static str,
+    place: StorageMedium,
+    through: bool,
+    direct: bool,
+) -> BackingStore {
+    BackingStore { name, place, is_write_through: through, is_direct: direct }
 }
 
-/// Server of a lane.
+/// Server of a setup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Contestant {
     Lunar,
@@ -67,7 +72,7 @@ impl Contestant {
     }
 }
 
-/// Client of a lane.
+/// Client of a setup.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LoadClient {
     /// Our initiator (crates/lunar-initiator, crates/lunar-load), in this process.
@@ -82,7 +87,7 @@ pub enum LoadClient {
 
 /// Server, client, and the sessions between them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Lane {
+pub struct Setup {
     pub contestant: Contestant,
     pub client: LoadClient,
     /// Number of sessions, each with the depth of the cell.
@@ -93,18 +98,18 @@ pub struct Lane {
     pub digests: bool,
 }
 
-pub const LUNAR: Lane = lane(Contestant::Lunar);
-pub const BASE: Lane = lane(Contestant::Base);
-pub const TGT: Lane = lane(Contestant::Tgt);
-pub const TGT_AIO: Lane = lane(Contestant::TgtAio);
-pub const NULL: Lane = lane(Contestant::Null);
-pub const RING: Lane = lane(Contestant::Ring);
+pub const LUNAR: Setup = setup(Contestant::Lunar);
+pub const BASE: Setup = setup(Contestant::Base);
+pub const TGT: Setup = setup(Contestant::Tgt);
+pub const TGT_AIO: Setup = setup(Contestant::TgtAio);
+pub const NULL: Setup = setup(Contestant::Null);
+pub const RING: Setup = setup(Contestant::Ring);
 
-const fn lane(contestant: Contestant) -> Lane {
-    Lane { contestant, client: LoadClient::Ours, sessions: 1, connections: 1, digests: false }
+const fn setup(contestant: Contestant) -> Setup {
+    Setup { contestant, client: LoadClient::Ours, sessions: 1, connections: 1, digests: false }
 }
 
-impl Lane {
+impl Setup {
     /// Uses libiscsi's generator as the client.
     pub const fn libiscsi(self) -> Self {
         Self { client: LoadClient::Libiscsi, ..self }
@@ -116,7 +121,7 @@ impl Lane {
     }
 
     /// Uses `lunar bench` of the same build as the client.
-    pub const fn own(self) -> Self {
+    pub const fn own_client(self) -> Self {
         Self { client: LoadClient::Own, ..self }
     }
 
@@ -169,7 +174,7 @@ impl Lane {
 pub struct Cell {
     /// Special feature that distinguishes cells with otherwise equal keys; empty: none.
     pub about: &'static str,
-    pub store: Store,
+    pub store: BackingStore,
     pub pattern: AccessPattern,
     pub io_bytes: u32,
     /// Requests under way at once in each session.
@@ -178,7 +183,7 @@ pub struct Cell {
     pub is_shared: bool,
     /// True for a part of the short form: some goal needs it.
     pub is_short: bool,
-    pub lanes: &'static [Lane],
+    pub setups: &'static [Setup],
 }
 
 impl Cell {
@@ -189,9 +194,9 @@ impl Cell {
         format!("{pattern}-{size}-{}-{}{dash}{}", self.depth, self.store.name, self.about)
     }
 
-    /// Returns the maximum of a figure over its lanes.
-    pub fn most(&self, of: impl Fn(&Lane) -> u16) -> u16 {
-        self.lanes.iter().map(of).max().unwrap_or(1).max(1)
+    /// Returns the maximum of a figure over its setups.
+    pub fn most(&self, of: impl Fn(&Setup) -> u16) -> u16 {
+        self.setups.iter().map(of).max().unwrap_or(1).max(1)
     }
 
     /// Returns the shape of the raw TCP probe that shows whether the machine was quiet.
@@ -233,18 +238,18 @@ const K64: u32 = 64 << 10;
 const K256: u32 = 256 << 10;
 const M1: u32 = 1 << 20;
 
-const PAIR: &[Lane] = &[LUNAR, TGT];
-const WITH_NULL: &[Lane] = &[LUNAR, TGT, NULL];
-const LIBISCSI: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi()];
-const LIBISCSI_NULL: &[Lane] = &[LUNAR.libiscsi(), TGT.libiscsi(), NULL.libiscsi()];
-const MEMORY_NULL: &[Lane] = &[LUNAR, NULL];
-const PERF: &[Lane] = &[LUNAR.perf(), TGT.perf()];
-const DIGESTS: &[Lane] = &[LUNAR, LUNAR.digests()];
-const SESSIONS: &[Lane] = &[LUNAR.sessions(4), NULL.sessions(4)];
-const TGT_SESSIONS: &[Lane] = &[LUNAR.sessions(4), TGT.sessions(4)];
-const CONNECTIONS: &[Lane] = &[LUNAR, LUNAR.connections(4)];
-const DIRECT_READ: &[Lane] = &[LUNAR, RING, TGT, TGT_AIO];
-const DIRECT: &[Lane] = &[LUNAR, TGT, TGT_AIO];
+const PAIR: &[Setup] = &[LUNAR, TGT];
+const WITH_NULL: &[Setup] = &[LUNAR, TGT, NULL];
+const LIBISCSI: &[Setup] = &[LUNAR.libiscsi(), TGT.libiscsi()];
+const LIBISCSI_NULL: &[Setup] = &[LUNAR.libiscsi(), TGT.libiscsi(), NULL.libiscsi()];
+const MEMORY_NULL: &[Setup] = &[LUNAR, NULL];
+const PERF: &[Setup] = &[LUNAR.perf(), TGT.perf()];
+const DIGESTS: &[Setup] = &[LUNAR, LUNAR.digests()];
+const SESSIONS: &[Setup] = &[LUNAR.sessions(4), NULL.sessions(4)];
+const TGT_SESSIONS: &[Setup] = &[LUNAR.sessions(4), TGT.sessions(4)];
+const CONNECTIONS: &[Setup] = &[LUNAR, LUNAR.connections(4)];
+const DIRECT_READ: &[Setup] = &[LUNAR, RING, TGT, TGT_AIO];
+const DIRECT: &[Setup] = &[LUNAR, TGT, TGT_AIO];
 
 /// All cells. `make bench` measures those with `short`.
 #[rustfmt::skip] // a table
@@ -316,8 +321,8 @@ pub const CELLS: &[Cell] = &[
     full("", DISK_DIRECT_THROUGH, RandomWrite, K4, 32, PAIR),
 ];
 
-const BUILDS: &[Lane] = &[LUNAR, BASE];
-const BOTH_ENDS: &[Lane] = &[LUNAR.own(), BASE.own()];
+const BUILDS: &[Setup] = &[LUNAR, BASE];
+const BOTH_ENDS: &[Setup] = &[LUNAR.own_client(), BASE.own_client()];
 
 /// Cells for the comparison of two builds, on disks in memory and files in tmpfs: the target alone,
 /// with our client, and both ends, each target with the client of its build.
@@ -341,24 +346,24 @@ pub const COMPARED: &[Cell] = &[
 
 const fn full(
     about: &'static str,
-    store: Store,
+    store: BackingStore,
     pattern: AccessPattern,
     io_bytes: u32,
     depth: u16,
-    lanes: &'static [Lane],
+    setups: &'static [Setup],
 ) -> Cell {
-    Cell { about, store, pattern, io_bytes, depth, is_shared: false, is_short: false, lanes }
+    Cell { about, store, pattern, io_bytes, depth, is_shared: false, is_short: false, setups }
 }
 
 const fn short(
     about: &'static str,
-    store: Store,
+    store: BackingStore,
     pattern: AccessPattern,
     io_bytes: u32,
     depth: u16,
-    lanes: &'static [Lane],
+    setups: &'static [Setup],
 ) -> Cell {
-    Cell { is_short: true, ..full(about, store, pattern, io_bytes, depth, lanes) }
+    Cell { is_short: true, ..full(about, store, pattern, io_bytes, depth, setups) }
 }
 
 const fn shared(cell: Cell) -> Cell {
@@ -370,7 +375,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Goal: a key names one cell, and a name one lane of it; clients only get cells that they
+    /// Goal: a key names one cell, and a name one setup of it; clients only get cells that they
     /// support.
     #[test]
     fn keys_are_unique() {
@@ -378,9 +383,9 @@ mod tests {
             let keys: BTreeSet<String> = table.iter().map(Cell::key).collect();
             assert_eq!(keys.len(), table.len());
             for cell in table {
-                let names: BTreeSet<String> = cell.lanes.iter().map(Lane::name).collect();
-                assert_eq!(names.len(), cell.lanes.len(), "{}", cell.key());
-                let perf = cell.lanes.iter().any(|lane| lane.client == LoadClient::Perf);
+                let names: BTreeSet<String> = cell.setups.iter().map(Setup::name).collect();
+                assert_eq!(names.len(), cell.setups.len(), "{}", cell.key());
+                let perf = cell.setups.iter().any(|setup| setup.client == LoadClient::Perf);
                 assert!(!perf || !cell.pattern.writes(), "{}", cell.key());
                 assert!(!cell.store.is_direct || cell.store.place == StorageMedium::Disk);
             }

@@ -1,12 +1,12 @@
-//! One turn of a lane: a client sends requests for a given time, and the processor time of both
+//! One turn of a setup: a client sends requests for a given time, and the processor time of both
 //! ends is measured.
 
 pub mod initiator;
 mod unsafe_ring;
 
-use super::cells::{Cell, Contestant, DISK_BYTES, Lane, LoadClient};
+use super::cells::{Cell, Contestant, DISK_BYTES, LoadClient, Setup};
 use super::results::Sample;
-use super::servers::{LanePortal, Servers};
+use super::servers::{Servers, SetupPortal};
 use crate::peers::iscsi_perf::{self, PerfRequest, PerfResult};
 use crate::peers::load_programs::{self, LoadPrograms, LoadRequest};
 use crate::system::cores::CLIENT_CORE;
@@ -39,11 +39,11 @@ pub struct Clients {
 /// One turn.
 pub struct CommandTurn<'a> {
     pub cell: &'a Cell,
-    pub lane: &'a Lane,
+    pub setup: &'a Setup,
     /// Seed of random offsets.
     pub seed: u64,
     pub times: TurnTimes,
-    pub portal: &'a LanePortal,
+    pub portal: &'a SetupPortal,
 }
 
 impl Clients {
@@ -52,7 +52,7 @@ impl Clients {
         Self { times, generator: None }
     }
 
-    /// Runs one turn of a lane.
+    /// Runs one turn of a setup.
     ///
     /// # Errors
     /// The contestant does not start, or the client fails.
@@ -60,20 +60,20 @@ impl Clients {
         &mut self,
         servers: &mut Servers,
         cell: &Cell,
-        lane: &Lane,
+        setup: &Setup,
         seed: u64,
     ) -> Result<Sample> {
-        let portal = servers.portal(lane.contestant)?;
-        let turn = CommandTurn { cell, lane, seed, times: self.times, portal: &portal };
-        if lane.contestant == Contestant::Ring {
+        let portal = servers.portal(setup.contestant)?;
+        let turn = CommandTurn { cell, setup, seed, times: self.times, portal: &portal };
+        if setup.contestant == Contestant::Ring {
             return unsafe_ring::turn(&turn, servers.path()?);
         }
         let owner = ListeningProcess { pid: portal.pid };
         let before = owner.processor_time();
-        let (mut sample, whole) = match lane.client {
+        let (mut sample, whole) = match setup.client {
             LoadClient::Ours => (initiator::turn(&turn)?, self.times.whole()),
             LoadClient::Libiscsi => (self.libiscsi(&turn)?, self.times.whole()),
-            LoadClient::Own => (turn.own()?, self.times.whole()),
+            LoadClient::Own => (turn.own_client()?, self.times.whole()),
             LoadClient::Perf => turn.perf()?,
         };
         let spent = before.zip(owner.processor_time());
@@ -96,7 +96,7 @@ impl Clients {
 
 impl CommandTurn<'_> {
     /// Runs `lunar bench` of the build that serves.
-    fn own(&self) -> Result<Sample> {
+    fn own_client(&self) -> Result<Sample> {
         let program = self.portal.program.as_ref().context("only Lunar brings a client")?;
         let client = LoadPrograms::of_build(self.core(), program);
         Ok(self.sample(&client.lunar(&self.request())?))
@@ -142,15 +142,15 @@ impl CommandTurn<'_> {
     }
 
     /// Converts the sample of a client that is a program of its own.
-    fn sample(&self, told: &load_programs::Sample) -> Sample {
-        let [p50, p99, p99_9] = told.latency_micros.map(Some);
+    fn sample(&self, program_sample: &load_programs::Sample) -> Sample {
+        let [p50, p99, p99_9] = program_sample.latency_micros.map(Some);
         Sample {
-            iops: told.iops,
-            bytes_per_second: told.iops * f64::from(self.cell.io_bytes),
+            iops: program_sample.iops,
+            bytes_per_second: program_sample.iops * f64::from(self.cell.io_bytes),
             p50_us: p50,
             p99_us: p99,
             p99_9_us: p99_9,
-            client_busy: Some(told.cpu_micros * told.iops / 1e6),
+            client_busy: Some(program_sample.cpu_micros * program_sample.iops / 1e6),
             ..Sample::default()
         }
     }

@@ -4,7 +4,7 @@ use super::cells::{COMPARED, Cell};
 use super::clients::TurnTimes;
 use super::report::tables;
 use super::results::{CellResult, Sample};
-use super::rounds::Count;
+use super::rounds::RoundCounts;
 use super::servers::Programs;
 use super::{EXTRA_ROUNDS_FACTOR, measure_cells};
 use crate::bench::parse_seconds;
@@ -81,7 +81,7 @@ impl BenchCompare {
             base: Some(base),
         };
         let rounds = usize::from(self.rounds);
-        let count = Count { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
+        let count = RoundCounts { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
         let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),
@@ -112,10 +112,10 @@ impl BenchCompare {
 
 impl Row {
     fn of(cell: &CellResult) -> Option<Self> {
-        let [ours, base] = &cell.lanes[..] else { return None };
+        let [ours, base] = &cell.setups[..] else { return None };
         let ratio = |of: fn(&Sample) -> Option<f64>| {
             cell.figures(|round| {
-                let (one, other) = (of(round.lanes.get(ours)?)?, of(round.lanes.get(base)?)?);
+                let (one, other) = (of(round.setups.get(ours)?)?, of(round.setups.get(base)?)?);
                 (other > 0.0).then(|| one / other)
             })
         };

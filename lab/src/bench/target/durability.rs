@@ -1,9 +1,9 @@
 //! Checks from outside whether the compared targets are equally durable.
 
-use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, Setup};
 use super::clients::{CommandTurn, TurnTimes, initiator};
 use super::results::Durability;
-use super::servers::{LanePortal, Servers};
+use super::servers::{Servers, SetupPortal};
 use crate::bench::INITIATOR;
 use crate::system::files::TemporaryFolder;
 use anyhow::{Context, Result};
@@ -41,25 +41,25 @@ pub fn seen(servers: &mut Servers, contestant: Contestant) -> Result<Durability>
     }
     Ok(Durability {
         store: servers.store.name.to_owned(),
-        contestant: Lane { contestant, ..LUNAR }.name(),
+        contestant: Setup { contestant, ..LUNAR }.name(),
         text: texts.join("; "),
     })
 }
 
-fn has_write_cache(portal: &LanePortal) -> Result<bool> {
+fn has_write_cache(portal: &SetupPortal) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let url: Url = portal.url.parse()?;
         let options = SessionOptions::new(INITIATOR);
         let disk = RemoteDisk::connect(&url, &options).await?;
-        let told = disk.has_write_cache();
+        let has_cache = disk.has_write_cache();
         disk.unit().initiator().log_out().await?;
-        Ok(told)
+        Ok(has_cache)
     })
 }
 
 /// Counts syncs while 4 KiB writes go on at depth 32.
-fn syncs(servers: &Servers, portal: &LanePortal) -> Result<String> {
+fn syncs(servers: &Servers, portal: &SetupPortal) -> Result<String> {
     let written =
         |cell: &&Cell| cell.store == servers.store && cell.pattern.writes() && cell.depth == 32;
     let Some(cell) = CELLS.iter().find(written) else {
@@ -69,7 +69,7 @@ fn syncs(servers: &Servers, portal: &LanePortal) -> Result<String> {
         return Ok("system calls were not counted: there is no strace".to_owned());
     };
     let times = TurnTimes { warm_up: Duration::ZERO, measured: COUNTED };
-    let sample = initiator::turn(&CommandTurn { cell, lane: &LUNAR, seed: 1, times, portal })?;
+    let sample = initiator::turn(&CommandTurn { cell, setup: &LUNAR, seed: 1, times, portal })?;
     let writes = sample.iops * COUNTED.as_secs_f64();
     let syncs = counter.finish()?;
     Ok(format!("strace counted {syncs} calls of fdatasync or fsync for {writes:.0} writes"))
@@ -166,8 +166,8 @@ mod tests {
         let mode = rustix::fs::Mode::empty();
         let path = scratch.path().canonicalize().unwrap();
         let _open = rustix::fs::open(&path, OFlags::RDWR | OFlags::SYNC, mode).unwrap();
-        let told = flags_text(open_flags(std::process::id(), &path).unwrap());
-        assert_eq!(told, "the file is open with O_SYNC");
+        let text = flags_text(open_flags(std::process::id(), &path).unwrap());
+        assert_eq!(text, "the file is open with O_SYNC");
         assert_eq!(flags_of("pos:\t0\nflags:\t0100002\n").unwrap().bits(), 0o100_002);
         assert_eq!(open_flags(std::process::id(), Path::new("/nowhere")), None);
     }

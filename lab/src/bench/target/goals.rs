@@ -1,6 +1,6 @@
 //! Table of goals, each a ratio within one cell, judged round by round.
 
-use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane, NULL, ProbeKind, RING, TGT};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, NULL, ProbeKind, RING, Setup, TGT};
 use super::results::{BenchRun, CellResult, Round, Sample};
 use crate::bench::goal::{GoalOutcome, GoalVerdict};
 use lunar_load::Spread;
@@ -19,12 +19,12 @@ pub struct Goal {
 /// Numerator and denominator of a goal, in each round.
 #[derive(Clone, Copy)]
 pub enum Ratio {
-    /// A figure of one lane divided by that of another.
-    Lanes(Figure, Lane, Lane),
-    /// The requests (of a stream: the bytes) a second of a lane divided by those of raw TCP.
-    RawTcp(Lane, ProbeKind),
-    /// The 99th percentile of a lane's latency divided by its median.
-    Tail(Lane),
+    /// A figure of one setup divided by that of another.
+    Setups(Figure, Setup, Setup),
+    /// The requests (of a stream: the bytes) a second of a setup divided by those of raw TCP.
+    RawTcp(Setup, ProbeKind),
+    /// The 99th percentile of a setup's latency divided by its median.
+    Tail(Setup),
 }
 
 /// Figure that is compared.
@@ -47,7 +47,7 @@ pub enum Bound {
 
 use self::Bound::{Least, LeastUnlessClientBusy, Most};
 use self::Figure::{Bytes, Iops, TargetCpu};
-use self::Ratio::{Lanes, RawTcp, Tail};
+use self::Ratio::{RawTcp, Setups, Tail};
 
 /// Processor use from which on a client's core counts as saturated.
 const CLIENT_BUSY: f64 = 0.95;
@@ -80,47 +80,47 @@ pub const FOUR_BY_ONE: &str = "IOPS of four connections by one's, two cores";
 #[rustfmt::skip] // a table
 pub const GOALS: &[Goal] = &[
     tgt("IOPS, 4 KiB random reads, depth 32, file in tmpfs",
-        READS, Lanes(Iops, LUNAR, TGT), Least(4.0)),
+        READS, Setups(Iops, LUNAR, TGT), Least(4.0)),
     tgt("IOPS, 4 KiB random reads, depth 32, file on the disk, cached",
-        READS_DISK, Lanes(Iops, LUNAR, TGT), Least(4.0)),
+        READS_DISK, Setups(Iops, LUNAR, TGT), Least(4.0)),
     tgt("IOPS, the same in tmpfs asked by libiscsi",
-        LIBISCSI, Lanes(Iops, LUNAR.libiscsi(), TGT.libiscsi()), LeastUnlessClientBusy(4.0)),
+        LIBISCSI, Setups(Iops, LUNAR.libiscsi(), TGT.libiscsi()), LeastUnlessClientBusy(4.0)),
     tgt("throughput, 256 KiB reads",
-        STREAM_READS, Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+        STREAM_READS, Setups(Bytes, LUNAR, TGT), Least(1.5)),
     tgt("throughput, 256 KiB writes",
-        STREAM_WRITES, Lanes(Bytes, LUNAR, TGT), Least(1.5)),
+        STREAM_WRITES, Setups(Bytes, LUNAR, TGT), Least(1.5)),
     tgt("CPU of the target for a 4 KiB read, depth 32",
-        READS, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+        READS, Setups(TargetCpu, LUNAR, TGT), Most(0.25)),
     tgt("CPU of the target for a 4 KiB write, depth 32",
-        WRITES, Lanes(TargetCpu, LUNAR, TGT), Most(0.25)),
+        WRITES, Setups(TargetCpu, LUNAR, TGT), Most(0.25)),
     tgt("IOPS, 4 KiB reads, one at a time",
-        READ_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+        READ_ALONE, Setups(Iops, LUNAR, TGT), Least(1.0)),
     tgt("IOPS, 4 KiB writes, one at a time",
-        WRITE_ALONE, Lanes(Iops, LUNAR, TGT), Least(1.0)),
+        WRITE_ALONE, Setups(Iops, LUNAR, TGT), Least(1.0)),
     tgt("IOPS, 4 KiB writes, depth 32, write-back in tmpfs",
-        WRITES, Lanes(Iops, LUNAR, TGT), Least(2.0)),
+        WRITES, Setups(Iops, LUNAR, TGT), Least(2.0)),
     tgt("IOPS, 4 KiB writes, depth 32, write-through on the disk",
-        DURABLE_WRITES, Lanes(Iops, LUNAR, TGT), Least(1.5)),
+        DURABLE_WRITES, Setups(Iops, LUNAR, TGT), Least(1.5)),
     ceiling("4 KiB reads one at a time, of raw TCP's ping-pong",
         READ_ALONE, RawTcp(LUNAR, ProbeKind::Ping), Least(0.85)),
     ceiling("IOPS, four sessions of depth 32, of the null target",
-        SESSIONS, Lanes(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
+        SESSIONS, Setups(Iops, LUNAR.sessions(4), NULL.sessions(4)), Least(0.70)),
     ceiling(CPU_BY_NULL,
-        READS, Lanes(TargetCpu, LUNAR, NULL), Most(1.4)),
+        READS, Setups(TargetCpu, LUNAR, NULL), Most(1.4)),
     ceiling("1 MiB reads, of raw TCP's stream",
         LARGE_READS, RawTcp(LUNAR, ProbeKind::Stream), Least(0.70)),
     ceiling("direct 4 KiB reads, depth 32, of local io_uring",
-        DIRECT_READS, Lanes(Iops, LUNAR, RING), Least(0.50)),
+        DIRECT_READS, Setups(Iops, LUNAR, RING), Least(0.50)),
     ceiling("digests: IOPS at 4 KiB, of those without",
-        DIGESTS, Lanes(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
+        DIGESTS, Setups(Iops, LUNAR.digests(), LUNAR), Least(0.90)),
     ceiling("digests: throughput at 256 KiB, of that without",
-        STREAM_DIGESTS, Lanes(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
+        STREAM_DIGESTS, Setups(Bytes, LUNAR.digests(), LUNAR), Least(0.90)),
     ceiling("p99 by p50, four connections, depth 32, reads",
         CONNECTIONS, Tail(LUNAR.connections(4)), Most(3.0)),
     ceiling("p99 by p50, four connections, depth 32, writes",
         WRITE_CONNECTIONS, Tail(LUNAR.connections(4)), Most(3.0)),
     ceiling(FOUR_BY_ONE,
-        TWO_CORES, Lanes(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
+        TWO_CORES, Setups(Iops, LUNAR.connections(4), LUNAR), Least(1.5)),
 ];
 
 const fn tgt(what: &'static str, cell: &'static str, ratio: Ratio, bound: Bound) -> Goal {
@@ -153,22 +153,22 @@ pub fn judge(run: &BenchRun) -> Vec<GoalVerdict> {
     GOALS.iter().map(|goal| goal.verdict(cell(goal))).collect()
 }
 
-/// Returns the lanes that were too slow in missed goals: the first one of the ratio, and beside it
+/// Returns the setups that were too slow in missed goals: the first one of the ratio, and beside it
 /// the null target's where that is the reference. Each once.
-pub fn missed(run: &BenchRun) -> Vec<(&'static Cell, Lane)> {
-    let mut lanes: Vec<(&'static Cell, Lane)> = Vec::new();
+pub fn missed(run: &BenchRun) -> Vec<(&'static Cell, Setup)> {
+    let mut setups: Vec<(&'static Cell, Setup)> = Vec::new();
     for (goal, verdict) in GOALS.iter().zip(judge(run)) {
         if verdict.outcome != GoalOutcome::Miss {
             continue;
         }
         let Some(cell) = CELLS.iter().find(|cell| cell.key() == goal.cell) else { continue };
-        for lane in [Some(goal.ratio.lane()), goal.ratio.null()].into_iter().flatten() {
-            if !lanes.iter().any(|(known, one)| known.key() == goal.cell && *one == lane) {
-                lanes.push((cell, lane));
+        for setup in [Some(goal.ratio.setup()), goal.ratio.null()].into_iter().flatten() {
+            if !setups.iter().any(|(known, one)| known.key() == goal.cell && *one == setup) {
+                setups.push((cell, setup));
             }
         }
     }
-    lanes
+    setups
 }
 
 impl Goal {
@@ -185,9 +185,9 @@ impl Goal {
             outcome = if is_met { GoalOutcome::Pass } else { GoalOutcome::Miss };
             if cell.is_void {
                 outcome = GoalOutcome::Void;
-                let (moved, share) = (cell.probe_moved * 100.0, cell.core_share() * 100.0);
+                let (variation, share) = (cell.probe_variation * 100.0, cell.core_share() * 100.0);
                 note = Some(format!(
-                    "raw TCP ({}) moved by {moved:.0} %, and a spinning thread had {share:.0} % of \
+                    "raw TCP ({}) varied by {variation:.0} %, and a spinning thread had {share:.0} % of \
                      its core",
                     cell.probe
                 ));
@@ -212,12 +212,12 @@ impl Goal {
 
     /// Returns the reason why a missed goal does not count as missed.
     fn exception(&self, cell: &CellResult) -> Option<String> {
-        let (LeastUnlessClientBusy(_), Lanes(_, lane, _)) = (self.bound, self.ratio) else {
+        let (LeastUnlessClientBusy(_), Setups(_, setup, _)) = (self.bound, self.ratio) else {
             return None;
         };
-        let name = lane.name();
-        let client = cell.lane(&name, |sample| sample.client_busy)?.median;
-        let target = cell.lane(&name, |sample| sample.target_busy)?.median;
+        let name = setup.name();
+        let client = cell.setup(&name, |sample| sample.client_busy)?.median;
+        let target = cell.setup(&name, |sample| sample.target_busy)?.median;
         (client >= CLIENT_BUSY && target <= TARGET_BUSY).then(|| {
             format!(
                 "by the exception: the client's core is {:.0} % busy, the target's {:.0} %",
@@ -229,18 +229,18 @@ impl Goal {
 }
 
 impl Ratio {
-    /// Returns the lane that the goal is about.
-    const fn lane(self) -> Lane {
+    /// Returns the setup that the goal is about.
+    const fn setup(self) -> Setup {
         match self {
-            Lanes(_, lane, _) | RawTcp(lane, _) | Tail(lane) => lane,
+            Setups(_, setup, _) | RawTcp(setup, _) | Tail(setup) => setup,
         }
     }
 
-    /// Returns the null target's lane, if it is the reference.
-    fn null(self) -> Option<Lane> {
+    /// Returns the null target's setup, if it is the reference.
+    fn null(self) -> Option<Setup> {
         match self {
-            Lanes(_, _, other) if other.contestant == Contestant::Null => Some(other),
-            Lanes(..) | RawTcp(..) | Tail(_) => None,
+            Setups(_, _, other) if other.contestant == Contestant::Null => Some(other),
+            Setups(..) | RawTcp(..) | Tail(_) => None,
         }
     }
 
@@ -249,22 +249,22 @@ impl Ratio {
     }
 
     fn in_round(self, round: &Round) -> Option<f64> {
-        let sample = |lane: Lane| round.lanes.get(&lane.name());
+        let sample = |setup: Setup| round.setups.get(&setup.name());
         let ratio = |one: f64, other: f64| (other > 0.0).then(|| one / other);
         match self {
-            Lanes(figure, one, other) => {
+            Setups(figure, one, other) => {
                 ratio(figure.of(sample(one)?)?, figure.of(sample(other)?)?)
             }
-            RawTcp(lane, probe_kind) => {
-                let sample = sample(lane)?;
+            RawTcp(setup, probe_kind) => {
+                let sample = sample(setup)?;
                 let got = match probe_kind {
                     ProbeKind::Stream => sample.bytes_per_second,
                     ProbeKind::Ping | ProbeKind::Exchange => sample.iops,
                 };
                 ratio(got, round.raw_tcp.rate(probe_kind))
             }
-            Tail(lane) => {
-                let sample = sample(lane)?;
+            Tail(setup) => {
+                let sample = sample(setup)?;
                 ratio(sample.p99_us?, sample.p50_us?)
             }
         }
@@ -283,7 +283,7 @@ impl Figure {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::Ceiling;
+    use super::super::results::RawTcpFigures;
     use super::*;
 
     fn goal(what: &str) -> &'static Goal {
@@ -294,9 +294,12 @@ mod tests {
     fn cell(key: &str, rounds: &[&[(&str, Sample)]]) -> CellResult {
         let rounds: Vec<Round> = rounds
             .iter()
-            .map(|lanes| Round {
-                raw_tcp: Ceiling { ping_us: 50.0, ..Ceiling::default() },
-                lanes: lanes.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+            .map(|setups| Round {
+                raw_tcp: RawTcpFigures { ping_us: 50.0, ..RawTcpFigures::default() },
+                setups: setups
+                    .iter()
+                    .map(|(name, one)| ((*name).to_owned(), one.clone()))
+                    .collect(),
             })
             .collect();
         let kept = (0..rounds.len()).collect();
@@ -307,18 +310,18 @@ mod tests {
         Sample { iops, ..Sample::default() }
     }
 
-    /// Goal: each goal names a cell of the short form that has its lanes.
+    /// Goal: each goal names a cell of the short form that has its setups.
     #[test]
     fn goals_have_cells() {
         for goal in GOALS {
             let cell = CELLS.iter().find(|cell| cell.key() == goal.cell && cell.is_short);
             let cell = cell.unwrap_or_else(|| panic!("{}: no cell {}", goal.what, goal.cell));
             let other = match goal.ratio {
-                Lanes(_, _, other) => Some(other),
+                Setups(_, _, other) => Some(other),
                 RawTcp(..) | Tail(_) => None,
             };
-            let lanes: Vec<Lane> = other.into_iter().chain([goal.ratio.lane()]).collect();
-            assert!(lanes.iter().all(|lane| cell.lanes.contains(lane)), "{}", goal.what);
+            let setups: Vec<Setup> = other.into_iter().chain([goal.ratio.setup()]).collect();
+            assert!(setups.iter().all(|setup| cell.setups.contains(setup)), "{}", goal.what);
         }
     }
 
@@ -337,7 +340,7 @@ mod tests {
         assert_eq!((verdict.least, verdict.most), (Some(3.0), Some(5.0)));
         let verdict = four.verdict(Some(&cell(READS, &rounds[1..2])));
         assert_eq!((verdict.got, verdict.outcome), (Some(3.0), GoalOutcome::Miss));
-        // A lane is missing in one round.
+        // A setup is missing in one round.
         let verdict = four.verdict(Some(&cell(READS, &[rounds[0], &rounds[1][..1]])));
         assert_eq!((verdict.got, verdict.outcome), (None, GoalOutcome::NotMeasured));
         assert_eq!(four.verdict(None).outcome, GoalOutcome::NotMeasured);
@@ -368,10 +371,10 @@ mod tests {
         assert!(!are_met(&[void, miss("scale")]), "a void cell shows nothing");
     }
 
-    /// Goal: the lanes of missed goals are returned, each once, and none of goals that are met,
+    /// Goal: the setups of missed goals are returned, each once, and none of goals that are met,
     /// void or not measured.
     #[test]
-    fn lanes_of_missed_goals() {
+    fn setups_of_missed_goals() {
         let ours = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
         let tgt = Sample { target_cpu_us: Some(5.0), ..iops(100.0) };
         // Missed in IOPS and in CPU, and one more connection would not help.
@@ -384,17 +387,17 @@ mod tests {
         let void = CellResult { is_void: true, ..void };
         let met = cell(READ_ALONE, &[&[("lunar", iops(20_000.0)), ("tgt", tgt)]]);
         let run = BenchRun { cells: vec![reads, two, void, met], ..BenchRun::default() };
-        let told: Vec<(String, Lane)> =
-            missed(&run).into_iter().map(|(cell, lane)| (cell.key(), lane)).collect();
+        let missed_cells: Vec<(String, Setup)> =
+            missed(&run).into_iter().map(|(cell, setup)| (cell.key(), setup)).collect();
         let wanted = [(READS, LUNAR), (READS, NULL), (TWO_CORES, LUNAR.connections(4))];
-        assert_eq!(told, wanted.map(|(key, lane)| (key.to_owned(), lane)));
+        assert_eq!(missed_cells, wanted.map(|(key, setup)| (key.to_owned(), setup)));
     }
 
-    /// Goal: a void cell is neither pass nor miss, and its note says which probe moved.
+    /// Goal: a void cell is neither pass nor miss, and its note says which probe varied too much.
     #[test]
     fn a_void_cell_is_neither_pass_nor_miss() {
         let rounds: [&[(&str, Sample)]; 1] = [&[("lunar", iops(900.0)), ("tgt", iops(100.0))]];
-        let cell = CellResult { is_void: true, probe_moved: 0.4, ..cell(READS, &rounds) };
+        let cell = CellResult { is_void: true, probe_variation: 0.4, ..cell(READS, &rounds) };
         let verdict = goal("IOPS, 4 KiB random reads, depth 32, file in").verdict(Some(&cell));
         assert_eq!(verdict.outcome, GoalOutcome::Void);
         assert!(verdict.note.unwrap().contains("40 %"));
@@ -412,8 +415,8 @@ mod tests {
         ] {
             let busy = Some(client);
             let ours = Sample { client_busy: busy, target_busy: Some(target), ..iops(300.0) };
-            let lanes = [("lunar by libiscsi", ours), ("tgt by libiscsi", iops(100.0))];
-            let verdict = goal.verdict(Some(&cell(LIBISCSI, &[&lanes])));
+            let setups = [("lunar by libiscsi", ours), ("tgt by libiscsi", iops(100.0))];
+            let verdict = goal.verdict(Some(&cell(LIBISCSI, &[&setups])));
             assert_eq!(verdict.outcome, outcome, "{client} {target}");
             assert_eq!(verdict.note.is_some(), outcome == GoalOutcome::Pass);
         }

@@ -1,8 +1,8 @@
-//! Profile of a target: a lane runs once more while perf samples the target's process.
+//! Profile of a target: a setup runs once more while perf samples the target's process.
 
 mod perf;
 
-use super::cells::{CELLS, Cell, Contestant, LUNAR, Lane};
+use super::cells::{CELLS, Cell, Contestant, LUNAR, Setup};
 use super::clients::{Clients, TurnTimes};
 use super::report::tables;
 use super::results::{Profile, Share};
@@ -25,7 +25,7 @@ const TAIL: Duration = Duration::from_millis(1200);
 /// Duration of a turn before that: it fills pages and pools, and builds a client if needed.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// Runs a lane of a cell while perf samples the target's process, and draws a flame graph of where
+/// Runs a setup of a cell while perf samples the target's process, and draws a flame graph of where
 /// the target's time goes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
@@ -35,9 +35,9 @@ pub struct ProfileCommand {
     /// The key of the cell: `target --list --full` lists them
     #[arg(long, value_name = "KEY")]
     cell: String,
-    /// The lane, by its name in the tables; default: the first one of the cell
+    /// The setup, by its name in the tables; default: the first one of the cell
     #[arg(long, value_name = "NAME")]
-    lane: Option<String>,
+    setup: Option<String>,
     /// File of the flame graph
     #[arg(long, value_name = "FILE")]
     svg: PathBuf,
@@ -50,46 +50,46 @@ pub struct ProfileCommand {
 }
 
 impl ProfileCommand {
-    /// Runs the lane and writes its profile.
+    /// Runs the setup and writes its profile.
     ///
     /// # Errors
-    /// There is no such cell or lane, or it cannot be run or sampled.
+    /// There is no such cell or setup, or it cannot be run or sampled.
     pub fn run(&self) -> Result<()> {
         let cell = CELLS.iter().find(|cell| cell.key() == self.cell);
         let cell = cell.context("no cell has this key: see target --list --full")?;
-        let lane = match &self.lane {
-            None => cell.lanes.first().context("a cell has lanes")?,
+        let setup = match &self.setup {
+            None => cell.setups.first().context("a cell has setups")?,
             Some(name) => {
-                cell.lanes.iter().find(|lane| lane.name() == *name).with_context(|| {
-                    let names: Vec<String> = cell.lanes.iter().map(Lane::name).collect();
-                    format!("this cell has no such lane; its lanes are: {}", names.join("; "))
+                cell.setups.iter().find(|setup| setup.name() == *name).with_context(|| {
+                    let names: Vec<String> = cell.setups.iter().map(Setup::name).collect();
+                    format!("this cell has no such setup; its setups are: {}", names.join("; "))
                 })?
             }
         };
         let directory = self.directory.canonicalize();
         let directory = directory.with_context(|| self.directory.display().to_string())?;
         let programs = Programs { lunar: release_binary()?, directory, base: None };
-        let profile = take(cell, lane, &programs, self.seconds, &self.svg)?;
+        let profile = take(cell, setup, &programs, self.seconds, &self.svg)?;
         print!("{}", tables::profile(&profile));
         Ok(())
     }
 }
 
-/// Profiles lanes, each with its flame graph in a folder. The measurements matter more: if a
+/// Profiles setups, each with its flame graph in a folder. The measurements matter more: if a
 /// profile fails, a line gives the reason, and no more are made.
-pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) -> Vec<Profile> {
+pub fn of_all(setups: &[(&Cell, Setup)], programs: &Programs, directory: &Path) -> Vec<Profile> {
     let mut profiles = Vec::new();
-    for (cell, lane) in lanes {
-        let file = directory.join(file_name(&cell.key(), &lane.name()));
+    for (cell, setup) in setups {
+        let file = directory.join(file_name(&cell.key(), &setup.name()));
         let made = std::fs::create_dir_all(directory).map_err(anyhow::Error::from);
-        let profile = made.and_then(|()| take(cell, lane, programs, SECONDS, &file));
+        let profile = made.and_then(|()| take(cell, setup, programs, SECONDS, &file));
         match profile {
             Ok(profile) => profiles.push(profile),
             Err(why) => {
                 println!(
                     "cannot profile {}, {}; no further profiles are made: {why:#}",
                     cell.key(),
-                    lane.name()
+                    setup.name()
                 );
                 break;
             }
@@ -101,17 +101,17 @@ pub fn of_all(lanes: &[(&Cell, Lane)], programs: &Programs, directory: &Path) ->
 /// Makes one profile, and writes its flame graph to a file.
 fn take(
     cell: &Cell,
-    lane: &Lane,
+    setup: &Setup,
     programs: &Programs,
     seconds: f64,
     file: &Path,
 ) -> Result<Profile> {
-    ensure!(lane.contestant != Contestant::Ring, "{} is not a separate process", lane.name());
+    ensure!(setup.contestant != Contestant::Ring, "{} is not a separate process", setup.name());
     perf::check_installed()?;
     let mut servers = Servers::new(cell.store, cell.is_shared, programs)?;
     let mut clients = Clients::new(TurnTimes { warm_up: Duration::ZERO, measured: FIRST });
-    clients.turn(&mut servers, cell, lane, 1)?;
-    let pid = servers.portal(lane.contestant)?.pid;
+    clients.turn(&mut servers, cell, setup, 1)?;
+    let pid = servers.portal(setup.contestant)?.pid;
     let sampled = Duration::from_secs_f64(seconds);
     clients.times = TurnTimes { warm_up: LEAD, measured: sampled + TAIL };
     // perf runs on the client's core, since the other core belongs to the target.
@@ -121,7 +121,7 @@ fn take(
             std::thread::sleep(LEAD);
             perf::script(pid, core, sampled)
         });
-        let sample = clients.turn(&mut servers, cell, lane, 2);
+        let sample = clients.turn(&mut servers, cell, setup, 2);
         (sample, script.join())
     });
     let (sample, script) = (sample?, script.map_err(|_| anyhow!("a thread panicked"))??);
@@ -131,7 +131,7 @@ fn take(
     let title = format!(
         "{}, {}: {count} samples of the target in {seconds} s, {:.0} IOPS",
         cell.key(),
-        lane.name(),
+        setup.name(),
         sample.iops
     );
     files::write_atomically(file, &flame::svg(&title, &stacks))?;
@@ -142,7 +142,7 @@ fn take(
     };
     Ok(Profile {
         cell: cell.key(),
-        lane: lane.name(),
+        setup: setup.name(),
         file: file.display().to_string(),
         seconds,
         samples: count,
@@ -151,12 +151,12 @@ fn take(
     })
 }
 
-/// Returns `CELL.svg`; for a lane other than plain Lunar, `CELL.lunar-4-connections.svg`.
-fn file_name(cell: &str, lane: &str) -> String {
-    if lane == LUNAR.name() {
+/// Returns `CELL.svg`; for a setup other than plain Lunar, `CELL.lunar-4-connections.svg`.
+fn file_name(cell: &str, setup: &str) -> String {
+    if setup == LUNAR.name() {
         return format!("{cell}.svg");
     }
-    let words = lane.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words = setup.split(|letter: char| !letter.is_ascii_alphanumeric());
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     format!("{cell}.{}.svg", words.join("-"))
 }
@@ -176,14 +176,14 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Goal: each lane of each cell has a file of its own, with a name that needs no quotes.
+    /// Goal: each setup of each cell has a file of its own, with a name that needs no quotes.
     #[test]
     fn files_have_names() {
         assert_eq!(file_name("rand-read-4Ki-32-tmpfs", "lunar"), "rand-read-4Ki-32-tmpfs.svg");
         assert_eq!(file_name("k", "lunar, 4 connections"), "k.lunar-4-connections.svg");
         let all = CELLS
             .iter()
-            .flat_map(|cell| cell.lanes.iter().map(|lane| file_name(&cell.key(), &lane.name())));
+            .flat_map(|cell| cell.setups.iter().map(|setup| file_name(&cell.key(), &setup.name())));
         let all: Vec<String> = all.collect();
         assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-.".contains(letter);

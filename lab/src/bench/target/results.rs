@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// Minimum share of a core that a spinning thread gets if nothing else runs.
 const UNDISTURBED: f64 = 0.9;
 
-/// Measurements of one lane in one round.
+/// Measurements of one setup in one round.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Sample {
     /// Requests a second.
@@ -44,7 +44,7 @@ impl Sample {
 
 /// Measurements of raw TCP in one round.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub struct Ceiling {
+pub struct RawTcpFigures {
     /// Time from a request to its response when it is the only one.
     pub ping_us: f64,
     /// Requests a second with as many under way as in the cell.
@@ -56,35 +56,38 @@ pub struct Ceiling {
     pub core_share: f64,
 }
 
-/// One round: the probe, then all lanes.
+/// One round: the probe, then all setups.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct Round {
-    pub raw_tcp: Ceiling,
-    /// Samples by the names of lanes.
-    pub lanes: BTreeMap<String, Sample>,
+    pub raw_tcp: RawTcpFigures,
+    /// Samples by the names of setups.
+    #[serde(alias = "lanes")]
+    pub setups: BTreeMap<String, Sample>,
 }
 
 /// One cell.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct CellResult {
     pub key: String,
-    /// Store that is served: `tmpfs`, `disk-through`.
+    /// BackingStore that is served: `tmpfs`, `disk-through`.
     pub store: String,
     pub pattern: String,
     pub io_bytes: u64,
     pub depth: u16,
     /// True when target and client share all cores.
     pub is_shared: bool,
-    /// Names, in the order of the table.
-    pub lanes: Vec<String>,
+    /// Names of the setups, in the order of the table.
+    #[serde(alias = "lanes")]
+    pub setups: Vec<String>,
     /// Name of the probe that shows whether the machine was quiet.
     pub probe: String,
     pub rounds: Vec<Round>,
     /// The numbers of the rounds that count, from 0.
     pub kept: Vec<usize>,
     /// Variation of the probe within these rounds, as a part of its median.
-    pub probe_moved: f64,
-    /// True when it moved too far: the cell proves nothing.
+    #[serde(alias = "probe_moved")]
+    pub probe_variation: f64,
+    /// True when it varied too much: the cell proves nothing.
     pub is_void: bool,
 }
 
@@ -107,17 +110,18 @@ pub struct BenchRun {
     pub durability: Vec<Durability>,
     pub cells: Vec<CellResult>,
     pub goals: Vec<GoalVerdict>,
-    /// Profiles of lanes that missed goals.
+    /// Profiles of setups that missed goals.
     #[serde(default)]
     pub profiles: Vec<Profile>,
 }
 
-/// Profile of a target while a lane ran.
+/// Profile of a target while a setup ran.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Profile {
     /// Key of the cell.
     pub cell: String,
-    pub lane: String,
+    #[serde(alias = "lane")]
+    pub setup: String,
     /// Path of the flame graph, as passed to the program that wrote it.
     pub file: String,
     /// Time that it was sampled.
@@ -125,7 +129,7 @@ pub struct Profile {
     pub samples: u64,
     /// Parts of the work, the largest first; together they are all samples.
     pub shares: Vec<Share>,
-    /// Measurements of the lane meanwhile.
+    /// Measurements of the setup meanwhile.
     pub sample: Sample,
 }
 
@@ -149,7 +153,7 @@ impl CellResult {
             io_bytes: cell.io_bytes.into(),
             depth: cell.depth,
             is_shared: cell.is_shared,
-            lanes: cell.lanes.iter().map(super::cells::Lane::name).collect(),
+            setups: cell.setups.iter().map(super::cells::Setup::name).collect(),
             probe: cell.probe_kind().text().to_owned(),
             ..Self::default()
         }
@@ -177,13 +181,13 @@ impl CellResult {
         self.core_share() < UNDISTURBED
     }
 
-    /// Returns a figure of a lane.
-    pub fn lane(&self, name: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
-        self.figures(|round| round.lanes.get(name).and_then(&of))
+    /// Returns a figure of a setup.
+    pub fn setup(&self, name: &str, of: impl Fn(&Sample) -> Option<f64>) -> Option<Spread> {
+        self.figures(|round| round.setups.get(name).and_then(&of))
     }
 }
 
-impl Ceiling {
+impl RawTcpFigures {
     /// Returns the figure of one shape; higher is better.
     pub fn rate(&self, probe_kind: ProbeKind) -> f64 {
         match probe_kind {

@@ -1,7 +1,7 @@
-//! Rounds of a cell: probe, lanes, probe, lanes; and the selection of the rounds that count.
+//! Rounds of a cell: probe, setups, probe, setups; and the selection of the rounds that count.
 
-use super::cells::{Cell, Lane};
-use super::results::{Ceiling, CellResult, Round, Sample};
+use super::cells::{Cell, Setup};
+use super::results::{CellResult, RawTcpFigures, Round, Sample};
 use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
@@ -25,17 +25,17 @@ impl TcpProbe {
     }
 
     /// Runs one round of the shape of a cell from the client's core. `round` is the time of a round
-    /// of a lane.
+    /// of a setup.
     ///
     /// # Errors
     /// A connection is lost.
-    pub fn run_round(&self, cell: &Cell, round: Duration) -> Result<Ceiling> {
-        let sessions = cell.most(|lane| lane.sessions);
+    pub fn run_round(&self, cell: &Cell, round: Duration) -> Result<RawTcpFigures> {
+        let sessions = cell.most(|setup| setup.sessions);
         let shape = ProbeShape {
             writes: cell.pattern.writes(),
             io_bytes: cell.io_bytes,
             depth: cell.depth.saturating_mul(sessions),
-            connections: sessions.max(cell.most(|lane| lane.connections)),
+            connections: sessions.max(cell.most(|setup| setup.connections)),
         };
         let target_share = on_a_thread(|| {
             cores::pin(TARGET_CORE)?;
@@ -46,7 +46,7 @@ impl TcpProbe {
             let core_share = cores::share().min(target_share);
             let mut probed = ProbeResults::default();
             self.0.round(shape, round, &mut probed)?;
-            Ok(Ceiling {
+            Ok(RawTcpFigures {
                 ping_us: probed.ping_micros().median,
                 exchanges_per_second: probed.exchanges_per_second().median,
                 stream_bytes_per_second: probed.stream_bytes_per_second().median,
@@ -70,7 +70,7 @@ pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T>
 
 /// Number of rounds.
 #[derive(Clone, Copy, Debug)]
-pub struct Count {
+pub struct RoundCounts {
     /// Number of rounds that count.
     pub wanted: usize,
     /// Maximum number of additional rounds, while the probe moves too far.
@@ -83,9 +83,9 @@ pub struct Count {
 /// Their errors.
 pub fn measure(
     cell: &Cell,
-    count: Count,
-    mut probe: impl FnMut() -> Result<Ceiling>,
-    mut run_round: impl FnMut(&Lane, u64) -> Result<Sample>,
+    count: RoundCounts,
+    mut probe: impl FnMut() -> Result<RawTcpFigures>,
+    mut run_round: impl FnMut(&Setup, u64) -> Result<Sample>,
 ) -> Result<CellResult> {
     let mut result = CellResult::new(cell);
     while result.rounds.len() < count.wanted
@@ -93,25 +93,25 @@ pub fn measure(
     {
         let number = result.rounds.len();
         let mut round = Round { raw_tcp: probe()?, ..Round::default() };
-        for lane in order(cell.lanes, number) {
-            let name = lane.name();
-            let sample = run_round(lane, number as u64);
+        for setup in order(cell.setups, number) {
+            let name = setup.name();
+            let sample = run_round(setup, number as u64);
             let sample = sample.with_context(|| format!("{}, {name}", result.key))?;
-            round.lanes.insert(name, sample);
+            round.setups.insert(name, sample);
         }
         result.rounds.push(round);
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.probe_kind()));
-        (result.kept, result.probe_moved) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
+        (result.kept, result.probe_variation) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
         // Other programs that are busy all the time do not move the probe.
         result.is_void =
-            result.probe_moved > VARIATION_MAX || result.core_share() < 1.0 - VARIATION_MAX;
+            result.probe_variation > VARIATION_MAX || result.core_share() < 1.0 - VARIATION_MAX;
     }
     Ok(result)
 }
 
-/// Returns the lanes from first to last, and in reverse order in every second round.
-fn order(lanes: &[Lane], round: usize) -> Vec<&Lane> {
-    let mut order: Vec<&Lane> = lanes.iter().collect();
+/// Returns the setups from first to last, and in reverse order in every second round.
+fn order(setups: &[Setup], round: usize) -> Vec<&Setup> {
+    let mut order: Vec<&Setup> = setups.iter().collect();
     if round % 2 == 1 {
         order.reverse();
     }
@@ -119,22 +119,22 @@ fn order(lanes: &[Lane], round: usize) -> Vec<&Lane> {
 }
 
 /// Returns the numbers of the `wanted` rounds whose probes lie closest together, in order, and the
-/// variation of these probes. The probe alone decides, never the measured lanes.
+/// variation of these probes. The probe alone decides, never the measured setups.
 fn quietest(probes: &[f64], wanted: usize) -> (Vec<usize>, f64) {
     let mut sorted: Vec<usize> = (0..probes.len()).collect();
     sorted.sort_by(|one, other| probes[*one].total_cmp(&probes[*other]));
-    let moved = |window: &[usize]| {
+    let variation = |window: &[usize]| {
         let Spread { median, least, most } = Spread::of(window.iter().map(|at| probes[*at]));
         (most - least) / median.max(f64::MIN_POSITIVE)
     };
     let windows = sorted.windows(wanted.clamp(1, probes.len().max(1)));
-    let best = windows.map(|window| (window, moved(window)));
-    let Some((window, moved)) = best.min_by(|one, other| one.1.total_cmp(&other.1)) else {
+    let best = windows.map(|window| (window, variation(window)));
+    let Some((window, variation)) = best.min_by(|one, other| one.1.total_cmp(&other.1)) else {
         return (Vec::new(), 0.0);
     };
     let mut kept = window.to_vec();
     kept.sort_unstable();
-    (kept, moved)
+    (kept, variation)
 }
 
 #[cfg(test)]
@@ -142,31 +142,31 @@ mod tests {
     use super::super::cells::CELLS;
     use super::*;
 
-    fn ceiling(exchanges_per_second: f64) -> Ceiling {
+    fn raw_tcp(exchanges_per_second: f64) -> RawTcpFigures {
         let ping_us = 1e6 / exchanges_per_second;
         let stream_bytes_per_second = exchanges_per_second;
-        Ceiling { ping_us, exchanges_per_second, stream_bytes_per_second, core_share: 1.0 }
+        RawTcpFigures { ping_us, exchanges_per_second, stream_bytes_per_second, core_share: 1.0 }
     }
 
-    fn run(probes: &[f64], count: Count) -> (CellResult, Vec<(String, u64)>) {
+    fn run(probes: &[f64], count: RoundCounts) -> (CellResult, Vec<(String, u64)>) {
         let (mut asked, mut at) = (Vec::new(), 0);
         let probe = || {
             at += 1;
-            Ok(ceiling(probes[at - 1]))
+            Ok(raw_tcp(probes[at - 1]))
         };
-        let run_round = |lane: &Lane, round| {
-            asked.push((lane.name(), round));
+        let run_round = |setup: &Setup, round| {
+            asked.push((setup.name(), round));
             Ok(Sample { iops: round as f64, ..Sample::default() })
         };
         let result = measure(&CELLS[0], count, probe, run_round).unwrap();
         (result, asked)
     }
 
-    /// Goal: on a quiet machine there are exactly the wanted rounds, all count, and lanes change
+    /// Goal: on a quiet machine there are exactly the wanted rounds, all count, and setups change
     /// their order.
     #[test]
     fn quiet_rounds_all_count() {
-        let (result, asked) = run(&[100.0, 110.0, 95.0], Count { wanted: 3, extra: 3 });
+        let (result, asked) = run(&[100.0, 110.0, 95.0], RoundCounts { wanted: 3, extra: 3 });
         assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 1, 2][..], false));
         let order: Vec<_> = asked.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(order, ["lunar", "tgt", "tgt", "lunar", "lunar", "tgt"]);
@@ -176,11 +176,11 @@ mod tests {
     /// rounds agree.
     #[test]
     fn rounds_are_repeated_until_the_probe_agrees() {
-        let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], Count { wanted: 3, extra: 3 });
+        let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], RoundCounts { wanted: 3, extra: 3 });
         assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 2, 3][..], false));
-        assert_eq!(result.lane("lunar", |one| Some(one.iops)).unwrap().median, 2.0);
+        assert_eq!(result.setup("lunar", |one| Some(one.iops)).unwrap().median, 2.0);
         let restless = [100.0, 40.0, 200.0, 10.0, 400.0, 1000.0];
-        let (result, _) = run(&restless, Count { wanted: 3, extra: 3 });
+        let (result, _) = run(&restless, RoundCounts { wanted: 3, extra: 3 });
         assert_eq!((result.rounds.len(), result.is_void), (6, true));
     }
 }

@@ -1,6 +1,6 @@
 //! Servers of a store: every contestant on the same file, at the same time, one of them under load.
 
-use super::cells::{Contestant, DISK_BYTES, StorageMedium, Store};
+use super::cells::{BackingStore, Contestant, DISK_BYTES, StorageMedium};
 use crate::peers::lunar::Lunar;
 use crate::peers::null_target::NullServer;
 use crate::peers::tgt::{Tgt, TgtBacking};
@@ -35,7 +35,7 @@ impl Programs {
 
 /// A store and its servers. Each server starts on first use; all end with this value.
 pub struct Servers {
-    pub store: Store,
+    pub store: BackingStore,
     /// True when servers are not pinned to a core.
     pub is_shared: bool,
     programs: Programs,
@@ -50,9 +50,9 @@ pub struct Servers {
     base_file: Option<ScratchFile>,
 }
 
-/// Address of a lane's requests, and the process that counts as the target.
+/// Address of a setup's requests, and the process that counts as the target.
 #[derive(Clone, Debug)]
-pub struct LanePortal {
+pub struct SetupPortal {
     pub url: String,
     pub pid: u32,
     /// The build of Lunar that serves, if one does.
@@ -64,7 +64,7 @@ impl Servers {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn new(store: Store, is_shared: bool, programs: &Programs) -> Result<Self> {
+    pub fn new(store: BackingStore, is_shared: bool, programs: &Programs) -> Result<Self> {
         let file = programs.folder(store.place);
         let file = file.map(|directory| ScratchFile::new(directory, store.name, DISK_BYTES));
         Ok(Self {
@@ -97,7 +97,7 @@ impl Servers {
     ///
     /// # Errors
     /// The contestant does not start, or does not serve as the store requires.
-    pub fn portal(&mut self, contestant: Contestant) -> Result<LanePortal> {
+    pub fn portal(&mut self, contestant: Contestant) -> Result<SetupPortal> {
         let core = (!self.is_shared).then_some(TARGET_CORE);
         match contestant {
             Contestant::Lunar => {
@@ -123,9 +123,9 @@ impl Servers {
                     self.null = Some(NullServer::start(core, DISK_BYTES)?);
                 }
                 let null = self.null.as_ref().context("started above")?;
-                Ok(LanePortal { url: null.url(), pid: null.pid(), program: None })
+                Ok(SetupPortal { url: null.url(), pid: null.pid(), program: None })
             }
-            Contestant::Ring => Ok(LanePortal { url: String::new(), pid: 0, program: None }),
+            Contestant::Ring => Ok(SetupPortal { url: String::new(), pid: 0, program: None }),
         }
     }
 
@@ -148,7 +148,7 @@ impl Servers {
         Lunar::serve_measured(core, program, &arguments)
     }
 
-    fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<LanePortal> {
+    fn tgt(&mut self, core: Option<u16>, contestant: Contestant) -> Result<SetupPortal> {
         let is_aio = contestant == Contestant::TgtAio;
         let store = self.store;
         ensure!(!is_aio || (store.is_direct && !store.is_write_through), "aio is always direct");
@@ -162,12 +162,12 @@ impl Servers {
         }
         let running = if is_aio { &self.tgt_aio } else { &self.tgt };
         let tgt = running.as_ref().context("started above")?;
-        Ok(LanePortal { url: tgt.url(), pid: tgt.pid(), program: None })
+        Ok(SetupPortal { url: tgt.url(), pid: tgt.pid(), program: None })
     }
 }
 
-fn lunar_portal(server: Option<&Lunar>, program: &Path) -> Result<LanePortal> {
+fn lunar_portal(server: Option<&Lunar>, program: &Path) -> Result<SetupPortal> {
     let server = server.context("started above")?;
     let url = format!("iscsi://{}/{TARGET}/0", server.address());
-    Ok(LanePortal { url, pid: server.pid(), program: Some(program.to_owned()) })
+    Ok(SetupPortal { url, pid: server.pid(), program: Some(program.to_owned()) })
 }

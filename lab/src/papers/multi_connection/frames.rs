@@ -130,10 +130,10 @@ async fn bench(namespace: &str, arguments: &[&str]) -> Result<Value> {
         .output()
         .await
         .context("running lunar bench in another network namespace")?;
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     match output.status.success() {
-        true => Ok(told),
-        false => Err(anyhow!("a bench in another network namespace failed: {}", told["error"])),
+        true => Ok(document),
+        false => Err(anyhow!("a bench in another network namespace failed: {}", document["error"])),
     }
 }
 
@@ -197,8 +197,8 @@ impl TestNetwork {
         let work = ["--pattern", "read", "--io-size", "64K", "--depth", "32"];
         let times = ["--rounds", &rounds, "--seconds", &seconds, "--warm-up", &warm_up];
         let asked = [&[&*urls[0], &*urls[1], "--connections", &counts], &work[..], &times].concat();
-        let told = bench(&self.client, &asked).await?;
-        let results = told["results"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let document = bench(&self.client, &asked).await?;
+        let results = document["results"].as_array().map(Vec::as_slice).unwrap_or_default();
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let figure = |result: &Value| {
             let rate = &result["bytes_per_second"];
@@ -221,10 +221,10 @@ impl TestNetwork {
         let mut counts = [(0.0, 0.0); 2];
         for (number, count) in counts.iter_mut().enumerate() {
             let here = cable(number);
-            let told = ip(&["-n", &self.client, "-json", "-stats", "link", "show", &here]);
-            let told = told.map_err(|why| anyhow!("cannot count frames: {why}"))?;
-            let told: Value = serde_json::from_str(&told).unwrap_or_default();
-            let received = &told[0]["stats64"]["rx"];
+            let output = ip(&["-n", &self.client, "-json", "-stats", "link", "show", &here]);
+            let output = output.map_err(|why| anyhow!("cannot count frames: {why}"))?;
+            let document: Value = serde_json::from_str(&output).unwrap_or_default();
+            let received = &document[0]["stats64"]["rx"];
             let figure = |key: &str| received[key].as_f64();
             *count = figure("bytes")
                 .zip(figure("packets"))
@@ -263,8 +263,8 @@ fn clear_up() -> Option<String> {
         .then(|| format!("removed leftovers of a killed run: {}", removed.join(", ")));
     let kept = (!kept.is_empty())
         .then(|| format!("namespaces of a killed run remain: {}", kept.join(", ")));
-    let told: Vec<String> = [removed, kept].into_iter().flatten().collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let messages: Vec<String> = [removed, kept].into_iter().flatten().collect();
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 /// The ID of the process that created a namespace with this name; `None`: another program did.

@@ -1,7 +1,7 @@
 //! Figures of the paper: Haluza, Staněk, Doležal, Storage Over IP, CESNET technical report 5/2002,
 //! the table at the end of its chapter on performance. Values in kB/s, measured by IOzone.
 
-use super::lane::FileLocation;
+use super::access::FileLocation;
 
 /// One column of the table.
 #[derive(Clone, Copy, Debug)]
@@ -35,10 +35,10 @@ impl Record {
     }
 
     /// Throughput in kB/s.
-    pub(super) fn kilobytes_per_second(&self, way: FileLocation, writes: bool) -> f64 {
+    pub(super) fn kilobytes_per_second(&self, location: FileLocation, writes: bool) -> f64 {
         let figures = if writes { self.writes } else { self.reads };
         let [iscsi, local, nfs] = figures;
-        f64::from(match way {
+        f64::from(match location {
             FileLocation::Iscsi => iscsi,
             FileLocation::Local => local,
             FileLocation::Nfs => nfs,
@@ -46,9 +46,9 @@ impl Record {
     }
 
     /// Throughput as a percentage of the local disk.
-    pub(super) fn percent(&self, way: FileLocation, writes: bool) -> f64 {
+    pub(super) fn percent(&self, location: FileLocation, writes: bool) -> f64 {
         let local = self.kilobytes_per_second(FileLocation::Local, writes);
-        self.kilobytes_per_second(way, writes) / local * 100.0
+        self.kilobytes_per_second(location, writes) / local * 100.0
     }
 }
 
@@ -65,10 +65,10 @@ mod tests {
             (FileLocation::Iscsi, true, [50, 62, 62, 60, 64, 56, 53]),
             (FileLocation::Nfs, true, [59, 69, 65, 62, 88, 52, 73]),
         ];
-        for (way, writes, percents) in printed {
+        for (location, writes, percents) in printed {
             for (record, percent) in RECORDS.iter().zip(percents) {
-                let ours = record.percent(way, writes);
-                assert!((ours - f64::from(percent)).abs() < 1.0, "{way:?} {record:?}: {ours}");
+                let ours = record.percent(location, writes);
+                assert!((ours - f64::from(percent)).abs() < 1.0, "{location:?} {record:?}: {ours}");
             }
         }
     }

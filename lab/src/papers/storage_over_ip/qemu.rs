@@ -1,6 +1,6 @@
 //! Measurements by `qemu-io`: the same program for a file, `iscsi://` and `nfs://`.
 
-use super::lane::{Task, TaskResult};
+use super::access::{Task, TaskResult};
 use crate::peers::qemu_io::QemuIo;
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl Qemu {
 
     /// Checks that qemu-io can open the URL and read.
     pub(super) async fn try_it(&self) -> Result<()> {
-        let task = Task { record_bytes: 4096, writes: false, byte: 0, places: vec![0] };
+        let task = Task { record_bytes: 4096, writes: false, byte: 0, offsets: vec![0] };
         match timeout(TRIAL_MAX, self.run(&task)).await {
             Ok(tried) => tried.map(drop),
             Err(_) => bail!("{} does not respond", self.url),
@@ -50,8 +50,8 @@ impl Qemu {
     async fn run(&self, task: &Task) -> Result<TaskResult> {
         let mut running = QemuIo::open(&self.url, CACHE, self.network_of).await?;
         let mut pass = TaskResult::default();
-        for place in &task.places {
-            let printed = running.ask(&command(task, *place)).await?;
+        for offset in &task.offsets {
+            let printed = running.ask(&command(task, *offset)).await?;
             let took = parse(&printed, task.record_bytes);
             pass.add(took.with_context(|| format!("{}: {printed}", running.name()))?);
         }
@@ -67,10 +67,10 @@ impl Qemu {
 }
 
 /// Formats a command; `-C` selects machine-readable times.
-fn command(task: &Task, place: u64) -> String {
+fn command(task: &Task, offset: u64) -> String {
     match task.writes {
-        true => format!("write -C -P {} {place} {}", task.byte, task.record_bytes),
-        false => format!("read -C {place} {}", task.record_bytes),
+        true => format!("write -C -P {} {offset} {}", task.byte, task.record_bytes),
+        false => format!("read -C {offset} {}", task.record_bytes),
     }
 }
 

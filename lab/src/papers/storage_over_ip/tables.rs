@@ -1,7 +1,7 @@
 //! The results in the form of the paper and in full.
 
+use super::access::{DiskAccess, FileLocation, Task, TaskResult};
 use super::files::Disk;
-use super::lane::{FileLocation, Lane, Task, TaskResult};
 use super::paper::{RECORDS, Record};
 use crate::peers::nfs::NfsServer;
 use anyhow::{Context, Result};
@@ -12,7 +12,7 @@ use lunar_load::{Latency, Spread};
 
 /// A kB as IOzone counts it.
 const KILOBYTE: f64 = 1024.0;
-const WAYS: [FileLocation; 3] = [FileLocation::Iscsi, FileLocation::Local, FileLocation::Nfs];
+const LOCATIONS: [FileLocation; 3] = [FileLocation::Iscsi, FileLocation::Local, FileLocation::Nfs];
 
 /// Several paths that take turns, used by one client.
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(super) struct Group {
     pub(super) title: String,
     pub(super) prose: Vec<String>,
     pub(super) warnings: Vec<String>,
-    pub(super) lanes: Vec<Lane>,
-    /// Resources of the lanes.
+    pub(super) accesses: Vec<DiskAccess>,
+    /// Server and file of the NFS access.
     pub(super) nfs: Option<NfsServer>,
     pub(super) nfs_file: Option<Disk>,
 }
@@ -30,11 +30,11 @@ pub(super) struct Group {
 /// Results of one path with one record size.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
-    pub(super) way: FileLocation,
+    pub(super) location: FileLocation,
     pub(super) writes: bool,
     pub(super) record_bytes: u64,
     pub(super) bytes_per_second: Spread,
-    /// Percentage of the local file in each round; `None`: there is no local lane, or this is it.
+    /// Percentage of the local file in each round; `None`: there is no local access, or this is it.
     pub(super) percent_of_local: Option<Spread>,
     /// Latency over all rounds.
     pub(super) latency: Latency,
@@ -50,13 +50,13 @@ impl Group {
             title: title.to_owned(),
             prose: Vec::new(),
             warnings: Vec::new(),
-            lanes: Vec::new(),
+            accesses: Vec::new(),
             nfs: None,
             nfs_file: None,
         }
     }
 
-    /// Measures all records, reading and writing, in rounds; within a round the lanes take turns.
+    /// Measures all records, reading and writing, in rounds; within a round the accesses take turns.
     pub(super) async fn measure(
         &self,
         records: &[u64],
@@ -67,13 +67,13 @@ impl Group {
         let mut number = seed;
         for record_bytes in records {
             for writes in [false, true] {
-                let mut passes: Vec<Vec<(u64, TaskResult)>> = vec![Vec::new(); self.lanes.len()];
+                let mut passes: Vec<Vec<(u64, TaskResult)>> = vec![Vec::new(); self.accesses.len()];
                 for _ in 0..rounds {
                     number = number.wrapping_add(1);
-                    for (lane, passes) in self.lanes.iter().zip(&mut passes) {
-                        let size_bytes = size_of(lane)?;
+                    for (access, passes) in self.accesses.iter().zip(&mut passes) {
+                        let size_bytes = size_of(access)?;
                         let task = Task::new(size_bytes, *record_bytes, writes, number);
-                        passes.push((task.bytes(), lane.pass(&task).await?));
+                        passes.push((task.bytes(), access.pass(&task).await?));
                     }
                 }
                 all.extend(self.figures(*record_bytes, writes, &passes));
@@ -91,18 +91,18 @@ impl Group {
         let rate = |(bytes, pass): &(u64, TaskResult)| {
             *bytes as f64 / pass.time.as_secs_f64().max(f64::MIN_POSITIVE)
         };
-        let local = self.lanes.iter().position(|lane| lane.way == FileLocation::Local);
+        let local = self.accesses.iter().position(|access| access.location == FileLocation::Local);
         let local = local.map(|at| &passes[at]);
-        let both = self.lanes.iter().zip(passes);
-        let figures = both.map(|(lane, passes)| {
-            let of_local = local.filter(|_| lane.way != FileLocation::Local).map(|local| {
+        let both = self.accesses.iter().zip(passes);
+        let figures = both.map(|(access, passes)| {
+            let of_local = local.filter(|_| access.location != FileLocation::Local).map(|local| {
                 let pairs = passes.iter().zip(local);
                 Spread::of(pairs.map(|(one, local)| rate(one) / rate(local) * 100.0))
             });
             let mut latency = Latency::default();
             passes.iter().for_each(|(_, pass)| latency.add(&pass.latency));
             Figures {
-                way: lane.way,
+                location: access.location,
                 writes,
                 record_bytes,
                 bytes_per_second: Spread::of(passes.iter().map(rate)),
@@ -119,7 +119,7 @@ impl Group {
         section.prose.clone_from(&self.prose);
         section.warnings.clone_from(&self.warnings);
         let mut table = Table::new([
-            Column::text("way", "way"),
+            Column::text("location", "location"),
             Column::text("direction", ""),
             Column::number("record_bytes", "record"),
             Column::number("bytes_per_second", "MB/s"),
@@ -132,7 +132,7 @@ impl Group {
             let time = |percent| TableCell::time(one.latency.percentile(percent));
             let of_local = one.percent_of_local.map(|of| TableCell::spread(of, 1.0, 0));
             table.row([
-                TableCell::text(one.way.name()),
+                TableCell::text(one.location.name()),
                 TableCell::text(direction(one.writes)),
                 TableCell::size(one.record_bytes),
                 TableCell::spread(one.bytes_per_second, 1e6, 0),
@@ -150,9 +150,9 @@ impl Group {
     }
 }
 
-fn size_of(lane: &Lane) -> Result<u64> {
-    let data = std::fs::metadata(&lane.file);
-    let data = data.with_context(|| format!("cannot access {}", lane.file.display()))?;
+fn size_of(access: &DiskAccess) -> Result<u64> {
+    let data = std::fs::metadata(&access.file);
+    let data = data.with_context(|| format!("cannot access {}", access.file.display()))?;
     Ok(data.len())
 }
 
@@ -167,10 +167,11 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     let ceiling = Series { label: "raw TCP".to_owned(), points: ceiling };
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
-            WAYS.map(|way| {
-                let of = figures.iter().filter(|one| one.way == way && one.writes == writes);
+            LOCATIONS.map(|location| {
+                let of =
+                    figures.iter().filter(|one| one.location == location && one.writes == writes);
                 let points = of.map(|one| (one.record_bytes as f64, y(one)));
-                Series { label: way.name().to_owned(), points: points.collect() }
+                Series { label: location.name().to_owned(), points: points.collect() }
             })
         };
         let name = direction(writes);
@@ -200,15 +201,17 @@ fn some(series: impl IntoIterator<Item = Series>) -> Vec<Series> {
 /// The table of the paper, and the new results in the same form: those of the first group with all
 /// three paths, else of the first group with iSCSI and local.
 pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
-    let has = |group: &&GroupResults, way| group.1.iter().any(|one: &Figures| one.way == way);
+    let has = |group: &&GroupResults, location| {
+        group.1.iter().any(|one: &Figures| one.location == location)
+    };
     let both =
         |group: &&GroupResults| has(group, FileLocation::Iscsi) && has(group, FileLocation::Local);
     let all = |group: &&GroupResults| both(group) && has(group, FileLocation::Nfs);
     let none = Vec::new();
-    let told = groups.iter().find(all).or_else(|| groups.iter().find(both));
-    let figures = told.map_or(&none, |(_, figures)| figures);
+    let group = groups.iter().find(all).or_else(|| groups.iter().find(both));
+    let figures = group.map_or(&none, |(_, figures)| figures);
     let mut section = Section::new("paper", "Comparison with the paper");
-    section.prose.extend(told.map(|(title, _)| format!("Figures from: {title}.")));
+    section.prose.extend(group.map(|(title, _)| format!("Figures from: {title}.")));
     section.prose.push(
         "kB/s, 1 kB = 1024 bytes; columns are record sizes in kB; the source is in brackets. In \
          the paper (CESNET technical report 5/2002): two machines with a Pentium III 500, gigabit \
@@ -235,29 +238,34 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
     let mut rates = Table::new(columns()).named("rates", "kB/s");
     let mut percents = Table::new(columns()).named("percent_of_local", "Percent of local");
     for writes in [false, true] {
-        for way in WAYS {
+        for location in LOCATIONS {
             let of = |record: &Record| {
                 let found = |one: &&Figures| {
-                    one.way == way && one.writes == writes && one.record_bytes == record.bytes()
+                    one.location == location
+                        && one.writes == writes
+                        && one.record_bytes == record.bytes()
                 };
                 figures.iter().find(found)
             };
-            let name =
-                |whose| TableCell::text(format!("{} {} ({whose})", way.name(), direction(writes)));
+            let name = |whose| {
+                TableCell::text(format!("{} {} ({whose})", location.name(), direction(writes)))
+            };
             let row = |name, cell: &dyn Fn(&Record) -> TableCell| {
                 std::iter::once(name).chain(shown.iter().map(|of| cell(of))).collect::<Vec<_>>()
             };
             let rate = |one: &Figures| TableCell::number(one.bytes_per_second.median / KILOBYTE, 0);
             rates.row(row(name("here"), &|at| of(at).map_or_else(TableCell::none, rate)));
-            let paper = |at: &Record| TableCell::number(at.kilobytes_per_second(way, writes), 0);
+            let paper =
+                |at: &Record| TableCell::number(at.kilobytes_per_second(location, writes), 0);
             rates.row(row(name("paper"), &paper));
-            if way == FileLocation::Local {
+            if location == FileLocation::Local {
                 continue;
             }
             let percent = |one: &Figures| Some(TableCell::number(one.percent_of_local?.median, 0));
             let percent = |at: &Record| of(at).and_then(percent).unwrap_or_else(TableCell::none);
             percents.row(row(name("here"), &percent));
-            percents.row(row(name("paper"), &|at| TableCell::number(at.percent(way, writes), 0)));
+            percents
+                .row(row(name("paper"), &|at| TableCell::number(at.percent(location, writes), 0)));
         }
     }
     section.tables = vec![rates, percents];
@@ -268,13 +276,14 @@ pub(super) fn comparison_with_paper(groups: &[GroupResults]) -> Section {
 
 fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
     let mut series = Vec::new();
-    for way in [FileLocation::Iscsi, FileLocation::Nfs] {
-        let ours = figures.iter().filter(|one| one.way == way && one.writes == writes);
+    for location in [FileLocation::Iscsi, FileLocation::Nfs] {
+        let ours = figures.iter().filter(|one| one.location == location && one.writes == writes);
         let ours =
             ours.filter_map(|one| Some((one.record_bytes as f64, one.percent_of_local?.median)));
-        let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(way, writes)));
-        series.push(Series { label: format!("{}, here", way.name()), points: ours.collect() });
-        series.push(Series { label: format!("{}, paper", way.name()), points: paper.collect() });
+        let paper = shown.iter().map(|of| (of.bytes() as f64, of.percent(location, writes)));
+        series.push(Series { label: format!("{}, here", location.name()), points: ours.collect() });
+        series
+            .push(Series { label: format!("{}, paper", location.name()), points: paper.collect() });
     }
     Plot {
         title: format!("Random {}: percent of local", direction(writes)),
@@ -288,13 +297,13 @@ fn percent_plot(figures: &[Figures], shown: &[&Record], writes: bool) -> Plot {
 mod tests {
     use super::*;
 
-    fn group(title: &str, ways: &[FileLocation]) -> GroupResults {
-        let figures = ways.iter().map(|way| Figures {
-            way: *way,
+    fn group(title: &str, locations: &[FileLocation]) -> GroupResults {
+        let figures = locations.iter().map(|location| Figures {
+            location: *location,
             writes: false,
             record_bytes: RECORDS[0].bytes(),
             bytes_per_second: Spread::of([1e6]),
-            percent_of_local: (*way != FileLocation::Local).then(|| Spread::of([50.0])),
+            percent_of_local: (*location != FileLocation::Local).then(|| Spread::of([50.0])),
             latency: Latency::default(),
         });
         (title.to_owned(), figures.collect())
@@ -306,12 +315,12 @@ mod tests {
     fn figures_of_the_paper_cover_all_access_methods() {
         let tools = group("tools", &[FileLocation::Local, FileLocation::Iscsi]);
         let own = group("own", &[FileLocation::Local, FileLocation::Iscsi, FileLocation::Nfs]);
-        let told = comparison_with_paper(&[tools.clone(), own]).json();
-        let rows = told["rows"].as_array().unwrap();
+        let section = comparison_with_paper(&[tools.clone(), own]).json();
+        let rows = section["rows"].as_array().unwrap();
         let nfs = rows.iter().find(|row| row["row"] == "NFS read (here)").unwrap();
         assert!(nfs[RECORDS[0].key].is_number(), "{nfs}");
-        assert!(told["prose"][0].as_str().unwrap().contains("own"), "{told}");
-        let told = comparison_with_paper(&[tools.clone(), tools]).json();
-        assert!(told["prose"][0].as_str().unwrap().contains("tools"), "{told}");
+        assert!(section["prose"][0].as_str().unwrap().contains("own"), "{section}");
+        let section = comparison_with_paper(&[tools.clone(), tools]).json();
+        assert!(section["prose"][0].as_str().unwrap().contains("tools"), "{section}");
     }
 }

@@ -78,9 +78,9 @@ mod tests {
         let mut agreed = Agreed::default();
         let text = b"InitiatorName=a\0HeaderDigest=CRC32C,None\0MaxRecvDataSegmentLength=65536\0\
                      MaxBurstLength=0x40000\0InitialR2T=No\0X-org.example.y=1\0";
-        let told = String::from_utf8(answer(text, &mut agreed).unwrap().into_bytes()).unwrap();
+        let answered = String::from_utf8(answer(text, &mut agreed).unwrap().into_bytes()).unwrap();
         assert_eq!(
-            told,
+            answered,
             "HeaderDigest=None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=0x40000\0\
              InitialR2T=No\0X-org.example.y=NotUnderstood\0"
         );

@@ -94,7 +94,7 @@ impl NegotiatedForm {
 
     /// True if the target answered with this pair.
     fn chose(&self, pair: &[u8]) -> bool {
-        self.text.split(|byte| *byte == 0).any(|told| told == pair)
+        self.text.split(|byte| *byte == 0).any(|answered| answered == pair)
     }
 }
 

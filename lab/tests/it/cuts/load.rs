@@ -85,7 +85,7 @@ pub struct LoadResults {
     pub reads: u64,
     pub flushes: u64,
     /// Flushes that failed because a volatile cache may have been lost.
-    pub told_lost: u64,
+    pub lost_caches: u64,
     /// Commands that were cancelled by dropping their futures.
     pub given_up: u64,
     /// Raw commands that failed with their session, or were not sent.
@@ -100,7 +100,7 @@ impl LoadResults {
         self.acknowledged += other.acknowledged;
         self.reads += other.reads;
         self.flushes += other.flushes;
-        self.told_lost += other.told_lost;
+        self.lost_caches += other.lost_caches;
         self.given_up += other.given_up;
         self.lost += other.lost;
         self.longest = self.longest.max(other.longest);
@@ -196,7 +196,7 @@ impl Load {
                 random: Random::new(seed << 8 | number),
                 counter: 0,
                 may_lose_cache,
-                deeds: LoadResults::default(),
+                results: LoadResults::default(),
             };
             workers.spawn(worker.run(gate.subscribe()));
         }
@@ -256,11 +256,11 @@ impl Load {
     /// Stops the workers and returns their results.
     pub async fn finish(mut self) -> Result<(LoadResults, Arc<Ledger>)> {
         self.gate.send_replace(Gate::Over);
-        let mut deeds = LoadResults::default();
+        let mut results = LoadResults::default();
         while let Some(ended) = self.workers.join_next().await {
-            deeds.add(ended?.context("a worker")?);
+            results.add(ended?.context("a worker")?);
         }
-        Ok((deeds, self.ledger))
+        Ok((results, self.ledger))
     }
 }
 
@@ -305,7 +305,7 @@ async fn give_up(
     mut random: Random,
     (mut gate, mut giving_up): (watch::Receiver<Gate>, watch::Receiver<bool>),
 ) -> Result<LoadResults> {
-    let mut deeds = LoadResults::default();
+    let mut results = LoadResults::default();
     while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
         tokio::select! {
             so = giving_up.wait_for(|so| *so) => drop(so?),
@@ -317,7 +317,7 @@ async fn give_up(
         let count = 256 + random.below(ABORTED_BLOCKS - 256);
         let range = BlockRange::new(MODEL_BLOCKS, count);
         let patience = Duration::from_micros(random.below(4000));
-        let counter = deeds.given_up + 1;
+        let counter = results.given_up + 1;
         let ended = if random.below(2) == 0 {
             let write = disk.write(range, data(ledger.seed, range, counter), false);
             tokio::time::timeout(patience, write).await.map(|written| written.map(drop))
@@ -327,14 +327,14 @@ async fn give_up(
         };
         match ended {
             Ok(ended) => ended.context("a command that was to be given up")?,
-            Err(_) => deeds.given_up += 1,
+            Err(_) => results.given_up += 1,
         }
         let enough = ledger.steps_in_all() + WORKERS;
         while ledger.steps_in_all() < enough && *gate.borrow() == Gate::Open {
             tokio::time::sleep(ABORT_PAUSE).await;
         }
     }
-    Ok(deeds)
+    Ok(results)
 }
 
 struct Worker {
@@ -344,7 +344,7 @@ struct Worker {
     random: Random,
     counter: u64,
     may_lose_cache: bool,
-    deeds: LoadResults,
+    results: LoadResults,
 }
 
 impl Worker {
@@ -352,10 +352,10 @@ impl Worker {
         while *gate.wait_for(|gate| *gate != Gate::Shut).await? == Gate::Open {
             let sent = Instant::now();
             self.step().await.with_context(|| format!("worker {}", self.number))?;
-            self.deeds.longest = self.deeds.longest.max(sent.elapsed());
+            self.results.longest = self.results.longest.max(sent.elapsed());
             self.ledger.steps[self.number as usize].fetch_add(1, Ordering::Relaxed);
         }
-        Ok(self.deeds)
+        Ok(self.results)
     }
 
     async fn step(&mut self) -> Result<()> {
@@ -395,7 +395,7 @@ impl Worker {
                     raw_write(initiator, *lun, range, data).await?
                 }
             };
-            self.deeds.writes.push(Write {
+            self.results.writes.push(Write {
                 blocks: range.lba..range.lba + range.count,
                 counter: self.counter,
                 cuts: self.ledger.cuts() - settled,
@@ -404,12 +404,12 @@ impl Worker {
             if executed == Some(true) {
                 break;
             }
-            self.deeds.lost += 1;
+            self.results.lost += 1;
         }
         for lba in range.lba..range.lba + range.count {
             self.ledger.acknowledged[lba as usize].store(self.counter, Ordering::Release);
         }
-        self.deeds.acknowledged += 1;
+        self.results.acknowledged += 1;
         Ok(())
     }
 
@@ -424,15 +424,17 @@ impl Worker {
                 self.ledger.check(range, &data)?;
             }
         }
-        self.deeds.reads += 1;
+        self.results.reads += 1;
         Ok(())
     }
 
     async fn flush(&mut self) -> Result<()> {
         let CommandInterface::Disk(disk) = &self.hand else { return Ok(()) };
         match disk.flush().await {
-            Ok(()) => self.deeds.flushes += 1,
-            Err(error) if self.may_lose_cache && is_cache_lost(&error) => self.deeds.told_lost += 1,
+            Ok(()) => self.results.flushes += 1,
+            Err(error) if self.may_lose_cache && is_cache_lost(&error) => {
+                self.results.lost_caches += 1
+            }
             Err(error) => return Err(error).context("flushing"),
         }
         Ok(())

@@ -73,7 +73,7 @@ fn raw_commands_are_never_repeated() -> Result<()> {
         all.add(Scene { who, connections, raw, plot: Plot::Flips, keys, seed }.play()?);
     }
     all.tell("own target, raw commands");
-    ensure!(all.deeds.lost > 0 && all.flips > 0, "nothing was lost or damaged");
+    ensure!(all.results.lost > 0 && all.flips > 0, "nothing was lost or damaged");
     ensure!(all.executions_max == 1, "{} executions", all.executions_max);
     all.all_kinds_were_cut()
 }

@@ -66,7 +66,9 @@ impl Peer {
             File::create(&file)?.set_len(blocks * 512)?;
         }
         let running = match who {
-            TargetKind::Own => own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?,
+            TargetKind::Own => {
+                start_own(keys, recorder.insert(Arc::new(Recorder::new(blocks, seed)?)))?
+            }
             TargetKind::Tgt => RunningTarget::Tgt(tgt(keys, &file)?),
             TargetKind::Istgt => {
                 let yes_no = |yes| if yes { "Yes" } else { "No" }.to_owned();
@@ -157,7 +159,7 @@ impl Peer {
     }
 }
 
-fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<RunningTarget> {
+fn start_own(keys: Keys, recorder: &Arc<Recorder>) -> Result<RunningTarget> {
     let device: Arc<dyn lunar_block::BlockDevice> = Arc::<Recorder>::clone(recorder);
     let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(76), device);
     let mut options = own_options(LogicalUnit::open(unit)?)?;
@@ -174,7 +176,7 @@ fn own(keys: Keys, recorder: &Arc<Recorder>) -> Result<RunningTarget> {
     };
     options.limits =
         Limits { ping_after_seconds: 1, ping_timeout_seconds: 10, ..Limits::default() };
-    RunningTarget::own(options)
+    RunningTarget::start_own(options)
 }
 
 fn tgt(keys: Keys, file: &str) -> Result<Tgt> {

@@ -63,7 +63,7 @@ pub struct Outcome {
     /// Kinds that can occur.
     pub kinds: Vec<PduKind>,
     pub rejects: u64,
-    pub deeds: LoadResults,
+    pub results: LoadResults,
     pub samples: u64,
     pub repetitions: u64,
     pub executions_max: u64,
@@ -88,7 +88,7 @@ impl Outcome {
         self.flips += other.flips;
         self.kinds.extend(other.kinds);
         self.rejects += other.rejects;
-        self.deeds.add(other.deeds);
+        self.results.add(other.results);
         self.samples += other.samples;
         self.repetitions += other.repetitions;
         self.executions_max = self.executions_max.max(other.executions_max);
@@ -103,24 +103,24 @@ impl Outcome {
 
     /// Prints the results for the log of the test.
     pub fn tell(&self, name: &str) {
-        let deeds = &self.deeds;
+        let results = &self.results;
         let cuts: u64 = self.cuts.values().sum();
         println!(
             "{name}: {cuts} cuts at a PDU and {} others, {} bits; {} writes acknowledged, {} \
-             reads, {} flushes ({} told of a lost cache), {} given up, {} raw ones lost; {} \
+             reads, {} flushes ({} reported a lost cache), {} given up, {} raw ones lost; {} \
              samples; {} repetitions, {} executions at most; longest latency {:.2?}; {} rejects",
             self.cut_anyhow,
             self.flips,
-            deeds.acknowledged,
-            deeds.reads,
-            deeds.flushes,
-            deeds.told_lost,
-            deeds.given_up,
-            deeds.lost,
+            results.acknowledged,
+            results.reads,
+            results.flushes,
+            results.lost_caches,
+            results.given_up,
+            results.lost,
             self.samples,
             self.repetitions,
             self.executions_max,
-            deeds.longest,
+            results.longest,
             self.rejects,
         );
         for (kind, cuts) in &self.cuts {
@@ -439,7 +439,7 @@ impl Stage {
         if self.scene.connections > 1 {
             self.all_connections_are_back().await?;
         }
-        let (deeds, ledger) = within(self.load.finish()).await??;
+        let (results, ledger) = within(self.load.finish()).await??;
         let samples = sampler.finish()?;
         let logged_out = within(self.initiator.log_out()).await?;
         let seen = || format!("{:?}\n{}", self.cutter.counts().last, self.peer.log());
@@ -448,20 +448,20 @@ impl Stage {
         outcome.count(&self.cutter.counts());
         let direct = self.peer.url(self.peer.address())?;
         let fresh = within(RemoteDisk::connect(&direct, &self.options)).await??;
-        verify(&fresh, &ledger, &deeds).await?;
+        verify(&fresh, &ledger, &results).await?;
         let logged_out = within(fresh.close()).await?;
         self.scene.judge_logout(logged_out).context("of the fresh session")?;
         if let Some(recorder) = self.peer.recorder() {
             recorder.nothing_went_back()?;
             let account = match self.scene.raw {
-                true => recorder.judge_raw(&deeds.writes)?,
-                false => recorder.judge_repeated(&deeds.writes)?,
+                true => recorder.judge_raw(&results.writes)?,
+                false => recorder.judge_repeated(&results.writes)?,
             };
             let Account { writes, repetitions, executions_max } = account;
-            ensure!(writes >= deeds.acknowledged, "{account:?}");
+            ensure!(writes >= results.acknowledged, "{account:?}");
             (outcome.repetitions, outcome.executions_max) = (repetitions, executions_max);
         }
-        outcome.deeds = deeds;
+        outcome.results = results;
         Ok((outcome, self.peer))
     }
 

@@ -47,7 +47,7 @@ impl fmt::Display for Totals {
         write!(
             f,
             "{} writes acknowledged, {} flushes, {} blocks verified, {} writes unanswered at the \
-             kill, {} flushes told of a lost cache, longest latency {:.2?}; QEMU: {} commands \
+             kill, {} flushes reported a lost cache, longest latency {:.2?}; QEMU: {} commands \
              without an error, the longest {:.2?}",
             self.acknowledged,
             self.flushed,

@@ -47,7 +47,7 @@ impl Peer {
         let file = scratch.path("disk.img");
         File::create(&file)?.set_len(DISK_BLOCKS * 512)?;
         let running = match who {
-            TargetKind::Own => own(setup)?,
+            TargetKind::Own => start_own(setup)?,
             TargetKind::Tgt => RunningTarget::Tgt(tgt(setup, &file)?),
             TargetKind::Istgt => {
                 let keys = setup.keys.iter().map(|(key, value)| (*key, (*value).to_owned()));
@@ -102,7 +102,7 @@ fn offer(keys: &[(&str, &str)]) -> Result<Offer> {
     Ok(offer)
 }
 
-fn own(setup: &Setup) -> Result<RunningTarget> {
+fn start_own(setup: &Setup) -> Result<RunningTarget> {
     let device = Arc::new(MemoryDevice::new(DISK_BLOCKS * 512, 512, 4096)?);
     let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(80), device))?;
     let demand = ChapDemand {
@@ -116,7 +116,7 @@ fn own(setup: &Setup) -> Result<RunningTarget> {
     options.targets[0].offer = offer(&setup.keys)?;
     options.discovery_chap = setup.discovery_chap.then_some(demand);
     options.cores = 1;
-    RunningTarget::own(options)
+    RunningTarget::start_own(options)
 }
 
 fn tgt(setup: &Setup, file: &str) -> Result<Tgt> {

@@ -44,7 +44,10 @@ fn report(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Result
     Ok((serde_json::from_slice(&std::fs::read(json)?)?, finished.stdout))
 }
 
-fn section<'a>(told: &'a Value, key: &str) -> &'a Value {
-    let sections = told["sections"].as_array().unwrap();
-    sections.iter().find(|section| section["key"] == key).unwrap_or_else(|| panic!("{key}: {told}"))
+fn section<'a>(document: &'a Value, key: &str) -> &'a Value {
+    let sections = document["sections"].as_array().unwrap();
+    sections
+        .iter()
+        .find(|section| section["key"] == key)
+        .unwrap_or_else(|| panic!("{key}: {document}"))
 }

@@ -42,10 +42,11 @@ fn children(pid: u32) -> Vec<u32> {
     let name = format!("org.lunarsan:bench-{pid}");
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let all = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let told = |child: &u32| std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+    let command_line =
+        |child: &u32| std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
     all.filter(|child| {
-        let told = told(child);
-        told.split(|byte| b"/\0".contains(byte)).any(|word| word.ends_with(name.as_bytes()))
+        let line = command_line(child);
+        line.split(|byte| b"/\0".contains(byte)).any(|word| word.ends_with(name.as_bytes()))
     })
     .collect()
 }
@@ -53,18 +54,18 @@ fn children(pid: u32) -> Vec<u32> {
 /// Report of a run, with times long enough that a request ends in every measurement that a test
 /// reads; on a busy machine, none may end in a short one.
 fn every_part_measured(scratch: &Scratch, more: &[&str]) -> Result<Value> {
-    let mut told = Value::Null;
+    let mut document = Value::Null;
     for seconds in ["0.05", "1", "3"] {
-        (told, _) = report(scratch, &[], &short(seconds, more))?;
-        let most = &section(&told, "paper")["rows"][3]["here"];
-        let frames = section(&told, "frame_size")["rows"].as_array();
+        (document, _) = report(scratch, &[], &short(seconds, more))?;
+        let most = &section(&document, "paper")["rows"][3]["here"];
+        let frames = section(&document, "frame_size")["rows"].as_array();
         let mut frames = frames.into_iter().flatten();
         let some = |figure: &Value| figure.as_f64().is_some_and(|figure| figure > 0.0);
         if some(most) && frames.all(|row| some(&row["bytes_per_second"]["median"])) {
-            return Ok(told);
+            return Ok(document);
         }
     }
-    panic!("nothing is measured: {told}");
+    panic!("nothing is measured: {document}");
 }
 
 /// Goal: the report has every part with all its rows, for an own target; frame sizes are measured
@@ -75,23 +76,23 @@ fn every_part_is_reported() -> Result<()> {
     let _alone = alone();
     let scratch = Scratch::new("papers")?;
     let page = scratch.path("paper.html");
-    let told = every_part_measured(&scratch, &["--html", &page])?;
-    assert_eq!(told["paper"], "multi-connection");
+    let document = every_part_measured(&scratch, &["--html", &page])?;
+    assert_eq!(document["paper"], "multi-connection");
     for (key, rows) in
         [("connections_far", 8), ("connections_near", 8), ("queue_depth", 7), ("metro", 4)]
     {
-        let section = section(&told, key);
+        let section = section(&document, key);
         assert_eq!(section["rows"].as_array().unwrap().len(), rows, "{section}");
         assert_eq!(section["raw_tcp"].as_array().unwrap().len(), 1, "{section}");
     }
-    let far = section(&told, "connections_far")["rows"].as_array().unwrap();
+    let far = section(&document, "connections_far")["rows"].as_array().unwrap();
     let connections: Vec<_> = far.iter().map(|row| row["connections"].as_u64().unwrap()).collect();
     assert_eq!(connections, [1, 2, 4, 8, 1, 2, 4, 8], "as many as were asked for");
     assert!(far.iter().all(|row| row["delay_us"] == 2000.0), "{far:?}");
-    let depths = section(&told, "queue_depth")["rows"].as_array().unwrap();
+    let depths = section(&document, "queue_depth")["rows"].as_array().unwrap();
     let depths: Vec<_> = depths.iter().map(|row| row["depth"].as_u64().unwrap()).collect();
     assert_eq!(depths, [1, 2, 4, 8, 16, 32, 64]);
-    let frames = section(&told, "frame_size");
+    let frames = section(&document, "frame_size");
     match frames["rows"].as_array() {
         Some(rows) => {
             assert_eq!(rows.len(), 4, "{frames}");
@@ -103,7 +104,7 @@ fn every_part_is_reported() -> Result<()> {
         }
         None => assert!(frames["warnings"][0].as_str().unwrap().contains("root"), "{frames}"),
     }
-    let beside = section(&told, "paper")["rows"].as_array().unwrap();
+    let beside = section(&document, "paper")["rows"].as_array().unwrap();
     let papers: Vec<_> = beside.iter().map(|row| row["paper"].as_str().unwrap()).collect();
     assert_eq!(papers[..5], ["+20 to 60 %", "+20 to 60 %", "+20 to 60 %", "15000", "8"]);
     let page = std::fs::read_to_string(page)?;
@@ -209,8 +210,8 @@ fn a_named_target_is_only_read() -> Result<()> {
     const TARGET: &str = "iqn.2026-11.org.lunarsan.test:papers";
     let server = Lunar::serve(&["mem:4M", "--read-only", "--name", TARGET])?;
     let (url, scratch) = (server.url(TARGET, 0), Scratch::new("papers")?);
-    let (told, _) = report(&scratch, &[], &short("0.05", &[&url]))?;
-    assert_eq!(section(&told, "connections_far")["rows"].as_array().unwrap().len(), 4);
+    let (document, _) = report(&scratch, &[], &short("0.05", &[&url]))?;
+    assert_eq!(section(&document, "connections_far")["rows"].as_array().unwrap().len(), 4);
     for wrong in [&["mem:4M"][..], &[&url, &url], &[&url, "--depth", "3"], &["--delay", "1ms"]] {
         let finished = run(&[], &[&["multi-connection"], wrong].concat())?;
         assert_eq!(finished.end.code(), Some(2), "{}", finished.outputs());

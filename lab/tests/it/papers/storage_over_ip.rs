@@ -12,9 +12,9 @@ fn figures(scratch: &Scratch, environment: &[&str], arguments: &[&str]) -> Resul
     let directory = scratch.folder().display().to_string();
     let short = ["--size", "32M", "--record-size", "256K,16M", "--rounds", "2"];
     let first = ["storage-over-ip", "--directory", &directory];
-    let (told, _) = report(scratch, environment, &[&first[..], &short, arguments].concat())?;
+    let (document, _) = report(scratch, environment, &[&first[..], &short, arguments].concat())?;
     nothing_is_left(&directory)?;
-    Ok(told)
+    Ok(document)
 }
 
 /// Checks that no file is left in the directory, and no process with the directory in its
@@ -33,19 +33,19 @@ fn nothing_is_left(directory: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the section has figures of exactly these ways, for each record size and direction.
-fn has_ways(told: &Value, key: &str, ways: &[&str]) {
-    let rows = section(told, key)["rows"].as_array().unwrap();
-    assert_eq!(rows.len(), ways.len() * RECORDS.len() * 2, "{key}: {rows:?}");
-    for way in ways {
+/// Checks that the section has figures of exactly these locations, for each record size and direction.
+fn has_locations(document: &Value, key: &str, locations: &[&str]) {
+    let rows = section(document, key)["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), locations.len() * RECORDS.len() * 2, "{key}: {rows:?}");
+    for location in locations {
         for record in RECORDS {
             for direction in ["read", "write"] {
                 let row = rows.iter().find(|row| {
-                    row["way"] == *way
+                    row["location"] == *location
                         && row["record_bytes"] == *record
                         && row["direction"] == direction
                 });
-                has_figures(row.unwrap_or_else(|| panic!("no {way} {record} {direction}")));
+                has_figures(row.unwrap_or_else(|| panic!("no {location} {record} {direction}")));
             }
         }
     }
@@ -58,33 +58,34 @@ fn has_figures(row: &Value) {
     assert!(figure("/bytes_per_second/least") <= median, "{row}");
     assert!((figure("/kb_per_second") * 1024.0 - median).abs() < 1.0, "{row}");
     assert!(figure("/p50_us") > 0.0 && figure("/p50_us") <= figure("/p99_us"), "{row}");
-    match row["way"] == "local" {
+    match row["location"] == "local" {
         true => assert_eq!(row["percent_of_local"], Value::Null, "{row}"),
         false => assert!(figure("/percent_of_local/median") > 0.0, "{row}"),
     }
 }
 
-/// Goal: all ways are measured by the same client and by our own, each record size both ways,
-/// beside the paper's figures; the page is written; files, servers and networks are removed.
+/// Goal: all locations are measured by the same client and by our own, each record size in both
+/// directions, beside the paper's figures; the page is written; files, servers and networks are
+/// removed.
 #[test]
 fn all_access_methods_are_measured() -> Result<()> {
     let scratch = Scratch::new("storage-over-ip")?;
     let page = scratch.path("report.html");
-    let told = figures(&scratch, &[], &["--html", &page])?;
-    assert_eq!(told["paper"], "storage-over-ip");
-    let ways: &[&str] = match rustix::process::geteuid().is_root() {
+    let document = figures(&scratch, &[], &["--html", &page])?;
+    assert_eq!(document["paper"], "storage-over-ip");
+    let locations: &[&str] = match rustix::process::geteuid().is_root() {
         true => &["local", "iSCSI", "NFS"],
         false => &["local", "iSCSI"],
     };
-    let warnings = section(&told, "qemu")["warnings"].as_array().unwrap();
-    assert_eq!(warnings.len(), 3 - ways.len(), "{warnings:?}");
-    has_ways(&told, "qemu", ways);
-    has_ways(&told, "lunar", &["local", "iSCSI"]);
+    let warnings = section(&document, "qemu")["warnings"].as_array().unwrap();
+    assert_eq!(warnings.len(), 3 - locations.len(), "{warnings:?}");
+    has_locations(&document, "qemu", locations);
+    has_locations(&document, "lunar", &["local", "iSCSI"]);
     // The folder for temporary files may be on a file system without direct I/O.
-    if section(&told, "direct")["warnings"].as_array().unwrap().is_empty() {
-        has_ways(&told, "direct", &["local", "iSCSI"]);
+    if section(&document, "direct")["warnings"].as_array().unwrap().is_empty() {
+        has_locations(&document, "direct", &["local", "iSCSI"]);
     }
-    let paper = section(&told, "paper");
+    let paper = section(&document, "paper");
     let rates = paper["rows"].as_array().unwrap();
     assert_eq!(rates.len(), 2 * 2 * 3);
     let of = |name: &str| rates.iter().find(|row| row["row"] == name).unwrap();
@@ -105,13 +106,13 @@ fn missing_programs_are_named() -> Result<()> {
     let folder = scratch.path("programs");
     std::fs::create_dir(&folder)?;
     std::os::unix::fs::symlink("/usr/bin/setpriv", format!("{folder}/setpriv"))?;
-    let told = figures(&scratch, &[&format!("PATH={folder}")], &[])?;
-    let warnings = section(&told, "qemu")["warnings"].to_string();
+    let document = figures(&scratch, &[&format!("PATH={folder}")], &[])?;
+    let warnings = section(&document, "qemu")["warnings"].to_string();
     for part in ["no NFS figures", "no qemu-io figures for local", "apt-get install qemu"] {
         assert!(warnings.contains(part), "{warnings}");
     }
-    has_ways(&told, "lunar", &["local", "iSCSI"]);
-    assert_eq!(section(&told, "paper")["rows"].as_array().unwrap().len(), 12);
+    has_locations(&document, "lunar", &["local", "iSCSI"]);
+    assert_eq!(section(&document, "paper")["rows"].as_array().unwrap().len(), 12);
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Single commands: when one is acknowledged, its promised data is on the disk.
 
-use crate::power_cut::deeds::{CHANGES, CommandBuilder, CommandKind, SYNCS};
+use crate::power_cut::commands::{CHANGES, CommandBuilder, CommandKind, SYNCS};
 use crate::power_cut::rig::{LOST, MODES, Mode, log_in};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::ledger::Ledger;
@@ -40,10 +40,10 @@ impl Scene {
     }
 
     /// Runs one command from its beginning to its end, and checks the disk.
-    fn act(&mut self, deed: CommandKind) -> Result<()> {
+    fn act(&mut self, kind: CommandKind) -> Result<()> {
         const TRIES: u32 = 1_000;
-        let order = (0..TRIES).find_map(|_| {
-            let mut author = CommandBuilder {
+        let command = (0..TRIES).find_map(|_| {
+            let mut builder = CommandBuilder {
                 mode: self.mode,
                 ledger: &mut self.ledger,
                 random: &mut self.random,
@@ -51,20 +51,20 @@ impl Scene {
                 hot: HOT,
                 overlaps: false,
             };
-            author.write(deed)
+            builder.build(kind)
         });
-        let order = order.with_context(|| format!("no blocks for {deed:?}"))?;
-        if order.read_bytes > 0 {
-            self.queue.send_read(&order.cdb, order.read_bytes, ())?;
+        let command = command.with_context(|| format!("no blocks for {kind:?}"))?;
+        if command.read_bytes > 0 {
+            self.queue.send_read(&command.cdb, command.read_bytes, ())?;
         } else {
-            self.queue.send(&order.cdb, &order.data, ())?;
+            self.queue.send(&command.cdb, &command.data, ())?;
         }
         let Some((_, outcome)) = self.queue.wait()? else { bail!("the connection ended") };
-        order.means.happened(&mut self.ledger, &outcome).with_context(|| format!("{deed:?}"))?;
+        command.effect.record(&mut self.ledger, &outcome).with_context(|| format!("{kind:?}"))?;
         for seed in 0..FUTURES {
             let found = self.disk.after_cut(seed, "disk.img")?;
             let checked = self.ledger.check(&found).map_err(anyhow::Error::msg);
-            checked.with_context(|| format!("{LOST}: {deed:?} {:?}, seed {seed}", self.mode))?;
+            checked.with_context(|| format!("{LOST}: {kind:?} {:?}, seed {seed}", self.mode))?;
         }
         Ok(())
     }

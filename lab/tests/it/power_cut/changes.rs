@@ -40,7 +40,7 @@ fn a_removed_unit_is_synced() -> Result<()> {
     for way in ["ctl remove-lun", "apply", "apply of another cache mode"] {
         let machine = Machine::new("power-away")?;
         let lunar = written_back(&machine, &luns)?;
-        let told = match way {
+        let changed = match way {
             "ctl remove-lun" => machine.tell(&["ctl", "remove-lun", "0"]),
             "apply" => machine.tell(&["apply", &configuration(&machine, &luns[1..])?]),
             _ => {
@@ -50,7 +50,7 @@ fn a_removed_unit_is_synced() -> Result<()> {
                 machine.tell(&["apply", &path])
             }
         };
-        told?;
+        changed?;
         for seed in seeds(3) {
             let found = after_the_cut(machine.disk.after_cut(seed, "disk.img"), seed)?;
             let kept = found.get(7 * 512..).is_some_and(|rest| rest.starts_with(&[0x77; 512]));

@@ -5,7 +5,7 @@
 
 mod blocks;
 mod changes;
-mod deeds;
+mod commands;
 mod kernel;
 mod left_overs;
 mod poison;

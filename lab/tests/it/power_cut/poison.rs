@@ -66,8 +66,8 @@ fn a_poisoned_disk_refuses_writes_after_a_restart() -> Result<()> {
         let lunar = after_the_cut(start(&machine), seed)?;
         let mut raw = log_in(&lunar, 1)?;
         takes_no_writes(&mut raw, 512).with_context(|| format!("seed {seed}"))?;
-        let told = machine.tell(&["ctl", "status"])?;
-        ensure!(told.contains("lunar ctl recover 0 --accept-loss"), "{told}");
+        let status = machine.tell(&["ctl", "status"])?;
+        ensure!(status.contains("lunar ctl recover 0 --accept-loss"), "{status}");
         machine.tell(&["ctl", "recover", "0", "--accept-loss"])?;
         takes_writes(&mut raw, 512)?;
         let recovered = machine.disk.volume();

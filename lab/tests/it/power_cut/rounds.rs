@@ -1,6 +1,6 @@
 //! Many commands at a time, a power cut during them, and another start.
 
-use crate::power_cut::deeds::{
+use crate::power_cut::commands::{
     CHANGES, CommandBuilder, CommandKind, LedgerEffect, OVERWRITES, SYNCS,
 };
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
@@ -71,9 +71,9 @@ impl<'a> Load<'a> {
 
     /// Picks a command. The ledger knows little of overlapping writes until a sync, so shared
     /// blocks get more syncs, and fewer commands that write many blocks.
-    fn deed(&self, random: &mut Random) -> CommandKind {
+    fn random_kind(&self, random: &mut Random) -> CommandKind {
         let kind = random.below(20);
-        let mut one_of = |deeds: &[CommandKind]| deeds[random.below(deeds.len() as u64) as usize];
+        let mut one_of = |kinds: &[CommandKind]| kinds[random.below(kinds.len() as u64) as usize];
         match (kind, self.is_shared()) {
             (0, _) | (1, true) => one_of(&SYNCS),
             (2, true) => one_of(&OVERWRITES),
@@ -98,11 +98,11 @@ impl<'a> Load<'a> {
             if random.below(30) == 0 {
                 self.write_back(random.below(self.hot()))?;
             }
-            let Some(((deed, means), outcome)) = queue.wait()? else { break };
-            match means.happened(&mut self.ledger(), &outcome) {
+            let Some(((kind, effect), outcome)) = queue.wait()? else { break };
+            match effect.record(&mut self.ledger(), &outcome) {
                 Ok(()) => acknowledged += 1,
                 Err(_) if self.disk.power.is_frozen() => break,
-                Err(error) => return Err(error.context(format!("{deed:?}"))),
+                Err(error) => return Err(error.context(format!("{kind:?}"))),
             }
         }
         Ok(acknowledged)
@@ -123,8 +123,8 @@ impl<'a> Load<'a> {
         designation: &[u8],
         random: &mut Random,
     ) -> Result<()> {
-        let deed = self.deed(random);
-        let order = CommandBuilder {
+        let kind = self.random_kind(random);
+        let command = CommandBuilder {
             mode: self.play.mode,
             ledger: &mut self.ledger(),
             designation,
@@ -132,13 +132,13 @@ impl<'a> Load<'a> {
             overlaps: self.is_shared(),
             random,
         }
-        .write(deed);
-        match order {
+        .build(kind);
+        match command {
             None => Ok(()),
-            Some(order) if order.read_bytes > 0 => {
-                queue.send_read(&order.cdb, order.read_bytes, (deed, order.means))
+            Some(command) if command.read_bytes > 0 => {
+                queue.send_read(&command.cdb, command.read_bytes, (kind, command.effect))
             }
-            Some(order) => queue.send(&order.cdb, &order.data, (deed, order.means)),
+            Some(command) => queue.send(&command.cdb, &command.data, (kind, command.effect)),
         }
     }
 }

@@ -216,7 +216,7 @@ pub(super) async fn measure(
 /// Converts the reason why a disk could not be measured.
 fn failure(failed: LoadError) -> Failure {
     match failed {
-        LoadError::Work(wrong) => Failure::usage(wrong.to_string()),
+        LoadError::Workload(wrong) => Failure::usage(wrong.to_string()),
         LoadError::Disk(error) => error.into(),
         LoadError::Probe(_) => Failure::new(failed.to_string()),
     }

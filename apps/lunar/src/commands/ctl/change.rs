@@ -55,10 +55,10 @@ pub struct AddLun {
     /// The device: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
     /// target, iscsi://HOST/TARGET/LUN
     device: String,
-    /// Name to log in with to the target of a device iscsi://…
+    /// Name for the login to the target of a remote LUN (a device iscsi://…)
     #[arg(long, value_name = "NAME", requires = "device_chap_secret_file")]
     device_chap_user: Option<String>,
-    /// File with the secret for that, which the server reads
+    /// File with the secret of --device-chap-user, which the server reads
     #[arg(long, value_name = "FILE", requires = "device_chap_user")]
     device_chap_secret_file: Option<PathBuf>,
     /// The LUN's number [default: the lowest free one]

@@ -207,11 +207,11 @@ impl Server {
         let mut child = command.arg("--json").spawn().unwrap();
         let stdout = child.stdout.take().unwrap();
         let heard = child.stderr.take().map(StderrCollector::of);
-        let (told, line) = mpsc::channel();
+        let (first_line, line) = mpsc::channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let _ = BufReader::new(stdout).read_line(&mut line);
-            let _ = told.send(line);
+            let _ = first_line.send(line);
         });
         let line = line.recv_timeout(TEST_TIMEOUT).unwrap_or_default();
         let report: Value = serde_json::from_str(&line).unwrap_or_default();

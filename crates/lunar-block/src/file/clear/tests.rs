@@ -4,7 +4,7 @@ use super::*;
 use crate::file::FileDevice;
 use crate::file::tests::{MINUTE, Scratch, open_disk, open_with_map_slots, open_with_slots};
 use crate::file::workers::{ComputingSlots, JobLimits, SlotTimes};
-use crate::{BlockDevice, BlockRange, BufferPool, IoContext, MemoryOwner, Sparse, Urgency};
+use crate::{BlockDevice, BlockRange, BufferPool, ForeignWaiters, IoContext, MemoryOwner, Sparse};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -388,8 +388,8 @@ fn maps_hold_no_slot_of_transfers() {
 #[derive(Debug)]
 struct Awaited;
 
-impl Urgency for Awaited {
-    fn is_urgent(&self) -> bool {
+impl ForeignWaiters for Awaited {
+    fn are_waiting(&self) -> bool {
         true
     }
 }
@@ -415,7 +415,7 @@ fn an_awaited_clear_keeps_its_slot_from_jobs_of_its_owner() {
     let buffer = BufferPool::default().take(BYTES as usize);
     let mut read = context.scope(other_disk.read(all, buffer)).boxed();
     assert!((&mut read).now_or_never().is_none());
-    let context = IoContext::with_urgency(&owner, Some(Arc::new(Awaited)));
+    let context = IoContext::with_foreign_waiters(&owner, Some(Arc::new(Awaited)));
     let mut clear = context.scope(cleared.write_zeroes(all, false, false)).boxed();
     assert!((&mut clear).now_or_never().is_none());
     assert_eq!(slots.waiting(), 2);

@@ -16,7 +16,8 @@
 //! A map of allocated blocks cannot stop within a system call, which takes up to 28 ms for each
 //! gigabyte. Maps therefore have a slot of their own: only other maps wait for them. This slot
 //! rests after a long map: a kernel without preemption leaves the thread its processor during the
-//! system call, and other threads that were to run there wait.
+//! system call, and other threads that were to run there wait. Owners whose maps are short do not
+//! wait for the end of this rest.
 
 mod pauses;
 
@@ -97,7 +98,7 @@ struct State {
     times: SlotTimes,
     waiting: JobQueue<WaitingJob>,
     pauses: OwnerPauses,
-    /// No job gets a slot before this time.
+    /// No job gets a slot before this time, except those of owners whose last job was short.
     rests_until: Instant,
     next_id: u64,
     in_use: Vec<SlotInUse>,
@@ -281,12 +282,13 @@ impl ComputingSlots {
 }
 
 impl State {
-    /// Takes the next job that is urgent or whose owner does not pause, unless the slots rest.
+    /// Takes the next job that is urgent or whose owner does not pause. While the slots rest, only
+    /// jobs of owners are taken whose last job was short.
     fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, WaitingJob)> {
-        if now < self.rests_until {
-            return None;
-        }
-        self.waiting.pop_unless_paused(|owner| self.pauses.is_paused(owner, now))
+        let rests = now < self.rests_until;
+        self.waiting.pop_unless_paused(|owner| {
+            self.pauses.is_paused(owner, now) || rests && !self.pauses.is_short(owner, now)
+        })
     }
 
     /// Removes a job that has ended or is lost, and records its time.
@@ -303,7 +305,8 @@ impl State {
         };
         let (now, slices) = (Instant::now(), 2 * self.times.time_slice);
         if time > slices {
-            self.rests_until = now + time.saturating_mul(self.times.rest_factor);
+            let rest = now + time.saturating_mul(self.times.rest_factor);
+            self.rests_until = self.rests_until.max(rest);
         }
         self.pauses.ended(&place.owner, time, slices, now);
         self.waiting.end(&place);

@@ -14,6 +14,9 @@ use tokio::task::AbortHandle;
 
 const SCSI_COMMAND: u8 = 0x01;
 const SCSI_RESPONSE: u8 = 0x21;
+const DATA_IN: u8 = 0x25;
+/// Data-In that also is the response.
+const STATUS: u8 = 0x01;
 const CHECK_CONDITION: u8 = 0x02;
 
 /// Action for the next response to a command.
@@ -24,7 +27,9 @@ pub struct Rule {
     pub failed: bool,
     /// Replaces the response by CHECK CONDITION with this sense data.
     pub sense: Option<Vec<u8>>,
-    /// Delays the response, and all that follows on its connection, until [`Relay::let_go`].
+    /// Replaces the response by one with this status and status qualifier, without data.
+    pub status: Option<(u8, u16)>,
+    /// Delays the response, and all that follows on its connection, until [`Relay::release_held`].
     pub held: bool,
     /// Ends the connection instead of passing the response.
     pub cut: bool,
@@ -32,7 +37,7 @@ pub struct Rule {
 
 impl Rule {
     pub fn of(opcode: u8) -> Self {
-        Self { opcode, failed: false, sense: None, held: false, cut: false }
+        Self { opcode, failed: false, sense: None, status: None, held: false, cut: false }
     }
 }
 
@@ -41,7 +46,7 @@ struct State {
     rules: Mutex<VecDeque<Rule>>,
     connections: Mutex<Vec<AbortHandle>>,
     /// Number of rules that were not applied yet.
-    unmet: watch::Sender<usize>,
+    unapplied: watch::Sender<usize>,
     /// Operation codes of commands that were answered.
     answered: watch::Sender<Vec<u8>>,
     /// True when delayed responses may pass.
@@ -71,20 +76,20 @@ impl Relay {
 
     /// Adds a rule that applies from now on.
     pub fn rule(&self, rule: Rule) {
-        self.forget_answers();
-        self.state.unmet.send_modify(|unmet| *unmet += 1);
+        self.clear_answered();
+        self.state.unapplied.send_modify(|unapplied| *unapplied += 1);
         self.state.goes.send_replace(false);
         self.state.rules.lock().unwrap().push_back(rule);
     }
 
     /// Waits until all rules were applied.
-    pub async fn until_all_met(&self) {
-        let mut unmet = self.state.unmet.subscribe();
-        unmet.wait_for(|unmet| *unmet == 0).await.unwrap();
+    pub async fn until_all_applied(&self) {
+        let mut unapplied = self.state.unapplied.subscribe();
+        unapplied.wait_for(|unapplied| *unapplied == 0).await.unwrap();
     }
 
     /// Forgets the responses passed so far.
-    pub fn forget_answers(&self) {
+    pub fn clear_answered(&self) {
         self.state.answered.send_replace(Vec::new());
     }
 
@@ -96,8 +101,13 @@ impl Relay {
     }
 
     /// Releases delayed responses.
-    pub fn let_go(&self) {
+    pub fn release_held(&self) {
         self.state.goes.send_replace(true);
+    }
+
+    /// Number of connections so far, since [`Relay::cut_all`] at most.
+    pub fn connections(&self) -> usize {
+        self.state.connections.lock().unwrap().len()
     }
 
     /// Ends all connections.
@@ -138,11 +148,15 @@ async fn back(
 ) -> std::io::Result<()> {
     loop {
         let mut pdu = read_pdu(&mut from).await?;
-        let response = pdu[0] & 0x3f == SCSI_RESPONSE;
+        let response = match pdu[0] & 0x3f {
+            SCSI_RESPONSE => true,
+            DATA_IN => pdu[1] & STATUS != 0,
+            _ => false,
+        };
         let opcode = commands.lock().unwrap().get(&tag(&pdu)).copied().filter(|_| response);
         let rule = opcode.and_then(|opcode| take_rule(state, opcode, pdu[3] == CHECK_CONDITION));
         if let Some(rule) = rule {
-            state.unmet.send_modify(|unmet| *unmet -= 1);
+            state.unapplied.send_modify(|unapplied| *unapplied -= 1);
             if rule.held {
                 let _ = state.goes.subscribe().wait_for(|goes| *goes).await;
             }
@@ -151,6 +165,9 @@ async fn back(
             }
             if let Some(sense) = &rule.sense {
                 fail(&mut pdu, sense);
+            }
+            if let Some((status, qualifier)) = rule.status {
+                end_with(&mut pdu, status, qualifier);
             }
         }
         to.write_all(&pdu).await?;
@@ -178,6 +195,15 @@ fn fail(pdu: &mut Vec<u8>, sense: &[u8]) {
     pdu.extend_from_slice(&(sense.len() as u16).to_be_bytes());
     pdu.extend_from_slice(sense);
     pdu.resize(pdu.len().next_multiple_of(4), 0);
+}
+
+/// Turns a SCSI Response into one with this status, without data. RFC 7143 §11.4, RFC 7144 §5.2.
+fn end_with(pdu: &mut Vec<u8>, status: u8, qualifier: u16) {
+    pdu.truncate(HEADER_BYTES);
+    (pdu[1], pdu[3]) = (0x80, status);
+    pdu[4..8].fill(0);
+    pdu[8..10].copy_from_slice(&qualifier.to_be_bytes());
+    pdu[36..].fill(0);
 }
 
 fn tag(pdu: &[u8]) -> [u8; 4] {

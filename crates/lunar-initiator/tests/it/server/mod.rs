@@ -1,5 +1,6 @@
 //! A Lunar target in the process of the test, and functions to read its PDUs.
 
+use lunar_block::BlockDevice;
 use lunar_iscsi::text::Offer;
 use lunar_target::{
     Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
@@ -14,8 +15,12 @@ pub const HEADER_BYTES: usize = 48;
 
 /// Starts a server of one LUN in write-back mode.
 pub fn serve() -> Server {
-    let memory = lunar_block::MemoryDevice::new(1 << 20, 512, 4096).unwrap();
-    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
+    serve_device(Arc::new(lunar_block::MemoryDevice::new(1 << 20, 512, 4096).unwrap()))
+}
+
+/// Starts a server of this device in write-back mode.
+pub fn serve_device(device: Arc<dyn BlockDevice>) -> Server {
+    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
     let unit = LogicalUnitOptions { cache: CacheMode::WriteBack, ..unit };
     let unit = LogicalUnit::open(unit).unwrap();
     let target = TargetOptions {

@@ -12,7 +12,11 @@ use lunar_wire::Time;
 impl InitiatorConnection {
     /// Reports a task as completed and frees its tag.
     pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, RequestFailure>) {
-        if let Some(task) = self.tasks.remove(&tag) {
+        if let Some(mut task) = self.tasks.remove(&tag) {
+            if task.stream.is_some() {
+                self.complete_stream(tag, &mut task);
+            }
+            let result = task.failure.map_or(result, Err);
             self.bursts.retain(|burst| burst.initiator_task_tag != tag);
             self.outputs.push_back(Output::Completed { id: task.id, result });
             self.free_tag(tag);
@@ -36,7 +40,7 @@ impl InitiatorConnection {
 
     pub(super) fn fail_queued(&mut self, request: Queued, failure: RequestFailure) {
         match request {
-            Queued::Command { command, aborts } => {
+            Queued::Command { command, aborts, .. } => {
                 let id = command.id;
                 self.outputs.push_back(Output::Completed { id, result: Err(failure) });
                 for abort in aborts {
@@ -107,6 +111,7 @@ impl InitiatorConnection {
             State::FullFeature | State::Draining => ending,
         };
         self.bursts.clear();
+        self.ready.clear();
         self.ended_tags.clear();
         self.incoming = Incoming::None;
         for tag in self.tags_of(|_| true) {
@@ -137,10 +142,13 @@ impl InitiatorConnection {
             (_, None, Some(interval)) => Some(self.timers.heard.after(interval)),
         };
         let timers = &self.timers;
-        if let (None, None, None) = (timers.login_by, timers.logout_by, timers.drain_by) {
+        if let (None, None, None, None) =
+            (timers.login_by, timers.logout_by, timers.drain_by, timers.parts_by)
+        {
             return ping; // nearly always
         }
-        [timers.login_by, timers.logout_by, timers.drain_by, ping].into_iter().flatten().min()
+        let others = [timers.login_by, timers.logout_by, timers.drain_by, timers.parts_by];
+        others.into_iter().chain([ping]).flatten().min()
     }
 
     pub(super) fn on_deadline(&mut self, now: Time) {
@@ -153,6 +161,9 @@ impl InitiatorConnection {
         }
         if due(self.timers.drain_by) {
             self.log_out_drained();
+        }
+        if due(self.timers.parts_by) {
+            self.fail_late_parts(now);
         }
         if !due(self.deadline()) {
             return;

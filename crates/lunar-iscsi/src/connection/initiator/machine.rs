@@ -5,7 +5,7 @@ use super::task::{Burst, Task};
 use super::{
     CloseReason, ConnectionLimits, ConnectionOptions, Input, Output, RequestFailure, Violation,
 };
-use crate::framing::{DataDestination, Header, Pdu};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::initiator::{Established, InitiatorLogin, Step};
 use crate::pdu::{
     AsyncMessage, DataIn, LogoutResponse, Opcode, Reject, ScsiResponse, TaskManagementResponse,
@@ -43,8 +43,12 @@ pub struct InitiatorConnection {
     pub(super) tasks: HashMap<u32, Task>,
     /// Other requests that were sent, by Initiator Task Tag.
     pub(super) requests: BTreeMap<u32, Request>,
-    /// Data-Out to send, in the order in which it was requested.
+    /// Data-Out to send, in the order in which it was requested, except that of streaming commands.
     pub(super) bursts: VecDeque<Burst>,
+    /// Initiator Task Tags of the streaming commands that were sent.
+    pub(super) streams: BTreeMap<TaskId, u32>,
+    /// Tags of streaming commands that may have something to send, in turn.
+    pub(super) ready: VecDeque<u32>,
     /// True once a Logout Request that ends all tasks was sent: no more Data-Out is sent.
     pub(super) data_is_over: bool,
     /// Tags of tasks that management functions ended; late PDUs for them are ignored.
@@ -68,7 +72,13 @@ pub(super) enum Incoming {
     None,
     Login,
     Control(Header),
-    DataIn { tag: u32, status: Option<DataIn>, over: bool },
+    DataIn {
+        tag: u32,
+        status: Option<DataIn>,
+        /// Command, position and length of the segment if the command takes data as a stream.
+        streamed: Option<(TaskId, u32, u32)>,
+        over: bool,
+    },
     Discard(Opcode),
 }
 
@@ -80,6 +90,10 @@ pub(super) struct Timers {
     pub(super) drain_by: Option<Time>,
     /// Time at which our unanswered ping was sent.
     pub(super) pinged: Option<Time>,
+    /// No Data-Out PDU waits for too long for its data before this time.
+    pub(super) parts_by: Option<Time>,
+    /// Time of the last input.
+    pub(super) now: Time,
     /// Time at which the last input from the target arrived.
     pub(super) heard: Time,
 }
@@ -107,6 +121,8 @@ impl InitiatorConnection {
             tasks: HashMap::new(),
             requests: BTreeMap::new(),
             bursts: VecDeque::new(),
+            streams: BTreeMap::new(),
+            ready: VecDeque::new(),
             data_is_over: false,
             ended_tags: VecDeque::new(),
             timers: Timers {
@@ -121,6 +137,7 @@ impl InitiatorConnection {
 
     /// Handles one input. Infallible: a protocol violation by the target ends the connection.
     pub fn handle(&mut self, now: Time, input: Input) {
+        self.timers.now = now;
         if let Err(violation) = self.step(now, input) {
             self.shut(
                 CloseReason::Violation(violation),
@@ -134,6 +151,11 @@ impl InitiatorConnection {
     /// Returns the next output. Data-Out PDUs are built here, only when they are taken.
     pub fn poll(&mut self) -> Output {
         if let Some(output) = self.outputs.pop_front() {
+            return output;
+        }
+        if !self.ready.is_empty()
+            && let Some(output) = self.next_of_streams()
+        {
             return output;
         }
         match self.next_data_out() {
@@ -155,10 +177,16 @@ impl InitiatorConnection {
     fn step(&mut self, now: Time, input: Input) -> Result<(), Violation> {
         match input {
             Input::Header(header) => self.on_header(now, header)?,
-            Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok)?,
+            Input::Payload { data, digest } => self.on_payload(now, data, digest)?,
             Input::HeaderDigestError if self.is_open() => return Err(Violation::HeaderDigest),
             Input::HeaderDigestError => {}
             Input::Execute(command) => self.on_execute(command),
+            Input::Stream { command, data_out_bytes } => self.on_stream(command, data_out_bytes),
+            Input::DataOut { id, offset_bytes, data } => self.on_data_out(id, offset_bytes, data),
+            Input::DataOutBegin { id, offset_bytes, bytes } => {
+                self.on_data_out_begin(id, offset_bytes, bytes);
+            }
+            Input::DataOutPart { id, data, digest } => self.on_data_out_part(id, data, digest),
             Input::Manage(management) => self.on_manage(management),
             Input::Ping { id, data } => self.on_ping(id, data),
             Input::SendTargets { id, which } => self.on_send_targets(id, &which),
@@ -237,7 +265,12 @@ impl InitiatorConnection {
         Ok(())
     }
 
-    fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool) -> Result<(), Violation> {
+    fn on_payload(
+        &mut self,
+        now: Time,
+        data: Bytes,
+        digest: SegmentDigest,
+    ) -> Result<(), Violation> {
         self.timers.heard = now;
         let incoming = core::mem::replace(&mut self.incoming, Incoming::None);
         let pdu = match &incoming {
@@ -247,7 +280,7 @@ impl InitiatorConnection {
             Incoming::Login => Opcode::LOGIN_RESPONSE,
             Incoming::None => return Ok(()),
         };
-        if !digest_ok {
+        if !digest.is_ok() {
             return Err(Violation::DataDigest { pdu });
         }
         match incoming {
@@ -256,7 +289,12 @@ impl InitiatorConnection {
                 self.end_task(tag);
                 Ok(())
             }
-            Incoming::DataIn { tag, status, .. } => self.data_in_done(tag, status),
+            Incoming::DataIn { tag, status, streamed, .. } => {
+                if let Some((id, offset_bytes, bytes)) = streamed {
+                    self.outputs.push_back(Output::DataIn { id, offset_bytes, bytes, digest });
+                }
+                self.data_in_done(tag, status)
+            }
             Incoming::Login => {
                 let mut steps = Vec::new();
                 if let State::LoggingIn(login) = &mut self.state {

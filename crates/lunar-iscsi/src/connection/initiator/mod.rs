@@ -2,6 +2,7 @@
 //! [`target`](super::target); the state machine is [`InitiatorConnection`].
 
 mod cdb;
+mod data_out_stream;
 mod ending;
 mod machine;
 mod notice;
@@ -20,7 +21,7 @@ pub use machine::InitiatorConnection;
 pub use violation::Violation;
 
 use super::target::TargetRecord;
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::initiator::{Established, InitiatorLoginOptions, LoginFailure};
 use crate::pdu::{
     AsyncEvent, LogoutReason, LogoutResult, ManagementFunction, ManagementResponse, RejectReason,
@@ -62,6 +63,9 @@ pub struct ConnectionLimits {
     pub requests_max: u32,
     /// Maximum text gathered over the Text Responses of one exchange, in bytes.
     pub text_bytes_max: u32,
+    /// Time for which a Data-Out PDU may wait for the next part of its data, while others wait
+    /// behind it. Its command then fails.
+    pub data_out_part_time: Duration,
 }
 
 impl Default for ConnectionLimits {
@@ -73,6 +77,7 @@ impl Default for ConnectionLimits {
             logout_time: Duration::from_secs(5),
             requests_max: 1024,
             text_bytes_max: 1 << 20,
+            data_out_part_time: Duration::from_secs(10),
         }
     }
 }
@@ -137,13 +142,61 @@ pub enum Input {
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
-        /// `false` if the data digest did not match.
-        digest_ok: bool,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
     },
     /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
     /// Execute a SCSI command. Answered by exactly one [`Output::Completed`].
     Execute(Command),
+    /// Execute a SCSI command whose data moves in pieces. Answered by exactly one
+    /// [`Output::Completed`].
+    ///
+    /// Its data-in has the destination [`DataDestination::Stream`], and [`Output::DataIn`] follows
+    /// each segment that was checked. [`Output::Wants`] asks for the data-out that is not in
+    /// `data_out`.
+    Stream {
+        /// The command; `data_out` is the start of the data-out, as far as it is there.
+        command: Command,
+        /// Length of the data-out: the ExpectedDataTransferLength.
+        data_out_bytes: u32,
+    },
+    /// Data-out of a streaming command: all or the first part of the oldest range that
+    /// [`Output::Wants`] asked for and that was not given yet. Data at another position fails the
+    /// command with [`RequestFailure::DataMissing`].
+    DataOut {
+        /// Id of the command.
+        id: TaskId,
+        /// Position of the data in the data-out.
+        offset_bytes: u32,
+        /// The data.
+        data: Bytes,
+    },
+    /// Announces such data before it is there: the header of its first PDU is sent at once, and the
+    /// data follows by [`Input::DataOutPart`] as it comes.
+    ///
+    /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
+    /// [`ConnectionLimits::data_out_part_time`], or the command is aborted before, the target must
+    /// not take the PDU for data: it is filled up with a wrong digest; without data digests the
+    /// connection is dropped ([`CloseReason::DataMissing`]).
+    DataOutBegin {
+        /// Id of the command.
+        id: TaskId,
+        /// Position of the range in the data-out.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+    },
+    /// The next part of the range that `DataOutBegin` announced last.
+    DataOutPart {
+        /// Id of the command.
+        id: TaskId,
+        /// The part; never beyond the end of the range.
+        data: Bytes,
+        /// With the last part: the digest with which the whole range came as one data segment. Used
+        /// if the range is sent as one PDU, and calculated otherwise.
+        digest: Option<u32>,
+    },
     /// Carry out a task management function. Answered by exactly one [`Output::Managed`].
     Manage(Management),
     /// Ping the target. Answered by exactly one [`Output::Pong`].
@@ -195,8 +248,39 @@ pub enum Output {
     /// with DataSegmentLength > 0, unless `Close` comes instead. For [`DataDestination::Task`] it
     /// is the data-in buffer of this command.
     Receive(DataDestination),
-    /// Send this PDU; PDUs go out in the order of the outputs.
+    /// Send this PDU; PDUs go out in the order of the outputs. If the PDU is open, its data follows
+    /// by `SendData`, and later PDUs wait behind it.
     Send(Pdu),
+    /// The next part of the data of an open PDU.
+    SendData {
+        /// Initiator Task Tag of the PDU: several may be open, but only one of each task.
+        initiator_task_tag: u32,
+        /// The part; never more than the PDU misses.
+        data: Bytes,
+        /// With the last part: the data digest to send; `None`: that of the data.
+        digest: Option<u32>,
+    },
+    /// The target asks for data-out of a streaming command. Answer with [`Input::DataOut`] or
+    /// [`Input::DataOutBegin`], in the order of these outputs, in pieces or as a whole.
+    Wants {
+        /// Id of the command.
+        id: TaskId,
+        /// Position of the range in the data-out.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+    },
+    /// A segment of the data-in of a streaming command is complete and checked.
+    DataIn {
+        /// Id of the command.
+        id: TaskId,
+        /// Position of the segment in the data-in.
+        offset_bytes: u32,
+        /// Length of the segment.
+        bytes: u32,
+        /// Digest of the segment.
+        digest: SegmentDigest,
+    },
     /// The login is complete: the driver enables digests now, in both directions, after the PDUs
     /// sent so far.
     FullFeature(ConnectionParameters),
@@ -297,6 +381,9 @@ pub enum RequestFailure {
     Aborted,
     /// The target rejected the request.
     Rejected(RejectReason),
+    /// Aborted, because data of a streaming command was at the wrong position or did not come in
+    /// time.
+    DataMissing,
     /// Ended by a logout.
     LoggedOut,
     /// The connection ended before the answer came.
@@ -347,4 +434,6 @@ pub enum CloseReason {
     NewerKeysUnanswered,
     /// The session requested it.
     Dropped,
+    /// Data of a streaming command did not come, after a part of its PDU was sent without a digest.
+    DataMissing,
 }

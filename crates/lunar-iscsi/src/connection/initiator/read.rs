@@ -37,16 +37,21 @@ impl InitiatorConnection {
         task.received
             .add(offset, bytes, task.data_in_bytes_max, in_order)
             .map_err(|misfit| Violation::Malformed { pdu: PDU, what: misfit.as_str() })?;
-        let place = DataDestination::Task {
-            task: task.id,
-            offset_bytes: offset,
-            buffer_bytes: task.data_in_bytes_max,
+        let id = task.id;
+        let streamed = task.stream.is_some().then_some((id, offset, bytes));
+        let place = match streamed {
+            Some(_) => DataDestination::Stream { task: id, offset_bytes: offset },
+            None => DataDestination::Task {
+                task: id,
+                offset_bytes: offset,
+                buffer_bytes: task.data_in_bytes_max,
+            },
         };
         let status = has_status.then_some(data_in);
         if bytes == 0 {
             return self.data_in_done(tag, status);
         }
-        self.incoming = Incoming::DataIn { tag, status, over: false };
+        self.incoming = Incoming::DataIn { tag, status, streamed, over: false };
         self.outputs.push_back(Output::Receive(place));
         Ok(())
     }

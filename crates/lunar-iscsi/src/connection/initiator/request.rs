@@ -14,6 +14,7 @@ use crate::pdu::{
     TextFlags, TextRequest,
 };
 use crate::session::initiator::ToSession;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub(super) enum Queued {
     /// A command, and the ABORT TASK functions that wait for its withdrawal.
     Command {
         command: Command,
+        /// Length of the data-out if its data moves in pieces.
+        streams: Option<u32>,
         aborts: Vec<Management>,
     },
     Management(Management),
@@ -177,8 +180,8 @@ impl InitiatorConnection {
                 }
                 self.fail_queued(request, RequestFailure::LoggedOut);
             }
-            Some(Queued::Command { command, aborts }) => {
-                self.send_command(command, cmd_sn, tag);
+            Some(Queued::Command { command, streams, aborts }) => {
+                self.send_command(command, streams, cmd_sn, tag);
                 // The withdrawal came too late, so the command is aborted like any sent one.
                 aborts.into_iter().for_each(|abort| self.enqueue(Queued::Management(abort)));
             }
@@ -205,7 +208,7 @@ impl InitiatorConnection {
     pub(super) fn refused(&mut self, ticket: u64) {
         let why = RequestFailure::Refused("the session accepts no more requests");
         match self.queue.take(ticket) {
-            Some(Queued::Command { command, aborts }) => {
+            Some(Queued::Command { command, aborts, .. }) => {
                 let failure = if aborts.is_empty() { why } else { RequestFailure::Aborted };
                 self.outputs.push_back(Output::Completed { id: command.id, result: Err(failure) });
                 for abort in aborts {
@@ -233,9 +236,17 @@ impl InitiatorConnection {
         })
     }
 
-    fn send_command(&mut self, command: Command, cmd_sn: SerialNumber, tag: u32) {
-        let data_out_bytes = command.data_out.len() as u32;
-        let initial = InitialData::of(data_out_bytes, &self.session, &self.connection);
+    fn send_command(
+        &mut self,
+        command: Command,
+        streams: Option<u32>,
+        cmd_sn: SerialNumber,
+        tag: u32,
+    ) {
+        let prefix_bytes = command.data_out.len() as u32;
+        let data_out_bytes = streams.unwrap_or(prefix_bytes);
+        let initial = InitialData::of(data_out_bytes, &self.session, &self.connection)
+            .limited_to(prefix_bytes);
         let (write, read) = (data_out_bytes > 0, command.data_in_bytes_max > 0);
         let bidirectional_read = (write && read).then_some(command.data_in_bytes_max);
         let (cdb, ahs) = encode_command(&command.cdb, bidirectional_read);
@@ -263,17 +274,26 @@ impl InitiatorConnection {
         };
         let data = command.data_out.slice(..initial.immediate_bytes as usize);
         self.send(Pdu { ahs, ..Pdu::with_data(header.encode(), data) });
+        let mut task = Task::new(command, data_out_bytes, cmd_sn, initial.unsolicited_bytes);
+        if streams.is_some() {
+            self.streams.insert(task.id, tag);
+            task.stream = Some(Box::default());
+        }
+        self.tasks.insert(tag, task);
         if unsolicited_follows {
-            self.bursts.push_back(Burst {
+            let burst = Burst {
                 initiator_task_tag: tag,
                 target_transfer_tag: TAG_RESERVED,
                 lun: Lun::ZERO,
                 at_bytes: initial.immediate_bytes,
                 end_bytes: initial.unsolicited_bytes,
                 data_sn: 0,
-            });
+            };
+            match streams {
+                Some(_) => self.queue_stream_burst(burst),
+                None => self.bursts.push_back(burst),
+            }
         }
-        self.tasks.insert(tag, Task::new(command, cmd_sn, initial.unsolicited_bytes));
     }
 
     fn send_management(&mut self, management: Management, cmd_sn: SerialNumber, tag: u32) {
@@ -289,6 +309,11 @@ impl InitiatorConnection {
             // RFC 7143 §11.5.5: for a task of an immediate command the function uses its own CmdSN.
             ref_cmd_sn = if task.immediate { cmd_sn } else { task.cmd_sn };
             (referenced_task_tag, lun) = (*tag_of, task.lun);
+            // The caller gives no more data for a command that it aborts.
+            let aborts = function == ManagementFunction::ABORT_TASK && task.stream.is_some();
+            if aborts && !self.abandon_stream(referenced_task_tag) {
+                return self.managed(id, function, Err(RequestFailure::Lost));
+            }
         }
         if function.is_multi_task() && self.has_fast_abort() {
             self.pause(id, (!function.is_of_all_units()).then_some(lun), cmd_sn);

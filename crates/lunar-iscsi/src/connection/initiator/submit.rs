@@ -1,5 +1,6 @@
 //! Requests of the caller: checks whether each is allowed now and valid.
 
+use super::data_out_stream::OWN_ABORT;
 use super::machine::{InitiatorConnection, State};
 use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::task::checked;
@@ -14,7 +15,18 @@ use lunar_wire::Time;
 impl InitiatorConnection {
     pub(super) fn on_execute(&mut self, command: Command) {
         let allowed = self.allowed().and_then(|()| checked(&command));
-        self.queue_if(allowed, Queued::Command { command, aborts: Vec::new() });
+        self.queue_if(allowed, Queued::Command { command, streams: None, aborts: Vec::new() });
+    }
+
+    pub(super) fn on_stream(&mut self, command: Command, data_out_bytes: u32) {
+        let too_long = RequestFailure::Refused("more data than the length of the data-out");
+        let fits = match command.data_out.len() <= data_out_bytes as usize {
+            true => checked(&command),
+            false => Err(too_long),
+        };
+        let allowed = self.allowed().and(fits);
+        let streams = Some(data_out_bytes);
+        self.queue_if(allowed, Queued::Command { command, streams, aborts: Vec::new() });
     }
 
     pub(super) fn on_ping(&mut self, id: TaskId, data: Bytes) {
@@ -64,7 +76,7 @@ impl InitiatorConnection {
             return self.enqueue(Queued::Management(management));
         }
         for (ticket, request) in self.queue.iter_mut() {
-            if let Queued::Command { command, aborts } = request
+            if let Queued::Command { command, aborts, .. } = request
                 && command.id == referenced
                 && function == ManagementFunction::ABORT_TASK
             {
@@ -182,6 +194,10 @@ impl InitiatorConnection {
         for task in self.tasks.values_mut().filter(|task| task.paused_by == Some(id)) {
             task.paused_by = None;
         }
+        self.queue_all_streams();
+        if id == OWN_ABORT {
+            return;
+        }
         self.outputs.push_back(Output::Managed { id, result, information });
         if function.is_multi_task() {
             self.outputs.push_back(Output::ToSession(ToSession::Release));
@@ -193,7 +209,9 @@ impl InitiatorConnection {
         id: TaskId,
         result: Result<ManagementResponse, RequestFailure>,
     ) {
-        self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
+        if id != OWN_ABORT {
+            self.outputs.push_back(Output::Managed { id, result, information: [0; 3] });
+        }
     }
 
     pub(super) fn queue_if(&mut self, allowed: Result<(), RequestFailure>, request: Queued) {

@@ -4,7 +4,7 @@ use super::Violation;
 use super::machine::InitiatorConnection;
 use super::task::Burst;
 use crate::framing::{Header, Pdu};
-use crate::pdu::{DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, TAG_RESERVED};
+use crate::pdu::{Opcode, ReadyToTransfer, TAG_RESERVED};
 use crate::text::{ConnectionParameters, SessionParameters};
 use lunar_wire::U24;
 
@@ -32,6 +32,16 @@ impl InitialData {
         };
         let unsolicited_bytes = if session.initial_r2t { immediate_bytes } else { first };
         Self { immediate_bytes, unsolicited_bytes }
+    }
+
+    /// Reduces the amount to `bytes` that are there. Unsolicited PDUs have to fill the first burst
+    /// (RFC 7143 §11.4.7.2), so without all of it only immediate data is sent.
+    pub(super) fn limited_to(self, bytes: u32) -> Self {
+        if bytes >= self.unsolicited_bytes {
+            return self;
+        }
+        let immediate_bytes = self.immediate_bytes.min(bytes);
+        Self { immediate_bytes, unsolicited_bytes: immediate_bytes }
     }
 }
 
@@ -65,7 +75,7 @@ impl InitiatorConnection {
         if task.r2ts_open >= u32::from(self.session.max_outstanding_r2t) {
             return Err(malformed("more R2Ts are open than MaxOutstandingR2T"));
         }
-        let (offset, total) = (r2t.buffer_offset_bytes, task.data_out_bytes());
+        let (offset, total) = (r2t.buffer_offset_bytes, task.data_out_bytes);
         task.requested
             .add(offset, bytes, total, self.session.data_sequence_in_order)
             .map_err(|misfit| malformed(misfit.as_str()))?;
@@ -74,23 +84,29 @@ impl InitiatorConnection {
         if self.data_is_over {
             return Ok(());
         }
-        self.bursts.push_back(Burst {
+        let streams = task.stream.is_some();
+        let burst = Burst {
             initiator_task_tag: tag,
             target_transfer_tag: r2t.target_transfer_tag,
             lun: r2t.lun,
             at_bytes: offset,
             end_bytes: offset + bytes,
             data_sn: 0,
-        });
+        };
+        match streams {
+            true => self.queue_stream_burst(burst),
+            false => self.bursts.push_back(burst),
+        }
         Ok(())
     }
 
-    /// Discards the remaining Data-Out. The target terminates all tasks when it receives the Logout
+    /// Discards the remaining Data-Out, except the rest of open PDUs. The target terminates all tasks when it receives the Logout
     /// Request (RFC 7143 §11.14), so data behind it would belong to no task. tgt 1.0.85 closes the
     /// connection on such data, without a Logout Response.
     pub(super) fn end_data(&mut self) {
         self.data_is_over = true;
         self.bursts.clear();
+        self.stop_streams();
     }
 
     /// Index of the oldest burst that is not paused.
@@ -113,20 +129,8 @@ impl InitiatorConnection {
             .min(U24::MAX);
         let (from, to) = (burst.at_bytes, burst.at_bytes + step);
         let is_last = to == burst.end_bytes;
-        let header = DataOut {
-            first: FirstByte::plain(Opcode::DATA_OUT),
-            flags: FinalFlag::NONE.with_if(is_last, FinalFlag::FINAL),
-            total_ahs_words: 0,
-            data_segment_length: U24::truncate(step),
-            lun: burst.lun,
-            initiator_task_tag: burst.initiator_task_tag,
-            target_transfer_tag: burst.target_transfer_tag,
-            exp_stat_sn: self.exp_stat_sn,
-            data_sn: burst.data_sn,
-            buffer_offset_bytes: from,
-        };
-        burst.at_bytes = to;
-        burst.data_sn = burst.data_sn.wrapping_add(1);
+        let header = burst.header(step, self.exp_stat_sn);
+        burst.advance(step);
         let data = task.data_out.slice(from as usize..to as usize);
         if is_last {
             if burst.target_transfer_tag != TAG_RESERVED {

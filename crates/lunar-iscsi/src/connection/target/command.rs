@@ -3,12 +3,13 @@
 
 use super::full_feature::{FullFeature, Receiving, Refusal};
 use super::limits::seconds;
+use super::pieces::{end_pieces, fill_open_pdu};
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
 use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
 use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
 };
@@ -95,13 +96,17 @@ impl FullFeature {
         let (verdict, segment) = entry.transfer.check(&pdu, lun_ok);
         let wanted = matches!(entry.phase, Phase::Waiting | Phase::Started);
         let task = entry.task.id;
-        let destination = match verdict.offset_bytes {
-            Some(offset_bytes) if wanted && pdu.data_segment_length.value() > 0 => {
+        let wanted = wanted && pdu.data_segment_length.value() > 0;
+        let destination = match verdict.offset_bytes.filter(|_| wanted) {
+            Some(offset_bytes) if entry.transfer.is_streaming() => {
+                DataDestination::Stream { task, offset_bytes }
+            }
+            Some(offset_bytes) => {
                 entry.has_buffer = true;
                 let buffer_bytes = entry.transfer.buffer_bytes();
                 DataDestination::Task { task, offset_bytes, buffer_bytes }
             }
-            _ => DataDestination::Discard,
+            None => DataDestination::Discard,
         };
         if let Some(reason) = verdict.reject {
             self.reject(header, reason, out);
@@ -113,11 +118,17 @@ impl FullFeature {
         &mut self,
         task: TaskId,
         segment: PendingSegment,
-        digest_ok: bool,
+        digest: SegmentDigest,
         out: &mut Outputs,
     ) {
         if let Some(entry) = self.tasks.get_mut(task) {
-            entry.transfer.arrived(segment, digest_ok);
+            let arrived = entry.transfer.arrived(segment, digest.is_ok());
+            if entry.transfer.is_streaming()
+                && entry.phase == Phase::Started
+                && let Some(Piece { offset_bytes, bytes }) = arrived
+            {
+                out.push_back(Output::DataOut { task, offset_bytes, bytes, digest });
+            }
             if entry.transfer.is_settled() {
                 self.data_time.stop(&mut entry.transfer.clock, self.now);
             }
@@ -146,23 +157,51 @@ impl FullFeature {
         out.push_back(Output::Start(entry.task.clone()));
     }
 
-    pub(super) fn on_wants(&mut self, task: TaskId, data_out_bytes: u32, out: &mut Outputs) {
+    pub(super) fn on_wants(
+        &mut self,
+        task: TaskId,
+        offset_bytes: u32,
+        bytes: u32,
+        out: &mut Outputs,
+    ) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started => {
-                entry.transfer.want(data_out_bytes);
+                entry.transfer.want(offset_bytes, bytes);
                 self.advance(task, out);
             }
-            Phase::Running => out.push_back(Output::Run(task)),
+            Phase::Running if !entry.transfer.is_streaming() => out.push_back(Output::Run(task)),
             _ => {}
         }
     }
 
-    pub(super) fn on_done(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+    /// Hands the data-out of a task to its executor as it arrives.
+    pub(super) fn on_stream(&mut self, task: TaskId, out: &mut Outputs) {
+        let Some(entry) = self.tasks.get_mut(task) else { return };
+        if !matches!(entry.phase, Phase::Started | Phase::Running) {
+            return;
+        }
+        match entry.transfer.stream() {
+            Ok(0) => {}
+            Ok(bytes) => {
+                let digest = SegmentDigest::None;
+                out.push_back(Output::DataOut { task, offset_bytes: 0, bytes, digest });
+            }
+            Err(fault) => {
+                entry.transfer.fail(fault);
+                self.fail_task(task, out);
+            }
+        }
+    }
+
+    pub(super) fn on_done(&mut self, task: TaskId, mut outcome: Outcome, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started | Phase::Running => {
                 entry.phase = Phase::Finished;
+                if entry.pieces.is_some() {
+                    end_pieces(entry, &mut outcome, out);
+                }
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
                     // The common case: skips the checks for anything that delays a response.
                     return self.send_response(task, outcome, out);
@@ -193,11 +232,12 @@ impl FullFeature {
 
     /// Requests the sense data of a fault from the executor, because their format depends on the
     /// unit.
-    fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
+    pub(super) fn fail_task(&mut self, task: TaskId, out: &mut Outputs) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let Some(fault) = entry.transfer.fault() else { return };
         entry.phase = Phase::Failing;
         entry.fault_reported = true;
+        fill_open_pdu(entry, out);
         out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
@@ -275,16 +315,20 @@ impl FullFeature {
         // The session first, so that the response carries the window that the end of the task
         // opened.
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
+        let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        let rules = SendRules {
-            segment_bytes_max: self.parameters.send_data_segment_bytes_max,
-            burst_bytes_max: self.session.max_burst_bytes,
-            qualifies: self.session.protocol_level >= 2,
-        };
         response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
             out.push_back(Output::Send(pdu));
         });
         self.tasks.remove(task);
+    }
+
+    pub(super) fn send_rules(&self) -> SendRules {
+        SendRules {
+            segment_bytes_max: self.parameters.send_data_segment_bytes_max,
+            burst_bytes_max: self.session.max_burst_bytes,
+            qualifies: self.session.protocol_level >= 2,
+        }
     }
 
     /// Aborts a task on behalf of the session.
@@ -317,6 +361,7 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let executing = match entry.phase {
             Phase::Started | Phase::Running => {
+                fill_open_pdu(entry, out);
                 out.push_back(Output::Abort(task));
                 true
             }
@@ -407,6 +452,7 @@ fn entry(
         transfer,
         has_buffer,
         next_data_sn: 0,
+        pieces: None,
         outcome: None,
         fence_requested: false,
         fault_reported: false,

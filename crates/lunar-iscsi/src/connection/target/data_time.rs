@@ -57,7 +57,7 @@ pub(super) struct DataTime {
 }
 
 /// The deadline when no clock runs.
-const NEVER: Time = Time::from_nanos(u64::MAX);
+pub(super) const NEVER: Time = Time::from_nanos(u64::MAX);
 
 impl DataTime {
     pub(super) fn new(now: Time, seconds: u32) -> Self {

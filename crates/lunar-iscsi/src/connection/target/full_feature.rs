@@ -1,14 +1,14 @@
 //! The full feature phase of one connection: received PDUs are checked; numbered requests go to the
 //! session, which delivers them in order. RFC 7143 §4.2, §7, §11.
 
-use super::data_time::DataTime;
+use super::data_time::{DataTime, NEVER};
 use super::numbering::Numbering;
 use super::task::{Phase, Tasks};
 use super::terminated_tags::TerminatedTags;
 use super::transfer::PendingSegment;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::SessionType;
 use crate::login::target::Established;
 use crate::pdu::{
@@ -128,6 +128,8 @@ pub(super) struct FullFeature {
     pub(super) draining: bool,
     /// Time limits of data that is due.
     pub(super) data_time: DataTime,
+    /// No Data-In PDU waits for too long for its data before this time.
+    pub(super) parts_earliest: Time,
     /// Time of the input being handled.
     pub(super) now: Time,
     /// Time of the last PDU or other sign of life of the initiator.
@@ -166,6 +168,7 @@ impl FullFeature {
             held: None,
             draining: false,
             data_time: DataTime::new(now, limits.data_out_seconds),
+            parts_earliest: NEVER,
             now,
             last_received: now,
             ping: None,
@@ -182,11 +185,23 @@ impl FullFeature {
         self.now = now;
         match input {
             Input::Header(header) => self.on_header(now, header, out),
-            Input::Payload { data, digest_ok } => self.on_payload(now, data, digest_ok, out),
+            Input::Payload { data, digest } => self.on_payload(now, data, digest, out),
             Input::HeaderDigestError => self.on_header_digest_error(out),
             Input::Targets { records, more } => self.on_targets(&records, more, out),
             Input::Session(message) => self.on_session(now, message, out),
-            Input::Wants { task, data_out_bytes } => self.on_wants(task, data_out_bytes, out),
+            Input::Wants { task, offset_bytes, bytes } => {
+                self.on_wants(task, offset_bytes, bytes, out);
+            }
+            Input::Stream(task) => self.on_stream(task, out),
+            Input::DataIn { task, offset_bytes, data } => {
+                self.on_data_in(task, offset_bytes, data, out);
+            }
+            Input::DataInBegin { task, offset_bytes, bytes } => {
+                self.on_data_in_begin(task, offset_bytes, bytes, out);
+            }
+            Input::DataInPart { task, data, digest } => {
+                self.on_data_in_part(task, data, digest, out);
+            }
             Input::Done { task, outcome } => self.on_done(task, outcome, out),
             Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
@@ -229,11 +244,11 @@ impl FullFeature {
         matches!(self.close_state, CloseState::Open | CloseState::LogoutRequested(_))
     }
 
-    fn on_payload(&mut self, now: Time, data: Bytes, digest_ok: bool, out: &mut Outputs) {
+    fn on_payload(&mut self, now: Time, data: Bytes, digest: SegmentDigest, out: &mut Outputs) {
         self.last_received = now;
         if let Some((header, receiving)) = self.receiving.take() {
             self.data_time.moved(now, header.data_segment_bytes().into());
-            self.complete(&header, receiving, data, digest_ok, out);
+            self.complete(&header, receiving, data, digest, out);
         }
     }
 
@@ -259,7 +274,10 @@ impl FullFeature {
                 return;
             }
             Ok(Receiving::Command(task, _)) => return self.announce_command(task, out),
-            Ok(receiving) => return self.complete(&header, receiving, Bytes::new(), true, out),
+            Ok(receiving) => {
+                let no_digest = SegmentDigest::None;
+                return self.complete(&header, receiving, Bytes::new(), no_digest, out);
+            }
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
             Err(Refusal::Ignore) if has_data && self.is_open() => {
@@ -444,9 +462,10 @@ impl FullFeature {
         header: &Header,
         receiving: Receiving,
         data: Bytes,
-        digest_ok: bool,
+        digest: SegmentDigest,
         out: &mut Outputs,
     ) {
+        let digest_ok = digest.is_ok();
         if !self.is_open() {
             return;
         }
@@ -475,7 +494,7 @@ impl FullFeature {
                 if !digest_ok {
                     self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
                 }
-                self.data_arrived(task, segment, digest_ok, out);
+                self.data_arrived(task, segment, digest, out);
             }
         }
     }

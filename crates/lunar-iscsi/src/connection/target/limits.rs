@@ -43,6 +43,9 @@ pub struct ConnectionLimits {
     ///
     /// [`DATA_OUT_BYTES_PER_SECOND_MIN`]: super::DATA_OUT_BYTES_PER_SECOND_MIN
     pub data_out_seconds: u32,
+    /// Time for which a Data-In PDU may wait for the next part of its data, while others wait
+    /// behind it. The PDU is then filled with zeroes, and its task fails.
+    pub data_in_part_seconds: u32,
     /// Time for which an aborted task waits for data requested before. An initiator that follows
     /// RFC 7143 §4.2.3.3 sends it at once, but some never do.
     pub quiesce_seconds: u32,
@@ -63,6 +66,7 @@ impl Default for ConnectionLimits {
             ping_timeout_seconds: 30,
             discovery_idle_seconds: 120,
             data_out_seconds: 30,
+            data_in_part_seconds: 15,
             quiesce_seconds: 3,
         }
     }

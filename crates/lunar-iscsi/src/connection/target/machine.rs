@@ -202,7 +202,7 @@ impl Login {
                     out.push_back(Output::Receive(destination));
                 }
             }
-            Input::Payload { data, digest_ok: _ } => self.login.on_payload(data, &mut steps),
+            Input::Payload { data, digest: _ } => self.login.on_payload(data, &mut steps),
             Input::Identified(answer) => self.login.identified(*answer, &mut steps),
             Input::Joined(answer) => {
                 self.joining = false;
@@ -232,6 +232,10 @@ impl Login {
             | Input::Session(_)
             | Input::Targets { .. }
             | Input::Wants { .. }
+            | Input::Stream(_)
+            | Input::DataIn { .. }
+            | Input::DataInBegin { .. }
+            | Input::DataInPart { .. }
             | Input::Done { .. }
             | Input::Failed { .. } => {}
         }

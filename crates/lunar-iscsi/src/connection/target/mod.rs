@@ -6,6 +6,7 @@ mod full_feature;
 mod limits;
 mod machine;
 mod numbering;
+mod pieces;
 mod response;
 mod service;
 mod task;
@@ -17,7 +18,7 @@ pub use limits::ConnectionLimits;
 pub use machine::TargetConnection;
 pub use transfer::TransferFault;
 
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::{Claim, Identified, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
@@ -41,8 +42,8 @@ pub enum Input {
     Payload {
         /// The data segment, for [`DataDestination::Control`] only.
         data: Bytes,
-        /// `false` if the data digest did not match.
-        digest_ok: bool,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
     },
     /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
@@ -59,13 +60,72 @@ pub enum Input {
     },
     /// A message of the session to this connection.
     Session(ToConnection),
-    /// The executor has planned a task and wants this many bytes of data-out before it can run.
+    /// The executor wants a range of the data-out of a task. Most tasks want one range, which
+    /// begins at 0, and get [`Output::Run`] once all of it is in the buffer.
+    ///
+    /// A task may want several ranges, each beginning at the end of the one before; the first may
+    /// begin anywhere within the data that came unsolicited. No R2T crosses the end of a range.
     Wants {
         /// A task that was started.
         task: TaskId,
-        /// At most the ExpectedDataTransferLength; a larger request becomes a residual and is never
-        /// sent.
-        data_out_bytes: u32,
+        /// Start of the range in the data-out.
+        offset_bytes: u32,
+        /// Length of the range. The part beyond the ExpectedDataTransferLength becomes a residual
+        /// and is never sent.
+        bytes: u32,
+    },
+    /// The executor takes the data-out of a task as it arrives, instead of [`Output::Run`] at the
+    /// end. Given after [`Output::Start`], before the first `Wants`.
+    ///
+    /// From now on data-out of the task has the destination [`DataDestination::Stream`], and
+    /// [`Output::DataOut`] follows each segment that was checked. Data that has come before lies in
+    /// the task's buffer, and so does the rest of a segment that is being received there;
+    /// `DataOut` reports both. The data-out of such a task may be longer than
+    /// [`ConnectionLimits::data_out_bytes_max`].
+    Stream(TaskId),
+    /// A piece of the data-in of a task that was started and has not ended. Sent at once, cut into
+    /// PDUs and sequences as negotiated; the last PDU of the piece ends a sequence. Data beyond the
+    /// expected length is not sent and becomes a residual; a piece of an aborted task is dropped.
+    ///
+    /// Pieces are in order if DataSequenceInOrder was negotiated, and never overlap; otherwise the
+    /// task fails with [`TransferFault::Internal`].
+    DataIn {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the piece in the data-in.
+        offset_bytes: u32,
+        /// The piece.
+        data: Bytes,
+    },
+    /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
+    /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task has
+    /// one such range at a time; the rules of `DataIn` hold for its position.
+    ///
+    /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
+    /// [`ConnectionLimits::data_in_part_seconds`], or the task ends before the range is complete,
+    /// the PDU is filled with zeroes, and the task does not end GOOD: with
+    /// [`TransferFault::Internal`], unless it was aborted or ended with an error.
+    ///
+    /// From now on the status of the task is sent in a PDU of its own, so that the executor may
+    /// send data that it has not checked yet, and report the result of the check.
+    DataInBegin {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the range in the data-in.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+    },
+    /// The next part of the range that `DataInBegin` announced.
+    DataInPart {
+        /// Id of the task.
+        task: TaskId,
+        /// The part; never beyond the end of the range.
+        data: Bytes,
+        /// With the last part: the digest with which the whole range came as one data segment.
+        /// Data that was not checked is sent on with it, so that a receiver that checks digests
+        /// detects a fault. Used if the range is sent as one PDU, and calculated otherwise.
+        digest: Option<u32>,
     },
     /// The executor has ended a task: a started one that completed, or an aborted one. Its buffer
     /// is gone: the rest of a data segment being received there is discarded.
@@ -107,8 +167,18 @@ pub enum Output {
     /// Destination of the data segment of the header just handled. Comes exactly once for each
     /// header with DataSegmentLength > 0, unless `Close` comes instead.
     Receive(DataDestination),
-    /// Send this PDU; PDUs go out in the order of the outputs.
+    /// Send this PDU; PDUs go out in the order of the outputs. If the PDU is open, its data follows
+    /// by `SendData`, and later PDUs wait behind it.
     Send(Pdu),
+    /// The next part of the data of an open PDU.
+    SendData {
+        /// Initiator Task Tag of the PDU: several may be open, but only one of each task.
+        initiator_task_tag: u32,
+        /// The part; never more than the PDU misses.
+        data: Bytes,
+        /// With the last part: the data digest to send; `None`: that of the data.
+        digest: Option<u32>,
+    },
     /// Identify the initiator and its required authentication. Answer with `Input::Identified`.
     Identify(Box<Claim>),
     /// Create or find the session. Answer with `Input::Joined`.
@@ -128,6 +198,19 @@ pub enum Output {
     Start(Task),
     /// All the requested data-out is in the buffer: run the task, then answer `Done`.
     Run(TaskId),
+    /// A range of the data-out of a task that takes it as it arrives is complete and checked.
+    DataOut {
+        /// Id of the task.
+        task: TaskId,
+        /// Position of the range in the data-out. Ranges begin where the one before ended, unless
+        /// several R2Ts are open and the initiator answers them alternately.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+        /// Digest of the range if it is one data segment; `None` also for data that came before
+        /// [`Input::Stream`].
+        digest: SegmentDigest,
+    },
     /// Stop the task if possible, or do not run it; free its buffer. The executor answers `Done`
     /// (the outcome is ignored) once the task can have no effect any more. Also comes for a task
     /// that was never started but was the destination of a `Receive`: then it only frees the
@@ -248,10 +331,11 @@ pub struct Outcome {
     pub fenced: bool,
     /// Sense data, without the SenseLength field.
     pub sense: Bytes,
-    /// Data-in of the command. Data beyond the expected length is not sent and becomes a residual.
+    /// Data-in of the command, or the rest of it behind the pieces given by [`Input::DataIn`]. Data
+    /// beyond the expected length is not sent and becomes a residual.
     pub data_in: Bytes,
-    /// Number of data-in bytes that the command would have transferred, for the residual, if
-    /// `data_in` is shorter because the rest is not expected.
+    /// Number of data-in bytes that the command would have transferred, for the residual, if the
+    /// pieces and `data_in` are shorter because the rest is not expected.
     pub data_in_bytes: u32,
     /// Number of data-out bytes that the command would have transferred, for the residual.
     pub data_out_bytes: u32,

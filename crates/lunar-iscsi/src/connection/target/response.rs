@@ -2,6 +2,7 @@
 
 use super::Outcome;
 use super::numbering::Numbering;
+use super::pieces::{DataInPieces, Sent};
 use super::task::Entry;
 use crate::framing::Pdu;
 use crate::pdu::{
@@ -39,7 +40,7 @@ impl SendRules {
 
 /// Difference between the transferred and the expected length.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Residual {
+pub(super) enum Residual {
     None,
     Overflow(u32),
     Underflow(u32),
@@ -74,23 +75,28 @@ pub(super) fn respond(
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let residuals = residuals(entry, &outcome);
+    let sent = entry.pieces.as_deref().map_or(Sent::default(), DataInPieces::sent);
+    let residuals = residuals(entry, &outcome, sent);
     let data = core::mem::take(&mut outcome.data_in);
-    let data = cut_to(data, entry.task.expected_data_in_bytes() as usize);
-    let with_status = !data.is_empty() && may_collapse(entry, &outcome);
+    let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
+    let data = cut_to(data, room_bytes as usize);
+    let with_status = !data.is_empty() && !sent.early && may_collapse(entry, &outcome);
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU carries data and status.
-        let bhs = conclude(data_in(entry, 0, true), &outcome, residuals.0, numbering);
+        let bhs =
+            conclude(data_in(entry, sent.offset_bytes, true), &outcome, residuals.0, numbering);
         return send(Pdu::with_data(bhs, data));
     }
     let conclusion = with_status.then_some((&outcome, residuals.0));
-    let pieces = match data.is_empty() {
-        true => 0,
-        false => send_pieces(entry, data, conclusion, rules, numbering, &mut send),
-    };
+    let mut pdus = sent.pdus;
+    if !data.is_empty() {
+        let offset_bytes = sent.offset_bytes;
+        let more = send_data(entry, offset_bytes, data, conclusion, rules, numbering, &mut send);
+        pdus = pdus.wrapping_add(more);
+    }
     if !with_status {
         let status_qualifier = if rules.qualifies { outcome.status_qualifier } else { 0 };
-        let pdu = response(entry, &outcome, residuals, pieces);
+        let pdu = response(entry, &outcome, residuals, pdus);
         let mut bhs = ScsiResponse { status_qualifier, ..pdu }.encode();
         numbering.stamp_status(&mut bhs);
         send(Pdu::with_data(bhs, sense_segment(&outcome.sense)));
@@ -98,17 +104,18 @@ pub(super) fn respond(
 }
 
 /// Sends data in as many PDUs as it needs and returns their number; the last has a status if there
-/// is a `conclusion`.
+/// is a `conclusion`. The last PDU ends a sequence.
 #[inline(never)]
-fn send_pieces(
+pub(super) fn send_data(
     entry: &mut Entry,
+    offset_bytes: u32,
     mut data: Bytes,
     conclusion: Option<(&Outcome, Residual)>,
     rules: SendRules,
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) -> u32 {
-    let mut bounds = Bounds::new(rules);
+    let mut bounds = Bounds::new(rules, offset_bytes);
     while !data.is_empty() {
         let (offset_bytes, bytes) = bounds.next(data.len());
         let piece = data.split_to(bytes);
@@ -120,7 +127,7 @@ fn send_pieces(
         };
         send(Pdu::with_data(bhs, piece));
     }
-    bounds.pieces
+    bounds.pdus
 }
 
 /// Puts the status into the last Data-In.
@@ -150,7 +157,7 @@ pub(super) fn task_set_full() -> Outcome {
 
 /// Returns the first `bytes` of `data`. Less than half of it is copied: a slice would keep the
 /// whole buffer while it waits to be sent, but count only as its own length.
-fn cut_to(data: Bytes, bytes: usize) -> Bytes {
+pub(super) fn cut_to(data: Bytes, bytes: usize) -> Bytes {
     match data.len() {
         len if len <= bytes => data,
         len if len / 2 <= bytes => data.slice(..bytes),
@@ -159,9 +166,10 @@ fn cut_to(data: Bytes, bytes: usize) -> Bytes {
 }
 
 /// Calculates the residual, and that of the read part of a bidirectional command.
-fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
+fn residuals(entry: &Entry, outcome: &Outcome, sent: Sent) -> (Residual, Residual) {
     let task = &entry.task;
-    let read_bytes = outcome.data_in.len().max(outcome.data_in_bytes as usize);
+    let given_bytes = sent.given_bytes.saturating_add(outcome.data_in.len());
+    let read_bytes = given_bytes.max(outcome.data_in_bytes as usize);
     let written_bytes = outcome.data_out_bytes as usize;
     match (task.read, task.write) {
         (true, true) => (
@@ -177,38 +185,42 @@ fn residuals(entry: &Entry, outcome: &Outcome) -> (Residual, Residual) {
     }
 }
 
+/// True if a status reports no error.
+pub(super) fn is_fine(status: u8) -> bool {
+    matches!(status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET)
+}
+
 /// True if Data-In may carry the status. RFC 7143 §11.7.3: no error status, no sense, not
 /// bidirectional.
 fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
-    let is_fine =
-        matches!(outcome.status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET);
-    is_fine && outcome.sense.is_empty() && !entry.task.write
+    is_fine(outcome.status) && outcome.sense.is_empty() && !entry.task.write
 }
 
 /// Splits data into segments that the initiator accepts and sequences of MaxBurstLength.
-struct Bounds {
+#[derive(Debug)]
+pub(super) struct Bounds {
     segment_bytes: usize,
     burst_bytes: usize,
     burst_left_bytes: usize,
     offset_bytes: usize,
-    /// Number of pieces so far.
-    pieces: u32,
+    /// Number of PDUs so far.
+    pdus: u32,
 }
 
 impl Bounds {
-    fn new(rules: SendRules) -> Self {
+    pub(super) fn new(rules: SendRules, offset_bytes: u32) -> Self {
         let burst_bytes = rules.burst_bytes_max.max(1) as usize;
         Self {
             segment_bytes: rules.segment_bytes_max.max(1) as usize,
             burst_bytes,
             burst_left_bytes: burst_bytes,
-            offset_bytes: 0,
-            pieces: 0,
+            offset_bytes: offset_bytes as usize,
+            pdus: 0,
         }
     }
 
     /// Returns offset and length of the next piece of the remaining data.
-    fn next(&mut self, left_bytes: usize) -> (u32, usize) {
+    pub(super) fn next(&mut self, left_bytes: usize) -> (u32, usize) {
         if self.burst_left_bytes == 0 {
             self.burst_left_bytes = self.burst_bytes;
         }
@@ -216,17 +228,27 @@ impl Bounds {
         let offset_bytes = self.offset_bytes as u32;
         self.offset_bytes += bytes;
         self.burst_left_bytes -= bytes;
-        self.pieces += 1;
+        self.pdus += 1;
         (offset_bytes, bytes)
     }
 
+    /// Position of the next PDU.
+    pub(super) fn offset_bytes(&self) -> usize {
+        self.offset_bytes
+    }
+
+    /// Number of PDUs so far.
+    pub(super) fn pdus(&self) -> u32 {
+        self.pdus
+    }
+
     /// True if the last piece ended a sequence.
-    fn burst_is_over(&self) -> bool {
+    pub(super) fn burst_is_over(&self) -> bool {
         self.burst_left_bytes == 0
     }
 }
 
-fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
+pub(super) fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
     let data_sn = entry.next_data_sn;
     entry.next_data_sn = data_sn.wrapping_add(1);
     DataIn {

@@ -299,7 +299,7 @@ impl FullFeature {
 
     /// Time at which [`on_deadline`](Self::on_deadline) must be called.
     pub(super) fn deadline(&self) -> Option<Time> {
-        let data = self.data_time.earliest();
+        let data = self.data_time.earliest().min(self.parts_earliest);
         match self.close_state {
             CloseState::Open if !self.draining => {
                 return Some(self.silence_ends().min(data));
@@ -350,6 +350,9 @@ impl FullFeature {
         if self.data_time.earliest() <= now && self.data_time.is_late(now, self.tasks.data_clocks())
         {
             return self.close(CloseReason::TimedOut(DATA_OUT_LATE), out);
+        }
+        if self.parts_earliest <= now {
+            self.fail_late_parts(now, out);
         }
         if now < self.silence_ends() {
             return;

@@ -1,6 +1,7 @@
 //! The tasks of one connection, from the command's header to the end of the response.
 
 use super::data_time::DataClock;
+use super::pieces::DataInPieces;
 use super::transfer::Transfer;
 use super::{Outcome, Task};
 use crate::framing::TaskId;
@@ -46,6 +47,8 @@ pub(super) struct Entry {
     pub(super) has_buffer: bool,
     /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
     pub(super) next_data_sn: u32,
+    /// Data-in that was sent before the end of the task; `None` for most tasks.
+    pub(super) pieces: Option<Box<DataInPieces>>,
     /// The result, in the rare case that its response is held back. Boxed because it is large.
     pub(super) outcome: Option<Box<Outcome>>,
     /// True once a fence around the response was requested from the session.
@@ -70,6 +73,15 @@ pub(super) struct Tasks {
 }
 
 impl Entry {
+    /// Memory of the values that few tasks have.
+    fn boxed_bytes(&self) -> usize {
+        let outcome = self.outcome.as_deref().map_or(0, |outcome| {
+            size_of::<Outcome>() + outcome.data_in.len() + outcome.sense.len() + OUTCOME_BYTES
+        });
+        let pieces = self.pieces.as_deref().map_or(0, DataInPieces::memory_bytes);
+        outcome + pieces + self.transfer.ranges_memory_bytes()
+    }
+
     /// True if `pdu` is a retry of this task's command.
     pub(super) fn is_retried_by(&self, pdu: &ScsiCommand) -> bool {
         !pdu.first.is_immediate() && !self.immediate && self.cmd_sn == pdu.cmd_sn
@@ -176,13 +188,9 @@ impl Tasks {
     }
 
     /// Memory of current and former tasks; each may have `max_outstanding_r2t` open R2Ts. The
-    /// answers of tasks whose response is held back count as well.
+    /// answers of tasks whose response is held back, and data in pieces, count as well.
     pub(super) fn memory_bytes(&self, max_outstanding_r2t: u16) -> usize {
-        let outcomes = self.entries().filter_map(|entry| entry.outcome.as_deref());
-        let outcomes = outcomes.map(|outcome| {
-            size_of::<Outcome>() + outcome.data_in.len() + outcome.sense.len() + OUTCOME_BYTES
-        });
-        outcomes.sum::<usize>()
+        self.entries().map(Entry::boxed_bytes).sum::<usize>()
             + self.slots.capacity() * size_of::<Option<Entry>>()
             + self.by_tag.memory_bytes()
             + self.count * (IN_SESSION_BYTES + Transfer::r2ts_memory_bytes(max_outstanding_r2t))
@@ -265,6 +273,7 @@ mod tests {
             transfer: Transfer::none(rules, 0),
             has_buffer: false,
             next_data_sn: 0,
+            pieces: None,
             outcome: None,
             fence_requested: false,
             fault_reported: false,

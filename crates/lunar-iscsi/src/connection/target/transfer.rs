@@ -8,6 +8,7 @@
 
 use super::data_time::DataClock;
 use crate::pdu::{DataOut, FinalFlag, RejectReason, TAG_RESERVED};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 /// The reason why a task cannot end well; each has its sense data in RFC 7143 §11.4.7.2.
@@ -21,12 +22,15 @@ pub enum TransferFault {
     ServiceCrc,
     /// The data-out exceeds the limit of one command.
     TooLong,
+    /// The executor gave or wanted data that does not fit the task: an error of this target.
+    Internal,
 }
 
 impl TransferFault {
     /// Sense key, and additional sense code and qualifier as `0xAAQQ`.
     pub const fn sense(self) -> (u8, u16) {
         const ABORTED_COMMAND: u8 = 0x0b;
+        const HARDWARE_ERROR: u8 = 0x04;
         const ILLEGAL_REQUEST: u8 = 0x05;
         match self {
             Self::UnexpectedUnsolicited => (ABORTED_COMMAND, 0x0c0c),
@@ -34,6 +38,8 @@ impl TransferFault {
             Self::ServiceCrc => (ABORTED_COMMAND, 0x4705),
             // INVALID FIELD IN CDB
             Self::TooLong => (ILLEGAL_REQUEST, 0x2400),
+            // INTERNAL TARGET FAILURE
+            Self::Internal => (HARDWARE_ERROR, 0x4400),
         }
     }
 }
@@ -90,6 +96,10 @@ pub(super) struct PendingSegment {
     is_final: bool,
 }
 
+/// Maximum number of ranges that an executor may want at once: as many R2Ts as another target may
+/// have open, for an executor that forwards the requests of another target.
+const WANTED_RANGES_MAX: usize = 1024;
+
 #[derive(Debug)]
 pub(super) struct Transfer {
     rules: TransferRules,
@@ -97,13 +107,18 @@ pub(super) struct Transfer {
     pub(super) clock: DataClock,
     /// ExpectedDataTransferLength.
     expected_bytes: u32,
-    /// Number of bytes that the executor needs, once known; at most `expected_bytes`.
+    /// End of the range that the executor wants, once known; at most `expected_bytes`. Of several
+    /// ranges the first one that is not requested completely.
     wanted_bytes: Option<u32>,
+    /// Ends of the ranges behind it. Boxed, because most tasks want one range.
+    further_ends: Option<Box<VecDeque<u32>>>,
     /// Number of leading bytes that were received or belong to an open sequence.
     covered_bytes: u32,
     unsolicited: Option<Sequence>,
     solicited: VecDeque<Sequence>,
     fault: Option<TransferFault>,
+    /// True if the executor takes the data as it arrives.
+    streams: bool,
 }
 
 impl Transfer {
@@ -121,10 +136,12 @@ impl Transfer {
             clock: DataClock::default(),
             expected_bytes,
             wanted_bytes: None,
+            further_ends: None,
             covered_bytes: immediate_bytes.min(first_bytes),
             unsolicited: None,
             solicited: VecDeque::new(),
             fault: None,
+            streams: false,
         };
         if immediate_bytes > 0 && !rules.immediate_data {
             transfer.fail(TransferFault::UnexpectedUnsolicited);
@@ -166,6 +183,12 @@ impl Transfer {
         r2ts.max(QUEUE_MIN) * size_of::<Sequence>()
     }
 
+    /// Memory of the list of ranges that the executor wants.
+    pub(super) fn ranges_memory_bytes(&self) -> usize {
+        let ends = self.further_ends.as_deref();
+        ends.map_or(0, |ends| size_of_val(ends) + ends.capacity() * size_of::<u32>())
+    }
+
     /// Offset of the immediate data in the buffer; `None`: discard it.
     pub(super) fn immediate_offset(&self, bytes: u32) -> Option<u32> {
         (self.fault.is_none() && bytes <= self.rules.data_out_bytes_max).then_some(0)
@@ -191,13 +214,36 @@ impl Transfer {
         self.fault.get_or_insert(fault);
     }
 
-    /// Records that the executor needs `bytes` of data-out; more than expected never arrives.
-    pub(super) fn want(&mut self, bytes: u32) {
-        let wanted = bytes.min(self.expected_bytes);
-        if wanted > self.rules.data_out_bytes_max {
+    /// Records that the executor wants a range of data-out; more than expected never arrives.
+    pub(super) fn want(&mut self, offset_bytes: u32, bytes: u32) {
+        let last_end = self.last_wanted_end();
+        if offset_bytes < last_end || offset_bytes > last_end.max(self.covered_bytes) {
+            return self.fail(TransferFault::Internal);
+        }
+        let end = offset_bytes.saturating_add(bytes).min(self.expected_bytes);
+        if end > self.rules.data_out_bytes_max && !self.streams {
             self.fail(TransferFault::TooLong);
         }
-        self.wanted_bytes = Some(wanted);
+        if self.wanted_bytes.is_none() {
+            self.wanted_bytes = Some(end);
+        } else if end > last_end {
+            self.want_further(end);
+        }
+    }
+
+    #[cold]
+    fn want_further(&mut self, end: u32) {
+        let ends = self.further_ends.get_or_insert_default();
+        match ends.len() < WANTED_RANGES_MAX {
+            true => ends.push_back(end),
+            false => self.fail(TransferFault::Internal),
+        }
+    }
+
+    /// End of the last range that the executor wants; 0 if there is none.
+    fn last_wanted_end(&self) -> u32 {
+        let further = self.further_ends.as_deref().and_then(VecDeque::back);
+        further.copied().or(self.wanted_bytes).unwrap_or(0)
     }
 
     /// True if every sequence that was begun or requested has had its last PDU.
@@ -210,9 +256,34 @@ impl Transfer {
         self.is_settled() && self.fault.is_none()
     }
 
+    /// Hands data to the executor as it arrives; returns the number of bytes in the buffer so far.
+    ///
+    /// # Errors
+    /// The executor has wanted data before, or data that has come was not kept.
+    pub(super) fn stream(&mut self) -> Result<u32, TransferFault> {
+        if self.streams || self.wanted_bytes.is_some() {
+            return Err(TransferFault::Internal);
+        }
+        let unsolicited = self.unsolicited.as_ref().map(|sequence| sequence.next_offset_bytes);
+        let bytes = unsolicited.unwrap_or(self.covered_bytes);
+        if bytes > self.rules.data_out_bytes_max {
+            return Err(TransferFault::TooLong);
+        }
+        self.streams = true;
+        Ok(bytes)
+    }
+
+    /// True if the executor takes the data as it arrives.
+    pub(super) fn is_streaming(&self) -> bool {
+        self.streams
+    }
+
     /// True if all requested data is in the buffer, and no more is due.
     pub(super) fn is_complete(&self) -> bool {
-        self.is_over() && self.wanted_bytes.is_some_and(|wanted| wanted <= self.covered_bytes)
+        self.is_over()
+            && !self.streams
+            && self.wanted_bytes.is_some()
+            && self.last_wanted_end() <= self.covered_bytes
     }
 
     /// True if there is data-out, and all that was announced is in the buffer.
@@ -223,8 +294,14 @@ impl Transfer {
 
     /// The next piece to request, if allowed now: unsolicited data has ended, and fewer than
     /// MaxOutstandingR2T are open.
-    pub(super) fn next_piece(&self) -> Option<Piece> {
-        let wanted_bytes = self.wanted_bytes?;
+    pub(super) fn next_piece(&mut self) -> Option<Piece> {
+        let mut wanted_bytes = self.wanted_bytes?;
+        while wanted_bytes <= self.covered_bytes
+            && let Some(end) = self.further_ends.as_deref_mut().and_then(VecDeque::pop_front)
+        {
+            wanted_bytes = end;
+            self.wanted_bytes = Some(end);
+        }
         let waits = self.unsolicited.is_some() || self.fault.is_some();
         let open = self.solicited.len() >= usize::from(self.rules.max_outstanding_r2t.max(1));
         let missing = wanted_bytes.saturating_sub(self.covered_bytes);
@@ -311,19 +388,22 @@ impl Transfer {
             return reject(RejectReason::PROTOCOL_ERROR, fault);
         }
         let end_bytes = u64::from(sequence.next_offset_bytes) + u64::from(bytes);
-        let fits = end_bytes <= u64::from(self.rules.data_out_bytes_max);
+        let fits = self.streams || end_bytes <= u64::from(self.rules.data_out_bytes_max);
         let offset_bytes = fits.then_some(sequence.next_offset_bytes);
         (DataVerdict { offset_bytes, reject: None }, (!fits).then_some(TransferFault::TooLong))
     }
 
-    /// Handles the complete payload of a checked Data-Out.
-    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) {
+    /// Handles the complete payload of a checked Data-Out; returns its range if it is accepted.
+    pub(super) fn arrived(&mut self, segment: PendingSegment, digest_ok: bool) -> Option<Piece> {
         if !digest_ok {
             self.fail(TransferFault::ServiceCrc);
         }
         let faulty = self.fault.is_some();
-        let Some(sequence) = self.sequence_mut(segment.target_transfer_tag) else { return };
+        let sequence = self.sequence_mut(segment.target_transfer_tag)?;
+        let mut arrived = None;
         if !faulty {
+            let Sequence { next_offset_bytes: offset_bytes, .. } = *sequence;
+            arrived = Some(Piece { offset_bytes, bytes: segment.bytes });
             // In bounds, because the header was checked.
             sequence.next_offset_bytes += segment.bytes;
             sequence.next_data_sn = sequence.next_data_sn.wrapping_add(1);
@@ -331,6 +411,7 @@ impl Transfer {
         if segment.is_final {
             self.close(segment.target_transfer_tag);
         }
+        arrived.filter(|piece| piece.bytes > 0)
     }
 
     /// Closes a sequence at its F bit; it must be complete.
@@ -380,8 +461,9 @@ mod tests {
             data_out_bytes_max: 512,
         };
         let mut transfer = Transfer::new(rules, 512, 0, true);
-        transfer.want(512);
-        transfer.asked(transfer.next_piece().unwrap(), 7, 0);
+        transfer.want(0, 512);
+        let piece = transfer.next_piece().unwrap();
+        transfer.asked(piece, 7, 0);
         assert!(!transfer.has_all_data());
         let segment = PendingSegment { target_transfer_tag: 7, bytes: 512, is_final: true };
         transfer.arrived(segment, true);

@@ -11,7 +11,7 @@ use lunar_wire::SerialNumber;
 impl TargetSession {
     /// Handles a message of connection `cid` if it has a single answer and affects no other
     /// connection. `None`: nothing was done, and the caller must use [`handle`](Self::handle).
-    pub fn reply(&mut self, cid: u16, message: &ToSession) -> Option<ToConnection> {
+    pub fn try_handle(&mut self, cid: u16, message: &ToSession) -> Option<ToConnection> {
         if !self.is_uncontended() {
             return None;
         }

@@ -56,7 +56,7 @@ impl TargetSession {
         let (tasks, waiting, to_report) = (0, BTreeSet::new(), BTreeSet::new());
         let mut other = ForeignAbort { id, lun, tasks, waiting, to_report, has_fast_abort };
         other.waiting = self.abort_hit(&mut other, |known| known.delivered);
-        self.managements.for_others.push(other);
+        self.managements.foreign_aborts.push(other);
     }
 
     /// Aborts the tasks of the function's units that `is_hit` selects, and returns them.
@@ -79,10 +79,10 @@ impl TargetSession {
         hit.into_iter().map(|(key, _)| key).collect()
     }
 
-    pub(super) fn step_for_others(&mut self) {
-        for mut other in core::mem::take(&mut self.managements.for_others) {
+    pub(super) fn step_foreign_aborts(&mut self) {
+        for mut other in core::mem::take(&mut self.managements.foreign_aborts) {
             if !other.waiting.is_empty() {
-                self.managements.for_others.push(other);
+                self.managements.foreign_aborts.push(other);
                 continue;
             }
             if other.has_fast_abort {

@@ -228,7 +228,7 @@ impl TargetSession {
     /// Handles one input. `now` is not used yet: connection recovery will need it.
     pub fn handle(&mut self, _now: Time, input: Input) {
         if let Input::Connection(cid, message) = &input
-            && let Some(answer) = self.reply(*cid, message)
+            && let Some(answer) = self.try_handle(*cid, message)
         {
             return self.outputs.push_back(Output::ToConnection(*cid, answer));
         }

@@ -68,7 +68,7 @@ pub(super) struct Managements {
     queue: VecDeque<Request>,
     aborts: Vec<PendingAbort>,
     pub(super) queries: Vec<Query>,
-    pub(super) for_others: Vec<ForeignAbort>,
+    pub(super) foreign_aborts: Vec<ForeignAbort>,
     pub(super) fenced: FencedResponses,
 }
 
@@ -92,8 +92,8 @@ impl Managements {
     /// Room for functions that wait or are under way, in numbers of them.
     #[cfg(test)]
     pub(super) fn capacities(&self) -> [usize; 5] {
-        let Self { queue, aborts, queries, for_others, fenced, .. } = self;
-        let others = [aborts.capacity(), for_others.capacity(), fenced.capacity()];
+        let Self { queue, aborts, queries, foreign_aborts, fenced, .. } = self;
+        let others = [aborts.capacity(), foreign_aborts.capacity(), fenced.capacity()];
         [queue.capacity(), queries.capacity(), others[0], others[1], others[2]]
     }
 
@@ -103,13 +103,13 @@ impl Managements {
             && self.queue.is_empty()
             && self.aborts.is_empty()
             && self.queries.is_empty()
-            && self.for_others.is_empty()
+            && self.foreign_aborts.is_empty()
             && self.fenced.are_none()
     }
 
     /// True while later commands must wait.
     pub(super) fn is_barrier(&self) -> bool {
-        if self.for_others.iter().any(ForeignAbort::is_barrier) {
+        if self.foreign_aborts.iter().any(ForeignAbort::is_barrier) {
             return true;
         }
         let stage = self.current.as_ref().map(|current| &current.stage);
@@ -118,7 +118,7 @@ impl Managements {
 
     /// True while an immediate command for this unit must wait.
     pub(super) fn holds_immediate(&self, lun: Lun) -> bool {
-        self.for_others.iter().any(|other| other.holds_immediate(lun))
+        self.foreign_aborts.iter().any(|other| other.holds_immediate(lun))
     }
 
     /// Handles the end of a task; `true` if a fence ended with it.
@@ -126,7 +126,7 @@ impl Managements {
         if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
             tasks.remove(&key);
         }
-        for other in &mut self.for_others {
+        for other in &mut self.foreign_aborts {
             other.task_ended(key);
         }
         self.fenced.task_ended(key)
@@ -352,7 +352,7 @@ impl TargetSession {
         self.step_queries();
         self.step_fenced();
         while self.step_current() {}
-        self.step_for_others();
+        self.step_foreign_aborts();
         // A fenced response may have waited for the fence of a function.
         self.step_fenced();
     }

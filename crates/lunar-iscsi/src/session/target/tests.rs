@@ -28,11 +28,11 @@ fn session_of(connections: u16, window_commands: u32) -> TargetSession {
 fn tell(session: &mut TargetSession, input: Input) -> Vec<(u16, ToConnection)> {
     session.handle(Time::default(), input);
     let outputs = core::iter::from_fn(|| session.poll());
-    let told = outputs.map(|output| match output {
+    let messages = outputs.map(|output| match output {
         Output::ToConnection(cid, message) => (cid, message),
         other => panic!("{other:?}"),
     });
-    told.collect()
+    messages.collect()
 }
 
 fn arrives(session: &mut TargetSession, cid: u16, number: u32) -> Vec<(u16, ToConnection)> {
@@ -79,12 +79,13 @@ fn delivered_requests_are_accepted() {
 #[test]
 fn windows_are_reported_to_idle_connections_when_needed() {
     let mut session = session(2);
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for number in 0..3 * WINDOW {
-        told.extend(arrives(&mut session, 1, number));
-        told.extend(ends(&mut session, 1, number));
+        messages.extend(arrives(&mut session, 1, number));
+        messages.extend(ends(&mut session, 1, number));
     }
-    let to_other: Vec<_> = told.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
+    let to_other: Vec<_> =
+        messages.iter().filter(|(cid, _)| *cid == 2).map(|(_, what)| what).collect();
     assert_eq!(to_other, [&window(4, 6), &window(7, 9), &window(10, 12)]);
     let closed = tell(&mut session, Input::Connection(1, ToSession::ConnectionClosed));
     assert_eq!(closed, [(2, window(12, 15))]);
@@ -152,13 +153,13 @@ fn a_task_is_aborted_once() {
     let cmd_sn = SerialNumber(1);
     let arrived =
         ToSession::Arrived { ticket: 1, immediate: true, cmd_sn, request: abort_task_set };
-    let mut told = tell(&mut session, Input::Connection(1, arrived));
+    let mut messages = tell(&mut session, Input::Connection(1, arrived));
     for id in 0..RESETS {
-        told.extend(tell(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
+        messages.extend(tell(&mut session, Input::AbortedByOther { id, lun: Some(Lun::ZERO) }));
     }
-    told.retain(|(_, message)| matches!(message, ToConnection::AbortTask { .. }));
+    messages.retain(|(_, message)| matches!(message, ToConnection::AbortTask { .. }));
     let abort = |data| (1, ToConnection::AbortTask { task: TaskId(0), data });
-    assert_eq!(told, [abort(DataDue::Awaited), abort(DataDue::Discarded)]);
+    assert_eq!(messages, [abort(DataDue::Awaited), abort(DataDue::Discarded)]);
     session.handle(Time::default(), Input::Connection(1, ToSession::TaskEnded(TaskId(0))));
     let answers = core::iter::from_fn(|| session.poll())
         .filter(|output| matches!(output, Output::OthersAborted { tasks: 1, .. }));
@@ -213,9 +214,9 @@ fn a_reset_of_another_session_does_not_wait_for_later_commands() {
     let mut outputs_now = outputs(&mut session, ended);
     outputs_now
         .retain(|output| !matches!(output, Output::ToConnection(_, ToConnection::Window { .. })));
-    let told = to(ToConnection::TasksTerminated { lun: Lun::ZERO });
+    let terminated = to(ToConnection::TasksTerminated { lun: Lun::ZERO });
     let done = Output::OthersAborted { id: 7, tasks: 3 };
-    assert_eq!(outputs_now, [abort(1), abort(100), told, done], "it waits for neither");
+    assert_eq!(outputs_now, [abort(1), abort(100), terminated, done], "it waits for neither");
     ends(&mut session, 1, 1);
     ends(&mut session, 1, 100);
     let arrived = outputs(&mut session, immediate(101, 2, 0));
@@ -266,9 +267,9 @@ fn a_held_immediate_command_ends_with_its_connection() {
 #[test]
 fn a_connection_is_informed_once_of_the_end_of_the_session() {
     let mut session = session(2);
-    let mut told = tell(&mut session, Input::End);
-    (0..100).for_each(|_| told.extend(tell(&mut session, Input::End)));
-    assert_eq!(told, [(1, ToConnection::Close), (2, ToConnection::Close)]);
+    let mut messages = tell(&mut session, Input::End);
+    (0..100).for_each(|_| messages.extend(tell(&mut session, Input::End)));
+    assert_eq!(messages, [(1, ToConnection::Close), (2, ToConnection::Close)]);
 }
 
 /// Fault: memory of 126 commands that had waited behind a LUN RESET was kept until the session

@@ -5,6 +5,7 @@ mod life;
 mod manage;
 mod nexus;
 mod order;
+mod pass_through;
 mod transfer;
 
 use super::{Pair, PairOptions, Rng};

@@ -1,7 +1,7 @@
 //! `key=value\0` and its continuation over PDUs.
 
 use crate::text::{
-    Emitter, Key, KeySet, PAIRS_MAX, Pair, Reassembler, TEXT_BYTES_MAX, TextBuilder, Violation,
+    Key, KeySet, PAIRS_MAX, Pair, Reassembler, Segmenter, TEXT_BYTES_MAX, TextBuilder, Violation,
     parse,
 };
 use alloc::format;
@@ -116,15 +116,15 @@ proptest! {
     fn emitter_and_reassembler(
         text in proptest::collection::vec(any::<u8>(), 0..5000), segment_max in 1usize..600,
     ) {
-        let (mut emitter, mut reassembler) = (Emitter::new(text.clone()), Reassembler::default());
+        let (mut segmenter, mut reassembler) = (Segmenter::new(text.clone()), Reassembler::default());
         loop {
-            let segment = emitter.next(segment_max);
+            let segment = segmenter.next(segment_max);
             prop_assert!(segment.len() <= segment_max);
-            if let Some(whole) = reassembler.add(&segment, !emitter.is_empty()).unwrap() {
+            if let Some(whole) = reassembler.add(&segment, !segmenter.is_empty()).unwrap() {
                 prop_assert_eq!(whole, text);
                 break;
             }
         }
-        prop_assert!(emitter.is_empty() && !reassembler.is_waiting());
+        prop_assert!(segmenter.is_empty() && !reassembler.is_waiting());
     }
 }

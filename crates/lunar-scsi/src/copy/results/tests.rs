@@ -1,7 +1,7 @@
 use super::*;
 use crate::copy::limits::{COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX};
+use crate::primary::{InitiatorPort, TargetPort};
 use crate::share::Origin;
-use crate::unit::{InitiatorPort, TargetPort};
 use alloc::format;
 use alloc::vec;
 

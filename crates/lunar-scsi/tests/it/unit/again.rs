@@ -214,8 +214,7 @@ fn verdicts(bench: &Bench) -> Vec<Result<(), Refusal>> {
     let mut verdicts = Vec::new();
     for command in COMMANDS {
         let mut cdb = vec![0; command.cdb_bytes()];
-        cdb[0] = command.opcode;
-        cdb[1] = command.service_action.unwrap_or(0);
+        command.write_codes(&mut cdb);
         for nexus in [A, B] {
             verdicts.push(again(bench, nexus, &cdb, &[range]));
         }
@@ -251,8 +250,7 @@ proptest! {
         steps.into_iter().for_each(|step| take(&mut bench, step));
         let command = &COMMANDS[index];
         let mut cdb = vec![0; command.cdb_bytes()];
-        cdb[0] = command.opcode;
-        cdb[1] = command.service_action.unwrap_or(0);
+        command.write_codes(&mut cdb);
         while bench.unit.pending_event(A).is_some() {
             let _ = bench.run(A, &[0; 6]);
         }

@@ -19,8 +19,7 @@ const CONFLICT: Row = [false, false, true, false, false];
 /// tables (PERSISTENT RESERVE OUT), or another standard (RESERVE and RELEASE of SPC-2).
 fn rows(command: &CommandRow) -> Option<Vec<(Vec<u8>, Row)>> {
     let mut cdb = vec![0; command.cdb_bytes()];
-    cdb[0] = command.opcode;
-    cdb[1] = command.service_action.unwrap_or(0);
+    command.write_codes(&mut cdb);
     let with = |at: usize, value: u8| {
         let mut cdb = cdb.clone();
         cdb[at] = value;
@@ -86,7 +85,7 @@ fn every_command_by_its_row() {
     let atomic = AtomicBlocks { unit_blocks: 8, blocks_max: 8 };
     let options = UnitOptions { removable: true, atomic: Some(atomic), ..options() };
     for command in COMMANDS {
-        assert!(command.is_offered(&options), "{}", command.name);
+        assert!(command.is_offered(options.features()), "{}", command.name);
         for (cdb, row) in rows(command).unwrap_or_default() {
             for kind in [1, 3, 5, 6, 7, 8] {
                 let mut bench = Bench::new(options.clone());

@@ -108,8 +108,7 @@ fn control_and_length_of_every_command() {
     let mut bench = Bench::with_everything();
     for command in COMMANDS {
         let mut cdb = vec![0; command.cdb_bytes()];
-        cdb[0] = command.opcode;
-        cdb[1] = command.service_action.unwrap_or(0);
+        command.write_codes(&mut cdb);
         let last = cdb.len() - 1;
         let refused = Sense::invalid_field_in_cdb(last as u16, Some(2));
         for length in 2..=last {

@@ -22,7 +22,7 @@ fn plan(work: OperationWork, immediate: bool) -> Result<Plan, Refusal> {
 fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
     match bench.plan(&[0x04, flags, 0, 0, 0, 0]) {
         Plan::Parameters { bytes, awaiting } => {
-            assert!(bytes as usize >= list.len() && awaiting.kind() == ListKind::OpenEnded);
+            assert!(bytes as usize >= list.len() && awaiting.kind == ListKind::OpenEnded);
             let port = crate::unit::support::port();
             bench.unit.resume(A, &Context::new(&[], &port), awaiting, list)
         }

@@ -5,6 +5,7 @@ use crate::unit::support::{options, port};
 use lunar_scsi::attention::Attention;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
+use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::{BlockUnit, Context, InitiatorPort, Logins, NexusOptions};
@@ -33,7 +34,7 @@ struct Session {
 struct Sessions(RefCell<[Option<Session>; INITIATORS]>);
 
 impl Logins for Sessions {
-    fn attach(&self, ports: &ItNexus, unit: &mut BlockUnit) {
+    fn attach(&self, ports: &ItNexus, unit: &mut PrimaryUnit) {
         let mut sessions = self.0.borrow_mut();
         let mut there = sessions.iter_mut().flatten();
         if let Some(session) = there.find(|session| *session.options.ports == *ports) {
@@ -42,7 +43,7 @@ impl Logins for Sessions {
     }
 }
 
-fn attach(session: &mut Session, unit: &mut BlockUnit) {
+fn attach(session: &mut Session, unit: &mut PrimaryUnit) {
     if !session.is_attached {
         unit.attach_with(session.nexus, session.options.clone());
         session.is_attached = true;
@@ -142,16 +143,16 @@ impl Rig {
 
     /// Sends the command until there is no unit attention any more.
     fn send(&mut self, nexus: NexusId, cdb: &[u8], list: &[u8]) -> ReceivedAttentions {
-        let mut told = ReceivedAttentions::default();
+        let mut received = ReceivedAttentions::default();
         loop {
             match self.run(nexus, cdb, list) {
                 Err(Refusal::Check(Sense { key: SenseKey::UNIT_ATTENTION, code, .. })) => {
-                    told.attentions.push(code);
+                    received.attentions.push(code);
                 }
                 // The list of nexuses whose tasks must be aborted may differ.
                 end => {
-                    told.end = Some(end.map(|plan| matches!(plan, Plan::Reply(_))));
-                    return told;
+                    received.end = Some(end.map(|plan| matches!(plan, Plan::Reply(_))));
+                    return received;
                 }
             }
         }
@@ -296,8 +297,8 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
         for initiator in [0, 1] {
             log_in(&mut rig, initiator, initiator as u64);
             let (cdb, list) = keyed(REGISTER_IGNORING, 0, initiator as u8 + 1);
-            let told = rig.take(&Step::Send(initiator, cdb, list));
-            assert_eq!(told.end, Some(Ok(true)));
+            let received = rig.take(&Step::Send(initiator, cdb, list));
+            assert_eq!(received.end, Some(Ok(true)));
         }
         rig.end(0, false);
         if back {
@@ -311,9 +312,9 @@ fn a_registered_nexus_need_not_have_sent_a_command() {
         }
         let nexuses = vec![NexusId(2)];
         assert_eq!(plan, Ok(Plan::AbortTasksOf { nexuses, save: false }), "{early}");
-        let told = rig.take(&Step::Send(0, READY.into(), vec![]));
+        let received = rig.take(&Step::Send(0, READY.into(), vec![]));
         let codes = [Sense::POWER_ON_RESET.code, Sense::REGISTRATIONS_PREEMPTED.code];
-        assert_eq!(told.attentions, codes, "{early}");
+        assert_eq!(received.attentions, codes, "{early}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Arbitrary CDBs: no panic, and no plan outside the unit.
 
 use crate::unit::support::{A, B, Bench, options};
-use lunar_scsi::commands::COMMANDS;
+use lunar_scsi::commands::{COMMANDS, ListKind};
 use lunar_scsi::plan::{AwaitingParameterList, LbaRange, Plan};
 use lunar_scsi::unit::{Context, UnitOptions, absent_unit_plan};
 use lunar_wire::Lun;
@@ -66,10 +66,10 @@ fn cdbs() -> impl Strategy<Value = Vec<u8>> {
             if let Some(byte) = cdb.get_mut(command.cdb_bytes() - 1) {
                 *byte = 0;
             }
-            if let [opcode, flags, ..] = &mut cdb[..] {
-                *opcode = command.opcode;
-                *flags = command.service_action.unwrap_or(*flags & 0x1e);
+            if let Some(flags) = cdb.get_mut(1) {
+                *flags &= if command.service_action.is_some() { 0 } else { 0x1e };
             }
+            command.write_codes(&mut cdb);
             cdb
         },
     );
@@ -132,7 +132,8 @@ proptest! {
         let mut bench = Bench::thin();
         let port = crate::unit::support::port();
         let context = Context::new(&bench.luns, &port);
-        if let Ok(plan) = bench.unit.resume(A, &context, AwaitingParameterList { cdb }, &list) {
+        let awaiting = AwaitingParameterList { cdb, kind: ListKind::Plain };
+        if let Ok(plan) = bench.unit.resume(A, &context, awaiting, &list) {
             check(&options(), &plan);
         }
     }

@@ -92,7 +92,7 @@ fn all_operation_codes() {
             .map(|command| {
                 let action = command.service_action;
                 let bytes = command.cdb_bytes() as u16;
-                (command.opcode, action.unwrap_or(0).into(), u8::from(action.is_some()), bytes)
+                (command.opcode, action.unwrap_or(0), u8::from(action.is_some()), bytes)
             })
             .collect();
         let mut bench = Bench::new(unit);
@@ -110,7 +110,7 @@ fn all_operation_codes() {
 fn one_operation_code() {
     let mut bench = Bench::with_everything();
     for command in COMMANDS {
-        let action = u16::from(command.service_action.unwrap_or(0));
+        let action = command.service_action.unwrap_or(0);
         let by_code = u8::from(command.service_action.is_some()) + 1;
         for options in [by_code, 3] {
             let reply = bench.reply(&codes(options, command.opcode, action, 255));

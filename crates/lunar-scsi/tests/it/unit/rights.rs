@@ -68,7 +68,8 @@ fn the_table_says_which_commands_are_denied() {
     for command in COMMANDS {
         for fill in [0, 0xff] {
             let mut cdb = vec![fill; command.cdb_bytes()];
-            (cdb[0], cdb[1]) = (command.opcode, command.service_action.unwrap_or(0));
+            cdb[1] = 0;
+            command.write_codes(&mut cdb);
             *cdb.last_mut().unwrap() = 0;
             let expected = match command.administration {
                 Administration::Always | Administration::UnlessStarts => true,
@@ -242,10 +243,10 @@ fn commands() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
             return select(command.opcode == 0x55, byte_2, if swp { 0x08 } else { 0 });
         }
         let mut cdb = fields[..command.cdb_bytes()].to_vec();
-        cdb[0] = command.opcode;
-        if let Some(action) = command.service_action {
-            cdb[1] = cdb[1] & 0xe0 | action;
+        if command.service_action.is_some() {
+            cdb[1] &= 0xe0;
         }
+        command.write_codes(&mut cdb);
         *cdb.last_mut().unwrap() = 0;
         (cdb, list)
     })

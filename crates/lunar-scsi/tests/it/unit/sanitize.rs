@@ -116,18 +116,17 @@ fn commands_during_an_operation_are_refused_with_progress() {
     begin(&mut bench, plan).unwrap();
     bench.unit.set_operation_progress(1, 4);
     let progress = Sense::SANITIZE_IN_PROGRESS.with_progress(0x4000);
-    let mut told = Vec::new();
-    let options = bench.unit.options().clone();
-    for command in COMMANDS.iter().filter(|command| command.is_offered(&options)) {
+    let mut allowed = Vec::new();
+    let features = bench.unit.options().features();
+    for command in COMMANDS.iter().filter(|command| command.is_offered(features)) {
         let mut cdb = vec![0; command.cdb_bytes()];
-        cdb[0] = command.opcode;
-        cdb[1] = command.service_action.unwrap_or(0);
+        command.write_codes(&mut cdb);
         match bench.run(B, &cdb) {
             Err(lunar_scsi::plan::Refusal::Check(sense)) if sense == progress => {}
-            _ => told.push(command.name),
+            _ => allowed.push(command.name),
         }
     }
-    told.sort_unstable();
+    allowed.sort_unstable();
     let expected = [
         "INQUIRY",
         "LOG SENSE",
@@ -138,7 +137,7 @@ fn commands_during_an_operation_are_refused_with_progress() {
         "REPORT TIMESTAMP",
         "REQUEST SENSE",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(allowed, expected);
     for party in [SegmentRole::Source, SegmentRole::Destination] {
         let refused = bench.unit.check_copy(A, party);
         assert_eq!(refused, Err(progress.clone().into()), "of other units' commands too");

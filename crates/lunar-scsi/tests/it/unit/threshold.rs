@@ -100,14 +100,14 @@ fn each_nexus_is_informed_once_per_crossing() {
     assert!(!observe(&mut bench, 0x0103));
     assert!(observe(&mut bench, 0x0101));
     assert!(!observe(&mut bench, 0x0100));
-    let told = Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.with_information(16);
+    let reached = Sense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED.with_information(16);
     for nexus in [A, B] {
-        assert_eq!(bench.refusal(nexus, &[0; 6]), told);
+        assert_eq!(bench.refusal(nexus, &[0; 6]), reached);
         assert!(bench.run(nexus, &[0; 6]).is_ok());
     }
     assert!(!observe(&mut bench, 0x0200));
     assert!(observe(&mut bench, 0));
-    assert_eq!(bench.refusal(B, &[0; 6]), told, "space became available and was used again");
+    assert_eq!(bench.refusal(B, &[0; 6]), reached, "space became available and was used again");
     let counts = bench.unit.resources();
     assert_eq!(counts, Some(SetCounts { used: 5, available: 0 }));
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::abort::AbortSignal;
 use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
-use crate::execute::{QuotaCharge, execute, try_now};
+use crate::execute::{QuotaCharge, ReadMemory, execute, try_now};
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
 use crate::plan_result::PlanResult;
@@ -205,7 +205,7 @@ fn begin_of(
             entry: None,
             held: Mutex::default(),
         };
-        run.ending(&plan, data, None).await
+        run.ending(&plan, data, ReadMemory::None).await
     })
 }
 

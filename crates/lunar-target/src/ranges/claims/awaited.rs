@@ -8,7 +8,7 @@ use crate::awaited::AwaitedCommands;
 impl Claims {
     /// Makes the command that holds a claim awaited if an eligible claim of another owner waits for
     /// the claim.
-    pub(super) fn await_if_waited_for(&mut self, slot: u32) {
+    pub(super) fn mark_awaited_if_waited_for(&mut self, slot: u32) {
         let entry = &self.entries[slot as usize];
         if self.waiting > 0 && entry.command.is_some() && self.is_waited_for(&entry.claim) {
             self.set_awaited(slot);
@@ -24,7 +24,7 @@ impl Claims {
     }
 
     /// Makes the commands awaited that hold the claims for which this eligible one waits.
-    pub(super) fn await_held(&mut self, waiting: &Claim) {
+    pub(super) fn mark_holders_awaited(&mut self, waiting: &Claim) {
         for (slot, _) in self.excluded_by(&self.held_index, waiting) {
             if !self.claim(slot).is_of(&waiting.owner) {
                 self.set_awaited(slot);
@@ -32,29 +32,29 @@ impl Claims {
         }
     }
 
-    /// Does the same as [`await_held`](Self::await_held) for many claims. It looks once at each
-    /// held claim from the first block of these to the last one.
-    pub(super) fn await_held_around(&mut self, waiting: &[u32]) {
+    /// Does the same as [`mark_holders_awaited`](Self::mark_holders_awaited) for many claims. It
+    /// looks once at each held claim from the first block of these to the last one.
+    pub(super) fn mark_holders_awaited_around(&mut self, waiting: &[u32]) {
         let mut held = Vec::new();
         self.held_index.any(&self.blocks_around(waiting), true, |slot| {
             held.push(slot);
             false
         });
-        held.into_iter().for_each(|slot| self.await_if_waited_for(slot));
+        held.into_iter().for_each(|slot| self.mark_awaited_if_waited_for(slot));
     }
 
     /// Makes the commands awaited whose earlier claims of the same owner keep this claim waiting,
     /// directly or because they keep others of them waiting. Each claim is looked at once, however
     /// often this is called for those that wait for it. [`take_awaited`](Self::take_awaited) has to
     /// follow.
-    pub(in super::super) fn await_own(&mut self, slot: u32) {
+    pub(in super::super) fn mark_own_blockers_awaited(&mut self, slot: u32) {
         let mut found = vec![slot];
         while let Some(slot) = found.pop() {
             let entry = self.entry_mut(slot);
             if entry.held_at.is_some() || entry.turn.is_some() {
                 continue; // no claim of its owner keeps it waiting
             }
-            entry.awaits_own = true;
+            entry.has_awaited_blockers = true;
             for blocker in self.own_blockers(slot) {
                 if self.set_awaited(blocker) {
                     found.push(blocker);

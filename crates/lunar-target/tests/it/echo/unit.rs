@@ -19,8 +19,9 @@ use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::NexusOptions;
 use lunar_target::{
-    ArrivedCommand, Cost, Execution, ExecutionEnd, Job, JudgedCommand, OperationClass, PlanResult,
-    RefusedCommand, Unit, UnitCommon, UnitNexuses, UnitStatistics, Work,
+    ArrivedCommand, Cost, Execution, ExecutionEnd, Job, JudgedCommand, NexusAttachment,
+    OperationClass, PlanResult, RefusedCommand, Unit, UnitCommon, UnitNexuses, UnitStatistics,
+    Work,
 };
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -267,7 +268,7 @@ impl EchoNexuses {
     }
 }
 
-impl UnitNexuses for EchoNexuses {
+impl NexusAttachment for EchoNexuses {
     fn attach(&mut self, nexus: NexusId, options: NexusOptions) {
         let mut attentions = AttentionQueue::new();
         let returns = self.returning.take_if(|by| options.returns_from == Some(*by));
@@ -278,6 +279,14 @@ impl UnitNexuses for EchoNexuses {
         self.nexuses.insert(nexus, attentions);
     }
 
+    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
+        if let Some(attentions) = self.nexuses.get_mut(&nexus) {
+            attentions.establish(Attention(attention_code));
+        }
+    }
+}
+
+impl UnitNexuses for EchoNexuses {
     fn detach(&mut self, nexus: NexusId) {
         self.nexuses.remove(&nexus);
     }
@@ -287,12 +296,6 @@ impl UnitNexuses for EchoNexuses {
     }
 
     fn set_rights(&mut self, _: NexusId, _: Rights) {}
-
-    fn raise_for(&mut self, attention_code: u16, nexus: NexusId) {
-        if let Some(attentions) = self.nexuses.get_mut(&nexus) {
-            attentions.establish(Attention(attention_code));
-        }
-    }
 
     fn luns_were_reported(&mut self, nexus: NexusId) {
         if let Some(attentions) = self.nexuses.get_mut(&nexus) {

@@ -33,15 +33,15 @@ pub fn turn(turn: &CommandTurn<'_>) -> Result<Sample> {
 async fn ask(turn: &CommandTurn<'_>) -> Result<Sample> {
     let url: Url = turn.portal.url.parse()?;
     let mut options = SessionOptions::new(INITIATOR);
-    options.connections = turn.lane.connections;
+    options.connections = turn.setup.connections;
     // A lost connection is an error here, not a delay.
     options.recovery_seconds = 0;
-    if turn.lane.digests {
+    if turn.setup.digests {
         options.header_digest = vec![Digest::Crc32c];
         options.data_digest = vec![Digest::Crc32c];
     }
     let mut disks = Vec::new();
-    for _ in 0..turn.lane.sessions {
+    for _ in 0..turn.setup.sessions {
         disks.push(Arc::new(RemoteDisk::connect(&url, &options).await?));
     }
     let before = lunar_load::processor_time();

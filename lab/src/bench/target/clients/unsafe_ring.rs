@@ -47,7 +47,7 @@ struct Reader<'a> {
     aligned: *mut u8,
     io_bytes: u32,
     begun: Vec<Instant>,
-    places: Random,
+    offsets: Random,
     under_way: usize,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
             aligned,
             io_bytes,
             begun: vec![Instant::now(); depth],
-            places: Random::new(turn.seed),
+            offsets: Random::new(turn.seed),
             under_way: 0,
         })
     }
@@ -145,7 +145,7 @@ impl<'a> Reader<'a> {
 
     fn begin(&mut self, slot: usize) -> Result<()> {
         let io = u64::from(self.io_bytes);
-        let offset = self.places.below(DISK_BYTES / io) * io;
+        let offset = self.offsets.below(DISK_BYTES / io) * io;
         let into = self.aligned.wrapping_add(slot * self.io_bytes as usize);
         let read = opcode::Read::new(types::Fd(self.file.as_raw_fd()), into, self.io_bytes)
             .offset(offset)
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::bench::target::cells::{CELLS, RING};
     use crate::bench::target::clients::TurnTimes;
-    use crate::bench::target::servers::LanePortal;
+    use crate::bench::target::servers::SetupPortal;
     use crate::system::files::ScratchFile;
     use std::time::Duration;
 
@@ -176,22 +176,22 @@ mod tests {
     /// Method: repeats until a read ends in time, on a machine that may be busy.
     #[test]
     fn a_file_is_read() {
-        let cell = CELLS.iter().find(|cell| cell.lanes.contains(&RING)).unwrap();
-        let portal = LanePortal { url: String::new(), pid: 0, program: None };
+        let cell = CELLS.iter().find(|cell| cell.setups.contains(&RING)).unwrap();
+        let portal = SetupPortal { url: String::new(), pid: 0, program: None };
         let folder = std::env::temp_dir();
         let file = ScratchFile::new(&folder, "ring", DISK_BYTES).unwrap();
         let ask = |milliseconds| {
             let measured = Duration::from_millis(milliseconds);
             let times = TurnTimes { warm_up: Duration::ZERO, measured };
-            turn(&CommandTurn { cell, lane: &RING, seed: 1, times, portal: &portal }, file.path())
+            turn(&CommandTurn { cell, setup: &RING, seed: 1, times, portal: &portal }, file.path())
         };
-        let mut told = [20, 200, 2000, 20_000].into_iter().map(ask);
-        let told = told.find(|told| told.as_ref().map_or(true, |told| told.iops > 0.0));
-        match told.expect("a read ends in 20 s") {
+        let mut results = [20, 200, 2000, 20_000].into_iter().map(ask);
+        let done = results.find(|result| result.as_ref().map_or(true, |sample| sample.iops > 0.0));
+        match done.expect("a read ends in 20 s") {
             Ok(sample) => assert!(sample.iops > 0.0 && sample.p50_us > Some(0.0), "{sample:?}"),
             Err(error) => {
-                let told = format!("{error:#}");
-                assert!(told.contains("io_uring") || told.contains("Invalid argument"), "{told}");
+                let text = format!("{error:#}");
+                assert!(text.contains("io_uring") || text.contains("Invalid argument"), "{text}");
             }
         }
     }

@@ -132,9 +132,9 @@ fn profiles(run: &BenchRun, at: &Path) -> String {
 }
 
 fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: &Path) -> String {
-    let Profile { cell, lane, seconds, sample, .. } = profile;
+    let Profile { cell, setup, seconds, sample, .. } = profile;
     // The null target is only a reference, and has no goals to miss.
-    let goals = missed.iter().filter(|goal| goal.from == *cell && *lane != NULL.name());
+    let goals = missed.iter().filter(|goal| goal.from == *cell && *setup != NULL.name());
     let goals = goals.map(|goal| {
         let (what, got, wanted) = (&goal.what, goal.got_text(), goal.wanted_text());
         let why = reasons::of(goal, run).map_or(String::new(), |why| format!("{why}\n\n"));
@@ -142,8 +142,8 @@ fn profile_text(profile: &Profile, missed: &[&GoalVerdict], run: &BenchRun, at: 
     });
     let link = relative(Path::new(&profile.file), at.parent().unwrap_or(Path::new("")));
     format!(
-        "### {cell}, {lane}\n\n{}Sampled for {seconds} s at {:.0} IOPS.\n\n{}\n\
-         [![Flame graph of {cell}, {lane}]({link})]({link})\n\n",
+        "### {cell}, {setup}\n\n{}Sampled for {seconds} s at {:.0} IOPS.\n\n{}\n\
+         [![Flame graph of {cell}, {setup}]({link})]({link})\n\n",
         goals.collect::<String>(),
         sample.iops,
         table(&tables::shares(profile)),
@@ -184,7 +184,7 @@ fn figures_of(cell: &CellResult) -> String {
         cell.depth,
         cell.store,
         tables::raw_tcp(cell),
-        table(&tables::lanes(cell)),
+        table(&tables::setups(cell)),
     )
 }
 
@@ -206,7 +206,7 @@ mod tests {
             contestant: "tgt".to_owned(),
             text: "a|b".to_owned(),
         }];
-        let told = chapter(&run, Path::new(""));
+        let text = chapter(&run, Path::new(""));
         for line in [
             "| processor | one |",
             "The short form: the cells that goals need. 1 rounds of 1 s",
@@ -220,19 +220,19 @@ mod tests {
             "| tmpfs | tgt | a\\|b |",
             "do not edit it. [benchmarks.md](benchmarks.md) explains",
             "### rand-read-4Ki-32-tmpfs\n\nrand-read, 4Ki, depth 32, tmpfs. Raw TCP: ping-pong \
-             50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange moved by 0 % (1 \
+             50.0 us, exchange 400000/s, stream 3000 MB/s; the pipelined exchange varied by 0 % (1 \
              rounds); a spinning thread had 98 % of its core.",
-            "| lane | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | client \
+            "| setup | IOPS | MB/s | p50 us | p99 us | p99.9 us | CPU s/100k | target busy | client \
              busy |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n| lunar | 105000 \
              (105000 to 105000) | 430.1 | 10 | 40 | 80 | 0.952 | 100 | 50 |",
         ] {
-            assert!(told.contains(line), "no {line:?} in\n{told}");
+            assert!(text.contains(line), "no {line:?} in\n{text}");
         }
-        assert!(told.ends_with("|\n") && !told.contains("{{"), "{told}");
+        assert!(text.ends_with("|\n") && !text.contains("{{"), "{text}");
     }
 
-    /// Goal: a missed lane has its parts, its goals and its picture, with a path relative to the
-    /// written file; a lane without a profile is mentioned; a run without profiles gives the reason
+    /// Goal: a missed setup has its parts, its goals and its picture, with a path relative to the
+    /// written file; a setup without a profile is mentioned; a run without profiles gives the reason
     /// in a sentence.
     #[test]
     fn profiles_are_shown() {
@@ -250,14 +250,14 @@ mod tests {
         let sample = Sample { iops: 104_000.0, target_busy: Some(0.985), ..Sample::default() };
         run.profiles = vec![Profile {
             cell: "rand-read-4Ki-32-tmpfs".to_owned(),
-            lane: "lunar".to_owned(),
+            setup: "lunar".to_owned(),
             file: "docs/profiles/rand-read-4Ki-32-tmpfs.svg".to_owned(),
             seconds: 2.0,
             samples: 1000,
             shares: vec![share("kernel: files, reading", 600), share("Lunar: a|b", 400)],
             sample,
         }];
-        let told = chapter(&run, at);
+        let text = chapter(&run, at);
         for line in [
             "### rand-read-4Ki-32-tmpfs, lunar\n\nMissed: IOPS, 4 KiB random reads, depth 32, file \
              in tmpfs; 1.05 (1.05 to 1.05), wanted at least 4. ",
@@ -270,10 +270,10 @@ mod tests {
             "A sample belongs to the part of",
             "There is no profile of `rand-read-4Ki-32-tmpfs-libiscsi`: IOPS, the same",
         ] {
-            assert!(told.contains(line), "no {line:?} in\n{told}");
+            assert!(text.contains(line), "no {line:?} in\n{text}");
         }
         let order = ["## Where rivals", "## Where the time goes", "### rand", "## Durability"];
-        let order = order.map(|title| told.find(title).unwrap());
+        let order = order.map(|title| text.find(title).unwrap());
         assert!(order.is_sorted(), "{order:?}");
     }
 

@@ -35,7 +35,7 @@ pub fn report(run: &BenchRun) -> Report {
     Report {
         title: "The target, per core".to_owned(),
         prose: vec![
-            "Medians of rounds in which all lanes took turns on the same file, the target on one \
+            "Medians of rounds in which all setups took turns on the same file, the target on one \
              core, the client on another. Ratios of goals are those of rounds."
                 .to_owned(),
         ],
@@ -49,8 +49,8 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
     let void = cells.iter().filter(|cell| cell.is_void);
     section.warnings = void
         .map(|cell| {
-            let moved = cell.probe_moved * 100.0;
-            format!("{} is void: raw TCP ({}) moved by {moved:.0} %", cell.key, cell.probe)
+            let variation = cell.probe_variation * 100.0;
+            format!("{} is void: raw TCP ({}) varied by {variation:.0} %", cell.key, cell.probe)
         })
         .collect();
     let mut patterns: Vec<&str> = cells.iter().map(|cell| cell.pattern.as_str()).collect();
@@ -83,13 +83,13 @@ fn section(store: &str, cells: &[&CellResult]) -> Section {
     section.tables = cells
         .iter()
         .map(|cell| {
-            tables::lanes(cell).named("cell", format!("{}. {}", cell.key, tables::raw_tcp(cell)))
+            tables::setups(cell).named("cell", format!("{}. {}", cell.key, tables::raw_tcp(cell)))
         })
         .collect();
     section
 }
 
-/// Returns a line for each lane; if cells have the same position, the first of the table counts.
+/// Returns a line for each setup; if cells have the same position, the first of the table counts.
 fn series(
     cells: &[&CellResult],
     x: fn(&CellResult) -> f64,
@@ -97,9 +97,9 @@ fn series(
 ) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for cell in cells {
-        for lane in &cell.lanes {
-            let Some(figure) = cell.lane(lane, of) else { continue };
-            Series::add_point(&mut all, lane, (x(cell), figure.median));
+        for setup in &cell.setups {
+            let Some(figure) = cell.setup(setup, of) else { continue };
+            Series::add_point(&mut all, setup, (x(cell), figure.median));
         }
     }
     all
@@ -110,7 +110,7 @@ mod tests {
     use super::super::rivals::tests::run;
     use super::*;
 
-    /// Goal: lines run over depths, one for each lane; a single point is not plotted; the page is
+    /// Goal: lines run over depths, one for each setup; a single point is not plotted; the page is
     /// written.
     #[test]
     fn plots_have_lines() {

@@ -47,7 +47,7 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
     let memory = run.cells.iter().find(|cell| cell.key == FROM_MEMORY);
     let ratio = memory.and_then(|cell| {
         cell.figures(|round| {
-            let cpu = |name: &str| round.lanes.get(name)?.target_cpu_us;
+            let cpu = |name: &str| round.setups.get(name)?.target_cpu_us;
             Some(cpu(&LUNAR.name())? / cpu(&NULL.name())?)
         })
     });
@@ -64,7 +64,7 @@ fn cpu_by_null(goal: &GoalVerdict, cell: &CellResult, run: &BenchRun) -> Option<
 /// Explains that more connections cannot add throughput if one already fills the cores.
 fn four_by_one(cell: &CellResult) -> Option<String> {
     let (one, four) = (LUNAR.name(), LUNAR.connections(4).name());
-    let busy = |name: &str, of: fn(&Sample) -> Option<f64>| Some(cell.lane(name, of)?.median);
+    let busy = |name: &str, of: fn(&Sample) -> Option<f64>| Some(cell.setup(name, of)?.median);
     let target = busy(&one, |sample| sample.target_busy)?;
     let client = busy(&one, |sample| sample.client_busy)?;
     let (one_cpu, four_cpu) = (cpu(cell, &one)?, cpu(cell, &four)?);
@@ -83,12 +83,12 @@ fn four_by_one(cell: &CellResult) -> Option<String> {
     ))
 }
 
-fn cpu(cell: &CellResult, lane: &str) -> Option<f64> {
-    Some(cell.lane(lane, |sample| sample.target_cpu_us)?.median)
+fn cpu(cell: &CellResult, setup: &str) -> Option<f64> {
+    Some(cell.setup(setup, |sample| sample.target_cpu_us)?.median)
 }
 
 fn is_ours(profile: &Profile) -> bool {
-    profile.lane == LUNAR.name()
+    profile.setup == LUNAR.name()
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use crate::bench::target::goals;
     use crate::bench::target::results::{Round, Share};
 
-    fn cell(key: &str, lanes: &[(&str, f64)]) -> CellResult {
+    fn cell(key: &str, setups: &[(&str, f64)]) -> CellResult {
         let sample = |cpu| Sample {
             iops: 1000.0,
             target_cpu_us: Some(cpu),
@@ -105,8 +105,8 @@ mod tests {
             client_busy: Some(0.7),
             ..Sample::default()
         };
-        let lanes = lanes.iter().map(|(name, cpu)| ((*name).to_owned(), sample(*cpu))).collect();
-        let rounds = vec![Round { lanes, ..Round::default() }];
+        let setups = setups.iter().map(|(name, cpu)| ((*name).to_owned(), sample(*cpu))).collect();
+        let rounds = vec![Round { setups, ..Round::default() }];
         CellResult {
             key: key.to_owned(),
             depth: 32,
@@ -126,7 +126,7 @@ mod tests {
             ],
             profiles: vec![Profile {
                 cell: "rand-read-4Ki-32-tmpfs".to_owned(),
-                lane: "lunar".to_owned(),
+                setup: "lunar".to_owned(),
                 shares: vec![share],
                 ..Profile::default()
             }],
@@ -145,12 +145,12 @@ mod tests {
     /// from the figures of the run; without a profile there is no reason.
     #[test]
     fn a_file_is_more_than_a_null_target() {
-        let told = reason(CPU_BY_NULL, &run()).unwrap();
+        let text = reason(CPU_BY_NULL, &run()).unwrap();
         for part in ["2.00 us", "40 % of it, 0.80 us", "(1.00 us)", "1.80 times", "0.20 us."] {
-            assert!(told.contains(part), "no {part} in {told}");
+            assert!(text.contains(part), "no {part} in {text}");
         }
-        assert!(told.contains("so 1.4 is out of reach"), "{told}");
-        assert!(told.contains("takes 1.20 (1.20 to 1.20) times"), "{told}");
+        assert!(text.contains("so 1.4 is out of reach"), "{text}");
+        assert!(text.contains("takes 1.20 (1.20 to 1.20) times"), "{text}");
         let mut cheap = run();
         cheap.profiles[0].shares[0].share = 0.1;
         let cheap = reason(CPU_BY_NULL, &cheap).unwrap();
@@ -165,9 +165,9 @@ mod tests {
     /// Goal: if one connection fills the cores, the text states their remaining capacity.
     #[test]
     fn cores_have_an_end() {
-        let told = reason(FOUR_BY_ONE, &run()).unwrap();
+        let text = reason(FOUR_BY_ONE, &run()).unwrap();
         for part in ["90 % of a core", "70 %", "1.25 times", "8 requests each", "3.00 us"] {
-            assert!(told.contains(part), "no {part} in {told}");
+            assert!(text.contains(part), "no {part} in {text}");
         }
         assert_eq!(reason("1 MiB reads, of raw TCP's stream", &run()), None);
     }

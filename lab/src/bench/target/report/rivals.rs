@@ -30,16 +30,16 @@ const FIGURES: [Figure; 5] = [
     ("p99.9", |sample| sample.p99_9_us, false),
 ];
 
-/// Compares lanes of Lunar with those of tgt with the same client, in the same cell, and our client
+/// Compares setups of Lunar with those of tgt with the same client, in the same cell, and our client
 /// with libiscsi's on Lunar, each in a cell of its own. Void cells are left out.
 pub fn places(run: &BenchRun) -> Vec<RivalLead> {
     let sound = || run.cells.iter().filter(|cell| !cell.is_void);
     let mut places = Vec::new();
     for cell in sound() {
-        for ours in cell.lanes.iter().filter(|lane| lane.starts_with("lunar")) {
+        for ours in cell.setups.iter().filter(|setup| setup.starts_with("lunar")) {
             for rival in ["tgt", "tgt aio"] {
                 let theirs = ours.replacen("lunar", rival, 1);
-                if cell.lanes.contains(&theirs) {
+                if cell.setups.contains(&theirs) {
                     places.extend(
                         FIGURES.iter().filter_map(|figure| paired(cell, ours, &theirs, figure)),
                     );
@@ -47,11 +47,11 @@ pub fn places(run: &BenchRun) -> Vec<RivalLead> {
             }
         }
     }
-    for theirs in sound().filter(|cell| cell.lanes.iter().any(|lane| lane == BY_LIBISCSI)) {
+    for theirs in sound().filter(|cell| cell.setups.iter().any(|setup| setup == BY_LIBISCSI)) {
         let like = |cell: &&CellResult| {
             (&cell.store, &cell.pattern, cell.io_bytes, cell.depth, cell.is_shared)
                 == (&theirs.store, &theirs.pattern, theirs.io_bytes, theirs.depth, theirs.is_shared)
-                && cell.lanes.iter().any(|lane| lane == "lunar")
+                && cell.setups.iter().any(|setup| setup == "lunar")
         };
         if let Some(ours) = sound().find(like) {
             places.extend(FIGURES.iter().filter_map(|figure| clients(ours, theirs, figure)));
@@ -65,7 +65,7 @@ const BY_LIBISCSI: &str = "lunar by libiscsi";
 fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Option<RivalLead> {
     let (what, of, more) = *figure;
     let ratio = cell.figures(|round| {
-        let (one, other) = (of(round.lanes.get(ours)?)?, of(round.lanes.get(theirs)?)?);
+        let (one, other) = (of(round.setups.get(ours)?)?, of(round.setups.get(theirs)?)?);
         better(one, other, more)
     })?;
     let (cell, ours, theirs) = (cell.key.clone(), ours.to_owned(), theirs.to_owned());
@@ -75,7 +75,7 @@ fn paired(cell: &CellResult, ours: &str, theirs: &str, figure: &Figure) -> Optio
 /// Compares two clients of Lunar by medians, since they did not take turns.
 fn clients(ours: &CellResult, theirs: &CellResult, figure: &Figure) -> Option<RivalLead> {
     let (what, of, more) = *figure;
-    let (one, other) = (ours.lane("lunar", of)?.median, theirs.lane(BY_LIBISCSI, of)?.median);
+    let (one, other) = (ours.setup("lunar", of)?.median, theirs.setup(BY_LIBISCSI, of)?.median);
     let ratio = better(one, other, more)?;
     (ratio < CLOSE).then(|| RivalLead {
         cell: theirs.key.clone(),
@@ -95,7 +95,7 @@ fn better(ours: f64, theirs: f64, more: bool) -> Option<f64> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::bench::target::results::{Ceiling, Round};
+    use crate::bench::target::results::{RawTcpFigures, Round};
 
     /// Creates a run of two cells: in one tgt is close in IOPS and ahead in p99, in the other
     /// libiscsi leads as a client.
@@ -110,23 +110,26 @@ pub mod tests {
             target_busy: Some(1.0),
             client_busy: Some(0.5),
         };
-        let raw_tcp = Ceiling {
+        let raw_tcp = RawTcpFigures {
             ping_us: 50.0,
             exchanges_per_second: 4e5,
             stream_bytes_per_second: 3e9,
             core_share: 0.98,
         };
-        let cell = |key: &str, lanes: &[(&str, Sample)]| CellResult {
+        let cell = |key: &str, setups: &[(&str, Sample)]| CellResult {
             key: key.to_owned(),
             store: "tmpfs".to_owned(),
             pattern: "rand-read".to_owned(),
             io_bytes: 4096,
             depth: 32,
-            lanes: lanes.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            setups: setups.iter().map(|(name, _)| (*name).to_owned()).collect(),
             probe: "pipelined exchange".to_owned(),
             rounds: vec![Round {
                 raw_tcp,
-                lanes: lanes.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+                setups: setups
+                    .iter()
+                    .map(|(name, one)| ((*name).to_owned(), one.clone()))
+                    .collect(),
             }],
             kept: vec![0],
             ..CellResult::default()
@@ -151,11 +154,11 @@ pub mod tests {
     #[test]
     fn cells_with_close_rivals_are_reported() {
         let mut run = run();
-        let told: Vec<_> = places(&run);
-        let told: Vec<_> =
-            told.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
+        let rivals: Vec<_> = places(&run);
+        let rivals: Vec<_> =
+            rivals.iter().map(|one| (one.theirs.as_str(), one.what, one.is_paired)).collect();
         assert_eq!(
-            told,
+            rivals,
             [
                 ("tgt", "IOPS", true),
                 ("tgt", "p50", true),

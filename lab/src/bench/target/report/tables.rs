@@ -51,25 +51,25 @@ pub fn print_machine_facts(run: &BenchRun) {
     println!("{} rounds of {} s; figures are medians (least to most)\n", run.rounds, run.seconds);
 }
 
-/// Returns one cell: a line for each lane, one for raw TCP.
+/// Returns one cell: a line for each setup, one for raw TCP.
 pub fn cell_text(cell: &CellResult) -> String {
-    let mut table = lanes(cell);
+    let mut table = setups(cell);
     table.title = format!("{}{}", cell.key, if cell.is_void { "  VOID" } else { "" });
     format!("{}{}\n\n", table.text(), raw_tcp(cell))
 }
 
 /// Describes raw TCP in the rounds that count, as a sentence.
 pub fn raw_tcp(cell: &CellResult) -> String {
-    let tcp = |of: fn(&crate::bench::target::results::Ceiling) -> f64| {
+    let tcp = |of: fn(&crate::bench::target::results::RawTcpFigures) -> f64| {
         cell.figures(|round| Some(of(&round.raw_tcp))).unwrap_or_default().median
     };
     let (ping, exchange) = (tcp(|tcp| tcp.ping_us), tcp(|tcp| tcp.exchanges_per_second));
     let stream = tcp(|tcp| tcp.stream_bytes_per_second) / 1e6;
-    let (moved, rounds) = (cell.probe_moved * 100.0, cell.rounds.len());
+    let (variation, rounds) = (cell.probe_variation * 100.0, cell.rounds.len());
     let share = tcp(|tcp| tcp.core_share) * 100.0;
     format!(
         "Raw TCP: ping-pong {ping:.1} us, exchange {exchange:.0}/s, stream {stream:.0} MB/s; \
-         the {} moved by {moved:.0} % ({rounds} rounds); a spinning thread had {share:.0} % of its \
+         the {} varied by {variation:.0} % ({rounds} rounds); a spinning thread had {share:.0} % of its \
          core.",
         cell.probe
     )
@@ -80,17 +80,17 @@ pub fn disturbance(run: &BenchRun) -> Option<String> {
     let disturbed = run.cells.iter().filter(|cell| cell.is_disturbed()).count();
     (disturbed > 0).then(|| {
         format!(
-            "In {disturbed} of {} cells something else had a tenth of a core or more: these \
-             figures are not those of this machine with nothing else at work.",
+            "In {disturbed} of {} cells other programs used a tenth of a core or more: the \
+             figures of these cells are not those of an idle machine.",
             run.cells.len()
         )
     })
 }
 
-/// Returns the lanes of a cell, as a table.
-pub fn lanes(cell: &CellResult) -> Table {
+/// Returns the setups of a cell, as a table.
+pub fn setups(cell: &CellResult) -> Table {
     let mut table = Table::new([
-        Column::text("lane", "lane"),
+        Column::text("setup", "setup"),
         Column::number("iops", "IOPS"),
         Column::number("bytes_per_second", "MB/s"),
         Column::number("p50_us", "p50 us"),
@@ -100,16 +100,16 @@ pub fn lanes(cell: &CellResult) -> Table {
         Column::number("target_busy", "target busy"),
         Column::number("client_busy", "client busy"),
     ]);
-    for lane in &cell.lanes {
+    for setup in &cell.setups {
         let figure = |of: fn(&crate::bench::target::results::Sample) -> Option<f64>,
                       unit: f64,
                       decimals| {
-            let spread = cell.lane(lane, of);
+            let spread = cell.setup(setup, of);
             spread.map_or_else(TableCell::none, |spread| TableCell::median(spread, unit, decimals))
         };
-        let iops = cell.lane(lane, |sample| Some(sample.iops));
+        let iops = cell.setup(setup, |sample| Some(sample.iops));
         table.row([
-            TableCell::text(lane.clone()),
+            TableCell::text(setup.clone()),
             iops.map_or_else(TableCell::none, |iops| TableCell::spread(iops, 1.0, 0)),
             figure(|sample| Some(sample.bytes_per_second), 1e6, 1),
             figure(|sample| sample.p50_us, 1.0, 0),
@@ -134,7 +134,7 @@ pub fn goals_text(goals: &[GoalVerdict]) -> String {
 /// Returns the parts of the time: a line for each, and the processor use of both ends.
 pub fn profile(profile: &Profile) -> String {
     let mut table = shares(profile);
-    table.title = format!("{}, {}: {}", profile.cell, profile.lane, profile.file);
+    table.title = format!("{}, {}: {}", profile.cell, profile.setup, profile.file);
     table.text()
 }
 

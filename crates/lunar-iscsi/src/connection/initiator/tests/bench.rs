@@ -3,7 +3,7 @@
 use crate::connection::initiator::{
     Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
 };
-use crate::framing::{Header, Pdu, TaskId};
+use crate::framing::{Header, Pdu, SegmentDigest, TaskId};
 use crate::login::SessionType;
 use crate::login::initiator::InitiatorLoginOptions;
 use crate::pdu::*;
@@ -28,6 +28,8 @@ pub struct Bench {
     pub machine: InitiatorConnection,
     /// PDUs that the initiator sent and the test has not examined.
     pub sent: VecDeque<Pdu>,
+    /// Digests given for open PDUs.
+    pub digests: Vec<Option<u32>>,
     /// All other outputs that the test has not examined.
     pub outputs: VecDeque<Output>,
     pub wait: Option<Time>,
@@ -81,6 +83,7 @@ impl Bench {
             session,
             machine: InitiatorConnection::new(now, options),
             sent: VecDeque::new(),
+            digests: Vec::new(),
             outputs: VecDeque::new(),
             wait: None,
             stat_sn: STAT_SN,
@@ -139,7 +142,7 @@ impl Bench {
         let wanted =
             self.outputs.iter().skip(before).any(|output| matches!(output, Output::Receive(_)));
         if wanted {
-            self.handle(Input::Payload { data: pdu.data, digest_ok: true });
+            self.handle(Input::Payload { data: pdu.data, digest: SegmentDigest::None });
         }
     }
 
@@ -154,6 +157,16 @@ impl Bench {
         loop {
             match self.machine.poll() {
                 Output::Send(pdu) => self.sent.push_back(pdu),
+                Output::SendData { initiator_task_tag: tag, data, digest } => {
+                    let is_meant =
+                        |pdu: &&mut Pdu| pdu.missing_bytes() > 0 && pdu.initiator_task_tag() == tag;
+                    let pdu = self.sent.iter_mut().find(is_meant).expect("an open PDU");
+                    assert!((1..=pdu.missing_bytes()).contains(&data.len()));
+                    pdu.data = [&pdu.data[..], &data].concat().into();
+                    if pdu.missing_bytes() == 0 {
+                        self.digests.push(digest);
+                    }
+                }
                 Output::ToSession(message) => {
                     self.session.handle(ToMachine::Connection(7, message));
                     if self.session_is_prompt {

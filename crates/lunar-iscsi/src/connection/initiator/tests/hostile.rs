@@ -3,7 +3,7 @@
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{CloseReason, Input, Output, RequestFailure, Violation};
-use crate::framing::Header;
+use crate::framing::{Header, SegmentDigest};
 use crate::pdu::*;
 use crate::text::Offer;
 use bytes::Bytes;
@@ -196,7 +196,10 @@ fn response_tricks() -> Vec<(&'static str, HostilePdu)> {
                 let mut data_in = bench.data_in(read, 0, 0);
                 data_in.data_segment_length = U24::truncate(8);
                 bench.handle(Input::Header(Header::new(data_in.encode())));
-                bench.handle(Input::Payload { data: Bytes::new(), digest_ok: false });
+                bench.handle(Input::Payload {
+                    data: Bytes::new(),
+                    digest: SegmentDigest::Mismatched,
+                });
             })
         }),
     ]

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, limits};
 use crate::connection::initiator::{Input, Management, Output, RequestFailure};
-use crate::framing::TaskId;
+use crate::framing::{SegmentDigest, TaskId};
 use crate::pdu::*;
 use crate::text::{Offer, TaskReporting};
 use lunar_wire::Lun;
@@ -225,7 +225,7 @@ fn another_connections_function_ends_tasks() {
     let before = sent.cmd_sn.next();
     bench.handle(Input::Session(ToConnection::TasksEnded { lun: None, before }));
     assert!(bench.outputs().is_empty(), "the buffer is in use");
-    bench.handle(Input::Payload { data: bytes::Bytes::new(), digest_ok: true });
+    bench.handle(Input::Payload { data: bytes::Bytes::new(), digest: SegmentDigest::None });
     let outputs = bench.outputs();
     assert!(
         matches!(outputs[..], [Output::Completed { result: Err(RequestFailure::Aborted), .. }]),

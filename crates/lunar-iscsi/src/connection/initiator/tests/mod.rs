@@ -5,4 +5,5 @@ mod hostile;
 mod level_two;
 mod life;
 mod manage;
+mod streams;
 mod transfer;

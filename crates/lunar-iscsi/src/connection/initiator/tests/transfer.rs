@@ -97,7 +97,7 @@ fn unsolicited_data_in_order() {
 /// Goal: no data follows a Logout Request, neither queued data nor data requested later: the target
 /// has terminated its tasks. RFC 7143 §11.14.
 #[test]
-fn no_data_behind_a_logout() {
+fn no_data_follows_a_logout() {
     let mut bench = Bench::with(offer(true, false), limits());
     bench.execute(1, &pattern(9000), 0);
     let tag = bench.sent_command().initiator_task_tag;

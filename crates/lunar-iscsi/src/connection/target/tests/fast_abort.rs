@@ -337,7 +337,7 @@ fn retired_data_is_never_taken() {
 /// nothing held three times the limit for all peers. And 4,096 tags per connection were kept, more
 /// than it can ever have open at a time.
 #[test]
-fn retired_tags_are_memory() {
+fn retired_tags_count_as_memory() {
     const WRITES: u32 = 120;
     let keys = "TaskReporting=FastAbort MaxOutstandingR2T=8 MaxBurstLength=512";
     let mut rig = Rig::normal(keys);

@@ -5,7 +5,7 @@ use super::super::{
     CloseReason, ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
     TransferFault,
 };
-use crate::framing::{DataDestination, Header, Pdu, TaskId};
+use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::login::{Admission, Identified, Joined};
 use crate::pdu::{
     FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
@@ -32,6 +32,12 @@ pub(crate) struct Link {
     pub(crate) receives: Vec<DataDestination>,
     pub(crate) started: Vec<Task>,
     pub(crate) runs: Vec<TaskId>,
+    /// Ranges of data-out that were handed over as they arrived.
+    pub(crate) data_outs: Vec<(TaskId, u32, u32, SegmentDigest)>,
+    /// Open PDUs: Initiator Task Tag, and index among those that were sent.
+    pub(crate) open: Vec<(u32, usize)>,
+    /// Digests given for open PDUs.
+    pub(crate) digests: Vec<Option<u32>>,
     pub(crate) aborts: Vec<TaskId>,
     pub(crate) faults: Vec<(TaskId, TransferFault)>,
     pub(crate) buffers: BTreeMap<TaskId, Vec<u8>>,
@@ -40,6 +46,13 @@ pub(crate) struct Link {
     pub(crate) deadline: Option<Time>,
     in_session: bool,
     awaited: Option<DataDestination>,
+}
+
+impl Link {
+    /// Forgets the destination of a segment that the test has delivered itself.
+    pub(crate) fn forget_place(&mut self) {
+        self.awaited = None;
+    }
 }
 
 pub(crate) struct Rig {
@@ -116,6 +129,9 @@ impl Rig {
                 receives: Vec::new(),
                 started: Vec::new(),
                 runs: Vec::new(),
+                data_outs: Vec::new(),
+                open: Vec::new(),
+                digests: Vec::new(),
                 aborts: Vec::new(),
                 faults: Vec::new(),
                 buffers: BTreeMap::new(),
@@ -156,7 +172,7 @@ impl Rig {
         let mut control = Bytes::new();
         match place {
             DataDestination::Control => control = Bytes::copy_from_slice(data),
-            DataDestination::Discard => {}
+            DataDestination::Stream { .. } | DataDestination::Discard => {}
             DataDestination::Task { task, offset_bytes, buffer_bytes } => {
                 let buffer =
                     link.buffers.entry(task).or_insert_with(|| vec![0xee; buffer_bytes as usize]);
@@ -164,7 +180,8 @@ impl Rig {
                 buffer[offset_bytes as usize..][..data.len()].copy_from_slice(data);
             }
         }
-        self.input(cid, Input::Payload { data: control, digest_ok });
+        let digest = if digest_ok { SegmentDigest::None } else { SegmentDigest::Mismatched };
+        self.input(cid, Input::Payload { data: control, digest });
     }
 
     /// Passes an input to a connection and processes all outputs.
@@ -178,8 +195,17 @@ impl Rig {
         self.settle();
     }
 
-    pub(crate) fn wants(&mut self, cid: u16, task: TaskId, data_out_bytes: u32) {
-        self.input(cid, Input::Wants { task, data_out_bytes });
+    pub(crate) fn wants(&mut self, cid: u16, task: TaskId, bytes: u32) {
+        self.wants_range(cid, task, 0, bytes);
+    }
+
+    pub(crate) fn wants_range(&mut self, cid: u16, task: TaskId, offset_bytes: u32, bytes: u32) {
+        self.input(cid, Input::Wants { task, offset_bytes, bytes });
+    }
+
+    pub(crate) fn data_in(&mut self, cid: u16, task: TaskId, offset_bytes: u32, data: &[u8]) {
+        let data = Bytes::copy_from_slice(data);
+        self.input(cid, Input::DataIn { task, offset_bytes, data });
     }
 
     pub(crate) fn done(&mut self, cid: u16, task: TaskId, outcome: Outcome) {
@@ -245,8 +271,9 @@ impl Rig {
         self.now = end;
     }
 
-    /// Takes the PDUs that a connection has sent.
+    /// Takes the PDUs that a connection has sent, none of which may be open.
     pub(crate) fn sent(&mut self, cid: u16) -> Vec<Pdu> {
+        assert_eq!(self.link(cid).open, [], "open PDUs");
         core::mem::take(&mut self.link(cid).sent)
     }
 
@@ -271,6 +298,7 @@ impl Rig {
             assert_eq!(link.machine.tasks(), 0, "tasks of connection {cid}");
             assert_eq!(link.machine.requests(), 0, "requests of connection {cid}");
             assert!(link.buffers.is_empty(), "buffers of connection {cid}");
+            assert_eq!(link.open, [], "open PDUs of connection {cid}");
         }
     }
 
@@ -300,7 +328,19 @@ impl Rig {
             }
             Output::Send(pdu) => {
                 super::invariants::check(&pdu);
-                self.link(cid).sent.push(pdu);
+                let link = self.link(cid);
+                if pdu.missing_bytes() > 0 {
+                    let tag = pdu.initiator_task_tag();
+                    assert!(link.open.iter().all(|(open, _)| *open != tag), "one of each task");
+                    link.open.push((tag, link.sent.len()));
+                }
+                link.sent.push(pdu);
+            }
+            Output::SendData { initiator_task_tag, data, digest } => {
+                self.complete(cid, initiator_task_tag, &data, digest);
+            }
+            Output::DataOut { task, offset_bytes, bytes, digest } => {
+                self.link(cid).data_outs.push((task, offset_bytes, bytes, digest));
             }
             Output::Identify(_) => {
                 let admission = Admission {
@@ -357,6 +397,19 @@ impl Rig {
                 link.closed = Some(reason);
             }
             Output::Wait(_) => unreachable!(),
+        }
+    }
+
+    /// Adds a part to an open PDU.
+    fn complete(&mut self, cid: u16, tag: u32, part: &[u8], digest: Option<u32>) {
+        let link = self.link(cid);
+        let place = link.open.iter().position(|(open, _)| *open == tag).expect("an open PDU");
+        let pdu = &mut link.sent[link.open[place].1];
+        assert!((1..=pdu.missing_bytes()).contains(&part.len()));
+        pdu.data = [&pdu.data[..], part].concat().into();
+        if pdu.missing_bytes() == 0 {
+            link.open.remove(place);
+            link.digests.push(digest);
         }
     }
 

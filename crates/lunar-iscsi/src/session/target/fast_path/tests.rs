@@ -325,7 +325,7 @@ impl Sessions {
     fn step(&mut self, input: &Input) -> bool {
         let reply = match input {
             Input::Connection(cid, message) => {
-                self.fast.reply(*cid, message).map(|reply| Output::ToConnection(*cid, reply))
+                self.fast.try_handle(*cid, message).map(|reply| Output::ToConnection(*cid, reply))
             }
             _ => None,
         };
@@ -425,8 +425,8 @@ fn a_command_uses_the_fast_path() {
     let arrived = ToSession::Arrived { ticket: 3, immediate: false, cmd_sn, request };
     let [exp_cmd_sn, max_cmd_sn] = [8, 10].map(SerialNumber);
     let delivered = ToConnection::Deliver { ticket: 3, exp_cmd_sn, max_cmd_sn };
-    assert_eq!(session.reply(1, &arrived), Some(delivered));
+    assert_eq!(session.try_handle(1, &arrived), Some(delivered));
     let max_cmd_sn = SerialNumber(11);
     let window = ToConnection::Window { exp_cmd_sn, max_cmd_sn };
-    assert_eq!(session.reply(1, &ToSession::TaskEnded(TaskId(5))), Some(window));
+    assert_eq!(session.try_handle(1, &ToSession::TaskEnded(TaskId(5))), Some(window));
 }

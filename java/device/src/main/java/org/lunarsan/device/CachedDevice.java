@@ -14,7 +14,7 @@ import java.util.concurrent.atomic.LongAdder;
  * unknown then.
  *
  * <p>After a failed {@link #flush()}, when the inner device {@linkplain #losses() may have lost}
- * writes, and when {@linkplain #doubtedReads() reads from it are doubted}, all blocks are dropped:
+ * writes, and when {@linkplain #staleReads() reads from it may be stale}, all blocks are dropped:
  * reads return the content of the device.
  *
  * <p>For any thread. No other code may write to the inner device: such writes would not be
@@ -28,8 +28,8 @@ public final class CachedDevice extends ForwardingDevice {
     private volatile BlockCache cache;
     /** Losses of the inner device when the cache was last emptied. */
     private volatile long losses;
-    /** Doubted reads of the inner device at that time. */
-    private volatile long doubtedReads;
+    /** Stale reads of the inner device at that time. */
+    private volatile long staleReads;
 
     /**
      * Creates an empty cache.
@@ -50,7 +50,7 @@ public final class CachedDevice extends ForwardingDevice {
     public void open() throws DeviceException {
         super.open();
         losses = inner().losses();
-        doubtedReads = inner().doubtedReads();
+        staleReads = inner().staleReads();
         cache = new BlockCache(blockSize(), bytesMax / blockSize());
     }
 
@@ -83,7 +83,7 @@ public final class CachedDevice extends ForwardingDevice {
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        BlockCache kept = open(Operation.READ, address);
+        BlockCache kept = openCache(Operation.READ, address);
         int blocks = shape().checkBuffer(name(), Operation.READ, address, buffer);
         int size = blockSize();
         ByteBuffer into = buffer.duplicate();
@@ -119,7 +119,7 @@ public final class CachedDevice extends ForwardingDevice {
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
         Objects.requireNonNull(buffer, "buffer");
-        BlockCache kept = open(Operation.WRITE, address);
+        BlockCache kept = openCache(Operation.WRITE, address);
         int blocks = shape().checkBuffer(name(), Operation.WRITE, address, buffer);
         ByteBuffer from = buffer.duplicate();
         long[] stamps = begin(kept, address, blocks);
@@ -147,7 +147,7 @@ public final class CachedDevice extends ForwardingDevice {
 
     @Override
     public void unmap(long address, long blocks) throws DeviceException {
-        BlockCache kept = open(Operation.UNMAP, address);
+        BlockCache kept = openCache(Operation.UNMAP, address);
         shape().checkRange(name(), Operation.UNMAP, address, blocks);
         kept.beginUnmap(address, blocks);
         try {
@@ -177,7 +177,7 @@ public final class CachedDevice extends ForwardingDevice {
     private synchronized void forget() {
         if (cache != null) {
             losses = inner().losses();
-            doubtedReads = inner().doubtedReads();
+            staleReads = inner().staleReads();
             cache.forget();
         }
     }
@@ -190,9 +190,9 @@ public final class CachedDevice extends ForwardingDevice {
         return stamps;
     }
 
-    private BlockCache open(Operation operation, long address) throws DeviceClosedException {
+    private BlockCache openCache(Operation operation, long address) throws DeviceClosedException {
         if (cache != null
-                && (inner().losses() != losses || inner().doubtedReads() != doubtedReads)) {
+                && (inner().losses() != losses || inner().staleReads() != staleReads)) {
             forget();
         }
         BlockCache kept = cache;

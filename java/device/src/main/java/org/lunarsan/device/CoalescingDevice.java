@@ -76,8 +76,8 @@ public final class CoalescingDevice extends QueueingDevice {
     }
 
     @Override
-    public long doubtedReads() {
-        return inner.doubtedReads();
+    public long staleReads() {
+        return inner.staleReads();
     }
 
     @Override

@@ -172,7 +172,7 @@ public interface Device extends AutoCloseable {
      *
      * @return the count since the device was opened; 0 if this cannot happen
      */
-    default long doubtedReads() {
+    default long staleReads() {
         return 0;
     }
 

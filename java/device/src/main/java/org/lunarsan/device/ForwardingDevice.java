@@ -87,8 +87,8 @@ public abstract class ForwardingDevice implements Device {
     }
 
     @Override
-    public long doubtedReads() {
-        return inner.doubtedReads();
+    public long staleReads() {
+        return inner.staleReads();
     }
 
     @Override

@@ -72,7 +72,7 @@ final class Prefetcher {
             return null;
         }
         ByteBuffer data = ByteBuffer.allocate((int) (blocks * geometry.blockSize()));
-        QueuedRequest segment = QueuedRequest.ahead(from, blocks, data);
+        QueuedRequest segment = QueuedRequest.prefetch(from, blocks, data);
         stream.segments.add(segment);
         return segment;
     }

@@ -19,7 +19,7 @@ final class QueuedRequest {
     final LentTransfer transfer;
     final CompletableFuture<Void> done;
     /** Set for a prefetch by the device itself. */
-    final boolean ahead;
+    final boolean isPrefetch;
 
     /** Number of earlier requests that have to end first. */
     int blockers;
@@ -32,18 +32,18 @@ final class QueuedRequest {
     List<QueuedRequest> served = List.of();
 
     private QueuedRequest(Operation operation, long address, long blocks, ByteBuffer buffer,
-            LentTransfer transfer, boolean ahead) {
+            LentTransfer transfer, boolean isPrefetch) {
         this.operation = operation;
         this.address = address;
         this.blocks = blocks;
         this.buffer = buffer;
         this.transfer = transfer;
         done = transfer == null ? new CompletableFuture<>() : transfer;
-        this.ahead = ahead;
+        this.isPrefetch = isPrefetch;
     }
 
     /** Creates a request without data. */
-    static QueuedRequest plain(Operation operation, long address, long blocks) {
+    static QueuedRequest withoutData(Operation operation, long address, long blocks) {
         return new QueuedRequest(operation, address, blocks, null, null, false);
     }
 
@@ -54,12 +54,13 @@ final class QueuedRequest {
     }
 
     /** Creates a read or write whose caller waits until it has ended. */
-    static QueuedRequest waited(Operation operation, long address, long blocks, ByteBuffer buffer) {
+    static QueuedRequest blocking(
+            Operation operation, long address, long blocks, ByteBuffer buffer) {
         return new QueuedRequest(operation, address, blocks, buffer, null, false);
     }
 
     /** Creates a read into memory of the device. */
-    static QueuedRequest ahead(long address, long blocks, ByteBuffer buffer) {
+    static QueuedRequest prefetch(long address, long blocks, ByteBuffer buffer) {
         return new QueuedRequest(Operation.READ, address, blocks, buffer, null, true);
     }
 

@@ -24,7 +24,7 @@ import java.util.concurrent.locks.ReentrantLock;
  *
  * <p><b>Prefetching.</b> See {@link QueueOptions#prefetchBytes()}. A failed prefetch is not
  * reported; the blocks are read when they are requested. When the device
- * {@linkplain #losses() may have lost} writes, {@linkplain #doubtedReads() reads are doubted}, or a
+ * {@linkplain #losses() may have lost} writes, {@linkplain #staleReads() reads may be stale}, or a
  * flush failed, prefetched blocks are dropped.
  *
  * <p><b>Buffers.</b> A transfer that is given up before it begins is skipped. The four transfers
@@ -47,8 +47,8 @@ public abstract class QueueingDevice implements AsyncDevice {
     private Prefetcher prefetcher;
     /** Losses of the device when the prefetched blocks were last checked. */
     private long lossesSeen;
-    /** Doubted reads of the device at that time. */
-    private long doubtedReadsSeen;
+    /** Stale reads of the device at that time. */
+    private long staleReadsSeen;
     private int workers;
     private boolean opening;
 
@@ -146,7 +146,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 queue = new RequestQueue();
                 prefetcher = new Prefetcher(shape, options.prefetchBytes());
                 lossesSeen = 0;
-                doubtedReadsSeen = 0;
+                staleReadsSeen = 0;
                 open = true;
             }
             lock.unlock();
@@ -194,12 +194,12 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     @Override
     public void read(long address, ByteBuffer buffer) throws DeviceException {
-        LentTransfer.await(submitBuffer(Operation.READ, address, buffer, QueuedRequest::waited));
+        LentTransfer.await(submitBuffer(Operation.READ, address, buffer, QueuedRequest::blocking));
     }
 
     @Override
     public void write(long address, ByteBuffer buffer) throws DeviceException {
-        LentTransfer.await(submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::waited));
+        LentTransfer.await(submitBuffer(Operation.WRITE, address, buffer, QueuedRequest::blocking));
     }
 
     @Override
@@ -224,12 +224,12 @@ public abstract class QueueingDevice implements AsyncDevice {
 
     @Override
     public CompletableFuture<Void> flushAsync() {
-        return submit(QueuedRequest.plain(Operation.FLUSH, DeviceException.NO_ADDRESS, 0));
+        return submit(QueuedRequest.withoutData(Operation.FLUSH, DeviceException.NO_ADDRESS, 0));
     }
 
     @Override
     public CompletableFuture<Void> unmapAsync(long address, long blocks) {
-        QueuedRequest request = QueuedRequest.plain(Operation.UNMAP, address, blocks);
+        QueuedRequest request = QueuedRequest.withoutData(Operation.UNMAP, address, blocks);
         try {
             checkOpen(request);
             checkWritable(request);
@@ -251,7 +251,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         QueuedRequest request;
         try {
             long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;
-            checkOpen(QueuedRequest.plain(operation, address, blocks));
+            checkOpen(QueuedRequest.withoutData(operation, address, blocks));
             blocks = shape().checkBuffer(name, operation, address, buffer);
             request = maker.make(operation, address, blocks, buffer);
             if (operation == Operation.WRITE) {
@@ -268,7 +268,7 @@ public abstract class QueueingDevice implements AsyncDevice {
         // Called without the lock: a device may wait for its own queue here.
         boolean prefetches = options.prefetchBytes() > 0 && request.operation == Operation.READ;
         long losses = prefetches ? losses() : 0;
-        long doubtedReads = prefetches ? doubtedReads() : 0;
+        long staleReads = prefetches ? staleReads() : 0;
         QueuedRequest segment = null;
         DeviceException refusal = null;
         lock.lock();
@@ -277,7 +277,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 refusal = closed(request);
             } else {
                 if (prefetches) {
-                    forgetWrong(losses, doubtedReads);
+                    forgetWrong(losses, staleReads);
                 }
                 segment = enqueue(request);
                 startWorkers();
@@ -294,10 +294,10 @@ public abstract class QueueingDevice implements AsyncDevice {
     }
 
     /** Drops prefetched blocks that may be wrong according to the counts. With the lock held. */
-    private void forgetWrong(long losses, long doubtedReads) {
-        if (losses != lossesSeen || doubtedReads != doubtedReadsSeen) {
+    private void forgetWrong(long losses, long staleReads) {
+        if (losses != lossesSeen || staleReads != staleReadsSeen) {
             lossesSeen = losses;
-            doubtedReadsSeen = doubtedReads;
+            staleReadsSeen = staleReads;
             prefetcher.forget();
         }
     }
@@ -320,9 +320,9 @@ public abstract class QueueingDevice implements AsyncDevice {
         } else if (!ready) {
             queue.add(request);
         }
-        QueuedRequest ahead = prefetcher.note(request);
-        if (ahead != null) {
-            queue.add(ahead);
+        QueuedRequest prefetch = prefetcher.note(request);
+        if (prefetch != null) {
+            queue.add(prefetch);
         }
         return ready ? segment : null;
     }
@@ -354,21 +354,21 @@ public abstract class QueueingDevice implements AsyncDevice {
     /** Does a run of requests; then starts workers for requests that have become ready. */
     private void work(List<QueuedRequest> run) {
         Outcome[] outcomes = Transfers.run(this, run);
-        QueuedRequest ahead = run.getFirst().ahead ? run.getFirst() : null;
+        QueuedRequest prefetch = run.getFirst().isPrefetch ? run.getFirst() : null;
         List<QueuedRequest> served = List.of();
         Outcome[] ofServed = {};
-        if (ahead != null && outcomes[0].failure() != null) {
+        if (prefetch != null && outcomes[0].failure() != null) {
             // Before later writes to these blocks may begin.
-            served = forget(ahead);
+            served = forget(prefetch);
             ofServed = Transfers.each(this, served);
         }
         // Complete futures when this worker no longer counts: dependent actions may take long.
         lock.lock();
         try {
-            if (ahead != null && outcomes[0].failure() == null) {
-                ahead.complete = true;
-                served = ahead.served;
-                ahead.served = List.of();
+            if (prefetch != null && outcomes[0].failure() == null) {
+                prefetch.complete = true;
+                served = prefetch.served;
+                prefetch.served = List.of();
             }
             if (run.getFirst().operation == Operation.FLUSH && outcomes[0].failure() != null) {
                 // The device may not have earlier writes that were prefetched since.
@@ -383,19 +383,19 @@ public abstract class QueueingDevice implements AsyncDevice {
             lock.unlock();
         }
         finish(run, outcomes);
-        if (ahead != null && outcomes[0].failure() == null) {
-            served.forEach(read -> serve(read, ahead));
+        if (prefetch != null && outcomes[0].failure() == null) {
+            served.forEach(read -> serve(read, prefetch));
         } else {
             finish(served, ofServed);
         }
     }
 
-    private List<QueuedRequest> forget(QueuedRequest ahead) {
+    private List<QueuedRequest> forget(QueuedRequest prefetch) {
         lock.lock();
         try {
-            prefetcher.failed(ahead);
-            List<QueuedRequest> served = ahead.served;
-            ahead.served = List.of();
+            prefetcher.failed(prefetch);
+            List<QueuedRequest> served = prefetch.served;
+            prefetch.served = List.of();
             return served;
         } finally {
             lock.unlock();
@@ -412,7 +412,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     record Outcome(Throwable failure) {}
 
     private void settle(QueuedRequest request, Throwable failure) {
-        if (request.ahead) {
+        if (request.isPrefetch) {
             return;
         }
         room.release();

@@ -73,7 +73,7 @@ final class RequestQueue {
         ArrayDeque<QueuedRequest> run = new ArrayDeque<>();
         run.add(first);
         TreeMap<Long, QueuedRequest> map = neighbours.get(first.operation);
-        if (map != null && first.blocks > 0 && !first.ahead) {
+        if (map != null && first.blocks > 0 && !first.isPrefetch) {
             join(run, map, blocksMax);
         }
         return new ArrayList<>(run);
@@ -103,7 +103,7 @@ final class RequestQueue {
     }
 
     private static boolean joins(QueuedRequest request, long blocks, long blocksMax) {
-        return request != null && !request.ahead && blocks + request.blocks <= blocksMax;
+        return request != null && !request.isPrefetch && blocks + request.blocks <= blocksMax;
     }
 
     private void start(QueuedRequest request) {

@@ -250,23 +250,23 @@ class CoalescingDeviceTest {
         assertEquals(0, after.get(0), "served from prefetched blocks");
     }
 
-    /** Goal: the same when reads that the device answered are doubted. */
+    /** Goal: the same when reads that the device answered may be stale. */
     @Test
-    void doubtedReadsDropReadAheadBlocks() throws Exception {
-        AtomicLong doubted = new AtomicLong();
-        Device doubtful = new ForwardingDevice(disk) {
+    void staleReadsDropReadAheadBlocks() throws Exception {
+        AtomicLong staleReads = new AtomicLong();
+        Device unreliable = new ForwardingDevice(disk) {
             @Override
-            public long doubtedReads() {
-                return doubted.get();
+            public long staleReads() {
+                return staleReads.get();
             }
         };
-        queue = new CoalescingDevice(doubtful, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
+        queue = new CoalescingDevice(unreliable, QueueOptions.DEFAULT.withPrefetchBytes(512 * 32));
         queue.open();
         write(0, 1, 64);
         goOn();
         readSequentially(0, 4);
         disk.write(4, new byte[512 * 60]); // as if the power had gone
-        doubted.incrementAndGet();
+        staleReads.incrementAndGet();
         ByteBuffer after = read(5, 1);
         goOn();
         assertEquals(0, after.get(0), "served from prefetched blocks");

@@ -33,17 +33,19 @@ record CopyOptions(String source, String destination, int connections, int proto
             of USER is in the environment variable LUNAR_CHAP_SECRET.
 
               --connections N      connections of the session, 1 to 16 (1)
-              --protocol-level N   iSCSIProtocolLevel to propose, 1 or 2 (2); 1 for targets that
-                                   close the connection on keys newer than they are
+              --protocol-level N   iSCSIProtocolLevel to propose, 1 or 2 (2); 1 for old
+                                   targets that close the connection when they
+                                   receive unknown keys
               --mutual-chap-user NAME
-                                   what the target must prove to be (mutual CHAP)
+                                   name with which the target must authenticate
+                                   itself (mutual CHAP)
               --mutual-chap-secret-file FILE
-                                   the file with the target's secret
-              --json               one JSON document at the end instead of words
-              --help               this
+                                   file with the secret of the target
+              --json               print one JSON document at the end instead of text
+              --help               print this help
 
             example: lunar-copy disk.img iscsi://vm@san.example/iqn.2026-11.org.example:vm/0
-            Exit status: 0 done, 1 it failed, 2 it was asked for the wrong way.
+            Exit status: 0 success, 1 failure, 2 wrong usage.
             """;
 
 

@@ -80,7 +80,7 @@ record CommandRequest(byte[] cdb, ByteBuffer data, LentBuffer lent, int at, int 
     }
 
     /** Returns the number of the write in {@link UncertainWrites} if its caller has given it up. */
-    long givenUp() {
-        return lent == null ? UncertainWrites.NEW : lent.givenUp();
+    long uncertainWriteNumber() {
+        return lent == null ? UncertainWrites.NEW : lent.uncertainWriteNumber();
     }
 }

@@ -219,7 +219,7 @@ public final class IscsiDevice implements AsyncDevice {
     }
 
     /** True when writes to these blocks wait for a write of unknown outcome. */
-    boolean isInDoubt(long address, long blocks) {
+    boolean isUncertain(long address, long blocks) {
         Disk open = disk;
         return open != null
                 && open.uncertainWrites().overlaps(address, blocks, UncertainWrites.NEW);

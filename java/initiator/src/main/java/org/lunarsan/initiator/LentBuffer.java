@@ -20,7 +20,7 @@ final class LentBuffer {
     private Task user;
     private boolean isBack;
     /** Number of an abandoned write in {@link UncertainWrites}, for which later writes wait. */
-    private long givenUp = UncertainWrites.NEW;
+    private long uncertainWriteNumber = UncertainWrites.NEW;
 
     /** Lends the remaining bytes of {@code buffer}. */
     LentBuffer(boolean write, ByteBuffer buffer) {
@@ -53,8 +53,8 @@ final class LentBuffer {
      * See {@link UncertainWrites#replay}; {@link UncertainWrites#NEW} until the caller gives the
      * write up.
      */
-    synchronized long givenUp() {
-        return givenUp;
+    synchronized long uncertainWriteNumber() {
+        return uncertainWriteNumber;
     }
 
     /**
@@ -66,7 +66,7 @@ final class LentBuffer {
             return;
         }
         isBack = true;
-        givenUp = number;
+        uncertainWriteNumber = number;
         ByteBuffer before = data;
         int shift = at;
         // A read may be sent again and then needs a buffer.

@@ -95,7 +95,7 @@ final class Reader implements Runnable {
     private void await() throws IOException {
         if (waker.isBusy()) {
             selector.select(NOTHING, Waker.WAKE_MILLIS);
-            waker.lookAfter(System.nanoTime());
+            waker.wakeIfLate(System.nanoTime());
         } else {
             selector.select(NOTHING);
         }

@@ -20,7 +20,7 @@ final class RepeatedCommand {
     private static final long READY_PAUSE_NANOS = 100_000_000L;
     /** Pause before a command is sent again that a live session did not accept. */
     private static final long REFUSED_PAUSE_NANOS = 50_000_000L;
-    /** Time for which a write waits for one in doubt, in addition to the recovery time. */
+    /** Time for which a write waits for one of unknown outcome, in addition to the recovery time. */
     private static final long UNCERTAIN_WRITE_NANOS = 45_000_000_000L;
     /** Interval at which the session is checked meanwhile. */
     private static final long REESTABLISH_NANOS = 1_000_000_000L;
@@ -77,8 +77,8 @@ final class RepeatedCommand {
     private Task sendOnce(CommandRequest order) throws Failure {
         Session session = ready();
         checks = 0;
-        if (order.changes() && isInDoubt(order)) {
-            awaitDoubts(order);
+        if (order.changes() && isUncertain(order)) {
+            awaitUncertainWrites(order);
             return null;
         }
         Task task = session.take(order.bytes());
@@ -107,7 +107,7 @@ final class RepeatedCommand {
             }
             return verdict;
         } catch (Failure failure) {
-            noteDoubt(order, task, session);
+            recordUncertainWrite(order, task, session);
             if (!failure.isLost()) {
                 throw failure;
             }
@@ -139,7 +139,7 @@ final class RepeatedCommand {
      * until the session is replaced; one that ended with an answered logout (RFC 7143 §11.14) has
      * ended, but may have been executed or not.
      */
-    private void noteDoubt(CommandRequest order, Task task, Session session) {
+    private void recordUncertainWrite(CommandRequest order, Task task, Session session) {
         if (!order.changes() || task.failure() == null) {
             return;
         }
@@ -214,7 +214,7 @@ final class RepeatedCommand {
         return failure.status() == Status.BUSY || failure.status() == Status.TASK_SET_FULL;
     }
 
-    private boolean isInDoubt(CommandRequest order) {
+    private boolean isUncertain(CommandRequest order) {
         return disk.uncertainWrites().overlaps(order.lba(), order.blocks(), numberOf(order));
     }
 
@@ -223,15 +223,15 @@ final class RepeatedCommand {
      * for itself.
      */
     private long numberOf(CommandRequest order) {
-        return own != UncertainWrites.NEW ? own : order.givenUp();
+        return own != UncertainWrites.NEW ? own : order.uncertainWriteNumber();
     }
 
     /** Waits until no earlier write to the same blocks may still be executed. */
-    private void awaitDoubts(CommandRequest order) throws Failure {
+    private void awaitUncertainWrites(CommandRequest order) throws Failure {
         String why = "a write to the same blocks may still be executed by the target";
         long whole = UNCERTAIN_WRITE_NANOS + supervisor.route().options().recoveryTime.toNanos();
         long until = deadline.hasBegun() ? deadline.until() : System.nanoTime() + whole;
-        while (!supervisor.isClosed() && isInDoubt(order)) {
+        while (!supervisor.isClosed() && isUncertain(order)) {
             // No other caller may need the session whose end is waited for.
             supervisor.reestablish(until);
             long left = until - System.nanoTime();

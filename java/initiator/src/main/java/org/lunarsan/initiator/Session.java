@@ -22,7 +22,7 @@ import org.lunarsan.iscsi.login.Established;
 import org.lunarsan.iscsi.login.LoginException;
 import org.lunarsan.iscsi.pdu.LogoutReason;
 import org.lunarsan.iscsi.scsi.Sense;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.InitiatorSession;
 import org.lunarsan.iscsi.session.LoginNumbers;
 import org.lunarsan.iscsi.text.ConnectionParameters;
@@ -145,11 +145,11 @@ final class Session {
             connection.start();
         } catch (Failure | LoginException | RuntimeException refused) {
             Login.close(channel);
-            machine.closed(cid, Ending.NOT_JOINED);
+            machine.closed(cid, ConnectionEnding.NOT_JOINED);
             throw refused;
         } catch (IOException broken) {
             Login.close(channel);
-            machine.closed(cid, Ending.NOT_JOINED);
+            machine.closed(cid, ConnectionEnding.NOT_JOINED);
             throw Login.unreachable(portal, broken);
         }
     }

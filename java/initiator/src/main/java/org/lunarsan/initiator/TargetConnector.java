@@ -99,14 +99,14 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
             throws Failure {
         Failure first;
         try {
-            return logInAt(url.portal(), number, follows, attentions);
+            return logInFollowingRedirects(url.portal(), number, follows, attentions);
         } catch (Failure refused) {
             first = refused;
         }
         if (follows.isNext() && first.kind() != Kind.AUTHENTICATION) {
             for (Portal other : options.portals) {
                 try {
-                    return logInAt(other, number, follows, attentions);
+                    return logInFollowingRedirects(other, number, follows, attentions);
                 } catch (Failure refused) {
                     Log.debug(() -> other + ": " + refused.getMessage());
                 }
@@ -115,19 +115,19 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
         throw first;
     }
 
-    private Session logInAt(Portal portal, long number, Follows follows,
+    private Session logInFollowingRedirects(Portal portal, long number, Follows follows,
             UnitAttentions attentions) throws Failure {
         long until = System.nanoTime() + options.loginTime.toNanos();
         Portal next = portal;
         for (int redirects = 0; redirects <= REDIRECTS_MAX; redirects++) {
             try {
-                Session session = reach(next, number, follows, attentions, until);
+                Session session = logInAtHost(next, number, follows, attentions, until);
                 if (follows.isNext()) {
                     session.addConnections(until);
                 }
                 return session;
             } catch (TargetMovedException moved) {
-                next = elsewhere(moved);
+                next = redirectedPortal(moved);
             } catch (LoginException refused) {
                 throw failed(next, refused);
             }
@@ -135,7 +135,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
         throw Failure.of(Kind.LOGIN, url.portal() + " was redirected too many times");
     }
 
-    private static Portal elsewhere(TargetMovedException moved) throws Failure {
+    private static Portal redirectedPortal(TargetMovedException moved) throws Failure {
         // The portal group after a comma is ignored: the login reports it as well.
         String address = moved.address().split(",", 2)[0];
         try {
@@ -149,7 +149,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
      * Logs in at the first address of the host that accepts the login and is in the right portal
      * group.
      */
-    private Session reach(Portal portal, long number, Follows follows,
+    private Session logInAtHost(Portal portal, long number, Follows follows,
             UnitAttentions attentions, long until) throws Failure, LoginException {
         Failure last = null;
         for (InetAddress address : Names.SYSTEM.addresses(portal, until)) {
@@ -167,7 +167,7 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
             if (follows.allows(session)) {
                 return session;
             }
-            last = elsewhere(session, follows, socket);
+            last = wrongPortalGroup(session, follows, socket);
             session.logOut(options.logoutTime.toNanos());
         }
         throw last != null ? last
@@ -207,7 +207,8 @@ record TargetConnector(IscsiUrl url, Optional<String> target, IscsiOptions optio
         return new TargetConnector(url, target, options, chap, isid, quirks, true);
     }
 
-    private static Failure elsewhere(Session session, Follows follows, InetSocketAddress address) {
+    private static Failure wrongPortalGroup(
+            Session session, Follows follows, InetSocketAddress address) {
         return Failure.of(Kind.LOGIN, address + " is in portal group " + named(session.group())
                 + ", the lost session was in " + named(follows.group())
                 + ": the old session may still be alive there, and its delayed writes could"

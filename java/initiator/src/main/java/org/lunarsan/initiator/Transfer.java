@@ -18,7 +18,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
     private final LentBuffer data;
     private long sentAfter;
     /** Number of the abandoned write in {@link UncertainWrites}, for which later writes wait. */
-    private volatile long givenUp = UncertainWrites.NEW;
+    private volatile long uncertainWriteNumber = UncertainWrites.NEW;
 
     /**
      * Creates a transfer of the remaining bytes of {@code buffer}, which is {@code caller} or a
@@ -84,14 +84,15 @@ final class Transfer extends TransferFuture implements Task.Completion {
     /** An abandoned write may be executed until it has ended: later writes wait for it. */
     @Override
     protected void detach() {
-        givenUp = write ? disk.uncertainWrites().replay(lba, blocks) : UncertainWrites.NEW;
-        data.takeBack(givenUp);
+        uncertainWriteNumber = write
+                ? disk.uncertainWrites().replay(lba, blocks) : UncertainWrites.NEW;
+        data.takeBack(uncertainWriteNumber);
     }
 
     @Override
     protected void ended() {
-        if (givenUp != UncertainWrites.NEW) {
-            disk.uncertainWrites().replayed(givenUp);
+        if (uncertainWriteNumber != UncertainWrites.NEW) {
+            disk.uncertainWrites().replayed(uncertainWriteNumber);
         }
     }
 }

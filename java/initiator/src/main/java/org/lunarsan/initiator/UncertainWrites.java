@@ -24,7 +24,7 @@ final class UncertainWrites {
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition settled = lock.newCondition();
     /** Bounded by the number of writes in flight on the lost connections. */
-    private final List<Doubt> uncertainWrites = new ArrayList<>();
+    private final List<UncertainWrite> uncertainWrites = new ArrayList<>();
     private final List<Replay> replays = new ArrayList<>();
     /**
      * Number of entries in both lists. It is nearly always 0, and then no caller takes the lock.
@@ -34,7 +34,7 @@ final class UncertainWrites {
     private long first;
     private long nextReplay;
 
-    private record Doubt(long session, long lba, long blocks) {
+    private record UncertainWrite(long session, long lba, long blocks) {
     }
 
     private record Replay(long number, long lba, long blocks) {
@@ -49,7 +49,7 @@ final class UncertainWrites {
         lock.lock();
         try {
             if (session >= first) {
-                uncertainWrites.add(new Doubt(session, lba, blocks));
+                uncertainWrites.add(new UncertainWrite(session, lba, blocks));
                 counted();
             }
         } finally {
@@ -88,7 +88,7 @@ final class UncertainWrites {
         lock.lock();
         try {
             first = Math.max(first, session);
-            uncertainWrites.removeIf(doubt -> doubt.session < session);
+            uncertainWrites.removeIf(write -> write.session < session);
             counted();
         } finally {
             lock.unlock();
@@ -109,8 +109,8 @@ final class UncertainWrites {
         }
         lock.lock();
         try {
-            return uncertainWrites.stream().anyMatch(doubt ->
-                            overlap(lba, blocks, doubt.lba, doubt.blocks))
+            return uncertainWrites.stream().anyMatch(write ->
+                            overlap(lba, blocks, write.lba, write.blocks))
                     || replays.stream().anyMatch(replay -> replay.number < own
                             && overlap(lba, blocks, replay.lba, replay.blocks));
         } finally {
@@ -118,7 +118,7 @@ final class UncertainWrites {
         }
     }
 
-    /** True when any write is in doubt. */
+    /** True when the outcome of any write is unknown. */
     boolean isAny() {
         return count > 0;
     }

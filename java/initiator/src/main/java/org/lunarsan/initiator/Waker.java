@@ -71,7 +71,7 @@ final class Waker implements Runnable {
     }
 
     /** Wakes a batch that was not woken in time. Called by the reader. */
-    void lookAfter(long now) {
+    void wakeIfLate(long now) {
         if (isBusy() && now - givenAt >= WAKE_NANOS) {
             takeBack();
         }

@@ -325,8 +325,8 @@ final class BuffersTest {
             // Check while the thread of the target's connection is held: the write is not sent.
             CompletableFuture<Void> later = disk.writeAsync(6, ByteBuffer.wrap(filled(2, 512)));
             CompletableFuture<Void> other = disk.writeAsync(9, ByteBuffer.wrap(filled(3, 512)));
-            assertTrue(disk.isInDoubt(6, 1));
-            assertFalse(disk.isInDoubt(7, 1));
+            assertTrue(disk.isUncertain(6, 1));
+            assertFalse(disk.isUncertain(7, 1));
             if (lost) {
                 target.cutAll();
             }
@@ -336,7 +336,7 @@ final class BuffersTest {
             assertArrayEquals(filled(1, 512), onDisk(5, 512));
             assertArrayEquals(filled(2, 512), onDisk(6, 512));
             assertArrayEquals(filled(3, 512), onDisk(9, 512));
-            await(() -> !disk.isInDoubt(5, 2));
+            await(() -> !disk.isUncertain(5, 2));
         }
     }
 

@@ -39,7 +39,7 @@ final class CommandTimeTest {
     void overdueCommandsAreAborted() throws Exception {
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), hasty().build())) {
-            insist(disk);
+            writeUntilSuccess(disk);
             AtomicInteger aborts = new AtomicInteger();
             AtomicBoolean hangs = new AtomicBoolean(true);
             target.script = (wire, pdu, data) -> {
@@ -55,7 +55,7 @@ final class CommandTimeTest {
             assertEquals(Kind.TIMED_OUT, IscsiException.in(late).orElseThrow().kind());
             assertTrue(aborts.get() > 0);
             hangs.set(false);
-            insist(disk);
+            writeUntilSuccess(disk);
         }
     }
 
@@ -67,7 +67,7 @@ final class CommandTimeTest {
         IscsiOptions options = hasty().abortTime(Duration.ofMillis(200)).build();
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), options)) {
-            insist(disk);
+            writeUntilSuccess(disk);
             MiniConnection first = target.wires.getLast();
             target.script = (wire, pdu, data) -> {
                 boolean lost = wire == first
@@ -80,13 +80,13 @@ final class CommandTimeTest {
             DeviceException late =
                     assertThrows(DeviceException.class, () -> disk.write(0, new byte[1024]));
             assertEquals(Kind.TIMED_OUT, IscsiException.in(late).orElseThrow().kind());
-            insist(disk);
+            writeUntilSuccess(disk);
             assertTrue(target.sessions.get() > 1);
         }
     }
 
     /** Writes until it succeeds; on a machine that stalls for a while a write may be late too. */
-    private static void insist(IscsiDevice disk) throws DeviceException {
+    private static void writeUntilSuccess(IscsiDevice disk) throws DeviceException {
         while (true) {
             try {
                 disk.write(0, new byte[512]);

@@ -51,7 +51,8 @@ final class LoginsTest {
         return text.getBytes(StandardCharsets.UTF_8);
     }
 
-    private static void works(MiniTarget target, IscsiOptions options) throws DeviceException {
+    private static void assertWorks(MiniTarget target, IscsiOptions options)
+            throws DeviceException {
         try (IscsiDevice disk = IscsiDevice.open(target.url(), options)) {
             byte[] data = {1, 2, 3};
             byte[] block = Arrays.copyOf(data, 512);
@@ -71,7 +72,7 @@ final class LoginsTest {
 
     /** Goal: each CHAP algorithm authenticates the initiator, alone and mutually. */
     @Test
-    void allAlgorithmsProve() throws Exception {
+    void allAlgorithmsAuthenticate() throws Exception {
         for (ChapAlgorithm algorithm : ChapAlgorithm.values()) {
             try (MiniTarget target = new MiniTarget(64)) {
                 target.chap = Optional.of(new Chap(algorithm, "vm", "hunter2-of-the-initiator",
@@ -79,8 +80,8 @@ final class LoginsTest {
                 IscsiOptions.Builder options =
                         IscsiOptions.builder().chap("vm", SECRET).chapAlgorithms(
                                 List.of(algorithm));
-                works(target, options.build());
-                works(target, options.mutualChap("lunar", OTHER).build());
+                assertWorks(target, options.build());
+                assertWorks(target, options.mutualChap("lunar", OTHER).build());
             }
         }
     }
@@ -134,7 +135,7 @@ final class LoginsTest {
         try (MiniTarget target = new MiniTarget(64)) {
             target.chap = Optional.of(new Chap(ChapAlgorithm.SHA256, "vm",
                     "hunter2-of-the-initiator", null, null));
-            works(target, IscsiOptions.builder().chapUser("vm").chapSecretFile(file).build());
+            assertWorks(target, IscsiOptions.builder().chapUser("vm").chapSecretFile(file).build());
             int before = target.logins.get();
             IscsiOptions.Builder options = IscsiOptions.builder();
             assertEquals(Kind.AUTHENTICATION,
@@ -149,7 +150,7 @@ final class LoginsTest {
 
     /** Goal: the digests of the URL, else of the options, are required. */
     @Test
-    void digestsAreInsistedOn() throws Exception {
+    void digestsAreRequired() throws Exception {
         for (boolean both : new boolean[] {false, true}) {
             try (MiniTarget target = new MiniTarget(64)) {
                 IscsiOptions options = IscsiOptions.builder().dataDigest(Digest.CRC32C)
@@ -172,7 +173,7 @@ final class LoginsTest {
                     LoginStatus.TARGET_MOVED_PERMANENTLY}) {
                 first.loginStatus = status;
                 first.redirect = second.portal() + ",1";
-                works(first, IscsiOptions.defaults());
+                assertWorks(first, IscsiOptions.defaults());
             }
             assertEquals(2, second.sessions.get());
             first.redirect = first.portal();

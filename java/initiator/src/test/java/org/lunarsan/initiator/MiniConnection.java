@@ -44,7 +44,7 @@ final class MiniConnection implements Runnable {
     private static final int WINDOW = 64;
 
     final MiniTarget target;
-    final Map<Integer, Writing> writings = new HashMap<>();
+    final Map<Integer, PendingWrite> pendingWrites = new HashMap<>();
     private final Socket socket;
     private final DataInputStream in;
     private final OutputStream out;
@@ -64,14 +64,14 @@ final class MiniConnection implements Runnable {
     private MiniLogin login;
 
     /** A write whose data is incomplete. */
-    static final class Writing {
+    static final class PendingWrite {
         final ScsiCommand command;
         final byte[] data;
         int received;
         int sequence;
         int asked;
 
-        Writing(ScsiCommand command) {
+        PendingWrite(ScsiCommand command) {
             this.command = command;
             data = new byte[command.expectedDataTransferLength()];
         }
@@ -173,26 +173,26 @@ final class MiniConnection implements Runnable {
             unit.execute(command, new byte[0]);
             return;
         }
-        Writing writing = new Writing(command);
-        System.arraycopy(data, 0, writing.data, 0, data.length);
-        writing.received = data.length;
-        writing.asked = data.length;
-        writings.put(command.initiatorTaskTag(), writing);
+        PendingWrite write = new PendingWrite(command);
+        System.arraycopy(data, 0, write.data, 0, data.length);
+        write.received = data.length;
+        write.asked = data.length;
+        pendingWrites.put(command.initiatorTaskTag(), write);
         if ((command.flags() & ScsiCommand.FINAL) == 0) {
-            writing.asked = Math.min(writing.data.length, session.firstBurstBytes());
+            write.asked = Math.min(write.data.length, session.firstBurstBytes());
         }
-        goOn(writing);
+        continueWrite(write);
     }
 
     /** Executes a write whose data is complete, or solicits more. */
-    void goOn(Writing writing) throws IOException {
-        if (writing.received == writing.data.length) {
-            writings.remove(writing.command.initiatorTaskTag());
-            unit.execute(writing.command, writing.data);
-        } else if (writing.received == writing.asked) {
-            int bytes = Math.min(session.maxBurstBytes(), writing.data.length - writing.asked);
-            readyToTransfer(writing.command, writing.sequence++, writing.asked, bytes);
-            writing.asked += bytes;
+    void continueWrite(PendingWrite write) throws IOException {
+        if (write.received == write.data.length) {
+            pendingWrites.remove(write.command.initiatorTaskTag());
+            unit.execute(write.command, write.data);
+        } else if (write.received == write.asked) {
+            int bytes = Math.min(session.maxBurstBytes(), write.data.length - write.asked);
+            readyToTransfer(write.command, write.sequence++, write.asked, bytes);
+            write.asked += bytes;
         }
     }
 
@@ -204,14 +204,14 @@ final class MiniConnection implements Runnable {
     }
 
     private void dataOut(DataOut dataOut, byte[] data) throws IOException {
-        Writing writing = writings.get(dataOut.initiatorTaskTag());
-        if (writing == null) {
+        PendingWrite write = pendingWrites.get(dataOut.initiatorTaskTag());
+        if (write == null) {
             return;
         }
-        System.arraycopy(data, 0, writing.data, dataOut.bufferOffsetBytes(), data.length);
-        writing.received += data.length;
+        System.arraycopy(data, 0, write.data, dataOut.bufferOffsetBytes(), data.length);
+        write.received += data.length;
         if ((dataOut.flags() & DataOut.FINAL) != 0) {
-            goOn(writing);
+            continueWrite(write);
         }
     }
 
@@ -236,7 +236,7 @@ final class MiniConnection implements Runnable {
     }
 
     private void manage(TaskManagementRequest request) throws IOException {
-        writings.remove(request.referencedTaskTag());
+        pendingWrites.remove(request.referencedTaskTag());
         send(new TaskManagementResponse(Opcode.TASK_MANAGEMENT_RESPONSE, 0x80, 0, 0, 0, 0,
                 request.initiatorTaskTag(), statSn++, expCmdSn, maxCmdSn()), new byte[0]);
     }

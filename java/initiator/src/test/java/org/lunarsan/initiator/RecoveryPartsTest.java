@@ -63,7 +63,7 @@ final class RecoveryPartsTest {
                 + " 5 s: 3 logins failed", over.getMessage());
     }
 
-    /** Goal: a write waits for writes in doubt that it overlaps, until a login settles them. */
+    /** Goal: a write waits for overlapping uncertain writes, until a login settles them. */
     @Test
     void overlappingWritesWait() {
         UncertainWrites uncertainWrites = new UncertainWrites();

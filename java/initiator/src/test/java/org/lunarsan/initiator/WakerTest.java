@@ -73,9 +73,9 @@ final class WakerTest {
             CountDownLatch woken = new CountDownLatch(3);
             waker.wake(waiting(3, woken), 0);
             assertTrue(waker.isBusy());
-            waker.lookAfter(1);
+            waker.wakeIfLate(1);
             assertTrue(waker.isBusy(), "the virtual thread still has time");
-            waker.lookAfter(LONG_NANOS);
+            waker.wakeIfLate(LONG_NANOS);
             woken.await();
             assertFalse(waker.isBusy());
             assertFalse(waker.takeOver(), "nothing was held");

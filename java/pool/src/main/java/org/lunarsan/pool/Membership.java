@@ -30,18 +30,18 @@ final class Membership {
     private volatile List<MirrorMember> members;
     /** The label without an index. */
     private volatile PoolLabel label;
-    private final boolean openedToRead;
+    private final boolean openedReadOnly;
     private final Duration memberWait;
     /** Brings a late member up to date, in the background. */
     private final Consumer<MirrorMember> recovery;
     /** Returns the regions written since the last successful flush. */
     private final Supplier<BitSet> unflushed;
-    private final UnsecuredRegions unsecured = new UnsecuredRegions();
+    private final RegionsToRewrite regionsToRewrite = new RegionsToRewrite();
     /** Changed behind the lock. */
     private volatile long losses;
     private volatile long reportedLosses;
-    /** Number of times that earlier reads of the pool became doubtful; changed behind the lock. */
-    private volatile long doubts;
+    /** Number of times that earlier reads of the pool became stale; changed behind the lock. */
+    private volatile long staleReads;
     /** Set when no call may begin and no member is left out any more. */
     private volatile boolean closing;
     private final CountDownLatch closed = new CountDownLatch(1);
@@ -66,7 +66,7 @@ final class Membership {
         this.recovery = recovery;
         this.label = label;
         this.members = List.copyOf(members);
-        openedToRead = anyReadOnly();
+        openedReadOnly = anyReadOnly();
     }
 
     String name() {
@@ -108,20 +108,20 @@ final class Membership {
     }
 
     /** Returns the members to which changes are sent. */
-    List<MirrorMember> written() {
-        return members.stream().filter(MirrorMember::isWritten).toList();
+    List<MirrorMember> receivingWrites() {
+        return members.stream().filter(MirrorMember::receivesWrites).toList();
     }
 
     /**
      * True if a member was read-only when the pool was opened: nothing is written to any member.
      */
-    boolean isOpenedToRead() {
-        return openedToRead;
+    boolean isOpenedReadOnly() {
+        return openedReadOnly;
     }
 
     /** True also if a member has become read-only since. */
     boolean isReadOnly() {
-        return openedToRead || anyReadOnly();
+        return openedReadOnly || anyReadOnly();
     }
 
     private boolean anyReadOnly() {
@@ -202,7 +202,7 @@ final class Membership {
      *
      * @return whether data read from it must not be used
      */
-    boolean mistrust(MirrorMember member) throws DeviceException {
+    boolean leaveOutIfLossy(MirrorMember member) throws DeviceException {
         lock.writeLock().lock();
         try {
             if (!member.isCurrent()) {
@@ -238,41 +238,41 @@ final class Membership {
      */
     private long keepAsItIs(MirrorMember kept) {
         BitSet regions = unflushed.get();
-        unsecured.addUrgent(regions);
+        regionsToRewrite.addUrgent(regions);
         members.stream().filter(member -> member.state() == MemberState.SYNCING)
                 .forEach(member -> member.miss(regions));
         return kept.acceptLosses();
     }
 
-    UnsecuredRegions unsecured() {
-        return unsecured;
+    RegionsToRewrite regionsToRewrite() {
+        return regionsToRewrite;
     }
 
     /**
      * Removes a region that was rewritten, unless a member that was written has had a loss since.
      *
-     * @param additions number of additions of unsecured regions before
+     * @param additions number of additions of such regions before
      * @param written the members that were written
      */
-    void secured(int region, int additions, Set<MirrorMember> written) throws DeviceException {
+    void rewritten(int region, int additions, Set<MirrorMember> written) throws DeviceException {
         for (MirrorMember member : written) {
-            // The member is left out, or kept as it is: then more is unsecured.
-            mistrust(member);
+            // The member is left out, or kept as it is: then more regions are rewritten.
+            leaveOutIfLossy(member);
         }
         lock.readLock().lock();
         try {
             if (written.stream().allMatch(MirrorMember::isCurrent)) {
-                unsecured.remove(region, additions);
+                regionsToRewrite.remove(region, additions);
             }
         } finally {
             lock.readLock().unlock();
         }
     }
 
-    /** Counts a doubt: reads answered before may have returned data that is gone now. */
-    void doubtReads() {
+    /** Counts stale reads: earlier reads may have returned data that is gone now. */
+    void countStaleReads() {
         lock.writeLock().lock();
-        doubts++;
+        staleReads++;
         lock.writeLock().unlock();
     }
 
@@ -282,7 +282,7 @@ final class Membership {
     }
 
     /**
-     * Records a failed flush of a caller: all writes since the last successful flush are in doubt.
+     * Records a failed flush of a caller: all writes since the last successful flush may be lost.
      */
     void reportLosses() {
         // One of two concurrent calls may leave the lower number: then one more flush fails.
@@ -303,7 +303,7 @@ final class Membership {
     }
 
     /** True when there is a loss that no flush has reported. */
-    boolean hasUntoldLoss() {
+    boolean hasUnreportedLoss() {
         return losses > reportedLosses;
     }
 
@@ -366,11 +366,11 @@ final class Membership {
 
     /**
      * Number of times that a member was left out that may have answered reads without blocks that
-     * it had lost, plus the doubted reads of the members.
+     * it had lost, plus the stale reads of the members.
      */
-    long doubtedReads() {
-        return doubts + members.stream().filter(member -> member.device != null)
-                .mapToLong(member -> member.device.doubtedReads()).sum();
+    long staleReads() {
+        return staleReads + members.stream().filter(member -> member.device != null)
+                .mapToLong(member -> member.device.staleReads()).sum();
     }
 
     /**
@@ -434,7 +434,7 @@ final class Membership {
                     member.become(MemberState.STALE);
                     // Counted when the member is not read any more. Whatever its failure, it may
                     // have lost writes before that no flush of it has reported.
-                    doubts++;
+                    staleReads++;
                 }
             }
             BitSet places = new BitSet();
@@ -486,9 +486,9 @@ final class Membership {
             return;
         }
         truth.has(lost);
-        unsecured.add(lost);
+        regionsToRewrite.add(lost);
         for (MirrorMember member : members) {
-            if (member != truth && member.isWritten()) {
+            if (member != truth && member.receivesWrites()) {
                 member.miss(lost);
             }
         }
@@ -499,7 +499,7 @@ final class Membership {
         List<MirrorMember> changed = new ArrayList<>(members);
         // The sum must never return to a number that a cache has seen.
         MemberDevice before = members.get(with.index).device;
-        doubts += 1 + (before == null ? 0 : before.doubtedReads());
+        staleReads += 1 + (before == null ? 0 : before.staleReads());
         changed.set(with.index, with);
         members = List.copyOf(changed);
     }

@@ -33,10 +33,10 @@ final class Mirror {
      * Number of failures whose members were not left out yet: marks of the missed changes must
      * stay.
      */
-    private final AtomicInteger unreported = new AtomicInteger();
+    private final AtomicInteger unrecorded = new AtomicInteger();
     private final BufferPool buffers = new BufferPool();
-    /** Held while unsecured regions are rewritten; acquired before all other locks. */
-    private final ReentrantLock securing = new ReentrantLock();
+    /** Held while regions are rewritten; acquired before all other locks. */
+    private final ReentrantLock rewriting = new ReentrantLock();
     private final Duration memberWait;
     private volatile CompletableFuture<Void> recoveries = CompletableFuture.completedFuture(null);
 
@@ -199,7 +199,7 @@ final class Mirror {
                     }
                 }
             } finally {
-                noteUntold(failed);
+                countUnrecorded(failed);
                 intents.end(address, blocks);
             }
         } finally {
@@ -208,7 +208,7 @@ final class Mirror {
         if (failed.isEmpty()) {
             return true;
         }
-        tell(operation, address, blocks, failed);
+        leaveOutFailed(operation, address, blocks, failed);
         return sent;
     }
 
@@ -217,14 +217,14 @@ final class Mirror {
     }
 
     /** Counts failures, before the marks of a change can be removed. */
-    private void noteUntold(List<Parallel.Failed<MirrorMember>> failed) {
+    private void countUnrecorded(List<Parallel.Failed<MirrorMember>> failed) {
         if (!failed.isEmpty()) {
-            unreported.incrementAndGet();
+            unrecorded.incrementAndGet();
         }
     }
 
     /** Leaves failed members out; throws when no other one is left. */
-    private void tell(
+    private void leaveOutFailed(
             Operation operation,
             long address,
             long blocks,
@@ -234,15 +234,15 @@ final class Mirror {
         boolean left;
         try {
             left = membership.leaveOut(Membership.recordFailures(failed));
-        } catch (DeviceException untellable) {
+        } catch (DeviceException notRecorded) {
             // The marks stay, because no label records which members missed the change.
             membership.refuseClosing(operation, address);
             DeviceException failure = PoolFailures.of(
                     membership.name(), operation, address, blocks, failed);
-            failure.addSuppressed(untellable);
+            failure.addSuppressed(notRecorded);
             throw failure;
         }
-        unreported.decrementAndGet();
+        unrecorded.decrementAndGet();
         if (!left) {
             throw PoolFailures.of(membership.name(), operation, address, blocks, failed);
         }
@@ -253,7 +253,7 @@ final class Mirror {
      * fails once after a loss that no flush has reported, whichever call noticed it.
      */
     void flush() throws DeviceException {
-        if (membership.isOpenedToRead()) {
+        if (membership.isOpenedReadOnly()) {
             membership.refuseClosing(Operation.FLUSH, DeviceException.NO_ADDRESS);
             return;
         }
@@ -261,9 +261,9 @@ final class Mirror {
         boolean done = false;
         try {
             do {
-                secureUrgent();
+                rewriteUrgentRegions();
                 flushMembers();
-            } while (membership.unsecured().nextUrgent(0) >= 0);
+            } while (membership.regionsToRewrite().nextUrgent(0) >= 0);
             membership.failIfLossesSince(reportedLosses);
             done = true;
         } finally {
@@ -273,29 +273,29 @@ final class Mirror {
         }
     }
 
-    /** Secures the regions for which flushes wait. Called without any lock. */
-    private void secureUrgent() throws DeviceException {
-        if (membership.unsecured().nextUrgent(0) < 0) {
+    /** Rewrites the regions for which flushes wait. Called without any lock. */
+    private void rewriteUrgentRegions() throws DeviceException {
+        if (membership.regionsToRewrite().nextUrgent(0) < 0) {
             return;
         }
-        securing.lock();
+        rewriting.lock();
         try {
-            new RegionRewriter(this).secureUrgent();
+            new RegionRewriter(this).rewriteUrgent();
         } finally {
-            securing.unlock();
+            rewriting.unlock();
         }
     }
 
-    /** Secures a region that is to be copied. Called without any lock. */
-    void secure(int region) throws DeviceException {
-        if (!membership.unsecured().has(region)) {
+    /** Rewrites a region that is to be copied. Called without any lock. */
+    void rewriteRegion(int region) throws DeviceException {
+        if (!membership.regionsToRewrite().has(region)) {
             return;
         }
-        securing.lock();
+        rewriting.lock();
         try {
-            new RegionRewriter(this).secure(region);
+            new RegionRewriter(this).rewrite(region);
         } finally {
-            securing.unlock();
+            rewriting.unlock();
         }
     }
 
@@ -307,18 +307,18 @@ final class Mirror {
             List<MirrorMember> current = membership.current();
             membership.refuseFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, current);
             int flushed = intents.beginFlush();
-            failed = Parallel.runBehind(memberWait, Operation.FLUSH, membership.written(),
+            failed = Parallel.runBehind(memberWait, Operation.FLUSH, membership.receivingWrites(),
                     member -> member.device.flush());
             failed = withLost(failed, current);
             if (failed.isEmpty()) {
                 failed = intents.flushed(flushed, this::isSame, current);
             }
-            noteUntold(failed);
+            countUnrecorded(failed);
         } finally {
             membership.readLock().unlock();
         }
         if (!failed.isEmpty()) {
-            tell(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
+            leaveOutFailed(Operation.FLUSH, DeviceException.NO_ADDRESS, 0, failed);
         }
     }
 
@@ -341,15 +341,15 @@ final class Mirror {
      * change.
      */
     private boolean isSame(int region) {
-        return unreported.get() == 0
-                && !membership.unsecured().has(region)
+        return unrecorded.get() == 0
+                && !membership.regionsToRewrite().has(region)
                 && membership.members().stream().allMatch(
                         member -> !member.isCurrent() || member.holds(region, region));
     }
 
     /** True if a member missed a change that no label records: the marks for it stay. */
-    boolean isUntold() {
-        return unreported.get() > 0;
+    boolean hasUnrecordedFailure() {
+        return unrecorded.get() > 0;
     }
 
     /**
@@ -361,7 +361,7 @@ final class Mirror {
      */
     List<Parallel.Failed<MirrorMember>> settle(Duration limit) {
         // Writes that were not flushed are marked.
-        if (membership.isOpenedToRead() || intents.dirtyCount() == 0) {
+        if (membership.isOpenedReadOnly() || intents.dirtyCount() == 0) {
             return List.of();
         }
         List<MirrorMember> current = membership.current();

@@ -38,13 +38,13 @@ final class MirrorClosing {
             int marked = mirror.intents().dirtyCount();
             if (drained) {
                 settle();
-                if (marked > 0 && mirror.isUntold()) {
+                if (marked > 0 && mirror.hasUnrecordedFailure()) {
                     troubles.add("a member missed a change and could not be left out");
                 }
             } else {
                 troubles.add("pending calls did not end within " + limit.toMillis() + " ms");
             }
-            if (membership.hasUntoldLoss()) {
+            if (membership.hasUnreportedLoss()) {
                 troubles.add("acknowledged writes may be lost, and no flush has reported it");
             }
             if (!troubles.isEmpty()) {

@@ -68,7 +68,7 @@ final class MirrorMember implements Parallel.Busy {
     }
 
     /** True when writes go to this member. */
-    boolean isWritten() {
+    boolean receivesWrites() {
         return state == MemberState.CURRENT || state == MemberState.SYNCING;
     }
 

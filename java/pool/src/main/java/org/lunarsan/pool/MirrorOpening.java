@@ -45,7 +45,7 @@ final class MirrorOpening {
         Mirror mirror = new Mirror(name, found.label(), members, intents, memberWait);
         if (!readOnly) {
             // A flush may have failed before the pool was last closed.
-            mirror.membership().unsecured().add(written);
+            mirror.membership().regionsToRewrite().add(written);
         }
         if (!readOnly && !placesOfCurrent().equals(found.label().current())) {
             // Before any write that the missing members miss.

@@ -46,7 +46,7 @@ final class MirrorReader {
                 continue;
             }
             if (answer.lost() && !mirror.membership().isReadOnly()) {
-                mirror.membership().mistrust(answer.member());
+                mirror.membership().leaveOutIfLossy(answer.member());
                 // The member may be the one that is kept as it is, or may have been copied to
                 // since.
                 tried.clear(answer.member().index);

@@ -30,7 +30,7 @@ final class MirrorStatus {
             return PoolStatus.Health.HEALTHY;
         }
         // A read-only pool copies nothing, even if a copy is needed.
-        return !membership.isOpenedToRead()
+        return !membership.isOpenedReadOnly()
                         && members.stream().anyMatch(one -> one.state() == MemberState.SYNCING)
                 ? PoolStatus.Health.SYNCING
                 : PoolStatus.Health.DEGRADED;

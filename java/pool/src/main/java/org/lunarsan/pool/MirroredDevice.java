@@ -101,18 +101,18 @@ public final class MirroredDevice implements Device {
      * @param members those present, closed, in any order
      * @return the pool, closed, with {@link MirrorOptions#DEFAULT}
      */
-    public static MirroredDevice ofThoseThere(List<? extends Device> members) {
-        return ofThoseThere(members, MirrorOptions.DEFAULT);
+    public static MirroredDevice ofDegraded(List<? extends Device> members) {
+        return ofDegraded(members, MirrorOptions.DEFAULT);
     }
 
     /**
-     * Same as {@link #ofThoseThere(List)}, with options.
+     * Same as {@link #ofDegraded(List)}, with options.
      *
      * @param members those present, closed, in any order
      * @param options options for the members
      * @return the pool, closed
      */
-    public static MirroredDevice ofThoseThere(
+    public static MirroredDevice ofDegraded(
             List<? extends Device> members, MirrorOptions options) {
         return new MirroredDevice(PoolFormatter.listed(members), true, options);
     }
@@ -172,7 +172,7 @@ public final class MirroredDevice implements Device {
     }
 
     private static List<MirrorMember> toCopy(Membership found) {
-        return found.isOpenedToRead()
+        return found.isOpenedReadOnly()
                 ? List.of()
                 : found.current().stream().filter(member -> !member.holdsAll()).toList();
     }
@@ -235,9 +235,9 @@ public final class MirroredDevice implements Device {
      * without them, before the loss was reported.
      */
     @Override
-    public long doubtedReads() {
+    public long staleReads() {
         Mirror now = mirror;
-        return now == null ? 0 : now.membership().doubtedReads();
+        return now == null ? 0 : now.membership().staleReads();
     }
 
     /**
@@ -375,7 +375,7 @@ public final class MirroredDevice implements Device {
         try {
             refuseClosing(now);
             MirrorMember before = now.membership().members().get(index);
-            if (before.isWritten()) {
+            if (before.receivesWrites()) {
                 throw PoolFormatter.refuse(name, "member " + index + " is in use");
             }
             if (device.isReadOnly()) {

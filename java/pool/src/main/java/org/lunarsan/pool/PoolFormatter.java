@@ -42,7 +42,7 @@ final class PoolFormatter {
                 device.open();
                 opened.add(device);
             }
-            PoolLabel label = judge(kind, devices, stripeBlocks);
+            PoolLabel label = layOut(kind, devices, stripeBlocks);
             if (erase) {
                 eraseAll(devices, label);
             }
@@ -90,7 +90,7 @@ final class PoolFormatter {
         }
     }
 
-    private static PoolLabel judge(PoolKind kind, List<Device> devices, long stripeBlocks)
+    private static PoolLabel layOut(PoolKind kind, List<Device> devices, long stripeBlocks)
             throws DeviceException {
         int count = devices.size();
         if (count < PoolLabel.MEMBERS_MIN || count > PoolLabel.MEMBERS_MAX) {

@@ -87,7 +87,8 @@ final class Resync {
 
     /** Throws if the copy has to stop. Behind the membership lock. */
     private void refuseStopped(long address) throws DeviceClosedException {
-        if (mirror.membership().isClosing() || !target.isWritten() || target.copies() != number) {
+        if (mirror.membership().isClosing() || !target.receivesWrites()
+                || target.copies() != number) {
             throw stopped(address);
         }
     }
@@ -109,7 +110,7 @@ final class Resync {
         long end = Math.min(first + label.unitBlocks(), label.dataBlocks());
         for (long at = first; at < end; at += piece) {
             int blocks = (int) Math.min(piece, end - at);
-            List<MirrorMember> bad = copySecured(region, at, blocks);
+            List<MirrorMember> bad = copyRewritten(region, at, blocks);
             for (int losses = 0; !bad.isEmpty(); losses++) {
                 if (losses == PIECE_LOSSES_MAX) {
                     throw Membership.lossOf(bad.getFirst());
@@ -117,20 +118,20 @@ final class Resync {
                 // Decides which member's content counts, for all members that miss the region.
                 mirror.membership().leaveOut(
                         bad.stream().filter(one -> !one.hasLost()).toList());
-                bad = copySecured(region, at, blocks);
+                bad = copyRewritten(region, at, blocks);
             }
         }
     }
 
     /**
-     * Copies as {@link #copy(int, long, int)} does, after the region was secured against a silent
-     * loss.
+     * Copies as {@link #copy(int, long, int)} does, after the region was rewritten in case a flush
+     * of it had failed before.
      */
-    private List<MirrorMember> copySecured(int region, long address, int blocks)
+    private List<MirrorMember> copyRewritten(int region, long address, int blocks)
             throws DeviceException {
         List<MirrorMember> bad;
         do {
-            mirror.secure(region);
+            mirror.rewriteRegion(region);
             bad = copy(region, address, blocks);
         } while (bad == null);
         return bad;
@@ -138,7 +139,7 @@ final class Resync {
 
     /**
      * Returns members that could not be read although no other has the region, or one with a loss;
-     * empty: done; null: the region has to be secured first.
+     * empty: done; null: the region has to be rewritten first.
      */
     private List<MirrorMember> copy(int region, long address, int blocks) throws DeviceException {
         RangeLocks.Held held = mirror.ranges().acquire(address, blocks);
@@ -149,7 +150,7 @@ final class Resync {
                 if (target.isCurrent() && target.holds(region, region)) {
                     return List.of();
                 }
-                if (mirror.membership().unsecured().has(region)) {
+                if (mirror.membership().regionsToRewrite().has(region)) {
                     return null;
                 }
                 ByteBuffer data =

@@ -101,7 +101,7 @@ public final class StripedDevice implements Device {
             }
             Assembly found = Assembly.open(name, PoolKind.STRIPED, given);
             try {
-                opened = judge(found);
+                opened = openMembers(found);
             } finally {
                 if (opened == null) {
                     found.closeAll();
@@ -112,7 +112,7 @@ public final class StripedDevice implements Device {
         }
     }
 
-    private Opened judge(Assembly found) throws DeviceException {
+    private Opened openMembers(Assembly found) throws DeviceException {
         List<MemberDevice> members = new ArrayList<>();
         for (int index = 0; index < found.count(); index++) {
             if (found.member(index) == null) {
@@ -165,8 +165,8 @@ public final class StripedDevice implements Device {
     }
 
     @Override
-    public long doubtedReads() {
-        return given.stream().mapToLong(Device::doubtedReads).sum();
+    public long staleReads() {
+        return given.stream().mapToLong(Device::staleReads).sum();
     }
 
     @Override

@@ -10,6 +10,6 @@ class DegradedMirrorContractTest extends DeviceContract {
     protected Device make(int blockSize, long blockCount) throws Exception {
         Device left = Members.memory("left", blockSize, blockCount);
         Members.mirror(List.of(Members.memory("lost", blockSize, blockCount), left));
-        return MirroredDevice.ofThoseThere(List.of(left));
+        return MirroredDevice.ofDegraded(List.of(left));
     }
 }

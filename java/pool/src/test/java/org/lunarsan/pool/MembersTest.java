@@ -89,7 +89,7 @@ class MembersTest {
             }
         };
         List<Device> members = List.of(disks.get(0), interrupted, disks.get(2));
-        try (MirroredDevice pool = MirroredDevice.ofThoseThere(members)) {
+        try (MirroredDevice pool = MirroredDevice.ofDegraded(members)) {
             Thread.currentThread().interrupt();
             assertRefused(pool, "interrupted while it opened disk1");
             assertTrue(Thread.interrupted(), "the interrupt is the caller's");
@@ -153,7 +153,7 @@ class MembersTest {
         DeviceOpenException refusal = assertThrows(
                 DeviceOpenException.class, () -> MirroredDevice.of(members).open());
         assertTrue(refusal.getSuppressed()[0].getMessage().contains("injected"));
-        try (MirroredDevice pool = MirroredDevice.ofThoseThere(members)) {
+        try (MirroredDevice pool = MirroredDevice.ofDegraded(members)) {
             pool.open();
             assertEquals(PoolStatus.Health.DEGRADED, pool.status().health());
             assertEquals(MemberState.MISSING, pool.status().members().get(2).state());
@@ -209,14 +209,14 @@ class MembersTest {
         List<MemoryDevice> two = disks.subList(0, 2);
         Members.mirror(two);
         for (MemoryDevice half : two) {
-            try (MirroredDevice pool = MirroredDevice.ofThoseThere(List.of(half))) {
+            try (MirroredDevice pool = MirroredDevice.ofDegraded(List.of(half))) {
                 pool.open();
             }
         }
         assertRefused(MirroredDevice.of(two), "was written without the others");
         // Also if one of them was used for longer.
         MemoryDevice third = disks.get(2);
-        try (MirroredDevice pool = MirroredDevice.ofThoseThere(List.of(two.get(0)))) {
+        try (MirroredDevice pool = MirroredDevice.ofDegraded(List.of(two.get(0)))) {
             pool.open();
             pool.replace(1, third);
             pool.resync().join();

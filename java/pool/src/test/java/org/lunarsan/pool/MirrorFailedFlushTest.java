@@ -240,7 +240,7 @@ class MirrorFailedFlushTest {
     void aFlushDoesNotWaitForOlderMarks() throws Exception {
         pool.write(0, filled(2, 1));
         List<FaultyDevice> cut = Members.faulty(Members.snapshots(disks).subList(0, 1), 1);
-        try (MirroredDevice alone = MirroredDevice.ofThoseThere(cut)) {
+        try (MirroredDevice alone = MirroredDevice.ofDegraded(cut)) {
             alone.open();
             cut.getFirst().inject(Fault.fail().on(Operation.READ).at(DATA, Members.BLOCKS));
             alone.flush();

@@ -71,7 +71,7 @@ class MirrorRacesTest {
             List<FaultyDevice> members = Members.faulty(disks, random.nextLong());
             try (MirroredDevice pool = MirroredDevice.of(members)) {
                 pool.open();
-                members.forEach(MirrorRacesTest::dawdle);
+                members.forEach(MirrorRacesTest::delayWrites);
                 writes.put(0L, new Write(-1, -1));
                 for (int round = 0; round < ROUNDS; round++) {
                     race(random.nextLong(), round, pool, members);
@@ -134,18 +134,18 @@ class MirrorRacesTest {
         member.inject(Fault.of(new Fault.Tear(random.nextInt(3))).on(Operation.WRITE)
                 .perMillion(100_000));
         member.inject(Fault.fail().on(Operation.READ).perMillion(50_000));
-        dawdle(member);
+        delayWrites(member);
         long until = written.get() + WRITERS * WRITES / 2;
         while (written.get() < until && !over && failures.isEmpty()) {
             Thread.yield();
         }
         member.heal();
-        dawdle(member);
+        delayWrites(member);
         pool.resync().join();
     }
 
     /** Delays some writes, so that concurrent ones reach the members in any order. */
-    private static void dawdle(FaultyDevice member) {
+    private static void delayWrites(FaultyDevice member) {
         member.inject(Fault.of(new Fault.Delay(Duration.ofNanos(100_000)))
                 .on(Operation.WRITE).perMillion(300_000));
     }

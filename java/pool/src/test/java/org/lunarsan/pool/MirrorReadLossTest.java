@@ -25,10 +25,10 @@ class MirrorReadLossTest {
     /**
      * A member that loses power at the first read of the reader, and delays the check for losses.
      */
-    private final class Cut extends ForwardingDevice {
+    private final class PowerLossDevice extends ForwardingDevice {
         private final VolatileDevice cache;
 
-        Cut(VolatileDevice cache) {
+        PowerLossDevice(VolatileDevice cache) {
             super(cache);
             this.cache = cache;
         }
@@ -76,7 +76,7 @@ class MirrorReadLossTest {
         var disks = Members.memories(2);
         Members.mirror(disks);
         List<Device> members = disks.stream()
-                .<Device>map(disk -> new Cut(new VolatileDevice(disk))).toList();
+                .<Device>map(disk -> new PowerLossDevice(new VolatileDevice(disk))).toList();
         try (MirroredDevice pool = MirroredDevice.of(members)) {
             pool.open();
             pool.write(5, Members.filled(1, 1));

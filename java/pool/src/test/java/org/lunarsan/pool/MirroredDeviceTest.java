@@ -294,7 +294,7 @@ class MirroredDeviceTest {
     void replacesAMember() throws Exception {
         pool.write(0, filled(4, 100));
         pool.close();
-        pool = MirroredDevice.ofThoseThere(List.of(disks.get(0)));
+        pool = MirroredDevice.ofDegraded(List.of(disks.get(0)));
         pool.open();
         MemoryDevice fresh = Members.memory("fresh", 512, BLOCKS + 50);
         assertThrows(DeviceException.class, () -> pool.replace(0, fresh), "it is in use");

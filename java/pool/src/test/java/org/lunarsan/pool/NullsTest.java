@@ -52,7 +52,7 @@ class NullsTest {
     void membersAreNamed() {
         List<Device> one = Arrays.asList(Members.memories(1).getFirst(), null);
         assertNames("members", () -> MirroredDevice.of(null));
-        assertNames("members", () -> MirroredDevice.ofThoseThere(null));
+        assertNames("members", () -> MirroredDevice.ofDegraded(null));
         assertNames("members", () -> MirroredDevice.create(null));
         assertNames("members", () -> MirroredDevice.createErased(null));
         assertNames("members", () -> StripedDevice.of(null));

@@ -152,7 +152,7 @@ class ReadOnlyMirrorTest {
     @Test
     void opensDegradedWithoutWriting() throws Exception {
         try (MirroredDevice pool =
-                MirroredDevice.ofThoseThere(List.of(readOnly(disks.get(1))))) {
+                MirroredDevice.ofDegraded(List.of(readOnly(disks.get(1))))) {
             pool.open();
             assertEquals(1, Members.read(pool, QUIET, 1)[0]);
         }

@@ -55,7 +55,7 @@ final class TrialLedger {
     /** Number of successful flushes. */
     private long flushes;
     /** Set when no flush has succeeded since the last loss: results of reads may change. */
-    private boolean doubtful;
+    private boolean unflushedLoss;
     /**
      * Number of power cuts that may be unreported, and number of those followed by a successful
      * flush.
@@ -136,7 +136,7 @@ final class TrialLedger {
         }
         note("flushed");
         flushes++;
-        doubtful = false;
+        unflushedLoss = false;
         cutsSettled = Math.max(cutsSettled, flush.cuts);
         for (int block = 0; block < blocks.length; block++) {
             Block one = blocks[block];
@@ -152,14 +152,14 @@ final class TrialLedger {
     synchronized void lost(String why) {
         note("lost: " + why);
         losses++;
-        doubtful = true;
+        unflushedLoss = true;
         for (Block block : blocks) {
             block.low = block.dropped;
         }
     }
 
     /** Records that a member is about to lose data, which only the next flush reports. */
-    synchronized void cutUntold() {
+    synchronized void cutUnreported() {
         cuts++;
     }
 
@@ -172,7 +172,7 @@ final class TrialLedger {
     }
 
     private boolean isCertain() {
-        return !doubtful && cuts == cutsSettled;
+        return !unflushedLoss && cuts == cutsSettled;
     }
 
     /**

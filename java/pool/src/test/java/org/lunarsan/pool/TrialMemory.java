@@ -102,7 +102,7 @@ final class TrialMemory implements TrialMembers {
 
     private void cut(Random random, TrialRound round) throws DeviceException {
         if (kind == Kind.SILENT) {
-            round.ledger().cutUntold();
+            round.ledger().cutUnreported();
         }
         for (VolatileDevice cache : some(caches, random)) {
             round.note("power cut of " + cache.name());

@@ -135,26 +135,29 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         assertNull(async().readAsync(device.blockCount(), ByteBuffer.allocate(0)).join());
     }
 
-    /** Runs a step with each way to give up, and with buffers of several lengths and kinds. */
-    private void withEachWay(GivenUp step) {
+    /**
+     * Runs a step with each way in which a caller completes a future itself, and with buffers of
+     * several lengths and kinds.
+     */
+    private void withEachExternalCompletion(CompletionStep step) {
         int most = (int) Math.min(device.blockCount() - 1, GIVEN_UP_BLOCKS_MAX);
         Seed.run(random -> {
             for (int round = 0; round < GIVEN_UP_ROUNDS; round++) {
-                for (ExternalCompletion way : ExternalCompletion.values()) {
+                for (ExternalCompletion completion : ExternalCompletion.values()) {
                     int blocks = round % 2 == 0 ? most : 1 + random.nextInt(8);
                     int bytes = blocks * device.blockSize();
                     ByteBuffer buffer = round % 4 < 2
                             ? ByteBuffer.allocateDirect(bytes) : ByteBuffer.allocate(bytes);
                     // From before the transfer begins to after it has ended.
-                    step.run(way, buffer, random.nextInt(4) * random.nextInt(50_000));
+                    step.run(completion, buffer, random.nextInt(4) * random.nextInt(50_000));
                 }
             }
         });
     }
 
-    /** A step with one way to give up. */
-    private interface GivenUp {
-        void run(ExternalCompletion way, ByteBuffer buffer, int nanos) throws Exception;
+    /** A step with one such completion. */
+    private interface CompletionStep {
+        void run(ExternalCompletion completion, ByteBuffer buffer, int nanos) throws Exception;
     }
 
     private static void spin(int nanos) {
@@ -181,24 +184,25 @@ public abstract class AsyncDeviceContract extends DeviceContract {
     @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
     void aWriteGivenUpSendsNothingElse() {
         List<Integer> positions = new ArrayList<>();
-        withEachWay((way, buffer, nanos) -> {
+        withEachExternalCompletion((completion, buffer, nanos) -> {
             int blocks = buffer.remaining() / device.blockSize();
             device.write(1, filled(1, blocks));
             fill(buffer, 2);
             CompletableFuture<Void> write = async().writeAsync(1, buffer);
             spin(nanos);
-            positions.add(way.apply(write) ? buffer.position() : 0);
+            positions.add(completion.apply(write) ? buffer.position() : 0);
             fill(buffer, 0x66);
             device.write(blocks, filled(3, 1));
             byte[] found = read(1, blocks);
             int last = found.length - device.blockSize();
             for (int at = 0; at < last; at += device.blockSize()) {
                 byte value = found[at];
-                assertTrue(value == 1 || value == 2, () -> way + " let the disk get " + value);
+                assertTrue(value == 1 || value == 2,
+                        () -> completion + " let the disk get " + value);
             }
             for (int at = 0; at < found.length; at++) {
                 int begin = at - at % device.blockSize();
-                assertEquals(at < last ? found[begin] : 3, found[at], way + ", byte " + at);
+                assertEquals(at < last ? found[begin] : 3, found[at], completion + ", byte " + at);
             }
         });
         positions.forEach(position -> assertEquals(0, position));
@@ -215,10 +219,10 @@ public abstract class AsyncDeviceContract extends DeviceContract {
         device.write(0, filled(0x55, (int) device.blockCount()));
         List<ByteBuffer> buffers = new ArrayList<>();
         List<Integer> positions = new ArrayList<>();
-        withEachWay((way, buffer, nanos) -> {
+        withEachExternalCompletion((completion, buffer, nanos) -> {
             CompletableFuture<Void> read = async().readAsync(1, buffer);
             spin(nanos);
-            positions.add(way.apply(read) ? buffer.position() : 0);
+            positions.add(completion.apply(read) ? buffer.position() : 0);
             fill(buffer, 0x11);
             buffers.add(buffer);
         });

@@ -17,7 +17,7 @@ import org.lunarsan.iscsi.pdu.Reject;
 import org.lunarsan.iscsi.pdu.ScsiCommandView;
 import org.lunarsan.iscsi.pdu.TaskManagementResponse;
 import org.lunarsan.iscsi.pdu.TextResponse;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.SessionMessage.TasksEnded;
 import org.lunarsan.iscsi.text.TextBuilder;
 import org.lunarsan.iscsi.wire.Lun;
@@ -37,11 +37,11 @@ final class ControlPduHandler {
      */
     private static final long DRAIN_NANOS_MAX = 60 * SECOND;
 
-    private final Core core;
+    private final ConnectionState state;
     private final RequestSubmitter submitter;
 
-    ControlPduHandler(Core core, RequestSubmitter submitter) {
-        this.core = core;
+    ControlPduHandler(ConnectionState state, RequestSubmitter submitter) {
+        this.state = state;
         this.submitter = submitter;
     }
 
@@ -50,16 +50,16 @@ final class ControlPduHandler {
      * 7143 §11.19.
      */
     void onNopInHeader(NopIn nop) throws Violated {
-        core.onWindow(nop.expCmdSn(), nop.maxCmdSn());
+        state.onWindow(nop.expCmdSn(), nop.maxCmdSn());
         int tag = nop.initiatorTaskTag();
         if (tag != BasicHeader.TAG_RESERVED) {
-            core.onStatSn(nop.statSn());
-            if (!(core.sent(tag) instanceof Ping)) {
+            state.onStatSn(nop.statSn());
+            if (!(state.sent(tag) instanceof Ping)) {
                 throw new Violated(new Violation.UnknownTag(Opcode.NOP_IN, tag));
             }
             return;
         }
-        core.onNextStatSn(nop.statSn());
+        state.onNextStatSn(nop.statSn());
         if (nop.targetTransferTag() != BasicHeader.TAG_RESERVED) {
             submitter.answerPing(nop.lun(), nop.targetTransferTag());
         }
@@ -67,27 +67,27 @@ final class ControlPduHandler {
 
     /** Processes the complete answer to a ping. */
     void onPong(NopIn nop, ByteBuffer echo) throws Violated {
-        if (!(core.sent(nop.initiatorTaskTag()) instanceof Ping ping)) {
+        if (!(state.sent(nop.initiatorTaskTag()) instanceof Ping ping)) {
             return;
         }
         int echoed =
-                Math.min(ping.data.length, core.parameters.receiveDataSegmentBytesMax());
+                Math.min(ping.data.length, state.parameters.receiveDataSegmentBytesMax());
         if (!echo.equals(ByteBuffer.wrap(ping.data, 0, echoed))) {
             throw Violated.malformed(Opcode.NOP_IN, "the data of a ping was changed");
         }
-        core.finish(ping, null);
+        state.finish(ping, null);
     }
 
     /** Processes the end of a task management function. RFC 7143 §11.6. */
     void onManagement(TaskManagementResponse answer) throws Violated {
         int tag = answer.initiatorTaskTag();
-        if (!(core.sent(tag) instanceof Management management)) {
+        if (!(state.sent(tag) instanceof Management management)) {
             throw new Violated(new Violation.UnknownTag(Opcode.TASK_MANAGEMENT_RESPONSE, tag));
         }
         int function = management.function;
         if (answer.response() == ManagementResponse.FUNCTION_COMPLETE) {
             boolean isAbort = function == ManagementFunction.ABORT_TASK;
-            if (isAbort && core.sent(management.referencedTag) instanceof Command aborted) {
+            if (isAbort && state.sent(management.referencedTag) instanceof Command aborted) {
                 abort(aborted);
             }
             if (ManagementFunction.isMultiTask(function)) {
@@ -95,20 +95,20 @@ final class ControlPduHandler {
                         new TasksEnded(ManagementFunction.isOfAllUnits(function), management.lun,
                                 management.cmdSn);
                 endTasks(ended);
-                core.session.tasksEnded(core.cid, ended);
+                state.session.tasksEnded(state.cid, ended);
             }
         }
         management.response = answer.response();
-        management.information = core.agreed.protocolLevel() >= 2 ? answer.information() : 0;
-        core.finish(management, null);
+        management.information = state.agreed.protocolLevel() >= 2 ? answer.information() : 0;
+        state.finish(management, null);
     }
 
     /** Ends an aborted task. The target sends nothing more for it, so its tag is not kept. */
     private void abort(Command aborted) {
-        if (aborted == core.receiving) {
-            core.endTask(aborted);
+        if (aborted == state.receiving) {
+            state.endTask(aborted);
         } else {
-            core.finish(aborted, Failure.ABORTED);
+            state.finish(aborted, Failure.ABORTED);
         }
     }
 
@@ -120,7 +120,7 @@ final class ControlPduHandler {
     void endTasks(TasksEnded ended) {
         for (Command command : commandsInOrder()) {
             if (ended.concerns(command.lun()) && isOlder(command, ended.before())) {
-                core.endTask(command);
+                state.endTask(command);
             }
         }
     }
@@ -128,8 +128,8 @@ final class ControlPduHandler {
     /** Returns the commands in the order in which they were sent. */
     private List<Command> commandsInOrder() {
         List<Command> commands = new ArrayList<>();
-        for (int at = 0; at < core.slots.capacity(); at++) {
-            Request request = core.slots.at(at);
+        for (int at = 0; at < state.slots.capacity(); at++) {
+            Request request = state.slots.at(at);
             if (request instanceof Command command && command.state == Request.SENT) {
                 commands.add(command);
             }
@@ -159,14 +159,14 @@ final class ControlPduHandler {
     /** Processes one Text Response of an exchange. RFC 7143 §11.11. */
     void onText(TextResponse answer, ByteBuffer text) throws Violated {
         int tag = answer.initiatorTaskTag();
-        if (!(core.sent(tag) instanceof TextExchange question)) {
+        if (!(state.sent(tag) instanceof TextExchange question)) {
             throw new Violated(new Violation.UnknownTag(Opcode.TEXT_RESPONSE, tag));
         }
         if (question.continues) {
             throw Violated.malformed(Opcode.TEXT_RESPONSE, "no request is pending for it");
         }
         question.rounds++;
-        int bytesMax = core.limits.textBytesMax();
+        int bytesMax = state.limits.textBytesMax();
         if (question.gathered.size() + text.remaining() > bytesMax
                 || question.rounds > TextExchange.ROUNDS_MAX) {
             throw new Violated(new Violation.TextTooLong(bytesMax));
@@ -179,7 +179,7 @@ final class ControlPduHandler {
             throw Violated.malformed(Opcode.TEXT_RESPONSE, "both F and C");
         }
         if (isFinal) {
-            core.finish(question, null);
+            state.finish(question, null);
             return;
         }
         if (answer.targetTransferTag() == BasicHeader.TAG_RESERVED) {
@@ -188,29 +188,30 @@ final class ControlPduHandler {
         question.continues = true;
         question.lun = answer.lun();
         question.targetTransferTag = answer.targetTransferTag();
-        core.enqueue(question);
+        state.enqueue(question);
     }
 
     /** Processes the end of a logout. RFC 7143 §11.15. */
     void onLogout(LogoutResponse answer) throws Violated {
         int tag = answer.initiatorTaskTag();
-        if (!(core.sent(tag) instanceof Logout logout)) {
+        if (!(state.sent(tag) instanceof Logout logout)) {
             throw new Violated(new Violation.UnknownTag(Opcode.LOGOUT_RESPONSE, tag));
         }
         logout.response = answer.response();
         logout.timeToWaitSeconds = answer.timeToWaitSeconds();
         logout.timeToRetainSeconds = answer.timeToRetainSeconds();
-        core.finish(logout, null);
-        if (logout.concerns(core.cid)) {
+        state.finish(logout, null);
+        if (logout.concerns(state.cid)) {
             if (answer.response() != LogoutResult.CLOSED) {
                 // The logout ended nothing, and the outcome of the tasks is unknown. RFC 7143
                 // §11.15.1.
-                core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
+                state.shut(new CloseReason.PeerClosed(), ConnectionEnding.LOST, Failure.LOST);
                 return;
             }
             boolean ofSession = logout.reason == LogoutReason.CLOSE_SESSION;
-            core.shut(new CloseReason.LoggedOut(),
-                    ofSession ? Ending.SESSION_LOGOUT : Ending.CONNECTION_LOGOUT,
+            state.shut(new CloseReason.LoggedOut(),
+                    ofSession ? ConnectionEnding.SESSION_LOGOUT
+                            : ConnectionEnding.CONNECTION_LOGOUT,
                     Failure.LOGGED_OUT);
         }
     }
@@ -240,18 +241,18 @@ final class ControlPduHandler {
     /** Queues an event; drops the oldest if the driver does not fetch them. */
     private void tell(ConnectionEvent event) {
         final int eventsMax = 64;
-        if (core.events.size() >= eventsMax) {
-            core.events.pollFirst();
+        if (state.events.size() >= eventsMax) {
+            state.events.pollFirst();
         }
-        core.events.addLast(event);
+        state.events.addLast(event);
     }
 
     /** Starts a negotiation. An empty request proposes nothing, so the answer changes nothing. */
     private void renegotiate() {
-        if (core.exchange == null && core.phase == Core.Phase.FULL_FEATURE) {
+        if (state.exchange == null && state.phase == ConnectionState.Phase.FULL_FEATURE) {
             TextExchange empty = new TextExchange(new TextBuilder());
             empty.internal = true;
-            submitter.ask(empty);
+            submitter.submitInternal(empty);
         }
     }
 
@@ -262,13 +263,13 @@ final class ControlPduHandler {
      * them.
      */
     private void onTerminated(AsyncMessage message) {
-        if (!core.hasFastAbort()) {
+        if (!state.hasFastAbort()) {
             return;
         }
         for (Command command : commandsInOrder()) {
             if (Lun.isSameUnit(command.lun(), message.lun())
                     && SerialNumber.before(command.cmdSn, message.expCmdSn())) {
-                core.endTask(command);
+                state.endTask(command);
             }
         }
         submitter.answerPing(message.lun(), BasicHeader.TAG_RESERVED);
@@ -283,7 +284,7 @@ final class ControlPduHandler {
         if (data.remaining() < BasicHeader.HEADER_BYTES) {
             throw Violated.malformed(Opcode.REJECT, "it does not contain the rejected header");
         }
-        Request request = core.sent(BasicHeader.initiatorTaskTag(data, at));
+        Request request = state.sent(BasicHeader.initiatorTaskTag(data, at));
         int opcode = BasicHeader.opcode(data, at);
         // For Data-Out, the target sends a status for the task as well. RFC 7143 §7.3.
         if (request == null || opcode == Opcode.DATA_OUT) {
@@ -296,18 +297,18 @@ final class ControlPduHandler {
         if (request instanceof Command command) {
             onRejectedCommand(command, ScsiCommandView.cmdSn(data, at), reject);
         } else {
-            core.finish(request, Failure.rejected(reject.reason()));
+            state.finish(request, Failure.rejected(reject.reason()));
         }
     }
 
     private void onRejectedCommand(Command command, int cmdSn, Reject reject) {
-        if (command.cmdSn != cmdSn || command == core.receiving) {
+        if (command.cmdSn != cmdSn || command == state.receiving) {
             return;
         }
-        core.finish(command, Failure.rejected(reject.reason()));
+        state.finish(command, Failure.rejected(reject.reason()));
         boolean counted = SerialNumber.before(cmdSn, reject.expCmdSn());
         if (!command.immediate && !counted) {
-            submitter.ask(Ping.fillsGap(cmdSn));
+            submitter.submitInternal(Ping.fillsGap(cmdSn));
         }
     }
 }

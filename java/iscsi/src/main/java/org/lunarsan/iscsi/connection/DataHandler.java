@@ -21,15 +21,15 @@ final class DataHandler {
     /** SAM-5 §5.3. */
     private static final int STATUS_GOOD = 0;
 
-    private final Core core;
+    private final ConnectionState state;
     /** Set if the current Data-In carries a status. */
     private boolean hasStatus;
     private int status;
     private int flags;
     private int residualBytes;
 
-    DataHandler(Core core) {
-        this.core = core;
+    DataHandler(ConnectionState state) {
+        this.state = state;
     }
 
     /** Checks the header of a Data-In and sets the destination of its data. */
@@ -42,10 +42,10 @@ final class DataHandler {
             throw Violated.malformed(Opcode.DATA_IN, "S without F");
         }
         if (hasStatus) {
-            core.onStatSn(BasicHeader.statSn(header, at));
+            state.onStatSn(BasicHeader.statSn(header, at));
         }
-        core.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
-        if (!(core.sent(tag) instanceof Command command)) {
+        state.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
+        if (!(state.sent(tag) instanceof Command command)) {
             onLateDataIn(tag, bytes, receive);
             return;
         }
@@ -54,7 +54,7 @@ final class DataHandler {
         }
         count(command, Opcode.DATA_IN, DataInView.dataSn(header, at));
         int offset = DataInView.bufferOffsetBytes(header, at);
-        boolean inOrder = core.agreed.dataPduInOrder() && core.agreed.dataSequenceInOrder();
+        boolean inOrder = state.agreed.dataPduInOrder() && state.agreed.dataSequenceInOrder();
         String misfit =
                 command.received.add(offset, bytes, command.dataInBytesMax(), inOrder);
         if (misfit != null) {
@@ -66,8 +66,8 @@ final class DataHandler {
             onDataInDone(command);
             return;
         }
-        core.receiving = command;
-        core.receivingIsOver = false;
+        state.receiving = command;
+        state.receivingIsOver = false;
         command.holders++;
         receive.set(command, offset);
     }
@@ -77,11 +77,11 @@ final class DataHandler {
      * violation.
      */
     private void onLateDataIn(int tag, int bytes, Receive receive) throws Violated {
-        if (!core.endedTags.contains(tag)) {
+        if (!state.endedTags.contains(tag)) {
             throw new Violated(new Violation.UnknownTag(Opcode.DATA_IN, tag));
         }
         if (hasStatus) {
-            core.endedTags.remove(tag);
+            state.endedTags.remove(tag);
         }
         if (bytes > 0) {
             receive.set(Receive.Destination.DISCARD);
@@ -110,7 +110,7 @@ final class DataHandler {
         command.response = ServiceResponse.COMMAND_COMPLETED;
         command.status = status;
         judgeData(command, command.residual, residualBytes);
-        core.finish(command, null);
+        state.finish(command, null);
     }
 
     /**
@@ -118,18 +118,18 @@ final class DataHandler {
      * requires.
      */
     void onReadyToTransfer(ByteBuffer header, int at) throws Violated {
-        core.onNextStatSn(BasicHeader.statSn(header, at));
-        core.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
+        state.onNextStatSn(BasicHeader.statSn(header, at));
+        state.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
         int tag = BasicHeader.initiatorTaskTag(header, at);
         int bytes = ReadyToTransferView.desiredLengthBytes(header, at);
         int transferTag = BasicHeader.targetTransferTag(header, at);
         requireR2t(BasicHeader.dataSegmentLength(header, at) == 0, "it has a data segment");
-        requireR2t(bytes > 0 && bytes <= core.agreed.maxBurstBytes(),
+        requireR2t(bytes > 0 && bytes <= state.agreed.maxBurstBytes(),
                 "the desired length is 0 or more than MaxBurstLength");
         requireR2t(transferTag != BasicHeader.TAG_RESERVED,
                 "the Target Transfer Tag is the reserved one");
-        if (!(core.sent(tag) instanceof Command command)) {
-            if (!core.endedTags.contains(tag)) {
+        if (!(state.sent(tag) instanceof Command command)) {
+            if (!state.endedTags.contains(tag)) {
                 throw new Violated(new Violation.UnknownTag(Opcode.READY_TO_TRANSFER, tag));
             }
             return;
@@ -139,18 +139,18 @@ final class DataHandler {
             throw new Violated(new Violation.DataSn(Opcode.READY_TO_TRANSFER, number,
                     command.inputSn));
         }
-        requireR2t(command.r2tsOpen < core.agreed.maxOutstandingR2t(),
+        requireR2t(command.r2tsOpen < state.agreed.maxOutstandingR2t(),
                 "more R2Ts are open than MaxOutstandingR2T");
         int offset = ReadyToTransferView.bufferOffsetBytes(header, at);
         String misfit = command.asked.add(offset, bytes, command.dataOutBytes(),
-                core.agreed.dataSequenceInOrder());
+                state.agreed.dataSequenceInOrder());
         requireR2t(misfit == null, misfit);
         command.inputSn++;
         command.r2tsOpen++;
-        if (!core.dataIsOver) {
-            core.bursts.add(command, transferTag, BasicHeader.lun(header, at), offset,
+        if (!state.dataIsOver) {
+            state.bursts.add(command, transferTag, BasicHeader.lun(header, at), offset,
                     offset + bytes);
-            core.wake.run();
+            state.wake.run();
         }
     }
 
@@ -163,7 +163,7 @@ final class DataHandler {
     /** Checks the header of a SCSI Response, as far as possible without its data segment. */
     void onResponseHeader(ByteBuffer header, int at) throws Violated {
         int tag = BasicHeader.initiatorTaskTag(header, at);
-        if (!(core.sent(tag) instanceof Command) && !core.endedTags.contains(tag)) {
+        if (!(state.sent(tag) instanceof Command) && !state.endedTags.contains(tag)) {
             throw new Violated(new Violation.UnknownTag(Opcode.SCSI_RESPONSE, tag));
         }
     }
@@ -171,8 +171,8 @@ final class DataHandler {
     /** Processes the whole SCSI Response. RFC 7143 §11.4. */
     void onResponse(ByteBuffer header, int at, ByteBuffer data) throws Violated {
         int tag = BasicHeader.initiatorTaskTag(header, at);
-        if (!(core.sent(tag) instanceof Command command)) {
-            core.endedTags.remove(tag);
+        if (!(state.sent(tag) instanceof Command command)) {
+            state.endedTags.remove(tag);
             return;
         }
         command.response = ScsiResponseView.response(header, at);
@@ -196,10 +196,10 @@ final class DataHandler {
         if (data.hasRemaining()) {
             command.sense = sense(data, Opcode.SCSI_RESPONSE);
         }
-        if (core.agreed.protocolLevel() >= 2) {
+        if (state.agreed.protocolLevel() >= 2) {
             command.statusQualifier = ScsiResponseView.statusQualifier(header, at);
         }
-        core.finish(command, null);
+        state.finish(command, null);
     }
 
     private static void takeResiduals(Command command, ByteBuffer header, int at)

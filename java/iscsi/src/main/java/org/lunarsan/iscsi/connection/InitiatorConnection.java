@@ -10,7 +10,7 @@ import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.pdu.Reject;
 import org.lunarsan.iscsi.pdu.TaskManagementResponse;
 import org.lunarsan.iscsi.pdu.TextResponse;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.InitiatorSession;
 
 /**
@@ -44,7 +44,7 @@ public final class InitiatorConnection {
     private static final ByteBuffer EMPTY = ByteBuffer.allocate(0).asReadOnlyBuffer();
 
     private final Object lock = new Object();
-    private final Core core;
+    private final ConnectionState state;
     private final RequestSubmitter submitter;
     private final PduEncoder encoder;
     private final DataHandler dataHandler;
@@ -68,16 +68,16 @@ public final class InitiatorConnection {
      */
     public InitiatorConnection(long now, InitiatorSession session, int cid,
             Established established, ConnectionLimits limits, Runnable wake) {
-        core = new Core(session, cid, wake, limits,
+        state = new ConnectionState(session, cid, wake, limits,
                 session.joined(cid, established.tsih(), established.session()),
                 established.connection(), established.expStatSn());
         session.window(established.expCmdSn(), established.maxCmdSn());
-        core.timers.heard = now;
-        submitter = new RequestSubmitter(core);
-        encoder = new PduEncoder(core);
-        dataHandler = new DataHandler(core);
-        controlHandler = new ControlPduHandler(core, submitter);
-        timerHandler = new TimerHandler(core, submitter, controlHandler);
+        state.timers.heard = now;
+        submitter = new RequestSubmitter(state);
+        encoder = new PduEncoder(state);
+        dataHandler = new DataHandler(state);
+        controlHandler = new ControlPduHandler(state, submitter);
+        timerHandler = new TimerHandler(state, submitter, controlHandler);
     }
 
     /**
@@ -101,7 +101,7 @@ public final class InitiatorConnection {
      */
     public Request pollCompleted() {
         synchronized (lock) {
-            return core.completed.poll();
+            return state.completed.poll();
         }
     }
 
@@ -112,7 +112,7 @@ public final class InitiatorConnection {
      */
     public ConnectionEvent pollEvent() {
         synchronized (lock) {
-            return core.events.pollFirst();
+            return state.events.pollFirst();
         }
     }
 
@@ -132,7 +132,7 @@ public final class InitiatorConnection {
             timerHandler.takeMessages();
             timerHandler.onDeadline(now);
             submitter.logOutWhenDrained();
-            return core.isOpen() && encoder.next(now, head, out);
+            return state.isOpen() && encoder.next(now, head, out);
         }
     }
 
@@ -146,7 +146,7 @@ public final class InitiatorConnection {
         Request request = out.takeHolder();
         if (request != null) {
             synchronized (lock) {
-                core.release(request);
+                state.release(request);
             }
         }
     }
@@ -187,7 +187,7 @@ public final class InitiatorConnection {
      */
     public long nanosSilent(long now) {
         synchronized (lock) {
-            return now - core.timers.heard;
+            return now - state.timers.heard;
         }
     }
 
@@ -198,7 +198,7 @@ public final class InitiatorConnection {
      */
     public boolean isIdle() {
         synchronized (lock) {
-            return core.slots.used() == 0 && core.bursts.isEmpty();
+            return state.slots.used() == 0 && state.bursts.isEmpty();
         }
     }
 
@@ -209,7 +209,7 @@ public final class InitiatorConnection {
      */
     public boolean isClosed() {
         synchronized (lock) {
-            return !core.isOpen();
+            return !state.isOpen();
         }
     }
 
@@ -223,15 +223,15 @@ public final class InitiatorConnection {
     public void onHeader(long now, ByteBuffer header, Receive receive) {
         synchronized (lock) {
             receive.set(Receive.Destination.NOTHING);
-            if (!core.isOpen()) {
+            if (!state.isOpen()) {
                 receive.set(Receive.Destination.CLOSED);
                 return;
             }
-            core.timers.heard = now;
+            state.timers.heard = now;
             try {
                 judge(now, header, header.position(), receive);
             } catch (Violated violated) {
-                core.violated(violated);
+                state.violated(violated);
                 receive.set(Receive.Destination.CLOSED);
             }
             incoming = receive.destination();
@@ -241,7 +241,7 @@ public final class InitiatorConnection {
     private void judge(long now, ByteBuffer header, int at, Receive receive) throws Violated {
         int opcode = BasicHeader.opcode(header, at);
         int bytes = BasicHeader.dataSegmentLength(header, at);
-        int bytesMax = core.parameters.receiveDataSegmentBytesMax();
+        int bytesMax = state.parameters.receiveDataSegmentBytesMax();
         incomingOpcode = opcode;
         if (bytes > bytesMax) {
             throw new Violated(new Violation.TooLong(opcode, bytes, bytesMax));
@@ -276,8 +276,8 @@ public final class InitiatorConnection {
             }
             default -> throw new Violated(new Violation.Misplaced(opcode));
         }
-        core.onStatSn(BasicHeader.statSn(header, at));
-        core.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
+        state.onStatSn(BasicHeader.statSn(header, at));
+        state.onWindow(BasicHeader.expCmdSn(header, at), BasicHeader.maxCmdSn(header, at));
     }
 
     /**
@@ -292,23 +292,23 @@ public final class InitiatorConnection {
     public void onPayload(long now, ByteBuffer data, boolean digestOk) {
         synchronized (lock) {
             Receive.Destination destination = incoming;
-            Command command = core.receiving;
-            boolean isOver = core.receivingIsOver;
+            Command command = state.receiving;
+            boolean isOver = state.receivingIsOver;
             incoming = Receive.Destination.NOTHING;
-            core.receiving = null;
-            if (core.isOpen()) {
-                core.timers.heard = now;
+            state.receiving = null;
+            if (state.isOpen()) {
+                state.timers.heard = now;
                 try {
                     if (!digestOk && destination != Receive.Destination.NOTHING) {
                         throw new Violated(new Violation.DataDigest(incomingOpcode));
                     }
                     onSegment(now, destination, command, isOver, data);
                 } catch (Violated violated) {
-                    core.violated(violated);
+                    state.violated(violated);
                 }
             }
             if (command != null) {
-                core.release(command);
+                state.release(command);
             }
         }
     }
@@ -318,7 +318,7 @@ public final class InitiatorConnection {
         if (destination == Receive.Destination.CONTROL) {
             onControl(now, data);
         } else if (destination == Receive.Destination.COMMAND && isOver) {
-            core.endTask(command);
+            state.endTask(command);
         } else if (destination == Receive.Destination.COMMAND) {
             dataHandler.onDataInDone(command);
         }
@@ -346,7 +346,7 @@ public final class InitiatorConnection {
     /** Returns the next StatSN, so that tests can continue from any state. */
     int expStatSnForTests() {
         synchronized (lock) {
-            return core.expStatSn;
+            return state.expStatSn;
         }
     }
 
@@ -355,7 +355,7 @@ public final class InitiatorConnection {
      */
     public void onHeaderDigestError() {
         synchronized (lock) {
-            core.violated(new Violated(new Violation.HeaderDigest()));
+            state.violated(new Violated(new Violation.HeaderDigest()));
         }
     }
 
@@ -368,9 +368,9 @@ public final class InitiatorConnection {
     public void onTooLong(ByteBuffer header) {
         int at = header.position();
         synchronized (lock) {
-            core.violated(new Violated(new Violation.TooLong(BasicHeader.opcode(header, at),
+            state.violated(new Violated(new Violation.TooLong(BasicHeader.opcode(header, at),
                     BasicHeader.dataSegmentLength(header, at),
-                    core.parameters.receiveDataSegmentBytesMax())));
+                    state.parameters.receiveDataSegmentBytesMax())));
         }
     }
 
@@ -380,11 +380,11 @@ public final class InitiatorConnection {
      */
     public void readerStopped() {
         synchronized (lock) {
-            core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
-            Command command = core.receiving;
-            core.receiving = null;
+            state.shut(new CloseReason.PeerClosed(), ConnectionEnding.LOST, Failure.LOST);
+            Command command = state.receiving;
+            state.receiving = null;
             if (command != null) {
-                core.release(command);
+                state.release(command);
             }
         }
     }
@@ -395,7 +395,7 @@ public final class InitiatorConnection {
      */
     public void onLost() {
         synchronized (lock) {
-            core.shut(new CloseReason.PeerClosed(), Ending.LOST, Failure.LOST);
+            state.shut(new CloseReason.PeerClosed(), ConnectionEnding.LOST, Failure.LOST);
         }
     }
 }

@@ -23,10 +23,10 @@ import org.lunarsan.iscsi.session.InitiatorSession;
  * <p>Threads: behind the lock of its connection.
  */
 final class PduEncoder {
-    private final Core core;
+    private final ConnectionState state;
 
-    PduEncoder(Core core) {
-        this.core = core;
+    PduEncoder(ConnectionState state) {
+        this.state = state;
     }
 
     /**
@@ -34,17 +34,18 @@ final class PduEncoder {
      * due.
      */
     boolean next(long now, ByteBuffer head, Outgoing out) {
-        Core.Answer answer = core.loggingOut == null ? core.answers.pollFirst() : null;
+        ConnectionState.Answer answer = state.loggingOut == null ? state.answers.pollFirst() : null;
         if (answer != null) {
             nopOut(head, Opcode.NOP_OUT | Opcode.IMMEDIATE, 0, answer.lun(),
                     BasicHeader.TAG_RESERVED, answer.targetTransferTag(),
-                    core.session.currentCmdSn());
+                    state.session.currentCmdSn());
             return true;
         }
-        for (Request urgent = core.urgent.poll(); urgent != null; urgent = core.urgent.poll()) {
-            if (core.loggingOut != null) {
-                core.finish(urgent, Failure.LOGGED_OUT);
-            } else if (send(now, urgent, core.session.currentCmdSn(), head, out)) {
+        for (Request immediate = state.immediate.poll(); immediate != null;
+                immediate = state.immediate.poll()) {
+            if (state.loggingOut != null) {
+                state.finish(immediate, Failure.LOGGED_OUT);
+            } else if (send(now, immediate, state.session.currentCmdSn(), head, out)) {
                 return true;
             }
         }
@@ -52,12 +53,12 @@ final class PduEncoder {
     }
 
     private boolean nextWaiting(long now, ByteBuffer head, Outgoing out) {
-        if (core.waiting.isEmpty() || core.loggingOut != null) {
+        if (state.waiting.isEmpty() || state.loggingOut != null) {
             return false;
         }
-        long cmdSn = core.session.takeCmdSn(core.cid);
+        long cmdSn = state.session.takeCmdSn(state.cid);
         return cmdSn != InitiatorSession.NO_NUMBER
-                && send(now, core.waiting.poll(), (int) cmdSn, head, out);
+                && send(now, state.waiting.poll(), (int) cmdSn, head, out);
     }
 
     private boolean send(long now, Request request, int cmdSn, ByteBuffer head, Outgoing out) {
@@ -78,17 +79,17 @@ final class PduEncoder {
      */
     private boolean sendCommand(Command command, ByteBuffer head, Outgoing out) {
         int total = command.dataOutBytes();
-        int first = Math.min(total, core.agreed.firstBurstBytes());
-        int immediate = !core.agreed.immediateData() ? 0
-                : Math.min(first, core.parameters.sendDataSegmentBytesMax());
-        int unsolicited = core.agreed.initialR2t() ? immediate : first;
+        int first = Math.min(total, state.agreed.firstBurstBytes());
+        int immediate = !state.agreed.immediateData() ? 0
+                : Math.min(first, state.parameters.sendDataSegmentBytesMax());
+        int unsolicited = state.agreed.initialR2t() ? immediate : first;
         encode(command, head, immediate, unsolicited > immediate);
         if (immediate > 0) {
             out.data(command.dataOutBuffer(), command.dataOutAt(), immediate, command);
         }
         command.asked.reset(unsolicited);
         if (unsolicited > immediate) {
-            core.bursts.add(command, BasicHeader.TAG_RESERVED, 0, immediate, unsolicited);
+            state.bursts.add(command, BasicHeader.TAG_RESERVED, 0, immediate, unsolicited);
         }
         return true;
     }
@@ -105,11 +106,11 @@ final class PduEncoder {
         int flags = (dataFollows ? 0 : ScsiCommand.FINAL) | (reads ? ScsiCommand.READ : 0)
                 | (writes ? ScsiCommand.WRITE : 0)
                 | command.attribute() & ScsiCommand.ATTRIBUTE_MASK;
-        int priority = core.agreed.protocolLevel() >= 2 ? command.priority() << 4 : 0;
+        int priority = state.agreed.protocolLevel() >= 2 ? command.priority() << 4 : 0;
         ScsiCommandView.encode(head, at, first(Opcode.SCSI_COMMAND, command.immediate), flags,
                 priority, ahsWords, immediateBytes, command.lun(), command.tag,
                 writes ? command.dataOutBytes() : command.dataInBytesMax(), command.cmdSn,
-                core.expStatSn, cdb);
+                state.expStatSn, cdb);
     }
 
     private boolean sendManagement(Management management, ByteBuffer head) {
@@ -117,10 +118,10 @@ final class PduEncoder {
         int refCmdSn = 0;
         Command task = management.referenced;
         if (task != null) {
-            if (core.slots.find(management.referencedTag) != task) {
+            if (state.slots.find(management.referencedTag) != task) {
                 // The task ended while the function waited to be sent.
                 management.response = RequestSubmitter.withoutTask(management.function);
-                core.finish(management, null);
+                state.finish(management, null);
                 return false;
             }
             referencedTag = management.referencedTag;
@@ -128,12 +129,12 @@ final class PduEncoder {
             // CmdSN.
             refCmdSn = task.immediate ? management.cmdSn : task.cmdSn;
         }
-        if (ManagementFunction.isMultiTask(management.function) && core.hasFastAbort()) {
+        if (ManagementFunction.isMultiTask(management.function) && state.hasFastAbort()) {
             pause(management);
         }
         new TaskManagementRequest(first(Opcode.TASK_MANAGEMENT_REQUEST, true),
                 BasicHeader.FINAL | management.function, 0, 0, management.lun, management.tag,
-                referencedTag, management.cmdSn, core.expStatSn, refCmdSn, 0).encode(head);
+                referencedTag, management.cmdSn, state.expStatSn, refCmdSn, 0).encode(head);
         return true;
     }
 
@@ -143,8 +144,8 @@ final class PduEncoder {
      * they continue.
      */
     private void pause(Management by) {
-        for (int at = 0; at < core.slots.capacity(); at++) {
-            if (core.slots.at(at) instanceof Command command
+        for (int at = 0; at < state.slots.capacity(); at++) {
+            if (state.slots.at(at) instanceof Command command
                     && ControlPduHandler.isCovered(command, by, by.cmdSn)) {
                 command.pausedBy = by;
             }
@@ -154,7 +155,7 @@ final class PduEncoder {
     private boolean sendPing(long now, Ping ping, ByteBuffer head, Outgoing out) {
         int bytes = ping.data.length;
         if (ping.keepAlive) {
-            core.timers.pinged = now;
+            state.timers.pinged = now;
         }
         nopOut(head, first(Opcode.NOP_OUT, !ping.fillsGap), bytes, 0, ping.tag,
                 BasicHeader.TAG_RESERVED, ping.fillsGap ? ping.gapCmdSn : ping.cmdSn);
@@ -167,13 +168,13 @@ final class PduEncoder {
     private void nopOut(ByteBuffer head, int first, int bytes, long lun, int tag,
             int targetTransferTag, int cmdSn) {
         new NopOut(first, BasicHeader.FINAL, 0, bytes, lun, tag, targetTransferTag, cmdSn,
-                core.expStatSn).encode(head);
+                state.expStatSn).encode(head);
     }
 
     private boolean sendText(TextExchange text, ByteBuffer head, Outgoing out) {
         int bytes = text.continues ? 0 : text.text.length;
         new TextRequest(Opcode.TEXT_REQUEST, TextRequest.FINAL, 0, bytes, text.lun, text.tag,
-                text.targetTransferTag, text.cmdSn, core.expStatSn).encode(head);
+                text.targetTransferTag, text.cmdSn, state.expStatSn).encode(head);
         if (bytes > 0) {
             out.data(RequestSubmitter.segment(text.text), 0, bytes, text);
         }
@@ -184,41 +185,41 @@ final class PduEncoder {
     private boolean sendLogout(long now, Logout logout, ByteBuffer head) {
         boolean ofSession = logout.reason == LogoutReason.CLOSE_SESSION;
         new LogoutRequest(first(Opcode.LOGOUT_REQUEST, true), BasicHeader.FINAL | logout.reason, 0,
-                0, logout.tag, ofSession ? 0 : logout.cid, logout.cmdSn, core.expStatSn)
+                0, logout.tag, ofSession ? 0 : logout.cid, logout.cmdSn, state.expStatSn)
                 .encode(head);
-        core.timers.logsOut = true;
-        core.timers.logoutBy = now + core.limits.logoutNanos();
+        state.timers.logsOut = true;
+        state.timers.logoutBy = now + state.limits.logoutNanos();
         if (ofSession) {
-            core.session.loggingOut(core.cid);
+            state.session.loggingOut(state.cid);
         }
-        if (logout.concerns(core.cid)) {
-            core.loggingOut = logout;
-            core.endData();
+        if (logout.concerns(state.cid)) {
+            state.loggingOut = logout;
+            state.endData();
         }
         return true;
     }
 
     /** Encodes the next Data-Out on demand, so that waiting data needs no memory. */
     private boolean nextDataOut(ByteBuffer head, Outgoing out) {
-        Burst burst = core.bursts.next();
+        Burst burst = state.bursts.next();
         if (burst == null) {
             return false;
         }
         Command command = burst.command;
         int from = burst.atBytes;
-        int bytes = Math.min(burst.endBytes - from, core.parameters.sendDataSegmentBytesMax());
+        int bytes = Math.min(burst.endBytes - from, state.parameters.sendDataSegmentBytesMax());
         boolean isLast = from + bytes == burst.endBytes;
         int at = head.position();
         head.position(at + BasicHeader.HEADER_BYTES);
         DataOutView.encode(head, at, Opcode.DATA_OUT, isLast ? BasicHeader.FINAL : 0, 0, bytes,
-                burst.lun, command.tag, burst.targetTransferTag, core.expStatSn, burst.dataSn,
+                burst.lun, command.tag, burst.targetTransferTag, state.expStatSn, burst.dataSn,
                 from);
         out.data(command.dataOutBuffer(), command.dataOutAt() + from, bytes, command);
         burst.atBytes = from + bytes;
         burst.dataSn++;
         if (isLast) {
             command.r2tsOpen -= burst.targetTransferTag == BasicHeader.TAG_RESERVED ? 0 : 1;
-            core.bursts.remove(burst);
+            state.bursts.remove(burst);
         }
         return true;
     }

@@ -15,10 +15,10 @@ final class RequestSubmitter {
     /** Slots beyond the limit, for logouts and for requests of the machine itself. */
     private static final int SPARE_REQUESTS = 32;
 
-    private final Core core;
+    private final ConnectionState state;
 
-    RequestSubmitter(Core core) {
-        this.core = core;
+    RequestSubmitter(ConnectionState state) {
+        this.state = state;
     }
 
     /** Submits a request. False: refused, and the request holds the reason. */
@@ -33,11 +33,11 @@ final class RequestSubmitter {
             request.failure = Failure.refused(refusal);
             return false;
         }
-        core.slots.put(request);
+        state.slots.put(request);
         switch (request) {
             case Management management -> manage(management);
             case Logout logout -> logOut(logout);
-            default -> core.enqueue(request);
+            default -> state.enqueue(request);
         }
         return true;
     }
@@ -45,20 +45,20 @@ final class RequestSubmitter {
     /** Returns the reason for refusing a request, or null. */
     private String judge(Request request) {
         boolean isLogout = request instanceof Logout;
-        if (core.phase == Core.Phase.CLOSED) {
+        if (state.phase == ConnectionState.Phase.CLOSED) {
             return "the connection is closed";
         }
         if (isLogout) {
-            boolean late = core.timers.logsOut || core.slots.used() >= room();
+            boolean late = state.timers.logsOut || state.slots.used() >= room();
             return late ? "the connection is being logged out" : null;
         }
-        if (core.phase == Core.Phase.DRAINING) {
+        if (state.phase == ConnectionState.Phase.DRAINING) {
             return "the connection is being logged out";
         }
-        if (core.slots.used() >= core.limits.requestsMax()) {
+        if (state.slots.used() >= state.limits.requestsMax()) {
             return "too many requests are pending";
         }
-        int sendMax = core.parameters.sendDataSegmentBytesMax();
+        int sendMax = state.parameters.sendDataSegmentBytesMax();
         return switch (request) {
             case Command command -> judge(command);
             case Ping ping -> ping.data.length <= sendMax ? null
@@ -71,7 +71,7 @@ final class RequestSubmitter {
     }
 
     private int room() {
-        return core.limits.requestsMax() + SPARE_REQUESTS;
+        return state.limits.requestsMax() + SPARE_REQUESTS;
     }
 
     private static String judge(Command command) {
@@ -85,7 +85,7 @@ final class RequestSubmitter {
         if (function == ManagementFunction.TASK_REASSIGN) {
             return "it needs ErrorRecoveryLevel 2";
         }
-        if (ManagementFunction.protocolLevel(function) > core.agreed.protocolLevel()) {
+        if (ManagementFunction.protocolLevel(function) > state.agreed.protocolLevel()) {
             return "it needs iSCSIProtocolLevel 2";
         }
         boolean namesNone = management.referenced == null;
@@ -95,36 +95,36 @@ final class RequestSubmitter {
 
     private void manage(Management management) {
         if (ManagementFunction.isMultiTask(management.function)) {
-            core.session.hold(core.cid);
+            state.session.hold(state.cid);
         }
         Command task = management.referenced;
         if (task == null) {
-            core.enqueue(management);
+            state.enqueue(management);
             return;
         }
-        boolean inHand = core.slots.find(task.tag) == task;
+        boolean inHand = state.slots.find(task.tag) == task;
         boolean isAbort = management.function == ManagementFunction.ABORT_TASK;
         if (inHand && task.state == Request.WAITING && isAbort) {
             withdraw(task);
             answer(management, ManagementResponse.FUNCTION_COMPLETE);
         } else if (inHand && task.state == Request.SENT) {
             management.referencedTag = task.tag;
-            core.enqueue(management);
+            state.enqueue(management);
         } else {
             answer(management, withoutTask(management.function));
         }
     }
 
     private void withdraw(Command task) {
-        if (!core.waiting.remove(task)) {
-            core.urgent.remove(task);
+        if (!state.waiting.remove(task)) {
+            state.immediate.remove(task);
         }
-        core.finish(task, Failure.ABORTED);
+        state.finish(task, Failure.ABORTED);
     }
 
     private void answer(Management management, int response) {
         management.response = response;
-        core.finish(management, null);
+        state.finish(management, null);
     }
 
     /**
@@ -137,12 +137,12 @@ final class RequestSubmitter {
     }
 
     private void logOut(Logout logout) {
-        if (logout.concerns(core.cid)) {
-            core.phase = Core.Phase.DRAINING;
-            core.timers.drains = false;
-            core.withdrawAll("the connection is being logged out");
+        if (logout.concerns(state.cid)) {
+            state.phase = ConnectionState.Phase.DRAINING;
+            state.timers.drains = false;
+            state.withdrawAll("the connection is being logged out");
         }
-        core.enqueue(logout);
+        state.enqueue(logout);
     }
 
     /**
@@ -150,35 +150,35 @@ final class RequestSubmitter {
      * {@code by}.
      */
     void drain(long by) {
-        if (core.phase == Core.Phase.FULL_FEATURE) {
-            core.phase = Core.Phase.DRAINING;
-            core.timers.drains = true;
-            core.timers.drainBy = by;
-            core.wake.run();
+        if (state.phase == ConnectionState.Phase.FULL_FEATURE) {
+            state.phase = ConnectionState.Phase.DRAINING;
+            state.timers.drains = true;
+            state.timers.drainBy = by;
+            state.wake.run();
         }
     }
 
     void logOutWhenDrained() {
-        if (core.timers.drains && core.slots.used() == 0) {
+        if (state.timers.drains && state.slots.used() == 0) {
             logOutDrained();
         }
     }
 
     void logOutDrained() {
-        core.timers.drains = false;
-        core.withdrawAll("the target asked for a logout");
-        Logout logout = new Logout(LogoutReason.CLOSE_CONNECTION, core.cid);
+        state.timers.drains = false;
+        state.withdrawAll("the target asked for a logout");
+        Logout logout = new Logout(LogoutReason.CLOSE_CONNECTION, state.cid);
         logout.internal = true;
-        core.ask(logout);
+        state.submitInternal(logout);
     }
 
     /**
-     * Queues a request of the machine if there is a free slot; the target may ping more often than
+     * Queues an internal request if there is a free slot; the target may ping more often than
      * we answer.
      */
-    void ask(Request own) {
-        if (core.slots.used() < room()) {
-            core.ask(own);
+    void submitInternal(Request own) {
+        if (state.slots.used() < room()) {
+            state.submitInternal(own);
         }
     }
 
@@ -187,9 +187,9 @@ final class RequestSubmitter {
      * answers.
      */
     void answerPing(long lun, int targetTransferTag) {
-        if (core.answers.size() < core.limits.requestsMax()) {
-            core.answers.addLast(new Core.Answer(lun, targetTransferTag));
-            core.wake.run();
+        if (state.answers.size() < state.limits.requestsMax()) {
+            state.answers.addLast(new ConnectionState.Answer(lun, targetTransferTag));
+            state.wake.run();
         }
     }
 

@@ -1,6 +1,6 @@
 package org.lunarsan.iscsi.connection;
 
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.SessionMessage;
 
 /**
@@ -9,23 +9,26 @@ import org.lunarsan.iscsi.session.SessionMessage;
  * <p>Threads: behind the lock of its connection.
  */
 final class TimerHandler {
-    private final Core core;
+    private final ConnectionState state;
     private final RequestSubmitter submitter;
     private final ControlPduHandler controlHandler;
 
-    TimerHandler(Core core, RequestSubmitter submitter, ControlPduHandler controlHandler) {
-        this.core = core;
+    TimerHandler(
+            ConnectionState state,
+            RequestSubmitter submitter,
+            ControlPduHandler controlHandler) {
+        this.state = state;
         this.submitter = submitter;
         this.controlHandler = controlHandler;
     }
 
     /** Returns the time until something is due. */
     long nanosToWait(long now) {
-        Timers timers = core.timers;
-        if (core.phase == Core.Phase.CLOSED) {
+        Timers timers = state.timers;
+        if (state.phase == ConnectionState.Phase.CLOSED) {
             return Timers.NEVER;
         }
-        long left = mayPing() ? timers.silenceLeft(now, core.limits) : Timers.NEVER;
+        long left = mayPing() ? timers.silenceLeft(now, state.limits) : Timers.NEVER;
         if (timers.logsOut) {
             left = Math.min(left, Timers.left(now, timers.logoutBy));
         }
@@ -34,28 +37,28 @@ final class TimerHandler {
 
     /** True also while commands are waited for before a logout, but not after it. */
     private boolean mayPing() {
-        return core.phase == Core.Phase.FULL_FEATURE
-                || core.phase == Core.Phase.DRAINING && core.timers.drains;
+        return state.phase == ConnectionState.Phase.FULL_FEATURE
+                || state.phase == ConnectionState.Phase.DRAINING && state.timers.drains;
     }
 
     /** Processes the messages of the session. */
     void takeMessages() {
-        SessionMessage message = core.session.takeMessage(core.cid);
+        SessionMessage message = state.session.takeMessage(state.cid);
         while (message != null) {
             switch (message) {
                 case SessionMessage.TasksEnded ended -> controlHandler.endTasks(ended);
                 case SessionMessage.LoggingOut loggingOut -> onSessionLogout();
                 case SessionMessage.Close close -> onSessionEnd();
             }
-            message = core.session.takeMessage(core.cid);
+            message = state.session.takeMessage(state.cid);
         }
     }
 
     private void onSessionLogout() {
-        if (core.isOpen()) {
-            core.phase = Core.Phase.DRAINING;
-            core.endData();
-            core.withdrawAll("the session is being logged out");
+        if (state.isOpen()) {
+            state.phase = ConnectionState.Phase.DRAINING;
+            state.endData();
+            state.withdrawAll("the session is being logged out");
         }
     }
 
@@ -63,15 +66,15 @@ final class TimerHandler {
      * The answer to a logout is worth a short wait: the target has closed the other connections.
      */
     private void onSessionEnd() {
-        if (core.loggingOut == null) {
-            core.shut(new CloseReason.Dropped(), Ending.LOST, Failure.LOST);
+        if (state.loggingOut == null) {
+            state.shut(new CloseReason.Dropped(), ConnectionEnding.LOST, Failure.LOST);
         }
     }
 
     /** Handles expired deadlines. */
     void onDeadline(long now) {
-        Timers timers = core.timers;
-        if (core.phase == Core.Phase.CLOSED) {
+        Timers timers = state.timers;
+        if (state.phase == ConnectionState.Phase.CLOSED) {
             return;
         }
         if (timers.logsOut && Timers.left(now, timers.logoutBy) == 0) {
@@ -81,18 +84,18 @@ final class TimerHandler {
         if (timers.drains && Timers.left(now, timers.drainBy) == 0) {
             submitter.logOutDrained();
         }
-        boolean silent = mayPing() && timers.silenceLeft(now, core.limits) == 0;
+        boolean silent = mayPing() && timers.silenceLeft(now, state.limits) == 0;
         if (silent && timers.isPinged) {
             timeOut("a ping");
         } else if (silent) {
             // Until the ping is sent, the time of the request counts.
             timers.isPinged = true;
             timers.pinged = now;
-            core.ask(Ping.keepAlive());
+            state.submitInternal(Ping.keepAlive());
         }
     }
 
     private void timeOut(String what) {
-        core.shut(new CloseReason.TimedOut(what), Ending.LOST, Failure.LOST);
+        state.shut(new CloseReason.TimedOut(what), ConnectionEnding.LOST, Failure.LOST);
     }
 }

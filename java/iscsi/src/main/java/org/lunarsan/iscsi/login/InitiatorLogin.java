@@ -12,7 +12,6 @@ import org.lunarsan.iscsi.pdu.LoginRequest;
 import org.lunarsan.iscsi.pdu.LoginResponse;
 import org.lunarsan.iscsi.pdu.LoginStatus;
 import org.lunarsan.iscsi.pdu.Opcode;
-import org.lunarsan.iscsi.text.Emitter;
 import org.lunarsan.iscsi.text.Key;
 import org.lunarsan.iscsi.text.KeyStage;
 import org.lunarsan.iscsi.text.Negotiation;
@@ -20,6 +19,7 @@ import org.lunarsan.iscsi.text.Pair;
 import org.lunarsan.iscsi.text.Pairs;
 import org.lunarsan.iscsi.text.Reassembler;
 import org.lunarsan.iscsi.text.Role;
+import org.lunarsan.iscsi.text.Segmenter;
 import org.lunarsan.iscsi.text.SentKeys;
 import org.lunarsan.iscsi.text.SessionType;
 import org.lunarsan.iscsi.text.TextBuilder;
@@ -52,7 +52,7 @@ public final class InitiatorLogin {
     private final Reassembler incoming = new Reassembler();
     private final SentKeys seen = new SentKeys();
     private final TargetDeclarations declarations = new TargetDeclarations();
-    private Emitter outgoing = new Emitter(new byte[0]);
+    private Segmenter outgoing = new Segmenter(new byte[0]);
     private LoginState state = new LoginState.Over();
     private int stage = LoginFlags.OPERATIONAL_NEGOTIATION;
     /** The next stage that the outstanding request proposes. */
@@ -245,7 +245,7 @@ public final class InitiatorLogin {
 
     /** Sends a text, proposing a stage with its last piece. */
     private LoginStep say(TextBuilder text, int next) {
-        outgoing = new Emitter(text.toBytes());
+        outgoing = new Segmenter(text.toBytes());
         pending = next;
         return emit();
     }
@@ -280,7 +280,7 @@ public final class InitiatorLogin {
     private LoginStep failed(LoginException reason) {
         state = new LoginState.Over();
         incoming.reset();
-        outgoing = new Emitter(new byte[0]);
+        outgoing = new Segmenter(new byte[0]);
         return new LoginStep.Failed(reason);
     }
 }

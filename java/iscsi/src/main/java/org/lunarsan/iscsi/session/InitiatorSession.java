@@ -40,7 +40,7 @@ public final class InitiatorSession {
     /** The connection that logs the session out. */
     private Member loggingOut;
     /** Reason for the end of the session, once it ends. */
-    private Ending ending;
+    private ConnectionEnding ending;
 
     /** One connection in the session. */
     private static final class Member {
@@ -78,7 +78,7 @@ public final class InitiatorSession {
 
     /**
      * Opens a connection with this CID for a login. If the login fails, call {@link #closed} with
-     * {@link Ending#NOT_JOINED}.
+     * {@link ConnectionEnding#NOT_JOINED}.
      *
      * @param cid its connection ID
      * @param wake called when the connection may have something to send, from any thread, perhaps
@@ -258,7 +258,7 @@ public final class InitiatorSession {
      */
     public void loggingOut(int cid) {
         synchronized (lock) {
-            ending = ending == null ? Ending.SESSION_LOGOUT : ending;
+            ending = ending == null ? ConnectionEnding.SESSION_LOGOUT : ending;
             loggingOut = find(cid);
         }
         tellOthers(cid, new SessionMessage.LoggingOut());
@@ -270,7 +270,7 @@ public final class InitiatorSession {
      * @param cid the connection
      * @param how how it ended
      */
-    public void closed(int cid, Ending how) {
+    public void closed(int cid, ConnectionEnding how) {
         boolean goes;
         synchronized (lock) {
             Member member = find(cid);
@@ -294,7 +294,7 @@ public final class InitiatorSession {
     /** Ends the session now, without a logout. */
     public void end() {
         synchronized (lock) {
-            ending = ending == null ? Ending.LOST : ending;
+            ending = ending == null ? ConnectionEnding.LOST : ending;
         }
         tellOthers(-1, new SessionMessage.Close());
     }
@@ -318,13 +318,13 @@ public final class InitiatorSession {
      *
      * @return the reason; empty until the session is over
      */
-    public Optional<Ending> ending() {
+    public Optional<ConnectionEnding> ending() {
         synchronized (lock) {
             return members.length == 0 ? Optional.ofNullable(ending) : Optional.empty();
         }
     }
 
-    private boolean endsSession(Member member, Ending how) {
+    private boolean endsSession(Member member, ConnectionEnding how) {
         return switch (how) {
             case SESSION_LOGOUT, VIOLATION -> true;
             case NOT_JOINED -> false;

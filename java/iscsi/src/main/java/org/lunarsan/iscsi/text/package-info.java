@@ -12,7 +12,7 @@
  *
  * <h2>Reading and writing</h2>
  * A text may span several PDUs: {@link org.lunarsan.iscsi.text.Reassembler} and
- * {@link org.lunarsan.iscsi.text.Emitter} handle the C bit. Every length and count has a named
+ * {@link org.lunarsan.iscsi.text.Segmenter} handle the C bit. Every length and count has a named
  * limit.
  *
  * <h2>Threads</h2>

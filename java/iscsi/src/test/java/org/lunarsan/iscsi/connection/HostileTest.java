@@ -23,7 +23,7 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.ScsiResponse;
 import org.lunarsan.iscsi.pdu.TextRequest;
 import org.lunarsan.iscsi.pdu.TextResponse;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 
 /** A target that breaks the rules of the full feature phase. */
 class HostileTest {
@@ -38,7 +38,7 @@ class HostileTest {
         rig.gets(sent, new byte[sent.dataSegmentLength()]);
         assertInstanceOf(kind, rig.violation(), sent::toString);
         rig.failed(command, Failure.Kind.LOST);
-        assertEquals(Ending.VIOLATION, rig.session.ending().orElseThrow());
+        assertEquals(ConnectionEnding.VIOLATION, rig.session.ending().orElseThrow());
         assertNull(rig.next(), "nothing is sent after");
         assertTrue(!rig.connection.submit(command));
         assertEquals(Failure.Kind.REFUSED, command.failure().kind());

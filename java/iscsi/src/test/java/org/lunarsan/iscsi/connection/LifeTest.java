@@ -25,7 +25,7 @@ import org.lunarsan.iscsi.pdu.RejectReason;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.TextRequest;
 import org.lunarsan.iscsi.pdu.TextResponse;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.InitiatorSession;
 import org.lunarsan.iscsi.text.TargetRecord;
 
@@ -159,7 +159,7 @@ class LifeTest {
         assertEquals(20, logout.timeToRetainSeconds());
         rig.failed(sent, Failure.Kind.LOGGED_OUT);
         assertInstanceOf(CloseReason.LoggedOut.class, rig.closed());
-        assertEquals(Ending.SESSION_LOGOUT, rig.session.ending().orElseThrow());
+        assertEquals(ConnectionEnding.SESSION_LOGOUT, rig.session.ending().orElseThrow());
     }
 
     /** Goal: a logout that is not answered ends the connection all the same. */

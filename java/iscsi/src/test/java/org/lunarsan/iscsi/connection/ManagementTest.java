@@ -15,7 +15,7 @@ import org.lunarsan.iscsi.pdu.Opcode;
 import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.pdu.TaskManagementRequest;
 import org.lunarsan.iscsi.pdu.TaskManagementResponse;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.InitiatorSession;
 
 /** Task management functions, and their effect on several connections. RFC 7143 §11.5. */
@@ -196,6 +196,6 @@ class ManagementTest {
         assertNull(two.next());
         assertInstanceOf(CloseReason.Dropped.class, two.closed());
         two.failed(there, Failure.Kind.LOST);
-        assertEquals(Ending.VIOLATION, session.ending().orElseThrow());
+        assertEquals(ConnectionEnding.VIOLATION, session.ending().orElseThrow());
     }
 }

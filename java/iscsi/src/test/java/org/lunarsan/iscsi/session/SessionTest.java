@@ -43,7 +43,7 @@ class SessionTest {
         assertEquals(new LoginNumbers(5, 9, 100), session.open(2, () -> { }).orElseThrow());
         assertTrue(session.open(2, () -> { }).isEmpty() && session.open(3, () -> { }).isEmpty());
         assertNotEquals(session.ordinal(1), session.ordinal(2));
-        session.closed(1, Ending.CONNECTION_LOGOUT);
+        session.closed(1, ConnectionEnding.CONNECTION_LOGOUT);
         assertTrue(session.open(3, () -> { }).isPresent());
         assertNotEquals(session.ordinal(3), session.ordinal(2));
     }
@@ -53,8 +53,8 @@ class SessionTest {
     void notJoined() {
         InitiatorSession session = new InitiatorSession(5, 100);
         session.open(1, () -> { });
-        session.closed(1, Ending.NOT_JOINED);
-        assertEquals(Ending.NOT_JOINED, session.ending().orElseThrow());
+        session.closed(1, ConnectionEnding.NOT_JOINED);
+        assertEquals(ConnectionEnding.NOT_JOINED, session.ending().orElseThrow());
     }
 
     /**
@@ -115,7 +115,7 @@ class SessionTest {
         session.release(1);
         session.release(1);
         assertEquals(InitiatorSession.NO_NUMBER, session.takeCmdSn(2));
-        session.closed(2, Ending.CONNECTION_LOGOUT);
+        session.closed(2, ConnectionEnding.CONNECTION_LOGOUT);
         assertEquals(100, session.takeCmdSn(1), "a hold goes with its connection");
     }
 
@@ -126,20 +126,20 @@ class SessionTest {
         session.window(100, 110);
         session.takeCmdSn(1);
         session.window(101, 110);
-        session.closed(1, Ending.LOST);
+        session.closed(1, ConnectionEnding.LOST);
         assertNull(session.takeMessage(2), "its number had arrived");
         session = joined(100, 2);
         session.window(100, 110);
         session.takeCmdSn(1);
-        session.closed(1, Ending.LOST);
+        session.closed(1, ConnectionEnding.LOST);
         assertInstanceOf(SessionMessage.Close.class, session.takeMessage(2));
         assertEquals(InitiatorSession.NO_NUMBER, session.takeCmdSn(2));
-        session.closed(2, Ending.LOST);
-        assertEquals(Ending.LOST, session.ending().orElseThrow());
+        session.closed(2, ConnectionEnding.LOST);
+        assertEquals(ConnectionEnding.LOST, session.ending().orElseThrow());
         session = joined(100, 2);
         session.window(100, 110);
         session.takeCmdSn(1);
-        session.closed(1, Ending.CONNECTION_LOGOUT);
+        session.closed(1, ConnectionEnding.CONNECTION_LOGOUT);
         assertInstanceOf(SessionMessage.Close.class, session.takeMessage(2), "logged out as well");
     }
 
@@ -151,10 +151,10 @@ class SessionTest {
         InitiatorSession session = joined(100, 2);
         session.loggingOut(1);
         assertInstanceOf(SessionMessage.LoggingOut.class, session.takeMessage(2));
-        session.closed(2, Ending.LOST);
+        session.closed(2, ConnectionEnding.LOST);
         assertNull(session.takeMessage(1));
-        session.closed(1, Ending.SESSION_LOGOUT);
-        assertEquals(Ending.SESSION_LOGOUT, session.ending().orElseThrow());
+        session.closed(1, ConnectionEnding.SESSION_LOGOUT);
+        assertEquals(ConnectionEnding.SESSION_LOGOUT, session.ending().orElseThrow());
         assertTrue(session.open(3, () -> { }).isEmpty());
     }
 

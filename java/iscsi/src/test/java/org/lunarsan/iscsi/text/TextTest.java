@@ -91,12 +91,12 @@ class TextTest {
     void pieces() throws TextViolation {
         Random random = Seed.of(TextTest.class);
         byte[] text = Seed.bytes(random, 20_000);
-        Emitter emitter = new Emitter(text);
+        Segmenter segmenter = new Segmenter(text);
         Reassembler whole = new Reassembler();
         byte[] got = null;
         while (got == null) {
-            byte[] piece = emitter.next(1 + random.nextInt(3000));
-            got = whole.add(ByteBuffer.wrap(piece), !emitter.isEmpty());
+            byte[] piece = segmenter.next(1 + random.nextInt(3000));
+            got = whole.add(ByteBuffer.wrap(piece), !segmenter.isEmpty());
         }
         assertArrayEquals(text, got);
         Reassembler small = new Reassembler(10);

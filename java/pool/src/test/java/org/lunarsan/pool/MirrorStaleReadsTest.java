@@ -24,7 +24,7 @@ import org.lunarsan.device.Operation;
  * above must not keep them once the member is left out. The members count no losses.
  */
 @Timeout(value = 120, threadMode = Timeout.ThreadMode.SEPARATE_THREAD)
-class MirrorDoubtedReadsTest {
+class MirrorStaleReadsTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / Members.BLOCK;
     /** Number of blocks that fit into the cache. */
     private static final int ROOM = 16;
@@ -110,7 +110,7 @@ class MirrorDoubtedReadsTest {
         assertEquals(2, first());
     }
 
-    /** Goal: a striped pool, and a mirror as a member, pass the doubt on. */
+    /** Goal: a striped pool, and a mirror as a member, pass the number of stale reads on. */
     @Test
     void poolsOfMirrorsForwardIt() throws Exception {
         List<MirroredDevice> mirrors = List.of(mirror(0), mirror(2));
@@ -118,10 +118,10 @@ class MirrorDoubtedReadsTest {
         StripedDevice stripes = StripedDevice.of(mirrors);
         top = stripes;
         stripes.open();
-        long before = stripes.doubtedReads();
+        long before = stripes.staleReads();
         stripes.write(0, filled(2, 1));
         caches.getFirst().cutPower();
         stripes.flush();
-        assertNotEquals(before, stripes.doubtedReads());
+        assertNotEquals(before, stripes.staleReads());
     }
 }

@@ -88,15 +88,15 @@ fn sixteen(operation: u8, blocks: u8) -> Vec<u8> {
 /// that makes commands wait and on one that never waits.
 #[test]
 fn a_preempt_before_the_data_counts() {
-    let waits = Rig::new();
-    preempt_before_the_data(&waits);
-    waits.stop_cleanly();
-    let at_hand = Rig::with(|options| {
+    let waiting = Rig::new();
+    preempt_before_the_data(&waiting);
+    waiting.stop_cleanly();
+    let immediate = Rig::with(|options| {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         options.targets = vec![target(TARGET, unit(memory))];
     });
-    preempt_before_the_data(&at_hand);
-    at_hand.stop_cleanly();
+    preempt_before_the_data(&immediate);
+    immediate.stop_cleanly();
 }
 
 fn preempt_before_the_data(rig: &Rig) {
@@ -132,6 +132,35 @@ fn preempt_before_the_data(rig: &Rig) {
         log_out(one);
         log_out(two);
     }
+}
+
+/// Goal: a CDB that is longer than its field in the header is never taken for a shorter one: it is
+/// refused if it has no command, and judged as any other when its data arrives. RFC 7143 §11.2.2.3.
+/// Method: an extended CDB header segment behind an operation code that only other types of units
+/// have, and behind a WRITE that a PREEMPT excludes before its data comes.
+#[test]
+fn a_cdb_longer_than_the_header() {
+    const INVALID_OPERATION_CODE: u16 = 0x2000;
+    let rig = Rig::new();
+    let (mut one, mut two) = registered(&rig);
+    let longer = |mut command: RawPdu| {
+        command.segments = vec![0xff; 188];
+        command.segments[..4].copy_from_slice(&[0, 185, 1, 0]); // 184 more bytes of the CDB
+        command
+    };
+    let object = longer(one.command(0x81, &[0x7f, 0, 0, 0, 0, 0, 0, 0xc0, 0x88, 5], 0));
+    one.send(&object).unwrap();
+    assert_eq!(outcome(&mut one, object.u32_at(16)), (2, INVALID_OPERATION_CODE));
+    let write = longer(one.command(0xa1, &ten(0x2a, 0, 1), 512));
+    let r2t = withhold(&mut one, &write);
+    reserve_out(&mut two, PREEMPT, [2, 1]);
+    send_data(&mut one, &r2t, vec![1; 512]);
+    assert_eq!(outcome(&mut one, write.u32_at(16)), (CONFLICT, 0));
+    assert_eq!(ready(&mut one), (2, REGISTRATIONS_PREEMPTED));
+    assert_eq!(two.read_block(0).unwrap(), [0; 512]);
+    log_out(one);
+    log_out(two);
+    rig.stop_cleanly();
 }
 
 /// Goal: a write that waits for its blocks has not begun: a PREEMPT that is answered meanwhile

@@ -72,11 +72,11 @@ pub const SYNCS: [CommandKind; 4] = [
 ];
 
 /// A command as it is sent, and the effect of its GOOD.
-pub struct Order {
+pub struct PlannedCommand {
     pub cdb: Vec<u8>,
     pub data: Vec<u8>,
     pub read_bytes: u32,
-    pub means: LedgerEffect,
+    pub effect: LedgerEffect,
 }
 
 /// Effect of GOOD on the ledger.
@@ -91,7 +91,7 @@ pub enum LedgerEffect {
 
 impl LedgerEffect {
     /// Records that the command has ended with this outcome.
-    pub fn happened(self, ledger: &mut Ledger, outcome: &RawOutcome) -> Result<()> {
+    pub fn record(self, ledger: &mut Ledger, outcome: &RawOutcome) -> Result<()> {
         ensure!(outcome.status == 0, "{outcome:02x?}");
         match self {
             Self::Written(entry, promised) => ledger.acknowledge(entry, promised),
@@ -124,8 +124,8 @@ pub struct CommandBuilder<'a> {
 
 impl CommandBuilder<'_> {
     /// Builds a command of this kind, which is sent at once; `None`: no blocks are free for it.
-    pub fn write(&mut self, deed: CommandKind) -> Option<Order> {
-        match deed {
+    pub fn build(&mut self, kind: CommandKind) -> Option<PlannedCommand> {
+        match kind {
             CommandKind::Write => self.plain(0x8a, 0, false),
             CommandKind::WriteFua => self.plain(0x8a, FUA, true),
             CommandKind::WriteAndVerify => self.plain(0x8e, 0x02, true),
@@ -145,15 +145,15 @@ impl CommandBuilder<'_> {
             CommandKind::ReadFua => Some(self.read(FUA)),
             CommandKind::Stop => {
                 let sync = self.ledger.begin_sync();
-                let means = LedgerEffect::Synced(sync, 0..self.ledger.blocks());
+                let effect = LedgerEffect::Synced(sync, 0..self.ledger.blocks());
                 let cdb = vec![0x1b, 0, 0, 0, 0, 0];
-                Some(Order { cdb, data: Vec::new(), read_bytes: 0, means })
+                Some(PlannedCommand { cdb, data: Vec::new(), read_bytes: 0, effect })
             }
         }
     }
 
     /// Picks some blocks: idle ones, unless writes may overlap.
-    fn free(&mut self, blocks_max: u64) -> Option<Range<u64>> {
+    fn pick_blocks(&mut self, blocks_max: u64) -> Option<Range<u64>> {
         let count = 1 + self.random.below(blocks_max);
         let first = self.random.below(self.hot - count);
         let blocks = first..first + count;
@@ -169,7 +169,7 @@ impl CommandBuilder<'_> {
         blocks.flat_map(|lba| content.bytes(lba, self.mode.block_bytes)).collect()
     }
 
-    /// Builds the order and enters it into the ledger.
+    /// Builds the command and enters it into the ledger.
     fn entered(
         &mut self,
         cdb: Vec<u8>,
@@ -177,36 +177,36 @@ impl CommandBuilder<'_> {
         blocks: Range<u64>,
         content: Content,
         durable: bool,
-    ) -> Order {
+    ) -> PlannedCommand {
         let entry = self.ledger.begin(blocks, content);
-        let means = LedgerEffect::Written(entry, durable || self.mode.writes_through());
-        Order { cdb, data, read_bytes: 0, means }
+        let effect = LedgerEffect::Written(entry, durable || self.mode.writes_through());
+        PlannedCommand { cdb, data, read_bytes: 0, effect }
     }
 
-    fn plain(&mut self, operation: u8, flags: u8, durable: bool) -> Option<Order> {
-        let blocks = self.free(self.blocks_max())?;
+    fn plain(&mut self, operation: u8, flags: u8, durable: bool) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(self.blocks_max())?;
         let content = Content::Stamp(self.ledger.stamp());
         let data = self.bytes(blocks.clone(), content);
         let cdb = sixteen(operation, flags, &blocks);
         Some(self.entered(cdb, data, blocks, content, durable))
     }
 
-    fn same(&mut self) -> Option<Order> {
-        let blocks = self.free(64)?;
+    fn same(&mut self) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(64)?;
         let content = Content::Same(self.ledger.stamp());
         let data = content.bytes(0, self.mode.block_bytes);
         let cdb = sixteen(0x93, 0, &blocks);
         Some(self.entered(cdb, data, blocks, content, false))
     }
 
-    fn zeroes(&mut self, flags: u8) -> Option<Order> {
-        let blocks = self.free(64)?;
+    fn zeroes(&mut self, flags: u8) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(64)?;
         let cdb = sixteen(0x93, flags, &blocks);
         Some(self.entered(cdb, Vec::new(), blocks, Content::Zeroes, false))
     }
 
-    fn unmap(&mut self) -> Option<Order> {
-        let blocks = self.free(64)?;
+    fn unmap(&mut self) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(64)?;
         let mut list = vec![0, 22, 0, 16, 0, 0, 0, 0];
         list.extend(blocks.start.to_be_bytes());
         list.extend((blocks.end - blocks.start).to_be_bytes()[4..].iter());
@@ -215,8 +215,8 @@ impl CommandBuilder<'_> {
         Some(self.entered(cdb, list, blocks, Content::Zeroes, false))
     }
 
-    fn compare_and_write(&mut self, flags: u8, durable: bool) -> Option<Order> {
-        let blocks = self.free(1)?;
+    fn compare_and_write(&mut self, flags: u8, durable: bool) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(1)?;
         let content = Content::Stamp(self.ledger.stamp());
         let mut data = self.bytes(blocks.clone(), self.ledger.content(blocks.start));
         data.extend(self.bytes(blocks.clone(), content));
@@ -226,8 +226,8 @@ impl CommandBuilder<'_> {
     }
 
     /// Builds an ORWRITE of zeroes, so that its result is known.
-    fn or_write(&mut self, flags: u8, durable: bool) -> Option<Order> {
-        let blocks = self.free(self.blocks_max())?;
+    fn or_write(&mut self, flags: u8, durable: bool) -> Option<PlannedCommand> {
+        let blocks = self.pick_blocks(self.blocks_max())?;
         if blocks.clone().any(|lba| self.ledger.content(lba) != Content::Zeroes) {
             return self.zeroes(0x01);
         }
@@ -238,8 +238,8 @@ impl CommandBuilder<'_> {
     }
 
     /// Builds a copy from a block with known content to other blocks.
-    fn copy(&mut self) -> Option<Order> {
-        let to = self.free(1)?;
+    fn copy(&mut self) -> Option<PlannedCommand> {
+        let to = self.pick_blocks(1)?;
         let from = self.random.below(self.hot);
         let content = self.ledger.content(from);
         let moves = from != to.start && !matches!(content, Content::Stamp(_));
@@ -251,14 +251,14 @@ impl CommandBuilder<'_> {
         // Two copies under way must not have the same identifier.
         let list_identifier = self.ledger.stamp() as u8;
         let (cdb, list) = extended_copy::command(list_identifier, &cscd, &segment).ok()?;
-        let order = self.entered(cdb.to_vec(), list, to, content, false);
-        if let LedgerEffect::Written(entry, _) = order.means {
+        let command = self.entered(cdb.to_vec(), list, to, content, false);
+        if let LedgerEffect::Written(entry, _) = command.effect {
             self.ledger.hold(entry, from);
         }
-        Some(order)
+        Some(command)
     }
 
-    fn synchronize(&mut self, operation: u8, flags: u8) -> Order {
+    fn synchronize(&mut self, operation: u8, flags: u8) -> PlannedCommand {
         let first = self.random.below(self.hot);
         // A count of 0 means all blocks from the first on.
         let count = self.random.below(self.hot - first);
@@ -269,22 +269,22 @@ impl CommandBuilder<'_> {
         } else {
             sixteen(operation, flags, &asked)
         };
-        let means = if flags == 0 {
+        let effect = if flags == 0 {
             LedgerEffect::Synced(self.ledger.begin_sync(), blocks)
         } else {
             LedgerEffect::Nothing
         };
-        Order { cdb, data: Vec::new(), read_bytes: 0, means }
+        PlannedCommand { cdb, data: Vec::new(), read_bytes: 0, effect }
     }
 
     /// Builds a read; with FUA, its data is on the medium.
-    fn read(&mut self, flags: u8) -> Order {
+    fn read(&mut self, flags: u8) -> PlannedCommand {
         let first = self.random.below(self.hot - self.blocks_max());
         let blocks = first..first + self.blocks_max();
         let sync = (flags == FUA).then(|| self.ledger.begin_sync());
-        let means = LedgerEffect::Read(self.ledger.begin_read(), blocks.clone(), sync);
+        let effect = LedgerEffect::Read(self.ledger.begin_read(), blocks.clone(), sync);
         let cdb = sixteen(0x88, flags, &blocks);
-        Order { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, means }
+        PlannedCommand { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, effect }
     }
 }
 

@@ -27,7 +27,7 @@ import org.lunarsan.iscsi.pdu.ScsiCommand;
 import org.lunarsan.iscsi.scsi.Sense;
 
 /** Connections and sessions that end while commands are pending; closing and reopening. */
-final class LeavingTest {
+final class ConnectionEndTest {
     private static boolean isWrite(Object pdu) {
         return pdu instanceof ScsiCommand command && command.cdb()[0] == (byte) 0x8a;
     }
@@ -53,7 +53,7 @@ final class LeavingTest {
 
     /** Goal: after a logout of one connection its blocks can still be written. */
     @Test
-    void aLogoutOfOneConnectionLeavesNoDoubt() throws Exception {
+    void aLogoutOfOneConnectionLeavesNoUncertainWrite() throws Exception {
         IscsiOptions two = IscsiOptions.builder().connections(2).build();
         try (MiniTarget target = new MiniTarget(64);
                 IscsiDevice disk = IscsiDevice.open(target.url(), two)) {
@@ -78,13 +78,13 @@ final class LeavingTest {
             DeviceException late =
                     assertThrows(DeviceException.class, () -> disk.write(1, new byte[512]));
             assertEquals(Kind.TIMED_OUT, IscsiException.in(late).orElseThrow().kind());
-            insist(disk);
+            writeUntilSuccess(disk);
             assertTrue(target.sessions.get() > 1);
         }
     }
 
     /** Writes until it succeeds; on a machine that stalls for a while a write may be late too. */
-    private static void insist(IscsiDevice disk) throws DeviceException {
+    private static void writeUntilSuccess(IscsiDevice disk) throws DeviceException {
         while (true) {
             try {
                 disk.write(1, new byte[512]);

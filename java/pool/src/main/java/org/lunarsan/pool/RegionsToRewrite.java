@@ -14,7 +14,7 @@ import java.util.BitSet;
  *
  * <p>For any thread. Regions are added behind the membership lock, held alone.
  */
-final class UnsecuredRegions {
+final class RegionsToRewrite {
     private final BitSet regions = new BitSet();
     private final BitSet urgent = new BitSet();
     private int additions;

@@ -31,8 +31,8 @@ pub(super) enum Client {
 
 /// A path with its client.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) way: FileLocation,
+pub(super) struct DiskAccess {
+    pub(super) location: FileLocation,
     pub(super) client: Client,
     /// The measured file on this machine.
     pub(super) file: PathBuf,
@@ -46,7 +46,7 @@ pub(super) struct Task {
     /// Value of the written bytes.
     pub(super) byte: u8,
     /// Offsets of the records, in the order of the requests.
-    pub(super) places: Vec<u64>,
+    pub(super) offsets: Vec<u64>,
 }
 
 /// Results of a task.
@@ -72,29 +72,29 @@ impl Task {
     /// Creates a task in an order determined by `seed`.
     pub(super) fn new(size_bytes: u64, record_bytes: u64, writes: bool, seed: u64) -> Self {
         let count = size_bytes / record_bytes;
-        let mut places: Vec<u64> = (0..count).map(|number| number * record_bytes).collect();
+        let mut offsets: Vec<u64> = (0..count).map(|number| number * record_bytes).collect();
         // Shuffle by Fisher and Yates.
-        for last in (1..places.len()).rev() {
+        for last in (1..offsets.len()).rev() {
             let other = split_mix_64(seed, last as u64) % (last as u64 + 1);
-            places.swap(last, other as usize);
+            offsets.swap(last, other as usize);
         }
         // The byte is never zero, which a new file holds, and differs between consecutive passes.
         let byte = (seed % 61) as u8 + 1;
-        Self { record_bytes, writes, byte, places }
+        Self { record_bytes, writes, byte, offsets }
     }
 
     /// Total number of bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.record_bytes * self.places.len() as u64
+        self.record_bytes * self.offsets.len() as u64
     }
 }
 
-impl Lane {
+impl DiskAccess {
     /// Runs the task, and checks the file after writes.
     pub(super) async fn pass(&self, task: &Task) -> Result<TaskResult> {
         let pass = match &self.client {
-            Client::Local(device) => own(device.as_ref(), task).await?,
-            Client::Remote(disk) => own(disk.as_ref(), task).await?,
+            Client::Local(device) => run_task(device.as_ref(), task).await?,
+            Client::Remote(disk) => run_task(disk.as_ref(), task).await?,
             Client::Qemu(qemu) => qemu.pass(task).await?,
         };
         if task.writes {
@@ -115,14 +115,14 @@ impl Lane {
 }
 
 /// Runs a task with this program's client, one request at a time.
-async fn own(device: &dyn BlockDevice, task: &Task) -> Result<TaskResult> {
+async fn run_task(device: &dyn BlockDevice, task: &Task) -> Result<TaskResult> {
     let block_bytes = u64::from(device.geometry().block_bytes);
     let blocks = task.record_bytes / block_bytes;
     let mut buffer = BufferPool::default().take_zeroed(task.record_bytes as usize);
     let data = Bytes::from(vec![task.byte; task.record_bytes as usize]);
     let mut pass = TaskResult::default();
-    for place in &task.places {
-        let range = BlockRange::new(place / block_bytes, blocks);
+    for offset in &task.offsets {
+        let range = BlockRange::new(offset / block_bytes, blocks);
         let begun = Instant::now();
         if task.writes {
             device.write(range, data.clone(), false).await?;
@@ -158,14 +158,14 @@ mod tests {
         let task = Task::new((64 << 20) + 5, 1 << 20, true, 3);
         let (again, other) =
             (Task::new(64 << 20, 1 << 20, true, 3), Task::new(64 << 20, 1 << 20, true, 4));
-        assert_eq!(task.places, again.places);
-        assert_ne!(task.places, other.places);
+        assert_eq!(task.offsets, again.offsets);
+        assert_ne!(task.offsets, other.offsets);
         assert_ne!(task.byte, other.byte);
         assert_eq!(task.bytes(), 64 << 20);
-        let neighbours = task.places.windows(2).filter(|pair| pair[0] + (1 << 20) == pair[1]);
-        assert!(neighbours.count() < 8, "{:?}", task.places);
-        let mut sorted = task.places;
+        let neighbours = task.offsets.windows(2).filter(|pair| pair[0] + (1 << 20) == pair[1]);
+        assert!(neighbours.count() < 8, "{:?}", task.offsets);
+        let mut sorted = task.offsets;
         sorted.sort_unstable();
-        assert!(sorted.iter().enumerate().all(|(at, place)| *place == (at as u64) << 20));
+        assert!(sorted.iter().enumerate().all(|(at, offset)| *offset == (at as u64) << 20));
     }
 }

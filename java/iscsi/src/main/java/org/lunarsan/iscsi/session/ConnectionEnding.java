@@ -1,7 +1,7 @@
 package org.lunarsan.iscsi.session;
 
 /** End of a connection, as its session distinguishes it. */
-public enum Ending {
+public enum ConnectionEnding {
     /** A logout of this connection alone. */
     CONNECTION_LOGOUT,
 

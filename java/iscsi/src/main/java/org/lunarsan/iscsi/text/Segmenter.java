@@ -7,16 +7,16 @@ import java.util.Arrays;
  *
  * <p>Threads: for one thread.
  */
-public final class Emitter {
+public final class Segmenter {
     private final byte[] text;
     private int at;
 
     /**
-     * Creates an emitter of a text.
+     * Creates a segmenter of a text.
      *
      * @param text not copied
      */
-    public Emitter(byte[] text) {
+    public Segmenter(byte[] text) {
         this.text = text;
     }
 

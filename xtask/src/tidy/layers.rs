@@ -75,7 +75,7 @@ pub(super) fn check(root: &Path) -> Result<Vec<Problem>> {
 /// Returns the forbidden dependencies of one package: name and complaint.
 fn forbidden_dependencies(package: &Package) -> Vec<(String, String)> {
     let Some(row) = row_of(&package.name) else {
-        let what = format!("crate {} has no row in xtask/src/tidy/arrows.rs", package.name);
+        let what = format!("crate {} has no row in xtask/src/tidy/layers.rs", package.name);
         return vec![(String::from("name"), what)];
     };
     let mut found = Vec::new();

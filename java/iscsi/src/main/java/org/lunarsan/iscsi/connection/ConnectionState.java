@@ -2,7 +2,7 @@ package org.lunarsan.iscsi.connection;
 
 import java.util.ArrayDeque;
 import org.lunarsan.iscsi.pdu.ManagementFunction;
-import org.lunarsan.iscsi.session.Ending;
+import org.lunarsan.iscsi.session.ConnectionEnding;
 import org.lunarsan.iscsi.session.InitiatorSession;
 import org.lunarsan.iscsi.text.ConnectionParameters;
 import org.lunarsan.iscsi.text.SessionParameters;
@@ -14,7 +14,7 @@ import org.lunarsan.iscsi.wire.SerialNumber;
  *
  * <p>Threads: behind the lock of its connection.
  */
-final class Core {
+final class ConnectionState {
     /** Phase of the connection. */
     enum Phase { FULL_FEATURE, DRAINING, CLOSED }
 
@@ -30,7 +30,7 @@ final class Core {
     final ConnectionParameters parameters;
     final SlotTable slots;
     /** Immediate requests, oldest first. */
-    final RequestQueue urgent = new RequestQueue();
+    final RequestQueue immediate = new RequestQueue();
     /** Requests that wait for the window, oldest first. */
     final RequestQueue waiting = new RequestQueue();
     /** Texts that wait for the previous exchange. */
@@ -56,7 +56,7 @@ final class Core {
     private int windowExp;
     private int windowMax;
 
-    Core(InitiatorSession session, int cid, Runnable wake, ConnectionLimits limits,
+    ConnectionState(InitiatorSession session, int cid, Runnable wake, ConnectionLimits limits,
             SessionParameters agreed, ConnectionParameters parameters, int expStatSn) {
         this.session = session;
         this.cid = cid;
@@ -112,12 +112,12 @@ final class Core {
             }
             exchange = text;
         }
-        (request.immediate ? urgent : waiting).add(request);
+        (request.immediate ? immediate : waiting).add(request);
         wake.run();
     }
 
-    /** Queues a request that the machine itself makes. */
-    void ask(Request own) {
+    /** Queues an internal request. */
+    void submitInternal(Request own) {
         own.begin();
         slots.put(own);
         enqueue(own);
@@ -227,7 +227,7 @@ final class Core {
      * Ends the connection: completes all pending requests and reports the reason. Has an effect
      * once.
      */
-    void shut(CloseReason reason, Ending ending, Failure failure) {
+    void shut(CloseReason reason, ConnectionEnding ending, Failure failure) {
         if (phase == Phase.CLOSED) {
             return;
         }
@@ -252,13 +252,14 @@ final class Core {
     }
 
     private void unlink(Request request) {
-        if (!urgent.remove(request)) {
+        if (!immediate.remove(request)) {
             waiting.remove(request);
         }
     }
 
     /** Ends the connection because the peer broke a rule. */
     void violated(Violated violated) {
-        shut(new CloseReason.Violated(violated.violation()), Ending.VIOLATION, Failure.LOST);
+        shut(new CloseReason.Violated(violated.violation()), ConnectionEnding.VIOLATION,
+                Failure.LOST);
     }
 }

@@ -1,0 +1,328 @@
+//! Admission of commands to a device: a limited number at a time, shared fairly between owners.
+
+use crate::{Error, ErrorKind, MemoryOwner};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+
+/// The owner of a command, compared by identity; `None` for the server itself.
+pub(super) type CommandOwner = Option<Arc<MemoryOwner>>;
+
+/// Time for which an owner counts as active after the end of its last command: an initiator that
+/// sends one command after another has none in progress between two of them.
+const ACTIVE_TIME: Duration = Duration::from_millis(100);
+
+/// Limits on the commands that are in progress at a time.
+///
+/// Each owner has one place of its own. Of the shared places it may take at most as many as it
+/// leaves free: a single owner gets half of them. While other owners are active it gets fewer, so
+/// that the commands of the others do not wait in the device behind many of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FairLimits {
+    /// Maximum number of owners that have a command in progress.
+    pub(super) owners_max: usize,
+    /// Maximum number of commands in progress besides the first one of each owner.
+    pub(super) shared_max: usize,
+    /// Maximum number of commands of an owner while other owners are active.
+    pub(super) contended_max: usize,
+    /// An owner begins no second command while it has this much data in progress.
+    pub(super) owner_bytes_max: usize,
+    /// The same while other owners are active.
+    pub(super) contended_bytes_max: usize,
+    /// No owner begins a second command while all owners together have this much data in progress.
+    pub(super) bytes_max: usize,
+}
+
+/// Admits commands to a device. Owners take turns, and of the commands of an owner those come first
+/// for which other owners wait.
+#[derive(Debug)]
+pub(super) struct FairQueue {
+    limits: FairLimits,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_number: u64,
+    /// Number of owners that have a command in progress.
+    running_owners: usize,
+    /// Number of shared places in use.
+    shared: usize,
+    /// Data of all commands in progress.
+    bytes: usize,
+    /// Owners with commands, or active until lately, in the order of their turns.
+    owners: VecDeque<OwnerCommands>,
+}
+
+#[derive(Debug)]
+struct OwnerCommands {
+    owner: CommandOwner,
+    /// Waiting commands for which commands of other owners wait, by number.
+    urgent: BTreeMap<u64, WaitingCommand>,
+    /// Other waiting commands by number, which is their order of arrival.
+    waiting: BTreeMap<u64, WaitingCommand>,
+    running: usize,
+    bytes: usize,
+    /// Begin or end of the last command.
+    active_at: Instant,
+}
+
+#[derive(Debug)]
+struct WaitingCommand {
+    bytes: usize,
+    since: Instant,
+    admitted: oneshot::Sender<Result<Place, Error>>,
+}
+
+/// The place of a command in progress; returned when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    queue: Arc<FairQueue>,
+    owner: CommandOwner,
+    bytes: usize,
+    pub(super) began: Instant,
+}
+
+/// A command that waits for a place. It leaves the queue when dropped.
+#[derive(Debug)]
+pub(super) struct QueuedCommand {
+    queue: Arc<FairQueue>,
+    owner: CommandOwner,
+    number: u64,
+    pub(super) admitted: oneshot::Receiver<Result<Place, Error>>,
+}
+
+/// Places that were given to waiting commands, to be sent without the lock.
+type Grants = Vec<(oneshot::Sender<Result<Place, Error>>, Place)>;
+
+impl FairQueue {
+    pub(super) fn new(limits: FairLimits) -> Arc<Self> {
+        Arc::new(Self { limits, state: Mutex::default() })
+    }
+
+    /// Returns a place for a command that moves `bytes`, or queues the command.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        owner: CommandOwner,
+        bytes: usize,
+        is_urgent: bool,
+    ) -> Result<Place, QueuedCommand> {
+        let now = Instant::now();
+        let mut state = self.state();
+        let at = state.entry(&owner, now);
+        let is_first = state.owners[at].waiting_count() == 0;
+        if is_first && state.may_run(at, &self.limits, now) {
+            let place = self.begin(&mut state, at, bytes, now);
+            return Ok(place);
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        let (sender, admitted) = oneshot::channel();
+        let commands = &mut state.owners[at];
+        let waiting = if is_urgent { &mut commands.urgent } else { &mut commands.waiting };
+        waiting.insert(number, WaitingCommand { bytes, since: now, admitted: sender });
+        drop(state);
+        Err(QueuedCommand { queue: Arc::clone(self), owner, number, admitted })
+    }
+
+    /// Fails the commands that have waited since `before` or longer: the device was away for all
+    /// the time that a command may wait for it.
+    pub(super) fn fail_waiting(&self, before: Instant, device: &str) {
+        let mut state = self.state();
+        let mut failed = Vec::new();
+        for commands in &mut state.owners {
+            for waiting in [&mut commands.urgent, &mut commands.waiting] {
+                failed.extend(waiting.extract_if(.., |_, command| command.since <= before));
+            }
+        }
+        drop(state);
+        let device: Arc<str> = device.into();
+        for (_, command) in failed {
+            let what = "the device could not be reached for too long; the command was not sent";
+            let error = Error::new(ErrorKind::Disconnected, Arc::clone(&device), what);
+            let _ = command.admitted.send(Err(error)); // the receiver may be gone
+        }
+    }
+
+    /// Number of commands that wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state().owners.iter().map(OwnerCommands::waiting_count).sum()
+    }
+
+    /// Number of commands in progress.
+    #[cfg(test)]
+    pub(super) fn running(&self) -> usize {
+        self.state().owners.iter().map(|commands| commands.running).sum()
+    }
+
+    /// Takes a place for a command of the owner at this position, whose turn is then over.
+    fn begin(self: &Arc<Self>, state: &mut State, at: usize, bytes: usize, now: Instant) -> Place {
+        let owner = state.begin(at, bytes, now);
+        Place { queue: Arc::clone(self), owner, bytes, began: now }
+    }
+
+    /// Gives places to waiting commands as long as any may run.
+    fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Grants {
+        let mut grants = Vec::new();
+        while let Some(at) = state.next_owner(&self.limits, now) {
+            let Some(command) = state.owners[at].pop() else { break };
+            grants.push((command.admitted, self.begin(state, at, command.bytes, now)));
+        }
+        grants
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns the position of the owner's commands. A new owner comes last.
+    fn entry(&mut self, owner: &CommandOwner, now: Instant) -> usize {
+        if let Some(at) = self.position(owner) {
+            return at;
+        }
+        self.owners.retain(|commands| commands.is_active(now));
+        self.owners.push_back(OwnerCommands::new(owner.clone(), now));
+        self.owners.len() - 1
+    }
+
+    fn position(&self, owner: &CommandOwner) -> Option<usize> {
+        self.owners.iter().position(|commands| is_same(&commands.owner, owner))
+    }
+
+    /// Returns the position of the owner whose waiting command may run next.
+    fn next_owner(&self, limits: &FairLimits, now: Instant) -> Option<usize> {
+        let mut owners = 0..self.owners.len();
+        owners.find(|at| self.owners[*at].waiting_count() > 0 && self.may_run(*at, limits, now))
+    }
+
+    /// True if the owner at this position may begin another command.
+    fn may_run(&self, at: usize, limits: &FairLimits, now: Instant) -> bool {
+        let commands = &self.owners[at];
+        if commands.running == 0 {
+            return self.running_owners < limits.owners_max;
+        }
+        let mut others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
+        let is_contended = others.any(|(_, other)| other.is_active(now));
+        let (count_max, bytes_max) = match is_contended {
+            true => (limits.contended_max, limits.contended_bytes_max),
+            false => (usize::MAX, limits.owner_bytes_max),
+        };
+        let leaves = limits.shared_max.saturating_sub(self.shared);
+        commands.running < count_max
+            && commands.running - 1 < leaves
+            && commands.bytes < bytes_max
+            && self.bytes < limits.bytes_max
+    }
+
+    /// Counts a command of the owner at this position, who then comes last. Returns the owner.
+    fn begin(&mut self, at: usize, bytes: usize, now: Instant) -> CommandOwner {
+        let commands = &mut self.owners[at];
+        match commands.running {
+            0 => self.running_owners += 1,
+            _ => self.shared += 1,
+        }
+        commands.running += 1;
+        commands.bytes += bytes;
+        commands.active_at = now;
+        self.bytes += bytes;
+        let owner = commands.owner.clone();
+        if let Some(commands) = self.owners.remove(at) {
+            self.owners.push_back(commands);
+        }
+        owner
+    }
+
+    /// Uncounts a command that has ended.
+    fn end(&mut self, owner: &CommandOwner, bytes: usize, now: Instant) {
+        let Some(at) = self.position(owner) else { return };
+        let commands = &mut self.owners[at];
+        commands.running -= 1;
+        commands.bytes -= bytes;
+        commands.active_at = now;
+        self.bytes -= bytes;
+        match commands.running {
+            0 => self.running_owners -= 1,
+            _ => self.shared -= 1,
+        }
+    }
+}
+
+impl OwnerCommands {
+    fn new(owner: CommandOwner, now: Instant) -> Self {
+        Self {
+            owner,
+            urgent: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            running: 0,
+            bytes: 0,
+            active_at: now,
+        }
+    }
+
+    fn waiting_count(&self) -> usize {
+        self.urgent.len() + self.waiting.len()
+    }
+
+    /// True while the owner has commands, and shortly after.
+    fn is_active(&self, now: Instant) -> bool {
+        self.running > 0
+            || self.waiting_count() > 0
+            || now.saturating_duration_since(self.active_at) < ACTIVE_TIME
+    }
+
+    fn pop(&mut self) -> Option<WaitingCommand> {
+        let next = self.urgent.pop_first().or_else(|| self.waiting.pop_first());
+        next.map(|(_, command)| command)
+    }
+}
+
+impl QueuedCommand {
+    /// Lets the command come before the others of its owner.
+    pub(super) fn promote(&self) {
+        let mut state = self.queue.state();
+        if let Some(at) = state.position(&self.owner) {
+            let commands = &mut state.owners[at];
+            if let Some(command) = commands.waiting.remove(&self.number) {
+                commands.urgent.insert(self.number, command);
+            }
+        }
+    }
+}
+
+impl Drop for QueuedCommand {
+    fn drop(&mut self) {
+        let mut state = self.queue.state();
+        if let Some(at) = state.position(&self.owner) {
+            let commands = &mut state.owners[at];
+            let removed = commands.urgent.remove(&self.number);
+            let removed = removed.or_else(|| commands.waiting.remove(&self.number));
+            drop(state);
+            drop(removed);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut state = self.queue.state();
+        state.end(&self.owner, self.bytes, now);
+        let grants = self.queue.grant(&mut state, now);
+        drop(state);
+        for (admitted, place) in grants {
+            let _ = admitted.send(Ok(place)); // a place that nobody takes is returned
+        }
+    }
+}
+
+/// Returns true if both are the same owner.
+fn is_same(one: &CommandOwner, other: &CommandOwner) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}

@@ -1,0 +1,343 @@
+//! Tests of the fair sharing of a device.
+
+use super::*;
+use crate::contract::Contract;
+use crate::{Effect, Fault, FaultDevice, FaultOperation, MemoryDevice, MemoryOwner};
+use std::collections::HashMap;
+
+const BLOCK: usize = 512;
+
+type Reading = Pin<Box<dyn Future<Output = Result<Buffer, ErrorKind>>>>;
+
+/// A fair device whose commands hang until they are released, in a runtime.
+struct Rig {
+    faults: Arc<FaultDevice>,
+    device: Arc<FairDevice>,
+    pool: BufferPool,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let memory = MemoryDevice::new(16 << 20, 512, 512).unwrap();
+        let faults = FaultDevice::new(Arc::new(memory), 0);
+        let device = FairDevice::new(Arc::<FaultDevice>::clone(&faults));
+        Self { faults, device, pool: BufferPool::default() }
+    }
+
+    fn hang(&self, operation: FaultOperation) {
+        self.faults.inject(Fault::new(Effect::Hang).on(operation));
+    }
+
+    /// Number of commands at the inner device.
+    fn hanging(&self) -> usize {
+        self.faults.hanging()
+    }
+
+    /// Begins a read of `bytes` by this owner.
+    fn read_bytes(&self, owner: &Arc<MemoryOwner>, bytes: usize) -> Reading {
+        let (device, buffer) = (Arc::clone(&self.device), self.pool.take(bytes));
+        let context = IoContext::new(owner);
+        let mut read: Reading = Box::pin(async move {
+            let range = BlockRange::new(0, (bytes / BLOCK) as u64);
+            context.scope(device.read(range, buffer)).await.map_err(|error| error.kind)
+        });
+        assert!((&mut read).now_or_never().is_none());
+        read
+    }
+
+    fn read(&self, owner: &Arc<MemoryOwner>) -> Reading {
+        self.read_bytes(owner, BLOCK)
+    }
+
+    /// Lets tasks run that finish dropped commands.
+    async fn settle(&self) {
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(future)
+}
+
+fn owner() -> Arc<MemoryOwner> {
+    Arc::default()
+}
+
+/// Goal: the device keeps the contract of the inner one.
+#[test]
+fn contract() {
+    Contract::new(&|shape| {
+        let (size, physical) = (shape.size_bytes(), shape.physical_block_bytes);
+        FairDevice::new(Arc::new(MemoryDevice::new(size, shape.block_bytes, physical).unwrap()))
+    })
+    .run();
+}
+
+/// Fault: a LUN of another target had one queue for all hosts. A host with a thousand commands in
+/// it kept the eight of another host waiting. Method: all commands hang.
+#[test]
+fn commands_of_one_owner_leave_places_for_others() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let (first, second) = (owner(), owner());
+        let many: Vec<Reading> = (0..1000).map(|_| rig.read(&first)).collect();
+        assert_eq!(rig.hanging(), 1 + COMMANDS.shared_max / 2);
+        assert_eq!(rig.device.commands.waiting(), 1000 - rig.hanging());
+        let before = rig.hanging();
+        let few: Vec<Reading> = (0..8).map(|_| rig.read(&second)).collect();
+        assert_eq!(rig.hanging(), before + 8, "they do not wait");
+        let others: Vec<Reading> = (0..100).map(|_| rig.read(&owner())).collect();
+        assert_eq!(rig.device.commands.running(), before + 8 + COMMANDS.owners_max - 2);
+        assert!(rig.hanging() <= COMMANDS.owners_max + COMMANDS.shared_max);
+        drop((many, few, others));
+    });
+}
+
+/// Goal: while another owner is active, an owner with many commands has few in progress, so that
+/// the commands of the other do not wait behind them in the device; and turns alternate.
+#[test]
+fn owners_take_turns() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let (first, second) = (owner(), owner());
+        let few = rig.read(&second);
+        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&first)).collect();
+        assert_eq!(rig.hanging(), 1 + COMMANDS.contended_max);
+        let more: Vec<Reading> = (0..100).map(|_| rig.read(&second)).collect();
+        assert_eq!(rig.hanging(), 2 * COMMANDS.contended_max);
+        // The next ones of both begin when those before have ended.
+        rig.faults.release();
+        for read in &mut many[..COMMANDS.contended_max] {
+            read.await.unwrap();
+        }
+        assert_eq!(rig.device.commands.running(), 2 * COMMANDS.contended_max);
+        drop((few, many, more));
+    });
+}
+
+/// Goal: the data in progress is limited, but one command of any length may run.
+#[test]
+fn data_in_progress_is_limited() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let (first, second) = (owner(), owner());
+        let many: Vec<Reading> = (0..100).map(|_| rig.read_bytes(&first, 1 << 20)).collect();
+        assert_eq!(rig.hanging(), COMMANDS.owner_bytes_max >> 20);
+        let long: Vec<Reading> = (0..2).map(|_| rig.read_bytes(&second, 16 << 20)).collect();
+        assert_eq!(rig.hanging(), (COMMANDS.owner_bytes_max >> 20) + 1);
+        drop((many, long));
+    });
+}
+
+/// Goal: a waiting command that is dropped leaves the queue; one in progress keeps its place until
+/// the inner device has completed it.
+#[test]
+fn dropped_commands() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let owner = owner();
+        let many: Vec<Reading> = (0..100).map(|_| rig.read(&owner)).collect();
+        let running = rig.hanging();
+        drop(many);
+        rig.settle().await;
+        assert_eq!(rig.device.commands.waiting(), 0);
+        assert_eq!(rig.hanging(), running, "the inner device still works on them");
+        assert_eq!(rig.device.commands.running(), running);
+        let later = rig.read(&owner);
+        assert_eq!(rig.device.commands.waiting(), 1, "their places are in use");
+        rig.faults.heal();
+        rig.faults.release();
+        rig.settle().await;
+        later.await.unwrap();
+        assert_eq!((rig.hanging(), rig.device.commands.running()), (0, 0));
+        assert_eq!(rig.pool.in_use_bytes(), 0);
+    });
+}
+
+/// Goal: a change that waits can be cancelled, and one in progress cannot.
+#[test]
+fn waiting_changes_can_be_cancelled() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Write);
+        let (owner, mut writes) = (owner(), Vec::new());
+        for _ in 0..100 {
+            let (context, device) = (IoContext::new(&owner), Arc::clone(&rig.device));
+            let scoped = Arc::clone(&context);
+            let mut write = Box::pin(async move {
+                let data = Bytes::from(vec![1; BLOCK]);
+                scoped.scope(device.write(BlockRange::new(0, 1), data, false)).await
+            });
+            assert!((&mut write).now_or_never().is_none());
+            writes.push((context, write));
+        }
+        let running = rig.hanging();
+        assert!(!writes[0].0.cancel(), "it is at the inner device");
+        assert!(writes[running].0.cancel());
+        assert!(writes[99].0.cancel());
+        let (_, mut last) = writes.remove(98);
+        rig.faults.heal();
+        rig.faults.release();
+        for (_, write) in writes.iter_mut().take(running) {
+            write.await.unwrap();
+        }
+        let mut rest = writes.split_off(running);
+        for (context, write) in &mut rest {
+            assert_eq!(write.await.is_ok(), !context.cancel() || context.begin());
+        }
+        (&mut last).await.unwrap();
+    });
+}
+
+/// Foreign waiters that a test switches.
+#[derive(Debug, Default)]
+struct Switch(std::sync::atomic::AtomicBool);
+
+impl crate::ForeignWaiters for Switch {
+    fn are_waiting(&self) -> bool {
+        self.0.load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// Goal: a command that others wait for comes before the others of its owner, also if it becomes
+/// urgent while it waits.
+#[test]
+fn urgent_commands_come_first() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let owner = owner();
+        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&owner)).collect();
+        let running = rig.hanging();
+        let (switch, device, buffer) =
+            (Arc::<Switch>::default(), Arc::clone(&rig.device), rig.pool.take(BLOCK));
+        let context = IoContext::with_foreign_waiters(&owner, Some(Arc::clone(&switch) as _));
+        let read = context.scope(device.read(BlockRange::new(0, 1), buffer));
+        let mut read = std::pin::pin!(read);
+        assert!(read.as_mut().now_or_never().is_none());
+        switch.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        assert!(read.as_mut().now_or_never().is_none());
+        rig.faults.heal();
+        rig.faults.release();
+        (&mut many[0]).await.unwrap();
+        read.await.unwrap();
+        assert_eq!(rig.device.commands.waiting(), 99 - running);
+        drop(many);
+    });
+}
+
+/// Goal: when the device could not be reached for the time that a command waits for it, commands
+/// that have waited as long fail with it, and later ones do not.
+#[test]
+fn commands_fail_that_waited_as_long_as_one_that_failed() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let first = owner();
+        let mut many: Vec<Reading> = (0..100).map(|_| rig.read(&first)).collect();
+        let running = rig.hanging();
+        rig.faults.heal();
+        let away = Fault::new(Effect::Fail(ErrorKind::Disconnected)).on(FaultOperation::Read);
+        rig.faults.inject(away);
+        rig.faults.release();
+        for read in &mut many[..running] {
+            read.await.unwrap();
+        }
+        let kinds = futures_util::future::join_all(many.split_off(running)).await;
+        assert!(kinds.iter().all(|read| matches!(read, Err(ErrorKind::Disconnected))));
+        assert_eq!(rig.device.commands.waiting(), 0);
+        let seen = rig.faults.seen(FaultOperation::Read);
+        assert!(seen < 100, "{seen} commands were sent: the others failed without");
+    });
+}
+
+/// A device with a count of lost writes.
+#[derive(Debug)]
+struct Losing {
+    inner: Arc<FaultDevice>,
+    losses: std::sync::atomic::AtomicU64,
+}
+
+impl BlockDevice for Losing {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.inner.read(range, into)
+    }
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.write(range, from, durable)
+    }
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.inner.flush()
+    }
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.losses.load(std::sync::atomic::Ordering::SeqCst))
+    }
+    fn io_tier(&self) -> String {
+        self.inner.io_tier()
+    }
+}
+
+/// Goal: a flush that waits while a loss is reported to another flush fails as well.
+#[test]
+fn a_loss_while_a_flush_waits_fails_it() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Flush);
+        let losing = Arc::new(Losing { inner: Arc::clone(&rig.faults), losses: 0.into() });
+        let device = FairDevice::new(Arc::<Losing>::clone(&losing));
+        let mut flushes: Vec<_> = (0..100).map(|_| device.flush()).collect();
+        for flush in &mut flushes {
+            assert!(flush.now_or_never().is_none());
+        }
+        losing.losses.store(1, std::sync::atomic::Ordering::SeqCst);
+        rig.faults.heal();
+        rig.faults.release();
+        for flushed in futures_util::future::join_all(flushes).await {
+            assert_eq!(flushed.map_err(|error| error.kind), Err(ErrorKind::Medium));
+        }
+        device.flush().await.unwrap();
+    });
+}
+
+/// Goal: maps have places of their own.
+#[test]
+fn maps_do_not_delay_other_commands() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Status);
+        let owner = owner();
+        let mut maps = HashMap::new();
+        for number in 0..1000 {
+            let (context, device) = (IoContext::new(&owner), Arc::clone(&rig.device));
+            let mut map = Box::pin(async move {
+                let status = device.sparse().unwrap().status(BlockRange::new(0, 1), 1);
+                context.scope(status).await.map(drop)
+            });
+            assert!((&mut map).now_or_never().is_none());
+            maps.insert(number, map);
+        }
+        assert_eq!(rig.hanging(), 1 + MAPS.shared_max / 2);
+        let buffer = rig.pool.take(BLOCK);
+        let context = IoContext::new(&owner);
+        let read = context.scope(rig.device.read(BlockRange::new(0, 1), buffer));
+        read.now_or_never().expect("it does not wait").unwrap();
+        drop(maps);
+    });
+}
