@@ -8,7 +8,7 @@ use crate::Error;
 use crate::backing::{BackingFault, BackingHealth};
 use crate::cache_losses::CacheLosses;
 use crate::clear_limit::ClearLimit;
-use crate::detached_writes::{ABORT_GRACE, DetachedWrites};
+use crate::detached_writes::DetachedWrites;
 use crate::log_budget::ErrorLines;
 use crate::long_operation::LongOperations;
 use crate::poison::Poison;
@@ -437,15 +437,6 @@ impl LogicalUnit {
     pub(crate) fn saves(&self) -> bool {
         self.save_queue().saves()
             || self.state.as_ref().is_some_and(|file| file.try_lock().is_err())
-    }
-
-    /// Waits for the copies that write to the disk, for nexuses that may no longer use it except for
-    /// the writes in progress. If the disk hangs these may take for ever: as with aborted writes,
-    /// I/O to their blocks waits, and no other I/O.
-    async fn shut_out_copies(&self) {
-        if tokio::time::timeout(ABORT_GRACE, self.copies.wait()).await.is_err() {
-            self.ranges.block_readers_of_copies();
-        }
     }
 
     /// Saves the state durably. One save runs at a time, so that saves do not overtake each other

@@ -13,6 +13,7 @@ const SHARED: &[(&str, &str)] = &[
     ("Luns", "the LUNs that a session sees, and the API's document of them"),
     ("Sessions", "the sessions of a server, and the API's document of them"),
     ("Status", "the status byte of SAM-5, and the API's document of the server's status"),
+    ("Unit", "a logical unit, as the target serves it and as the initiator uses it"),
     ("Resize", "the capability of a device, and the API's request for it"),
 ];
 

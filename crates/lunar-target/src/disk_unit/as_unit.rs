@@ -4,12 +4,14 @@ use super::LogicalUnit;
 use super::cost::cost;
 use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
+use crate::detached_writes::ABORT_GRACE;
 use crate::execute::{
     CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, try_now,
 };
 use crate::manage;
 use crate::plan_result::PlanResult;
 use crate::quota::Cost;
+use crate::save_queue::UnsavedChange;
 use crate::session::SessionKey;
 use crate::session_table::SessionTable;
 use crate::tasks::{Execution, ExecutionFuture};
@@ -20,7 +22,7 @@ use crate::unit::{
 use bytes::Bytes;
 use lunar_block::BoxFuture;
 use lunar_scsi::commands::{self, ListKind};
-use lunar_scsi::plan::{Compare, NexusId, Plan, Refusal};
+use lunar_scsi::plan::{AwaitingParameterList, Compare, NexusId, Plan, Refusal};
 use lunar_scsi::primary::PrimaryUnit;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
@@ -168,7 +170,7 @@ impl LogicalUnit {
         judged: JudgedPlan,
         data: CommandData,
     ) -> PlanResult {
-        let Execution { services, session, memory, .. } = execution;
+        let Execution { session, memory, .. } = execution;
         let JudgedPlan { mut plan, generation } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
         let (read_memory, mut data) = ReadMemory::split(data);
@@ -176,32 +178,9 @@ impl LogicalUnit {
         // The plan contains the values of the parameters: their charge also covers the plan.
         let mut _parameters = Bytes::new();
         if let Plan::Parameters { awaiting, .. } = plan {
-            let kind = awaiting.kind;
-            if kind == ListKind::NexusBuffer && !session.charge_buffers(self, &memory.buffers) {
-                return PlanResult::Busy;
-            }
-            let resume = |scsi: &mut BlockUnit| {
-                let view = session.view();
-                let logins = UnitLogins { sessions: &services.sessions, unit: self };
-                scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, &data)
-            };
-            let resumed = if kind == ListKind::Reservations {
-                if abort.check().is_err() {
-                    return PlanResult::Aborted;
-                }
-                let origin = session.owner().origin;
-                let (resumed, change) =
-                    self.change_reservations(&services.registration_room, origin, resume);
-                unsaved = change;
-                resumed
-            } else {
-                resume(&mut self.scsi())
-            };
-            plan = match resumed {
-                Ok(plan) => plan,
-                Err(Refusal::Check(sense)) => return PlanResult::Check(sense),
-                Err(Refusal::ReservationConflict) => return PlanResult::Conflict,
-                Err(Refusal::Busy) => return PlanResult::Busy,
+            (plan, unsaved) = match self.resume(execution, awaiting, &data) {
+                Ok(resumed) => resumed,
+                Err(refused) => return refused,
             };
             _parameters = std::mem::take(&mut data);
         }
@@ -236,7 +215,46 @@ impl LogicalUnit {
         execute_paying(Arc::clone(self), plan, work).await
     }
 
-    /// Aborts the tasks of these nexuses for a command, and waits for their copies.
+    /// Judges a command whose parameter list has arrived. Returns its plan, and the change of the
+    /// reservations that is being saved.
+    fn resume(
+        self: &Arc<Self>,
+        by: &Execution,
+        awaiting: AwaitingParameterList,
+        list: &[u8],
+    ) -> Result<(Plan, Option<UnsavedChange>), PlanResult> {
+        let Execution { services, session, memory, .. } = by;
+        let kind = awaiting.kind;
+        if kind == ListKind::NexusBuffer && !session.charge_buffers(self, &memory.buffers) {
+            return Err(PlanResult::Busy);
+        }
+        let resume = |scsi: &mut BlockUnit| {
+            let view = session.view();
+            let logins = UnitLogins { sessions: &services.sessions, unit: self };
+            scsi.resume(session.nexus, &session.context_at(&view, &logins), awaiting, list)
+        };
+        let (resumed, unsaved) = match kind {
+            ListKind::Reservations if by.abort.check().is_err() => {
+                return Err(PlanResult::Aborted);
+            }
+            ListKind::Reservations => {
+                let origin = session.owner().origin;
+                self.change_reservations(&services.registration_room, origin, resume)
+            }
+            _ => (resume(&mut self.scsi()), None),
+        };
+        match resumed {
+            Ok(plan) => Ok((plan, unsaved)),
+            Err(Refusal::Check(sense)) => Err(PlanResult::Check(sense)),
+            Err(Refusal::ReservationConflict) => Err(PlanResult::Conflict),
+            Err(Refusal::Busy) => Err(PlanResult::Busy),
+        }
+    }
+
+    /// Aborts the tasks of these nexuses for a command, and waits for their copies, which may be
+    /// tasks of other units. They can no longer use this disk, except for the writes in progress.
+    /// If the disk hangs these may take for ever: as with aborted writes, I/O to their blocks
+    /// waits, and no other I/O.
     fn abort_tasks_of(
         self: &Arc<Self>,
         by: &Execution,
@@ -247,7 +265,9 @@ impl LogicalUnit {
         let aborted = manage::abort_tasks_of(sessions, session, Arc::<Self>::clone(self), nexuses);
         async move {
             let _charge = aborted.await;
-            disk.shut_out_copies().await;
+            if tokio::time::timeout(ABORT_GRACE, disk.copies.wait()).await.is_err() {
+                disk.ranges.block_readers_of_copies();
+            }
         }
     }
 }
