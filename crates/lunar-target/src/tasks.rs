@@ -285,10 +285,10 @@ impl Tasks {
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
-        task: Task,
+        task: &Task,
         place: Option<PlaceQueued>,
     ) -> Option<Input> {
-        match self.queue_unchecked(command_context.session, nexus, &task) {
+        match self.queue_unchecked(command_context.session, nexus, task) {
             Some(waits) => waits,
             None => self.check_command(command_context, nexus, task, place, ThrottleStage::New),
         }
@@ -298,18 +298,18 @@ impl Tasks {
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
-        task: Task,
+        task: &Task,
         place: Option<PlaceQueued>,
         mut turn: ThrottleStage,
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
-        let mut judged = match judge(command_context, nexus, &task) {
+        let mut judged = match judge(command_context, nexus, task) {
             Ok(judged) => judged,
             Err(RefusedCommand { refusal, data_out_bytes }) => {
                 return Some(with_data_out(self.refuse(task.id, unit, refusal), data_out_bytes));
             }
         };
-        let paid = self.pay(command_context.session, &task, nexus, &judged.work, &mut turn);
+        let paid = self.pay(command_context.session, task, nexus, &judged.work, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
@@ -326,13 +326,18 @@ impl Tasks {
         if let Some(nexus) = nexus
             && judged.tries_now
         {
-            match self.run_now(nexus, &judged, &task, place.as_ref()) {
+            match self.run_now(nexus, &judged, task, place.as_ref()) {
                 ControlFlow::Break(data_in) => {
                     let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
                     return Some(Input::Done { task: task.id, outcome });
                 }
                 ControlFlow::Continue(data) => tried = data,
             }
+        }
+        // Commands that have run by now neither report LUNs nor are fenced.
+        let row = commands::row(&task.cdb);
+        if row.is_some_and(|command| command.reports_luns) {
+            command_context.session.luns_were_reported(command_context.view);
         }
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
@@ -357,7 +362,7 @@ impl Tasks {
                 drop(self.take_buffer(task.id));
                 self.begin(command_context.session, task.id, planned, data)
             }
-            None => self.go_on(command_context.session, &task, planned),
+            None => self.go_on(command_context.session, task, planned),
         }
     }
 
@@ -458,8 +463,18 @@ impl Tasks {
         Some(Input::DataIn { task, offset_bytes, data })
     }
 
+    /// True when tasks may wait that [`start_deferred`](Self::start_deferred) continues.
+    #[inline]
+    pub(crate) fn have_deferred(&self) -> bool {
+        !(self.throttled.is_idle()
+            && self.arrived.is_empty()
+            && self.data_out.is_idle()
+            && self.data_in.is_idle())
+    }
+
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
     /// them are done at once, the others are left for the next turn.
+    #[cold]
     pub(crate) fn start_deferred(
         &mut self,
         session: &Arc<Session>,

@@ -176,8 +176,7 @@ fn plots(figures: &[Figures], tcp: f64) -> Vec<Plot> {
     for writes in [false, true] {
         let series = |y: fn(&Figures) -> f64| {
             LOCATIONS.map(|location| {
-                let of =
-                    figures.iter().filter(|one| one.is_of(location, writes));
+                let of = figures.iter().filter(|one| one.is_of(location, writes));
                 let points = of.map(|one| (one.record_bytes as f64, y(one)));
                 Series { label: location.name().to_owned(), points: points.collect() }
             })
