@@ -3,8 +3,8 @@ fn serve() -> (lunar_target::Server, String) {
     use std::sync::Arc;
     const NAME: &str = "iqn.2026-11.org.example:disk";
     let memory = lunar_block::MemoryDevice::new(8 << 20, 512, 4096).unwrap();
-    let unit = lunar_target::LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
-    let unit = lunar_target::LogicalUnit::open(unit).unwrap();
+    let unit = lunar_target::DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(memory));
+    let unit = lunar_target::DiskUnit::open(unit).unwrap();
     let access = lunar_target::Access::default();
     let server = lunar_target::Server::start(lunar_target::ServerOptions {
         portals: vec![lunar_target::Portal::new("127.0.0.1:0".parse().unwrap())],

@@ -3,7 +3,7 @@
 
 use crate::Error;
 use crate::access_list::Access;
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::lun_index::LunIndex;
 use crate::lun_table::{LunTable, distinct};
 use crate::options::TargetOptions;
@@ -152,7 +152,7 @@ impl CurrentCatalogue {
     }
 
     /// The disks of the catalogue, each once.
-    pub(crate) fn disks(&self) -> Vec<Arc<LogicalUnit>> {
+    pub(crate) fn disks(&self) -> Vec<Arc<DiskUnit>> {
         self.load().catalogue.disks()
     }
 }
@@ -164,8 +164,8 @@ impl Catalogue {
     }
 
     /// The disks among the units, each once.
-    pub fn disks(&self) -> Vec<Arc<LogicalUnit>> {
-        self.units().iter().filter_map(LogicalUnit::of).collect()
+    pub fn disks(&self) -> Vec<Arc<DiskUnit>> {
+        self.units().iter().filter_map(DiskUnit::of).collect()
     }
 }
 

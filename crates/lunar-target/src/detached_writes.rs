@@ -6,7 +6,7 @@
 //! finished, so that no initiator sees an aborted write appear after it has seen the old data, and
 //! the aborted write overwrites no newer data. See docs/decisions/074.
 
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::ranges::RangeGuard;
 use lunar_block::{BoxFuture, IoContext, MemoryOwner};
 use std::future::poll_fn;
@@ -146,7 +146,7 @@ impl TrackedChange {
     }
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// Cancels `change`, whose command is aborted. Parts that are with the system are waited for
     /// during [`ABORT_GRACE`]; then the change is detached, together with `guard`. Returns `None`
     /// if its outcome is not known.
@@ -178,13 +178,13 @@ impl LogicalUnit {
 
 /// Counts one detached write while it lives.
 pub(crate) struct DetachedWriteGuard {
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     owner: Arc<MemoryOwner>,
     reported: bool,
 }
 
 impl DetachedWriteGuard {
-    pub(crate) fn new(unit: Arc<LogicalUnit>, owner: &Arc<MemoryOwner>) -> Self {
+    pub(crate) fn new(unit: Arc<DiskUnit>, owner: &Arc<MemoryOwner>) -> Self {
         unit.detached_writes.add(owner);
         Self { unit, owner: Arc::clone(owner), reported: false }
     }

@@ -50,7 +50,7 @@ pub enum CacheMode {
 
 /// Parts and options of a unit.
 #[derive(Debug)]
-pub struct LogicalUnitOptions {
+pub struct DiskUnitOptions {
     /// Identity, from which NAA, serial number and UUID designator are derived.
     pub uuid: uuid::Uuid,
     /// The disk.
@@ -79,7 +79,7 @@ pub struct LogicalUnitOptions {
     pub buffers: BufferPool,
 }
 
-impl LogicalUnitOptions {
+impl DiskUnitOptions {
     /// Options of a fixed disk that writes through, thin if the device is sparse, whose
     /// reservations are lost with the process.
     pub fn new(uuid: uuid::Uuid, device: Arc<dyn BlockDevice>) -> Self {
@@ -102,8 +102,8 @@ impl LogicalUnitOptions {
 
 /// A disk that LUNs of one or more targets show.
 #[derive(Debug)]
-pub struct LogicalUnit {
-    options: LogicalUnitOptions,
+pub struct DiskUnit {
+    options: DiskUnitOptions,
     /// Block length of the device's geometry, which never changes.
     block_bytes: u32,
     scsi: Mutex<BlockUnit>,
@@ -187,13 +187,13 @@ impl Drop for ScsiGuard<'_> {
     }
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// Creates the unit, with the state that an earlier run left.
     ///
     /// # Errors
     /// That state cannot be read or understood, or there is a threshold of room but the room is not
     /// known.
-    pub fn open(options: LogicalUnitOptions) -> Result<Arc<Self>, Error> {
+    pub fn open(options: DiskUnitOptions) -> Result<Arc<Self>, Error> {
         let threshold = thin_space::threshold(&options)?;
         let mut scsi = BlockUnit::new(UnitOptions { threshold, ..unit_options(&options) });
         let state = options.state.clone().map(StateFile::new);
@@ -251,7 +251,7 @@ impl LogicalUnit {
     }
 
     /// The options of the unit.
-    pub fn options(&self) -> &LogicalUnitOptions {
+    pub fn options(&self) -> &DiskUnitOptions {
         &self.options
     }
 
@@ -454,7 +454,7 @@ impl LogicalUnit {
     }
 }
 
-fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
+fn unit_options(options: &DiskUnitOptions) -> UnitOptions {
     let geometry = options.device.geometry();
     let block_bytes = geometry.block_bytes;
     let granularity = options.device.sparse().map(|sparse| sparse.granularity_bytes());
@@ -483,7 +483,7 @@ fn unit_options(options: &LogicalUnitOptions) -> UnitOptions {
 }
 
 /// Limits of atomic writes of the device, as far as transfers may be that long.
-fn atomic_blocks(options: &LogicalUnitOptions) -> Option<AtomicBlocks> {
+fn atomic_blocks(options: &DiskUnitOptions) -> Option<AtomicBlocks> {
     let limits = options.device.atomic()?.limits();
     let block_bytes = options.device.geometry().block_bytes;
     let longest = limits.bytes_max.min(options.transfer_bytes);
@@ -507,19 +507,19 @@ mod tests {
     /// Longer than any wait here should take, even on a busy machine.
     const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-    fn open(state: Option<PathBuf>) -> Arc<LogicalUnit> {
-        LogicalUnit::open(LogicalUnitOptions { state, ..seven() }).unwrap()
+    fn open(state: Option<PathBuf>) -> Arc<DiskUnit> {
+        DiskUnit::open(DiskUnitOptions { state, ..seven() }).unwrap()
     }
 
-    fn seven() -> LogicalUnitOptions {
+    fn seven() -> DiskUnitOptions {
         let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
+        DiskUnitOptions::new(uuid::Uuid::from_u128(7), device)
     }
 
     /// Judges PERSISTENT RESERVE OUT REGISTER of initiator `number`, which may be attached already;
     /// its future is not polled.
     fn register_as(
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<DiskUnit>,
         number: u8,
         key: u8,
         new_key: u8,
@@ -536,7 +536,7 @@ mod tests {
 
     /// Judges any service action that takes two keys.
     fn reserve_out(
-        unit: &Arc<LogicalUnit>,
+        unit: &Arc<DiskUnit>,
         room: &RegistrationRoom,
         number: u8,
         action: u8,
@@ -563,7 +563,7 @@ mod tests {
     }
 
     /// Registers a nexus that is not registered, which has to be saved.
-    fn register(unit: &Arc<LogicalUnit>, number: u8) -> UnsavedChange {
+    fn register(unit: &Arc<DiskUnit>, number: u8) -> UnsavedChange {
         let (plan, change) = register_as(unit, number, 0, number);
         assert_eq!(plan, Ok(Plan::SaveState));
         change.unwrap()
@@ -582,7 +582,7 @@ mod tests {
     }
 
     /// Waits until the saving task has taken all changes.
-    async fn are_taken_up(unit: &LogicalUnit) {
+    async fn are_taken_up(unit: &DiskUnit) {
         let taken_up = async {
             while unit.save_queue().waiting() > 0 {
                 tokio::task::yield_now().await;
@@ -592,7 +592,7 @@ mod tests {
     }
 
     /// Blocks saves while the returned guard lives.
-    async fn hold_saves(unit: &LogicalUnit) -> tokio::sync::OwnedMutexGuard<StateFile> {
+    async fn hold_saves(unit: &DiskUnit) -> tokio::sync::OwnedMutexGuard<StateFile> {
         Arc::clone(unit.state.as_ref().unwrap()).lock_owned().await
     }
 
@@ -605,7 +605,7 @@ mod tests {
     }
 
     /// The last byte of each registered key.
-    fn keys(unit: &Arc<LogicalUnit>) -> Vec<u8> {
+    fn keys(unit: &Arc<DiskUnit>) -> Vec<u8> {
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
         let context = Context::new(&[], &port);
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [1; 6] };
@@ -629,8 +629,7 @@ mod tests {
         drop(unit);
         assert_eq!(keys(&open(Some(directory.clone()))), [0xab]);
         std::fs::write(directory.join("scsi-state"), b"not ours").unwrap();
-        let failed =
-            LogicalUnit::open(LogicalUnitOptions { state: Some(directory.clone()), ..seven() });
+        let failed = DiskUnit::open(DiskUnitOptions { state: Some(directory.clone()), ..seven() });
         assert!(failed.unwrap_err().to_string().contains("move the file away"));
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(matches!(register_as(&open(None), 1, 0, 1), (Err(Refusal::Check(_)), None)));

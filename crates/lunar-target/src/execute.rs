@@ -17,7 +17,7 @@ pub(crate) use pieces::{DataInPiece, DataInQueue, READ_PIECE_BYTES, ReadMemory};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
-use crate::disk_unit::{LogicalUnit, prefetch_bytes_max};
+use crate::disk_unit::{DiskUnit, prefetch_bytes_max};
 use crate::long_operation::Generation;
 use crate::memory::{NoMemory, WorkMemory};
 use crate::plan_result::{PlanResult, internal_failure};
@@ -113,7 +113,7 @@ pub(crate) struct PlanContext<'a> {
 ///
 /// A command of a session is judged again when it begins.
 pub(crate) async fn execute_paying(
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     plan: Plan,
     work: PlanContext<'_>,
 ) -> PlanResult {
@@ -142,7 +142,7 @@ pub(crate) async fn execute_paying(
 /// [`execute_paying`] without quota accounting.
 #[cfg(test)]
 pub(crate) async fn execute(
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     generation: Generation,
     plan: Plan,
     data: Bytes,
@@ -170,7 +170,7 @@ pub(crate) async fn execute(
 }
 
 struct Run<'a> {
-    unit: &'a Arc<LogicalUnit>,
+    unit: &'a Arc<DiskUnit>,
     generation: Generation,
     block_bytes: u64,
     nexus: NexusId,

@@ -1,13 +1,13 @@
 //! The target role: logical units, access rules, and the execution of SCSI plans.
 //!
-//! A [`Server`] listens on [`Portal`]s and serves targets, whose [`LogicalUnit`]s are on any
+//! A [`Server`] listens on [`Portal`]s and serves targets, whose [`DiskUnit`]s are on any
 //! [`BlockDevice`](lunar_block::BlockDevice). Targets, LUNs and limits may change while it runs
 //! ([`Catalogue`]).
 //!
 //! ```
 //! use lunar_block::{BufferPool, MemoryDevice};
 //! use lunar_target::{
-//!     Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+//!     Access, Limits, DiskUnit, DiskUnitOptions, LunOptions, Portal, Server,
 //!     ServerOptions, TargetOptions,
 //! };
 //! use std::sync::Arc;
@@ -15,7 +15,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let disk = Arc::new(MemoryDevice::new(64 << 20, 512, 4096)?);
 //! // The UUID is the identity of the unit, for initiators with several paths.
-//! let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), disk))?;
+//! let unit = DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(1), disk))?;
 //! let server = Server::start(ServerOptions {
 //!     portals: vec![Portal::new("127.0.0.1:0".parse()?)],
 //!     targets: vec![TargetOptions {
@@ -112,7 +112,7 @@ pub use abort::Aborted;
 pub use access_list::{Access, Network};
 pub use backing::BackingFault;
 pub use catalogue::Catalogue;
-pub use disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+pub use disk_unit::{CacheMode, DiskUnit, DiskUnitOptions};
 pub use error::Error;
 pub use execute::PieceReader;
 pub use log_budget::LogBudget;

@@ -9,7 +9,7 @@
 //! more, and its disk does the work for that owner. Resumed operations are all of one owner. A few
 //! operations of an owner work at a time (see `operation_slots`).
 
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::operation_slots::{OperationSlot, OperationSlots};
 use crate::plan_result::internal_failure;
 use crate::thin_space::{HOLD_INTERVAL, OutOfSpace};
@@ -99,7 +99,7 @@ impl From<lunar_block::Error> for StopReason {
     }
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// The current generation. It is to be taken before a command is judged; a different one later
     /// shows that the state has changed.
     pub(crate) fn generation(&self) -> Generation {
@@ -403,7 +403,7 @@ enum PieceContent {
 }
 
 impl Piece {
-    fn of(unit: &LogicalUnit, work: &OperationWork, pass: u8) -> Self {
+    fn of(unit: &DiskUnit, work: &OperationWork, pass: u8) -> Self {
         let block_bytes = unit.block_bytes() as usize;
         let sparse = unit.device().sparse();
         let data = |pattern, inverted| Self::data(pattern, inverted, block_bytes);

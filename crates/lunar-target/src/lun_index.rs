@@ -148,25 +148,20 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::access_list::Network;
-    use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+    use crate::disk_unit::{DiskUnit, DiskUnitOptions};
     use lunar_block::MemoryDevice;
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    fn unit() -> Arc<LogicalUnit> {
+    fn unit() -> Arc<DiskUnit> {
         let device = Arc::new(MemoryDevice::new(64 << 10, 512, 4096).unwrap());
-        LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
+        DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
     }
 
-    fn lun(
-        id: u16,
-        unit: &Arc<LogicalUnit>,
-        initiators: &[String],
-        networks: &[&str],
-    ) -> LunOptions {
+    fn lun(id: u16, unit: &Arc<DiskUnit>, initiators: &[String], networks: &[&str]) -> LunOptions {
         let networks = networks.iter().map(|text| Network::parse(text).unwrap()).collect();
         let access = Access { initiators: initiators.to_vec(), networks };
-        LunOptions { access, ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit)) }
+        LunOptions { access, ..LunOptions::new(id, Arc::<DiskUnit>::clone(unit)) }
     }
 
     fn host(number: usize) -> String {

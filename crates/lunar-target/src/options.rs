@@ -1,7 +1,7 @@
 //! Options of a server: plain values, made from a command line or a configuration file.
 
 use crate::access_list::Access;
-use crate::disk_unit::{LogicalUnit, TRANSFER_BYTES_MAX};
+use crate::disk_unit::{DiskUnit, TRANSFER_BYTES_MAX};
 use crate::quota::InitiatorLimit;
 use crate::unit::Unit;
 use lunar_block::BufferPool;
@@ -177,8 +177,8 @@ impl LunOptions {
     }
 
     /// The unit, if it is a disk.
-    pub fn disk(&self) -> Option<&LogicalUnit> {
-        LogicalUnit::borrow(&*self.unit)
+    pub fn disk(&self) -> Option<&DiskUnit> {
+        DiskUnit::borrow(&*self.unit)
     }
 }
 

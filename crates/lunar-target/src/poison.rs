@@ -2,7 +2,7 @@
 //! restart, with unit attentions for the initiators.
 
 use crate::Error;
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use lunar_block::{PoisonWatcher, StateDirectory};
 use lunar_scsi::attention::Attention;
 use std::io;
@@ -19,7 +19,7 @@ const MARK: &[u8] = b"lunar poison mark, version 1\n";
 #[derive(Debug)]
 pub(crate) struct Poison {
     mark: Option<PoisonFile>,
-    unit: Weak<LogicalUnit>,
+    unit: Weak<DiskUnit>,
     device: String,
 }
 
@@ -28,7 +28,7 @@ impl Poison {
     ///
     /// # Errors
     /// The file system does not tell whether the mark exists.
-    pub(crate) fn watch(unit: &Arc<LogicalUnit>, state: Option<&Path>) -> Result<(), Error> {
+    pub(crate) fn watch(unit: &Arc<DiskUnit>, state: Option<&Path>) -> Result<(), Error> {
         let device = unit.device();
         let mark = state.map(|directory| PoisonFile { directory: directory.to_owned() });
         let marked = mark.as_ref().map(PoisonFile::mark_exists).transpose()?.unwrap_or_default();
@@ -111,17 +111,17 @@ impl PoisonFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk_unit::LogicalUnitOptions;
+    use crate::disk_unit::DiskUnitOptions;
     use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
     use std::fs;
 
-    fn open(directory: &Path) -> (Arc<LogicalUnit>, Arc<FaultDevice>) {
+    fn open(directory: &Path) -> (Arc<DiskUnit>, Arc<FaultDevice>) {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         let device = FaultDevice::new(memory, 0);
         let shown = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(7), shown);
-        let options = LogicalUnitOptions { state: Some(directory.to_owned()), ..options };
-        (LogicalUnit::open(options).unwrap(), device)
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(7), shown);
+        let options = DiskUnitOptions { state: Some(directory.to_owned()), ..options };
+        (DiskUnit::open(options).unwrap(), device)
     }
 
     /// Goal: a poisoned disk stays poisoned when it is opened anew, whatever the mark contains,

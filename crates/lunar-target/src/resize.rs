@@ -1,7 +1,7 @@
 //! Resizing of a unit while initiators use it.
 
 use crate::Error;
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use lunar_scsi::plan::LbaRange;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum Shrink {
     Allowed,
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// Takes over the size of a remote LUN that has grown at its target.
     pub(crate) fn follow_device_size(&self) {
         if self.device().link().is_none() {

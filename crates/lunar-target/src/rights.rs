@@ -69,7 +69,7 @@ pub(crate) fn may_administer(list: Option<&Vec<String>>, initiator: &str) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LogicalUnit;
+    use crate::DiskUnit;
 
     const TARGET: &str = "iqn.2026-11.org.example:a";
 
@@ -80,13 +80,13 @@ mod tests {
         let unit = |number| {
             let device = Arc::new(lunar_block::MemoryDevice::new(64 << 10, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(number);
-            LogicalUnit::open(crate::LogicalUnitOptions::new(uuid, device)).unwrap()
+            DiskUnit::open(crate::DiskUnitOptions::new(uuid, device)).unwrap()
         };
         let [one, two] = [1, 2].map(unit);
         let name = || Some(vec!["iqn.2026-11.org.example:admin".to_owned()]);
-        let lun = |id, unit: &Arc<LogicalUnit>, administer| LunOptions {
+        let lun = |id, unit: &Arc<DiskUnit>, administer| LunOptions {
             administer,
-            ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))
+            ..LunOptions::new(id, Arc::<DiskUnit>::clone(unit))
         };
         let with = |administer, luns| TargetOptions {
             administer,

@@ -6,7 +6,7 @@
 //! time.
 
 use crate::abort::{AbortSignal, Aborted};
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::registration_room::{CountedRegistrations, RegistrationRoom};
 use bytes::Bytes;
@@ -57,7 +57,7 @@ impl UnsavedChange {
     }
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// Applies `change` of an initiator from `origin` to the reservations, as far as there is room
     /// for registrations. Starts a save if the resulting plan needs one.
     pub(crate) fn change_reservations(
@@ -128,7 +128,7 @@ impl LogicalUnit {
 }
 
 /// Saves the reservations until no change is left.
-async fn save_changes(unit: Arc<LogicalUnit>) {
+async fn save_changes(unit: Arc<DiskUnit>) {
     while let Some((snapshot, mut waiting)) = unit.begin_save() {
         let saved = unit.save_state().await;
         match &saved {

@@ -10,7 +10,7 @@ use crate::backing::BackingWatcher;
 use crate::catalogue::{Catalogue, CurrentCatalogue};
 use crate::connection::ConnectionServices;
 use crate::connection_table::TableLimits;
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::final_sync;
 use crate::join::SessionLogins;
 use crate::lock::lock;
@@ -138,7 +138,7 @@ impl Server {
     /// operation.
     pub(crate) fn begin(&self, unit: &Arc<dyn Unit>) {
         unit.stop_operation(false);
-        let Some(disk) = LogicalUnit::of(unit) else { return };
+        let Some(disk) = DiskUnit::of(unit) else { return };
         disk.count_registrations(&disk.scsi(), &self.services.tasks.registration_room);
         disk.share_operation_slots(&self.operation_slots);
         if disk.scsi().operation().is_some() {
@@ -263,7 +263,7 @@ impl Server {
     fn tell_hanging(&self, progress: &mut dyn FnMut(&str)) {
         for unit in self.catalogue.units() {
             let device = unit.name();
-            let writes = LogicalUnit::of(&unit).map_or(0, |disk| disk.detached_write_count());
+            let writes = DiskUnit::of(&unit).map_or(0, |disk| disk.detached_write_count());
             if writes > 0 {
                 progress(&format!(
                     "{device} is NOT RESPONDING: {writes} aborted write(s) still pending"

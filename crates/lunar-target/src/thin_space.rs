@@ -2,7 +2,7 @@
 //! when it has.
 
 use crate::Error;
-use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+use crate::disk_unit::{DiskUnit, DiskUnitOptions};
 use crate::ranges::ClaimedBlocks;
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::unit::{Resources, Threshold};
@@ -34,7 +34,7 @@ const HELD_WRITES_MAX: usize = 32;
 const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
 /// The threshold of a unit, as the number of available threshold sets at which it is reached.
-pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold>, Error> {
+pub(crate) fn threshold(options: &DiskUnitOptions) -> Result<Option<Threshold>, Error> {
     let Some(percent) = options.thin_threshold_percent else { return Ok(None) };
     let refuse = |what: &str| {
         let name = options.device.name();
@@ -62,7 +62,7 @@ pub(crate) fn threshold(options: &LogicalUnitOptions) -> Result<Option<Threshold
 /// Checks the room of the units of `served` that have a threshold, and the writes that wait for
 /// room, until stopped.
 pub(crate) async fn watch(
-    served: impl Fn() -> Vec<Arc<LogicalUnit>>,
+    served: impl Fn() -> Vec<Arc<DiskUnit>>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -81,7 +81,7 @@ pub(crate) async fn watch(
     }
 }
 
-async fn look(unit: &Arc<LogicalUnit>) {
+async fn look(unit: &Arc<DiskUnit>) {
     let asked = Arc::clone(unit);
     // A file system that does not respond blocks a thread of its own, and no other unit's data.
     let room = tokio::task::spawn_blocking(move || {
@@ -167,11 +167,11 @@ impl HeldWrites {
 /// wait until it is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldWriteGuard {
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     id: u64,
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     /// Adds an entry to the writes that wait for room, if there may be more.
     pub(crate) fn hold(
         self: &Arc<Self>,

@@ -319,7 +319,7 @@ pub enum Work {
 #[derive(Debug)]
 pub struct JudgedPlan {
     pub(crate) plan: Plan,
-    /// The [`generation`](crate::disk_unit::LogicalUnit::generation) from before the judgement.
+    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
     pub(crate) generation: crate::long_operation::Generation,
 }
 

@@ -5,7 +5,7 @@ use crate::targets::{OWN, own_options};
 use anyhow::{Result, ensure};
 use lunar_block::MemoryDevice;
 use lunar_lab::powercut::{CallKind, HangGuard, PowerCutDisk};
-use lunar_target::{LogicalUnit, LogicalUnitOptions, Server};
+use lunar_target::{DiskUnit, DiskUnitOptions, Server};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ const LOGOUT_RESPONSE: u8 = 0x26;
 /// Starts a server of one disk in memory, whose state is on `state`.
 fn serve(state: &PowerCutDisk) -> Result<Server> {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096)?);
-    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), memory);
-    let unit = LogicalUnitOptions { state: Some(state.path("disk.lunar").into()), ..unit };
-    let unit = LogicalUnit::open(unit)?;
+    let unit = DiskUnitOptions::new(uuid::Uuid::from_u128(1), memory);
+    let unit = DiskUnitOptions { state: Some(state.path("disk.lunar").into()), ..unit };
+    let unit = DiskUnit::open(unit)?;
     Ok(Server::start(own_options(unit)?)?)
 }
 

@@ -5,7 +5,7 @@ use lunar_initiator::Url;
 use lunar_lab::peers::istgt::Istgt;
 use lunar_lab::peers::tgt::Tgt;
 use lunar_target::{
-    Access, Limits, LogicalUnit, LunOptions, Portal, Server, ServerOptions, TargetOptions,
+    Access, DiskUnit, Limits, LunOptions, Portal, Server, ServerOptions, TargetOptions,
 };
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub enum RunningTarget {
 }
 
 /// Returns options of a server on a free port, whose target [`OWN`] has this unit as LUN 0.
-pub fn own_options(unit: Arc<LogicalUnit>) -> Result<ServerOptions> {
+pub fn own_options(unit: Arc<DiskUnit>) -> Result<ServerOptions> {
     let target = TargetOptions {
         name: OWN.to_owned(),
         alias: None,

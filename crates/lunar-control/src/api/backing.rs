@@ -1,10 +1,10 @@
 //! Faults of backing files, each with a remedy.
 
-use lunar_target::{BackingFault, LogicalUnit};
+use lunar_target::{BackingFault, DiskUnit};
 use std::path::{Path, PathBuf};
 
 /// Errors and hints for the backing file of a unit; `recover` is the command that recovers it.
-pub(super) fn troubles(unit: &LogicalUnit, recover: &str) -> Vec<(String, String)> {
+pub(super) fn troubles(unit: &DiskUnit, recover: &str) -> Vec<(String, String)> {
     let device = unit.options().device.name();
     unit.backing_faults().iter().map(|fault| trouble(device, fault, recover)).collect()
 }

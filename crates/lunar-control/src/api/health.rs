@@ -1,7 +1,7 @@
 //! Faults of the served units, each with a remedy.
 
 use lunar_block::DeviceLink;
-use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions};
+use lunar_target::{Catalogue, DiskUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::ptr;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl UnitFault {
         units.iter().flat_map(|unit| Self::of(catalogue, unit)).collect()
     }
 
-    fn of(catalogue: &Catalogue, unit: &Arc<LogicalUnit>) -> Vec<Self> {
+    fn of(catalogue: &Catalogue, unit: &Arc<DiskUnit>) -> Vec<Self> {
         let mut shown = catalogue.targets.iter().flat_map(|target| {
             let shows = |lun: &&LunOptions| lun.disk().is_some_and(|disk| ptr::eq(disk, &**unit));
             let luns = target.luns.iter().filter(shows);
@@ -62,7 +62,7 @@ fn recover_command(
     catalogue: &Catalogue,
     target: &TargetOptions,
     lun: &LunOptions,
-    unit: &LogicalUnit,
+    unit: &DiskUnit,
 ) -> String {
     let device = unit.options().device.name();
     let several = target.luns.iter().filter(|other| other.id == lun.id).count() > 1;
@@ -77,7 +77,7 @@ fn recover_command(
 }
 
 /// The fault of a unit whose sync has failed.
-fn poison(unit: &LogicalUnit, recover: &str) -> Option<(String, String)> {
+fn poison(unit: &DiskUnit, recover: &str) -> Option<(String, String)> {
     if !unit.is_poisoned() {
         return None;
     }
@@ -91,7 +91,7 @@ fn poison(unit: &LogicalUnit, recover: &str) -> Option<(String, String)> {
     ))
 }
 
-fn disconnected(unit: &LogicalUnit) -> Option<(String, String)> {
+fn disconnected(unit: &DiskUnit) -> Option<(String, String)> {
     let device = unit.options().device.name();
     match unit.options().device.link()? {
         DeviceLink::Connected => None,
@@ -108,7 +108,7 @@ fn disconnected(unit: &LogicalUnit) -> Option<(String, String)> {
     }
 }
 
-fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {
+fn hanging(unit: &DiskUnit) -> Option<(String, String)> {
     let count = unit.detached_write_count();
     (count > 0).then(|| {
         let device = unit.options().device.name();
@@ -119,7 +119,7 @@ fn hanging(unit: &LogicalUnit) -> Option<(String, String)> {
     })
 }
 
-fn held(unit: &LogicalUnit) -> Option<(String, String)> {
+fn held(unit: &DiskUnit) -> Option<(String, String)> {
     let count = unit.held_writes();
     (count > 0).then(|| {
         let device = unit.options().device.name();

@@ -8,7 +8,7 @@ use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
 use axum::BoxError;
 use axum::extract::State;
 use axum::response::Response;
-use lunar_target::{Access, CacheMode, LogicalUnit, LunOptions, Portal, TargetOptions};
+use lunar_target::{Access, CacheMode, DiskUnit, LunOptions, Portal, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, Weak};
 use utoipa::ToSchema;
@@ -134,7 +134,7 @@ impl Lun {
     /// Describes `lun`.
     pub fn new(lun: &LunOptions) -> Self {
         let (unit, values, disk) = (&lun.unit, lun.unit.statistics(), lun.disk());
-        let options = disk.map(LogicalUnit::options);
+        let options = disk.map(DiskUnit::options);
         let geometry = options.map(|options| options.device.geometry());
         Self {
             id: lun.id,
@@ -148,7 +148,7 @@ impl Lun {
             thin: options.is_some_and(|disk| disk.thin && disk.device.sparse().is_some()),
             read_only: unit.is_read_only(),
             removable: options.is_some_and(|disk| disk.removable),
-            poisoned: disk.is_some_and(LogicalUnit::is_poisoned),
+            poisoned: disk.is_some_and(DiskUnit::is_poisoned),
             initiators: lun.access.initiators.clone(),
             networks: networks(&lun.access),
             administer: lun.administer.clone(),

@@ -5,7 +5,7 @@ use super::model::LunConfig;
 use super::named_limits::{NAMED_LIMITS, NamedLimits, Unit};
 use super::resolve::Resolver;
 use crate::units::parse_rate;
-use lunar_target::{BYTES_PER_SECOND_MIN, IOPS_MIN, InitiatorLimit, Limit, LogicalUnit};
+use lunar_target::{BYTES_PER_SECOND_MIN, DiskUnit, IOPS_MIN, InitiatorLimit, Limit};
 use toml::de::DeValue;
 
 /// Upper bound of a limit, above the rate of any disk.
@@ -49,7 +49,7 @@ impl NamedLimits {
 
 impl LunConfig {
     /// Sets the configured limits of the unit, effective at once; sessions are not interrupted.
-    pub fn put_limits(&self, unit: &LogicalUnit) {
+    pub fn put_limits(&self, unit: &DiskUnit) {
         unit.set_limit(self.limit);
         unit.set_initiator_limits(self.initiator_limits.clone());
     }

@@ -2,7 +2,7 @@
 
 use super::plan::Layout;
 use crate::config::model::{ChapConfig, Configuration, TargetConfig};
-use lunar_target::{Catalogue, LogicalUnit, LunOptions, TargetOptions, Unit};
+use lunar_target::{Catalogue, DiskUnit, LunOptions, TargetOptions, Unit};
 use std::sync::Arc;
 
 /// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub(super) fn catalogue(
     configuration: &Configuration,
     layout: &Layout,
-    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+    unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) -> Catalogue {
     let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
         let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {

@@ -7,7 +7,7 @@ use super::units::{Created, OpenUnit, UnitOpener, force_size, set_size};
 use crate::Failure;
 use crate::config::model::{Configuration, UnitConfig};
 use lunar_block::{FileIdentity, file_identity};
-use lunar_target::{LogicalUnit, Replaced, Server, Shrink};
+use lunar_target::{DiskUnit, Replaced, Server, Shrink};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ impl<'d> ChangeTransaction<'d> {
     }
 
     /// The unit in a slot.
-    pub(super) fn unit(&self, slot: usize) -> Option<Arc<LogicalUnit>> {
+    pub(super) fn unit(&self, slot: usize) -> Option<Arc<DiskUnit>> {
         self.slots.get(slot)?.as_ref().map(|entry| Arc::clone(&entry.unit))
     }
 
@@ -278,7 +278,7 @@ fn failed_syncs(replaced: &Replaced) -> impl Iterator<Item = String> {
 }
 
 /// Whether the unit is closed, waiting for a limited time.
-fn is_gone(unit: &Weak<LogicalUnit>) -> bool {
+fn is_gone(unit: &Weak<DiskUnit>) -> bool {
     let until = Instant::now() + CLOSE_TIME_MAX;
     while unit.strong_count() > 0 {
         if Instant::now() >= until {

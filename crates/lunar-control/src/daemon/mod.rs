@@ -19,7 +19,7 @@ use crate::{Failure, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::ChangeTransaction;
-use lunar_target::{LogicalUnit, Server, ServerOptions};
+use lunar_target::{DiskUnit, Server, ServerOptions};
 use plan::{Layout, Plan};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -402,7 +402,7 @@ impl Daemon {
         let catalogue = self.server.catalogue();
         let shown = catalogue.targets.iter().find(|target| target.name == name);
         let lun = shown.and_then(|target| target.luns.get(index));
-        let Some(unit) = lun.and_then(|lun| LogicalUnit::of(&lun.unit)) else {
+        let Some(unit) = lun.and_then(|lun| DiskUnit::of(&lun.unit)) else {
             return Err(Failure::not_found(format!("{name} has no LUN {}", at.id)));
         };
         drop(entries);
@@ -538,7 +538,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn tell_sizes(
     running: &mut Configuration,
     layout: &Layout,
-    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+    unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) {
     for (target, shown) in running.targets.iter_mut().zip(&layout.0) {
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
@@ -553,7 +553,7 @@ fn tell_sizes(
 fn put_limits(
     running: &Configuration,
     layout: &Layout,
-    unit: &dyn Fn(usize) -> Option<Arc<LogicalUnit>>,
+    unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) {
     for (target, shown) in running.targets.iter().zip(&layout.0) {
         for (lun, shown) in target.luns.iter().zip(shown) {

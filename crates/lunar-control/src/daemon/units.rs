@@ -8,7 +8,7 @@ use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
 use lunar_initiator::Url;
-use lunar_target::{LogicalUnit, LogicalUnitOptions, Shrink, Unit};
+use lunar_target::{DiskUnit, DiskUnitOptions, Shrink, Unit};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(super) struct OpenUnit {
     pub(super) config: UnitConfig,
     /// The file of the unit; `None`: memory.
     pub(super) file: Option<FileIdentity>,
-    pub(super) unit: Arc<LogicalUnit>,
+    pub(super) unit: Arc<DiskUnit>,
 }
 
 impl OpenUnit {
@@ -110,7 +110,7 @@ impl UnitOpener {
     fn open_tracking_created(
         &self,
         config: &UnitConfig,
-        others: &[&LogicalUnitOptions],
+        others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
         let path = match &config.device {
@@ -150,7 +150,7 @@ impl UnitOpener {
         &self,
         config: &UnitConfig,
         url: &Url,
-        others: &[&LogicalUnitOptions],
+        others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
         let derived = url.unit.as_ref().map(identity::of_remote_lun);
@@ -201,7 +201,7 @@ impl UnitOpener {
         device: Arc<dyn BlockDevice>,
         uuid: Uuid,
         state: Option<PathBuf>,
-        others: &[&LogicalUnitOptions],
+        others: &[&DiskUnitOptions],
     ) -> Result<OpenUnit, Failure> {
         if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
             let (device, name) = (&config.device, other.device.name());
@@ -219,7 +219,7 @@ impl UnitOpener {
             }));
         }
         let size_bytes = device.geometry().size_bytes();
-        let unit = LogicalUnit::open(LogicalUnitOptions {
+        let unit = DiskUnit::open(DiskUnitOptions {
             uuid,
             device,
             cache: config.cache,

@@ -3,7 +3,7 @@
 use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice};
 use lunar_control::http::HttpServer;
 use lunar_target::{
-    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
+    Access, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, Server, ServerOptions,
     TargetOptions,
 };
 use lunar_testkit::raw::RawClient;
@@ -35,8 +35,8 @@ impl Scraped {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 1);
         let options =
-            LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-        let lun = LunOptions::new(3, LogicalUnit::open(options).unwrap());
+            DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+        let lun = LunOptions::new(3, DiskUnit::open(options).unwrap());
         let target = TargetOptions {
             name: TARGET.to_owned(),
             alias: None,

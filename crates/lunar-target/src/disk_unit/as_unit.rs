@@ -1,6 +1,6 @@
 //! A disk as a [`Unit`]: its commands, and its state for the nexuses that use it.
 
-use super::LogicalUnit;
+use super::DiskUnit;
 use super::cost::cost;
 use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
@@ -31,7 +31,7 @@ use lunar_scsi::unit::{BlockUnit, Logins, NexusOptions};
 use std::sync::Arc;
 use uuid::Uuid;
 
-impl Unit for LogicalUnit {
+impl Unit for DiskUnit {
     fn common(&self) -> &UnitCommon {
         &self.common
     }
@@ -163,7 +163,7 @@ fn goes_out_of_turn(plan: &Plan) -> bool {
     }
 }
 
-impl LogicalUnit {
+impl DiskUnit {
     async fn run_plan(
         self: &Arc<Self>,
         execution: &Execution,
@@ -274,13 +274,13 @@ impl LogicalUnit {
 
 /// The state of a disk for its nexuses, under its lock.
 struct DiskNexuses<'a> {
-    unit: &'a LogicalUnit,
+    unit: &'a DiskUnit,
     scsi: &'a mut BlockUnit,
 }
 
 /// The part of that state to which a nexus is attached.
 struct DiskAttachment<'a> {
-    unit: &'a LogicalUnit,
+    unit: &'a DiskUnit,
     scsi: &'a mut PrimaryUnit,
 }
 
@@ -352,7 +352,7 @@ impl UnitNexuses for DiskNexuses<'_> {
 #[derive(Debug)]
 struct UnitLogins<'a> {
     sessions: &'a SessionTable,
-    unit: &'a Arc<LogicalUnit>,
+    unit: &'a Arc<DiskUnit>,
 }
 
 impl Logins for UnitLogins<'_> {
@@ -372,7 +372,7 @@ impl crate::session::Session {
         &self,
         nexus: &'a crate::itl_nexus::ItlNexus,
     ) -> super::ScsiGuard<'a> {
-        let unit = LogicalUnit::borrow(&*nexus.unit).unwrap();
+        let unit = DiskUnit::borrow(&*nexus.unit).unwrap();
         let mut scsi = unit.scsi();
         self.attach(nexus, &mut DiskNexuses { unit, scsi: &mut scsi });
         scsi

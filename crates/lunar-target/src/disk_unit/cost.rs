@@ -1,6 +1,6 @@
 //! Cost of a command: one command, and the bytes that the device moves for it.
 
-use super::LogicalUnit;
+use super::DiskUnit;
 use crate::quota::Cost;
 use lunar_scsi::commands::{self, QuotaClass};
 use lunar_scsi::plan::Plan;
@@ -14,7 +14,7 @@ use lunar_scsi::plan::Plan;
 /// WRITE SAME of zeroes on a sparse disk move nothing, and cost a command. All others are free:
 /// INQUIRY, TEST UNIT READY, reservations; SYNCHRONIZE CACHE, whose bytes were charged when they
 /// were written; SANITIZE and FORMAT UNIT, which have a rate of their own.
-pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &LogicalUnit) -> Option<Cost> {
+pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &DiskUnit) -> Option<Cost> {
     let times = match commands::row(cdb)?.quota_class {
         QuotaClass::Free => return None,
         QuotaClass::Command => 0,
@@ -33,6 +33,6 @@ pub(super) fn cost(cdb: &[u8], plan: Option<&Plan>, unit: &LogicalUnit) -> Optio
 
 /// Bytes to which a PRE-FETCH at a limited unit is cut: it is a hint, and all its bytes are
 /// charged.
-pub(crate) fn prefetch_bytes_max(unit: &LogicalUnit) -> u64 {
+pub(crate) fn prefetch_bytes_max(unit: &DiskUnit) -> u64 {
     unit.options().transfer_bytes.into()
 }

@@ -12,7 +12,7 @@ mod units;
 use super::clear::Uncleared;
 use super::{PlanResult, Run, Step, Stop, block_range, internal_failure, write_failed};
 use crate::abort::AbortSignal;
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::memory::WorkMemory;
 use crate::quota::QuotaCharge;
 use crate::session::Session;
@@ -39,7 +39,7 @@ const ZERO_PIECE_BYTES: u64 = 16 << 20;
 /// Carries out an EXTENDED COPY that was sent to `manager`.
 pub(crate) async fn copy(
     session: &Arc<Session>,
-    manager: &Arc<LogicalUnit>,
+    manager: &Arc<DiskUnit>,
     list: CopyList,
     abort: AbortSignal,
     quota_charge: &QuotaCharge,
@@ -78,14 +78,14 @@ pub(crate) async fn copy(
 
 /// A copy that COPY STATUS reports.
 struct Running<'a> {
-    manager: &'a Arc<LogicalUnit>,
+    manager: &'a Arc<DiskUnit>,
     id: CopyId,
     has_ended: bool,
 }
 
 impl<'a> Running<'a> {
     fn begin(
-        manager: &'a Arc<LogicalUnit>,
+        manager: &'a Arc<DiskUnit>,
         nexus: NexusId,
         list_identifier: Option<u8>,
     ) -> Result<Self, Refusal> {
@@ -193,7 +193,7 @@ impl Copy<'_> {
     }
 
     /// Checks whether this nexus may use a unit now.
-    fn check(&self, number: u16, unit: &LogicalUnit, party: SegmentRole) -> Result<(), Sense> {
+    fn check(&self, number: u16, unit: &DiskUnit, party: SegmentRole) -> Result<(), Sense> {
         let checked = unit.scsi().check_copy(self.nexus, party);
         checked.map_err(|refusal| {
             let reported = match refusal {

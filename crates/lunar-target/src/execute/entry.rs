@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// A judged command, with the data to judge it again.
 #[derive(Clone, Debug)]
 pub(crate) struct CheckedCommand {
-    /// The [`generation`](crate::disk_unit::LogicalUnit::generation) from before the judgement.
+    /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
     pub(crate) generation: Generation,
     /// The whole CDB, however long it is.
     cdb: HeaderCdb,

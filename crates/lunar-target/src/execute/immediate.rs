@@ -9,7 +9,7 @@
 //! other task of its task set goes before it.
 
 use super::block_range;
-use crate::disk_unit::{CacheMode, LogicalUnit};
+use crate::disk_unit::{CacheMode, DiskUnit};
 use crate::long_operation::Generation;
 use crate::ranges::RangeLocks;
 use crate::unit::CommandData;
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 /// Runs `plan` if no waiting is needed, and it ends with GOOD. Returns `false` if it must wait, or
 /// has to return an error; the command then goes on in [`execute_paying`](super::execute_paying).
 pub(crate) fn try_now(
-    unit: &LogicalUnit,
+    unit: &DiskUnit,
     generation: Generation,
     plan: &Plan,
     data: &mut CommandData,
@@ -36,7 +36,7 @@ pub(crate) fn try_now(
     }
 }
 
-fn read(unit: &LogicalUnit, generation: Generation, range: LbaRange, buffer: &mut Buffer) -> bool {
+fn read(unit: &DiskUnit, generation: Generation, range: LbaRange, buffer: &mut Buffer) -> bool {
     if !unit.ranges.are_readable() {
         return false;
     }
@@ -49,7 +49,7 @@ fn read(unit: &LogicalUnit, generation: Generation, range: LbaRange, buffer: &mu
 }
 
 fn write(
-    unit: &LogicalUnit,
+    unit: &DiskUnit,
     generation: Generation,
     range: LbaRange,
     data: &[u8],
@@ -72,7 +72,7 @@ fn write(
 }
 
 /// Conditions of both paths.
-impl LogicalUnit {
+impl DiskUnit {
     /// True if nothing has changed that may forbid a command judged at this generation. It is
     /// judged again otherwise.
     pub(super) fn is_unchanged_since(&self, generation: Generation) -> bool {

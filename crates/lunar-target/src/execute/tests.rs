@@ -3,7 +3,7 @@
 mod held_ranges;
 
 use super::*;
-use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+use crate::disk_unit::{DiskUnit, DiskUnitOptions};
 use crate::thin_space::OutOfSpace;
 use crate::unit::CommandData;
 use futures_util::FutureExt;
@@ -13,16 +13,16 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const BLOCKS: u64 = 64;
 
-fn unit() -> Arc<LogicalUnit> {
+fn unit() -> Arc<DiskUnit> {
     let device = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
-    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device))).unwrap()
+    DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device))).unwrap()
 }
 
 fn range(lba: u64, count: u64) -> LbaRange {
     LbaRange { lba, count }
 }
 
-fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> PlanResult {
+fn run(unit: &Arc<DiskUnit>, plan: Plan, data: &[u8]) -> PlanResult {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(execute(
         Arc::clone(unit),
@@ -33,21 +33,21 @@ fn run(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> PlanResult {
     ))
 }
 
-fn good(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Bytes {
+fn good(unit: &Arc<DiskUnit>, plan: Plan, data: &[u8]) -> Bytes {
     match run(unit, plan, data) {
         PlanResult::Good(data) => data,
         other => panic!("{other:?}"),
     }
 }
 
-fn sense_of(unit: &Arc<LogicalUnit>, plan: Plan, data: &[u8]) -> Sense {
+fn sense_of(unit: &Arc<DiskUnit>, plan: Plan, data: &[u8]) -> Sense {
     match run(unit, plan, data) {
         PlanResult::Check(sense) => sense,
         other => panic!("{other:?}"),
     }
 }
 
-fn content(unit: &Arc<LogicalUnit>, lba: u64, count: u64) -> Bytes {
+fn content(unit: &Arc<DiskUnit>, lba: u64, count: u64) -> Bytes {
     good(unit, Plan::Read { range: range(lba, count), from_medium: true }, &[])
 }
 
@@ -62,7 +62,7 @@ fn written_data_is_read() {
 }
 
 /// Writes this data if no waiting is needed.
-fn write_now(unit: &LogicalUnit, generation: Generation, range: LbaRange, data: &[u8]) -> bool {
+fn write_now(unit: &DiskUnit, generation: Generation, range: LbaRange, data: &[u8]) -> bool {
     let mut buffer = BufferPool::default().take(data.len());
     buffer.copy_from_slice(data);
     let plan = Plan::Write { range, durable: true };
@@ -107,7 +107,7 @@ fn memory_of_an_owner() -> WorkMemory {
 }
 
 async fn run_as(
-    unit: &Arc<LogicalUnit>,
+    unit: &Arc<DiskUnit>,
     memory: &WorkMemory,
     plan: &Plan,
     data: &'static [u8],
@@ -165,8 +165,8 @@ impl Queueing {
     }
 
     /// Opens a unit with this disk.
-    fn open(self: Arc<Self>) -> Arc<LogicalUnit> {
-        LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), self)).unwrap()
+    fn open(self: Arc<Self>) -> Arc<DiskUnit> {
+        DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(1), self)).unwrap()
     }
 
     /// Records the context of an operation.
@@ -326,8 +326,8 @@ fn operations_of_awaited_commands_are_urgent() {
 fn detached_writes_are_counted_for_each_owner() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(options).unwrap();
     let (one, other) = (memory_of_an_owner(), memory_of_an_owner());
     let write = |lba| Plan::Write { range: range(lba, 1), durable: true };
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -361,8 +361,8 @@ fn detached_writes_are_counted_for_each_owner() {
 fn an_aborted_unmap_blocks_its_whole_list() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(options).unwrap();
     good(&unit, Plan::Write { range: range(0, 64), durable: true }, &[7; 64 * 512]);
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let plan = Plan::Unmap { ranges: vec![range(32, 8), range(0, 8)], durable: true };
@@ -478,8 +478,8 @@ fn write_same_and_unmap() {
 fn the_self_test_finds_a_bad_block() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(options).unwrap();
     let plan = || Plan::SelfTest { reads: vec![range(0, 1), range(BLOCKS - 1, 1)] };
     assert!(good(&unit, plan(), &[]).is_empty());
     let bad = Fault::new(Effect::Fail(ErrorKind::Medium));
@@ -495,8 +495,8 @@ fn the_self_test_finds_a_bad_block() {
 fn the_first_bad_block_is_named() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(options).unwrap();
     let read = |lba, count| Plan::Read { range: range(lba, count), from_medium: false };
     let write = |lba, count| Plan::Write { range: range(lba, count), durable: true };
     for (at, bad) in [(0, 0), (0, 1), (3, 40), (0, 62), (0, 63), (17, 17), (63, 63)] {
@@ -526,8 +526,8 @@ fn the_first_bad_block_is_named() {
 fn a_busy_device_is_no_medium_error() {
     let device = FaultDevice::new(Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap()), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(options).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(options).unwrap();
     device.inject(Fault::new(Effect::Fail(ErrorKind::Busy)).times(3));
     let data = [9; 8 * 512];
     for (plan, data) in [
@@ -569,7 +569,7 @@ fn concurrent_compare_and_write_loses_no_update() {
     assert_eq!(counter, TASKS as u64 * ROUNDS);
 }
 
-async fn increment(unit: &Arc<LogicalUnit>) -> bool {
+async fn increment(unit: &Arc<DiskUnit>) -> bool {
     let read = Plan::Read { range: range(0, 1), from_medium: false };
     let PlanResult::Good(old) = execute(
         Arc::clone(unit),
@@ -660,8 +660,8 @@ impl BlockDevice for SlowCopies {
 fn long_reads_and_writes_count_in_full() {
     const BLOCKS: u64 = (8 << 20) / 512;
     let device = SlowCopies(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap());
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device));
-    let unit = LogicalUnit::open(options).unwrap();
+    let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::new(device));
+    let unit = DiskUnit::open(options).unwrap();
     let (memory, abort) = (memory_of_an_owner(), AbortSignal::default());
     let data: &'static [u8] = vec![0; BLOCKS as usize * 512].leak();
     let mut data_in = CommandData::In(memory.buffers.take(data.len()));

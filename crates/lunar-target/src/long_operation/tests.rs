@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::disk_unit::LogicalUnitOptions;
+use crate::disk_unit::DiskUnitOptions;
 use crate::execute::execute;
 use crate::operation_slots::OPERATIONS_MAX;
 use crate::plan_result::PlanResult;
@@ -38,15 +38,15 @@ impl Rig {
         rig
     }
 
-    fn open(&self) -> Arc<LogicalUnit> {
+    fn open(&self) -> Arc<DiskUnit> {
         self.open_with(OutOfSpace::Fail)
     }
 
-    fn open_with(&self, out_of_space: OutOfSpace) -> Arc<LogicalUnit> {
+    fn open_with(&self, out_of_space: OutOfSpace) -> Arc<DiskUnit> {
         let device = Arc::<FaultDevice>::clone(&self.device);
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device);
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(7), device);
         let state = Some(self.state.clone());
-        LogicalUnit::open(LogicalUnitOptions { state, out_of_space, ..options }).unwrap()
+        DiskUnit::open(DiskUnitOptions { state, out_of_space, ..options }).unwrap()
     }
 
     fn content(&self) -> Buffer {
@@ -83,11 +83,11 @@ fn overwrite(pattern: &[u8], passes: u8, invert: bool) -> LongOperation {
     sanitize(OperationWork::Overwrite { pattern: pattern.to_vec(), passes, invert })
 }
 
-fn begin(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Begun {
+fn begin(unit: &Arc<DiskUnit>, operation: LongOperation) -> Begun {
     unit.begin_operation(operation, BY, OperationOwner::SERVER).unwrap()
 }
 
-async fn to_the_end(unit: &Arc<LogicalUnit>, operation: LongOperation) -> Result<(), Sense> {
+async fn to_the_end(unit: &Arc<DiskUnit>, operation: LongOperation) -> Result<(), Sense> {
     unit.begin_operation(operation, BY, OperationOwner::SERVER)?.ended.await.expect("an end")
 }
 
@@ -315,10 +315,10 @@ fn a_rate_is_kept() {
     let rig = Rig::new("rate");
     let open = |rate: u64| {
         let device = Arc::<FaultDevice>::clone(&rig.device);
-        LogicalUnit::open(LogicalUnitOptions {
+        DiskUnit::open(DiskUnitOptions {
             maintenance_bytes_per_second: Some(rate),
             state: Some(rig.state.clone()),
-            ..LogicalUnitOptions::new(uuid::Uuid::from_u128(7), device)
+            ..DiskUnitOptions::new(uuid::Uuid::from_u128(7), device)
         })
         .unwrap()
     };
@@ -436,7 +436,7 @@ fn operations_share_the_turns_of_their_owner() {
             let device =
                 SlowWrites { inner, number, log: Arc::clone(&log), owners: Mutex::default() };
             let id = uuid::Uuid::from_u128(number as u128);
-            LogicalUnit::open(LogicalUnitOptions::new(id, Arc::new(device))).unwrap()
+            DiskUnit::open(DiskUnitOptions::new(id, Arc::new(device))).unwrap()
         };
         let units: Vec<_> = (0..DISKS).map(open).collect();
         run(async {
@@ -480,7 +480,7 @@ fn the_disk_works_for_the_owner_of_an_operation() {
     let (log, owners) = (Arc::default(), Mutex::default());
     let device = Arc::new(SlowWrites { inner, number: 0, log, owners });
     let of_unit = Arc::<SlowWrites>::clone(&device);
-    let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(7), of_unit));
+    let unit = DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(7), of_unit));
     let (unit, owner) = (unit.unwrap(), Arc::default());
     let account = BufferPool::default().account(&owner, MemoryKind::Work);
     for buffers in [Some(account), None] {
@@ -507,8 +507,7 @@ fn a_few_operations_of_an_owner_work_at_a_time() {
         let device = FaultDevice::new(Arc::new(memory), 0);
         device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write));
         let id = uuid::Uuid::from_u128(number as u128);
-        let unit =
-            LogicalUnit::open(LogicalUnitOptions::new(id, Arc::<FaultDevice>::clone(&device)));
+        let unit = DiskUnit::open(DiskUnitOptions::new(id, Arc::<FaultDevice>::clone(&device)));
         (unit.unwrap(), device)
     };
     let disks: Vec<_> = (0..=DISKS).map(open).collect();
@@ -579,9 +578,9 @@ fn operations_that_wait_for_space_release_their_slots() {
         let memory = MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 0);
         let inner = Arc::<FaultDevice>::clone(&device);
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number as u128), inner);
-        let options = LogicalUnitOptions { out_of_space: OutOfSpace::Hold, ..options };
-        (LogicalUnit::open(options).unwrap(), device)
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(number as u128), inner);
+        let options = DiskUnitOptions { out_of_space: OutOfSpace::Hold, ..options };
+        (DiskUnit::open(options).unwrap(), device)
     };
     let disks: Vec<_> = (0..=OPERATIONS_MAX).map(open).collect();
     let slots = Arc::default();

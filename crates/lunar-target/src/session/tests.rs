@@ -4,7 +4,7 @@ use super::*;
 use crate::Limits;
 use crate::catalogue::IndexedCatalogue;
 use crate::connection::ConnectionServices;
-use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+use crate::disk_unit::{DiskUnit, DiskUnitOptions};
 use crate::join::{JoiningConnection, session_key};
 use crate::manage::TaskManager;
 use crate::options::{LunOptions, Portal, ServerOptions, TargetOptions};
@@ -36,7 +36,7 @@ pub(crate) const LUNS_CHANGED: u16 = 0x3f0e;
 /// A server of one target, and sessions without connections.
 pub(crate) struct Rig {
     server: Server,
-    pub(crate) units: Vec<Arc<LogicalUnit>>,
+    pub(crate) units: Vec<Arc<DiskUnit>>,
     pub(crate) runtime: tokio::runtime::Runtime,
 }
 
@@ -69,12 +69,12 @@ impl Rig {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(unit_bytes, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
-            LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap()
+            DiskUnit::open(DiskUnitOptions::new(uuid, device)).unwrap()
         };
         let units: Vec<_> = (0..units).map(unit).collect();
         let luns = (0..).zip(&units);
         let luns =
-            luns.map(|(id, unit)| LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))).collect();
+            luns.map(|(id, unit)| LunOptions::new(id, Arc::<DiskUnit>::clone(unit))).collect();
         let target = TargetOptions { luns, ..TargetOptions::for_test(TARGET, 1) };
         let options = ServerOptions {
             portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
@@ -160,7 +160,7 @@ impl Rig {
 
     /// A unit as sessions know it.
     pub(crate) fn shown(&self, at: usize) -> Arc<dyn Unit> {
-        Arc::<LogicalUnit>::clone(&self.units[at])
+        Arc::<DiskUnit>::clone(&self.units[at])
     }
 
     /// Units whose SCSI state is locked by `act`.

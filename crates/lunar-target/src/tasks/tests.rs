@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::detached_writes::DetachedWriteGuard;
-use crate::disk_unit::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use crate::disk_unit::{CacheMode, DiskUnit, DiskUnitOptions};
 use crate::peer_network::PeerNetwork;
 use crate::ranges::{RangeGuard, RangeQueued};
 use crate::session::tests::{LUNS_CHANGED, Rig};
@@ -194,7 +194,7 @@ impl Wake for Woken {
 struct TaskQueue {
     session: Arc<Session>,
     disk: Arc<Disk>,
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     nexus: ItlNexus,
     tasks: Tasks,
     other_owner: WorkMemory,
@@ -224,8 +224,8 @@ impl TaskQueue {
             immediate: AtomicUsize::new(0),
         });
         let device = Arc::<Disk>::clone(&disk);
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
-        let unit = LogicalUnit::open(LogicalUnitOptions { cache, ..options }).unwrap();
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device);
+        let unit = DiskUnit::open(DiskUnitOptions { cache, ..options }).unwrap();
         let initiator = InitiatorPort { name: "iqn.other".into(), isid: [0; 6] };
         unit.scsi().attach(OTHER, initiator, port());
         // Owners of this queue only, so that no other queue has their memory.
@@ -242,7 +242,7 @@ impl TaskQueue {
         Self {
             session: Arc::clone(session),
             disk,
-            nexus: ItlNexus::new(Arc::<LogicalUnit>::clone(&unit), LogicalTime::next()),
+            nexus: ItlNexus::new(Arc::<DiskUnit>::clone(&unit), LogicalTime::next()),
             unit,
             tasks: Tasks::new(Arc::clone(&rig.services().tasks), &limits, &accounts("this")),
             other_owner,

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lunar_block::MemoryDevice;
-use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{DiskUnit, DiskUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::sync::Arc;
 
@@ -144,8 +144,8 @@ fn resets_of_the_target_are_for_administrators() {
 #[test]
 fn the_list_of_a_lun_comes_before_that_of_the_target() {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-    let second = LogicalUnitOptions::new(uuid::Uuid::from_u128(2), device);
-    let second = LogicalUnit::open(second).unwrap();
+    let second = DiskUnitOptions::new(uuid::Uuid::from_u128(2), device);
+    let second = DiskUnit::open(second).unwrap();
     let rig = Rig::with(|options| {
         let target = &mut options.targets[0];
         target.administer = only(ADMINISTRATOR);

@@ -8,7 +8,7 @@ use crate::common::{
     CLEAR_TASK_SET, LOGICAL_UNIT_RESET, Rig, TARGET, answer_to, log_out, send_function, send_read,
 };
 use lunar_block::MemoryDevice;
-use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{Access, DiskUnit, DiskUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawClient, opcode};
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl ObservingSessions {
     fn new() -> Self {
         let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
         let uuid = uuid::Uuid::from_u128(2);
-        let second = LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap();
+        let second = DiskUnit::open(DiskUnitOptions::new(uuid, Arc::new(memory))).unwrap();
         let rig = Rig::with(|options| {
             let unit = Arc::clone(&options.targets[0].luns[0].unit);
             // Only the initiator of number 9 sees the second unit, as LUN 0.

@@ -2,7 +2,7 @@
 
 use crate::common::{Rig, TARGET, block_on, target};
 use lunar_block::MemoryDevice;
-use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{DiskUnit, DiskUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawClient, RawOutcome};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ const LUNS_CHANGED: u16 = 0x3f0e;
 const NO_SUCH_UNIT: u16 = 0x2500;
 const REPORT_LUNS: [u8; 12] = [0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 
-fn new_unit(number: u128) -> Arc<LogicalUnit> {
+fn new_unit(number: u128) -> Arc<DiskUnit> {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(number), device)).unwrap()
+    DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(number), device)).unwrap()
 }
 
-fn lun(id: u16, unit: &Arc<LogicalUnit>) -> LunOptions {
-    LunOptions::new(id, Arc::<LogicalUnit>::clone(unit))
+fn lun(id: u16, unit: &Arc<DiskUnit>) -> LunOptions {
+    LunOptions::new(id, Arc::<DiskUnit>::clone(unit))
 }
 
 /// Returns the result of a command: `None` for GOOD, otherwise its sense code, including unit

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use lunar_block::{Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice};
-use lunar_target::{LogicalUnit, LogicalUnitOptions, OutOfSpace};
+use lunar_target::{DiskUnit, DiskUnitOptions, OutOfSpace};
 use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::sync::Arc;
 
@@ -193,11 +193,11 @@ fn a_preempt_before_the_blocks_are_free_counts() {
 fn a_preempt_while_a_write_waits_for_space_applies() {
     let disk = FaultDevice::new(Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap()), 1);
     let device = Arc::<FaultDevice>::clone(&disk);
-    let options = LogicalUnitOptions {
+    let options = DiskUnitOptions {
         out_of_space: OutOfSpace::Hold,
-        ..LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)
+        ..DiskUnitOptions::new(uuid::Uuid::from_u128(1), device)
     };
-    let unit = LogicalUnit::open(options).unwrap();
+    let unit = DiskUnit::open(options).unwrap();
     let shown = Arc::clone(&unit);
     let rig = Rig::with(|options| options.targets = vec![target(TARGET, shown)]);
     let (mut one, mut two) = registered(&rig);

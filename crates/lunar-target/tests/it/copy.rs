@@ -8,7 +8,7 @@ use lunar_scsi::copy::{
     COPIES_OF_INITIATOR_MAX, COPIES_OF_ORIGIN_MAX, CopyFault, Reported, SegmentRole,
 };
 use lunar_scsi::sense::{Sense, SenseFormat, Status};
-use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, OutOfSpace};
+use lunar_target::{Access, DiskUnit, DiskUnitOptions, LunOptions, OutOfSpace};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,12 +34,12 @@ fn disk(bytes: u64, block_bytes: u32) -> Arc<FaultDevice> {
     FaultDevice::new(Arc::new(MemoryDevice::new(bytes, block_bytes, 4096).unwrap()), 1)
 }
 
-fn unit_of(number: u128, device: &Arc<FaultDevice>) -> Arc<LogicalUnit> {
+fn unit_of(number: u128, device: &Arc<FaultDevice>) -> Arc<DiskUnit> {
     let device = Arc::<FaultDevice>::clone(device);
-    LogicalUnit::open(LogicalUnitOptions {
+    DiskUnit::open(DiskUnitOptions {
         read_only: number == 13,
         out_of_space: if number == 11 { OutOfSpace::Hold } else { OutOfSpace::Fail },
-        ..LogicalUnitOptions::new(uuid::Uuid::from_u128(number), device)
+        ..DiskUnitOptions::new(uuid::Uuid::from_u128(number), device)
     })
     .unwrap()
 }
@@ -465,7 +465,7 @@ fn a_copy_ends_with_its_session() {
     drop(raw);
     disks.rig.wait_until_alone();
     to.release();
-    let unit = LogicalUnit::of(&disks.rig.server().unit(TARGET, 1).unwrap()).unwrap();
+    let unit = DiskUnit::of(&disks.rig.server().unit(TARGET, 1).unwrap()).unwrap();
     disks.rig.wait_for("it is let go", |_| unit.detached_write_count() == 0);
     assert_eq!((to.hanging(), to.seen(FaultOperation::Write)), (0, 1), "nothing more is begun");
     assert!(

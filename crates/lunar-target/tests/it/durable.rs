@@ -5,7 +5,7 @@ use lunar_block::{
     AtomicLimits, AtomicWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Error, Extent, Geometry,
     MemoryDevice, Sparse,
 };
-use lunar_target::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use lunar_target::{CacheMode, DiskUnit, DiskUnitOptions};
 use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -102,10 +102,10 @@ impl Sparse for Volatile {
 fn rig(cache: CacheMode, sparse: bool) -> (Rig, Arc<Volatile>) {
     let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
     let device = Arc::new(Volatile { memory, dirty: AtomicBool::new(false), sparse });
-    let unit = LogicalUnit::open(LogicalUnitOptions {
+    let unit = DiskUnit::open(DiskUnitOptions {
         cache,
         thin: sparse,
-        ..LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Volatile>::clone(&device))
+        ..DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<Volatile>::clone(&device))
     });
     let rig = Rig::with(|options| options.targets = vec![target(TARGET, unit.unwrap())]);
     (rig, device)

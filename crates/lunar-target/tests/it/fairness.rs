@@ -93,8 +93,8 @@ fn turns(commands: usize, ask: impl Fn(&mut RawClient)) -> Vec<(u8, usize)> {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
         let device = Watched { memory, who, log: Arc::clone(&log), reader: Mutex::default() };
         let uuid = uuid::Uuid::from_u128(who.into());
-        let options = lunar_target::LogicalUnitOptions::new(uuid, Arc::new(device));
-        let unit = lunar_target::LogicalUnit::open(options).unwrap();
+        let options = lunar_target::DiskUnitOptions::new(uuid, Arc::new(device));
+        let unit = lunar_target::DiskUnit::open(options).unwrap();
         LunOptions::new(who.into(), unit)
     });
     let rig = Rig::with(|options| {

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use lunar_block::{BlockDevice, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice};
-use lunar_target::{LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{DiskUnit, DiskUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn with_neighbour() -> Rig {
     Rig::with(|options| {
         let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
         let uuid = uuid::Uuid::from_u128(2);
-        let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid, memory)).unwrap();
+        let unit = DiskUnit::open(DiskUnitOptions::new(uuid, memory)).unwrap();
         options.targets[0].luns.push(LunOptions::new(1, unit));
     })
 }
@@ -342,7 +342,7 @@ fn fenced_off_while_a_copy_hangs() {
     let rig = Rig::with(|options| {
         let device: Arc<dyn BlockDevice> = to;
         let uuid = uuid::Uuid::from_u128(2);
-        let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid, device)).unwrap();
+        let unit = DiskUnit::open(DiskUnitOptions::new(uuid, device)).unwrap();
         options.targets[0].luns.push(LunOptions::new(1, unit));
     });
     let (mut old, mut new) = (rig.log_in(1), rig.log_in(2));

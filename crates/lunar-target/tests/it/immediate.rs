@@ -59,8 +59,8 @@ fn an_immediate_transfer_is_tried_once() {
         waiting: AtomicUsize::new(0),
     });
     let disk = Arc::<CountedDisk>::clone(&device);
-    let options = lunar_target::LogicalUnitOptions::new(uuid::Uuid::from_u128(7), disk);
-    let unit = lunar_target::LogicalUnit::open(options).unwrap();
+    let options = lunar_target::DiskUnitOptions::new(uuid::Uuid::from_u128(7), disk);
+    let unit = lunar_target::DiskUnit::open(options).unwrap();
     let rig = Rig::with(|options| {
         options.targets[0].luns = vec![LunOptions::new(0, unit)];
     });

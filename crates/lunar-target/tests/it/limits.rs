@@ -7,7 +7,7 @@ use crate::common::copy::{Segment, copy_cdb, cscd, list};
 use crate::common::*;
 use lunar_block::{BufferPool, MemoryDevice};
 use lunar_target::{
-    BYTES_PER_SECOND_MIN, InitiatorLimit, Limit, LogicalUnit, LogicalUnitOptions, LunOptions,
+    BYTES_PER_SECOND_MIN, DiskUnit, DiskUnitOptions, InitiatorLimit, Limit, LunOptions,
 };
 use lunar_testkit::raw::{RawAnswer, RawClient};
 use std::sync::Arc;
@@ -30,14 +30,14 @@ fn of(number: u32, limit: Limit) -> Vec<InitiatorLimit> {
 }
 
 /// Starts a target with two units.
-fn two_units() -> (Rig, [Arc<LogicalUnit>; 2]) {
+fn two_units() -> (Rig, [Arc<DiskUnit>; 2]) {
     let units = [1, 2].map(|number| {
         let memory = MemoryDevice::new(64 << 20, 512, 4096).unwrap();
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
-        LogicalUnit::open(LogicalUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(number), Arc::new(memory));
+        DiskUnit::open(DiskUnitOptions { transfer_bytes: 64 << 20, ..options }).unwrap()
     });
     let luns =
-        [0, 1].map(|id| LunOptions::new(id, Arc::<LogicalUnit>::clone(&units[usize::from(id)])));
+        [0, 1].map(|id| LunOptions::new(id, Arc::<DiskUnit>::clone(&units[usize::from(id)])));
     (Rig::with(|options| options.targets[0].luns = luns.into()), units)
 }
 
@@ -231,8 +231,8 @@ fn waiting_writes_leave_resources_to_other_units() {
     let (rig, [limited, _]) = {
         let (rig, units) = two_units();
         drop(rig);
-        let luns = [0, 1]
-            .map(|id| LunOptions::new(id, Arc::<LogicalUnit>::clone(&units[usize::from(id)])));
+        let luns =
+            [0, 1].map(|id| LunOptions::new(id, Arc::<DiskUnit>::clone(&units[usize::from(id)])));
         let rig = Rig::with(|options| {
             options.targets[0].luns = luns.into();
             // Twice the charge of four buffers of a page.

@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lunar_block::MemoryDevice;
-use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions, Network, TargetOptions};
+use lunar_target::{Access, DiskUnit, DiskUnitOptions, LunOptions, Network, TargetOptions};
 use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ fn from(network: &str) -> Access {
 }
 
 /// Returns a new unit, recognized by its UUID and its size in MiB.
-fn numbered_unit(number: u8) -> Arc<LogicalUnit> {
+fn numbered_unit(number: u8) -> Arc<DiskUnit> {
     let memory = MemoryDevice::new(u64::from(number) << 20, 512, 4096).unwrap();
     let uuid = uuid::Uuid::from_u128(u128::from(number));
-    LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap()
+    DiskUnit::open(DiskUnitOptions::new(uuid, Arc::new(memory))).unwrap()
 }
 
-fn lun(id: u16, unit: &Arc<LogicalUnit>, access: Access) -> LunOptions {
-    LunOptions { access, ..LunOptions::new(id, Arc::<LogicalUnit>::clone(unit)) }
+fn lun(id: u16, unit: &Arc<DiskUnit>, access: Access) -> LunOptions {
+    LunOptions { access, ..LunOptions::new(id, Arc::<DiskUnit>::clone(unit)) }
 }
 
 fn rig_of(luns: Vec<LunOptions>) -> Rig {
@@ -111,7 +111,7 @@ fn initiators_have_maps_of_their_own() {
 #[test]
 fn task_management_stays_within_the_map() {
     let rig = Rig::with(|options| {
-        let theirs = LogicalUnit::of(&options.targets[0].luns[0].unit).unwrap();
+        let theirs = DiskUnit::of(&options.targets[0].luns[0].unit).unwrap();
         options.targets[0].luns =
             vec![lun(0, &numbered_unit(1), Access::default()), lun(5, &theirs, only(&[BOB]))];
     });
@@ -147,7 +147,7 @@ fn task_management_stays_within_the_map() {
 fn a_target_reset_stays_within_the_map() {
     let [bobs, alices] = [2, 3].map(numbered_unit);
     let rig = Rig::with(|options| {
-        let shared = LogicalUnit::of(&options.targets[0].luns[0].unit).unwrap();
+        let shared = DiskUnit::of(&options.targets[0].luns[0].unit).unwrap();
         options.targets[0].luns = vec![
             lun(0, &shared, Access::default()),
             lun(1, &bobs, only(&[BOB])),

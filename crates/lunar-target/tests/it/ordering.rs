@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use lunar_block::{BlockRange, Effect, Fault, FaultOperation, MemoryDevice};
-use lunar_target::{Access, LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{Access, DiskUnit, DiskUnitOptions, LunOptions};
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use std::time::Duration;
@@ -205,7 +205,7 @@ fn one_task_set_under_all_numbers() {
     let mut raw = rig.log_in(1);
     let r2t = withhold(&mut raw, &ten(0x2a, 0, 1), 512);
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-    let new = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(2), memory)).unwrap();
+    let new = DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(2), memory)).unwrap();
     rig.replace(|targets| {
         targets[0].luns.push(LunOptions {
             id: 2,

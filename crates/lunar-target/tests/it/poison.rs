@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use lunar_block::{Effect, ErrorKind, Fault, FaultOperation};
-use lunar_target::{CacheMode, LogicalUnit, LogicalUnitOptions};
+use lunar_target::{CacheMode, DiskUnit, DiskUnitOptions};
 use lunar_testkit::raw::RawClient;
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ fn write_back() -> Rig {
     Rig::with(|options| {
         let shown = options.targets[0].luns[0].disk().unwrap();
         let device = Arc::clone(&shown.options().device);
-        let made = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
-        let made = LogicalUnitOptions { cache: CacheMode::WriteBack, ..made };
-        options.targets[0].luns[0].unit = LogicalUnit::open(made).unwrap();
+        let made = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device);
+        let made = DiskUnitOptions { cache: CacheMode::WriteBack, ..made };
+        options.targets[0].luns[0].unit = DiskUnit::open(made).unwrap();
     })
 }
 

@@ -1,7 +1,7 @@
 //! Tests of a unit whose size changes while it is in use.
 
 use crate::common::{Rig, block_on, ten};
-use lunar_target::{LogicalUnit, Shrink};
+use lunar_target::{DiskUnit, Shrink};
 use lunar_testkit::raw::{RawClient, RawOutcome};
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ const MIB: u64 = 1 << 20;
 const CAPACITY_CHANGED: (u8, u16) = (6, 0x2a09);
 const OUT_OF_RANGE: (u8, u16) = (5, 0x2100);
 
-fn unit(rig: &Rig) -> Arc<LogicalUnit> {
-    LogicalUnit::of(&rig.server().catalogue().targets[0].luns[0].unit).unwrap()
+fn unit(rig: &Rig) -> Arc<DiskUnit> {
+    DiskUnit::of(&rig.server().catalogue().targets[0].luns[0].unit).unwrap()
 }
 
 /// Returns the sense key and code of a reading command, or zeroes for GOOD, and its data.

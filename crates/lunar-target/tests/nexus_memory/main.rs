@@ -8,7 +8,7 @@ mod unsafe_counting_allocator;
 
 use common::*;
 use lunar_block::{MemoryDevice, MemoryKind};
-use lunar_target::{Limit, LogicalUnit, LogicalUnitOptions, LunOptions};
+use lunar_target::{DiskUnit, DiskUnitOptions, Limit, LunOptions};
 use lunar_testkit::raw::{RawClient, RawPdu, opcode};
 use std::sync::Arc;
 use unsafe_counting_allocator::{CountingAllocator, allocated_bytes};
@@ -35,10 +35,10 @@ fn rig_of_many_units() -> Rig {
     })
 }
 
-fn small_unit(number: u8) -> Arc<LogicalUnit> {
+fn small_unit(number: u8) -> Arc<DiskUnit> {
     let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
     let uuid = uuid::Uuid::from_u128(1 + u128::from(number));
-    LogicalUnit::open(LogicalUnitOptions::new(uuid, Arc::new(memory))).unwrap()
+    DiskUnit::open(DiskUnitOptions::new(uuid, Arc::new(memory))).unwrap()
 }
 
 /// Returns the bytes charged for sessions.

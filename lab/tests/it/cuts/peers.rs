@@ -9,7 +9,7 @@ use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
 use lunar_lab::peers::tgt::Tgt;
 use lunar_lab::system::scratch::Scratch;
 use lunar_lab::wire::cutter::PduKind;
-use lunar_target::{Limits, LogicalUnit, LogicalUnitOptions, Server};
+use lunar_target::{DiskUnit, DiskUnitOptions, Limits, Server};
 use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,8 +161,8 @@ impl Peer {
 
 fn start_own(keys: Keys, recorder: &Arc<Recorder>) -> Result<RunningTarget> {
     let device: Arc<dyn lunar_block::BlockDevice> = Arc::<Recorder>::clone(recorder);
-    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(76), device);
-    let mut options = own_options(LogicalUnit::open(unit)?)?;
+    let unit = DiskUnitOptions::new(uuid::Uuid::from_u128(76), device);
+    let mut options = own_options(DiskUnit::open(unit)?)?;
     options.targets[0].offer = Offer {
         max_connections: 4,
         immediate_data: keys.immediate_data,

@@ -10,7 +10,7 @@ use lunar_iscsi::text::Offer;
 use lunar_lab::peers::istgt::{Istgt, IstgtOptions};
 use lunar_lab::peers::tgt::Tgt;
 use lunar_lab::system::scratch::Scratch;
-use lunar_target::{ChapEntry, LogicalUnit, LogicalUnitOptions};
+use lunar_target::{ChapEntry, DiskUnit, DiskUnitOptions};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn offer(keys: &[(&str, &str)]) -> Result<Offer> {
 
 fn start_own(setup: &Setup) -> Result<RunningTarget> {
     let device = Arc::new(MemoryDevice::new(DISK_BLOCKS * 512, 512, 4096)?);
-    let unit = LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(80), device))?;
+    let unit = DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(80), device))?;
     let demand = ChapDemand {
         algorithms: ChapAlgorithm::ALL.to_vec(),
         initiator: credential(USER, SECRET),

@@ -5,7 +5,7 @@
 use lunar_block::{FaultDevice, MemoryDevice};
 use lunar_iscsi::text::Offer;
 use lunar_target::{
-    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+    Access, CacheMode, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, Server,
     ServerOptions, TargetOptions,
 };
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A server of one LUN, with a portal in group 1 and one in group 300.
 pub struct Home {
     server: Server,
-    pub unit: Arc<LogicalUnit>,
+    pub unit: Arc<DiskUnit>,
     pub device: Arc<FaultDevice>,
 }
 
@@ -34,9 +34,9 @@ impl Home {
         let memory = MemoryDevice::new(8 << 20, 512, 4096).unwrap();
         let device = FaultDevice::new(Arc::new(memory), 1);
         let under = Arc::<FaultDevice>::clone(&device);
-        let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), under);
-        let unit = LogicalUnitOptions { cache, ..unit };
-        let unit = LogicalUnit::open(unit).unwrap();
+        let unit = DiskUnitOptions::new(uuid::Uuid::from_u128(1), under);
+        let unit = DiskUnitOptions { cache, ..unit };
+        let unit = DiskUnit::open(unit).unwrap();
         let portal = Portal::new("127.0.0.1:0".parse().unwrap());
         let other = Portal { portal_group: Some(300), ..portal.clone() };
         let target = TargetOptions {
@@ -49,7 +49,7 @@ impl Home {
             offer,
             redirect: None,
             initiator_limits: Vec::new(),
-            luns: vec![LunOptions::new(0, Arc::<LogicalUnit>::clone(&unit))],
+            luns: vec![LunOptions::new(0, Arc::<DiskUnit>::clone(&unit))],
         };
         let server = Server::start(ServerOptions {
             portals: vec![portal, other],

@@ -3,7 +3,7 @@
 use lunar_block::BlockDevice;
 use lunar_iscsi::text::Offer;
 use lunar_target::{
-    Access, CacheMode, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server,
+    Access, CacheMode, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, Server,
     ServerOptions, TargetOptions,
 };
 use std::sync::Arc;
@@ -20,9 +20,9 @@ pub fn serve() -> Server {
 
 /// Starts a server of this device in write-back mode.
 pub fn serve_device(device: Arc<dyn BlockDevice>) -> Server {
-    let unit = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
-    let unit = LogicalUnitOptions { cache: CacheMode::WriteBack, ..unit };
-    let unit = LogicalUnit::open(unit).unwrap();
+    let unit = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device);
+    let unit = DiskUnitOptions { cache: CacheMode::WriteBack, ..unit };
+    let unit = DiskUnit::open(unit).unwrap();
     let target = TargetOptions {
         name: NAME.to_owned(),
         alias: None,

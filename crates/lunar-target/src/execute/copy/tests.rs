@@ -2,7 +2,7 @@
 
 use super::units::COMPARISONS;
 use super::*;
-use crate::disk_unit::LogicalUnitOptions;
+use crate::disk_unit::DiskUnitOptions;
 use futures_util::FutureExt;
 use lunar_block::{BufferPool, MemoryDevice};
 use lunar_scsi::copy::Cscd;
@@ -14,11 +14,11 @@ const NEXUS: NexusId = NexusId(1);
 /// Blocks of a unit.
 const BLOCKS: u64 = 64;
 
-fn units(count: u128) -> Vec<Arc<LogicalUnit>> {
+fn units(count: u128) -> Vec<Arc<DiskUnit>> {
     let unit = |uuid| {
         let device = Arc::new(MemoryDevice::new(BLOCKS * 512, 512, 4096).unwrap());
-        let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(uuid), device);
-        let unit = LogicalUnit::open(options).unwrap();
+        let options = DiskUnitOptions::new(uuid::Uuid::from_u128(uuid), device);
+        let unit = DiskUnit::open(options).unwrap();
         let initiator = InitiatorPort { name: "iqn.i".into(), isid: [0; 6] };
         let port = TargetPort { name: "iqn.t".into(), portal_group_tag: 1, relative_id: 1 };
         unit.scsi().attach(NEXUS, initiator, port);
@@ -27,8 +27,8 @@ fn units(count: u128) -> Vec<Arc<LogicalUnit>> {
     (0..count).map(unit).collect()
 }
 
-fn shown(units: &[Arc<LogicalUnit>]) -> Vec<Arc<dyn Unit>> {
-    units.iter().map(|unit| Arc::<LogicalUnit>::clone(unit) as Arc<dyn Unit>).collect()
+fn shown(units: &[Arc<DiskUnit>]) -> Vec<Arc<dyn Unit>> {
+    units.iter().map(|unit| Arc::<DiskUnit>::clone(unit) as Arc<dyn Unit>).collect()
 }
 
 /// A list with CSCD descriptors for the units with UUIDs up to `cscds`, and segments of one block
@@ -58,7 +58,7 @@ fn wrong_list(cscds: u128, segments: u16) -> CopyList {
 }
 
 /// Begins `copies` copies with this list, each in a command of its own.
-fn copy_all(units: &[Arc<LogicalUnit>], list: &CopyList, copies: usize) -> Vec<Option<bool>> {
+fn copy_all(units: &[Arc<DiskUnit>], list: &CopyList, copies: usize) -> Vec<Option<bool>> {
     let (abort, quota_charge) = (AbortSignal::default(), QuotaCharge::default());
     let memory = WorkMemory { buffers: BufferPool::default(), wait_max: Duration::from_secs(1) };
     let shown = shown(units);

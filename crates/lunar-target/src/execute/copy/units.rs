@@ -5,7 +5,7 @@
 //! that is refused for its last segment moves no data.
 
 use super::{Copy, Run, Step, unreachable_unit};
-use crate::disk_unit::LogicalUnit;
+use crate::disk_unit::DiskUnit;
 use crate::long_operation::Generation;
 use crate::unit::Unit;
 use lunar_scsi::copy::{CopyList, SegmentRole};
@@ -22,7 +22,7 @@ pub(super) struct NamedUnits(Vec<Option<NamedUnit>>);
 
 /// A unit that a CSCD descriptor names.
 pub(super) struct NamedUnit {
-    unit: Arc<LogicalUnit>,
+    unit: Arc<DiskUnit>,
     /// Generation from before the checks: a SANITIZE that begins later makes the copy fail.
     generation: Generation,
     /// Options against which the segments are checked.
@@ -99,7 +99,7 @@ impl Copy<'_> {
         if slot.is_none() {
             self.abort.wait_to_move().await.ok()?;
             let unit = self.resolve(list, cscd)?;
-            let shown: Arc<dyn Unit> = Arc::<LogicalUnit>::clone(&unit);
+            let shown: Arc<dyn Unit> = Arc::<DiskUnit>::clone(&unit);
             (self.attach)(&shown);
             let generation = unit.generation();
             let options = unit.scsi().options().clone();
@@ -111,7 +111,7 @@ impl Copy<'_> {
 
     /// The disk of a CSCD descriptor; `None` if its designator matches no unit, or several, or one
     /// that is no disk.
-    fn resolve(&self, list: &CopyList, cscd: u16) -> Option<Arc<LogicalUnit>> {
+    fn resolve(&self, list: &CopyList, cscd: u16) -> Option<Arc<DiskUnit>> {
         let cscd = list.cscds.get(usize::from(cscd))?;
         let matches = |unit: &&Arc<dyn Unit>| {
             #[cfg(test)]
@@ -123,7 +123,7 @@ impl Copy<'_> {
             lunar_net::count_moved(UNIT_COST_BYTES * units.len());
             let mut matching = units.iter().filter(matches);
             let unit = matching.next();
-            found = if matching.next().is_some() { None } else { unit.and_then(LogicalUnit::of) };
+            found = if matching.next().is_some() { None } else { unit.and_then(DiskUnit::of) };
         });
         found
     }

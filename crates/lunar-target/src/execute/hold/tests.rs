@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::abort::AbortSignal;
-use crate::disk_unit::{LogicalUnit, LogicalUnitOptions};
+use crate::disk_unit::{DiskUnit, DiskUnitOptions};
 use crate::execute::{QuotaCharge, ReadMemory, execute, try_now};
 use crate::long_operation::OperationOwner;
 use crate::memory::WorkMemory;
@@ -24,14 +24,14 @@ use std::time::Duration;
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
 /// A disk without room for anything, and a unit on it.
-fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
+fn full(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<DiskUnit>) {
     let memory = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
     let device = FaultDevice::new(memory, 0);
     for operation in [FaultOperation::Write, FaultOperation::WriteZeroes, FaultOperation::Unmap] {
         device.inject(Fault::new(Effect::Fail(ErrorKind::NoSpace)).on(operation));
     }
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device.clone());
-    let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
+    let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device.clone());
+    let unit = DiskUnit::open(DiskUnitOptions { out_of_space, ..options }).unwrap();
     (device, unit)
 }
 
@@ -53,7 +53,7 @@ fn changes() -> Vec<(Plan, Bytes)> {
 }
 
 fn begin(
-    unit: &Arc<LogicalUnit>,
+    unit: &Arc<DiskUnit>,
     plan: Plan,
     data: Bytes,
     abort: &AbortSignal,
@@ -185,7 +185,7 @@ fn write(lba: u64, count: u64) -> Plan {
 /// Begins a command of this nexus.
 fn begin_of(
     nexus: u64,
-    unit: &Arc<LogicalUnit>,
+    unit: &Arc<DiskUnit>,
     plan: Plan,
     data: Bytes,
     abort: &AbortSignal,
@@ -213,7 +213,7 @@ fn bytes(byte: u8, blocks: usize) -> Bytes {
     Bytes::from(vec![byte; blocks * 512])
 }
 
-async fn content(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
+async fn content(unit: &Arc<DiskUnit>, range: LbaRange) -> Bytes {
     let read = Plan::Read { range, from_medium: false };
     match begin(unit, read, Bytes::new(), &AbortSignal::default()).await {
         PlanResult::Good(data) => data,
@@ -342,8 +342,8 @@ fn those_behind_one_that_waits_have_no_permit() {
 #[test]
 fn none_is_written_now_past_one_that_waits() {
     let device = Arc::new(MemoryDevice::new(1 << 20, 512, 4096).unwrap());
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device);
-    let unit = LogicalUnit::open(options).unwrap();
+    let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), device);
+    let unit = DiskUnit::open(options).unwrap();
     let generation = unit.generation();
     let plan = Plan::Write { range: range(8, 1), durable: true };
     let write = || {
@@ -425,9 +425,9 @@ fn atomic_commands_wait_for_space_as_a_whole() {
         let inner = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
         let device = Arc::new(SmallDisk { inner, room: AtomicU64::new(4) });
         let options =
-            LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<SmallDisk>::clone(&device));
+            DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<SmallDisk>::clone(&device));
         let out_of_space = OutOfSpace::Hold;
-        let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
+        let unit = DiskUnit::open(DiskUnitOptions { out_of_space, ..options }).unwrap();
         let never = AbortSignal::default();
         let is_changed = becomes.is_none_or(|blocks| blocks[0] == 6);
         block_on(async {

@@ -8,12 +8,12 @@ use std::pin::Pin;
 /// All blocks of the disk: four pieces of a VERIFY.
 const ALL: LbaRange = LbaRange { lba: 0, count: 2048 };
 
-fn disk(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<LogicalUnit>) {
+fn disk(out_of_space: OutOfSpace) -> (Arc<FaultDevice>, Arc<DiskUnit>) {
     let inner = MemoryDevice::new(ALL.count * 512, 512, 4096).unwrap();
     let device = FaultDevice::new(Arc::new(inner), 0);
     let options =
-        LogicalUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
-    let unit = LogicalUnit::open(LogicalUnitOptions { out_of_space, ..options }).unwrap();
+        DiskUnitOptions::new(uuid::Uuid::from_u128(1), Arc::<FaultDevice>::clone(&device));
+    let unit = DiskUnit::open(DiskUnitOptions { out_of_space, ..options }).unwrap();
     (device, unit)
 }
 
@@ -40,7 +40,7 @@ fn all(byte: u8) -> Vec<u8> {
     vec![byte; ALL.count as usize * 512]
 }
 
-async fn content_of(unit: &Arc<LogicalUnit>, range: LbaRange) -> Bytes {
+async fn content_of(unit: &Arc<DiskUnit>, range: LbaRange) -> Bytes {
     let read = Plan::Read { range, from_medium: true };
     let memory = memory_of_an_owner();
     match run_as(unit, &memory, &read, &[], &AbortSignal::default()).await {
@@ -338,12 +338,12 @@ impl BlockDevice for ReadLog {
 const LONGEST: LbaRange = LbaRange { lba: 0, count: 16_384 };
 const LONGEST_BYTES: usize = LONGEST.count as usize * 512;
 
-fn logged() -> (Arc<ReadLog>, Arc<LogicalUnit>) {
+fn logged() -> (Arc<ReadLog>, Arc<DiskUnit>) {
     let inner = MemoryDevice::new(LONGEST_BYTES as u64, 512, 4096).unwrap();
     let device = Arc::new(ReadLog { inner, reads: Mutex::default() });
     let of_unit = Arc::<ReadLog>::clone(&device);
-    let options = LogicalUnitOptions::new(uuid::Uuid::from_u128(1), of_unit);
-    (device, LogicalUnit::open(options).unwrap())
+    let options = DiskUnitOptions::new(uuid::Uuid::from_u128(1), of_unit);
+    (device, DiskUnit::open(options).unwrap())
 }
 
 /// Polls a command in turns until it ends; returns the greatest number of bytes that were counted

@@ -7,7 +7,7 @@ pub mod copy;
 
 use lunar_block::{BlockDevice, FaultDevice, MemoryDevice};
 use lunar_target::{
-    Access, Limits, LogicalUnit, LogicalUnitOptions, LunOptions, Portal, Server, ServerOptions,
+    Access, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, Server, ServerOptions,
     TargetOptions, Unit,
 };
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
@@ -139,8 +139,8 @@ impl Rig {
     }
 
     /// Returns the unit that the server shows as LUN 0.
-    pub fn unit(&self) -> Arc<LogicalUnit> {
-        LogicalUnit::of(&self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()).unwrap()
+    pub fn unit(&self) -> Arc<DiskUnit> {
+        DiskUnit::of(&self.server.as_ref().unwrap().unit(TARGET, 0).unwrap()).unwrap()
     }
 
     /// Stops the server; returns the number of disks whose last sync failed.
@@ -210,12 +210,12 @@ pub fn block_on_without_waiting<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Opens a unit on `device`.
-pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<LogicalUnit> {
-    LogicalUnit::open(LogicalUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
+pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<DiskUnit> {
+    DiskUnit::open(DiskUnitOptions::new(uuid::Uuid::from_u128(1), device)).unwrap()
 }
 
 /// Returns options of a server with one target that shows `unit` as LUN 0, on a free port.
-pub fn options_of(unit: Arc<LogicalUnit>) -> ServerOptions {
+pub fn options_of(unit: Arc<DiskUnit>) -> ServerOptions {
     ServerOptions {
         portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
         targets: vec![target(TARGET, unit)],
