@@ -10,8 +10,9 @@ use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Number of profiles that run at a time. One of them sleeps most of its time.
-const WORKERS: usize = 3;
+/// Number of profiles that run at a time. One of them sleeps most of its time, and two wait for
+/// their second server.
+const WORKERS: usize = 4;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:suite";
 /// The target behind a served LUN.
 const STORAGE: &str = "iqn.2026-11.org.lunarsan.test:suite-storage";
@@ -143,6 +144,19 @@ pub const PROFILES: &[Profile] = &[
         ..BASE
     },
 ];
+
+impl Profile {
+    /// Place of the profile when the longest start first: those that sleep, then those that run
+    /// every suite through two servers, then the others that run every suite.
+    fn start_place(&self) -> u8 {
+        match (self.config, self.suites, self.device) {
+            (Some(_), ..) => 0,
+            (None, Suites::All, Device::LunOfLunar(_) | Device::LunOfTgt(_)) => 1,
+            (None, Suites::All, _) => 2,
+            (None, Suites::Only(_), _) => 3,
+        }
+    }
+}
 
 /// Results of the tool on one profile.
 #[derive(Clone, Debug)]
@@ -290,8 +304,8 @@ pub fn run_all() -> Result<Vec<ProfileRun>> {
     }) {
         ensure!(suites.iter().any(|suite| suite.name == *name), "the tool has no suite {name}");
     }
-    // The longest start first: the last one sleeps, the first two run every suite.
-    let order: Vec<_> = PROFILES.last().into_iter().chain(PROFILES).take(PROFILES.len()).collect();
+    let mut order: Vec<_> = PROFILES.iter().collect();
+    order.sort_by_key(|profile| profile.start_place());
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();

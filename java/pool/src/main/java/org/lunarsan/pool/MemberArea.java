@@ -21,11 +21,25 @@ final class MemberArea {
         if (layout.dataBlocksMax() < 1) {
             return new PoolLabel.None();
         }
-        PoolLabel.Found best = new PoolLabel.None();
+        PoolLabel.Found[] copies = readCopies(device, layout);
+        return copies[bestOf(copies)];
+    }
+
+    private static PoolLabel.Found[] readCopies(Device device, PoolLayout layout)
+            throws DeviceException {
+        PoolLabel.Found[] copies = new PoolLabel.Found[COPIES];
         for (int copy = 0; copy < COPIES; copy++) {
-            PoolLabel.Found found = readCopy(device, layout, copy);
-            if (isBetter(found, best)) {
-                best = found;
+            copies[copy] = readCopy(device, layout, copy);
+        }
+        return copies;
+    }
+
+    /** Returns the last of the copies than which no other is better. */
+    private static int bestOf(PoolLabel.Found[] copies) {
+        int best = 0;
+        for (int copy = 1; copy < COPIES; copy++) {
+            if (!isBetter(copies[best], copies[copy])) {
+                best = copy;
             }
         }
         return best;
@@ -55,10 +69,14 @@ final class MemberArea {
         return found instanceof PoolLabel.Unusable && than instanceof PoolLabel.None;
     }
 
-    /** Writes the labels durably. At any power cut, one of both is intact. */
+    /**
+     * Writes the labels durably. At any power cut or failure, one of both is intact: an earlier
+     * failure may have left the other one damaged, so the better one is written last.
+     */
     static void writeLabel(Device device, PoolLabel label) throws DeviceException {
         PoolLayout layout = PoolLayout.of(device);
-        for (int copy = 0; copy < COPIES; copy++) {
+        int last = bestOf(readCopies(device, layout));
+        for (int copy : new int[] {COPIES - 1 - last, last}) {
             device.write(layout.label(copy), label.encode());
             device.flush();
         }
