@@ -232,10 +232,10 @@ pub enum Plan {
     },
     /// Copy between units that this initiator sees: resolve the designators, check each segment
     /// ([`CopyList::plan_move`]) and whether both units may be used ([`BlockUnit::check_copy`]),
-    /// and only then begin. Keep [`BlockUnit::copies`] up to date.
+    /// and only then begin. Keep [`PrimaryUnit::copies`] up to date.
     ///
     /// [`BlockUnit::check_copy`]: crate::unit::BlockUnit::check_copy
-    /// [`BlockUnit::copies`]: crate::unit::BlockUnit::copies
+    /// [`PrimaryUnit::copies`]: crate::primary::PrimaryUnit::copies
     Copy {
         /// The copies to make.
         list: CopyList,

@@ -428,7 +428,10 @@ proptest! {
     #[test]
     fn any_cdb_is_handled(
         cdbs in prop::collection::vec(
-            (prop::option::of(0..OBJECT_COMMANDS.len()), prop::collection::vec(any::<u8>(), 0..261)),
+            (
+                prop::option::of(0..OBJECT_COMMANDS.len()),
+                prop::collection::vec(any::<u8>(), 0..=260),
+            ),
             1..20,
         ),
         list in prop::collection::vec(any::<u8>(), 0..=64),
