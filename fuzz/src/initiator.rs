@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
     Command, ConnectionLimits, ConnectionOptions, InitiatorConnection, Input, Output,
+    StreamingCommand,
 };
 use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use lunar_iscsi::login::SessionType;
@@ -161,7 +162,7 @@ impl FuzzedInitiator {
             immediate: false,
         };
         self.input(match streams {
-            true => Input::Stream { command, data_out_bytes },
+            true => Input::Stream(Box::new(StreamingCommand { command, data_out_bytes })),
             false => Input::Execute(command),
         });
     }

@@ -301,7 +301,7 @@ impl Connection {
         handler: &mut R,
         receives: bool,
     ) -> bool {
-        if !receives || !self.outbox.is_empty() || self.sent_bytes >= HELD_CHECK_BYTES {
+        if !receives || self.outbox.bytes() > 0 || self.sent_bytes >= HELD_CHECK_BYTES {
             return self.may_hold_now(tcp, handler);
         }
         // The common case: the kernel is queried only now and then for data the peer has not taken.

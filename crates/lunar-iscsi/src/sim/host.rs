@@ -165,9 +165,12 @@ impl InitiatorEnd {
     }
 
     pub(super) fn handle(&mut self, now: Time, input: Input, up: &mut OutgoingWire<'_>) {
-        if let Input::Execute(command) | Input::Stream { command, .. } = &input
-            && self.relay.is_none()
-        {
+        let command = match &input {
+            Input::Execute(command) => Some(command),
+            Input::Stream(streaming) => Some(&streaming.command),
+            _ => None,
+        };
+        if let Some(command) = command.filter(|_| self.relay.is_none()) {
             self.buffers.insert(command.id, alloc::vec![0; command.data_in_bytes_max as usize]);
         }
         self.machine.handle(now, input);

@@ -8,7 +8,7 @@ use super::server::{Context, FrontEvent, Server, TargetEnd};
 use super::wire::Wire;
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, InitiatorConnection,
-    Input as Ask, RequestFailure,
+    Input as Ask, RequestFailure, StreamingCommand,
 };
 use crate::connection::target::{self, Input as Serve, TargetConnection};
 use crate::framing::{Digests, TaskId};
@@ -20,6 +20,7 @@ use crate::session::initiator::{
 };
 use crate::session::target::{Input as ToServed, SessionLimits};
 use crate::text::Offer;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -297,7 +298,9 @@ impl Pair {
             let prefix_bytes = self.rng.below(data_out.len() + 1);
             self.links[link].initiator.add_stream(id, command.data_out.clone());
             let command = Command { data_out: command.data_out.slice(..prefix_bytes), ..command };
-            self.ask(link, Ask::Stream { command, data_out_bytes: data_out.len() as u32 });
+            let data_out_bytes = data_out.len() as u32;
+            let streaming = StreamingCommand { command, data_out_bytes };
+            self.ask(link, Ask::Stream(Box::new(streaming)));
         } else {
             self.ask(link, Ask::Execute(command));
         }

@@ -15,11 +15,12 @@ use super::pair::{Pair, PairOptions};
 use super::rng::Rng;
 use super::server::FrontEvent;
 use crate::connection::initiator::{
-    Command, CommandResult, Input as Ask, Management, RequestFailure, Residual,
+    Command, CommandResult, Input as Ask, Management, RequestFailure, Residual, StreamingCommand,
 };
 use crate::connection::target::{Input as Serve, Outcome, Task, TransferFault};
 use crate::framing::{SegmentDigest, TaskId};
 use crate::pdu::{ManagementFunction, TaskAttribute};
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bytes::Bytes;
@@ -327,7 +328,8 @@ impl PassThrough {
             immediate: false,
         };
         self.back.add_source(&command.data_out);
-        self.ask(Ask::Stream { command, data_out_bytes: expected_out_bytes });
+        let streaming = StreamingCommand { command, data_out_bytes: expected_out_bytes };
+        self.ask(Ask::Stream(Box::new(streaming)));
     }
 
     /// Begins a segment. Passes it on as it arrives if the other side is ready for it.

@@ -383,7 +383,7 @@ impl InitiatorConnection {
     #[cold]
     pub(super) fn fail_stream(&mut self, tag: u32) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
-        task.failure = Some(RequestFailure::DataMissing);
+        task.is_data_missing = true;
         let (lun, referenced) = (task.lun, Some(task.id));
         if self.abandon_stream(tag) {
             let function = ManagementFunction::ABORT_TASK;

@@ -16,7 +16,10 @@ impl InitiatorConnection {
             if task.stream.is_some() {
                 self.complete_stream(tag, &mut task);
             }
-            let result = task.failure.map_or(result, Err);
+            let result = match task.is_data_missing {
+                true => Err(RequestFailure::DataMissing),
+                false => result,
+            };
             self.bursts.retain(|burst| burst.initiator_task_tag != tag);
             self.outputs.push_back(Output::Completed { id: task.id, result });
             self.free_tag(tag);

@@ -181,7 +181,7 @@ impl InitiatorConnection {
             Input::HeaderDigestError if self.is_open() => return Err(Violation::HeaderDigest),
             Input::HeaderDigestError => {}
             Input::Execute(command) => self.on_execute(command),
-            Input::Stream { command, data_out_bytes } => self.on_stream(command, data_out_bytes),
+            Input::Stream(streaming) => self.on_stream(*streaming),
             Input::DataOut { id, offset_bytes, data } => self.on_data_out(id, offset_bytes, data),
             Input::DataOutBegin { id, offset_bytes, bytes } => {
                 self.on_data_out_begin(id, offset_bytes, bytes);

@@ -106,6 +106,15 @@ pub struct Command {
     pub immediate: bool,
 }
 
+/// A SCSI command whose data moves in pieces.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StreamingCommand {
+    /// The command; `data_out` is the start of the data-out, as far as it is there.
+    pub command: Command,
+    /// Length of the data-out: the ExpectedDataTransferLength.
+    pub data_out_bytes: u32,
+}
+
 /// A task management function to carry out. RFC 7143 §11.5.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Management {
@@ -153,14 +162,9 @@ pub enum Input {
     /// [`Output::Completed`].
     ///
     /// Its data-in has the destination [`DataDestination::Stream`], and [`Output::DataIn`] follows
-    /// each segment that was checked. [`Output::Wants`] asks for the data-out that is not in
-    /// `data_out`.
-    Stream {
-        /// The command; `data_out` is the start of the data-out, as far as it is there.
-        command: Command,
-        /// Length of the data-out: the ExpectedDataTransferLength.
-        data_out_bytes: u32,
-    },
+    /// each segment that was checked. [`Output::Wants`] asks for the data-out that did not come
+    /// with the command.
+    Stream(Box<StreamingCommand>),
     /// Data-out of a streaming command: all or the first part of the oldest range that
     /// [`Output::Wants`] asked for and that was not given yet. Data at another position fails the
     /// command with [`RequestFailure::DataMissing`].

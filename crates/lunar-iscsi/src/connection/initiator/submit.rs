@@ -4,7 +4,7 @@ use super::data_out_stream::OWN_ABORT;
 use super::machine::{InitiatorConnection, State};
 use super::request::{PingPurpose, Queued, Request, TextPurpose};
 use super::task::checked;
-use super::{Command, Management, Output, RequestFailure, SendTargets};
+use super::{Command, Management, Output, RequestFailure, SendTargets, StreamingCommand};
 use crate::framing::TaskId;
 use crate::pdu::{LogoutReason, ManagementFunction, ManagementResponse};
 use crate::session::initiator::ToSession;
@@ -18,7 +18,8 @@ impl InitiatorConnection {
         self.queue_if(allowed, Queued::Command { command, streams: None, aborts: Vec::new() });
     }
 
-    pub(super) fn on_stream(&mut self, command: Command, data_out_bytes: u32) {
+    pub(super) fn on_stream(&mut self, streaming: StreamingCommand) {
+        let StreamingCommand { command, data_out_bytes } = streaming;
         let too_long = RequestFailure::Refused("more data than the length of the data-out");
         let fits = match command.data_out.len() <= data_out_bytes as usize {
             true => checked(&command),

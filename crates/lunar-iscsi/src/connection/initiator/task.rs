@@ -23,8 +23,8 @@ pub(super) struct Task {
     pub(super) data_out_bytes: u32,
     /// The rest of the data-out of a streaming command; `None` for other commands.
     pub(super) stream: Option<Box<DataOutStream>>,
-    /// The reason why the command is being aborted, if the caller made a mistake.
-    pub(super) failure: Option<RequestFailure>,
+    /// True while the command is being aborted because its caller did not give its data.
+    pub(super) is_data_missing: bool,
     /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
     pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
@@ -55,7 +55,7 @@ impl Task {
             data_out: command.data_out,
             data_out_bytes,
             stream: None,
-            failure: None,
+            is_data_missing: false,
             requested: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,

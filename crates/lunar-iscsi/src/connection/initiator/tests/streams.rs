@@ -4,11 +4,13 @@
 use super::bench::{Bench, command, limits};
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, Input, Management, Output, RequestFailure,
+    StreamingCommand,
 };
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::pdu::*;
 use crate::text::{Digest, Offer};
 use bytes::Bytes;
+use std::boxed::Box;
 use std::vec;
 use std::vec::Vec;
 
@@ -30,6 +32,11 @@ fn bench(digests: bool) -> Bench {
     Bench::with(offer(true, digests), limits())
 }
 
+fn streaming(command: Command, data_out_bytes: usize) -> Input {
+    let data_out_bytes = data_out_bytes as u32;
+    Input::Stream(Box::new(StreamingCommand { command, data_out_bytes }))
+}
+
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
 }
@@ -38,7 +45,7 @@ impl Bench {
     /// Starts a streaming command of which the first `prefix_bytes` are there; returns its tag.
     fn stream(&mut self, id: u64, data: &[u8], prefix_bytes: usize, data_in: u32) -> u32 {
         let command = command(id, &data[..prefix_bytes], data_in);
-        self.handle(Input::Stream { command, data_out_bytes: data.len() as u32 });
+        self.handle(streaming(command, data.len()));
         self.sent_command().initiator_task_tag
     }
 
@@ -99,7 +106,7 @@ fn the_prefix_is_sent_with_the_command() {
             let mut bench = Bench::with(offer(initial_r2t, false), limits());
             let data = pattern(4000);
             let command = command(1, &data[..prefix_bytes], 0);
-            bench.handle(Input::Stream { command, data_out_bytes: 4000 });
+            bench.handle(streaming(command, 4000));
             let pdu = bench.sent(Opcode::SCSI_COMMAND);
             let header = ScsiCommand::decode(&pdu.bhs);
             assert_eq!(header.expected_data_transfer_length, 4000);
@@ -376,7 +383,7 @@ fn a_logout_ends_streams() {
 fn a_prefix_longer_than_the_data() {
     let mut bench = bench(false);
     let command = Command { data_out: Bytes::from_static(&[1; 10]), ..command(1, &[], 0) };
-    bench.handle(Input::Stream { command, data_out_bytes: 9 });
+    bench.handle(streaming(command, 9));
     let outputs = bench.outputs();
     assert!(matches!(
         outputs[0],
