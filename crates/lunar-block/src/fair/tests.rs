@@ -341,3 +341,19 @@ fn maps_do_not_delay_other_commands() {
         drop(maps);
     });
 }
+
+/// Fault: a command that waited in a remote disk took twice the 4 KiB that a server charges for it.
+#[test]
+fn waiting_commands_are_small() {
+    let rig = Rig::new();
+    let (device, range) = (&*rig.device, BlockRange::new(0, 1));
+    let sparse = device.sparse().unwrap();
+    let sizes = [
+        size_of_val(&*device.read(range, rig.pool.take(BLOCK))),
+        size_of_val(&*device.write(range, Bytes::new(), false)),
+        size_of_val(&*device.flush()),
+        size_of_val(&*sparse.status(range, 1)),
+        size_of_val(&*sparse.unmap(range, false)),
+    ];
+    assert!(sizes.iter().all(|bytes| *bytes <= 512), "{sizes:?}");
+}
