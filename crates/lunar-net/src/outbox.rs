@@ -16,8 +16,8 @@ const PIECES_MAX: usize = 64;
 
 /// Maximum number of bytes handed to one system call. The call locks the socket, and
 /// acknowledgements wait meanwhile: with a congestion control that paces, reads of 1 MiB were a
-/// fifth slower in one call. Two pieces of 256 KiB fit with their headers: a call for the rest, a few
-/// bytes, would cost as much as a large one.
+/// fifth slower in one call. Two pieces of 256 KiB fit with their headers: a call for the rest, a
+/// few bytes, would cost as much as a large one.
 const SEND_BYTES_MAX: usize = (512 << 10) + (4 << 10);
 
 /// Default number of queued bytes at which the connection stops handling PDUs: a peer that does not

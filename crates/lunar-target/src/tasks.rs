@@ -334,11 +334,6 @@ impl Tasks {
                 ControlFlow::Continue(data) => tried = data,
             }
         }
-        // Commands that have run by now neither report LUNs nor are fenced.
-        let row = commands::row(&task.cdb);
-        if row.is_some_and(|command| command.reports_luns) {
-            command_context.session.luns_were_reported(command_context.view);
-        }
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
         drop(turn); // the next in the queue may go

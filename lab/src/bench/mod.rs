@@ -29,7 +29,7 @@ pub enum Bench {
     /// Compare two builds of Lunar with each other
     BenchCompare(target::compare::BenchCompare),
     /// Time to the first and the last byte of a READ, of two builds of Lunar
-    FirstByte(first_byte::FirstByte),
+    FirstByte(first_byte::FirstByteBench),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: a ceiling for targets

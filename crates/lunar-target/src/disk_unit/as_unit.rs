@@ -63,10 +63,12 @@ impl Unit for DiskUnit {
         if let Err(sense) = fit_data_out(&mut plan, block_bytes, data_out_bytes, expected) {
             return Err(RefusedCommand { refusal: sense.into(), data_out_bytes });
         }
-        let row = commands::row(command.cdb);
         let data_in_bytes = fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes);
         let read_bytes = read_bytes(&plan, block_bytes);
         let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
+        let moves_blocks = matches!(plan, Plan::Read { .. } | Plan::Write { .. });
+        // READ and WRITE neither report LUNs nor are fenced.
+        let row = if moves_blocks { None } else { commands::row(command.cdb) };
         Ok(JudgedCommand {
             data_in_bytes,
             data_in_buffer_bytes: read_bytes.map(|bytes| bytes.min(READ_PIECE_BYTES)),
@@ -74,7 +76,7 @@ impl Unit for DiskUnit {
             data_out_bytes,
             // At most `expected`, a u32.
             collect_bytes: plan.data_out_bytes(block_bytes) as usize,
-            tries_now: matches!(plan, Plan::Read { .. } | Plan::Write { .. }) && !reads_in_pieces,
+            tries_now: moves_blocks && !reads_in_pieces,
             goes_out_of_turn: goes_out_of_turn(&plan),
             fenced: row.is_some_and(|command| command.fenced),
             reports_luns: row.is_some_and(|command| command.reports_luns),
