@@ -147,7 +147,7 @@ impl StorageOverIp {
         for (location, qemu, file) in accesses {
             match qemu.try_it().await {
                 Ok(()) => {
-                    group.accesses.push(DiskAccess { location, client: Client::Qemu(qemu), file })
+                    group.accesses.push(DiskAccess { location, client: Client::Qemu(qemu), file });
                 }
                 Err(why) => {
                     let what = format!("no qemu-io figures for {}: {why:#}", location.name());
