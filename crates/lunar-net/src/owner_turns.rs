@@ -212,8 +212,8 @@ impl Owners {
 
     fn has_time(&self, index: usize) -> bool {
         let owner = &self.owners[index];
-        owner.clock < self.clock + self.slice.0
-            || self.has_single_owner() && owner.connections <= ALONE_CONNECTIONS_MAX
+        self.has_single_owner() && owner.connections <= ALONE_CONNECTIONS_MAX
+            || owner.clock < self.clock + self.slice.0
     }
 
     fn has_single_owner(&self) -> bool {
@@ -221,14 +221,20 @@ impl Owners {
     }
 
     fn count(&mut self, index: usize, worked: Duration, moved: MovedBytes) {
-        let worked = worked.min(time_of(moved.unsent + moved.copied).max(COUNTED_MAX));
-        let moving_time = time_of(moved.unsent);
-        let moving = moving_time.min(worked) * self.other_movers(index);
+        let worked = match worked > COUNTED_MAX {
+            true => worked.min(time_of(moved.unsent + moved.copied).max(COUNTED_MAX)),
+            false => worked, // without a division
+        };
+        let moves = moved.unsent >= MOVED_BYTES_PER_MICROSECOND;
+        let counted = match moves {
+            true => worked + time_of(moved.unsent).min(worked) * self.other_movers(index),
+            false => worked,
+        };
         let owner = &mut self.owners[index];
         // Time in which the owner had no work is not saved up.
-        let clock = owner.clock.max(self.clock) + worked + moving;
+        let clock = owner.clock.max(self.clock) + counted;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
-        if !moving_time.is_zero() {
+        if moves {
             self.moving.remove(&(owner.moving, index));
             owner.moving = owner.clock;
             self.moving.insert((owner.moving, index));
@@ -278,7 +284,9 @@ impl Owners {
         while self.moving.first().is_some_and(|(clock, _)| *clock <= self.clock) {
             self.moving.pop_first();
         }
-        self.forget_absent();
+        if !self.absent.is_empty() {
+            self.forget_absent();
+        }
     }
 
     fn first_of_waiting(&self) -> Option<Duration> {

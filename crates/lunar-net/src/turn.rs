@@ -199,6 +199,7 @@ impl PollBudget {
         (self.burst_pdus, self.outbox_bytes) = (0, out.bytes());
     }
 
+    #[inline]
     fn is_late(&mut self) -> bool {
         let is_costly = IS_COSTLY.take();
         if is_costly {
@@ -209,6 +210,7 @@ impl PollBudget {
     }
 
     /// True when no further PDU may begin.
+    #[inline]
     pub(crate) fn is_over(&mut self, out: &Outbox) -> bool {
         let answered = self.answered_bytes + out.bytes().saturating_sub(self.outbox_bytes);
         self.pdus >= TURN_PDUS
