@@ -15,11 +15,13 @@ use heap_trimmer::FallWatch;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use thread_count::ThreadCount;
 use tokio::sync::oneshot;
 use wait_queue::{RequestId, WaitQueue};
 
 mod counts_by_kind;
 mod heap_trimmer;
+mod thread_count;
 mod wait_queue;
 
 /// Divisor for the part of the limit that only unconditional charges and small requests may use:
@@ -137,7 +139,7 @@ impl MemoryKind {
 pub struct MemoryOwner {
     /// Bytes that all accounts of the owner hold: one count, so that a check costs the same for any
     /// number of accounts.
-    held_bytes: AtomicUsize,
+    held_bytes: ThreadCount,
     /// The budget that counts this owner among its owners.
     counted_by: Option<MemoryBudget>,
 }
@@ -147,7 +149,7 @@ pub(crate) struct Account {
     budget: MemoryBudget,
     owner: Arc<MemoryOwner>,
     kind: MemoryKind,
-    held_bytes: AtomicUsize,
+    held_bytes: ThreadCount,
     /// The pool of the account's buffers. It is kept here so that a buffer needs only one reference
     /// count.
     pub(crate) idle: Arc<IdleMemory>,
@@ -231,7 +233,7 @@ impl MemoryBudget {
     /// Creates an owner that counts among the owners that share the limit.
     pub fn owner(&self) -> Arc<MemoryOwner> {
         self.shared.owners.fetch_add(1, Relaxed);
-        Arc::new(MemoryOwner { held_bytes: AtomicUsize::new(0), counted_by: Some(self.clone()) })
+        Arc::new(MemoryOwner { held_bytes: ThreadCount::default(), counted_by: Some(self.clone()) })
     }
 
     /// Returns true when more than seven eighths of the limit are in use and the owner holds more
@@ -430,7 +432,7 @@ impl Drop for QueueEntry<'_> {
 
 impl Grant {
     fn new(reservation: MemoryReservation, owner: &Arc<MemoryOwner>) -> Self {
-        owner.held_bytes.fetch_add(reservation.bytes, Relaxed);
+        owner.held_bytes.add(reservation.bytes);
         Self { reservation, owner: Arc::clone(owner) }
     }
 
@@ -441,7 +443,7 @@ impl Grant {
 
     fn take(&mut self) -> usize {
         let bytes = std::mem::take(&mut self.reservation.bytes);
-        self.owner.held_bytes.fetch_sub(bytes, Relaxed);
+        self.owner.held_bytes.subtract(bytes);
         bytes
     }
 }
@@ -449,7 +451,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         // The drop of the reservation returns the bytes to the budget next.
-        self.owner.held_bytes.fetch_sub(self.reservation.bytes, Relaxed);
+        self.owner.held_bytes.subtract(self.reservation.bytes);
     }
 }
 
@@ -472,7 +474,7 @@ impl Drop for MemoryReservation {
 impl MemoryOwner {
     /// Returns the bytes that the accounts of the owner hold.
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Relaxed)
+        self.held_bytes.get()
     }
 }
 
@@ -496,7 +498,7 @@ impl Account {
             budget: budget.clone(),
             owner: Arc::clone(owner),
             kind,
-            held_bytes: AtomicUsize::new(0),
+            held_bytes: ThreadCount::default(),
             idle: Arc::clone(idle),
         })
     }
@@ -510,20 +512,20 @@ impl Account {
     }
 
     pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes.load(Relaxed)
+        self.held_bytes.get()
     }
 
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
-        self.held_bytes.fetch_add(bytes, Relaxed);
-        self.owner.held_bytes.fetch_add(bytes, Relaxed);
+        self.held_bytes.add(bytes);
+        self.owner.held_bytes.add(bytes);
         self.budget.shared.by_kind.add(self.kind, bytes);
     }
 
     #[inline]
     pub(crate) fn subtract(&self, bytes: usize) {
-        self.held_bytes.fetch_sub(bytes, Relaxed);
-        self.owner.held_bytes.fetch_sub(bytes, Relaxed);
+        self.held_bytes.subtract(bytes);
+        self.owner.held_bytes.subtract(bytes);
         self.budget.shared.by_kind.subtract(self.kind, bytes);
     }
 }
@@ -564,11 +566,18 @@ impl MemoryCharge {
     }
 
     /// Changes the charge to `bytes`, however much memory is in use.
+    #[inline]
     pub fn set(&mut self, bytes: usize) {
+        if bytes != self.bytes {
+            self.change(bytes);
+        }
+    }
+
+    fn change(&mut self, bytes: usize) {
         if bytes > self.bytes {
             let more = self.account.budget.reserve(bytes - self.bytes).into_bytes();
             self.account.add(more);
-        } else if bytes < self.bytes {
+        } else {
             self.account.subtract(self.bytes - bytes);
             self.account.budget.release(self.bytes - bytes);
         }

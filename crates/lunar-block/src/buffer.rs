@@ -323,6 +323,7 @@ impl IdleMemory {
         true
     }
 
+    #[inline]
     fn pop(&self, shelf: usize, class: usize) -> Option<Memory> {
         self.lock(shelf, class).pop()
     }
@@ -332,6 +333,7 @@ impl IdleMemory {
         (0..SHELVES).find_map(|shelf| self.pop(shelf, class))
     }
 
+    #[inline]
     fn push(&self, shelf: u8, class: u8, memory: Memory) {
         self.lock(shelf.into(), class.into()).push(memory);
         if !self.any.load(Relaxed) {
@@ -339,6 +341,7 @@ impl IdleMemory {
         }
     }
 
+    #[inline]
     fn lock(&self, shelf: usize, class: usize) -> MutexGuard<'_, Vec<Memory>> {
         self.shelves[shelf][class].lock().unwrap_or_else(PoisonError::into_inner)
     }
