@@ -37,13 +37,19 @@ pub(crate) struct Nexus {
 }
 
 impl Nexus {
+    #[inline]
     fn receive(&mut self, announcements: &Announcements) {
         if self.received_until != announcements.last() {
-            for attention in announcements.after(self.received_until, self.logged_in) {
-                self.attentions.establish(attention);
-            }
-            self.received_until = announcements.last();
+            self.receive_new(announcements);
         }
+    }
+
+    #[cold]
+    fn receive_new(&mut self, announcements: &Announcements) {
+        for attention in announcements.after(self.received_until, self.logged_in) {
+            self.attentions.establish(attention);
+        }
+        self.received_until = announcements.last();
     }
 }
 

@@ -245,7 +245,13 @@ impl Reservations {
     ///
     /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT check reservations themselves; do not
     /// call this function for them.
+    #[inline]
     pub fn conflict(&self, nexus: &ItNexus, access: ReservationAccess) -> bool {
+        let is_reserved = self.reserved_by.is_some() || self.kind.is_some();
+        is_reserved && self.conflicts_with_holder(nexus, access)
+    }
+
+    fn conflicts_with_holder(&self, nexus: &ItNexus, access: ReservationAccess) -> bool {
         if access == ReservationAccess::Always {
             return false;
         }
