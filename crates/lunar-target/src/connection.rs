@@ -50,6 +50,10 @@ const MAIL_BATCH: usize = 64;
 /// Number of messages of each kind for which room is kept while there are none.
 const MESSAGES_KEPT_MAX: usize = 4;
 
+/// Memory of tasks and messages that is not searched for spare capacity: it is charged, and a
+/// connection that waits for its next command has about as much.
+const SPARE_BYTES_KEPT: usize = 4 << 10;
+
 /// Bytes of room that text and ping data get first; later they get as much again as has arrived.
 /// Data that is announced and does not arrive takes no memory.
 const CONTROL_PIECE_BYTES: usize = 4 << 10;
@@ -283,7 +287,7 @@ impl Connection {
         let command_context = CommandContext { session, view };
         let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
         // Feeding the answer at once saves a turn of its own.
-        if let Some(answer) = self.tasks.start(&command_context, nexus, task, place) {
+        if let Some(answer) = self.tasks.start(&command_context, nexus, &task, place) {
             self.feed(now, answer);
         }
     }
@@ -541,6 +545,14 @@ impl Connection {
             + task_map::ids_memory_bytes(&self.managed)
     }
 
+    /// Memory of tasks and messages, including spare capacity.
+    fn task_bytes(&self) -> usize {
+        self.machine.task_memory_bytes()
+            + self.tasks.memory_bytes()
+            + self.commands.memory_bytes()
+            + self.messages_bytes()
+    }
+
     /// Frees memory that many messages or tasks needed once and that is unused now.
     fn free_spare_memory(&mut self) {
         if self.answers.is_empty() {
@@ -641,7 +653,9 @@ impl ConnectionHandler for Connection {
         self.settle(now, out);
         any |= self.poll_mail(now, context, out);
         any |= self.poll_finished(context);
-        if let Some((session, _)) = &self.session {
+        if let Some((session, _)) = &self.session
+            && self.tasks.have_deferred()
+        {
             let started = self.tasks.start_deferred(session, context);
             any |= !started.is_empty();
             self.answers.extend(started);
@@ -714,13 +728,11 @@ impl ConnectionHandler for Connection {
     }
 
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
-        if self.tasks.are_quiet() {
+        let mut task_bytes = self.task_bytes();
+        if task_bytes > SPARE_BYTES_KEPT && self.tasks.are_quiet() {
             self.free_spare_memory();
+            task_bytes = self.task_bytes();
         }
-        let task_bytes = self.machine.task_memory_bytes()
-            + self.tasks.memory_bytes()
-            + self.commands.memory_bytes()
-            + self.messages_bytes();
         let may = self.memory.may_hold(bytes, task_bytes, self.tasks.charge_running());
         if !may {
             let why = "memory is exhausted, and this initiator uses most of it (memory_bytes_max)";

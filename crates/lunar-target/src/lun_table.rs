@@ -12,8 +12,8 @@ pub(crate) type Luns = BTreeMap<u16, Arc<LogicalUnit>>;
 /// lists.
 #[derive(Debug, Default)]
 pub(crate) struct LunTable {
-    /// Indexes of the units.
-    by_id: BTreeMap<u16, usize>,
+    /// LUN numbers in ascending order, with the indexes of their units.
+    by_id: Vec<(u16, usize)>,
     /// Each unit once, however many numbers it has.
     units: Vec<Arc<LogicalUnit>>,
     /// List for REPORT LUNS.
@@ -55,19 +55,33 @@ impl LunTable {
 
     /// LUN numbers, in ascending order.
     pub(crate) fn ids(&self) -> impl Iterator<Item = u16> {
-        self.by_id.keys().copied()
+        self.by_id.iter().map(|(id, _)| *id)
     }
 
     /// Index of the unit of a LUN field.
+    #[inline]
     pub(crate) fn at(&self, lun: Lun) -> Option<usize> {
         match lun.form() {
-            LunForm::Unit(id) => self.by_id.get(&id).copied(),
+            LunForm::Unit(id) => self.index_at(id),
             _ => None,
         }
     }
 
+    /// Index of the unit of a LUN number.
+    #[inline]
+    fn index_at(&self, id: u16) -> Option<usize> {
+        // LUNs numbered from 0 without gaps are found at once.
+        match self.by_id.get(usize::from(id)) {
+            Some((found, index)) if *found == id => Some(*index),
+            _ => {
+                let at = self.by_id.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+                self.by_id.get(at).map(|(_, index)| *index)
+            }
+        }
+    }
+
     fn unit_of(&self, id: u16) -> Option<&Arc<LogicalUnit>> {
-        self.units.get(*self.by_id.get(&id)?)
+        self.units.get(self.index_at(id)?)
     }
 
     /// Index of `unit`, if it is in the table.
@@ -79,7 +93,7 @@ impl LunTable {
     pub(crate) fn shows_same(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
             || self.len() == other.len()
-                && self.by_id.keys().all(|id| match (self.unit_of(*id), other.unit_of(*id)) {
+                && self.ids().all(|id| match (self.unit_of(id), other.unit_of(id)) {
                     (Some(a), Some(b)) => Arc::ptr_eq(a, b),
                     _ => false,
                 })

@@ -277,10 +277,10 @@ impl Tasks {
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
-        task: Task,
+        task: &Task,
         place: Option<PlaceQueued>,
     ) -> Option<Input> {
-        match self.queue_unchecked(command_context.session, nexus, &task) {
+        match self.queue_unchecked(command_context.session, nexus, task) {
             Some(waits) => waits,
             None => self.check_command(command_context, nexus, task, place, ThrottleStage::New),
         }
@@ -290,13 +290,13 @@ impl Tasks {
         &mut self,
         command_context: &CommandContext<'_>,
         nexus: Option<&ItlNexus>,
-        task: Task,
+        task: &Task,
         place: Option<PlaceQueued>,
         mut turn: ThrottleStage,
     ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
         let generation = unit.map(|unit| unit.generation()).unwrap_or_default();
-        let mut plan = match plan(command_context, nexus, &task) {
+        let mut plan = match plan(command_context, nexus, task) {
             Ok(plan) => plan,
             Err(refusal) => return Some(self.refuse(task.id, unit, refusal)),
         };
@@ -309,7 +309,7 @@ impl Tasks {
             return Some(with_data_out(refused, wants));
         }
         let data_in_bytes = fit_data_in(&mut plan, block_bytes, task.expected_data_in_bytes());
-        let paid = self.pay(command_context.session, &task, unit, &plan, &mut turn);
+        let paid = self.pay(command_context.session, task, unit, &plan, &mut turn);
         if let ControlFlow::Break(waits) = paid {
             return waits;
         }
@@ -319,19 +319,20 @@ impl Tasks {
         };
         let collect_bytes = plan.data_out_bytes(block_bytes) as usize; // at most `expected`, a u32
         let wants_bytes = u32::try_from(wants).unwrap_or(u32::MAX);
-        let row = commands::row(&task.cdb);
-        if row.is_some_and(|command| command.reports_luns) {
-            command_context.session.luns_were_reported(command_context.view);
-        }
         let mut tried = None;
         if let Some(nexus) = nexus {
-            match self.run_now(nexus, generation, &plan, &task, place.as_ref()) {
+            match self.run_now(nexus, generation, &plan, task, place.as_ref()) {
                 ControlFlow::Break(data_in) => {
                     let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, false) };
                     return Some(Input::Done { task: task.id, outcome });
                 }
                 ControlFlow::Continue(data) => tried = data,
             }
+        }
+        // Commands that have run by now neither report LUNs nor are fenced.
+        let row = commands::row(&task.cdb);
+        if row.is_some_and(|command| command.reports_luns) {
+            command_context.session.luns_were_reported(command_context.view);
         }
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
@@ -353,7 +354,7 @@ impl Tasks {
                 drop(self.take_buffer(task.id));
                 self.begin(command_context.session, task.id, planned, data)
             }
-            None => self.go_on(command_context, &task, planned),
+            None => self.go_on(command_context, task, planned),
         }
     }
 
@@ -426,8 +427,18 @@ impl Tasks {
         self.launch(command_context.session, task, planned, data)
     }
 
+    /// True when tasks may wait that [`start_deferred`](Self::start_deferred) continues.
+    #[inline]
+    pub(crate) fn have_deferred(&self) -> bool {
+        !(self.throttled.is_idle()
+            && self.arrived.is_empty()
+            && self.data_out.is_idle()
+            && self.data_in.is_idle())
+    }
+
     /// Continues tasks that had to wait, as far as there is room now and in this turn: if some of
     /// them are done at once, the others are left for the next turn.
+    #[cold]
     pub(crate) fn start_deferred(
         &mut self,
         session: &Arc<Session>,

@@ -133,6 +133,7 @@ impl View {
     }
 
     /// The I_T_L nexus of the unit of a LUN field.
+    #[inline]
     pub(crate) fn nexus(&self, lun: Lun) -> Option<&Arc<ItlNexus>> {
         self.nexus_at(self.luns.at(lun)?)
     }
@@ -142,6 +143,7 @@ impl View {
         self.nexus_at(self.luns.index_of(unit)?)
     }
 
+    #[inline]
     fn nexus_at(&self, at: usize) -> Option<&Arc<ItlNexus>> {
         let (slot, unit) = (self.slots.get(at)?, self.luns.units().get(at)?);
         Some(slot.nexus.get_or_init(|| self.nexuses.reach(unit, slot.seen_since)))

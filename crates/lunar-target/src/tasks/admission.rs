@@ -86,7 +86,7 @@ impl Admission {
 
     /// Frees memory of commands that no longer wait.
     pub(super) fn free_spare(&mut self) {
-        if self.waiting.is_empty() {
+        if self.waiting.is_empty() && self.waiting.capacity() > 0 {
             self.waiting = VecDeque::new();
         }
     }
@@ -94,6 +94,12 @@ impl Admission {
     pub(super) fn find(&self, task: TaskId) -> Option<&Planned> {
         let waiting = self.waiting.iter().find(|waiting| waiting.task == task);
         waiting.map(|waiting| &waiting.planned)
+    }
+
+    /// True when no command waits.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     /// Removes a command that no longer waits.

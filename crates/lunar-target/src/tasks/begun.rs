@@ -75,11 +75,15 @@ impl Future for Begun {
 impl Tasks {
     /// Polls commands that others wait for, in one piece of a turn. Returns `true` if one has
     /// ended, or has got so far that it goes on in a turn.
+    #[inline]
     pub(crate) fn poll_out_of_turn(&mut self, context: &mut Context<'_>) -> bool {
         self.take_aborted();
-        if self.out_of_turn.is_empty() {
-            return false; // without reading the clock
-        }
+        // Without reading the clock in the common case.
+        !self.out_of_turn.is_empty() && self.poll_awaited(context)
+    }
+
+    #[cold]
+    fn poll_awaited(&mut self, context: &mut Context<'_>) -> bool {
         let mut any = false;
         let mut moving = MoveBudget::begin();
         while !self.out_of_turn.is_empty() {

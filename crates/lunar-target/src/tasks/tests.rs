@@ -284,7 +284,7 @@ impl TaskQueue {
         let place = transfer.has_place.then(|| self.nexus.task_set.enter(task.attribute));
         let view = self.session.view();
         let command_context = CommandContext { session: &self.session, view: &view };
-        let started = self.tasks.start(&command_context, Some(&self.nexus), task, place);
+        let started = self.tasks.start(&command_context, Some(&self.nexus), &task, place);
         drop(view);
         transfer.between.iter().for_each(|change| self.change(change));
         if let Some(input) = started {
@@ -647,7 +647,7 @@ fn a_busy_report_of_the_luns_clears_no_attention() {
         let view = session.view();
         let asker = CommandContext { session: &session, view: &view };
         let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-        let ended = tasks.start(&asker, nexus, task, None);
+        let ended = tasks.start(&asker, nexus, &task, None);
         let mut context = Context::from_waker(Waker::noop());
         match ended.or_else(|| tasks.poll_finished(&mut context)) {
             Some(Input::Done { outcome, .. }) => (outcome.status, outcome.data_in.len()),

@@ -62,7 +62,7 @@ impl Throttled {
 
     pub(super) fn free_spare(&mut self) {
         task_map::free_spare(&mut self.tasks);
-        if self.passed.is_empty() {
+        if self.passed.is_empty() && self.passed.capacity() > 0 {
             self.passed = VecDeque::new();
         }
     }
@@ -91,6 +91,12 @@ impl Throttled {
             self.bytes += bytes;
         }
         may
+    }
+
+    /// True when no task has passed its limit and not been started yet.
+    #[inline]
+    pub(super) fn is_idle(&self) -> bool {
+        self.passed.is_empty()
     }
 
     fn insert(&mut self, task: TaskId, waiting: Waiting) {
@@ -227,7 +233,7 @@ impl Tasks {
             let view = session.view();
             let command_context = CommandContext { session, view: &view };
             let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-            done.extend(self.check_command(&command_context, nexus, task, None, turn));
+            done.extend(self.check_command(&command_context, nexus, &task, None, turn));
         }
         done
     }
