@@ -433,7 +433,7 @@ impl Worker {
         match disk.flush().await {
             Ok(()) => self.results.flushes += 1,
             Err(error) if self.may_lose_cache && is_cache_lost(&error) => {
-                self.results.lost_caches += 1
+                self.results.lost_caches += 1;
             }
             Err(error) => return Err(error).context("flushing"),
         }
