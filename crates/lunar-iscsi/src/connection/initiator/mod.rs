@@ -198,7 +198,9 @@ pub enum Input {
         /// The part; never beyond the end of the range.
         data: Bytes,
         /// With the last part: the digest with which the whole range came as one data segment. Used
-        /// if the range is sent as one PDU, and calculated otherwise.
+        /// if the range is one PDU: within the target's MaxRecvDataSegmentLength. Otherwise the
+        /// digests of its PDUs are calculated, so data that was not checked must not be announced
+        /// then.
         digest: Option<u32>,
     },
     /// Carry out a task management function. Answered by exactly one [`Output::Managed`].

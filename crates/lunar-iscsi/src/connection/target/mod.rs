@@ -124,7 +124,9 @@ pub enum Input {
         data: Bytes,
         /// With the last part: the digest with which the whole range came as one data segment.
         /// Data that was not checked is sent on with it, so that a receiver that checks digests
-        /// detects a fault. Used if the range is sent as one PDU, and calculated otherwise.
+        /// detects a fault. Used if the range is one PDU: within the initiator's
+        /// MaxRecvDataSegmentLength, MaxBurstLength and the expected length. Otherwise the digests
+        /// of its PDUs are calculated, so data that was not checked must not be announced then.
         digest: Option<u32>,
     },
     /// The executor has ended a task: a started one that completed, or an aborted one. Its buffer
