@@ -29,8 +29,7 @@ const COMMANDS: FairLimits = FairLimits {
 };
 
 /// Limits of maps of allocated blocks, which may take the other machine a long time each.
-const MAPS: FairLimits =
-    FairLimits { owners_max: 8, shared_max: 8, contended_max: 2, ..COMMANDS };
+const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 2, ..COMMANDS };
 
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of
 /// another target. The owners of waiting commands, which their [`IoContext`] names, take turns.
@@ -168,9 +167,11 @@ impl BlockDevice for FairDevice {
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        self.run(&self.commands, into.len(), move |inner| async move {
-            inner.read(range, into).await
-        })
+        self.run(
+            &self.commands,
+            into.len(),
+            move |inner| async move { inner.read(range, into).await },
+        )
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {

@@ -27,8 +27,8 @@ const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause that a status qualifier can require.
 const QUALIFIED_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time from the first busy status on for which a command is sent again, unless the time limit of
-/// commands is shorter. Initiators that wait for a served unit give up after 30 s or later, and send
-/// a command again that they see end with BUSY.
+/// commands is shorter. The initiators of a served unit usually wait for 30 s, and send a command
+/// again that ends with BUSY.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
