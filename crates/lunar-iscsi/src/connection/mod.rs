@@ -10,3 +10,10 @@ mod coverage;
 pub mod initiator;
 pub mod target;
 mod zeroes;
+
+/// Inputs and outputs are moved with every PDU, so rare large values in them are boxed.
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<target::Input>() <= 96 && size_of::<target::Output>() <= 104);
+    assert!(size_of::<initiator::Input>() <= 88 && size_of::<initiator::Output>() <= 104);
+};
