@@ -12,9 +12,7 @@ use std::time::Instant;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:first-byte";
 const BLOCK_BYTES: u32 = 512;
-/// Header of a PDU, and the data segment of the Data-In PDUs of a client that negotiates nothing.
-const HEADER_BYTES: u64 = 48;
-const SEGMENT_BYTES: u64 = 8192;
+const HEADER_BYTES: usize = 48;
 
 /// Time from a READ to the first byte of its answer, and to the last, of two builds of Lunar: READs
 /// alternate, one at a time.
@@ -23,8 +21,8 @@ pub struct FirstByteBench {
     /// The other build; ours is LUNAR_BIN, or a build of the source
     #[arg(long, value_name = "PROGRAM")]
     base: PathBuf,
-    /// Bytes of a READ, a multiple of 8192
-    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(8192..))]
+    /// Bytes of a READ, a multiple of 512
+    #[arg(long, default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(512..))]
     bytes: u32,
     /// READs of each build
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -40,7 +38,7 @@ impl FirstByteBench {
     /// # Errors
     /// A server cannot be started, or a READ fails.
     pub fn run(&self) -> Result<()> {
-        ensure!(u64::from(self.bytes) % SEGMENT_BYTES == 0, "--bytes is a multiple of 8192");
+        ensure!(self.bytes.is_multiple_of(BLOCK_BYTES), "--bytes is a multiple of 512");
         let mut lunar = Reader::start(&release_binary()?, self)?;
         let mut base = Reader::start(&self.base, self)?;
         for _ in 0..self.reads {
@@ -69,7 +67,8 @@ struct Reader {
     raw: RawClient,
     /// The connection of `raw`.
     tcp: TcpStream,
-    answer: Vec<u8>,
+    /// Header and data segment of the last PDU.
+    pdu: Vec<u8>,
     first_us: Vec<f64>,
     last_us: Vec<f64>,
 }
@@ -83,10 +82,9 @@ impl Reader {
         let mut raw = RawClient::log_in_from_tcp(tcp.try_clone()?, TARGET, 1)?;
         raw.read_block(0)?; // takes the first unit attention
         tcp.set_read_timeout(None)?;
-        let pdus = u64::from(command.bytes) / SEGMENT_BYTES;
-        let answer = vec![0; (pdus * (HEADER_BYTES + SEGMENT_BYTES)) as usize];
+        let pdu = vec![0; HEADER_BYTES];
         let (first_us, last_us) = (Vec::new(), Vec::new());
-        Ok(Self { _server: server, raw, tcp, answer, first_us, last_us })
+        Ok(Self { _server: server, raw, tcp, pdu, first_us, last_us })
     }
 
     fn read(&mut self, bytes: u32) -> Result<()> {
@@ -96,23 +94,28 @@ impl Reader {
         let command = self.raw.command(0xc1, &cdb, bytes);
         let began = Instant::now();
         self.raw.send(&command)?;
-        self.tcp.read_exact(&mut self.answer[..1])?;
+        self.tcp.read_exact(&mut self.pdu[..1])?;
         self.first_us.push(began.elapsed().as_secs_f64() * 1e6);
-        self.tcp.read_exact(&mut self.answer[1..])?;
+        self.tcp.read_exact(&mut self.pdu[1..HEADER_BYTES])?;
+        let mut received = self.read_data()?;
+        while self.pdu[1] & 1 == 0 {
+            self.tcp.read_exact(&mut self.pdu[..HEADER_BYTES])?;
+            received += self.read_data()?;
+        }
         self.last_us.push(began.elapsed().as_secs_f64() * 1e6);
-        self.check_end()
-    }
-
-    /// Checks that the answer ends with a Data-In that carries GOOD.
-    fn check_end(&mut self) -> Result<()> {
-        let at = self.answer.len() - (HEADER_BYTES + SEGMENT_BYTES) as usize;
-        let last = &self.answer[at..][..HEADER_BYTES as usize];
-        ensure!(
-            last[0] == 0x25 && last[1] & 0x81 == 0x81 && last[3] == 0,
-            "a READ does not end with Data-In and GOOD: {last:02x?}"
-        );
-        let stat_sn = last[24..28].first_chunk().context("a StatSN")?;
+        ensure!(received == bytes as usize && self.pdu[3] == 0, "a READ ends without all its data");
+        let stat_sn = self.pdu[24..28].first_chunk().context("a StatSN")?;
         self.raw.exp_stat_sn = u32::from_be_bytes(*stat_sn).wrapping_add(1);
         Ok(())
+    }
+
+    /// Reads the data segment of a Data-In PDU whose header was read; returns its length.
+    fn read_data(&mut self) -> Result<usize> {
+        let header = &self.pdu[..HEADER_BYTES];
+        ensure!(header[0] == 0x25, "a READ is not answered by Data-In: {header:02x?}");
+        let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
+        self.pdu.resize(HEADER_BYTES + length.next_multiple_of(4), 0);
+        self.tcp.read_exact(&mut self.pdu[HEADER_BYTES..])?;
+        Ok(length)
     }
 }
