@@ -441,9 +441,6 @@ final class Membership {
         List<Parallel.Failed<MirrorMember>> failed;
         boolean repeated = false;
         do {
-            if (!next.isEmpty() && next.stream().allMatch(MirrorMember::isInDoubt)) {
-                next.getFirst().awaitChanges();
-            }
             for (MirrorMember member : members) {
                 if (member.isCurrent() && !next.contains(member)) {
                     logLeftOut(member);
