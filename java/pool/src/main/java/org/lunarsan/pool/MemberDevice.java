@@ -32,6 +32,8 @@ final class MemberDevice extends ForwardingDevice {
      * lock.
      */
     private final int[] inside = new int[2];
+    /** Number of those calls that change blocks. */
+    private int insideChanges;
     /** Epoch of calls that begin now. */
     private int turn;
     /** Set while a thread waits for the calls of the other epoch. */
@@ -97,11 +99,40 @@ final class MemberDevice extends ForwardingDevice {
         }
     }
 
+    /** True when a change of blocks is pending. */
+    boolean hasPendingChanges() {
+        lock.lock();
+        try {
+            return insideChanges > 0;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Returns when no change of blocks is pending. The caller prevents new ones. */
+    void awaitChanges() {
+        lock.lock();
+        try {
+            while (insideChanges > 0) {
+                left.awaitUninterruptibly();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private static boolean isChange(Operation operation) {
+        return operation == Operation.WRITE || operation == Operation.UNMAP;
+    }
+
     /** Counts a call that is about to begin as pending. Returns its epoch, for {@link #leave}. */
-    int hold() {
+    int hold(Operation operation) {
         lock.lock();
         try {
             inside[turn]++;
+            if (isChange(operation)) {
+                insideChanges++;
+            }
             return turn;
         } finally {
             lock.unlock();
@@ -114,17 +145,20 @@ final class MemberDevice extends ForwardingDevice {
             if (shut) {
                 throw PoolFailures.closed(name(), operation, address);
             }
-            inside[turn]++;
-            return turn;
+            return hold(operation);
         } finally {
             lock.unlock();
         }
     }
 
-    void leave(int began) {
+    void leave(int began, Operation operation) {
         lock.lock();
         try {
-            if (--inside[began] == 0) {
+            boolean last = --inside[began] == 0;
+            if (isChange(operation)) {
+                last |= --insideChanges == 0;
+            }
+            if (last) {
                 left.signalAll();
             }
         } finally {
@@ -133,11 +167,11 @@ final class MemberDevice extends ForwardingDevice {
     }
 
     /** Counts a change of blocks, successful or failed, before its end is reported. */
-    private void leaveChange(int began) {
+    private void leaveChange(int began, Operation operation) {
         lock.lock();
         try {
             changes++;
-            leave(began);
+            leave(began, operation);
         } finally {
             lock.unlock();
         }
@@ -201,7 +235,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             super.read(address, buffer);
         } finally {
-            leave(began);
+            leave(began, Operation.READ);
         }
     }
 
@@ -211,7 +245,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             super.write(address, buffer);
         } finally {
-            leaveChange(began);
+            leaveChange(began, Operation.WRITE);
         }
     }
 
@@ -221,7 +255,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             flushes.run();
         } finally {
-            leave(began);
+            leave(began, Operation.FLUSH);
         }
     }
 
@@ -231,7 +265,7 @@ final class MemberDevice extends ForwardingDevice {
         try {
             super.unmap(address, blocks);
         } finally {
-            leaveChange(began);
+            leaveChange(began, Operation.UNMAP);
         }
     }
 
@@ -262,10 +296,10 @@ final class MemberDevice extends ForwardingDevice {
                     : async.writeAsync(address, buffer);
         } finally {
             if (begun == null) {
-                leaveChange(began);
+                leaveChange(began, operation);
             }
         }
         given.accept(begun);
-        return begun.whenComplete((done, thrown) -> leaveChange(began));
+        return begun.whenComplete((done, thrown) -> leaveChange(began, operation));
     }
 }

@@ -3,6 +3,8 @@ package org.lunarsan.pool;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.BitSet;
+import java.util.Collections;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CountDownLatch;
@@ -153,9 +155,10 @@ final class Membership {
 
     /**
      * Leaves failed members out: their data does not count from now on. Leaves out those that may
-     * have lost acknowledged writes as well. Returns when the labels of the remaining members
+     * have lost acknowledged writes as well, and those with a late change, which may still reach
+     * blocks that are read or written after it. Returns when the labels of the remaining members
      * record this, durably. The last member stays in any case: if it has a loss too, the pool has
-     * the loss.
+     * the loss; if it has late changes, this waits until they have ended.
      *
      * @return whether a current member is left that did not fail. Others may have been left out
      *         since these failed, for failures of their own, so only now it is known which members
@@ -174,15 +177,25 @@ final class Membership {
             List<MirrorMember> before = current();
             List<MirrorMember> left = new ArrayList<>(before);
             left.removeAll(failed);
-            List<MirrorMember> good = left.stream().filter(one -> !one.hasLost()).toList();
+            List<MirrorMember> whole = left.stream().filter(one -> !one.hasLost()).toList();
+            List<MirrorMember> good = whole.stream().filter(one -> !one.isInDoubt()).toList();
             left.stream().filter(MirrorMember::hasLost).forEach(one -> one.fail(lossOf(one)));
             boolean lost = false;
             if (good.isEmpty() && !before.isEmpty()) {
-                List<MirrorMember> among = left.isEmpty() ? before : left;
+                List<MirrorMember> among = !whole.isEmpty() ? whole
+                        : left.isEmpty() ? before : left;
                 good = keepOne(among);
+                good.getFirst().awaitChanges();
+                refuseClosing(Operation.WRITE, DeviceException.NO_ADDRESS);
                 lost = good.getFirst().hasLost();
                 if (lost) {
                     latchLoss(good.getFirst(), among);
+                }
+            }
+            for (MirrorMember one : whole) {
+                if (!good.contains(one)) {
+                    one.fail(new LateMemberException(
+                            one.toString(), Operation.WRITE, memberWait.toMillis()));
                 }
             }
             if (good.size() < before.size()) {
@@ -395,14 +408,14 @@ final class Membership {
                 member -> MemberArea.writeLabel(member.device, now.at(member.index))).isEmpty();
     }
 
-    /** Chooses among failed members: one that has every region, else the first. */
+    /**
+     * Chooses among failed members: preferably one that has every region, and of several one
+     * without late changes; else the first.
+     */
     private static List<MirrorMember> keepOne(List<MirrorMember> members) {
-        for (MirrorMember member : members) {
-            if (member.holdsAll()) {
-                return List.of(member);
-            }
-        }
-        return List.of(members.getFirst());
+        return List.of(Collections.min(members, Comparator
+                .comparing((MirrorMember member) -> !member.holdsAll())
+                .thenComparing(MirrorMember::isInDoubt)));
     }
 
     /**

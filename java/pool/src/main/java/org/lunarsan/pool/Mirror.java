@@ -112,6 +112,12 @@ final class Mirror {
         return membership;
     }
 
+    /** True when a member has all of some blocks. */
+    boolean holds(MirrorMember member, long address, long blocks) {
+        return member.holds(
+                intents.region(address), intents.region(address + Math.max(blocks, 1) - 1));
+    }
+
     IntentLog intents() {
         return intents;
     }
@@ -152,6 +158,15 @@ final class Mirror {
             throws DeviceException {
         change(Operation.WRITE, address, blocks,
                 () -> member.isCurrent() ? List.of(member) : List.of(), work);
+    }
+
+    /** Writes blocks to the current members that miss them. */
+    void copyToMissing(long address, long blocks, Parallel.Work<MirrorMember> work)
+            throws DeviceException {
+        change(Operation.WRITE, address, blocks,
+                () -> membership.current().stream()
+                        .filter(member -> !holds(member, address, blocks)).toList(),
+                work);
     }
 
     private void change(

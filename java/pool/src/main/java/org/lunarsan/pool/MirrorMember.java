@@ -140,9 +140,22 @@ final class MirrorMember implements Parallel.Busy {
     }
 
     @Override
-    public Runnable enter() {
-        int began = device.hold();
-        return () -> device.leave(began);
+    public Runnable enter(Operation operation) {
+        int began = device.hold(operation);
+        return () -> device.leave(began, operation);
+    }
+
+    /**
+     * True when a change that was given up has not ended: it may still reach the blocks, after any
+     * later one. Behind the membership lock, held alone: no other changes are pending then.
+     */
+    boolean isInDoubt() {
+        return device.hasPendingChanges();
+    }
+
+    /** Returns when the member is not in doubt; behind the membership lock, held alone. */
+    void awaitChanges() {
+        device.awaitChanges();
     }
 
     void read(long address, ByteBuffer into) throws DeviceException {

@@ -13,14 +13,49 @@ import org.lunarsan.device.Operation;
  * fails. A bad block is rewritten. For any thread.
  */
 final class MirrorReader {
+    /** Limit of attempts to copy blocks before they are returned. */
+    private static final int COPIES_MAX = 3;
+
     private final Mirror mirror;
 
     MirrorReader(Mirror mirror) {
         this.mirror = mirror;
     }
 
-    /** Reads from any member that has the blocks. */
+    /**
+     * Reads from any member that has the blocks. Blocks that other members still miss are copied to
+     * them first.
+     */
     void read(long address, ByteBuffer buffer) throws DeviceException {
+        int begin = buffer.position();
+        int blocks = buffer.remaining() / mirror.membership().label().blockSize();
+        for (int attempts = 1; isMissed(address, blocks); attempts++) {
+            ByteBuffer data = new ReadCopy(mirror, address, blocks).run();
+            if (data != null) {
+                buffer.put(data);
+                return;
+            }
+            // The only member that has the blocks failed, or is too late for a copy behind locks.
+            readAny(address, buffer);
+            if (attempts == COPIES_MAX) {
+                return;
+            }
+            buffer.position(begin);
+        }
+        readAny(address, buffer);
+    }
+
+    /** True if a current member misses some of the blocks, and may be written. */
+    private boolean isMissed(long address, int blocks) {
+        for (MirrorMember member : mirror.membership().members()) {
+            if (member.isCurrent() && !mirror.holds(member, address, blocks)) {
+                return !mirror.membership().isReadOnly();
+            }
+        }
+        return false;
+    }
+
+    private void readAny(long address, ByteBuffer buffer) throws DeviceException {
         int bytes = buffer.remaining();
         int blocks = bytes / mirror.membership().label().blockSize();
         List<Parallel.Failed<MirrorMember>> failed = new ArrayList<>(0);
@@ -93,12 +128,11 @@ final class MirrorReader {
 
     /** Returns the best member that has these blocks and is not in {@code not}; null: none. */
     MirrorMember choose(long address, long blocks, BitSet not) {
-        int first = mirror.intents().region(address);
-        int last = mirror.intents().region(address + Math.max(blocks, 1) - 1);
         MirrorMember best = null;
         double least = Double.POSITIVE_INFINITY;
         for (MirrorMember member : mirror.membership().members()) {
-            if (!member.isCurrent() || not.get(member.index) || !member.holds(first, last)) {
+            if (!member.isCurrent() || not.get(member.index)
+                    || !mirror.holds(member, address, blocks)) {
                 continue;
             }
             double cost = member.cost();

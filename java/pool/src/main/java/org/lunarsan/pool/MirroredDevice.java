@@ -30,7 +30,8 @@ import org.lunarsan.device.Operation;
  *
  * <p><b>Late members.</b> A member that does not answer is left out
  * {@link MirrorOptions#memberMillisMax()} after another has answered, and is copied to
- * automatically when it answers again.
+ * automatically when it answers again. Its late writes may still reach it: if no other member is
+ * left, calls wait until these have ended.
  *
  * <p><b>Lost writes.</b> Members with a volatile cache can lose acknowledged writes. A member with
  * a loss is left out. If all have a loss, one is kept as it is, {@link #losses()} counts, and the
@@ -41,7 +42,7 @@ import org.lunarsan.device.Operation;
  * <p><b>Power cuts.</b> Members can differ then where writes were pending. Their regions are marked
  * on the members before the writes are sent, and copied in the background from one member to the
  * others when the pool is opened; until that is done, such a region is read from that one member
- * only.
+ * only, and the blocks read are copied to the others before a read returns them.
  *
  * <p>{@link #create(List)} labels the members once; then {@link #of(List)} takes them in any order.
  * For any thread. It opens and closes its members.

@@ -42,7 +42,7 @@ final class Parallel {
         boolean isEnough();
 
         /** Called when a call is about to begin; run the result when it has ended. */
-        Runnable enter();
+        Runnable enter(Operation operation);
     }
 
     /** A member that failed, and its failure. */
@@ -172,7 +172,7 @@ final class Parallel {
         void run(T member) {
             // Closing waits for the calls itself.
             Runnable leave = operation != Operation.CLOSE && member instanceof Busy busy
-                    ? busy.enter()
+                    ? busy.enter(operation)
                     : () -> { };
             Throwable failure = null;
             try {

@@ -30,6 +30,8 @@ final class Resync {
     /** Number of this copy to the target; a later copy ends this one. */
     private final int number;
     private final CompletableFuture<Void> done = new CompletableFuture<>();
+    /** Set when the target was left out, unless a later copy had begun. */
+    private boolean givenUp;
 
     private Resync(Mirror mirror, MirrorMember target) {
         this.mirror = mirror;
@@ -164,6 +166,10 @@ final class Resync {
             } finally {
                 mirror.membership().readLock().unlock();
             }
+        } catch (LateMemberException late) {
+            // Before the blocks are unlocked: a later write to the member could be overwritten.
+            giveUp(late);
+            throw late;
         } finally {
             held.release();
         }
@@ -254,10 +260,11 @@ final class Resync {
     }
 
     private Throwable giveUp(Throwable failure) {
-        if (target.copies() != number) {
-            // A later copy has begun, which this one must not end.
+        if (givenUp || target.copies() != number) {
+            // A later copy has begun, or may begin, which this one must not end.
             return failure;
         }
+        givenUp = true;
         target.fail(Parallel.failure(target, Operation.WRITE, failure));
         try {
             if (!mirror.membership().isClosing()) {
