@@ -157,7 +157,7 @@ impl FullFeature {
             parameters: join.connection,
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
-            tasks: Tasks::default(),
+            tasks: Tasks::new(joined.connection_serial),
             terminated_tags: TerminatedTags::new(retired_tags_max),
             requests: SortedMap::default(),
             undecided: 0,

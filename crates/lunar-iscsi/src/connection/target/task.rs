@@ -101,6 +101,11 @@ const OUTCOME_BYTES: usize = 128;
 const IN_SESSION_BYTES: usize = 256;
 
 impl Tasks {
+    /// Creates the tasks of the connection with this serial number in its session.
+    pub(super) fn new(connection_serial: u16) -> Self {
+        Self { last_id: TaskId::before_first(connection_serial).0, ..Self::default() }
+    }
+
     /// Returns an id that was never used before.
     pub(super) fn next_id(&mut self) -> TaskId {
         if 2 * self.count >= self.slots.len() {

@@ -1,5 +1,6 @@
 //! Tests of the target's connection and session together, with single PDUs.
 
+mod allegiance;
 mod basics;
 mod data_out;
 mod data_time;

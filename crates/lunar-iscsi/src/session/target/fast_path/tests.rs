@@ -300,7 +300,7 @@ impl Sessions {
                 Arrival::Command { task, initiator_task_tag, lun, attribute }
             }
             Request::Function { function, unit, of } => {
-                let task = self.task(of).and_then(|task| self.general.tasks.get((of.cid, task)));
+                let task = self.task(of).and_then(|task| self.general.tasks.get(task));
                 let (tag, cmd_sn) =
                     task.map_or_else(Default::default, |of| (of.initiator_task_tag, of.cmd_sn.0));
                 Arrival::Management {
@@ -316,8 +316,8 @@ impl Sessions {
     }
 
     fn task(&self, task: OneTask) -> Option<TaskId> {
-        let mine = self.general.tasks.keys().filter(|(cid, _)| *cid == task.cid);
-        let mine: Vec<_> = mine.map(|(_, task)| task).collect();
+        let mine = self.general.tasks.iter().filter(|(_, known)| known.cid == task.cid);
+        let mine: Vec<_> = mine.map(|(task, _)| task).collect();
         Some(mine[task.nth.checked_rem(mine.len())?])
     }
 
