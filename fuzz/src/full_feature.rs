@@ -226,6 +226,7 @@ impl FuzzedConnection {
                 self.at_session(session::Input::Connection(CID, message));
             }
             Output::Start(task) => self.start(task),
+            Output::DetachedTaskEnded(_) => panic!("ErrorRecoveryLevel 0 keeps no task"),
             Output::Run(id) | Output::Abort(id) => self.done(id, Outcome::default()),
             Output::Fail { task, .. } => {
                 self.held.retain(|held| held.id != task);

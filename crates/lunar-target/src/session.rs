@@ -439,6 +439,11 @@ impl Session {
         self.members().remove(&cid);
     }
 
+    /// Reports the end of a task that a connection left to the session.
+    pub(crate) fn task_ended(self: &Arc<Self>, task: TaskId) {
+        self.step(self.clock.now(), Input::TaskEnded(task), None);
+    }
+
     /// Ends the session: its connections close, its tasks are aborted.
     pub(crate) fn end(self: &Arc<Self>) {
         self.ending.store(true, Release);

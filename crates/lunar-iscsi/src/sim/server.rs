@@ -382,6 +382,7 @@ impl TargetEnd {
                 | Output::Start(_)
                 | Output::Run(_)
                 | Output::Abort(_)
+                | Output::DetachedTaskEnded(_)
                 | Output::Fail { .. } => unreachable!("followed before"),
             }
         }

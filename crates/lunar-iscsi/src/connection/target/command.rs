@@ -139,8 +139,9 @@ impl FullFeature {
     /// Starts a task when the session delivers its command.
     pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) {
         let too_many = self.tasks.len() > self.limits.tasks_max.max(1);
+        let is_closing = self.is_closing();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase != Phase::Waiting {
+        if entry.phase != Phase::Waiting || is_closing {
             return;
         }
         self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
@@ -268,6 +269,9 @@ impl FullFeature {
 
     /// Sends R2Ts up to the number that may be open.
     fn request_data(&mut self, task: TaskId, out: &mut Outputs) {
+        if self.is_closing() {
+            return;
+        }
         let Some(entry) = self.tasks.get_mut(task) else { return };
         while let Some(piece) = entry.transfer.next_piece() {
             let tag = self.numbering.transfer_tag();
@@ -303,9 +307,10 @@ impl FullFeature {
 
     /// Sends the response of a task that no fence holds back any more.
     pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
+        let is_closing = self.is_closing();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase != Phase::Finished {
-            return; // aborted meanwhile
+        if entry.phase != Phase::Finished || is_closing {
+            return; // aborted meanwhile, or it never can be sent
         }
         let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
         self.send_response(task, outcome, out);

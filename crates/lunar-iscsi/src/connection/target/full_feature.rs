@@ -87,6 +87,8 @@ pub(super) enum CloseState {
     LoggingOut {
         initiator_task_tag: u32,
     },
+    /// The session decides about the tasks.
+    Detaching(CloseReason),
     /// Waiting until no task is active any more.
     Closing(CloseReason),
     Closed,
@@ -137,6 +139,8 @@ pub(super) struct FullFeature {
     /// The unanswered ping.
     pub(super) ping: Option<Ping>,
     pub(super) close_state: CloseState,
+    /// Tasks that were left to the session when the connection closed.
+    pub(super) detached: Vec<TaskId>,
     /// Tags of logouts of other connections that the session is processing, in order.
     pub(super) other_logouts: VecDeque<u32>,
 }
@@ -173,6 +177,7 @@ impl FullFeature {
             last_received: now,
             ping: None,
             close_state: CloseState::Open,
+            detached: Vec::new(),
             other_logouts: VecDeque::new(),
             limits,
         }
@@ -242,6 +247,12 @@ impl FullFeature {
     /// True while requests are processed.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.close_state, CloseState::Open | CloseState::LogoutRequested(_))
+    }
+
+    /// True once the connection is lost or closes: it starts no task, and sends nothing for one.
+    pub(super) fn is_closing(&self) -> bool {
+        use CloseState::{Closed, Closing, Detaching};
+        matches!(self.close_state, Detaching(_) | Closing(_) | Closed)
     }
 
     fn on_payload(&mut self, now: Time, data: Bytes, digest: SegmentDigest, out: &mut Outputs) {
@@ -579,6 +590,7 @@ impl FullFeature {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
             }
             ToConnection::AbortTask { task, data } => self.abort_for_session(now, task, data, out),
+            ToConnection::DetachTasks => self.detach_tasks(out),
             ToConnection::TasksTerminated { lun } => self.report_terminated(lun, out),
             ToConnection::ManagementDone { initiator_task_tag, response, information } => {
                 self.management_done(initiator_task_tag, response, information, out);

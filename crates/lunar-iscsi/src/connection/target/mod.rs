@@ -232,9 +232,13 @@ pub enum Output {
     /// Login complete: the driver enables digests now, in both directions, after the PDUs sent so
     /// far.
     FullFeature(crate::text::ConnectionParameters),
-    /// The last output: flush the PDUs sent so far, then close the socket. Comes after every task
-    /// has ended and the session has received `ConnectionClosed`; the machine may be dropped.
+    /// Flush the PDUs sent so far, then close the socket. Comes after every task has ended or was
+    /// left to the session, which has received `ConnectionClosed`. The last output, unless tasks
+    /// were left: the machine may be dropped when they have ended.
     Close(CloseReason),
+    /// A task that was left to the session has ended, after `Close`: give the session
+    /// [`Input::TaskEnded`](crate::session::target::Input::TaskEnded).
+    DetachedTaskEnded(TaskId),
     /// Nothing to do until this time (`None`: until the next input).
     Wait(Option<Time>),
 }

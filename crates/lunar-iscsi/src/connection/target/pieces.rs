@@ -162,6 +162,9 @@ impl FullFeature {
         bytes: usize,
         out: &mut Outputs,
     ) -> Option<u32> {
+        if self.is_closing() {
+            return None;
+        }
         let in_order = self.session.data_sequence_in_order;
         let entry = self.tasks.get_mut(task)?;
         if !matches!(entry.phase, Phase::Started | Phase::Running) {

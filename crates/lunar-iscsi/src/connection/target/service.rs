@@ -183,6 +183,9 @@ impl FullFeature {
     }
 
     pub(super) fn end_fence(&mut self, out: &mut Outputs) {
+        if self.is_closing() {
+            return;
+        }
         for task in self.held.take().unwrap_or_default() {
             self.end_task(task, out);
         }
@@ -227,7 +230,7 @@ impl FullFeature {
                     self.send_logout_response(initiator_task_tag, result, out);
                 }
             }
-            CloseState::Closing(_) | CloseState::Closed => {}
+            CloseState::Detaching(_) | CloseState::Closing(_) | CloseState::Closed => {}
         }
     }
 
@@ -366,23 +369,39 @@ impl FullFeature {
         }
     }
 
-    /// Ends the connection: tasks are aborted; when they have ended, `Close` is the last output.
+    /// Ends the connection: the session decides about its tasks. When those that end with the
+    /// connection have ended, `Close` follows.
     pub(super) fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
-        if matches!(self.close_state, CloseState::Closing(_) | CloseState::Closed) {
+        if self.is_closing() {
             return;
         }
-        self.close_state = CloseState::Closing(reason);
+        self.close_state = CloseState::Detaching(reason);
         self.undecided -= self.requests.values().filter(|request| !request.is_decided).count();
         self.requests.clear();
         self.terminated_tags.clear();
         self.text_request = None;
-        self.held = None;
+        // No response is sent any more.
+        self.held = Some(Vec::new());
         // The acknowledgements will never come, so the fences must end now.
         for fence in self.fences.drain(..) {
             out.push_back(Output::ToSession(ToSession::Fenced(fence.id)));
         }
+        out.push_back(Output::ToSession(ToSession::ConnectionClosing));
+    }
+
+    /// Ends the transfers of the tasks that the session has not aborted. Those that run, and need
+    /// no more data from the initiator, go on without the connection; the others end with it.
+    pub(super) fn detach_tasks(&mut self, out: &mut Outputs) {
+        let CloseState::Detaching(reason) = &self.close_state else { return };
+        self.close_state = CloseState::Closing(reason.clone());
         for task in self.tasks.ids() {
-            self.abort_task(task, None, out);
+            match self.tasks.get(task) {
+                Some(entry) if entry.has_all_it_needs() => {
+                    self.tasks.remove(task);
+                    self.detached.push(task);
+                }
+                _ => self.abort_task(task, None, out),
+            }
         }
         self.check_closed(out);
     }

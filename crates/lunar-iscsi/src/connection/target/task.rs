@@ -82,6 +82,15 @@ impl Entry {
         outcome + pieces + self.transfer.ranges_memory_bytes()
     }
 
+    /// True if the executor has started the task, and nothing has to come from the initiator.
+    pub(super) fn has_all_it_needs(&self) -> bool {
+        match self.phase {
+            Phase::Running => true,
+            Phase::Started => self.task.expected_data_out_bytes() == 0,
+            _ => false,
+        }
+    }
+
     /// True if `pdu` is a retry of this task's command.
     pub(super) fn is_retried_by(&self, pdu: &ScsiCommand) -> bool {
         !pdu.first.is_immediate() && !self.immediate && self.cmd_sn == pdu.cmd_sn

@@ -60,7 +60,7 @@ fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(TaskId, K
         return None;
     };
     let known = KnownCommand {
-        cid,
+        cid: Some(cid),
         initiator_task_tag,
         lun,
         attribute,

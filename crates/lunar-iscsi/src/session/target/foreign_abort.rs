@@ -73,7 +73,7 @@ impl TargetSession {
             let mut data = DataDue::Discarded;
             if other.has_fast_abort {
                 data = DataDue::Retired;
-                other.to_report.insert((*cid, *lun));
+                other.to_report.extend(cid.map(|cid| (cid, *lun)));
             }
             self.abort(*task, data);
         }

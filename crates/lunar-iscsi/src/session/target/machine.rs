@@ -39,8 +39,8 @@ pub(super) struct Waiting {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct KnownCommand {
     /// The connection to which the task is allegiant: it carries data and response.
-    /// RFC 7143 §4.2.5.1.
-    pub(super) cid: u16,
+    /// RFC 7143 §4.2.5.1. `None` for a task that was left to the session.
+    pub(super) cid: Option<u16>,
     pub(super) initiator_task_tag: u32,
     pub(super) lun: Lun,
     pub(super) attribute: TaskAttribute,
@@ -107,7 +107,7 @@ pub(super) struct Link {
     /// The connection is being logged out or closed: its end is no failure.
     pub(super) leaving: bool,
     /// A new connection replaces this one.
-    replaced: bool,
+    pub(super) replaced: bool,
     /// The connection was closed because the session ends.
     ended: bool,
     /// ExpCmdSN and MaxCmdSN last sent to the connection.
@@ -262,9 +262,14 @@ impl TargetSession {
                 self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
                 self.on_message(cid, message);
             }
+            // A connection that has joined too late has no tasks in the session.
+            Input::Connection(cid, ToSession::ConnectionClosing) => {
+                self.outputs.push_back(Output::ToConnection(cid, ToConnection::DetachTasks));
+            }
             // A message of a connection that has ended.
             Input::Connection(..) => {}
             Input::Join(cid) => self.join(cid),
+            Input::TaskEnded(task) => self.task_ended(task),
             Input::Replace(cid) => self.replace(cid),
             Input::Managed { id, response, information } => {
                 self.managed(id, response, information);
@@ -334,6 +339,7 @@ impl TargetSession {
             ToSession::TaskEnded(task) => self.task_ended(task),
             ToSession::FenceResponse(task) => self.fence_response(cid, task),
             ToSession::Fenced(id) => self.fenced(cid, id),
+            ToSession::ConnectionClosing => self.connection_closing(cid),
             ToSession::ConnectionClosed => self.connection_closed(cid),
             ToSession::Logout { cid: closed } => self.logout(cid, closed),
             ToSession::DropSession => self.end(),
@@ -350,7 +356,7 @@ impl TargetSession {
         self.accepted = Some(ticket);
         if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
             let known = KnownCommand {
-                cid,
+                cid: Some(cid),
                 initiator_task_tag: *initiator_task_tag,
                 lun: *lun,
                 attribute: *attribute,
@@ -471,11 +477,14 @@ impl TargetSession {
         }
         known.aborting = Some(data);
         let cid = known.cid;
-        if previous.is_none() && !known.counted && !known.immediate {
-            // The command arrived early: its number stays received.
+        if previous.is_none() && !known.counted && !known.immediate && data != DataDue::Lost {
+            // The command arrived early: its number stays received. That of a command that is lost
+            // with its connection does not.
             self.window.plug(known.cmd_sn);
         }
-        self.send(cid, ToConnection::AbortTask { task, data });
+        if let Some(cid) = cid {
+            self.send(cid, ToConnection::AbortTask { task, data });
+        }
     }
 
     fn join(&mut self, cid: u16) {
@@ -524,7 +533,8 @@ impl TargetSession {
         }
     }
 
-    /// Handles a connection that has ended; all its tasks have ended before.
+    /// Handles a connection that has ended; its tasks have ended before, or were left to the
+    /// session.
     fn connection_closed(&mut self, cid: u16) {
         let Some(link) = self.connections.remove(cid) else { return };
         for task in self.tasks_of(cid) {
@@ -601,7 +611,7 @@ impl TargetSession {
         for logout in core::mem::take(&mut self.logouts) {
             let own = logout.cid.is_none_or(|cid| cid == logout.requested_by);
             let alone = logout.cid.is_some() || self.connections.len() == 1;
-            let quiet = self.tasks.values().all(|known| known.cid != logout.requested_by);
+            let quiet = self.tasks.values().all(|known| known.cid != Some(logout.requested_by));
             if own && alone && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
                 self.send(logout.requested_by, done);
@@ -625,12 +635,6 @@ impl TargetSession {
         for task in self.tasks_of(cid) {
             self.abort(task, DataDue::Discarded);
         }
-    }
-
-    /// The tasks that are allegiant to connection `cid`.
-    fn tasks_of(&self, cid: u16) -> Vec<TaskId> {
-        let its = self.tasks.iter().filter(|(_, known)| known.cid == cid);
-        its.map(|(task, _)| task).collect()
     }
 
     /// Ends the session: closes every connection.

@@ -263,7 +263,7 @@ impl TargetSession {
     /// Carries out ABORT TASK in the three cases of RFC 7143 §11.6.1.
     fn abort_task(&mut self, request: Request, tag: u32, ref_cmd_sn: SerialNumber) {
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == tag);
-        let own = tagged.clone().find(|(_, known)| known.cid == request.cid);
+        let own = tagged.clone().find(|(_, known)| known.cid == Some(request.cid));
         if let Some((task, known)) = own {
             if !is_same_unit(known.lun, request.lun) {
                 return self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
@@ -434,9 +434,9 @@ impl TargetSession {
             let Some(known) = self.tasks.get(*task) else { continue };
             let data = match fast {
                 false => DataDue::Awaited,
-                true if known.cid == issuer => DataDue::Discarded,
+                true if known.cid == Some(issuer) => DataDue::Discarded,
                 true => {
-                    to_report.insert((known.cid, known.lun));
+                    to_report.extend(known.cid.map(|cid| (cid, known.lun)));
                     DataDue::Retired
                 }
             };

@@ -319,7 +319,9 @@ impl Rig {
     }
 
     fn follow(&mut self, cid: u16, output: Output) {
-        assert!(self.link(cid).closed.is_none(), "Close is the last output: {output:?}");
+        let is_last = !matches!(output, Output::DetachedTaskEnded(_));
+        let is_closed = self.link(cid).closed.is_some();
+        assert_eq!(is_closed, !is_last, "Close is the last output: {output:?}");
         match output {
             Output::Receive(place) => {
                 let link = self.link(cid);
@@ -377,6 +379,7 @@ impl Rig {
                 assert!(!link.in_session, "the session was informed before");
                 link.closed = Some(reason);
             }
+            Output::DetachedTaskEnded(task) => self.session_step(session::Input::TaskEnded(task)),
             Output::Wait(_) => unreachable!(),
         }
     }
