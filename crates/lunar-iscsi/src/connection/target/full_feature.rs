@@ -518,7 +518,7 @@ impl FullFeature {
         }
         entry.undecided = true;
         self.undecided += 1;
-        let initiator_task_tag = entry.initiator_task_tag;
+        let initiator_task_tag = entry.transfer.initiator_task_tag;
         let (lun, attribute) = (entry.task.lun, entry.task.attribute);
         out.push_back(Output::ToSession(ToSession::Arrived {
             ticket: task.0,
