@@ -279,7 +279,11 @@ impl FullFeature {
             self.data_time.start(&mut entry.transfer.clock, self.now);
             let mut bhs = ready_to_transfer(entry, piece, tag, r2t_sn).encode();
             self.numbering.stamp_next_status(&mut bhs);
-            out.push_back(Output::Send(Pdu::new(bhs)));
+            let pdu = Pdu::new(bhs);
+            if let Some(store) = &mut self.resend {
+                store.keep(Some(task), &pdu);
+            }
+            out.push_back(Output::Send(pdu));
         }
     }
 
@@ -320,7 +324,11 @@ impl FullFeature {
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task) else { return };
+        let resend = &mut self.resend;
         response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
+            if let Some(store) = resend {
+                store.keep(Some(task), &pdu);
+            }
             out.push_back(Output::Send(pdu));
         });
         self.tasks.remove(task);
@@ -406,6 +414,9 @@ impl FullFeature {
 
     fn remove_task(&mut self, task: TaskId, out: &mut Outputs) {
         if self.tasks.remove(task) {
+            if let Some(store) = &mut self.resend {
+                store.forget(task);
+            }
             if let Some(held) = &mut self.held {
                 held.retain(|held| *held != task);
             }

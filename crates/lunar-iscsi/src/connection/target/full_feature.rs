@@ -3,12 +3,13 @@
 
 use super::data_time::{DataTime, NEVER};
 use super::numbering::Numbering;
+use super::resend::ResendStore;
 use super::task::{Phase, Tasks};
 use super::terminated_tags::TerminatedTags;
 use super::transfer::PendingSegment;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
-use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
+use crate::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use crate::login::SessionType;
 use crate::login::target::Established;
 use crate::pdu::{
@@ -113,6 +114,8 @@ pub(super) struct FullFeature {
     pub(super) parameters: ConnectionParameters,
     pub(super) cid: u16,
     pub(super) numbering: Numbering,
+    /// PDUs that may have to be sent again; `None` at ErrorRecoveryLevel 0.
+    pub(super) resend: Option<Box<ResendStore>>,
     pub(super) tasks: Tasks,
     pub(super) terminated_tags: TerminatedTags,
     pub(super) requests: SortedMap<u64, Request>,
@@ -161,6 +164,7 @@ impl FullFeature {
             parameters: join.connection,
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
+            resend: ResendStore::new(joined.session.error_recovery_level, limits.resend_bytes_max),
             tasks: Tasks::new(joined.connection_serial),
             terminated_tags: TerminatedTags::new(retired_tags_max),
             requests: SortedMap::default(),
@@ -227,6 +231,7 @@ impl FullFeature {
             + self.requests.memory_bytes()
             + self.requests.len() * REQUEST_BYTES
             + self.terminated_tags.memory_bytes()
+            + self.resend.as_ref().map_or(0, |store| store.memory_bytes())
             + self.text.memory_bytes()
     }
 
@@ -274,6 +279,9 @@ impl FullFeature {
         let has_data = header.data_segment_bytes() > 0;
         let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
         self.numbering.acknowledge(exp_stat_sn);
+        if let Some(store) = &mut self.resend {
+            store.acknowledge(&self.numbering);
+        }
         if !self.fences.is_empty() {
             self.pass_fences(out);
         }
@@ -321,8 +329,7 @@ impl FullFeature {
             Opcode::TASK_MANAGEMENT_REQUEST => self.check_management(header),
             Opcode::TEXT_REQUEST => self.check_text(header),
             Opcode::LOGOUT_REQUEST => self.check_logout(header),
-            // A recovery level was not negotiated: nothing is kept for retransmission.
-            Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
+            Opcode::SNACK_REQUEST => self.check_snack(header, out),
             Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
             _ => Err(Refusal::Reject(RejectReason::COMMAND_NOT_SUPPORTED)),
         }
@@ -616,7 +623,7 @@ impl FullFeature {
 
     /// Rejects a PDU; the Reject carries its whole header. RFC 7143 §11.17.
     pub(super) fn reject(&mut self, header: &Header, reason: RejectReason, out: &mut Outputs) {
-        let mut bhs = Reject {
+        let bhs = Reject {
             first: FirstByte::plain(Opcode::REJECT),
             flags: FinalFlag::FINAL,
             reason,
@@ -629,12 +636,11 @@ impl FullFeature {
             data_sn: 0,
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
         let mut data = Vec::with_capacity(header.bhs.len() + header.ahs.len());
         data.extend_from_slice(&header.bhs);
         data.extend_from_slice(&header.ahs);
         data.truncate(self.parameters.send_data_segment_bytes_max as usize);
-        out.push_back(Output::Send(Pdu::with_data(bhs, Bytes::from(data))));
+        self.send_status(bhs, Bytes::from(data), out);
     }
 
     /// Ends all connections of the session after a format error. RFC 7143 §7.7.

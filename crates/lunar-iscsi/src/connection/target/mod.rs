@@ -7,6 +7,7 @@ mod limits;
 mod machine;
 mod numbering;
 mod pieces;
+mod resend;
 mod response;
 mod service;
 mod task;
@@ -100,6 +101,9 @@ pub enum Input {
     /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
     /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task
     /// has one such range at a time; the rules of `DataIn` hold for its position.
+    ///
+    /// The data of the task is passed on, and not kept to be sent again: from now on a SNACK for it
+    /// is rejected.
     ///
     /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
     /// [`ConnectionLimits::data_in_part_seconds`], or the task ends before the range is complete,

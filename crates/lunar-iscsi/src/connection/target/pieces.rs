@@ -145,8 +145,13 @@ impl FullFeature {
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task).filter(|_| sent_bytes > 0) else { return };
         let data = cut_to(data, sent_bytes as usize);
-        let numbering = &mut self.numbering;
-        let send = |pdu| out.push_back(Output::Send(pdu));
+        let (numbering, resend) = (&mut self.numbering, &mut self.resend);
+        let send = |pdu| {
+            if let Some(store) = resend {
+                store.keep(Some(task), &pdu);
+            }
+            out.push_back(Output::Send(pdu));
+        };
         let transfer = &mut entry.transfer;
         let pdus = response::send_data(transfer, offset_bytes, data, None, rules, numbering, send);
         if let Some(pieces) = &mut transfer.pieces {
@@ -202,6 +207,9 @@ impl FullFeature {
         }
         let sent_bytes = self.add_piece(task, offset_bytes, bytes as usize, out);
         let Some(sent_bytes) = sent_bytes else { return };
+        if let Some(store) = &mut self.resend {
+            store.mark_not_resendable(task);
+        }
         let (rules, until) = (self.send_rules(), self.part_deadline());
         let Some(Entry { transfer, .. }) = self.tasks.get_mut(task) else { return };
         let Some(pieces) = &mut transfer.pieces else { return };

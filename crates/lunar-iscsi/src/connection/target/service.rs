@@ -27,9 +27,8 @@ impl FullFeature {
         if let Some(echo) = data.get(..self.parameters.send_data_segment_bytes_max as usize) {
             data = Bytes::copy_from_slice(echo);
         }
-        let mut bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::with_data(bhs, data)));
+        let bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
+        self.send_status(bhs, data, out);
     }
 
     /// Builds a NOP-In that is not an answer. With a tag it is a ping.
@@ -102,7 +101,7 @@ impl FullFeature {
     }
 
     fn send_text(&mut self, header: &Header, segment: TextSegment, out: &mut Outputs) {
-        let mut bhs = TextResponse {
+        let bhs = TextResponse {
             first: FirstByte::plain(Opcode::TEXT_RESPONSE),
             flags: segment.flags,
             total_ahs_words: 0,
@@ -115,8 +114,7 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::with_data(bhs, segment.data)));
+        self.send_status(bhs, segment.data, out);
     }
 
     pub(super) fn management_done(
@@ -135,7 +133,7 @@ impl FullFeature {
         if !self.is_open() {
             return;
         }
-        let mut bhs = TaskManagementResponse {
+        let bhs = TaskManagementResponse {
             first: FirstByte::plain(Opcode::TASK_MANAGEMENT_RESPONSE),
             flags: FinalFlag::FINAL,
             response,
@@ -148,8 +146,7 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Reports to the initiator that all tasks of a unit are terminated; the acknowledgement frees
@@ -240,7 +237,7 @@ impl FullFeature {
         response: LogoutResult,
         out: &mut Outputs,
     ) {
-        let mut bhs = LogoutResponse {
+        let bhs = LogoutResponse {
             first: FirstByte::plain(Opcode::LOGOUT_RESPONSE),
             flags: FinalFlag::FINAL,
             response,
@@ -254,8 +251,7 @@ impl FullFeature {
             time_to_retain_seconds: 0,
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Requests a logout from the initiator. RFC 7143 §11.9.1; a discovery session is just closed
@@ -279,7 +275,7 @@ impl FullFeature {
     }
 
     fn send_async(&mut self, event: AsyncEvent, lun: Lun, parameters: [u16; 3], out: &mut Outputs) {
-        let mut bhs = AsyncMessage {
+        let bhs = AsyncMessage {
             first: FirstByte::plain(Opcode::ASYNC_MESSAGE),
             flags: FinalFlag::FINAL,
             total_ahs_words: 0,
@@ -296,8 +292,7 @@ impl FullFeature {
             parameter_3: parameters[2],
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Time at which [`on_deadline`](Self::on_deadline) must be called.

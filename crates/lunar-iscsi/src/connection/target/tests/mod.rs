@@ -12,6 +12,7 @@ mod management;
 mod ordering;
 mod pieces;
 mod requests;
+mod resend;
 mod responses;
 pub(crate) mod rig;
 mod service;
