@@ -6,7 +6,7 @@ use lunar_iscsi::connection::target::{
     ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
 };
 use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskId};
-use lunar_iscsi::login::{Admission, Identified, Joined};
+use lunar_iscsi::login::{Admission, Identified};
 use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
 use lunar_iscsi::text::Offer;
@@ -209,14 +209,12 @@ impl FuzzedConnection {
                 self.inputs.push_back(Input::Identified(Box::new(Identified::Admit(admission))));
             }
             Output::Join(join) => {
-                let session = session_for(&join);
-                let (exp_cmd_sn, max_cmd_sn) = session.window();
+                let mut session = session_for(&join);
+                session.handle(self.now, session::Input::Join(CID));
+                self.inputs.push_back(Input::Joined(Ok(session.joined(CID))));
                 self.session = Some(session);
-                let session = join.session;
-                let joined = Joined { tsih: 9, session, exp_cmd_sn, max_cmd_sn };
-                self.inputs.push_back(Input::Joined(Ok(joined)));
                 self.in_session = true;
-                self.at_session(session::Input::Join(CID));
+                self.follow_session();
             }
             Output::ListTargets { .. } => {
                 let name = "iqn.2026-01.example:t".to_owned();
@@ -228,6 +226,7 @@ impl FuzzedConnection {
                 self.at_session(session::Input::Connection(CID, message));
             }
             Output::Start(task) => self.start(task),
+            Output::DetachedTaskEnded(_) => panic!("ErrorRecoveryLevel 0 keeps no task"),
             Output::Run(id) | Output::Abort(id) => self.done(id, Outcome::default()),
             Output::Fail { task, .. } => {
                 self.held.retain(|held| held.id != task);
@@ -310,8 +309,14 @@ impl FuzzedConnection {
     }
 
     fn at_session(&mut self, input: session::Input) {
+        if let Some(session) = &mut self.session {
+            session.handle(self.now, input);
+            self.follow_session();
+        }
+    }
+
+    fn follow_session(&mut self) {
         let Some(session) = &mut self.session else { return };
-        session.handle(self.now, input);
         let mut managed = Vec::new();
         while let Some(output) = session.poll() {
             match output {

@@ -67,6 +67,7 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
                         session: join.session,
                         exp_cmd_sn,
                         max_cmd_sn: exp_cmd_sn,
+                        connection_serial: 1,
                     };
                     target.joined(Ok(joined), &mut steps);
                 }

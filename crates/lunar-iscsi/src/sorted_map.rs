@@ -7,7 +7,6 @@
 use alloc::collections::{VecDeque, vec_deque};
 use core::cmp::Ordering;
 use core::iter::Map;
-use core::ops::RangeInclusive;
 
 /// Maximum capacity kept while the map is empty.
 const KEPT_ENTRIES_MAX: usize = 32;
@@ -142,13 +141,6 @@ impl<K: Copy + Ord, V> SortedMap<K, V> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// The keys within `range`.
-    pub(crate) fn keys_in(&self, range: RangeInclusive<K>) -> impl Iterator<Item = K> {
-        let (Ok(at) | Err(at)) = self.find(*range.start());
-        let rest = self.entries.range(at..).map(|(key, _)| *key);
-        rest.take_while(move |key| key <= range.end())
-    }
-
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
     }
@@ -202,8 +194,6 @@ mod tests {
                 prop_assert_eq!((map.len(), map.is_empty()), (model.len(), model.is_empty()));
                 let entries: Vec<_> = map.iter().map(|(key, value)| (key, *value)).collect();
                 prop_assert_eq!(entries, Vec::from_iter(model.clone()));
-                let within: Vec<_> = map.keys_in(key..=key + 9).collect();
-                prop_assert!(within.iter().eq(model.range(key..=key + 9).map(|(key, _)| key)));
                 prop_assert!(map.keys().zip(map.values()).eq(model.iter().map(|(k, v)| (*k, v))));
             }
             map.clear();

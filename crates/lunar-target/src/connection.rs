@@ -28,7 +28,7 @@ use lunar_iscsi::framing::{
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
-use lunar_iscsi::session::target::{ToConnection, ToSession};
+use lunar_iscsi::session::target::{DataDue, ToConnection, ToSession};
 use lunar_net::{
     BufferLimits, BufferedBytes, Clock, ConnectionHandler, Cores, MoveBudget, Outbox, OwnerId,
     TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
@@ -247,7 +247,7 @@ impl Connection {
                 self.commands.done(*task, outcome);
             }
             Input::DataIn { task, data, .. } => self.commands.data_in(*task, data.len()),
-            Input::Session(ToConnection::AbortTask { task, .. }) => {
+            Input::Session(ToConnection::AbortTask { task, data }) if *data != DataDue::Lost => {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
@@ -359,6 +359,11 @@ impl Connection {
                     session.is_some_and(|session| session.key.target_name.is_some());
             }
             Output::Close(reason) => self.close(reason),
+            Output::DetachedTaskEnded(task) => {
+                if let Some((session, _)) = &self.session {
+                    session.task_ended(task);
+                }
+            }
             Output::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
@@ -619,6 +624,12 @@ impl Drop for Connection {
         if let (Some((session, cid)), None) = (&self.session, &self.over) {
             session.lose(*cid);
             session.end();
+        }
+        // Their executions end with the connection's.
+        for task in self.machine.detached_tasks() {
+            if let Some((session, _)) = &self.session {
+                session.task_ended(*task);
+            }
         }
     }
 }

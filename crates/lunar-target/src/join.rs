@@ -122,13 +122,12 @@ impl SessionLogins {
         key: SessionKey,
         joiner: JoiningConnection,
     ) -> Result<(Joined, Arc<Session>), LoginStatus> {
+        let cid = join.claim.cid;
         let session = match join.claim.tsih {
             0 => self.create(&join, key, joiner).await?,
             tsih => self.find(&join, &key, tsih, joiner).await?,
         };
-        let (exp_cmd_sn, max_cmd_sn) = session.window();
-        let parameters = session.parameters();
-        Ok((Joined { tsih: session.tsih, session: parameters, exp_cmd_sn, max_cmd_sn }, session))
+        Ok((session.joined(cid), session))
     }
 
     async fn create(

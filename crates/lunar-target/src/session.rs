@@ -21,6 +21,7 @@ use arc_swap::{ArcSwap, Guard};
 use attachment::SessionRights;
 use lunar_block::{BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
+use lunar_iscsi::login::Joined;
 use lunar_iscsi::pdu::{LogoutResult, ManagementFunction};
 use lunar_iscsi::session::target::{
     Arrival, Input, Output, TargetSession, ToConnection, ToSession,
@@ -374,9 +375,9 @@ impl Session {
         self.machine().parameters()
     }
 
-    /// Command window, for a Login Response.
-    pub(crate) fn window(&self) -> (lunar_wire::SerialNumber, lunar_wire::SerialNumber) {
-        self.machine().window()
+    /// The answer to the login of connection `cid`, which has joined.
+    pub(crate) fn joined(&self, cid: u16) -> Joined {
+        self.machine().joined(cid)
     }
 
     /// Adds a connection, if there is room for it and no other has its CID.
@@ -436,6 +437,11 @@ impl Session {
         let closed = Input::Connection(cid, ToSession::ConnectionClosed);
         self.step(self.clock.now(), closed, None);
         self.members().remove(&cid);
+    }
+
+    /// Reports the end of a task that a connection left to the session.
+    pub(crate) fn task_ended(self: &Arc<Self>, task: TaskId) {
+        self.step(self.clock.now(), Input::TaskEnded(task), None);
     }
 
     /// Ends the session: its connections close, its tasks are aborted.
@@ -583,7 +589,7 @@ impl Session {
                     if matches!(value, ToConnection::LogoutDone(LogoutResult::CLOSED)) {
                         self.logged_out.store(true, Relaxed);
                     }
-                    let mail = self.mail(&machine, cid, value);
+                    let mail = self.mail(&machine, value);
                     match &mut connection {
                         Some(connection) if cid == connection.cid => {
                             connection.pending_events.push_back(mail);
@@ -613,14 +619,14 @@ impl Session {
     /// Wraps a message to a connection. If a session has several connections, a delivered command
     /// enters its task set here: the connections may get to their commands in any order, while
     /// CmdSN orders the commands of all (SAM-5 §8, RFC 7143 §4.2.2.1).
-    fn mail(&self, machine: &TargetSession, cid: u16, value: ToConnection) -> ConnectionEvent {
+    fn mail(&self, machine: &TargetSession, value: ToConnection) -> ConnectionEvent {
         let ToConnection::Deliver { ticket, .. } = value else {
             return ConnectionEvent::Session(value);
         };
         if machine.connections() < 2 {
             return ConnectionEvent::Session(value);
         }
-        let Some((lun, attribute)) = machine.command(cid, ticket) else {
+        let Some((lun, attribute)) = machine.command(ticket) else {
             return ConnectionEvent::Session(value);
         };
         match self.view.load().nexus(lun) {

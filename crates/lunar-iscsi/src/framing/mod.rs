@@ -50,10 +50,31 @@ impl Header {
     }
 }
 
-/// Identifies one task of a connection for the lifetime of the connection; never reused, so a late
-/// completion cannot be taken for that of a newer task with the same Initiator Task Tag.
+/// Identifies one task of a session; never reused, so a late completion cannot be taken for that of
+/// a newer task with the same Initiator Task Tag.
+///
+/// In the target role the upper 16 bits are the [serial number](Self::connection_serial) of the
+/// connection that the command came on, and the others are a count of that connection, so the
+/// connections of a session create ids without a common counter. An initiator uses the count alone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd, Hash)]
 pub struct TaskId(pub u64);
+
+impl TaskId {
+    /// Bits of the count: enough for a million tasks a second for eight years.
+    const COUNT_BITS: u32 = 48;
+
+    /// The id before the first one of the connection with this serial number: it belongs to no
+    /// task, and the connection counts up from it.
+    pub(crate) const fn before_first(connection_serial: u16) -> Self {
+        Self((connection_serial as u64) << Self::COUNT_BITS)
+    }
+
+    /// Serial number, in its session, of the connection that the command came on. The task keeps it
+    /// if another connection takes the task over.
+    pub const fn connection_serial(self) -> u16 {
+        (self.0 >> Self::COUNT_BITS) as u16
+    }
+}
 
 /// Destination of the data segment of the current PDU.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -2,8 +2,8 @@
 
 use core::hash::Hasher;
 
-/// Hashes task ids ([`TaskId`](super::TaskId)). The local side assigns the ids, counting up from 1:
-/// a peer cannot choose ids that collide, so no collision-resistant hash is needed.
+/// Hashes task ids ([`TaskId`](super::TaskId)). The local side assigns the ids, counting up: a peer
+/// cannot choose ids that collide, so no collision-resistant hash is needed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TaskHasher(u64);
 

@@ -161,6 +161,8 @@ pub struct Joined {
     pub exp_cmd_sn: SerialNumber,
     /// MaxCmdSN of the session's command window.
     pub max_cmd_sn: SerialNumber,
+    /// Serial number of the connection in its session: the upper bits of the ids of its tasks.
+    pub connection_serial: u16,
 }
 
 #[cfg(test)]

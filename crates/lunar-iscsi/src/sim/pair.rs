@@ -18,7 +18,9 @@ use crate::pdu::TaskAttribute;
 use crate::session::initiator::{
     InitiatorSession, InitiatorSessionOptions, Input as ToSession, Isid, Output as FromSession,
 };
-use crate::session::target::{Input as ToServed, SessionLimits};
+use crate::session::target::{
+    Input as ToServed, SessionLimits, ToConnection as ToTarget, ToSession as FromTarget,
+};
 use crate::text::Offer;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -625,6 +627,9 @@ impl Pair {
         let Some(message) = end.to_session.pop_front() else { return };
         if let Some(served) = self.server.sessions.get_mut(&end.tsih) {
             served.session.handle(self.now, ToServed::Connection(end.cid, message));
+        } else if message == FromTarget::ConnectionClosing {
+            // It joined while the session ended, and has no tasks.
+            end.from_session.push_back(ToTarget::DetachTasks);
         }
     }
 

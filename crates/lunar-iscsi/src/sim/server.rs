@@ -204,9 +204,7 @@ impl Served {
     fn join(&mut self, now: Time, cid: u16, link: usize) -> Joined {
         self.links.insert(cid, link);
         self.session.handle(now, ToMachine::Join(cid));
-        let (exp_cmd_sn, max_cmd_sn) = self.session.window();
-        let session = self.session.parameters();
-        Joined { tsih: self.session.tsih(), session, exp_cmd_sn, max_cmd_sn }
+        self.session.joined(cid)
     }
 }
 
@@ -384,6 +382,7 @@ impl TargetEnd {
                 | Output::Start(_)
                 | Output::Run(_)
                 | Output::Abort(_)
+                | Output::DetachedTaskEnded(_)
                 | Output::Fail { .. } => unreachable!("followed before"),
             }
         }

@@ -4,8 +4,8 @@ use super::*;
 use crate::abort::AbortSignal;
 use crate::quota::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, Limit};
 use crate::session::tests::{Rig, TARGET};
+use lunar_block::BlockRange;
 use lunar_iscsi::pdu::Opcode;
-use lunar_iscsi::session::target::DataDue;
 use lunar_scsi::plan::LbaRange;
 use std::task::Waker;
 
@@ -22,6 +22,11 @@ struct Client {
 impl Client {
     /// Logs in over a new connection as initiator 9.
     fn log_in(rig: &Rig) -> Self {
+        Self::log_in_with(rig, "")
+    }
+
+    /// The same, with further keys.
+    fn log_in_with(rig: &Rig, keys: &str) -> Self {
         let services = rig.services();
         let path = rig.path();
         let (mailbox, mail) = unbounded_channel();
@@ -30,7 +35,7 @@ impl Client {
             Connection::new(Arc::clone(services), counted, path, mailbox.clone(), mail);
         let mut client = Self { connection, out: Outbox::default(), cmd_sn: 1, mailbox };
         let text = format!(
-            "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0"
+            "InitiatorName=iqn.2026-11.org.lunarsan.test:initiator-9\0TargetName={TARGET}\0{keys}"
         );
         let mut login = [0; 48];
         login[..2].copy_from_slice(&[0x40 | Opcode::LOGIN_REQUEST.0, 0x87]);
@@ -184,6 +189,58 @@ fn tasks_are_aborted_out_of_turn() {
     assert_eq!(session.tasks(), 0);
     drop(client);
     rig.lose(&other);
+    rig.end();
+}
+
+/// Goal: one rule of the session decides whether a command ends with its connection. At the levels
+/// of error recovery below 2 it has no effect afterwards; at level 2, which this target does not
+/// offer, it goes on, and its effect is visible.
+#[test]
+fn a_rule_decides_whether_a_command_outlives_its_connection() {
+    for (level, outlives) in [(0, false), (1, false), (2, true)] {
+        let rig = Rig::of_recovery_level(level);
+        let mut client = Client::log_in_with(&rig, "ErrorRecoveryLevel=2\0");
+        client.command(&[0; 6]); // the first unit attention
+        let (session, _) = client.connection.session.clone().unwrap();
+        assert_eq!(session.parameters().error_recovery_level, level);
+        let block = LbaRange { lba: 0, count: 1 };
+        let device = Arc::clone(rig.units[0].device());
+        let written = rig.runtime.block_on(async {
+            let first = rig.units[0].ranges.lock(block, true).await;
+            client.write();
+            client.turn();
+            assert_eq!(session.tasks(), 1, "it waits for its block");
+            client.connection.peer_closed(Time::ZERO, &mut client.out);
+            assert_eq!(client.connection.over.is_some(), outlives, "level {level}");
+            assert_eq!(session.has_ended(), false, "it has a task");
+            assert!(!client.connection.is_over(), "the command is polled");
+            drop(first);
+            client.has_turns().await;
+            device.read(BlockRange::new(0, 1), rig.buffers().take(512)).await.unwrap()
+        });
+        assert_eq!(written[..] == [7; 512], outlives, "level {level}");
+        assert!(client.connection.is_over() && session.has_ended());
+        drop(client);
+        rig.end();
+    }
+}
+
+/// Goal: a session ends, even if the executions of the tasks that were left to it are dropped.
+#[test]
+fn dropped_executions_end_their_tasks() {
+    let rig = Rig::of_recovery_level(2);
+    let mut client = Client::log_in_with(&rig, "ErrorRecoveryLevel=2\0");
+    client.command(&[0; 6]); // the first unit attention
+    let (session, _) = client.connection.session.clone().unwrap();
+    let block = LbaRange { lba: 0, count: 1 };
+    let first = rig.runtime.block_on(rig.units[0].ranges.lock(block, true));
+    client.write();
+    client.turn();
+    client.connection.peer_closed(Time::ZERO, &mut client.out);
+    assert_eq!(session.tasks(), 1);
+    drop(client);
+    assert!(session.has_ended());
+    drop(first);
     rig.end();
 }
 

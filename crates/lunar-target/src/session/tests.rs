@@ -14,7 +14,7 @@ use crate::session_table::SessionTable;
 use lunar_block::{BufferPool, MemoryBudget, MemoryDevice};
 use lunar_iscsi::login::{Claim, Join, SessionType};
 use lunar_iscsi::pdu::{ManagementFunction, ManagementResponse};
-use lunar_iscsi::text::SessionParameters;
+use lunar_iscsi::text::{Offer, SessionParameters};
 use lunar_scsi::plan::Refusal;
 use std::pin::pin;
 use std::sync::Barrier;
@@ -65,7 +65,17 @@ impl Rig {
         Self::with(buffers, UNITS, UNIT_BYTES)
     }
 
+    /// A server of one unit that offers this ErrorRecoveryLevel.
+    pub(crate) fn of_recovery_level(error_recovery_level: u8) -> Self {
+        let offer = Offer { error_recovery_level, ..Offer::default() };
+        Self::with_offer(offer, BufferPool::default(), 1, UNIT_BYTES)
+    }
+
     fn with(buffers: BufferPool, units: u16, unit_bytes: u64) -> Self {
+        Self::with_offer(Offer::default(), buffers, units, unit_bytes)
+    }
+
+    fn with_offer(offer: Offer, buffers: BufferPool, units: u16, unit_bytes: u64) -> Self {
         let unit = |id| {
             let device = Arc::new(MemoryDevice::new(unit_bytes, 512, 4096).unwrap());
             let uuid = uuid::Uuid::from_u128(u128::from(id) + 1);
@@ -75,7 +85,7 @@ impl Rig {
         let luns = (0..).zip(&units);
         let luns =
             luns.map(|(id, unit)| LunOptions::new(id, Arc::<DiskUnit>::clone(unit))).collect();
-        let target = TargetOptions { luns, ..TargetOptions::for_test(TARGET, 1) };
+        let target = TargetOptions { luns, offer, ..TargetOptions::for_test(TARGET, 1) };
         let options = ServerOptions {
             portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
             targets: vec![target],

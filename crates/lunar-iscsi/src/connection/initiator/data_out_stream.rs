@@ -93,7 +93,9 @@ impl DataOutStream {
     /// Sends no more than the rest of the open PDU: what comes behind it belongs to no task.
     fn stop(&mut self) {
         self.is_over = true;
-        self.bursts.clear();
+        // The sequence that the open PDU ends: its R2T is open until then.
+        let ends_burst = self.open.as_ref().is_some_and(|open| open.is_last);
+        self.bursts.truncate(usize::from(ends_burst));
         self.owed.clear();
         self.given.truncate(usize::from(self.open.is_some()));
         if let Some(Given::Range(range)) = self.given.front_mut() {

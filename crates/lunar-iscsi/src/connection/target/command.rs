@@ -43,9 +43,8 @@ impl FullFeature {
         let buffer_bytes = transfer.buffer_bytes();
         let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
         let is_level_2 = self.is_level_2();
-        let has_buffer = offset.is_some();
-        let task =
-            self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, has_buffer, is_level_2));
+        transfer.has_buffer = offset.is_some();
+        let task = self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, is_level_2));
         Ok(Receiving::Command(
             task,
             match offset {
@@ -57,12 +56,12 @@ impl FullFeature {
 
     fn transfer(&self, pdu: &ScsiCommand) -> Transfer {
         let rules = self.transfer_rules();
-        let immediate_bytes = pdu.data_segment_length.value();
+        let (tag, immediate_bytes) = (pdu.initiator_task_tag, pdu.data_segment_length.value());
         if !pdu.flags.has(CommandFlags::WRITE) {
-            return Transfer::none(rules, immediate_bytes);
+            return Transfer::none(rules, tag, immediate_bytes);
         }
         let is_final = pdu.flags.has(CommandFlags::FINAL);
-        Transfer::new(rules, pdu.expected_data_transfer_length, immediate_bytes, is_final)
+        Transfer::new(rules, tag, pdu.expected_data_transfer_length, immediate_bytes, is_final)
     }
 
     fn transfer_rules(&self) -> TransferRules {
@@ -102,7 +101,7 @@ impl FullFeature {
                 DataDestination::Stream { task, offset_bytes }
             }
             Some(offset_bytes) => {
-                entry.has_buffer = true;
+                entry.transfer.has_buffer = true;
                 let buffer_bytes = entry.transfer.buffer_bytes();
                 DataDestination::Task { task, offset_bytes, buffer_bytes }
             }
@@ -139,8 +138,9 @@ impl FullFeature {
     /// Starts a task when the session delivers its command.
     pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) {
         let too_many = self.tasks.len() > self.limits.tasks_max.max(1);
+        let is_closing = self.is_closing();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase != Phase::Waiting {
+        if entry.phase != Phase::Waiting || is_closing {
             return;
         }
         self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
@@ -199,8 +199,8 @@ impl FullFeature {
         match entry.phase {
             Phase::Started | Phase::Running => {
                 entry.phase = Phase::Finished;
-                if entry.pieces.is_some() {
-                    end_pieces(entry, &mut outcome, out);
+                if entry.transfer.pieces.is_some() {
+                    end_pieces(&mut entry.transfer, &mut outcome, out);
                 }
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
                     // The common case: skips the checks for anything that delays a response.
@@ -237,7 +237,7 @@ impl FullFeature {
         let Some(fault) = entry.transfer.fault() else { return };
         entry.phase = Phase::Failing;
         entry.fault_reported = true;
-        fill_open_pdu(entry, out);
+        fill_open_pdu(&mut entry.transfer, out);
         out.push_back(Output::Fail { task, lun: entry.task.lun, fault });
     }
 
@@ -268,16 +268,22 @@ impl FullFeature {
 
     /// Sends R2Ts up to the number that may be open.
     fn request_data(&mut self, task: TaskId, out: &mut Outputs) {
+        if self.is_closing() {
+            return;
+        }
         let Some(entry) = self.tasks.get_mut(task) else { return };
         while let Some(piece) = entry.transfer.next_piece() {
             let tag = self.numbering.transfer_tag();
-            let r2t_sn = entry.next_data_sn;
-            entry.next_data_sn = r2t_sn.wrapping_add(1);
+            let r2t_sn = entry.transfer.take_data_sn();
             entry.transfer.asked(piece, tag, r2t_sn);
             self.data_time.start(&mut entry.transfer.clock, self.now);
             let mut bhs = ready_to_transfer(entry, piece, tag, r2t_sn).encode();
             self.numbering.stamp_next_status(&mut bhs);
-            out.push_back(Output::Send(Pdu::new(bhs)));
+            let pdu = Pdu::new(bhs);
+            if let Some(store) = &mut self.resend {
+                store.keep(Some(task), &pdu);
+            }
+            out.push_back(Output::Send(pdu));
         }
     }
 
@@ -303,9 +309,10 @@ impl FullFeature {
 
     /// Sends the response of a task that no fence holds back any more.
     pub(super) fn respond(&mut self, task: TaskId, out: &mut Outputs) {
+        let is_closing = self.is_closing();
         let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase != Phase::Finished {
-            return; // aborted meanwhile
+        if entry.phase != Phase::Finished || is_closing {
+            return; // aborted meanwhile, or it never can be sent
         }
         let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
         self.send_response(task, outcome, out);
@@ -317,7 +324,11 @@ impl FullFeature {
         out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task) else { return };
+        let resend = &mut self.resend;
         response::respond(entry, outcome, rules, &mut self.numbering, |pdu| {
+            if let Some(store) = resend {
+                store.keep(Some(task), &pdu);
+            }
             out.push_back(Output::Send(pdu));
         });
         self.tasks.remove(task);
@@ -361,7 +372,7 @@ impl FullFeature {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let executing = match entry.phase {
             Phase::Started | Phase::Running => {
-                fill_open_pdu(entry, out);
+                fill_open_pdu(&mut entry.transfer, out);
                 out.push_back(Output::Abort(task));
                 true
             }
@@ -403,6 +414,9 @@ impl FullFeature {
 
     fn remove_task(&mut self, task: TaskId, out: &mut Outputs) {
         if self.tasks.remove(task) {
+            if let Some(store) = &mut self.resend {
+                store.forget(task);
+            }
             if let Some(held) = &mut self.held {
                 held.retain(|held| *held != task);
             }
@@ -414,7 +428,7 @@ impl FullFeature {
     /// Frees the buffer that the driver may hold for a task that the executor never received.
     fn free_buffer(&mut self, task: TaskId, out: &mut Outputs) {
         if let Some(entry) = self.tasks.get_mut(task)
-            && core::mem::take(&mut entry.has_buffer)
+            && core::mem::take(&mut entry.transfer.has_buffer)
         {
             out.push_back(Output::Abort(task));
         }
@@ -428,7 +442,6 @@ fn entry(
     pdu: &ScsiCommand,
     segments: &CommandSegments<'_>,
     transfer: Transfer,
-    has_buffer: bool,
     is_level_2: bool,
 ) -> Entry {
     Entry {
@@ -444,15 +457,11 @@ fn entry(
             expected_read_bytes: segments.expected_read_bytes,
             has_all_data: false,
         },
-        initiator_task_tag: pdu.initiator_task_tag,
         cmd_sn: pdu.cmd_sn,
         immediate: pdu.first.is_immediate(),
         undecided: false,
         phase: Phase::Waiting,
         transfer,
-        has_buffer,
-        next_data_sn: 0,
-        pieces: None,
         outcome: None,
         fence_requested: false,
         fault_reported: false,
@@ -466,7 +475,7 @@ fn ready_to_transfer(entry: &Entry, piece: Piece, tag: u32, r2t_sn: u32) -> Read
         total_ahs_words: 0,
         data_segment_length: U24::default(),
         lun: entry.task.lun,
-        initiator_task_tag: entry.initiator_task_tag,
+        initiator_task_tag: entry.transfer.initiator_task_tag,
         target_transfer_tag: tag,
         stat_sn: SerialNumber(0),
         exp_cmd_sn: SerialNumber(0),

@@ -3,12 +3,13 @@
 
 use super::data_time::{DataTime, NEVER};
 use super::numbering::Numbering;
+use super::resend::ResendStore;
 use super::task::{Phase, Tasks};
 use super::terminated_tags::TerminatedTags;
 use super::transfer::PendingSegment;
 use super::{CloseReason, ConnectionLimits, Outputs};
 use super::{Input, Output};
-use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
+use crate::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use crate::login::SessionType;
 use crate::login::target::Established;
 use crate::pdu::{
@@ -87,6 +88,8 @@ pub(super) enum CloseState {
     LoggingOut {
         initiator_task_tag: u32,
     },
+    /// The session decides about the tasks.
+    Detaching(CloseReason),
     /// Waiting until no task is active any more.
     Closing(CloseReason),
     Closed,
@@ -111,6 +114,8 @@ pub(super) struct FullFeature {
     pub(super) parameters: ConnectionParameters,
     pub(super) cid: u16,
     pub(super) numbering: Numbering,
+    /// PDUs that may have to be sent again; `None` at ErrorRecoveryLevel 0.
+    pub(super) resend: Option<Box<ResendStore>>,
     pub(super) tasks: Tasks,
     pub(super) terminated_tags: TerminatedTags,
     pub(super) requests: SortedMap<u64, Request>,
@@ -137,6 +142,8 @@ pub(super) struct FullFeature {
     /// The unanswered ping.
     pub(super) ping: Option<Ping>,
     pub(super) close_state: CloseState,
+    /// Tasks that were left to the session when the connection closed.
+    pub(super) detached: Vec<TaskId>,
     /// Tags of logouts of other connections that the session is processing, in order.
     pub(super) other_logouts: VecDeque<u32>,
 }
@@ -157,7 +164,8 @@ impl FullFeature {
             parameters: join.connection,
             cid: join.claim.cid,
             numbering: Numbering::new(login.next_stat_sn, joined.exp_cmd_sn, joined.max_cmd_sn),
-            tasks: Tasks::default(),
+            resend: ResendStore::new(joined.session.error_recovery_level, limits.resend_bytes_max),
+            tasks: Tasks::new(joined.connection_serial),
             terminated_tags: TerminatedTags::new(retired_tags_max),
             requests: SortedMap::default(),
             undecided: 0,
@@ -173,6 +181,7 @@ impl FullFeature {
             last_received: now,
             ping: None,
             close_state: CloseState::Open,
+            detached: Vec::new(),
             other_logouts: VecDeque::new(),
             limits,
         }
@@ -222,6 +231,7 @@ impl FullFeature {
             + self.requests.memory_bytes()
             + self.requests.len() * REQUEST_BYTES
             + self.terminated_tags.memory_bytes()
+            + self.resend.as_ref().map_or(0, |store| store.memory_bytes())
             + self.text.memory_bytes()
     }
 
@@ -244,6 +254,12 @@ impl FullFeature {
         matches!(self.close_state, CloseState::Open | CloseState::LogoutRequested(_))
     }
 
+    /// True once the connection is lost or closes: it starts no task, and sends nothing for one.
+    pub(super) fn is_closing(&self) -> bool {
+        use CloseState::{Closed, Closing, Detaching};
+        matches!(self.close_state, Detaching(_) | Closing(_) | Closed)
+    }
+
     fn on_payload(&mut self, now: Time, data: Bytes, digest: SegmentDigest, out: &mut Outputs) {
         self.last_received = now;
         if let Some((header, receiving)) = self.receiving.take() {
@@ -263,6 +279,9 @@ impl FullFeature {
         let has_data = header.data_segment_bytes() > 0;
         let exp_stat_sn = SerialNumber::get(&header.bhs[AT_EXP_STAT_SN..AT_EXP_STAT_SN + 4]);
         self.numbering.acknowledge(exp_stat_sn);
+        if let Some(store) = &mut self.resend {
+            store.acknowledge(&self.numbering);
+        }
         if !self.fences.is_empty() {
             self.pass_fences(out);
         }
@@ -310,8 +329,7 @@ impl FullFeature {
             Opcode::TASK_MANAGEMENT_REQUEST => self.check_management(header),
             Opcode::TEXT_REQUEST => self.check_text(header),
             Opcode::LOGOUT_REQUEST => self.check_logout(header),
-            // A recovery level was not negotiated: nothing is kept for retransmission.
-            Opcode::SNACK_REQUEST => Err(Refusal::Reject(RejectReason::SNACK_REJECT)),
+            Opcode::SNACK_REQUEST => self.check_snack(header, out),
             Opcode::LOGIN_REQUEST => Err(Refusal::Reject(RejectReason::PROTOCOL_ERROR)),
             _ => Err(Refusal::Reject(RejectReason::COMMAND_NOT_SUPPORTED)),
         }
@@ -507,7 +525,7 @@ impl FullFeature {
         }
         entry.undecided = true;
         self.undecided += 1;
-        let initiator_task_tag = entry.initiator_task_tag;
+        let initiator_task_tag = entry.transfer.initiator_task_tag;
         let (lun, attribute) = (entry.task.lun, entry.task.attribute);
         out.push_back(Output::ToSession(ToSession::Arrived {
             ticket: task.0,
@@ -579,6 +597,7 @@ impl FullFeature {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
             }
             ToConnection::AbortTask { task, data } => self.abort_for_session(now, task, data, out),
+            ToConnection::DetachTasks => self.detach_tasks(out),
             ToConnection::TasksTerminated { lun } => self.report_terminated(lun, out),
             ToConnection::ManagementDone { initiator_task_tag, response, information } => {
                 self.management_done(initiator_task_tag, response, information, out);
@@ -604,7 +623,7 @@ impl FullFeature {
 
     /// Rejects a PDU; the Reject carries its whole header. RFC 7143 §11.17.
     pub(super) fn reject(&mut self, header: &Header, reason: RejectReason, out: &mut Outputs) {
-        let mut bhs = Reject {
+        let bhs = Reject {
             first: FirstByte::plain(Opcode::REJECT),
             flags: FinalFlag::FINAL,
             reason,
@@ -617,12 +636,11 @@ impl FullFeature {
             data_sn: 0,
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
         let mut data = Vec::with_capacity(header.bhs.len() + header.ahs.len());
         data.extend_from_slice(&header.bhs);
         data.extend_from_slice(&header.ahs);
         data.truncate(self.parameters.send_data_segment_bytes_max as usize);
-        out.push_back(Output::Send(Pdu::with_data(bhs, Bytes::from(data))));
+        self.send_status(bhs, Bytes::from(data), out);
     }
 
     /// Ends all connections of the session after a format error. RFC 7143 §7.7.

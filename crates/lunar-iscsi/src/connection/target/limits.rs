@@ -29,6 +29,9 @@ pub struct ConnectionLimits {
     pub text_bytes_max: usize,
     /// Maximum data-out of one command that is received into a buffer.
     pub data_out_bytes_max: u32,
+    /// Memory of PDUs that are kept because the initiator may ask for them again; the oldest are
+    /// dropped, and a SNACK for them is rejected. At ErrorRecoveryLevel 0 nothing is kept.
+    pub resend_bytes_max: usize,
     /// Time from the first byte to the end of the login.
     pub login_seconds: u32,
     /// Silence after which the initiator is pinged with a NOP-In.
@@ -61,6 +64,7 @@ impl Default for ConnectionLimits {
             control_bytes_max: 1 << 20,
             text_bytes_max: 16 << 10,
             data_out_bytes_max: 64 << 20,
+            resend_bytes_max: 4 << 20,
             login_seconds: 15,
             ping_after_seconds: 30,
             ping_timeout_seconds: 30,

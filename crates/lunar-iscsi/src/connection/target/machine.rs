@@ -4,7 +4,7 @@ use super::full_feature::FullFeature;
 use super::limits::seconds;
 use super::task::{Entry, Phase};
 use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
-use crate::framing::{DataDestination, Digests, Pdu};
+use crate::framing::{DataDestination, Digests, Pdu, TaskId};
 use crate::login::target::{Step, TargetLogin};
 use crate::pdu::Opcode;
 use crate::session::target::{ToConnection, ToSession};
@@ -16,8 +16,9 @@ use lunar_wire::{SerialNumber, Time};
 ///
 /// After each [`handle`](Self::handle), call [`poll`](Self::poll) until it returns
 /// [`Output::Wait`]; also once before the first `handle`, for the deadline of the login.
-/// [`Output::Close`] is the last output: by then no task of this connection can have an effect any
-/// more, and the session has been informed.
+/// At [`Output::Close`] no task of this connection can have an effect any more, and the session has
+/// been informed. A task that the session keeps is an exception: the executor goes on with it, and
+/// answers `Done` as ever, which becomes [`Output::DetachedTaskEnded`].
 #[derive(Debug)]
 pub struct TargetConnection {
     state: State,
@@ -31,7 +32,14 @@ const OUTPUTS_KEPT_MAX: usize = 16;
 enum State {
     Login(Box<Login>),
     FullFeature(Box<FullFeature>),
-    Over,
+    Over(Box<Closed>),
+}
+
+/// The rest of a connection that has closed.
+#[derive(Debug)]
+struct Closed {
+    /// Tasks that were left to the session and have not ended.
+    detached: Vec<TaskId>,
 }
 
 impl State {
@@ -41,6 +49,27 @@ impl State {
             && pdu.opcode() != Opcode::LOGIN_RESPONSE
         {
             phase.numbering.stamp_window(&mut pdu.bhs);
+        }
+    }
+
+    /// Ends the connection.
+    #[cold]
+    fn close(&mut self) {
+        let detached = match self {
+            Self::FullFeature(phase) => core::mem::take(&mut phase.detached),
+            Self::Login(_) | Self::Over(_) => Vec::new(),
+        };
+        *self = Self::Over(Box::new(Closed { detached }));
+    }
+}
+
+impl Closed {
+    /// Reports the end of a task that was left to the session.
+    #[cold]
+    fn done(&mut self, task: TaskId, out: &mut Outputs) {
+        if let Some(at) = self.detached.iter().position(|left| *left == task) {
+            self.detached.swap_remove(at);
+            out.push_back(Output::DetachedTaskEnded(task));
         }
     }
 }
@@ -80,7 +109,11 @@ impl TargetConnection {
                     self.state = State::FullFeature(next);
                 }
             }
-            State::Over => {}
+            State::Over(closed) => {
+                if let Input::Done { task, .. } | Input::Failed { task, .. } = input {
+                    closed.done(task, &mut self.outputs);
+                }
+            }
         }
     }
 
@@ -90,7 +123,7 @@ impl TargetConnection {
         // Stamped in the queue, because moving outputs is expensive.
         match self.outputs.front_mut() {
             Some(Output::Send(pdu)) => self.state.stamp_window(pdu),
-            Some(Output::Close(_)) => self.state = State::Over,
+            Some(Output::Close(_)) => self.state.close(),
             Some(_) => {}
             None => return self.wait(),
         }
@@ -118,7 +151,7 @@ impl TargetConnection {
             State::Login(login) if login.closing.is_some() => None,
             State::Login(login) => Some(login.deadline.unwrap_or_default()),
             State::FullFeature(phase) => phase.deadline(),
-            State::Over => None,
+            State::Over(_) => None,
         }
     }
 
@@ -126,7 +159,7 @@ impl TargetConnection {
     pub fn digests(&self) -> Digests {
         match &self.state {
             State::FullFeature(phase) => phase.parameters.digests,
-            State::Login(_) | State::Over => Digests::default(),
+            State::Login(_) | State::Over(_) => Digests::default(),
         }
     }
 
@@ -136,7 +169,7 @@ impl TargetConnection {
         match &self.state {
             State::Login(login) => !login.login.is_waiting_for_driver(),
             State::FullFeature(phase) => phase.can_receive(),
-            State::Over => false,
+            State::Over(_) => false,
         }
     }
 
@@ -147,7 +180,7 @@ impl TargetConnection {
         match &self.state {
             State::FullFeature(phase) => phase.task_memory_bytes() + outputs * size_of::<Output>(),
             State::Login(login) => login.login.memory_bytes(),
-            State::Over => 0,
+            State::Over(closed) => closed.detached.capacity() * size_of::<TaskId>(),
         }
     }
 
@@ -161,16 +194,26 @@ impl TargetConnection {
         }
     }
 
-    /// True once `Close` was returned: no input has an effect any more.
+    /// True once `Close` was returned: no input has an effect any more, except the ends of tasks
+    /// that were left to the session.
     pub fn is_over(&self) -> bool {
-        matches!(self.state, State::Over)
+        matches!(self.state, State::Over(_))
+    }
+
+    /// The tasks that were left to the session and have not ended.
+    pub fn detached_tasks(&self) -> &[TaskId] {
+        match &self.state {
+            State::Over(closed) => &closed.detached,
+            State::Login(_) | State::FullFeature(_) => &[],
+        }
     }
 
     /// Number of tasks that have not ended.
     pub fn tasks(&self) -> usize {
         match &self.state {
             State::FullFeature(phase) => phase.tasks.len(),
-            State::Login(_) | State::Over => 0,
+            State::Over(closed) => closed.detached.len(),
+            State::Login(_) => 0,
         }
     }
 
@@ -181,7 +224,7 @@ impl TargetConnection {
                 let waits = |entry: &&Entry| entry.phase == Phase::Waiting;
                 phase.requests.len() + phase.tasks.entries().filter(waits).count()
             }
-            State::Login(_) | State::Over => 0,
+            State::Login(_) | State::Over(_) => 0,
         }
     }
 }

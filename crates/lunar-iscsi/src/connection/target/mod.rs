@@ -7,6 +7,7 @@ mod limits;
 mod machine;
 mod numbering;
 mod pieces;
+mod resend;
 mod response;
 mod service;
 mod task;
@@ -100,6 +101,9 @@ pub enum Input {
     /// Announces a range of the data-in of a task whose data is not there yet. Its first Data-In
     /// header is sent at once, and the data follows by [`Input::DataInPart`] as it comes. A task
     /// has one such range at a time; the rules of `DataIn` hold for its position.
+    ///
+    /// The data of the task is passed on, and not kept to be sent again: from now on a SNACK for it
+    /// is rejected.
     ///
     /// Other PDUs of the connection wait behind an incomplete one. If no part comes for
     /// [`ConnectionLimits::data_in_part_seconds`], or the task ends before the range is complete,
@@ -232,9 +236,13 @@ pub enum Output {
     /// Login complete: the driver enables digests now, in both directions, after the PDUs sent so
     /// far.
     FullFeature(crate::text::ConnectionParameters),
-    /// The last output: flush the PDUs sent so far, then close the socket. Comes after every task
-    /// has ended and the session has received `ConnectionClosed`; the machine may be dropped.
+    /// Flush the PDUs sent so far, then close the socket. Comes after every task has ended or was
+    /// left to the session, which has received `ConnectionClosed`. The last output, unless tasks
+    /// were left: the machine may be dropped when they have ended.
     Close(CloseReason),
+    /// A task that was left to the session has ended, after `Close`: give the session
+    /// [`Input::TaskEnded`](crate::session::target::Input::TaskEnded).
+    DetachedTaskEnded(TaskId),
     /// Nothing to do until this time (`None`: until the next input).
     Wait(Option<Time>),
 }

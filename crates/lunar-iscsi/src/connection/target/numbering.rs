@@ -11,9 +11,7 @@ const AT_STAT_SN: usize = 24;
 const AT_EXP_CMD_SN: usize = 28;
 const AT_MAX_CMD_SN: usize = 32;
 
-/// The sequence numbers of one connection. Every PDU with a status passes through
-/// [`stamp_status`](Self::stamp_status): ErrorRecoveryLevel 1 would keep PDUs for retransmission
-/// there.
+/// The sequence numbers of one connection.
 #[derive(Debug)]
 pub(super) struct Numbering {
     /// StatSN of the next response.

@@ -12,7 +12,7 @@ use super::full_feature::FullFeature;
 use super::limits::seconds;
 use super::response::{self, Bounds, cut_to};
 use super::task::{Entry, Phase};
-use super::transfer::TransferFault;
+use super::transfer::{Transfer, TransferFault};
 use super::{Outcome, Output, Outputs};
 use crate::connection::coverage::Coverage;
 use crate::connection::zeroes::zeroes;
@@ -145,10 +145,16 @@ impl FullFeature {
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task).filter(|_| sent_bytes > 0) else { return };
         let data = cut_to(data, sent_bytes as usize);
-        let numbering = &mut self.numbering;
-        let send = |pdu| out.push_back(Output::Send(pdu));
-        let pdus = response::send_data(entry, offset_bytes, data, None, rules, numbering, send);
-        if let Some(pieces) = &mut entry.pieces {
+        let (numbering, resend) = (&mut self.numbering, &mut self.resend);
+        let send = |pdu| {
+            if let Some(store) = resend {
+                store.keep(Some(task), &pdu);
+            }
+            out.push_back(Output::Send(pdu));
+        };
+        let transfer = &mut entry.transfer;
+        let pdus = response::send_data(transfer, offset_bytes, data, None, rules, numbering, send);
+        if let Some(pieces) = &mut transfer.pieces {
             pieces.pdus = pieces.pdus.wrapping_add(pdus);
         }
     }
@@ -162,13 +168,16 @@ impl FullFeature {
         bytes: usize,
         out: &mut Outputs,
     ) -> Option<u32> {
+        if self.is_closing() {
+            return None;
+        }
         let in_order = self.session.data_sequence_in_order;
         let entry = self.tasks.get_mut(task)?;
         if !matches!(entry.phase, Phase::Started | Phase::Running) {
             return None;
         }
         let expected_bytes = entry.task.expected_data_in_bytes();
-        let pieces = entry.pieces.get_or_insert_default();
+        let pieces = entry.transfer.pieces.get_or_insert_default();
         let added = pieces.add(offset_bytes, bytes, expected_bytes, in_order).ok();
         if added.is_none() {
             self.fail_pieces(task, out);
@@ -198,9 +207,12 @@ impl FullFeature {
         }
         let sent_bytes = self.add_piece(task, offset_bytes, bytes as usize, out);
         let Some(sent_bytes) = sent_bytes else { return };
+        if let Some(store) = &mut self.resend {
+            store.mark_not_resendable(task);
+        }
         let (rules, until) = (self.send_rules(), self.part_deadline());
-        let Some(entry) = self.tasks.get_mut(task) else { return };
-        let Some(pieces) = &mut entry.pieces else { return };
+        let Some(Entry { transfer, .. }) = self.tasks.get_mut(task) else { return };
+        let Some(pieces) = &mut transfer.pieces else { return };
         let at_bytes = u64::from(offset_bytes);
         pieces.early = true;
         pieces.open = Some(OpenRange {
@@ -213,7 +225,7 @@ impl FullFeature {
             until,
         });
         if sent_bytes > 0 {
-            announce(entry, &mut Bytes::new(), out);
+            announce(transfer, &mut Bytes::new(), out);
         }
     }
 
@@ -230,7 +242,8 @@ impl FullFeature {
         if !matches!(entry.phase, Phase::Started | Phase::Running) {
             return;
         }
-        let open = entry.pieces.as_mut().and_then(|pieces| pieces.open.as_mut());
+        let transfer = &mut entry.transfer;
+        let open = transfer.pieces.as_mut().and_then(|pieces| pieces.open.as_mut());
         let Some(open) = open.filter(|open| data.len() as u64 <= open.end_bytes - open.at_bytes)
         else {
             return self.fail_pieces(task, out);
@@ -241,9 +254,9 @@ impl FullFeature {
         let is_complete = open.at_bytes == open.end_bytes;
         data.truncate(sent_bytes as usize);
         while !data.is_empty() {
-            send_part(entry, &mut data, digest, out);
+            send_part(transfer, &mut data, digest, out);
         }
-        if is_complete && let Some(pieces) = &mut entry.pieces {
+        if is_complete && let Some(pieces) = &mut transfer.pieces {
             pieces.open = None;
         }
     }
@@ -258,7 +271,8 @@ impl FullFeature {
     /// Fails the tasks whose Data-In PDU has waited too long for its data.
     #[cold]
     pub(super) fn fail_late_parts(&mut self, now: Time, out: &mut Outputs) {
-        let waits_until = |entry: &Entry| entry.pieces.as_ref().and_then(|p| p.waits_until());
+        let waits_until =
+            |entry: &Entry| entry.transfer.pieces.as_ref().and_then(|p| p.waits_until());
         for task in self.tasks.ids() {
             let until = self.tasks.get(task).and_then(waits_until);
             if until.is_some_and(|until| until <= now) {
@@ -272,20 +286,21 @@ impl FullFeature {
 
 /// Checks at the end of a task whether its pieces are complete. Fills an open PDU.
 #[cold]
-pub(super) fn end_pieces(entry: &mut Entry, outcome: &mut Outcome, out: &mut Outputs) {
-    let Some(pieces) = &mut entry.pieces else { return };
-    if !pieces.may_end(outcome) {
-        entry.transfer.fail(TransferFault::Internal);
+pub(super) fn end_pieces(transfer: &mut Transfer, outcome: &mut Outcome, out: &mut Outputs) {
+    let Some(pieces) = &transfer.pieces else { return };
+    let (may_end, is_open) = (pieces.may_end(outcome), pieces.open.is_some());
+    if !may_end {
+        transfer.fail(TransferFault::Internal);
     }
-    if pieces.open.is_some() {
+    if is_open {
         outcome.data_in = Bytes::new();
-        fill_open_pdu(entry, out);
+        fill_open_pdu(transfer, out);
     }
 }
 
 /// Sends the header of the next PDU of an open range, with the first bytes of `data`.
-fn announce(entry: &mut Entry, data: &mut Bytes, out: &mut Outputs) {
-    let Some(pieces) = &mut entry.pieces else { return };
+fn announce(transfer: &mut Transfer, data: &mut Bytes, out: &mut Outputs) {
+    let Some(pieces) = &mut transfer.pieces else { return };
     let Some(open) = &mut pieces.open else { return };
     let (start, sent_end) = (open.bounds.offset_bytes() as u64, open.sent_end_bytes);
     let (offset_bytes, bytes) = open.bounds.next((sent_end - start) as usize);
@@ -295,29 +310,29 @@ fn announce(entry: &mut Entry, data: &mut Bytes, out: &mut Outputs) {
     open.missing_bytes = bytes - prefix.len();
     open.is_one_pdu = bytes as u64 == open.end_bytes - start && open.bounds.pdus() == 1;
     pieces.pdus = pieces.pdus.wrapping_add(1);
-    let bhs = response::data_in(entry, offset_bytes, is_final).encode();
+    let bhs = response::data_in(transfer, offset_bytes, is_final).encode();
     out.push_back(Output::Send(Pdu::open(bhs, bytes as u32, prefix)));
 }
 
 /// Sends as much of `data` as belongs to one PDU of the open range.
-fn send_part(entry: &mut Entry, data: &mut Bytes, digest: Option<u32>, out: &mut Outputs) {
-    let open = entry.pieces.as_mut().and_then(|pieces| pieces.open.as_mut());
+fn send_part(transfer: &mut Transfer, data: &mut Bytes, digest: Option<u32>, out: &mut Outputs) {
+    let open = transfer.pieces.as_mut().and_then(|pieces| pieces.open.as_mut());
     let Some(open) = open.filter(|open| open.missing_bytes > 0) else {
-        return announce(entry, data, out);
+        return announce(transfer, data, out);
     };
     let part = data.split_to(open.missing_bytes.min(data.len()));
     open.missing_bytes -= part.len();
     let digest = digest.filter(|_| open.is_one_pdu && open.missing_bytes == 0);
-    let initiator_task_tag = entry.initiator_task_tag;
+    let initiator_task_tag = transfer.initiator_task_tag;
     out.push_back(Output::SendData { initiator_task_tag, data: part, digest });
 }
 
 /// Fills the open PDU of a task that ends with zeroes. The task does not end GOOD, so its data is
 /// not used.
-pub(super) fn fill_open_pdu(entry: &mut Entry, out: &mut Outputs) {
-    let open = entry.pieces.as_mut().and_then(|pieces| pieces.open.take());
+pub(super) fn fill_open_pdu(transfer: &mut Transfer, out: &mut Outputs) {
+    let open = transfer.pieces.as_mut().and_then(|pieces| pieces.open.take());
     let Some(open) = open else { return };
-    let initiator_task_tag = entry.initiator_task_tag;
+    let initiator_task_tag = transfer.initiator_task_tag;
     let send = |data| Output::SendData { initiator_task_tag, data, digest: None };
     out.extend(zeroes(open.missing_bytes).map(send));
 }

@@ -4,6 +4,7 @@ use super::Outcome;
 use super::numbering::Numbering;
 use super::pieces::{DataInPieces, Sent};
 use super::task::Entry;
+use super::transfer::Transfer;
 use crate::framing::Pdu;
 use crate::pdu::{
     DataIn, DataInFlags, FirstByte, HEADER_BYTES, Opcode, ResponseFlags, ScsiResponse,
@@ -75,23 +76,24 @@ pub(super) fn respond(
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let sent = entry.pieces.as_deref().map_or(Sent::default(), DataInPieces::sent);
+    let sent = entry.transfer.pieces.as_deref().map_or(Sent::default(), DataInPieces::sent);
     let residuals = residuals(entry, &outcome, sent);
     let data = core::mem::take(&mut outcome.data_in);
     let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
     let data = cut_to(data, room_bytes as usize);
     let with_status = !data.is_empty() && !sent.early && may_collapse(entry, &outcome);
+    let transfer = &mut entry.transfer;
     if with_status && data.len() <= rules.piece_bytes_max() {
         // Most reads: one PDU carries data and status.
         let bhs =
-            conclude(data_in(entry, sent.offset_bytes, true), &outcome, residuals.0, numbering);
+            conclude(data_in(transfer, sent.offset_bytes, true), &outcome, residuals.0, numbering);
         return send(Pdu::with_data(bhs, data));
     }
     let conclusion = with_status.then_some((&outcome, residuals.0));
     let mut pdus = sent.pdus;
     if !data.is_empty() {
         let offset_bytes = sent.offset_bytes;
-        let more = send_data(entry, offset_bytes, data, conclusion, rules, numbering, &mut send);
+        let more = send_data(transfer, offset_bytes, data, conclusion, rules, numbering, &mut send);
         pdus = pdus.wrapping_add(more);
     }
     if !with_status {
@@ -107,7 +109,7 @@ pub(super) fn respond(
 /// is a `conclusion`. The last PDU ends a sequence.
 #[inline(never)]
 pub(super) fn send_data(
-    entry: &mut Entry,
+    transfer: &mut Transfer,
     offset_bytes: u32,
     mut data: Bytes,
     conclusion: Option<(&Outcome, Residual)>,
@@ -120,7 +122,7 @@ pub(super) fn send_data(
         let (offset_bytes, bytes) = bounds.next(data.len());
         let piece = data.split_to(bytes);
         let last = data.is_empty();
-        let data_in = data_in(entry, offset_bytes, last || bounds.burst_is_over());
+        let data_in = data_in(transfer, offset_bytes, last || bounds.burst_is_over());
         let bhs = match conclusion {
             Some((outcome, residual)) if last => conclude(data_in, outcome, residual, numbering),
             _ => data_in.encode(),
@@ -248,9 +250,7 @@ impl Bounds {
     }
 }
 
-pub(super) fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> DataIn {
-    let data_sn = entry.next_data_sn;
-    entry.next_data_sn = data_sn.wrapping_add(1);
+pub(super) fn data_in(transfer: &mut Transfer, offset_bytes: u32, is_final: bool) -> DataIn {
     DataIn {
         first: FirstByte::plain(Opcode::DATA_IN),
         flags: DataInFlags::NONE.with_if(is_final, DataInFlags::FINAL),
@@ -259,12 +259,12 @@ pub(super) fn data_in(entry: &mut Entry, offset_bytes: u32, is_final: bool) -> D
         data_segment_length: U24::default(),
         // Reserved without the A bit, like the tag. RFC 7143 §11.7.4.
         lun: Lun::ZERO,
-        initiator_task_tag: entry.initiator_task_tag,
+        initiator_task_tag: transfer.initiator_task_tag,
         target_transfer_tag: TAG_RESERVED,
         stat_sn: SerialNumber(0),
         exp_cmd_sn: SerialNumber(0),
         max_cmd_sn: SerialNumber(0),
-        data_sn,
+        data_sn: transfer.take_data_sn(),
         buffer_offset_bytes: offset_bytes,
         residual_bytes: 0,
     }
@@ -295,7 +295,7 @@ fn response(
         total_ahs_words: 0,
         data_segment_length: U24::default(),
         status_qualifier: 0,
-        initiator_task_tag: entry.initiator_task_tag,
+        initiator_task_tag: entry.transfer.initiator_task_tag,
         snack_tag: 0,
         stat_sn: SerialNumber(0),
         exp_cmd_sn: SerialNumber(0),

@@ -27,9 +27,8 @@ impl FullFeature {
         if let Some(echo) = data.get(..self.parameters.send_data_segment_bytes_max as usize) {
             data = Bytes::copy_from_slice(echo);
         }
-        let mut bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::with_data(bhs, data)));
+        let bhs = nop_in(pdu.initiator_task_tag, TAG_RESERVED).encode();
+        self.send_status(bhs, data, out);
     }
 
     /// Builds a NOP-In that is not an answer. With a tag it is a ping.
@@ -102,7 +101,7 @@ impl FullFeature {
     }
 
     fn send_text(&mut self, header: &Header, segment: TextSegment, out: &mut Outputs) {
-        let mut bhs = TextResponse {
+        let bhs = TextResponse {
             first: FirstByte::plain(Opcode::TEXT_RESPONSE),
             flags: segment.flags,
             total_ahs_words: 0,
@@ -115,8 +114,7 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::with_data(bhs, segment.data)));
+        self.send_status(bhs, segment.data, out);
     }
 
     pub(super) fn management_done(
@@ -135,7 +133,7 @@ impl FullFeature {
         if !self.is_open() {
             return;
         }
-        let mut bhs = TaskManagementResponse {
+        let bhs = TaskManagementResponse {
             first: FirstByte::plain(Opcode::TASK_MANAGEMENT_RESPONSE),
             flags: FinalFlag::FINAL,
             response,
@@ -148,8 +146,7 @@ impl FullFeature {
             max_cmd_sn: SerialNumber(0),
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Reports to the initiator that all tasks of a unit are terminated; the acknowledgement frees
@@ -183,6 +180,9 @@ impl FullFeature {
     }
 
     pub(super) fn end_fence(&mut self, out: &mut Outputs) {
+        if self.is_closing() {
+            return;
+        }
         for task in self.held.take().unwrap_or_default() {
             self.end_task(task, out);
         }
@@ -227,7 +227,7 @@ impl FullFeature {
                     self.send_logout_response(initiator_task_tag, result, out);
                 }
             }
-            CloseState::Closing(_) | CloseState::Closed => {}
+            CloseState::Detaching(_) | CloseState::Closing(_) | CloseState::Closed => {}
         }
     }
 
@@ -237,7 +237,7 @@ impl FullFeature {
         response: LogoutResult,
         out: &mut Outputs,
     ) {
-        let mut bhs = LogoutResponse {
+        let bhs = LogoutResponse {
             first: FirstByte::plain(Opcode::LOGOUT_RESPONSE),
             flags: FinalFlag::FINAL,
             response,
@@ -251,8 +251,7 @@ impl FullFeature {
             time_to_retain_seconds: 0,
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Requests a logout from the initiator. RFC 7143 §11.9.1; a discovery session is just closed
@@ -276,7 +275,7 @@ impl FullFeature {
     }
 
     fn send_async(&mut self, event: AsyncEvent, lun: Lun, parameters: [u16; 3], out: &mut Outputs) {
-        let mut bhs = AsyncMessage {
+        let bhs = AsyncMessage {
             first: FirstByte::plain(Opcode::ASYNC_MESSAGE),
             flags: FinalFlag::FINAL,
             total_ahs_words: 0,
@@ -293,8 +292,7 @@ impl FullFeature {
             parameter_3: parameters[2],
         }
         .encode();
-        self.numbering.stamp_status(&mut bhs);
-        out.push_back(Output::Send(Pdu::new(bhs)));
+        self.send_status(bhs, Bytes::new(), out);
     }
 
     /// Time at which [`on_deadline`](Self::on_deadline) must be called.
@@ -366,23 +364,39 @@ impl FullFeature {
         }
     }
 
-    /// Ends the connection: tasks are aborted; when they have ended, `Close` is the last output.
+    /// Ends the connection: the session decides about its tasks. When those that end with the
+    /// connection have ended, `Close` follows.
     pub(super) fn close(&mut self, reason: CloseReason, out: &mut Outputs) {
-        if matches!(self.close_state, CloseState::Closing(_) | CloseState::Closed) {
+        if self.is_closing() {
             return;
         }
-        self.close_state = CloseState::Closing(reason);
+        self.close_state = CloseState::Detaching(reason);
         self.undecided -= self.requests.values().filter(|request| !request.is_decided).count();
         self.requests.clear();
         self.terminated_tags.clear();
         self.text_request = None;
-        self.held = None;
+        // No response is sent any more.
+        self.held = Some(Vec::new());
         // The acknowledgements will never come, so the fences must end now.
         for fence in self.fences.drain(..) {
             out.push_back(Output::ToSession(ToSession::Fenced(fence.id)));
         }
+        out.push_back(Output::ToSession(ToSession::ConnectionClosing));
+    }
+
+    /// Ends the transfers of the tasks that the session has not aborted. Those that run, and need
+    /// no more data from the initiator, go on without the connection; the others end with it.
+    pub(super) fn detach_tasks(&mut self, out: &mut Outputs) {
+        let CloseState::Detaching(reason) = &self.close_state else { return };
+        self.close_state = CloseState::Closing(reason.clone());
         for task in self.tasks.ids() {
-            self.abort_task(task, None, out);
+            match self.tasks.get(task) {
+                Some(entry) if entry.has_all_it_needs() => {
+                    self.tasks.remove(task);
+                    self.detached.push(task);
+                }
+                _ => self.abort_task(task, None, out),
+            }
         }
         self.check_closed(out);
     }

@@ -1,7 +1,6 @@
 //! The tasks of one connection, from the command's header to the end of the response.
 
 use super::data_time::DataClock;
-use super::pieces::DataInPieces;
 use super::transfer::Transfer;
 use super::{Outcome, Task};
 use crate::framing::TaskId;
@@ -36,19 +35,12 @@ pub(super) enum Phase {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) task: Task,
-    pub(super) initiator_task_tag: u32,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
     /// True while the session has neither accepted nor refused the task.
     pub(super) undecided: bool,
     pub(super) phase: Phase,
     pub(super) transfer: Transfer,
-    /// True if the driver may hold a buffer for the task.
-    pub(super) has_buffer: bool,
-    /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
-    pub(super) next_data_sn: u32,
-    /// Data-in that was sent before the end of the task; `None` for most tasks.
-    pub(super) pieces: Option<Box<DataInPieces>>,
     /// The result, in the rare case that its response is held back. Boxed because it is large.
     pub(super) outcome: Option<Box<Outcome>>,
     /// True once a fence around the response was requested from the session.
@@ -78,8 +70,16 @@ impl Entry {
         let outcome = self.outcome.as_deref().map_or(0, |outcome| {
             size_of::<Outcome>() + outcome.data_in.len() + outcome.sense.len() + OUTCOME_BYTES
         });
-        let pieces = self.pieces.as_deref().map_or(0, DataInPieces::memory_bytes);
-        outcome + pieces + self.transfer.ranges_memory_bytes()
+        outcome + self.transfer.boxed_bytes()
+    }
+
+    /// True if the executor has started the task, and nothing has to come from the initiator.
+    pub(super) fn has_all_it_needs(&self) -> bool {
+        match self.phase {
+            Phase::Running => true,
+            Phase::Started => self.task.expected_data_out_bytes() == 0,
+            _ => false,
+        }
     }
 
     /// True if `pdu` is a retry of this task's command.
@@ -101,6 +101,11 @@ const OUTCOME_BYTES: usize = 128;
 const IN_SESSION_BYTES: usize = 256;
 
 impl Tasks {
+    /// Creates the tasks of the connection with this serial number in its session.
+    pub(super) fn new(connection_serial: u16) -> Self {
+        Self { last_id: TaskId::before_first(connection_serial).0, ..Self::default() }
+    }
+
     /// Returns an id that was never used before.
     pub(super) fn next_id(&mut self) -> TaskId {
         if 2 * self.count >= self.slots.len() {
@@ -139,17 +144,17 @@ impl Tasks {
         let entry = self.slots[slot].get_or_insert_with(|| make(id));
         self.count += 1;
         self.immediate += usize::from(entry.immediate);
-        self.by_tag.insert(entry.initiator_task_tag, id);
+        self.by_tag.insert(entry.transfer.initiator_task_tag, id);
         id
     }
 
     /// Removes a task; `false` if there is none with this id.
     pub(super) fn remove(&mut self, id: TaskId) -> bool {
         let Some(entry) = self.get_mut(id) else { return false };
-        let (immediate, initiator_task_tag) = (entry.immediate, entry.initiator_task_tag);
+        let (immediate, tag) = (entry.immediate, entry.transfer.initiator_task_tag);
         self.immediate -= usize::from(immediate);
         self.count -= 1;
-        self.by_tag.remove_if(initiator_task_tag, |newest| *newest == id);
+        self.by_tag.remove_if(tag, |newest| *newest == id);
         // Dropped in its slot: moving the entry would cost more than the rest of this function.
         let slot = self.slot(id);
         self.slots[slot] = None;
@@ -265,19 +270,19 @@ mod tests {
                 expected_read_bytes: None,
                 has_all_data: false,
             },
-            initiator_task_tag,
             cmd_sn: SerialNumber(0),
             immediate: initiator_task_tag.is_multiple_of(3),
             undecided: false,
             phase: Phase::Waiting,
-            transfer: Transfer::none(rules, 0),
-            has_buffer: false,
-            next_data_sn: 0,
-            pieces: None,
+            transfer: Transfer::none(rules, initiator_task_tag, 0),
             outcome: None,
             fence_requested: false,
             fault_reported: false,
         }
+    }
+
+    fn tag_of(tasks: &Tasks, id: TaskId) -> Option<u32> {
+        tasks.get(id).map(|entry| entry.transfer.initiator_task_tag)
     }
 
     proptest! {
@@ -305,7 +310,7 @@ mod tests {
             let immediate = model.values().filter(|tag| tag.is_multiple_of(3)).count();
             prop_assert_eq!(tasks.immediate(), immediate);
             for (id, tag) in model {
-                prop_assert_eq!(tasks.get(id).map(|entry| entry.initiator_task_tag), Some(tag));
+                prop_assert_eq!(tag_of(&tasks, id), Some(tag));
             }
         }
     }
@@ -320,7 +325,7 @@ mod tests {
             let id = tasks.insert(|id| entry(id, number));
             assert!(tasks.remove(id));
         }
-        assert_eq!(tasks.get(stays).map(|entry| entry.initiator_task_tag), Some(0));
+        assert_eq!(tag_of(&tasks, stays), Some(0));
         assert_eq!(tasks.slots.len(), SLOTS_MIN);
     }
 }

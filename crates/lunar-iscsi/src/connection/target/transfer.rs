@@ -1,5 +1,8 @@
-//! The data-out of one task: allowed, received, and still to be requested.
-//! RFC 7143 §4.2.5.2, §11.7, §11.8.
+//! The transfer of one task's data: the data-out that is allowed, was received and is still to be
+//! requested, and the data-in that was sent. RFC 7143 §4.2.5.2, §11.7, §11.8.
+//!
+//! A transfer is a value apart from the execution of its task: it knows neither the phase of the
+//! task nor its result, and contains all that its PDUs need.
 //!
 //! Every PDU is checked strictly: data that is not exactly the next expected is never accepted. The
 //! command then ends with CHECK CONDITION once the initiator has finished the sequences that it had
@@ -7,6 +10,7 @@
 //! are Yes: a target that requires both gets both (RFC 7143 §13.18, §13.19).
 
 use super::data_time::DataClock;
+use super::pieces::DataInPieces;
 use crate::pdu::{DataOut, FinalFlag, RejectReason, TAG_RESERVED};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -106,8 +110,11 @@ struct FurtherRanges {
     ends: VecDeque<u32>,
 }
 
+/// The transfer of one task's data, in both directions.
 #[derive(Debug)]
 pub(super) struct Transfer {
+    /// Initiator Task Tag of all its PDUs.
+    pub(super) initiator_task_tag: u32,
     rules: TransferRules,
     /// Runs while data is due.
     pub(super) clock: DataClock,
@@ -125,6 +132,12 @@ pub(super) struct Transfer {
     fault: Option<TransferFault>,
     /// True if the executor takes the data as it arrives.
     streams: bool,
+    /// True if the driver may hold a buffer for the data-out.
+    pub(super) has_buffer: bool,
+    /// The next DataSN or R2TSN: one count for both, RFC 7143 §4.2.2.4.
+    pub(super) next_data_sn: u32,
+    /// Data-in that was sent before the end of the task; `None` for most tasks.
+    pub(super) pieces: Option<Box<DataInPieces>>,
 }
 
 impl Transfer {
@@ -132,12 +145,14 @@ impl Transfer {
     /// is its F bit: no unsolicited Data-Out follows.
     pub(super) fn new(
         rules: TransferRules,
+        initiator_task_tag: u32,
         expected_bytes: u32,
         immediate_bytes: u32,
         is_final: bool,
     ) -> Self {
         let first_bytes = rules.first_burst_bytes.min(expected_bytes);
         let mut transfer = Self {
+            initiator_task_tag,
             rules,
             clock: DataClock::default(),
             expected_bytes,
@@ -148,6 +163,9 @@ impl Transfer {
             solicited: VecDeque::new(),
             fault: None,
             streams: false,
+            has_buffer: false,
+            next_data_sn: 0,
+            pieces: None,
         };
         if immediate_bytes > 0 && !rules.immediate_data {
             transfer.fail(TransferFault::UnexpectedUnsolicited);
@@ -174,8 +192,12 @@ impl Transfer {
     }
 
     /// Creates the transfer of a command without the W bit: no data is allowed.
-    pub(super) fn none(rules: TransferRules, immediate_bytes: u32) -> Self {
-        let mut transfer = Self::new(rules, 0, 0, true);
+    pub(super) fn none(
+        rules: TransferRules,
+        initiator_task_tag: u32,
+        immediate_bytes: u32,
+    ) -> Self {
+        let mut transfer = Self::new(rules, initiator_task_tag, 0, 0, true);
         if immediate_bytes > 0 {
             transfer.fail(TransferFault::UnexpectedUnsolicited);
         }
@@ -189,11 +211,20 @@ impl Transfer {
         r2ts.max(QUEUE_MIN) * size_of::<Sequence>()
     }
 
-    /// Memory of the list of ranges that the executor wants.
-    pub(super) fn ranges_memory_bytes(&self) -> usize {
-        self.further.as_deref().map_or(0, |further| {
+    /// Memory of the list of ranges that the executor wants, and of the data-in in pieces.
+    pub(super) fn boxed_bytes(&self) -> usize {
+        let ranges = self.further.as_deref().map_or(0, |further| {
             size_of::<FurtherRanges>() + further.ends.capacity() * size_of::<u32>()
-        })
+        });
+        ranges + self.pieces.as_deref().map_or(0, DataInPieces::memory_bytes)
+    }
+
+    /// Takes the next DataSN or R2TSN.
+    #[inline]
+    pub(super) fn take_data_sn(&mut self) -> u32 {
+        let data_sn = self.next_data_sn;
+        self.next_data_sn = data_sn.wrapping_add(1);
+        data_sn
     }
 
     /// Offset of the immediate data in the buffer; `None`: discard it.
@@ -467,7 +498,7 @@ mod tests {
             immediate_data: false,
             data_out_bytes_max: 512,
         };
-        let mut transfer = Transfer::new(rules, 512, 0, true);
+        let mut transfer = Transfer::new(rules, 5, 512, 0, true);
         transfer.want(0, 512);
         let piece = transfer.next_piece().unwrap();
         transfer.asked(piece, 7, 0);

@@ -119,7 +119,13 @@ fn drive(
                     let tsih = if join.claim.tsih == 0 { 9 } else { join.claim.tsih };
                     let exp_cmd_sn = join.cmd_sn;
                     let max_cmd_sn = exp_cmd_sn.plus(31);
-                    let joined = Joined { tsih, session: join.session, exp_cmd_sn, max_cmd_sn };
+                    let joined = Joined {
+                        tsih,
+                        session: join.session,
+                        exp_cmd_sn,
+                        max_cmd_sn,
+                        connection_serial: 1,
+                    };
                     target.joined(Ok(joined), &mut steps);
                 }
                 TargetStep::Complete(established) => *ended = Some(Ok(*established)),

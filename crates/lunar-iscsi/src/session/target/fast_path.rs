@@ -4,8 +4,9 @@
 //! The result is determined at once: one value for the connection that sent the message, and none
 //! for any other. Nothing is queued.
 
-use super::machine::{Key, KnownCommand, State, TargetSession};
+use super::machine::{KnownCommand, State, TargetSession};
 use super::{Arrival, ToConnection, ToSession};
+use crate::framing::TaskId;
 use lunar_wire::SerialNumber;
 
 impl TargetSession {
@@ -18,16 +19,16 @@ impl TargetSession {
         let link = self.connections.get_mut(cid).filter(|link| !link.leaving)?;
         let ticket = match message {
             ToSession::Arrived { ticket, immediate: false, cmd_sn, request } => {
-                let (key, known) = known(cid, *cmd_sn, request)?;
+                let (task, known) = known(cid, *cmd_sn, request)?;
                 // Nothing has arrived early, so only this number can be the next.
                 if !self.window.is_open() || !self.window.pass(*cmd_sn) {
                     return None;
                 }
-                self.tasks.insert(key, known);
+                self.tasks.insert(task, known);
                 Some(*ticket)
             }
             ToSession::TaskEnded(task) => {
-                self.tasks.remove_if((cid, *task), |known| known.counted)?;
+                self.tasks.remove_if(*task, |known| known.counted)?;
                 self.window.end();
                 None
             }
@@ -54,11 +55,12 @@ impl TargetSession {
 }
 
 /// Returns the entry of a command that is delivered on arrival; `None` for other requests.
-fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, KnownCommand)> {
+fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(TaskId, KnownCommand)> {
     let Arrival::Command { task, initiator_task_tag, lun, attribute } = *request else {
         return None;
     };
     let known = KnownCommand {
+        cid: Some(cid),
         initiator_task_tag,
         lun,
         attribute,
@@ -68,7 +70,7 @@ fn known(cid: u16, cmd_sn: SerialNumber, request: &Arrival) -> Option<(Key, Know
         delivered: true,
         aborting: None,
     };
-    Some(((cid, task), known))
+    Some((task, known))
 }
 
 #[cfg(test)]

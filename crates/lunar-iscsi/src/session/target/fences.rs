@@ -5,13 +5,16 @@
 //! then the fenced response; meanwhile all other responses are held.
 
 use super::ToConnection;
-use super::machine::{Key, REQUESTS_KEPT_MAX, TargetSession};
+use super::machine::{REQUESTS_KEPT_MAX, TargetSession};
+use crate::framing::TaskId;
 use alloc::collections::{BTreeSet, VecDeque};
 
 #[derive(Debug)]
 struct FencedResponse {
     id: u64,
-    key: Key,
+    /// The connection that sends the response.
+    cid: u16,
+    task: TaskId,
     stage: Stage,
 }
 
@@ -55,10 +58,10 @@ impl FencedResponses {
 
     /// Removes the fence of a task that ended; `true` if it was active, as its response will never
     /// be sent.
-    pub(super) fn task_ended(&mut self, key: Key) -> bool {
+    pub(super) fn task_ended(&mut self, task: TaskId) -> bool {
         let stood = self.is_standing();
         let front = self.queue.front().map(|front| front.id);
-        self.queue.retain(|fenced| fenced.key != key || matches!(fenced.stage, Stage::After));
+        self.queue.retain(|fenced| fenced.task != task || matches!(fenced.stage, Stage::After));
         stood && self.queue.front().map(|front| front.id) != front
     }
 
@@ -67,7 +70,7 @@ impl FencedResponses {
     pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
         let stood = self.is_standing();
         let front = self.queue.front().map(|front| front.id);
-        self.queue.retain(|fenced| fenced.key.0 != cid);
+        self.queue.retain(|fenced| fenced.cid != cid);
         if let Some(FencedResponse { stage: Stage::Before(waiting), .. }) = self.queue.front_mut() {
             waiting.remove(&cid);
         }
@@ -77,15 +80,15 @@ impl FencedResponses {
 
 impl TargetSession {
     /// Queues a fence for the response of a connection.
-    pub(super) fn fence_response(&mut self, key: Key) {
-        if !self.tasks.contains_key(key) {
+    pub(super) fn fence_response(&mut self, cid: u16, task: TaskId) {
+        if !self.tasks.contains_key(task) {
             return;
         }
         if !self.holds_responses() || !self.has_fences() {
-            return self.send(key.0, ToConnection::SendFenced { task: key.1 });
+            return self.send(cid, ToConnection::SendFenced { task });
         }
         let (id, stage) = (self.managements.new_id(), Stage::Waiting);
-        self.managements.fenced.queue.push_back(FencedResponse { id, key, stage });
+        self.managements.fenced.queue.push_back(FencedResponse { id, cid, task, stage });
     }
 
     /// Handles an acknowledgement; `false` if it does not belong to a fenced response.
@@ -108,7 +111,7 @@ impl TargetSession {
     pub(super) fn step_fenced(&mut self) {
         let management_is_fenced = self.managements.management_is_fenced();
         let Some(front) = self.managements.fenced.queue.front_mut() else { return };
-        let (id, (cid, task)) = (front.id, front.key);
+        let (id, cid, task) = (front.id, front.cid, front.task);
         match &front.stage {
             Stage::Waiting if !management_is_fenced => {
                 let all: BTreeSet<u16> = self.connections.keys().collect();

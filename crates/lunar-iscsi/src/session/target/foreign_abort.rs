@@ -1,9 +1,10 @@
 //! Functions of other sessions that affect tasks of this one. RFC 7143 §4.2.3.3, §4.2.3.4 d),
 //! §4.2.3.5.
 
-use super::machine::{Key, KnownCommand, TargetSession};
+use super::machine::{KnownCommand, TargetSession};
 use super::management::is_same_unit;
 use super::{DataDue, Output};
+use crate::framing::TaskId;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lunar_wire::Lun;
@@ -19,15 +20,15 @@ pub(super) struct ForeignAbort {
     lun: Option<Lun>,
     tasks: u32,
     /// Delivered tasks that have not ended.
-    waiting: BTreeSet<Key>,
+    waiting: BTreeSet<TaskId>,
     /// Connections that must report terminated tasks, and their units. FastAbort only.
     to_report: BTreeSet<(u16, Lun)>,
     has_fast_abort: bool,
 }
 
 impl ForeignAbort {
-    pub(super) fn task_ended(&mut self, key: Key) {
-        self.waiting.remove(&key);
+    pub(super) fn task_ended(&mut self, task: TaskId) {
+        self.waiting.remove(&task);
     }
 
     /// True while later commands must wait: an Asynchronous Message reports the end of all tasks of
@@ -64,19 +65,19 @@ impl TargetSession {
         &mut self,
         other: &mut ForeignAbort,
         is_hit: impl Fn(&KnownCommand) -> bool,
-    ) -> BTreeSet<Key> {
+    ) -> BTreeSet<TaskId> {
         let hit = self.tasks.iter().filter(|(_, known)| other.affects(known.lun) && is_hit(known));
-        let hit: Vec<(Key, Lun)> = hit.map(|(key, known)| (key, known.lun)).collect();
-        for (key, lun) in &hit {
+        let hit: Vec<_> = hit.map(|(task, known)| (task, known.cid, known.lun)).collect();
+        for (task, cid, lun) in &hit {
             other.tasks = other.tasks.saturating_add(1);
             let mut data = DataDue::Discarded;
             if other.has_fast_abort {
                 data = DataDue::Retired;
-                other.to_report.insert((key.0, *lun));
+                other.to_report.extend(cid.map(|cid| (cid, *lun)));
             }
-            self.abort(*key, data);
+            self.abort(*task, data);
         }
-        hit.into_iter().map(|(key, _)| key).collect()
+        hit.into_iter().map(|(task, ..)| task).collect()
     }
 
     pub(super) fn step_foreign_aborts(&mut self) {

@@ -4,6 +4,7 @@ use super::management::{Managements, is_same_unit};
 use super::window::{Arrived, Window};
 use super::{Arrival, DataDue, Input, Output, ToConnection, ToSession};
 use crate::framing::TaskId;
+use crate::login::Joined;
 use crate::pdu::{LogoutResult, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use crate::text::{SessionParameters, TaskReporting};
@@ -37,6 +38,9 @@ pub(super) struct Waiting {
 /// A SCSI command in the session.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct KnownCommand {
+    /// The connection to which the task is allegiant: it carries data and response.
+    /// RFC 7143 §4.2.5.1. `None` for a task that was left to the session.
+    pub(super) cid: Option<u16>,
     pub(super) initiator_task_tag: u32,
     pub(super) lun: Lun,
     pub(super) attribute: TaskAttribute,
@@ -58,9 +62,6 @@ impl KnownCommand {
     }
 }
 
-/// Identifies a task within the session.
-pub(super) type Key = (u16, TaskId);
-
 /// Maximum capacity of the output queue kept while it is empty.
 const OUTPUTS_KEPT_MAX: usize = 32;
 /// Room for so many requests that wait is kept while none does.
@@ -76,7 +77,10 @@ pub struct TargetSession {
     pub(super) window: Window<Waiting>,
     /// Connections by CID, with the state of a logout.
     pub(super) connections: SortedMap<u16, Link>,
-    pub(super) tasks: SortedMap<Key, KnownCommand>,
+    /// Serial number of the connection that joined last.
+    pub(super) last_serial: u16,
+    /// All tasks of the session, whichever connection they came on.
+    pub(super) tasks: SortedMap<TaskId, KnownCommand>,
     /// Requests that wait for a task management function to end: those whose number came, and
     /// immediate commands for units of which another session's function aborts the tasks.
     pub(super) ready: VecDeque<Waiting>,
@@ -98,10 +102,12 @@ pub struct TargetSession {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Link {
+    /// Serial number of the connection in the session.
+    serial: u16,
     /// The connection is being logged out or closed: its end is no failure.
     pub(super) leaving: bool,
     /// A new connection replaces this one.
-    replaced: bool,
+    pub(super) replaced: bool,
     /// The connection was closed because the session ends.
     ended: bool,
     /// ExpCmdSN and MaxCmdSN last sent to the connection.
@@ -148,6 +154,7 @@ impl TargetSession {
             parameters,
             window,
             connections: SortedMap::default(),
+            last_serial: 0,
             tasks: SortedMap::default(),
             ready: VecDeque::new(),
             managements: Managements::default(),
@@ -200,6 +207,19 @@ impl TargetSession {
         (self.window.expected(), self.window.max())
     }
 
+    /// The answer to the login of connection `cid`, which has joined. If the session was ending, it
+    /// has received [`ToConnection::Close`] instead, and the session ignores its messages.
+    pub fn joined(&self, cid: u16) -> Joined {
+        let (exp_cmd_sn, max_cmd_sn) = self.window();
+        Joined {
+            tsih: self.tsih,
+            session: self.parameters,
+            exp_cmd_sn,
+            max_cmd_sn,
+            connection_serial: self.connections.get(cid).map_or(0, |link| link.serial),
+        }
+    }
+
     /// Number of SCSI commands that have not ended.
     pub fn tasks(&self) -> usize {
         self.tasks.len()
@@ -218,10 +238,10 @@ impl TargetSession {
         exposed.map(|(_, known)| known.lun)
     }
 
-    /// The unit and the attribute of the command with this ticket on connection `cid`; `None` if it
-    /// is no command, or has ended.
-    pub fn command(&self, cid: u16, ticket: u64) -> Option<(Lun, TaskAttribute)> {
-        let known = self.tasks.get((cid, TaskId(ticket)))?;
+    /// The unit and the attribute of the command with this ticket; `None` if it is no command, or
+    /// has ended.
+    pub fn command(&self, ticket: u64) -> Option<(Lun, TaskAttribute)> {
+        let known = self.tasks.get(TaskId(ticket))?;
         Some((known.lun, known.attribute))
     }
 
@@ -242,9 +262,14 @@ impl TargetSession {
                 self.speaker = (message != ToSession::ConnectionClosed).then_some(cid);
                 self.on_message(cid, message);
             }
+            // A connection that has joined too late has no tasks in the session.
+            Input::Connection(cid, ToSession::ConnectionClosing) => {
+                self.outputs.push_back(Output::ToConnection(cid, ToConnection::DetachTasks));
+            }
             // A message of a connection that has ended.
             Input::Connection(..) => {}
             Input::Join(cid) => self.join(cid),
+            Input::TaskEnded(task) => self.task_ended(task),
             Input::Replace(cid) => self.replace(cid),
             Input::Managed { id, response, information } => {
                 self.managed(id, response, information);
@@ -311,9 +336,10 @@ impl TargetSession {
             ToSession::Arrived { ticket, immediate, cmd_sn, request } => {
                 self.arrived(Waiting { cid, ticket, immediate, cmd_sn, request });
             }
-            ToSession::TaskEnded(task) => self.task_ended((cid, task)),
-            ToSession::FenceResponse(task) => self.fence_response((cid, task)),
+            ToSession::TaskEnded(task) => self.task_ended(task),
+            ToSession::FenceResponse(task) => self.fence_response(cid, task),
             ToSession::Fenced(id) => self.fenced(cid, id),
+            ToSession::ConnectionClosing => self.connection_closing(cid),
             ToSession::ConnectionClosed => self.connection_closed(cid),
             ToSession::Logout { cid: closed } => self.logout(cid, closed),
             ToSession::DropSession => self.end(),
@@ -330,6 +356,7 @@ impl TargetSession {
         self.accepted = Some(ticket);
         if let Arrival::Command { task, initiator_task_tag, lun, attribute } = &waiting.request {
             let known = KnownCommand {
+                cid: Some(cid),
                 initiator_task_tag: *initiator_task_tag,
                 lun: *lun,
                 attribute: *attribute,
@@ -339,7 +366,7 @@ impl TargetSession {
                 delivered: false,
                 aborting: None,
             };
-            self.tasks.insert((cid, *task), known);
+            self.tasks.insert(*task, known);
         }
         if waiting.immediate {
             return match &waiting.request {
@@ -360,7 +387,7 @@ impl TargetSession {
     /// Handles a request whose number is the next one.
     fn in_order(&mut self, waiting: Waiting) {
         if let Arrival::Command { task, .. } = &waiting.request
-            && let Some(known) = self.tasks.get_mut((waiting.cid, *task))
+            && let Some(known) = self.tasks.get_mut(*task)
         {
             known.counted = true;
         }
@@ -392,7 +419,7 @@ impl TargetSession {
         match &waiting.request {
             Arrival::Command { task, .. } => {
                 // Gone: aborted while it waited.
-                let Some(known) = self.tasks.get_mut((cid, *task)) else { return };
+                let Some(known) = self.tasks.get_mut(*task) else { return };
                 if known.aborting.is_none() {
                     known.delivered = true;
                     self.send_delivered(cid, ticket);
@@ -431,29 +458,33 @@ impl TargetSession {
         }
     }
 
-    fn task_ended(&mut self, key: Key) {
-        let Some(known) = self.tasks.remove(key) else { return };
+    fn task_ended(&mut self, task: TaskId) {
+        let Some(known) = self.tasks.remove(task) else { return };
         if known.counted {
             self.window.end();
         }
-        if self.managements.task_ended(key) {
+        if self.managements.task_ended(task) {
             self.release();
         }
     }
 
     /// Makes the connection abort a task, unless it has received an abort at least as strong.
-    pub(super) fn abort(&mut self, key: Key, data: DataDue) {
-        let Some(known) = self.tasks.get_mut(key) else { return };
+    pub(super) fn abort(&mut self, task: TaskId, data: DataDue) {
+        let Some(known) = self.tasks.get_mut(task) else { return };
         let previous = known.aborting;
         if previous >= Some(data) {
             return; // no change, and many resets may hit the same task
         }
         known.aborting = Some(data);
-        if previous.is_none() && !known.counted && !known.immediate {
-            // The command arrived early: its number stays received.
+        let cid = known.cid;
+        if previous.is_none() && !known.counted && !known.immediate && data != DataDue::Lost {
+            // The command arrived early: its number stays received. That of a command that is lost
+            // with its connection does not.
             self.window.plug(known.cmd_sn);
         }
-        self.send(key.0, ToConnection::AbortTask { task: key.1, data });
+        if let Some(cid) = cid {
+            self.send(cid, ToConnection::AbortTask { task, data });
+        }
     }
 
     fn join(&mut self, cid: u16) {
@@ -467,11 +498,30 @@ impl TargetSession {
         }
         self.state = State::Open;
         let window @ (exp_cmd_sn, max_cmd_sn) = self.window();
-        self.connections.insert(
-            cid,
-            Link { leaving: false, replaced: false, ended: false, sent_window: window },
-        );
+        let link = Link {
+            serial: self.next_serial(),
+            leaving: false,
+            replaced: false,
+            ended: false,
+            sent_window: window,
+        };
+        self.connections.insert(cid, link);
         self.send(cid, ToConnection::Window { exp_cmd_sn, max_cmd_sn });
+    }
+
+    /// Returns a serial number for a connection that joins. It is never 0, and differs from those
+    /// of all connections and tasks of the session, which are far fewer than there are numbers.
+    fn next_serial(&mut self) -> u16 {
+        loop {
+            self.last_serial = self.last_serial.wrapping_add(1);
+            let serial = self.last_serial;
+            let is_used = serial == 0
+                || self.connections.values().any(|link| link.serial == serial)
+                || self.tasks.keys().any(|task| task.connection_serial() == serial);
+            if !is_used {
+                return serial;
+            }
+        }
     }
 
     fn replace(&mut self, cid: u16) {
@@ -483,12 +533,12 @@ impl TargetSession {
         }
     }
 
-    /// Handles a connection that has ended; all its tasks have ended before.
+    /// Handles a connection that has ended; its tasks have ended before, or were left to the
+    /// session.
     fn connection_closed(&mut self, cid: u16) {
         let Some(link) = self.connections.remove(cid) else { return };
-        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
-        for key in tasks {
-            self.task_ended(key);
+        for task in self.tasks_of(cid) {
+            self.task_ended(task);
         }
         // RFC 7143 §7.11: unacknowledged requests are discarded.
         self.window.discard(|waiting| waiting.cid == cid);
@@ -561,7 +611,7 @@ impl TargetSession {
         for logout in core::mem::take(&mut self.logouts) {
             let own = logout.cid.is_none_or(|cid| cid == logout.requested_by);
             let alone = logout.cid.is_some() || self.connections.len() == 1;
-            let quiet = self.tasks.keys_in(keys_of(logout.requested_by)).next().is_none();
+            let quiet = self.tasks.values().all(|known| known.cid != Some(logout.requested_by));
             if own && alone && quiet {
                 let done = ToConnection::LogoutDone(LogoutResult::CLOSED);
                 self.send(logout.requested_by, done);
@@ -582,9 +632,8 @@ impl TargetSession {
     }
 
     fn abort_all_of(&mut self, cid: u16) {
-        let tasks: Vec<_> = self.tasks.keys_in(keys_of(cid)).collect();
-        for key in tasks {
-            self.abort(key, DataDue::Discarded);
+        for task in self.tasks_of(cid) {
+            self.abort(task, DataDue::Discarded);
         }
     }
 
@@ -641,9 +690,4 @@ impl TargetSession {
             self.outputs.push_back(Output::Ended);
         }
     }
-}
-
-/// Range of all tasks of one connection.
-fn keys_of(cid: u16) -> core::ops::RangeInclusive<Key> {
-    (cid, TaskId(0))..=(cid, TaskId(u64::MAX))
 }

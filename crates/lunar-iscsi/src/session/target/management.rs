@@ -12,9 +12,10 @@
 
 use super::fences::FencedResponses;
 use super::foreign_abort::ForeignAbort;
-use super::machine::{Key, KnownCommand, REQUESTS_KEPT_MAX, TargetSession, Waiting};
+use super::machine::{KnownCommand, REQUESTS_KEPT_MAX, TargetSession, Waiting};
 use super::queries::Query;
 use super::{Arrival, DataDue, Output, ToConnection};
+use crate::framing::TaskId;
 use crate::pdu::{ManagementFunction, ManagementResponse};
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -45,7 +46,7 @@ enum Stage {
     /// Not all commands with a lower CmdSN have arrived.
     Awaiting,
     /// These tasks are being aborted.
-    Quieting(BTreeSet<Key>),
+    Quieting(BTreeSet<TaskId>),
     /// The executor carries out the rest.
     Executing,
     /// Earlier responses are being acknowledged on these connections.
@@ -58,7 +59,7 @@ enum Stage {
 #[derive(Debug)]
 struct PendingAbort {
     request: Request,
-    key: Key,
+    task: TaskId,
 }
 
 #[derive(Debug, Default)]
@@ -122,14 +123,14 @@ impl Managements {
     }
 
     /// Handles the end of a task; `true` if a fence ended with it.
-    pub(super) fn task_ended(&mut self, key: Key) -> bool {
+    pub(super) fn task_ended(&mut self, task: TaskId) -> bool {
         if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
-            tasks.remove(&key);
+            tasks.remove(&task);
         }
         for other in &mut self.foreign_aborts {
-            other.task_ended(key);
+            other.task_ended(task);
         }
-        self.fenced.task_ended(key)
+        self.fenced.task_ended(task)
     }
 
     /// Handles the end of a connection, which expects no response and acknowledges nothing more;
@@ -262,13 +263,13 @@ impl TargetSession {
     /// Carries out ABORT TASK in the three cases of RFC 7143 §11.6.1.
     fn abort_task(&mut self, request: Request, tag: u32, ref_cmd_sn: SerialNumber) {
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == tag);
-        let own = tagged.clone().find(|((cid, _), _)| *cid == request.cid);
-        if let Some((key, known)) = own {
+        let own = tagged.clone().find(|(_, known)| known.cid == Some(request.cid));
+        if let Some((task, known)) = own {
             if !is_same_unit(known.lun, request.lun) {
                 return self.answer(&request, ManagementResponse::TASK_DOES_NOT_EXIST);
             }
-            self.managements.aborts.push(PendingAbort { request, key });
-            return self.abort(key, DataDue::Discarded);
+            self.managements.aborts.push(PendingAbort { request, task });
+            return self.abort(task, DataDue::Discarded);
         }
         // RFC 7143 §11.5.1: not of a task of another connection, not of task management.
         if tagged.next().is_some() || self.managements.has_tag(request.cid, tag) {
@@ -359,7 +360,7 @@ impl TargetSession {
 
     fn step_aborts(&mut self) {
         for abort in core::mem::take(&mut self.managements.aborts) {
-            if self.tasks.contains_key(abort.key) {
+            if self.tasks.contains_key(abort.task) {
                 self.managements.aborts.push(abort);
             } else {
                 self.answer(&abort.request, ManagementResponse::FUNCTION_COMPLETE);
@@ -426,19 +427,20 @@ impl TargetSession {
 
     /// Aborts the tasks affected by a function of this session. With FastAbort: returns the
     /// connections that must report terminated tasks, and the units.
-    fn abort_affected(&mut self, affected: &BTreeSet<Key>, issuer: u16) -> BTreeSet<(u16, Lun)> {
+    fn abort_affected(&mut self, affected: &BTreeSet<TaskId>, issuer: u16) -> BTreeSet<(u16, Lun)> {
         let fast = self.has_fast_abort();
         let mut to_report = BTreeSet::new();
-        for key in affected {
+        for task in affected {
+            let Some(known) = self.tasks.get(*task) else { continue };
             let data = match fast {
                 false => DataDue::Awaited,
-                true if key.0 == issuer => DataDue::Discarded,
+                true if known.cid == Some(issuer) => DataDue::Discarded,
                 true => {
-                    to_report.extend(self.tasks.get(*key).map(|known| (key.0, known.lun)));
+                    to_report.extend(known.cid.map(|cid| (cid, known.lun)));
                     DataDue::Retired
                 }
             };
-            self.abort(*key, data);
+            self.abort(*task, data);
         }
         to_report
     }
@@ -470,7 +472,7 @@ impl TargetSession {
     /// Returns the affected tasks of this session. RFC 7143 §4.2.3.2. Resets may affect commands
     /// with a higher CmdSN as well (§11.5.1), but the initiator could not know which: they are
     /// executed after the reset.
-    fn affected(&self, request: &Request) -> BTreeSet<Key> {
+    fn affected(&self, request: &Request) -> BTreeSet<TaskId> {
         let before = |known: &KnownCommand| match known.immediate {
             true => !known.cmd_sn.after(request.cmd_sn),
             false => known.cmd_sn.before(request.cmd_sn),
@@ -483,7 +485,7 @@ impl TargetSession {
             }
             function => function.is_of_all_units() && before(known),
         };
-        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(key, _)| key).collect()
+        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(task, _)| task).collect()
     }
 }
 

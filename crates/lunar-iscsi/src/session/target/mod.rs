@@ -1,5 +1,6 @@
 //! The target role of a session: the types of its interface, and the state machine.
 
+mod allegiance;
 mod fast_path;
 mod fences;
 mod foreign_abort;
@@ -34,7 +35,11 @@ pub enum ToSession {
     /// The response of this task is ready, and no other response may overtake it. Answered by
     /// [`ToConnection::SendFenced`], unless the task is aborted. RFC 7143 §4.2.2.3.4.
     FenceResponse(TaskId),
-    /// The connection has ended; its tasks are aborted and can have no further effect.
+    /// The connection is lost or closes. The session answers with [`ToConnection::AbortTask`] for
+    /// each of its tasks that ends with it, then with [`ToConnection::DetachTasks`].
+    ConnectionClosing,
+    /// The connection has ended. Its tasks can have no further effect, except those that it left to
+    /// the session: [`Input::TaskEnded`] reports their ends.
     ConnectionClosed,
     /// A Logout on this connection requests the end of the session or of a connection.
     Logout {
@@ -118,6 +123,9 @@ pub enum ToConnection {
         /// Treatment of the data it has requested.
         data: DataDue,
     },
+    /// The answer to [`ToSession::ConnectionClosing`]: all tasks that end with the connection were
+    /// aborted. The others stay in the session, which does not need their transfers.
+    DetachTasks,
     /// Tasks on this unit were aborted with [`DataDue::Retired`]: inform the initiator by an
     /// Asynchronous Message. RFC 7143 §4.2.3.4 d), §11.9.1.
     TasksTerminated {
@@ -164,6 +172,8 @@ pub enum DataDue {
     /// Data is discarded until the initiator acknowledges [`ToConnection::TasksTerminated`].
     /// RFC 7143 §4.2.3.4 c), g).
     Retired,
+    /// The connection is lost: no more data comes.
+    Lost,
 }
 
 /// Input of a session.
@@ -174,6 +184,8 @@ pub enum Input {
     /// A connection whose login is complete, including the leading one. The driver has closed an
     /// older one with that CID.
     Join(u16),
+    /// A task that was left to the session by a connection that has closed since has ended.
+    TaskEnded(TaskId),
     /// Another login replaces connection `cid`, RFC 7143 §6.3.4: it must close, and the session
     /// stays, even without connections, for the `Join` that follows. If there will be none, `End`.
     Replace(u16),

@@ -91,7 +91,7 @@ impl TargetSession {
     fn query_task(&mut self, query: &Query) -> ManagementResponse {
         let Query { request, referenced_task_tag: tag, ref_cmd_sn, .. } = query;
         let mut tagged = self.tasks.iter().filter(|(_, known)| known.initiator_task_tag == *tag);
-        let own = tagged.clone().find(|((cid, _), _)| *cid == request.cid);
+        let own = tagged.clone().find(|(_, known)| known.cid == Some(request.cid));
         if let Some((_, known)) = own {
             return if is_same_unit(known.lun, request.lun) {
                 ManagementResponse::FUNCTION_SUCCEEDED

@@ -94,6 +94,31 @@ fn windows_are_reported_to_idle_connections_when_needed() {
     assert_eq!(ends(&mut session, 2, 12), [(2, window(13, 16))]);
 }
 
+/// Goal: a serial number is given again only when neither its connection nor a task that came on it
+/// is left, so ids of tasks stay unique.
+#[test]
+fn serial_numbers_in_use_are_skipped() {
+    let mut session = session(2);
+    let task = TaskId(TaskId::before_first(3).0 + 1);
+    let (lun, attribute) = (Lun::ZERO, TaskAttribute::SIMPLE);
+    let request = Arrival::Command { task, initiator_task_tag: 7, lun, attribute };
+    let (ticket, cmd_sn) = (task.0, SerialNumber(0));
+    let arrived = ToSession::Arrived { ticket, immediate: false, cmd_sn, request };
+    tell(&mut session, Input::Connection(1, arrived));
+    session.last_serial = u16::MAX - 1;
+    (3..=4).for_each(|cid| drop(tell(&mut session, Input::Join(cid))));
+    let serials =
+        |session: &TargetSession| [1, 2, 3, 4].map(|cid| session.joined(cid).connection_serial);
+    assert_eq!(serials(&session), [1, 2, u16::MAX, 4], "0 is no serial number");
+    tell(&mut session, Input::Connection(1, ToSession::TaskEnded(task)));
+    tell(&mut session, Input::Connection(2, ToSession::ConnectionClosed));
+    session.last_serial = 1;
+    tell(&mut session, Input::Join(2));
+    tell(&mut session, Input::Connection(3, ToSession::ConnectionClosed));
+    tell(&mut session, Input::Join(3));
+    assert_eq!(serials(&session), [1, 2, 3, 4], "2 and 3 are free");
+}
+
 /// Goal: target resets by an initiator that is not an administrator are refused before they abort
 /// anything, and the session continues; all other functions are carried out.
 #[test]

@@ -378,6 +378,22 @@ fn a_logout_ends_streams() {
     assert!(bench.sent.is_empty() && bench.outputs().is_empty());
 }
 
+/// Fault: an R2T that the target sent before it received the Logout Request was taken for one too
+/// many: the open PDU had ended the sequence of the R2T before it, which was not counted.
+#[test]
+fn an_r2t_crosses_a_logout() {
+    let offer = Offer { max_outstanding_r2t: 1, ..offer(true, false) };
+    let mut bench = Bench::with(offer, limits());
+    let data = pattern(2000);
+    let tag = bench.stream(1, &data, 0, 0);
+    bench.asks(tag, 0, 0, 1000);
+    bench.begins(1, 0, 1000);
+    bench.part(1, &data[..100], None);
+    bench.handle(Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None });
+    bench.part(1, &data[100..1000], None);
+    assert!(bench.asks(tag, 1, 1000, 1000).is_empty(), "no more data is sent");
+}
+
 /// Goal: a command with more data at hand than it announces is refused.
 #[test]
 fn a_prefix_longer_than_the_data() {

@@ -1,5 +1,6 @@
 //! Tests of the target's connection and session together, with single PDUs.
 
+mod allegiance;
 mod basics;
 mod data_out;
 mod data_time;
@@ -11,6 +12,7 @@ mod management;
 mod ordering;
 mod pieces;
 mod requests;
+mod resend;
 mod responses;
 pub(crate) mod rig;
 mod service;

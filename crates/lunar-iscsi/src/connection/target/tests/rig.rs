@@ -6,7 +6,7 @@ use super::super::{
     TransferFault,
 };
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
-use crate::login::{Admission, Identified, Joined};
+use crate::login::{Admission, Identified};
 use crate::pdu::{
     FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
     Opcode, Stage,
@@ -319,7 +319,9 @@ impl Rig {
     }
 
     fn follow(&mut self, cid: u16, output: Output) {
-        assert!(self.link(cid).closed.is_none(), "Close is the last output: {output:?}");
+        let is_last = !matches!(output, Output::DetachedTaskEnded(_));
+        let is_closed = self.link(cid).closed.is_some();
+        assert_eq!(is_closed, !is_last, "Close is the last output: {output:?}");
         match output {
             Output::Receive(place) => {
                 let link = self.link(cid);
@@ -350,12 +352,11 @@ impl Rig {
                 let session = self.session.get_or_insert_with(|| {
                     TargetSession::new(9, join.session, join.cmd_sn, limits)
                 });
-                let (exp_cmd_sn, max_cmd_sn) = session.window();
-                let joined =
-                    Joined { tsih: 9, session: session.parameters(), exp_cmd_sn, max_cmd_sn };
+                session.handle(self.now, session::Input::Join(cid));
+                let joined = session.joined(cid);
                 self.inputs.push_back((cid, Input::Joined(Ok(joined))));
                 self.link(cid).in_session = true;
-                self.session_step(session::Input::Join(cid));
+                self.follow_session();
             }
             Output::ListTargets { only, .. } => {
                 self.link(cid).listed.push(only);
@@ -378,6 +379,7 @@ impl Rig {
                 assert!(!link.in_session, "the session was informed before");
                 link.closed = Some(reason);
             }
+            Output::DetachedTaskEnded(task) => self.session_step(session::Input::TaskEnded(task)),
             Output::Wait(_) => unreachable!(),
         }
     }
@@ -418,8 +420,14 @@ impl Rig {
     }
 
     fn session_step(&mut self, input: session::Input) {
+        if let Some(session) = &mut self.session {
+            session.handle(self.now, input);
+            self.follow_session();
+        }
+    }
+
+    fn follow_session(&mut self) {
         let Some(session) = &mut self.session else { return };
-        session.handle(self.now, input);
         while let Some(output) = session.poll() {
             match output {
                 session::Output::ToConnection(cid, message) => {

@@ -36,12 +36,14 @@ kinds! {
     Input::Connection(_, ToSession::Arrived { request: Arrival::Other, .. }) => Other,
     Input::Connection(_, ToSession::TaskEnded(_)) => TaskEnded,
     Input::Connection(_, ToSession::FenceResponse(_)) => FenceResponse,
+    Input::Connection(_, ToSession::ConnectionClosing) => ConnectionClosing,
     Input::Connection(_, ToSession::ConnectionClosed) => ConnectionClosed,
     Input::Connection(_, ToSession::Logout { cid: None }) => SessionLogout,
     Input::Connection(_, ToSession::Logout { cid: Some(_) }) => ConnectionLogout,
     Input::Connection(_, ToSession::DropSession) => DropSession,
     Input::Connection(_, ToSession::Fenced(_)) => Fenced,
     Input::Join(_) => Join,
+    Input::TaskEnded(_) => DetachedTaskEnded,
     Input::Replace(_) => Replace,
     Input::Managed { .. } => Managed,
     Input::AbortedByOther { .. } => AbortedByOther,
@@ -57,6 +59,7 @@ struct Setting {
     first_cmd_sn: u32,
     window_commands: u32,
     task_reporting: TaskReporting,
+    error_recovery_level: u8,
     protocol_level: u8,
     /// The session knows that only unit 0 exists.
     knows_units: bool,
@@ -79,7 +82,11 @@ enum Step {
     Fenced {
         nth: usize,
     },
+    ConnectionClosing(u16),
     ConnectionClosed(u16),
+    DetachedTaskEnded {
+        nth: usize,
+    },
     Logout {
         cid: u16,
         closed: Option<u16>,
@@ -117,13 +124,16 @@ fn setting() -> impl Strategy<Value = Setting> {
         TaskReporting::FastAbort,
     ]);
     let flags = (prop::bool::weighted(0.3), prop::bool::weighted(0.8), prop::bool::weighted(0.2));
-    (first_cmd_sn, 1u32..9, task_reporting, 1u8..3, flags).prop_map(
-        |(first_cmd_sn, window_commands, task_reporting, protocol_level, flags)| {
+    let levels = (prop::sample::select(&[0u8, 2]), 1u8..3);
+    (first_cmd_sn, 1u32..9, task_reporting, levels, flags).prop_map(
+        |(first_cmd_sn, window_commands, task_reporting, levels, flags)| {
+            let (error_recovery_level, protocol_level) = levels;
             let (knows_units, administers, refuses_resets) = flags;
             Setting {
                 first_cmd_sn,
                 window_commands,
                 task_reporting,
+                error_recovery_level,
                 protocol_level,
                 knows_units,
                 administers,
@@ -188,8 +198,11 @@ fn step() -> impl Strategy<Value = Step> {
         110 => one_task().prop_map(Step::TaskEnded),
         16 => one_task().prop_map(Step::FenceResponse),
         12 => (0usize..3).prop_map(|nth| Step::Fenced { nth }),
+        3 => Just(Step::ConnectionClosing(1)),
+        12 => Just(Step::ConnectionClosing(2)),
         1 => Just(Step::ConnectionClosed(1)),
         12 => Just(Step::ConnectionClosed(2)),
+        24 => (0usize..3).prop_map(|nth| Step::DetachedTaskEnded { nth }),
         2 => (cid(), closed).prop_map(|(cid, closed)| Step::Logout { cid, closed }),
         1 => cid().prop_map(Step::DropSession),
         1 => Just(Step::Join(1)),
@@ -211,6 +224,7 @@ fn session(setting: &Setting) -> TargetSession {
     let limits = SessionLimits { window_commands: setting.window_commands };
     let parameters = SessionParameters {
         task_reporting: setting.task_reporting,
+        error_recovery_level: setting.error_recovery_level,
         protocol_level: setting.protocol_level,
         ..SessionParameters::default()
     };
@@ -269,7 +283,13 @@ impl Sessions {
                 let (cid, id) = self.fences.remove(nth);
                 Input::Connection(cid, ToSession::Fenced(id))
             }
+            Step::ConnectionClosing(cid) => Input::Connection(cid, ToSession::ConnectionClosing),
             Step::ConnectionClosed(cid) => Input::Connection(cid, ToSession::ConnectionClosed),
+            Step::DetachedTaskEnded { nth } => {
+                let left = self.general.tasks.iter().filter(|(_, known)| known.cid.is_none());
+                let left: Vec<_> = left.map(|(task, _)| task).collect();
+                Input::TaskEnded(left[nth.checked_rem(left.len())?])
+            }
             Step::Logout { cid, closed } => {
                 Input::Connection(cid, ToSession::Logout { cid: closed })
             }
@@ -300,7 +320,7 @@ impl Sessions {
                 Arrival::Command { task, initiator_task_tag, lun, attribute }
             }
             Request::Function { function, unit, of } => {
-                let task = self.task(of).and_then(|task| self.general.tasks.get((of.cid, task)));
+                let task = self.task(of).and_then(|task| self.general.tasks.get(task));
                 let (tag, cmd_sn) =
                     task.map_or_else(Default::default, |of| (of.initiator_task_tag, of.cmd_sn.0));
                 Arrival::Management {
@@ -316,8 +336,8 @@ impl Sessions {
     }
 
     fn task(&self, task: OneTask) -> Option<TaskId> {
-        let mine = self.general.tasks.keys().filter(|(cid, _)| *cid == task.cid);
-        let mine: Vec<_> = mine.map(|(_, task)| task).collect();
+        let mine = self.general.tasks.iter().filter(|(_, known)| known.cid == Some(task.cid));
+        let mine: Vec<_> = mine.map(|(task, _)| task).collect();
         Some(mine[task.nth.checked_rem(mine.len())?])
     }
 
