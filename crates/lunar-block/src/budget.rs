@@ -9,6 +9,7 @@
 //! order of the bytes that their owners would then hold.
 
 use crate::buffer::IdleMemory;
+use crate::statistics::thread_number;
 use bytes::Bytes;
 use counts_by_kind::CountsByKind;
 use heap_trimmer::FallWatch;
@@ -517,16 +518,15 @@ impl Account {
 
     #[inline]
     pub(crate) fn add(&self, bytes: usize) {
-        self.held_bytes.add(bytes);
-        self.owner.held_bytes.add(bytes);
-        self.budget.shared.by_kind.add(self.kind, bytes);
+        let thread = thread_number();
+        self.held_bytes.add_by(thread, bytes);
+        self.owner.held_bytes.add_by(thread, bytes);
+        self.budget.shared.by_kind.add_by(thread, self.kind, bytes);
     }
 
     #[inline]
     pub(crate) fn subtract(&self, bytes: usize) {
-        self.held_bytes.subtract(bytes);
-        self.owner.held_bytes.subtract(bytes);
-        self.budget.shared.by_kind.subtract(self.kind, bytes);
+        self.add(bytes.wrapping_neg());
     }
 }
 

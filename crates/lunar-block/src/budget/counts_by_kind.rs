@@ -1,7 +1,6 @@
 //! Counts of bytes by kind, kept in shards so that counting needs no contention.
 
 use super::MemoryKind;
-use crate::statistics::thread_number;
 use std::array;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -24,9 +23,9 @@ pub(super) struct CountsByKind {
 struct Shard([AtomicUsize; KINDS]);
 
 impl CountsByKind {
+    /// Adds bytes, modulo the size of `usize`; `thread` is the number of the thread that calls.
     #[inline]
-    pub(super) fn add(&self, kind: MemoryKind, bytes: usize) {
-        let thread = thread_number();
+    pub(super) fn add_by(&self, thread: usize, kind: MemoryKind, bytes: usize) {
         let count = &self.shards[thread.min(SHARDS - 1)].0[kind as usize];
         if thread < SHARDS - 1 {
             // No other thread writes here.
@@ -34,11 +33,6 @@ impl CountsByKind {
         } else {
             count.fetch_add(bytes, Relaxed);
         }
-    }
-
-    #[inline]
-    pub(super) fn subtract(&self, kind: MemoryKind, bytes: usize) {
-        self.add(kind, bytes.wrapping_neg());
     }
 
     /// Returns the bytes of each kind, in the order of [`MemoryKind::ALL`]. Bytes that move between
@@ -56,7 +50,12 @@ impl CountsByKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::thread_number;
     use std::thread;
+
+    fn add(counts: &CountsByKind, bytes: usize) {
+        counts.add_by(thread_number(), MemoryKind::Work, bytes);
+    }
 
     /// Goal: no count is lost, though more threads count than there are shards.
     #[test]
@@ -68,8 +67,8 @@ mod tests {
             for _ in 0..THREADS {
                 scope.spawn(|| {
                     for _ in 0..TIMES {
-                        counts.add(MemoryKind::Work, 3);
-                        counts.subtract(MemoryKind::Work, 1);
+                        add(&counts, 3);
+                        add(&counts, 1_usize.wrapping_neg());
                     }
                 });
             }
@@ -82,9 +81,9 @@ mod tests {
     #[test]
     fn subtractions_by_other_threads_add_up() {
         let counts = CountsByKind::default();
-        thread::scope(|scope| drop(scope.spawn(|| counts.subtract(MemoryKind::Work, 5))));
+        thread::scope(|scope| drop(scope.spawn(|| add(&counts, 5_usize.wrapping_neg()))));
         assert_eq!(counts.read()[MemoryKind::Work as usize], 0);
-        counts.add(MemoryKind::Work, 7);
+        add(&counts, 7);
         assert_eq!(counts.read()[MemoryKind::Work as usize], 2);
     }
 }

@@ -32,7 +32,13 @@ impl Default for ThreadCount {
 impl ThreadCount {
     #[inline]
     pub(super) fn add(&self, bytes: usize) {
-        if thread_number() == self.thread {
+        self.add_by(thread_number(), bytes);
+    }
+
+    /// Adds bytes; `thread` is the number of the thread that calls.
+    #[inline]
+    pub(super) fn add_by(&self, thread: usize, bytes: usize) {
+        if thread == self.thread {
             self.of_thread.store(self.of_thread.load(Relaxed).wrapping_add(bytes), Relaxed);
         } else {
             self.of_others.fetch_add(bytes, Release);
