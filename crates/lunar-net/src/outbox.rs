@@ -116,9 +116,11 @@ impl Outbox {
         if pdu.missing_bytes() > 0 || !self.open.is_empty() {
             return self.push_among_open(pdu);
         }
-        let copy = self.queue.push(pdu, self.digests, self.tap.as_deref());
-        if let (Some(tap), Some(copy)) = (&self.tap, copy) {
-            tap.end(copy);
+        match &self.tap {
+            None => {
+                self.queue.push(pdu, self.digests);
+            }
+            Some(tap) => tap.end(self.queue.push_tapped(pdu, self.digests, tap)),
         }
     }
 
@@ -128,7 +130,13 @@ impl Outbox {
         let segment = OpenSegment::of(&pdu, self.digests);
         let opcode = pdu.opcode();
         let queue = self.open.last_mut().map_or(&mut self.queue, |last| &mut last.behind);
-        let copy = queue.push(pdu, self.digests, self.tap.as_deref());
+        let copy = match &self.tap {
+            Some(tap) => Some(queue.push_tapped(pdu, self.digests, tap)),
+            None => {
+                queue.push(pdu, self.digests);
+                None
+            }
+        };
         if let Some(segment) = segment {
             let (behind, copies_behind) = (PieceQueue::default(), Vec::new());
             self.open.push(OpenPdu { segment, opcode, behind, copy, copies_behind });
@@ -266,34 +274,35 @@ impl Outbox {
 }
 
 impl PieceQueue {
-    /// Appends a PDU with padding and digests, or the beginning of an open one; returns its copy
-    /// for the tap.
+    /// Appends a PDU with padding and digests, or the beginning of an open one; returns the number
+    /// of bytes before its data.
     #[inline]
-    fn push(
-        &mut self,
-        pdu: Pdu,
-        digests: Digests,
-        tap: Option<&TappedConnection>,
-    ) -> Option<PduCopy> {
+    fn push(&mut self, pdu: Pdu, digests: Digests) -> usize {
         let start = self.heads.len();
         encode_head(&pdu, digests, &mut self.heads);
-        let data_start = self.heads.len();
+        let head_bytes = self.heads.len() - start;
         if !pdu.data.is_empty() && pdu.missing_bytes() == 0 {
             encode_tail(&pdu, digests, &mut self.heads);
         }
-        let copy = tap.map(|tap| {
-            let (head, tail) = self.heads[start..].split_at(data_start - start);
-            let mut copy = tap.begin_sent(head, &pdu, digests);
-            copy.add(&pdu.data);
-            copy.add(tail);
-            copy
-        });
+        let tail_bytes = self.heads.len() - start - head_bytes;
         let counted_bytes = counted_bytes(pdu.opcode(), pdu.data.len());
-        self.add(data_start - start, pdu.data, counted_bytes);
-        let tail_bytes = self.heads.len() - data_start;
+        self.add(head_bytes, pdu.data, counted_bytes);
         if tail_bytes > 0 {
             self.add(tail_bytes, Bytes::new(), 0);
         }
+        head_bytes
+    }
+
+    /// Appends a PDU as [`push`](Self::push) does; returns its copy for the tap.
+    #[cold]
+    fn push_tapped(&mut self, pdu: Pdu, digests: Digests, tap: &TappedConnection) -> PduCopy {
+        let (start, data) = (self.heads.len(), pdu.data.clone());
+        let data_bytes = pdu.data_segment_bytes() as usize;
+        let head_bytes = self.push(pdu, digests);
+        let (head, tail) = self.heads[start..].split_at(head_bytes);
+        let mut copy = tap.begin_sent(head, data_bytes, digests);
+        copy.add(&data);
+        copy.add(tail);
         copy
     }
 

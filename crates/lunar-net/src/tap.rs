@@ -239,9 +239,8 @@ impl TappedConnection {
         });
     }
 
-    /// Begins a sent PDU; `head` are the bytes before its data.
-    pub(crate) fn begin_sent(&self, head: &[u8], pdu: &Pdu, digests: Digests) -> PduCopy {
-        let data_bytes = pdu.data_segment_bytes() as usize;
+    /// Begins a sent PDU with `data_bytes` of data; `head` are the bytes before its data.
+    pub(crate) fn begin_sent(&self, head: &[u8], data_bytes: usize, digests: Digests) -> PduCopy {
         let wire_bytes = head.len() + segment_bytes(data_bytes, digests);
         let mut pdu_copy = self.begin(Direction::Sent, wire_bytes, digests);
         pdu_copy.add(head);

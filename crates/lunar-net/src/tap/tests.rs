@@ -22,7 +22,7 @@ fn next(reader: &mut TapReader) -> Option<TappedPdu> {
 
 fn sent(connection: &TappedConnection, data_bytes: usize) {
     let pdu = Pdu::with_data([7; 48], Bytes::from(vec![9; data_bytes]));
-    let mut copying = connection.begin_sent(&pdu.bhs, &pdu, Digests::default());
+    let mut copying = connection.begin_sent(&pdu.bhs, data_bytes, Digests::default());
     copying.add(&pdu.data);
     copying.add(&[0; 3][..data_bytes.wrapping_neg() & 3]);
     connection.end(copying);
