@@ -1,5 +1,7 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
+mod start;
+
 use crate::access::{AccessRules, TargetsQuery};
 use crate::admission::{Connections, CountedConnection};
 use crate::connection_table::Phase;
@@ -13,14 +15,14 @@ use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session}
 use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
 use crate::task_set::PlaceQueued;
-use crate::tasks::{CommandContext, TaskServices, Tasks, data_in_bytes};
+use crate::tasks::{TaskServices, Tasks, data_in_bytes};
 use crate::unit::Unit;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
 use lunar_block::{MemoryCharge, MemoryKind};
 use lunar_iscsi::connection::target::{
-    CloseReason, ConnectionLimits, Input, Output, TargetConnection, Task,
+    CloseReason, ConnectionLimits, Input, Output, TargetConnection,
 };
 use lunar_iscsi::framing::{
     DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId,
@@ -251,9 +253,6 @@ impl Connection {
                 self.managed.insert(*task);
             }
             Input::HeaderDigestError => self.commands.header_digest_error(),
-            Input::Payload { digest: SegmentDigest::Mismatched, .. } => {
-                self.commands.data_digest_error();
-            }
             _ => {}
         }
         self.machine.handle(now, input);
@@ -266,7 +265,7 @@ impl Connection {
             match self.machine.poll() {
                 Output::Send(pdu) => out.push(pdu),
                 Output::ToSession(message) => self.tell_session(now, message),
-                Output::Start(task) => self.start(now, task),
+                Output::Start(task) => self.start(now, &task),
                 Output::Receive(place) => self.receive(place),
                 Output::Run(task) => self.run(now, task),
                 Output::Wait(deadline) => {
@@ -281,21 +280,6 @@ impl Connection {
                 }
                 output => self.follow_rare(output, out),
             }
-        }
-    }
-
-    fn start(&mut self, now: Time, task: Task) {
-        let Some((session, _)) = &self.session else { return };
-        let view = session.cached_view(&mut self.view);
-        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-        self.commands.start(now, &task, nexus.map(|nexus| &*nexus.unit));
-        let command_context = CommandContext { session, view };
-        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
-        let answer = self.tasks.start(&command_context, nexus, &task, place);
-        if self.queue_pieces() > 0 {
-            self.answers.extend(answer);
-        } else if let Some(answer) = answer {
-            self.feed(now, answer); // at once, which saves a turn of its own
         }
     }
 
@@ -638,7 +622,8 @@ impl ConnectionHandler for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.receiving = Receiving::Nowhere;
         let announced_bytes = header.data_segment_bytes() as usize;
-        self.handle(now, Input::Header(header), out);
+        self.receive_input(now, Input::Header(header));
+        self.follow(now, out);
         if let Receiving::Control { segment_bytes, .. } = &mut self.receiving {
             // The machine has judged the length: it is within MaxRecvDataSegmentLength.
             *segment_bytes = announced_bytes;
@@ -681,7 +666,11 @@ impl ConnectionHandler for Connection {
             }
             _ => Bytes::new(),
         };
-        self.handle(now, Input::Payload { data, digest }, out);
+        if digest == SegmentDigest::Mismatched {
+            self.commands.data_digest_error();
+        }
+        self.receive_input(now, Input::Payload { data, digest });
+        self.follow(now, out);
     }
 
     fn poll_work(&mut self, now: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {

@@ -406,7 +406,9 @@ impl Session {
         mail: &UnboundedReceiver<ConnectionEvent>,
     ) -> Option<ToConnection> {
         let mut machine = self.machine();
-        if mail.is_empty() { machine.try_handle(cid, message) } else { None }
+        // The end of a task is answered with the window, which earlier messages may follow.
+        let has_single_answer = matches!(message, ToSession::TaskEnded(_)) || mail.is_empty();
+        if has_single_answer { machine.try_handle(cid, message) } else { None }
     }
 
     /// Processes a message of a connection. `pending_events` receives earlier mail for the

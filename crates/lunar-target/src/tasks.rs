@@ -14,6 +14,7 @@ use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::task_set::PlaceQueued;
 use crate::unit::{ArrivedCommand, CommandData, JudgedCommand, RefusedCommand, Unit, Work};
 use crate::view::View;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, Stream};
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
@@ -294,6 +295,8 @@ impl Tasks {
         }
     }
 
+    /// Judges a task, and runs it if no waiting is needed: most reads, and writes whose data came
+    /// with them, end here.
     fn check_command(
         &mut self,
         command_context: &CommandContext<'_>,
@@ -302,37 +305,50 @@ impl Tasks {
         place: Option<PlaceQueued>,
         mut turn: ThrottleStage,
     ) -> Option<Input> {
+        // Borrowed, because moving it costs as much as judging.
+        let judgement = judge(command_context, nexus, task);
+        let mut tried = None;
+        if let (Some(nexus), Ok(judged)) = (nexus, &judgement) {
+            let paid = self.pay(command_context.session, task, nexus, &judged.work, &mut turn);
+            if let ControlFlow::Break(waits) = paid {
+                return waits;
+            }
+            if judged.tries_now {
+                match self.run_now(nexus, judged, task, place.as_ref()) {
+                    ControlFlow::Break(data_in) => {
+                        return Some(ended_at_once(task, judged, data_in));
+                    }
+                    ControlFlow::Continue(data) => tried = data,
+                }
+            }
+        }
+        self.plan_judged(command_context, nexus, task, (place, turn), judgement, tried)
+    }
+
+    /// Enters a judged task into its task set, then begins it, or requests its data.
+    #[inline(never)]
+    fn plan_judged(
+        &mut self,
+        command_context: &CommandContext<'_>,
+        nexus: Option<&ItlNexus>,
+        task: &Task,
+        (place, turn): (Option<PlaceQueued>, ThrottleStage),
+        judgement: Result<JudgedCommand, RefusedCommand>,
+        tried: Option<CommandData>,
+    ) -> Option<Input> {
         let unit = nexus.map(|nexus| &nexus.unit);
-        let mut judged = match judge(command_context, nexus, task) {
+        let mut judged = match judgement {
             Ok(judged) => judged,
             Err(RefusedCommand { refusal, data_out_bytes }) => {
                 return Some(with_data_out(self.refuse(task.id, unit, refusal), data_out_bytes));
             }
         };
-        let paid = self.pay(command_context.session, task, nexus, &judged.work, &mut turn);
-        if let ControlFlow::Break(waits) = paid {
-            return waits;
-        }
         let Ok(reply_charge) = self.charge_reply(&mut judged.work) else {
             drop(self.take_buffer(task.id));
             return Some(Input::Done { task: task.id, outcome: retry_later(Status::BUSY) });
         };
-        let wants_bytes = u32::try_from(judged.data_out_bytes).unwrap_or(u32::MAX);
-        let JudgedCommand { data_in_bytes, fenced, .. } = judged;
         if judged.reports_luns {
             command_context.session.luns_were_reported(command_context.view);
-        }
-        let mut tried = None;
-        if let Some(nexus) = nexus
-            && judged.tries_now
-        {
-            match self.run_now(nexus, &judged, task, place.as_ref()) {
-                ControlFlow::Break(data_in) => {
-                    let outcome = Outcome { data_in_bytes, ..good(data_in, wants_bytes, fenced) };
-                    return Some(Input::Done { task: task.id, outcome });
-                }
-                ControlFlow::Continue(data) => tried = data,
-            }
         }
         let order =
             nexus.map(|nexus| place.unwrap_or_else(|| nexus.task_set.enter(task.attribute)));
@@ -340,16 +356,16 @@ impl Tasks {
         let planned = Planned {
             unit: unit.cloned(),
             cdb: task.cdb.clone(),
+            wants_bytes: judged.wants_bytes(),
             work: judged.work,
-            wants_bytes,
             collect_bytes: judged.collect_bytes,
             data_in_buffer_bytes: judged.data_in_buffer_bytes,
             reads_in_pieces: judged.reads_in_pieces,
-            data_in_bytes,
+            data_in_bytes: judged.data_in_bytes,
             order,
             tries_now: judged.tries_now,
             goes_out_of_turn: judged.goes_out_of_turn,
-            fenced,
+            fenced: judged.fenced,
             _reply_charge: reply_charge,
         };
         match tried {
@@ -653,6 +669,14 @@ impl Tasks {
     }
 }
 
+/// The end of a task that has run as it was judged.
+#[inline]
+fn ended_at_once(task: &Task, judged: &JudgedCommand, data_in: Bytes) -> Input {
+    let outcome = good(data_in, judged.wants_bytes(), judged.fenced);
+    let outcome = Outcome { data_in_bytes: judged.data_in_bytes, ..outcome };
+    Input::Done { task: task.id, outcome }
+}
+
 /// Number of data bytes that a task sends.
 pub(crate) fn data_in_bytes(input: &Input) -> usize {
     match input {
@@ -663,23 +687,14 @@ pub(crate) fn data_in_bytes(input: &Input) -> usize {
 }
 
 /// Judges a task of the unit of `nexus`, or of a LUN without a unit.
+#[inline]
 fn judge(
     command_context: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
     task: &Task,
 ) -> Result<JudgedCommand, RefusedCommand> {
     let CommandContext { session, view } = *command_context;
-    let Some(nexus) = nexus else {
-        let context = session.context(view);
-        let planned = lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb)?;
-        let Plan::Reply(reply) = planned else { return Err(internal_failure().into()) };
-        let row = commands::row(&task.cdb);
-        return Ok(JudgedCommand {
-            fenced: row.is_some_and(|command| command.fenced),
-            reports_luns: row.is_some_and(|command| command.reports_luns),
-            ..JudgedCommand::new(Work::Reply(reply))
-        });
-    };
+    let Some(nexus) = nexus else { return judge_without_unit(session, view, task) };
     nexus.unit.judge(&ArrivedCommand {
         cdb: &task.cdb,
         expected_data_out_bytes: task.expected_data_out_bytes(),
@@ -687,6 +702,24 @@ fn judge(
         session,
         view,
         nexus,
+    })
+}
+
+/// Judges a task of a LUN without a unit.
+#[cold]
+fn judge_without_unit(
+    session: &Session,
+    view: &View,
+    task: &Task,
+) -> Result<JudgedCommand, RefusedCommand> {
+    let context = session.context(view);
+    let planned = lunar_scsi::unit::absent_unit_plan(task.lun, &context, &task.cdb)?;
+    let Plan::Reply(reply) = planned else { return Err(internal_failure().into()) };
+    let row = commands::row(&task.cdb);
+    Ok(JudgedCommand {
+        fenced: row.is_some_and(|command| command.fenced),
+        reports_luns: row.is_some_and(|command| command.reports_luns),
+        ..JudgedCommand::new(Work::Reply(reply))
     })
 }
 

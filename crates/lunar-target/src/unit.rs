@@ -281,6 +281,12 @@ impl JudgedCommand {
             reports_luns: false,
         }
     }
+
+    /// Data-out that the command would transfer, as far as its residual can say.
+    #[inline]
+    pub(crate) fn wants_bytes(&self) -> u32 {
+        u32::try_from(self.data_out_bytes).unwrap_or(u32::MAX)
+    }
 }
 
 /// A command that may not run.
@@ -382,6 +388,7 @@ impl CommandData {
     }
 
     /// The data-in of a command that has run.
+    #[inline]
     pub(crate) fn into_reply(self) -> Bytes {
         match self {
             Self::In(data_in) | Self::Both { data_in, .. } => data_in.freeze(),

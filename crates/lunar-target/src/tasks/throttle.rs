@@ -139,11 +139,11 @@ impl Tasks {
         &mut self,
         session: &Arc<Session>,
         task: &Task,
-        nexus: Option<&ItlNexus>,
+        nexus: &ItlNexus,
         work: &Work,
         turn: &mut ThrottleStage,
     ) -> ControlFlow<Option<Input>> {
-        let Some(ItlNexus { unit, quota, .. }) = nexus else { return GO };
+        let ItlNexus { unit, quota, .. } = nexus;
         if matches!(turn, ThrottleStage::New) && !session.quota.is_limited_at(quota) {
             return GO; // the usual case: no limits
         }

@@ -6,14 +6,14 @@ use super::limits::seconds;
 use super::pieces::{end_pieces, fill_open_pdu};
 use super::response::{self, SendRules};
 use super::task::{Entry, Phase};
-use super::transfer::{PendingSegment, Piece, Transfer, TransferRules};
+use super::transfer::{PendingSegment, Piece, TransferRules};
 use super::{HeaderCdb, Outcome, Output, Outputs, Task};
 use crate::framing::ahs::CommandSegments;
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::pdu::{
     CommandFlags, DataOut, FinalFlag, FirstByte, Opcode, ReadyToTransfer, RejectReason, ScsiCommand,
 };
-use crate::session::target::{DataDue, ToSession};
+use crate::session::target::{DataDue, ToConnection, ToSession};
 use crate::text::TaskReporting;
 use alloc::boxed::Box;
 use lunar_wire::{SerialNumber, Time, U24};
@@ -36,32 +36,21 @@ impl FullFeature {
         }
         self.check_cmd_sn(header, None)?;
         let bytes = pdu.data_segment_length.value();
-        let mut transfer = self.transfer(&pdu);
+        let (rules, is_level_2) = (self.transfer_rules(), self.is_level_2());
+        let entry = self.tasks.begin(&pdu, |id| task(id, &pdu, &segments, is_level_2));
+        let (id, transfer) = (entry.task.id, &mut entry.transfer);
+        transfer.begin(rules, &pdu);
         if bytes > 0 || !transfer.is_settled() {
             self.data_time.start(&mut transfer.clock, self.now);
         }
-        let buffer_bytes = transfer.buffer_bytes();
         let offset = transfer.immediate_offset(bytes).filter(|_| bytes > 0);
-        let is_level_2 = self.is_level_2();
         transfer.has_buffer = offset.is_some();
-        let task = self.tasks.insert(|id| entry(id, &pdu, &segments, transfer, is_level_2));
-        Ok(Receiving::Command(
-            task,
-            match offset {
-                Some(offset_bytes) => DataDestination::Task { task, offset_bytes, buffer_bytes },
-                None => DataDestination::Discard,
-            },
-        ))
-    }
-
-    fn transfer(&self, pdu: &ScsiCommand) -> Transfer {
-        let rules = self.transfer_rules();
-        let (tag, immediate_bytes) = (pdu.initiator_task_tag, pdu.data_segment_length.value());
-        if !pdu.flags.has(CommandFlags::WRITE) {
-            return Transfer::none(rules, tag, immediate_bytes);
-        }
-        let is_final = pdu.flags.has(CommandFlags::FINAL);
-        Transfer::new(rules, tag, pdu.expected_data_transfer_length, immediate_bytes, is_final)
+        let buffer_bytes = transfer.buffer_bytes();
+        let destination = match offset {
+            Some(offset_bytes) => DataDestination::Task { task: id, offset_bytes, buffer_bytes },
+            None => DataDestination::Discard,
+        };
+        Ok(Receiving::Command(id, destination))
     }
 
     fn transfer_rules(&self) -> TransferRules {
@@ -135,26 +124,33 @@ impl FullFeature {
         }
     }
 
-    /// Starts a task when the session delivers its command.
-    pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) {
+    /// Starts a task when the session delivers its command; returns it for the executor.
+    #[inline]
+    pub(super) fn start_task(&mut self, task: TaskId, out: &mut Outputs) -> Option<&Task> {
         let too_many = self.tasks.len() > self.limits.tasks_max.max(1);
-        let is_closing = self.is_closing();
-        let Some(entry) = self.tasks.get_mut(task) else { return };
-        if entry.phase != Phase::Waiting || is_closing {
-            return;
+        let entry = self.tasks.get_mut(task)?;
+        if entry.phase != Phase::Waiting {
+            return None;
         }
         self.undecided -= usize::from(core::mem::take(&mut entry.undecided));
-        if too_many {
-            entry.outcome = Some(Box::new(response::task_set_full()));
-        }
         if too_many || entry.transfer.fault().is_some() {
-            entry.phase = Phase::Finished;
-            self.free_buffer(task, out);
-            return self.advance(task, out);
+            self.end_unstarted(task, too_many, out);
+            return None;
         }
         entry.task.has_all_data = entry.transfer.has_all_data();
         entry.phase = if entry.task.has_all_data { Phase::Running } else { Phase::Started };
-        out.push_back(Output::Start(entry.task.clone()));
+        self.tasks.get(task).map(|entry| &entry.task)
+    }
+
+    /// Ends a task that the executor never receives: there are `too_many`, or its transfer failed.
+    #[cold]
+    fn end_unstarted(&mut self, task: TaskId, too_many: bool, out: &mut Outputs) {
+        if let Some(entry) = self.tasks.get_mut(task) {
+            entry.outcome = too_many.then(|| Box::new(response::task_set_full()));
+            entry.phase = Phase::Finished;
+        }
+        self.free_buffer(task, out);
+        self.advance(task, out);
     }
 
     pub(super) fn on_wants(
@@ -194,7 +190,14 @@ impl FullFeature {
         }
     }
 
-    pub(super) fn on_done(&mut self, task: TaskId, mut outcome: Outcome, out: &mut Outputs) {
+    /// Ends a task. `ask` gives a message to the session at once, if it has a single answer.
+    pub(super) fn on_done(
+        &mut self,
+        task: TaskId,
+        mut outcome: Outcome,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) {
         let Some(entry) = self.tasks.get_mut(task) else { return };
         match entry.phase {
             Phase::Started | Phase::Running => {
@@ -204,7 +207,7 @@ impl FullFeature {
                 }
                 if !outcome.fenced && entry.transfer.is_over() && self.held.is_none() {
                     // The common case: skips the checks for anything that delays a response.
-                    return self.send_response(task, outcome, out);
+                    return self.send_response(task, outcome, out, ask);
                 }
                 entry.outcome = Some(Box::new(outcome));
             }
@@ -227,7 +230,7 @@ impl FullFeature {
             return self.advance(task, out);
         }
         // The task was aborted meanwhile.
-        self.on_done(task, outcome, out);
+        self.on_done(task, outcome, out, |_| None);
     }
 
     /// Requests the sense data of a fault from the executor, because their format depends on the
@@ -315,13 +318,27 @@ impl FullFeature {
             return; // aborted meanwhile, or it never can be sent
         }
         let outcome = entry.outcome.take().map_or_else(Outcome::default, |outcome| *outcome);
-        self.send_response(task, outcome, out);
+        self.send_response(task, outcome, out, |_| None);
     }
 
-    fn send_response(&mut self, task: TaskId, outcome: Outcome, out: &mut Outputs) {
+    #[inline]
+    fn send_response(
+        &mut self,
+        task: TaskId,
+        outcome: Outcome,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) {
         // The session first, so that the response carries the window that the end of the task
         // opened.
-        out.push_back(Output::ToSession(ToSession::TaskEnded(task)));
+        let ended = ToSession::TaskEnded(task);
+        match if out.is_empty() { ask(&ended) } else { None } {
+            Some(ToConnection::Window { exp_cmd_sn, max_cmd_sn }) => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
+            }
+            Some(answer) => self.on_session(self.now, answer, out),
+            None => out.push_back(Output::ToSession(ended)),
+        }
         let rules = self.send_rules();
         let Some(entry) = self.tasks.get_mut(task) else { return };
         let resend = &mut self.resend;
@@ -435,36 +452,20 @@ impl FullFeature {
     }
 }
 
-/// Creates the entry of a new task.
-#[inline]
-fn entry(
-    id: TaskId,
-    pdu: &ScsiCommand,
-    segments: &CommandSegments<'_>,
-    transfer: Transfer,
-    is_level_2: bool,
-) -> Entry {
-    Entry {
-        task: Task {
-            id,
-            lun: pdu.lun,
-            cdb: HeaderCdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
-            attribute: pdu.flags.attribute(),
-            priority: if is_level_2 { pdu.priority >> 4 } else { 0 },
-            read: pdu.flags.has(CommandFlags::READ),
-            write: pdu.flags.has(CommandFlags::WRITE),
-            expected_bytes: pdu.expected_data_transfer_length,
-            expected_read_bytes: segments.expected_read_bytes,
-            has_all_data: false,
-        },
-        cmd_sn: pdu.cmd_sn,
-        immediate: pdu.first.is_immediate(),
-        undecided: false,
-        phase: Phase::Waiting,
-        transfer,
-        outcome: None,
-        fence_requested: false,
-        fault_reported: false,
+/// The command of a new task.
+#[inline(always)]
+fn task(id: TaskId, pdu: &ScsiCommand, segments: &CommandSegments<'_>, is_level_2: bool) -> Task {
+    Task {
+        id,
+        lun: pdu.lun,
+        cdb: HeaderCdb::new(pdu.cdb, segments.extended_cdb.unwrap_or_default()),
+        attribute: pdu.flags.attribute(),
+        priority: if is_level_2 { pdu.priority >> 4 } else { 0 },
+        read: pdu.flags.has(CommandFlags::READ),
+        write: pdu.flags.has(CommandFlags::WRITE),
+        expected_bytes: pdu.expected_data_transfer_length,
+        expected_read_bytes: segments.expected_read_bytes,
+        has_all_data: false,
     }
 }
 

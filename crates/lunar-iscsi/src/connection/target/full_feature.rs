@@ -7,7 +7,7 @@ use super::resend::ResendStore;
 use super::task::{Phase, Tasks};
 use super::terminated_tags::TerminatedTags;
 use super::transfer::PendingSegment;
-use super::{CloseReason, ConnectionLimits, Outputs};
+use super::{CloseReason, ConnectionLimits, Outputs, Task};
 use super::{Input, Output};
 use crate::framing::{DataDestination, Header, SegmentDigest, TaskId};
 use crate::login::SessionType;
@@ -187,14 +187,22 @@ impl FullFeature {
         }
     }
 
-    /// Handles one input. Inlined, so that the compiler reduces it to one call where the caller
-    /// knows the kind of input.
+    /// Handles one input; returns the task that it starts, if `ask` has had it delivered. Inlined,
+    /// so that the compiler reduces it to one call where the caller knows the kind of input.
     #[inline(always)]
-    pub(super) fn handle(&mut self, now: Time, input: Input, out: &mut Outputs) {
+    pub(super) fn handle(
+        &mut self,
+        now: Time,
+        input: Input,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) -> Option<&Task> {
         self.now = now;
         match input {
-            Input::Header(header) => self.on_header(now, header, out),
-            Input::Payload { data, digest } => self.on_payload(now, data, digest, out),
+            Input::Header(header) => return self.on_header(now, header, out, ask),
+            Input::Payload { data, digest } => {
+                return self.on_payload(now, data, digest, out, ask);
+            }
             Input::HeaderDigestError => self.on_header_digest_error(out),
             Input::Targets { records, more } => self.on_targets(&records, more, out),
             Input::Session(message) => self.on_session(now, message, out),
@@ -211,7 +219,7 @@ impl FullFeature {
             Input::DataInPart { task, data, digest } => {
                 self.on_data_in_part(task, data, digest, out);
             }
-            Input::Done { task, outcome } => self.on_done(task, outcome, out),
+            Input::Done { task, outcome } => self.on_done(task, outcome, out, ask),
             Input::Failed { task, outcome } => self.on_failed(task, outcome, out),
             Input::Deadline => self.on_deadline(now, out),
             Input::PeerAccepts { bytes } => {
@@ -223,6 +231,7 @@ impl FullFeature {
             // Answers to a login that is over.
             Input::Identified(_) | Input::Joined(_) => {}
         }
+        None
     }
 
     /// Memory of tasks, requests, tags of terminated tasks, and the text exchange, in bytes.
@@ -260,11 +269,25 @@ impl FullFeature {
         matches!(self.close_state, Detaching(_) | Closing(_) | Closed)
     }
 
-    fn on_payload(&mut self, now: Time, data: Bytes, digest: SegmentDigest, out: &mut Outputs) {
+    fn on_payload(
+        &mut self,
+        now: Time,
+        data: Bytes,
+        digest: SegmentDigest,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) -> Option<&Task> {
         self.last_received = now;
-        if let Some((header, receiving)) = self.receiving.take() {
-            self.data_time.moved(now, header.data_segment_bytes().into());
-            self.complete(&header, receiving, data, digest, out);
+        let (header, receiving) = self.receiving.take()?;
+        self.data_time.moved(now, header.data_segment_bytes().into());
+        match receiving {
+            Receiving::Command(task, _) if digest.is_ok() && self.is_open() => {
+                self.announce_command(task, out, ask)
+            }
+            receiving => {
+                self.complete(&header, receiving, data, digest, out);
+                None
+            }
         }
     }
 
@@ -273,7 +296,13 @@ impl FullFeature {
         self.close(CloseReason::Violation("wrong header digest".into()), out);
     }
 
-    fn on_header(&mut self, now: Time, header: Header, out: &mut Outputs) {
+    fn on_header(
+        &mut self,
+        now: Time,
+        header: Header,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) -> Option<&Task> {
         self.last_received = now;
         self.ping = None;
         let has_data = header.data_segment_bytes() > 0;
@@ -290,12 +319,13 @@ impl FullFeature {
             Ok(receiving) if has_data => {
                 out.push_back(Output::Receive(receiving.destination()));
                 self.receiving = Some((header, receiving));
-                return;
+                return None;
             }
-            Ok(Receiving::Command(task, _)) => return self.announce_command(task, out),
+            Ok(Receiving::Command(task, _)) => return self.announce_command(task, out, ask),
             Ok(receiving) => {
                 let no_digest = SegmentDigest::None;
-                return self.complete(&header, receiving, Bytes::new(), no_digest, out);
+                self.complete(&header, receiving, Bytes::new(), no_digest, out);
+                return None;
             }
             Err(Refusal::Reject(reason)) => self.reject(&header, reason, out),
             Err(Refusal::Format(what)) => self.drop_session(what, out),
@@ -307,6 +337,7 @@ impl FullFeature {
         if has_data && self.close_state != CloseState::Closed {
             out.push_back(Output::Receive(DataDestination::Discard));
         }
+        None
     }
 
     /// Checks the fields that all headers share, then those of each kind. RFC 7143 §11.2.1.
@@ -494,14 +525,14 @@ impl FullFeature {
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
             }
             Receiving::Skipped => {}
-            Receiving::Command(..) | Receiving::Request(..) if !digest_ok => {
-                // RFC 7143 §7.3: its CmdSN does not count as received.
+            // RFC 7143 §7.3: its CmdSN does not count as received.
+            Receiving::Command(task, _) => {
                 self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
-                if let Receiving::Command(task, _) = receiving {
-                    self.forget_task(task, out);
-                }
+                self.forget_task(task, out);
             }
-            Receiving::Command(task, _) => self.announce_command(task, out),
+            Receiving::Request(..) if !digest_ok => {
+                self.reject(header, RejectReason::DATA_DIGEST_ERROR, out);
+            }
             Receiving::Request(mut request, _) => {
                 if let Body::NopOut(_, whole) | Body::Text(_, whole) = &mut request.body {
                     *whole = data;
@@ -517,9 +548,16 @@ impl FullFeature {
         }
     }
 
-    /// Reports a complete command to the session.
-    fn announce_command(&mut self, task: TaskId, out: &mut Outputs) {
-        let Some(entry) = self.tasks.get_mut(task) else { return };
+    /// Reports a complete command to the session. If `ask` has it delivered at once, it starts, and
+    /// is returned.
+    #[inline]
+    fn announce_command(
+        &mut self,
+        task: TaskId,
+        out: &mut Outputs,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) -> Option<&Task> {
+        let entry = self.tasks.get_mut(task)?;
         if entry.transfer.is_settled() {
             self.data_time.stop(&mut entry.transfer.clock, self.now);
         }
@@ -527,12 +565,21 @@ impl FullFeature {
         self.undecided += 1;
         let initiator_task_tag = entry.transfer.initiator_task_tag;
         let (lun, attribute) = (entry.task.lun, entry.task.attribute);
-        out.push_back(Output::ToSession(ToSession::Arrived {
+        let arrived = ToSession::Arrived {
             ticket: task.0,
             immediate: entry.immediate,
             cmd_sn: entry.cmd_sn,
             request: Arrival::Command { task, initiator_task_tag, lun, attribute },
-        }));
+        };
+        match if out.is_empty() { ask(&arrived) } else { None } {
+            Some(ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn }) => {
+                self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
+                return self.start_delivered(ticket, out);
+            }
+            Some(answer) => self.on_session(self.now, answer, out),
+            None => out.push_back(Output::ToSession(arrived)),
+        }
+        None
     }
 
     /// Reports any other complete request to the session.
@@ -582,16 +629,13 @@ impl FullFeature {
         Some(request)
     }
 
-    fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
+    pub(super) fn on_session(&mut self, now: Time, message: ToConnection, out: &mut Outputs) {
         match message {
             ToConnection::Verdict { ticket, accepted } => self.on_verdict(ticket, accepted, out),
             ToConnection::Deliver { ticket, exp_cmd_sn, max_cmd_sn } => {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
-                if self.tasks.get(TaskId(ticket)).is_some() {
-                    self.start_task(TaskId(ticket), out);
-                } else if let Some(request) = self.take_request(ticket) {
-                    self.deliver(request, out);
-                }
+                let started = self.start_delivered(ticket, out).cloned();
+                out.extend(started.map(Output::Start));
             }
             ToConnection::Window { exp_cmd_sn, max_cmd_sn } => {
                 self.numbering.set_window(exp_cmd_sn, max_cmd_sn);
@@ -608,6 +652,18 @@ impl FullFeature {
             ToConnection::Release => self.end_fence(out),
             ToConnection::Close => self.close(CloseReason::Dropped, out),
         }
+    }
+
+    /// Starts a task that the session delivers and returns it, or carries out another request.
+    #[inline]
+    pub(super) fn start_delivered(&mut self, ticket: u64, out: &mut Outputs) -> Option<&Task> {
+        if self.tasks.get(TaskId(ticket)).is_some() {
+            return self.start_task(TaskId(ticket), out);
+        }
+        if let Some(request) = self.take_request(ticket) {
+            self.deliver(request, out);
+        }
+        None
     }
 
     /// Carries out a request that the session delivers.

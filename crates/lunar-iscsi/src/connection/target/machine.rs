@@ -3,7 +3,7 @@
 use super::full_feature::FullFeature;
 use super::limits::seconds;
 use super::task::{Entry, Phase};
-use super::{CloseReason, ConnectionLimits, Input, Output, Outputs};
+use super::{CloseReason, ConnectionLimits, Input, Output, Outputs, Task};
 use crate::framing::{DataDestination, Digests, Pdu, TaskId};
 use crate::login::target::{Step, TargetLogin};
 use crate::pdu::Opcode;
@@ -102,8 +102,35 @@ impl TargetConnection {
     /// Handles one input. Infallible: protocol violations of the peer are answered on the wire.
     #[inline(always)]
     pub fn handle(&mut self, now: Time, input: Input) {
+        self.handle_asking(now, input, |_| None);
+    }
+
+    /// Handles one input, and asks the session at once instead of by [`Output::ToSession`]: `ask`
+    /// hands it a message and returns the answer, if the session has a single one. If a command is
+    /// thereby delivered, its task is returned, without an [`Output::Start`].
+    ///
+    /// Most commands pass without a message in a queue that way, as they arrive and as they end.
+    #[inline(always)]
+    pub fn handle_asking(
+        &mut self,
+        now: Time,
+        input: Input,
+        ask: impl FnOnce(&ToSession) -> Option<ToConnection>,
+    ) -> Option<&Task> {
+        if !matches!(self.state, State::FullFeature(_)) {
+            self.handle_outside(now, input);
+            return None;
+        }
         match &mut self.state {
-            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs),
+            State::FullFeature(phase) => phase.handle(now, input, &mut self.outputs, ask),
+            State::Login(_) | State::Over(_) => None,
+        }
+    }
+
+    /// Handles an input before or after full feature phase.
+    #[inline(never)]
+    fn handle_outside(&mut self, now: Time, input: Input) {
+        match &mut self.state {
             State::Login(login) => {
                 if let Some(next) = login.handle(now, input, &mut self.outputs) {
                     self.state = State::FullFeature(next);
@@ -114,6 +141,7 @@ impl TargetConnection {
                     closed.done(task, &mut self.outputs);
                 }
             }
+            State::FullFeature(_) => {}
         }
     }
 

@@ -292,7 +292,7 @@ impl Task {
 
 /// A command descriptor block: 16 bytes, of which a short CDB uses the first, or more with an
 /// extended CDB header segment. RFC 7143 §11.2.2.3.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct HeaderCdb {
     short: [u8; 16],
     /// The whole CDB if it is longer.

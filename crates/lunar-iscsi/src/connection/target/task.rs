@@ -2,13 +2,13 @@
 
 use super::data_time::DataClock;
 use super::transfer::Transfer;
-use super::{Outcome, Task};
+use super::{HeaderCdb, Outcome, Task};
 use crate::framing::TaskId;
-use crate::pdu::ScsiCommand;
+use crate::pdu::{ScsiCommand, TaskAttribute};
 use crate::sorted_map::SortedMap;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use lunar_wire::{SerialNumber, Time};
+use lunar_wire::{Lun, SerialNumber, Time};
 
 /// State of a task.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -32,6 +32,7 @@ pub(super) enum Phase {
     },
 }
 
+/// A task, or a vacant slot for one.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) task: Task,
@@ -52,19 +53,80 @@ pub(super) struct Entry {
 /// Tasks by id and by Initiator Task Tag.
 ///
 /// The slot of an entry is its id modulo the number of slots; there are at least twice as many
-/// slots as tasks. An entry never moves, because it is large and tasks end in any order. An id
-/// whose slot an older task occupies is skipped.
+/// slots as tasks. An entry is large and tasks end in any order, so it never moves, and is begun
+/// and ended in its slot. An id whose slot an older task occupies is skipped.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     /// Slots; their number is a power of two, or zero.
-    slots: Vec<Option<Entry>>,
+    slots: Vec<Entry>,
     count: usize,
     by_tag: SortedMap<u32, TaskId>,
     last_id: u64,
     immediate: usize,
 }
 
+/// Id of no task, in vacant slots.
+const VACANT: TaskId = TaskId(0);
+
 impl Entry {
+    fn vacant() -> Self {
+        let task = Task {
+            id: VACANT,
+            lun: Lun::ZERO,
+            cdb: HeaderCdb::default(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            read: false,
+            write: false,
+            expected_bytes: 0,
+            expected_read_bytes: None,
+            has_all_data: false,
+        };
+        Self {
+            task,
+            cmd_sn: SerialNumber(0),
+            immediate: false,
+            undecided: false,
+            phase: Phase::Waiting,
+            transfer: Transfer::default(),
+            outcome: None,
+            fence_requested: false,
+            fault_reported: false,
+        }
+    }
+
+    /// Makes the entry that of a new task.
+    #[inline]
+    fn begin(&mut self, task: Task, pdu: &ScsiCommand) {
+        let Self {
+            task: its_task,
+            cmd_sn,
+            immediate,
+            undecided,
+            phase,
+            transfer: _, // begun by the caller
+            outcome,
+            fence_requested,
+            fault_reported,
+        } = self;
+        *its_task = task;
+        (*cmd_sn, *immediate) = (pdu.cmd_sn, pdu.first.is_immediate());
+        (*undecided, *fence_requested, *fault_reported) = (false, false, false);
+        (*phase, *outcome) = (Phase::Waiting, None);
+    }
+
+    /// Makes the slot vacant, and frees what lies outside of it.
+    fn vacate(&mut self) {
+        self.task.id = VACANT;
+        self.task.cdb = HeaderCdb::default();
+        self.outcome = None;
+        self.transfer.free();
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.task.id == VACANT
+    }
+
     /// Memory of the values that few tasks have.
     fn boxed_bytes(&self) -> usize {
         let outcome = self.outcome.as_deref().map_or(0, |outcome| {
@@ -113,7 +175,7 @@ impl Tasks {
         }
         loop {
             self.last_id += 1;
-            if self.slots[self.slot(TaskId(self.last_id))].is_none() {
+            if self.slots[self.slot(TaskId(self.last_id))].is_vacant() {
                 return TaskId(self.last_id);
             }
         }
@@ -129,23 +191,28 @@ impl Tasks {
     fn grow(&mut self) {
         let slots = (2 * self.slots.len()).max(SLOTS_MIN);
         let entries = core::mem::take(&mut self.slots);
-        self.slots.resize_with(slots, || None);
-        for entry in entries.into_iter().flatten() {
+        self.slots.resize_with(slots, Entry::vacant);
+        for entry in entries.into_iter().filter(|entry| !entry.is_vacant()) {
             let slot = self.slot(entry.task.id);
-            self.slots[slot] = Some(entry);
+            self.slots[slot] = entry;
         }
     }
 
-    /// Inserts an entry, built in its slot.
+    /// Begins a task of this command; returns the slot with its id. The caller begins its transfer.
     #[inline]
-    pub(super) fn insert(&mut self, make: impl FnOnce(TaskId) -> Entry) -> TaskId {
+    pub(super) fn begin(
+        &mut self,
+        pdu: &ScsiCommand,
+        task: impl FnOnce(TaskId) -> Task,
+    ) -> &mut Entry {
         let id = self.next_id();
         let slot = self.slot(id);
-        let entry = self.slots[slot].get_or_insert_with(|| make(id));
         self.count += 1;
-        self.immediate += usize::from(entry.immediate);
-        self.by_tag.insert(entry.transfer.initiator_task_tag, id);
-        id
+        self.immediate += usize::from(pdu.first.is_immediate());
+        self.by_tag.insert(pdu.initiator_task_tag, id);
+        let entry = &mut self.slots[slot];
+        entry.begin(task(id), pdu);
+        entry
     }
 
     /// Removes a task; `false` if there is none with this id.
@@ -155,22 +222,21 @@ impl Tasks {
         self.immediate -= usize::from(immediate);
         self.count -= 1;
         self.by_tag.remove_if(tag, |newest| *newest == id);
-        // Dropped in its slot: moving the entry would cost more than the rest of this function.
         let slot = self.slot(id);
-        self.slots[slot] = None;
+        self.slots[slot].vacate();
         true
     }
 
     #[inline]
     pub(super) fn get(&self, id: TaskId) -> Option<&Entry> {
         let slot = id.0 as usize & self.slots.len().wrapping_sub(1);
-        self.slots.get(slot)?.as_ref().filter(|entry| entry.task.id == id)
+        self.slots.get(slot).filter(|entry| entry.task.id == id)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Entry> {
         let slot = id.0 as usize & self.slots.len().wrapping_sub(1);
-        self.slots.get_mut(slot)?.as_mut().filter(|entry| entry.task.id == id)
+        self.slots.get_mut(slot).filter(|entry| entry.task.id == id)
     }
 
     pub(super) fn with_tag(&self, initiator_task_tag: u32) -> Option<&Entry> {
@@ -189,14 +255,14 @@ impl Tasks {
     }
 
     pub(super) fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().flatten()
+        self.slots.iter().filter(|entry| !entry.is_vacant())
     }
 
     /// Memory of current and former tasks; each may have `max_outstanding_r2t` open R2Ts. The
     /// answers of tasks whose response is held back, and data in pieces, count as well.
     pub(super) fn memory_bytes(&self, max_outstanding_r2t: u16) -> usize {
         self.entries().map(Entry::boxed_bytes).sum::<usize>()
-            + self.slots.capacity() * size_of::<Option<Entry>>()
+            + self.slots.capacity() * size_of::<Entry>()
             + self.by_tag.memory_bytes()
             + self.count * (IN_SESSION_BYTES + Transfer::r2ts_memory_bytes(max_outstanding_r2t))
     }
@@ -240,45 +306,35 @@ impl Tasks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::HeaderCdb;
     use super::super::transfer::TransferRules;
     use super::*;
-    use crate::pdu::TaskAttribute;
+    use crate::pdu::{CommandFlags, FirstByte, Opcode};
     use alloc::collections::BTreeMap;
-    use lunar_wire::Lun;
+    use lunar_wire::U24;
     use proptest::prelude::*;
 
-    fn entry(id: TaskId, initiator_task_tag: u32) -> Entry {
-        let rules = TransferRules {
-            first_burst_bytes: 0,
-            max_burst_bytes: 0,
-            max_outstanding_r2t: 1,
-            initial_r2t: true,
-            immediate_data: false,
-            data_out_bytes_max: 0,
+    /// Begins a task without data; every third one is immediate.
+    fn begin(tasks: &mut Tasks, initiator_task_tag: u32) -> TaskId {
+        let opcode = match initiator_task_tag.is_multiple_of(3) {
+            true => FirstByte::immediate(Opcode::SCSI_COMMAND),
+            false => FirstByte::plain(Opcode::SCSI_COMMAND),
         };
-        Entry {
-            task: Task {
-                id,
-                lun: Lun::ZERO,
-                cdb: HeaderCdb::new([0; 16], &[]),
-                attribute: TaskAttribute::SIMPLE,
-                priority: 0,
-                read: false,
-                write: false,
-                expected_bytes: 0,
-                expected_read_bytes: None,
-                has_all_data: false,
-            },
+        let pdu = ScsiCommand {
+            first: opcode,
+            flags: CommandFlags::FINAL,
+            priority: 0,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::ZERO,
+            initiator_task_tag,
+            expected_data_transfer_length: 0,
             cmd_sn: SerialNumber(0),
-            immediate: initiator_task_tag.is_multiple_of(3),
-            undecided: false,
-            phase: Phase::Waiting,
-            transfer: Transfer::none(rules, initiator_task_tag, 0),
-            outcome: None,
-            fence_requested: false,
-            fault_reported: false,
-        }
+            exp_stat_sn: SerialNumber(0),
+            cdb: [0; 16],
+        };
+        let entry = tasks.begin(&pdu, |id| Task { id, ..Entry::vacant().task });
+        entry.transfer.begin(TransferRules::default(), &pdu);
+        entry.task.id
     }
 
     fn tag_of(tasks: &Tasks, id: TaskId) -> Option<u32> {
@@ -294,7 +350,7 @@ mod tests {
             let (mut tasks, mut model) = (Tasks::default(), BTreeMap::new());
             let mut last = 0;
             for (number, (place, ends)) in (0u32..).zip(steps) {
-                let id = tasks.insert(|id| entry(id, number));
+                let id = begin(&mut tasks, number);
                 prop_assert!(id.0 > last);
                 last = id.0;
                 model.insert(id, number);
@@ -320,9 +376,9 @@ mod tests {
     #[test]
     fn a_task_that_stays_takes_one_slot() {
         let mut tasks = Tasks::default();
-        let stays = tasks.insert(|id| entry(id, 0));
+        let stays = begin(&mut tasks, 0);
         for number in 1..10_000 {
-            let id = tasks.insert(|id| entry(id, number));
+            let id = begin(&mut tasks, number);
             assert!(tasks.remove(id));
         }
         assert_eq!(tag_of(&tasks, stays), Some(0));

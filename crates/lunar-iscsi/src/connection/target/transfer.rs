@@ -11,7 +11,7 @@
 
 use super::data_time::DataClock;
 use super::pieces::DataInPieces;
-use crate::pdu::{DataOut, FinalFlag, RejectReason, TAG_RESERVED};
+use crate::pdu::{CommandFlags, DataOut, FinalFlag, RejectReason, ScsiCommand, TAG_RESERVED};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl TransferFault {
 }
 
 /// Parameters of a session that limit data-out.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TransferRules {
     pub(super) first_burst_bytes: u32,
     pub(super) max_burst_bytes: u32,
@@ -111,7 +111,7 @@ struct FurtherRanges {
 }
 
 /// The transfer of one task's data, in both directions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Transfer {
     /// Initiator Task Tag of all its PDUs.
     pub(super) initiator_task_tag: u32,
@@ -141,24 +141,41 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    /// Creates the transfer of a command with the W bit. `immediate_bytes` come with it; `is_final`
-    /// is its F bit: no unsolicited Data-Out follows.
-    pub(super) fn new(
+    /// Begins the transfer of a command, in its place.
+    #[inline]
+    pub(super) fn begin(&mut self, rules: TransferRules, pdu: &ScsiCommand) {
+        let immediate_bytes = pdu.data_segment_length.value();
+        let tag = pdu.initiator_task_tag;
+        if pdu.flags.has(CommandFlags::WRITE) {
+            let expected_bytes = pdu.expected_data_transfer_length;
+            self.begin_write(rules, tag, expected_bytes, immediate_bytes);
+            self.expect_unsolicited(immediate_bytes, pdu.flags.has(CommandFlags::FINAL));
+        } else {
+            self.begin_write(rules, tag, 0, 0);
+            if immediate_bytes > 0 {
+                self.fail(TransferFault::UnexpectedUnsolicited); // no data is allowed
+            }
+        }
+    }
+
+    /// Begins with `immediate_bytes` of `expected_bytes` of data-out.
+    #[inline]
+    fn begin_write(
+        &mut self,
         rules: TransferRules,
         initiator_task_tag: u32,
         expected_bytes: u32,
         immediate_bytes: u32,
-        is_final: bool,
-    ) -> Self {
-        let first_bytes = rules.first_burst_bytes.min(expected_bytes);
-        let mut transfer = Self {
+    ) {
+        let covered_bytes = immediate_bytes.min(rules.first_burst_bytes).min(expected_bytes);
+        *self = Self {
             initiator_task_tag,
             rules,
             clock: DataClock::default(),
             expected_bytes,
             wanted_bytes: None,
             further: None,
-            covered_bytes: immediate_bytes.min(first_bytes),
+            covered_bytes,
             unsolicited: None,
             solicited: VecDeque::new(),
             fault: None,
@@ -167,19 +184,25 @@ impl Transfer {
             next_data_sn: 0,
             pieces: None,
         };
-        if immediate_bytes > 0 && !rules.immediate_data {
-            transfer.fail(TransferFault::UnexpectedUnsolicited);
+    }
+
+    /// Checks the immediate data of a command with the W bit, and its F bit: unless `is_final`,
+    /// unsolicited Data-Out follows.
+    fn expect_unsolicited(&mut self, immediate_bytes: u32, is_final: bool) {
+        let first_bytes = self.rules.first_burst_bytes.min(self.expected_bytes);
+        if immediate_bytes > 0 && !self.rules.immediate_data {
+            self.fail(TransferFault::UnexpectedUnsolicited);
         }
         if immediate_bytes > first_bytes {
-            transfer.fail(TransferFault::IncorrectAmount);
+            self.fail(TransferFault::IncorrectAmount);
         }
         // If all data is present, F must be 1 (RFC 7143 §11.3.4): nothing is left to wait for.
-        if !is_final && immediate_bytes < expected_bytes {
-            if rules.initial_r2t {
-                transfer.fail(TransferFault::UnexpectedUnsolicited);
+        if !is_final && immediate_bytes < self.expected_bytes {
+            if self.rules.initial_r2t {
+                self.fail(TransferFault::UnexpectedUnsolicited);
             }
-            let at = transfer.covered_bytes;
-            transfer.unsolicited = Some(Sequence {
+            let at = self.covered_bytes;
+            self.unsolicited = Some(Sequence {
                 target_transfer_tag: TAG_RESERVED,
                 r2t_sn: 0,
                 start_bytes: at,
@@ -188,20 +211,16 @@ impl Transfer {
                 next_data_sn: 0,
             });
         }
-        transfer
     }
 
-    /// Creates the transfer of a command without the W bit: no data is allowed.
-    pub(super) fn none(
-        rules: TransferRules,
-        initiator_task_tag: u32,
-        immediate_bytes: u32,
-    ) -> Self {
-        let mut transfer = Self::new(rules, initiator_task_tag, 0, 0, true);
-        if immediate_bytes > 0 {
-            transfer.fail(TransferFault::UnexpectedUnsolicited);
+    /// Frees memory outside of the value.
+    #[inline]
+    pub(super) fn free(&mut self) {
+        self.further = None;
+        self.pieces = None;
+        if self.solicited.capacity() > 0 {
+            self.solicited = VecDeque::new();
         }
-        transfer
     }
 
     /// Maximum memory of the open R2Ts of a transfer: their queue grows by doubling.
@@ -498,7 +517,9 @@ mod tests {
             immediate_data: false,
             data_out_bytes_max: 512,
         };
-        let mut transfer = Transfer::new(rules, 5, 512, 0, true);
+        let mut transfer = Transfer::default();
+        transfer.begin_write(rules, 5, 512, 0);
+        transfer.expect_unsolicited(0, true);
         transfer.want(0, 512);
         let piece = transfer.next_piece().unwrap();
         transfer.asked(piece, 7, 0);

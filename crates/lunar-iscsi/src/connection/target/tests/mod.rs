@@ -4,6 +4,7 @@ mod allegiance;
 mod basics;
 mod data_out;
 mod data_time;
+mod direct;
 mod fast_abort;
 mod hostile;
 mod invariants;

@@ -1,0 +1,98 @@
+//! The start of a connection's commands, and the end of those that run at once: the machine hands
+//! them over and takes them back by calls, without a queue between.
+
+use super::Connection;
+use crate::session::{ConnectionEvent, KnownView, Session};
+use crate::statistics::Commands;
+use crate::task_map::TaskMap;
+use crate::task_set::PlaceQueued;
+use crate::tasks::{CommandContext, Tasks};
+use lunar_iscsi::connection::target::{Input, Outcome, Task};
+use lunar_iscsi::framing::TaskId;
+use lunar_iscsi::session::target::{ToConnection, ToSession};
+use lunar_wire::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Parts of a connection with which its commands start.
+struct Starter<'a> {
+    session: &'a Option<(Arc<Session>, u16)>,
+    view: &'a mut Option<KnownView>,
+    commands: &'a mut Commands,
+    places: &'a mut TaskMap<PlaceQueued>,
+    tasks: &'a mut Tasks,
+}
+
+impl Starter<'_> {
+    /// Starts a task; returns the answer for the machine.
+    #[inline]
+    fn start(self, now: Time, task: &Task) -> Option<Input> {
+        let (session, _) = self.session.as_ref()?;
+        let view = session.cached_view(self.view);
+        let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
+        self.commands.start(now, task, nexus.map(|nexus| &*nexus.unit));
+        let command_context = CommandContext { session, view };
+        let place = if self.places.is_empty() { None } else { self.places.remove(&task.id) };
+        self.tasks.start(&command_context, nexus, task, place)
+    }
+}
+
+impl Connection {
+    /// Gives the machine an input from the socket. A command that it starts is run at once, as far
+    /// as no waiting is needed.
+    #[inline(always)]
+    pub(super) fn receive_input(&mut self, now: Time, input: Input) {
+        let Self { machine, session, view, commands, places, tasks, pending_events, mail, .. } =
+            self;
+        let ask = |message: &ToSession| ask(session, pending_events, mail, message);
+        let Some(task) = machine.handle_asking(now, input, ask) else { return };
+        let answer = Starter { session, view, commands, places, tasks }.start(now, task);
+        self.take_answer(now, answer);
+    }
+
+    /// Starts a task that was delivered later than it arrived.
+    pub(super) fn start(&mut self, now: Time, task: &Task) {
+        let Self { session, view, commands, places, tasks, .. } = self;
+        let answer = Starter { session, view, commands, places, tasks }.start(now, task);
+        self.take_answer(now, answer);
+    }
+
+    /// Gives the machine the answer to the start of a task at once, which saves a turn of its own,
+    /// unless data goes before it.
+    #[inline]
+    fn take_answer(&mut self, now: Time, answer: Option<Input>) {
+        if self.queue_pieces() > 0 {
+            return self.answers.extend(answer);
+        }
+        match answer {
+            Some(Input::Done { task, outcome }) => self.end(now, task, outcome),
+            Some(answer) => self.feed(now, answer),
+            None => {}
+        }
+    }
+
+    /// Ends a task in the machine, which hears of the new window before it makes the response.
+    #[inline]
+    fn end(&mut self, now: Time, task: TaskId, outcome: Outcome) {
+        self.commands.done(task, &outcome);
+        if !self.managed.is_empty() {
+            self.managed.remove(&task);
+        }
+        let Self { machine, session, pending_events, mail, .. } = self;
+        let ask = |message: &ToSession| ask(session, pending_events, mail, message);
+        machine.handle_asking(now, Input::Done { task, outcome }, ask);
+    }
+}
+
+/// Hands a message to the session, if no earlier message of the session waits.
+#[inline]
+fn ask(
+    session: &Option<(Arc<Session>, u16)>,
+    pending_events: &VecDeque<ConnectionEvent>,
+    mail: &UnboundedReceiver<ConnectionEvent>,
+    message: &ToSession,
+) -> Option<ToConnection> {
+    let (session, cid) = session.as_ref().filter(|_| pending_events.is_empty())?;
+    session.try_handle_message(*cid, message, mail)
+}
