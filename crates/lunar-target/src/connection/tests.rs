@@ -212,7 +212,7 @@ fn a_rule_decides_whether_a_command_outlives_its_connection() {
             assert_eq!(session.tasks(), 1, "it waits for its block");
             client.connection.peer_closed(Time::ZERO, &mut client.out);
             assert_eq!(client.connection.over.is_some(), outlives, "level {level}");
-            assert_eq!(session.has_ended(), false, "it has a task");
+            assert!(!session.has_ended(), "it has a task");
             assert!(!client.connection.is_over(), "the command is polled");
             drop(first);
             client.has_turns().await;

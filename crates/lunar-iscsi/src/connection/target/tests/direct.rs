@@ -151,7 +151,7 @@ impl Driver {
         // The bit says that the command ends at once.
         match task.cdb[1] & 0x80 != 0 {
             true => {
-                self.pass(done(task.id, Outcome { data_in: data_of(&task), ..Outcome::default() }))
+                self.pass(done(task.id, Outcome { data_in: data_of(&task), ..Outcome::default() }));
             }
             false => self.running.push(task),
         }
@@ -264,8 +264,8 @@ fn data_of(task: &Task) -> Bytes {
 }
 
 proptest! {
-    /// Goal: commands arrive, start, answer and end the same whether the session is asked at once or
-    /// by outputs: the same messages, PDUs and deadlines in the same order.
+    /// Goal: commands arrive, start, answer and end the same whether the session is asked at once
+    /// or by outputs: the same messages, PDUs and deadlines in the same order.
     #[test]
     fn asking_at_once_changes_nothing(steps in prop::collection::vec(step(), 1..80)) {
         let (mut at_once, mut by_outputs) = (Driver::new(true), Driver::new(false));
