@@ -168,7 +168,8 @@ impl InitiatorLogin {
     }
 
     /// Checks a header. Returns `true` if its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`]
-    /// bytes) is to be received as `Place::Control` and passed to [`on_payload`](Self::on_payload).
+    /// bytes) is to be received as `DataDestination::Control` and passed to
+    /// [`on_payload`](Self::on_payload).
     pub fn on_header(&mut self, header: &Header, steps: &mut Vec<Step>) -> bool {
         if self.is_over() {
             return false;

@@ -1,7 +1,7 @@
 //! The login phase, both roles. RFC 7143 §6, §11.12, §11.13, §12.
 //!
-//! This module defines the types of the interface; the states (`Expect…`) are in `target` and
-//! `initiator`, CHAP is in `chap`.
+//! This module defines the types of the interface. The roles are `target` and `initiator`, their
+//! states (`Expect…`) `target_states` and `initiator_states`; CHAP is in `chap`.
 
 pub mod chap;
 pub mod initiator;

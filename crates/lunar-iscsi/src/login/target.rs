@@ -105,8 +105,9 @@ impl TargetLogin {
     }
 
     /// Checks a header. Returns `true` if its data segment (at most [`LOGIN_SEGMENT_BYTES_MAX`]
-    /// bytes) is to be received as `Place::Control` and passed to [`on_payload`](Self::on_payload).
-    /// A request without data segment is complete, and handled here.
+    /// bytes) is to be received as `DataDestination::Control` and passed to
+    /// [`on_payload`](Self::on_payload). A request without data segment is complete, and handled
+    /// here.
     pub fn on_header(&mut self, header: &Header, steps: &mut Vec<Step>) -> bool {
         if self.is_over() {
             return false;

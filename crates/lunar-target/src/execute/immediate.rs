@@ -5,6 +5,8 @@
 //! general path asks the same function, and looks closer or waits if the answer is no. The general
 //! path then runs the command, so both paths have the same outcome.
 //!
+//! A device may refuse any command here: files refuse durable writes, which wait for a sync.
+//!
 //! Two conditions are checked by the caller, for both paths: the command has been charged, and no
 //! other task of its task set goes before it.
 
