@@ -76,7 +76,9 @@ lab: ## Foreign peers against our server, in an optimized build: libiscsi, QEMU,
 	$(CARGO) test --locked -p lunar-lab --test it
 
 doc: ## The API documentation, without a warning
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	@# For examples, of which there are none, cargo takes the features that tests need, as clippy does.
+	@# Without them it would check tokio and what depends on it a second time.
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --lib --bin lunar --bin lab --examples
 
 package: ## Build the Debian package; prints where it is
 	@scripts/setup package

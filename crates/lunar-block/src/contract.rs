@@ -294,6 +294,17 @@ impl Subject {
     }
 }
 
+/// Returns true if all bytes have the same value. In debug builds a loop over the bytes would take
+/// most of the time of the contract; this compares each byte with the next one in a single call.
+pub(crate) fn are_equal(bytes: &[u8]) -> bool {
+    bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1]
+}
+
+/// Returns true if all bytes are zero.
+pub(crate) fn are_zeroes(bytes: &[u8]) -> bool {
+    bytes.first().is_none_or(|byte| *byte == 0) && are_equal(bytes)
+}
+
 fn expect(result: Result<(), Error>, kind: ErrorKind, range: BlockRange) {
     match result {
         Err(error) if error.kind == kind => {}

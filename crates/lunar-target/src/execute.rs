@@ -445,7 +445,7 @@ impl Run<'_> {
                 kept.copy_from_slice(&new);
                 kept.freeze()
             });
-            new.iter_mut().zip(data).for_each(|(byte, set)| *byte |= set);
+            set_bits(&mut new, data);
             if self.replace(guard, range, old, new.freeze(), durable).await?.is_some() {
                 return Ok(());
             }
@@ -585,6 +585,17 @@ fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
 }
 
 /// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
+/// Sets the bits of `set` in `bytes`, which are as long. Words are faster than bytes in builds that
+/// are not optimized.
+fn set_bits(bytes: &mut [u8], set: &[u8]) {
+    let (words, rest) = bytes.as_chunks_mut::<16>();
+    let (set_words, set_rest) = set.as_chunks::<16>();
+    for (word, set) in words.iter_mut().zip(set_words) {
+        *word = (u128::from_be_bytes(*word) | u128::from_be_bytes(*set)).to_be_bytes();
+    }
+    rest.iter_mut().zip(set_rest).for_each(|(byte, set)| *byte |= set);
+}
+
 fn miscompare(offset: u64) -> Sense {
     sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
 }

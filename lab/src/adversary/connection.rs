@@ -205,11 +205,11 @@ impl TcpConnection {
         }
         self.input.drain(..self.input_used);
         self.input_used = 0;
-        let begin = self.input.len();
-        self.input.resize(begin + READ_BYTES, 0);
-        let result = self.tcp.read(&mut self.input[begin..]);
+        // Zeroed memory; resize() would write byte by byte in builds that are not optimized.
+        let mut read = vec![0; READ_BYTES];
+        let result = self.tcp.read(&mut read);
         let count = *result.as_ref().unwrap_or(&0);
-        self.input.truncate(begin + count);
+        self.input.extend_from_slice(&read[..count]);
         self.is_closed = match result {
             Ok(count) => count == 0,
             Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),

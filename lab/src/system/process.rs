@@ -1,8 +1,11 @@
 //! Programs under a time limit, and servers that end with their test.
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group, setrlimit,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, kill_process_group,
+    pidfd_open, setrlimit,
 };
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -12,9 +15,6 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-
-/// Interval of polls.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Cause of a program's end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -187,12 +187,17 @@ fn wait(child: &mut Child, limit: Duration) -> Result<End> {
         if let Some(status) = child.try_wait()? {
             return Ok(End::Exited(status));
         }
-        if Instant::now() >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
             child.wait()?;
             return Ok(End::TimedOut);
         }
-        thread::sleep(POLL);
+        let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&Timespec::try_from(left)?)) {
+            Err(Errno::INTR) => {}
+            polled => drop(polled?),
+        }
     }
 }
 

@@ -19,7 +19,9 @@ fn schemathesis() -> Result<PathBuf> {
     let program = environment.join("bin/schemathesis");
     if !program.exists() {
         run(Command::new("python3").arg("-m").arg("venv").arg(&environment))?;
-        run(Command::new(environment.join("bin/pip")).args(["install", "-q", SCHEMATHESIS]))?;
+        // Most of its modules are never loaded: compiling all takes half of the time.
+        let install = ["install", "-q", "--no-compile", SCHEMATHESIS];
+        run(Command::new(environment.join("bin/pip")).args(install))?;
     }
     Ok(program)
 }

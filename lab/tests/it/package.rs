@@ -26,7 +26,7 @@ fn build(folder: &str) -> Result<String> {
         .env("LUNAR_BIN", std::fs::canonicalize(lunar::binary()?)?)
         .env("DEBFULLNAME", "Somebody")
         // Which bytes are packed matters here, and not their number.
-        .env("LUNAR_PACKAGE_LEVEL", "1")
+        .env("LUNAR_PACKAGE_LEVEL", "0")
         .output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

@@ -1,7 +1,7 @@
 //! Atomic writes: all or nothing, with concurrent readers and writers.
 
 use super::concurrent::STEPS;
-use super::{Subject, expect};
+use super::{Subject, are_equal, expect};
 use crate::{AtomicLimits, BlockRange, ErrorKind, random};
 
 /// Number of times that atomic writes run concurrently with one write or deallocation of the same
@@ -70,8 +70,8 @@ impl Subject {
     /// Checks that all bytes of `range` are equal.
     async fn check_one_writer(&self, range: BlockRange) {
         let bytes = self.read(range).await;
-        let torn = bytes.iter().position(|byte| *byte != bytes[0]);
-        assert_eq!(torn, None, "an atomic write of {range:?} is torn");
+        let torn = || bytes.iter().position(|byte| *byte != bytes[0]);
+        assert!(are_equal(&bytes), "an atomic write of {range:?} is torn at byte {:?}", torn());
     }
 
     fn one_value(&self, range: BlockRange, value: u8) -> bytes::Bytes {

@@ -1,7 +1,7 @@
 //! Concurrent tasks on several threads: on disjoint blocks, and on the same blocks.
 
-use super::Subject;
 use super::model::Model;
+use super::{Subject, are_equal};
 use crate::{BlockRange, random};
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -79,8 +79,9 @@ impl Subject {
     async fn check_whole(&self, range: BlockRange) {
         let bytes = self.read(range).await;
         for (index, block) in bytes.chunks(self.block_bytes()).enumerate() {
-            let torn = block.iter().position(|byte| *byte != block[0]);
-            assert_eq!(torn, None, "block {} is torn", range.lba + index as u64);
+            let torn = || block.iter().position(|byte| *byte != block[0]);
+            let lba = range.lba + index as u64;
+            assert!(are_equal(block), "block {lba} is torn at byte {:?}", torn());
         }
     }
 

@@ -1,6 +1,6 @@
 //! Random operations on a disk, compared with the same operations on a vector.
 
-use super::{OPERATIONS, Subject};
+use super::{OPERATIONS, Subject, are_zeroes};
 use crate::{BlockRange, Extent, ExtentState, Sparse, random};
 
 /// The expected contents of a disk.
@@ -103,7 +103,7 @@ async fn check_status(sparse: &dyn Sparse, model: &Model, range: BlockRange, dra
         next += extent.range.count;
         before = Some(*extent);
         if extent.state == ExtentState::Unmapped {
-            assert!(model.bytes(extent.range).iter().all(|b| *b == 0), "{extent:?} holds data");
+            assert!(are_zeroes(model.bytes(extent.range)), "{extent:?} holds data");
         }
     }
     let end = range.lba + range.count;

@@ -1,6 +1,6 @@
 //! Disks that become longer and shorter.
 
-use super::{Subject, expect};
+use super::{Subject, are_zeroes, expect};
 use crate::{BlockRange, ErrorKind};
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ impl Subject {
         }
         assert_eq!(self.blocks(), 2 * blocks);
         let added = BlockRange::new(blocks, blocks);
-        assert!(self.read(added).await.iter().all(|byte| *byte == 0), "new blocks are zeroes");
+        assert!(are_zeroes(&self.read(added).await), "new blocks are zeroes");
         assert_eq!(self.read(BlockRange::new(0, blocks)).await, before);
         let data = self.random_data((blocks * block) as usize, self.seed);
         self.device.write(added, data.clone(), true).await.unwrap();
@@ -34,10 +34,7 @@ impl Subject {
         self.refuses(BlockRange::new(2 * blocks - 1, 1)).await;
         assert_eq!(self.read_all().await, before);
         resize.resize(2 * blocks * block).await.unwrap();
-        assert!(
-            self.read(added).await.iter().all(|byte| *byte == 0),
-            "removed data does not reappear"
-        );
+        assert!(are_zeroes(&self.read(added).await), "removed data does not reappear");
         resize.resize(blocks * block).await.unwrap();
     }
 

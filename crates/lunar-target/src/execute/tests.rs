@@ -415,6 +415,19 @@ fn or_write_sets_bits_and_clears_none() {
     assert_eq!(content(&unit, 0, 1), [0b0111; 512].as_slice());
 }
 
+/// Goal: bits are set in bytes of all lengths, also where the length is no multiple of a word.
+#[test]
+fn bits_are_set_in_every_byte() {
+    for len in 0..50_u8 {
+        let old: Vec<u8> = (0..len).map(|at| at.wrapping_mul(37)).collect();
+        let set: Vec<u8> = (0..len).map(|at| at.wrapping_mul(101)).collect();
+        let mut bytes = old.clone();
+        set_bits(&mut bytes, &set);
+        let expected: Vec<u8> = old.iter().zip(&set).map(|(old, set)| old | set).collect();
+        assert_eq!(bytes, expected, "{len}");
+    }
+}
+
 /// WRITE ATOMIC writes the data that it is given, or nothing if the device refuses it.
 #[test]
 fn write_atomic_writes_all_or_nothing() {

@@ -104,17 +104,19 @@ pub async fn read(
     way: PduDirection,
     form: &std::cell::RefCell<NegotiatedForm>,
 ) -> Option<RelayedPdu> {
-    let mut bytes = vec![0; HEADER_BYTES];
-    from.read_exact(&mut bytes).await.ok()?;
+    let mut header = [0; HEADER_BYTES];
+    from.read_exact(&mut header).await.ok()?;
     // Read after the header has arrived, so that a login response sent before it counts.
     let now = form.borrow().clone();
-    let protected = now.full_feature && !matches!(bytes[0] & 0x3f, 0x03 | 0x23);
+    let protected = now.full_feature && !matches!(header[0] & 0x3f, 0x03 | 0x23);
     let header_digest = if protected && now.header_digest { DIGEST_BYTES } else { 0 };
-    let segments = usize::from(bytes[4]) * 4;
-    let length = u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]]) as usize;
+    let segments = usize::from(header[4]) * 4;
+    let length = u32::from_be_bytes([0, header[5], header[6], header[7]]) as usize;
     let data_digest = if protected && now.data_digest && length > 0 { DIGEST_BYTES } else { 0 };
     let start = HEADER_BYTES + segments + header_digest;
-    bytes.resize(start + length.next_multiple_of(4) + data_digest, 0);
+    // Zeroed memory; resize() would write byte by byte in builds that are not optimized.
+    let mut bytes = vec![0; start + length.next_multiple_of(4) + data_digest];
+    bytes[..HEADER_BYTES].copy_from_slice(&header);
     from.read_exact(&mut bytes[HEADER_BYTES..]).await.ok()?;
     let kind = kind(&bytes[..HEADER_BYTES], way);
     Some(RelayedPdu { bytes, data: start..start + length, kind })

@@ -13,6 +13,7 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.lunarsan.device.DeviceException;
@@ -182,6 +183,26 @@ final class ConnectionEndTest {
                 }
             }));
             assertEquals(enough, failure);
+        }
+    }
+
+    /** Goal: a range of more than 2^32 blocks is unmapped whole, by commands within the limit. */
+    @Test
+    void moreThan32BitsOfBlocksAreUnmapped() throws Exception {
+        long from = 1L << 32;
+        long blocks = (1L << 33) + 8;
+        for (UnitLimits.Unmapping how
+                : List.of(UnitLimits.Unmapping.ZEROES, UnitLimits.Unmapping.HINT)) {
+            UnitLimits limits =
+                    new UnitLimits(new Geometry(512, 1L << 50), 8, how, 0xffff, 8, true);
+            AtomicLong next = new AtomicLong(from);
+            limits.unmap(from, blocks, order -> {
+                assertEquals(next.get(), order.lba());
+                long left = from + blocks - next.get();
+                assertEquals(Math.min(0xffff, left), order.blocks());
+                next.addAndGet(order.blocks());
+            });
+            assertEquals(from + blocks, next.get());
         }
     }
 }

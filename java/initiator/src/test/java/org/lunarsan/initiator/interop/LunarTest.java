@@ -141,7 +141,7 @@ final class LunarTest {
         }
     }
 
-    /** Goal: blocks beyond 2^32 are stored at their addresses. */
+    /** Goal: blocks beyond 2^32 are stored and unmapped at their addresses. */
     @Test
     void blocksAboveTwoTebibytesAreAddressed(@TempDir Path state) throws Exception {
         Path folder = Files.createTempDirectory(Path.of("/dev/shm"), "lunar-java-");
@@ -150,24 +150,42 @@ final class LunarTest {
                 "--state", state.toString());
                 IscsiDevice disk = IscsiDevice.open(server.url())) {
             assertEquals(15L << 40, disk.geometry().bytes());
-            long[] addresses = {0, 1L << 31, (1L << 32) - 8, 1L << 32, (1L << 34) + 5,
-                    disk.blockCount() - 8};
-            for (long address : addresses) {
+            // Several commands, whose range is across a multiple of 2^32.
+            long unmapped = (1L << 33) - (1L << 18);
+            long count = 1L << 19;
+            List<Long> gone = List.of(unmapped, (1L << 33) - 8, 1L << 33, unmapped + count - 8);
+            List<Long> kept = List.of(0L, 1L << 18, 1L << 31, (1L << 32) - 8, 1L << 32,
+                    unmapped - 8, unmapped + count, (1L << 34) + 5, disk.blockCount() - 8);
+            for (long address : kept) {
+                disk.write(address, marked(address));
+            }
+            for (long address : gone) {
                 disk.write(address, marked(address));
             }
             disk.flush();
-            for (long address : addresses) {
-                byte[] found = new byte[8 * 512];
-                disk.read(address, found);
-                assertArrayEquals(marked(address), found);
+            for (long address : kept) {
+                assertBlocks(marked(address), disk, address);
             }
-            disk.unmap(1L << 32, 1L << 33);
-            byte[] found = new byte[512];
-            disk.read((1L << 32) + 1, found);
-            assertArrayEquals(new byte[512], found);
+            for (long address : gone) {
+                assertBlocks(marked(address), disk, address);
+            }
+            disk.unmap(unmapped, count);
+            for (long address : kept) {
+                assertBlocks(marked(address), disk, address);
+            }
+            for (long address : gone) {
+                assertBlocks(new byte[8 * 512], disk, address);
+            }
         } finally {
             FileContract.delete(folder);
         }
+    }
+
+    private static void assertBlocks(byte[] expected, IscsiDevice disk, long address)
+            throws DeviceException {
+        byte[] found = new byte[8 * 512];
+        disk.read(address, found);
+        assertArrayEquals(expected, found, () -> "at block " + address);
     }
 
     private static byte[] marked(long address) {
