@@ -38,6 +38,11 @@ impl Rng {
 
     /// Returns `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.bits() as u8).collect()
+        let mut bytes = Vec::with_capacity(count.next_multiple_of(8));
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.bits().to_be_bytes());
+        }
+        bytes.truncate(count);
+        bytes
     }
 }
