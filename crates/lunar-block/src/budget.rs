@@ -12,7 +12,7 @@ use crate::buffer::IdleMemory;
 use crate::statistics::thread_number;
 use bytes::Bytes;
 use counts_by_kind::CountsByKind;
-use heap_trimmer::FallWatch;
+use heap_trimmer::UsageDropDetector;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -76,7 +76,7 @@ struct Shared {
     /// that walked such a list would delay each core that adds a connection to it.
     by_kind: CountsByKind,
     pools: Mutex<WeakList<IdleMemory>>,
-    falls: FallWatch,
+    usage_drops: UsageDropDetector,
     /// Number of live owners that [`MemoryBudget::owner`] has created.
     owners: AtomicUsize,
 }
@@ -208,7 +208,7 @@ impl MemoryBudget {
             queue: Mutex::default(),
             by_kind: CountsByKind::default(),
             pools: Mutex::default(),
-            falls: FallWatch::new(),
+            usage_drops: UsageDropDetector::new(),
             owners: AtomicUsize::new(0),
         };
         Self { shared: Arc::new(shared) }
@@ -264,7 +264,7 @@ impl MemoryBudget {
     /// Updates the state of the budget after memory in use has changed to `used` bytes.
     fn update_state(&self, used: usize) {
         let limit = self.shared.limit_bytes;
-        self.shared.falls.note(used, limit);
+        self.shared.usage_drops.update(used, limit);
         let is_scarce = self.is_scarce();
         if !is_scarce && used > limit / 2 || is_scarce && used < limit / 8 * 3 {
             self.shared.scarce.store(!is_scarce, Relaxed);
@@ -286,7 +286,7 @@ impl MemoryBudget {
     /// Returns true when memory is not scarce and no request waits, so that freed memory may be
     /// kept.
     #[inline]
-    pub(crate) fn is_relaxed(&self) -> bool {
+    pub(crate) fn may_keep_idle_memory(&self) -> bool {
         !self.is_scarce() && self.shared.waiting.load(Relaxed) == 0
     }
 
@@ -310,7 +310,7 @@ impl MemoryBudget {
 
     #[cold]
     fn reserve_scarce(&self, owner: &MemoryOwner, bytes: usize) -> Option<MemoryReservation> {
-        self.shed_idle();
+        self.free_idle();
         let held_bytes = owner.held_bytes();
         // Waiting requests that need no more than this one come first.
         let is_next = self.shared.waiting.load(SeqCst) == 0
@@ -386,10 +386,10 @@ impl MemoryBudget {
     }
 
     /// Frees the idle memory of all pools.
-    fn shed_idle(&self) {
+    fn free_idle(&self) {
         let pools: Vec<_> = lock(&self.shared.pools).live().collect();
         for pool in pools {
-            let bytes = pool.shed();
+            let bytes = pool.free_all();
             self.subtract(bytes);
         }
     }
@@ -397,7 +397,7 @@ impl MemoryBudget {
     /// Grants memory to waiting requests, as far as memory is free.
     #[cold]
     fn grant_waiting(&self) {
-        self.shed_idle();
+        self.free_idle();
         let mut queue = lock(&self.shared.queue);
         queue.renew_some();
         for _ in 0..=GRANT_RENEWALS_MAX {

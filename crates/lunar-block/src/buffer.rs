@@ -26,8 +26,8 @@ const BUDGET_PART: usize = 4;
 const CLASSES: usize =
     (POOLED_BUFFER_BYTES_MAX.trailing_zeros() - PAGE_BYTES.trailing_zeros()) as usize + 1;
 
-/// Number of shelves of idle memory; several shelves avoid contention between cores.
-const SHELVES: usize = 16;
+/// Number of free lists; several lists avoid contention between cores.
+const FREE_LISTS: usize = 16;
 
 /// A pool of page-aligned buffers, in size classes of powers of two.
 ///
@@ -45,11 +45,11 @@ pub struct BufferPool {
 
 /// The idle memory of a pool, and its counts of memory in use.
 pub(crate) struct IdleMemory {
-    /// Shelves of idle memory. A thread uses the shelf given by its thread number, so two threads
-    /// may share one.
-    shelves: [FreeList; SHELVES],
-    /// False when all shelves are empty.
-    any: AtomicBool,
+    /// Free lists. A thread uses the list given by its thread number, so two threads may share
+    /// one.
+    lists: [FreeList; FREE_LISTS],
+    /// False when all free lists are empty.
+    has_idle: AtomicBool,
     pooled_bytes_max: usize,
     /// Memory of pooled buffers, in use and idle.
     pooled_bytes: AtomicUsize,
@@ -58,7 +58,7 @@ pub(crate) struct IdleMemory {
     over_limit: AtomicUsize,
 }
 
-/// Idle memory by class, for the threads of its shelf; other threads take from it before they
+/// Idle memory by class, for the threads that use this list; other threads take from it before they
 /// allocate.
 type FreeList = [Mutex<Vec<Memory>>; CLASSES];
 
@@ -66,15 +66,15 @@ type FreeList = [Mutex<Vec<Memory>>; CLASSES];
 pub struct Buffer {
     memory: Memory,
     len: usize,
-    source: Source,
+    kind: BufferKind,
     account: Arc<Account>,
 }
 
-/// The destination of the memory of a buffer when the buffer is dropped.
+/// Selects how the memory of a buffer is released when the buffer is dropped.
 #[derive(Clone, Copy)]
-enum Source {
-    /// The memory returns to this shelf, in this class.
-    Shelf { shelf: u8, class: u8 },
+enum BufferKind {
+    /// The memory returns to this free list, in this class.
+    Pooled { list: u8, class: u8 },
     /// The memory is freed.
     SingleUse,
 }
@@ -94,8 +94,8 @@ impl BufferPool {
 
     fn of(budget: &MemoryBudget, pooled_bytes_max: usize) -> Self {
         let idle = Arc::new(IdleMemory {
-            shelves: std::array::from_fn(|_| [const { Mutex::new(Vec::new()) }; CLASSES]),
-            any: AtomicBool::new(false),
+            lists: std::array::from_fn(|_| [const { Mutex::new(Vec::new()) }; CLASSES]),
+            has_idle: AtomicBool::new(false),
             pooled_bytes_max,
             pooled_bytes: AtomicUsize::new(0),
             single_use_bytes: AtomicUsize::new(0),
@@ -221,8 +221,8 @@ impl BufferPool {
 
     /// Returns the memory of all buffers in use, of all accounts, pooled or not. Each buffer counts
     /// with its class and the page that aligns it. A result of 0, while no buffer is being taken or
-    /// dropped, means that every buffer and every share of one was dropped. The shelves are counted
-    /// one after the other, so the result is approximate while buffers come and go.
+    /// dropped, means that every buffer and every share of one was dropped. The free lists are
+    /// counted one after the other, so the result is approximate while buffers come and go.
     pub fn in_use_bytes(&self) -> usize {
         // Computed here because a count per command would cost more than this rare call.
         let idle = self.account.idle.idle_bytes();
@@ -245,11 +245,11 @@ impl BufferPool {
     #[inline]
     fn take_idle(&self, len: usize) -> Option<Buffer> {
         let class = class_of(len)?;
-        let shelf = thread_number() % SHELVES;
+        let list = thread_number() % FREE_LISTS;
         let memory =
-            self.account.idle.pop(shelf, class).or_else(|| self.account.idle.pop_any(class))?;
-        let source = Source::Shelf { shelf: shelf as u8, class: class as u8 };
-        Some(self.buffer(memory, len, source))
+            self.account.idle.pop(list, class).or_else(|| self.account.idle.pop_any(class))?;
+        let kind = BufferKind::Pooled { list: list as u8, class: class as u8 };
+        Some(self.buffer(memory, len, kind))
     }
 
     /// Allocates a buffer; `reserved` is its charge.
@@ -258,24 +258,24 @@ impl BufferPool {
         let bytes = reserved.into_bytes();
         let memory = Memory::new(bytes - PAGE_BYTES);
         let class = class_of(len).filter(|_| !self.budget().is_scarce());
-        let source = match class.filter(|_| self.account.idle.add_pooled(bytes, self.budget())) {
+        let kind = match class.filter(|_| self.account.idle.add_pooled(bytes, self.budget())) {
             Some(class) => {
-                let shelf = (thread_number() % SHELVES) as u8;
-                Source::Shelf { shelf, class: class as u8 }
+                let list = (thread_number() % FREE_LISTS) as u8;
+                BufferKind::Pooled { list, class: class as u8 }
             }
             None => {
                 self.account.idle.over_limit.fetch_add(1, Relaxed);
                 self.account.idle.single_use_bytes.fetch_add(bytes, Relaxed);
-                Source::SingleUse
+                BufferKind::SingleUse
             }
         };
-        self.buffer(memory, len, source)
+        self.buffer(memory, len, kind)
     }
 
     #[inline]
-    fn buffer(&self, memory: Memory, len: usize, source: Source) -> Buffer {
+    fn buffer(&self, memory: Memory, len: usize, kind: BufferKind) -> Buffer {
         self.account.add(memory.allocated_bytes());
-        Buffer { memory, len, source, account: Arc::clone(&self.account) }
+        Buffer { memory, len, kind, account: Arc::clone(&self.account) }
     }
 }
 
@@ -324,47 +324,47 @@ impl IdleMemory {
     }
 
     #[inline]
-    fn pop(&self, shelf: usize, class: usize) -> Option<Memory> {
-        self.lock(shelf, class).pop()
+    fn pop(&self, list: usize, class: usize) -> Option<Memory> {
+        self.lock(list, class).pop()
     }
 
     #[cold]
     fn pop_any(&self, class: usize) -> Option<Memory> {
-        (0..SHELVES).find_map(|shelf| self.pop(shelf, class))
+        (0..FREE_LISTS).find_map(|list| self.pop(list, class))
     }
 
     #[inline]
-    fn push(&self, shelf: u8, class: u8, memory: Memory) {
-        self.lock(shelf.into(), class.into()).push(memory);
-        if !self.any.load(Relaxed) {
-            self.any.store(true, SeqCst);
+    fn push(&self, list: u8, class: u8, memory: Memory) {
+        self.lock(list.into(), class.into()).push(memory);
+        if !self.has_idle.load(Relaxed) {
+            self.has_idle.store(true, SeqCst);
         }
     }
 
     #[inline]
-    fn lock(&self, shelf: usize, class: usize) -> MutexGuard<'_, Vec<Memory>> {
-        self.shelves[shelf][class].lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self, list: usize, class: usize) -> MutexGuard<'_, Vec<Memory>> {
+        self.lists[list][class].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn idle_bytes(&self) -> usize {
-        let places = (0..SHELVES).flat_map(|shelf| (0..CLASSES).map(move |class| (shelf, class)));
+        let places = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
         // All memory of a class has one size. The lock is held briefly, as a core waits for it.
-        let of_class = |(shelf, class)| -> usize {
-            let memory = self.lock(shelf, class);
+        let of_class = |(list, class)| -> usize {
+            let memory = self.lock(list, class);
             memory.first().map_or(0, Memory::allocated_bytes) * memory.len()
         };
         places.map(of_class).sum()
     }
 
     /// Frees all idle memory and returns its size; the caller subtracts it from the budget.
-    pub(crate) fn shed(&self) -> usize {
-        if !self.any.swap(false, SeqCst) {
+    pub(crate) fn free_all(&self) -> usize {
+        if !self.has_idle.swap(false, SeqCst) {
             return 0;
         }
-        let places = (0..SHELVES).flat_map(|shelf| (0..CLASSES).map(move |class| (shelf, class)));
+        let places = (0..FREE_LISTS).flat_map(|list| (0..CLASSES).map(move |class| (list, class)));
         let mut bytes = 0;
-        for (shelf, class) in places {
-            let memory = std::mem::take(&mut *self.lock(shelf, class));
+        for (list, class) in places {
+            let memory = std::mem::take(&mut *self.lock(list, class));
             bytes += memory.iter().map(Memory::allocated_bytes).sum::<usize>();
         }
         self.pooled_bytes.fetch_sub(bytes, Relaxed);
@@ -378,23 +378,23 @@ impl Drop for Buffer {
         let memory = std::mem::take(&mut self.memory);
         let bytes = memory.allocated_bytes();
         self.account.subtract(bytes);
-        match self.source {
-            Source::Shelf { shelf, class } if self.account.budget().is_relaxed() => {
-                self.account.idle.push(shelf, class, memory);
+        match self.kind {
+            BufferKind::Pooled { list, class } if self.account.budget().may_keep_idle_memory() => {
+                self.account.idle.push(list, class, memory);
             }
-            source => self.free(source, memory),
+            kind => self.free(kind, memory),
         }
     }
 }
 
 impl Buffer {
     #[cold]
-    fn free(&self, source: Source, memory: Memory) {
+    fn free(&self, kind: BufferKind, memory: Memory) {
         let bytes = memory.allocated_bytes();
         drop(memory);
-        match source {
-            Source::Shelf { .. } => self.account.idle.pooled_bytes.fetch_sub(bytes, Relaxed),
-            Source::SingleUse => self.account.idle.single_use_bytes.fetch_sub(bytes, Relaxed),
+        match kind {
+            BufferKind::Pooled { .. } => self.account.idle.pooled_bytes.fetch_sub(bytes, Relaxed),
+            BufferKind::SingleUse => self.account.idle.single_use_bytes.fetch_sub(bytes, Relaxed),
         };
         self.account.budget().release(bytes);
     }

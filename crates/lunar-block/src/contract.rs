@@ -128,7 +128,7 @@ impl<'a> Contract<'a> {
         subject.disjoint().await;
         subject.same_blocks().await;
         subject.atomic_writes().await;
-        subject.another_size().await;
+        subject.size_changes().await;
         subject.all_buffers_returned().await;
     }
 }

@@ -11,43 +11,43 @@ use std::sync::{OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// Divisor for a fall: freed memory returns to the system when memory in use has fallen by 1/8 of
+/// Divisor for a drop: freed memory returns to the system when memory in use has dropped by 1/8 of
 /// the limit.
-const FALL_PART: usize = 8;
+const DROP_PART: usize = 8;
 
 /// Minimum time between two trims, because each trim visits all free memory.
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 
-/// Notices when much less memory is in use than before.
-pub(super) struct FallWatch {
-    /// Greatest memory in use since the last fall.
+/// Detects that much less memory is in use than at the last peak, and wakes the trimmer.
+pub(super) struct UsageDropDetector {
+    /// Greatest memory in use since the last drop.
     peak_bytes: AtomicUsize,
-    has_fallen: AtomicBool,
+    has_dropped: AtomicBool,
     trimmer: OnceLock<Thread>,
 }
 
-impl FallWatch {
+impl UsageDropDetector {
     pub(super) fn new() -> Self {
-        let (peak_bytes, has_fallen) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Self { peak_bytes, has_fallen, trimmer: OnceLock::new() }
+        let (peak_bytes, has_dropped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { peak_bytes, has_dropped, trimmer: OnceLock::new() }
     }
 
     /// Records that memory in use has changed to `used` of `limit` bytes. Changes that arrive out
     /// of order are noticed a little later.
     #[inline]
-    pub(super) fn note(&self, used: usize, limit: usize) {
+    pub(super) fn update(&self, used: usize, limit: usize) {
         let peak = self.peak_bytes.load(Relaxed);
         if used > peak {
             self.peak_bytes.store(used, Relaxed);
-        } else if peak - used > limit / FALL_PART {
-            self.fall_to(used);
+        } else if peak - used > limit / DROP_PART {
+            self.record_drop(used);
         }
     }
 
     #[cold]
-    fn fall_to(&self, used: usize) {
+    fn record_drop(&self, used: usize) {
         self.peak_bytes.store(used, Relaxed);
-        self.has_fallen.store(true, SeqCst);
+        self.has_dropped.store(true, SeqCst);
         self.wake();
     }
 
@@ -58,7 +58,7 @@ impl FallWatch {
     }
 }
 
-impl Drop for FallWatch {
+impl Drop for UsageDropDetector {
     fn drop(&mut self) {
         self.wake();
     }
@@ -79,13 +79,13 @@ impl MemoryBudget {
     }
 
     fn start_trimmer(&self, trim: impl Fn() + Send + 'static) -> io::Result<()> {
-        if self.shared.falls.trimmer.get().is_some() {
+        if self.shared.usage_drops.trimmer.get().is_some() {
             return Ok(());
         }
         let shared = Arc::downgrade(&self.shared);
         let named = thread::Builder::new().name("heap-trimmer".to_owned());
-        let thread = named.spawn(move || trim_after_falls(&shared, trim))?;
-        if self.shared.falls.trimmer.set(thread.thread().clone()).is_err() {
+        let thread = named.spawn(move || trim_after_drops(&shared, trim))?;
+        if self.shared.usage_drops.trimmer.set(thread.thread().clone()).is_err() {
             // Another call came first; this thread is never woken.
             tracing::debug!("a heap trimmer is already running");
         }
@@ -93,11 +93,11 @@ impl MemoryBudget {
     }
 }
 
-fn trim_after_falls(shared: &Weak<Shared>, trim: impl Fn()) {
+fn trim_after_drops(shared: &Weak<Shared>, trim: impl Fn()) {
     while let Some(budget) = shared.upgrade() {
-        let has_fallen = budget.falls.has_fallen.swap(false, SeqCst);
+        let has_dropped = budget.usage_drops.has_dropped.swap(false, SeqCst);
         drop(budget);
-        if has_fallen {
+        if has_dropped {
             trim();
             thread::sleep(TRIM_PAUSE);
         } else {
@@ -125,12 +125,15 @@ mod tests {
         let pool = BufferPool::with_budget(&budget);
         let mut charge = pool.charge(LIMIT / 4);
         charge.set(LIMIT / 8);
-        assert!(!budget.shared.falls.has_fallen.load(SeqCst), "an eighth and no more");
+        assert!(!budget.shared.usage_drops.has_dropped.load(SeqCst), "an eighth and no more");
         charge.set(LIMIT / 8 - 1);
         trimmed.recv_timeout(Duration::from_secs(60)).expect("an eighth less is in use");
         for bytes in [LIMIT / 4, LIMIT / 8, LIMIT / 4, LIMIT / 8] {
             charge.set(bytes);
-            assert!(!budget.shared.falls.has_fallen.load(SeqCst), "it counts from the last fall");
+            assert!(
+                !budget.shared.usage_drops.has_dropped.load(SeqCst),
+                "it counts from the last drop"
+            );
         }
         drop((charge, pool, budget));
         assert!(trimmed.into_iter().count() <= 1, "the thread ends with the budget");

@@ -8,7 +8,7 @@ impl Subject {
     /// Checks changes of size. When the disk grows, old data stays, and new blocks read as zeroes
     /// and can be written, up to the end. When it shrinks, blocks beyond the end are refused, and
     /// read as zeroes after the disk grows again.
-    pub(super) async fn another_size(&self) {
+    pub(super) async fn size_changes(&self) {
         let Some(resize) = self.device.resize() else { return };
         let before = self.read_all().await;
         let (blocks, block) = (self.blocks(), self.block_bytes() as u64);

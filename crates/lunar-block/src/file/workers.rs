@@ -182,14 +182,14 @@ impl Workers {
         self.shared.submit(|jobs| jobs.push_hint(&owner, Box::new(job)))
     }
 
-    /// Returns the slots for CPU-bound jobs other than maps.
+    /// Returns the slots for CPU-bound jobs other than reads of the allocation map.
     pub(super) fn slots(&self) -> &ComputingSlots {
         &self.slots
     }
 
     /// Returns the limits of a job that needs a slot only.
     #[cfg(test)]
-    pub(super) fn needs_slot(&self) -> JobLimits<'_> {
+    pub(super) fn slot_limits(&self) -> JobLimits<'_> {
         JobLimits { permits: None, slots: Some(&self.slots) }
     }
 
@@ -361,7 +361,7 @@ impl State {
     }
 }
 
-/// Runs a job. A panic ends the job, not the thread; the awaiting future finds the job lost.
+/// Runs a job. A panic ends the job, not the thread; the future of the job returns [`JobPanicked`].
 fn run(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn panicked_and_dropped_jobs() {
         let workers = test_workers(1, 0);
-        let panicked = block_on(workers.run(|| panic!("meant")));
+        let panicked = block_on(workers.run(|| panic!("expected")));
         assert!(matches!(panicked, Err(JobPanicked)));
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let (begun, begins) = std::sync::mpsc::channel();

@@ -201,7 +201,10 @@ impl State {
     /// Returns the jobs with permits that jobs of other owners wait for.
     fn waited_for(&self) -> Vec<Arc<QueuedJob>> {
         let others_wait = |granted: &&PermitGuard| {
-            granted.place.as_ref().is_some_and(|place| self.waiting.waits_besides(&place.owner))
+            granted
+                .place
+                .as_ref()
+                .is_some_and(|place| self.waiting.has_waiting_of_others(&place.owner))
         };
         self.granted
             .iter()

@@ -181,7 +181,8 @@ impl<J> JobQueue<J> {
         number
     }
 
-    /// Queues a job under this number, before those of its owner that are not urgent if it is.
+    /// Queues a job under this number. An urgent job comes before those of its owner that are not
+    /// urgent.
     pub(super) fn push_as(&mut self, owner: &JobOwner, number: u64, is_urgent: bool, job: J) {
         let jobs = self.entry(owner);
         let waiting = if is_urgent { &mut jobs.urgent } else { &mut jobs.waiting };
@@ -196,8 +197,8 @@ impl<J> JobQueue<J> {
         job.is_some_and(|job| jobs.urgent.insert(number, job).is_none())
     }
 
-    /// Returns `true` if a job of another owner than this one waits.
-    pub(super) fn waits_besides(&self, owner: &JobOwner) -> bool {
+    /// Returns `true` if jobs of other owners wait.
+    pub(super) fn has_waiting_of_others(&self, owner: &JobOwner) -> bool {
         self.owners.iter().any(|jobs| jobs.wanted() > 0 && !is_same(&jobs.owner, owner))
     }
 
@@ -459,7 +460,7 @@ mod tests {
         let number = queue.next_number();
         queue.push_as(&one, number, true, 5);
         assert_eq!(queue.remove(&one, numbers[3]), Some(4));
-        assert!(queue.waits_besides(&one) && queue.waits_besides(&None));
+        assert!(queue.has_waiting_of_others(&one) && queue.has_waiting_of_others(&None));
         let mut order = Vec::new();
         while let Some((place, job)) = queue.pop() {
             order.push(job);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 /// A job whose result is awaited, and its numbers in the queues.
 ///
 /// A job that is urgent comes before the others of its owner in each queue: jobs of other owners
-/// wait for it, because it has a permit or because its command has blocks.
+/// wait for it, because it holds a permit or because its command has locked blocks.
 #[derive(Default)]
 pub(super) struct QueuedJob {
     is_urgent: AtomicBool,
@@ -42,7 +42,7 @@ impl QueuedJob {
         self.slot.as_ref()
     }
 
-    /// Read under the lock of a queue when the job is queued there.
+    /// Returns true if the job is urgent. A queue reads this under its lock when it adds the job.
     pub(super) fn is_urgent(&self) -> bool {
         self.is_urgent.load(SeqCst)
     }

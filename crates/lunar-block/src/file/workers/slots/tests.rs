@@ -33,7 +33,7 @@ impl<'a> Computing<'a> {
                 std::hint::spin_loop();
             }
         };
-        let mut result = workers.run_within(workers.needs_slot(), job).boxed();
+        let mut result = workers.run_within(workers.slot_limits(), job).boxed();
         assert!((&mut result).now_or_never().is_none());
         begins.recv().unwrap();
         Self { end, result }
@@ -58,7 +58,7 @@ fn few_jobs_of_many_devices_compute_at_a_time() {
     let runs = Arc::new(AtomicUsize::new(0));
     let job = |pool| {
         let runs = Arc::clone(&runs);
-        Workers::run_within(pool, pool.needs_slot(), move || runs.fetch_add(1, SeqCst)).boxed()
+        Workers::run_within(pool, pool.slot_limits(), move || runs.fetch_add(1, SeqCst)).boxed()
     };
     let mut jobs: Vec<_> = pools.iter().map(job).collect();
     assert!(jobs.iter_mut().all(|job| job.now_or_never().is_none()));
@@ -85,12 +85,12 @@ fn jobs_that_wait_for_a_disk_leave_their_slots() {
     let mut hang: Vec<_> = (0..8)
         .map(|_| {
             let gate = Arc::clone(&gate);
-            hanging.run_within(hanging.needs_slot(), move || drop(gate.read())).boxed()
+            hanging.run_within(hanging.slot_limits(), move || drop(gate.read())).boxed()
         })
         .collect();
     assert!(hang.iter_mut().all(|job| job.now_or_never().is_none()));
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_within(other.needs_slot(), || 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(other.slot_limits(), || 7)).unwrap(), 7);
     drop(closed);
     block_on(futures_util::future::join_all(hang)).into_iter().for_each(Result::unwrap);
 }
@@ -104,11 +104,11 @@ fn jobs_that_wait_for_a_thread_leave_their_slots() {
     let (stop, stopped) = mpsc::channel::<()>();
     let mut hangs = hanging.run(move || stopped.recv().is_err()).boxed();
     assert!((&mut hangs).now_or_never().is_none());
-    let mut waits = hanging.run_within(hanging.needs_slot(), || 1).boxed();
+    let mut waits = hanging.run_within(hanging.slot_limits(), || 1).boxed();
     assert!((&mut waits).now_or_never().is_none());
     assert_eq!(slots.waiting(), 0, "it has the slot");
     let other = test_workers_within(1, 0, &slots);
-    assert_eq!(block_on(other.run_within(other.needs_slot(), || 7)).unwrap(), 7);
+    assert_eq!(block_on(other.run_within(other.slot_limits(), || 7)).unwrap(), 7);
     drop(stop);
     assert!(block_on(hangs).unwrap());
     assert_eq!(block_on(waits).unwrap(), 1);
@@ -129,7 +129,7 @@ fn owners_take_turns_and_no_job_is_lost() {
         .map(|(number, (owner, pool))| {
             let (order, context) = (Arc::clone(&order), IoContext::new(owner));
             let run =
-                pool.run_within(pool.needs_slot(), move || order.lock().unwrap().push(number));
+                pool.run_within(pool.slot_limits(), move || order.lock().unwrap().push(number));
             let scope = Arc::clone(&context);
             (context, async move { scope.scope(run).await }.boxed())
         })
@@ -177,7 +177,7 @@ fn an_urgent_job_precedes_other_jobs_of_its_owner() {
             let context = IoContext::with_foreign_waiters(&owner, waiters);
             let order = Arc::clone(&order);
             let run =
-                pool.run_within(pool.needs_slot(), move || order.lock().unwrap().push(number));
+                pool.run_within(pool.slot_limits(), move || order.lock().unwrap().push(number));
             async move { context.scope(run).await }.boxed()
         })
         .collect();
@@ -273,8 +273,8 @@ fn an_urgent_job_is_urgent_in_later_queues() {
     let (permit, slot) = (limit.try_permit(), take_slot(&slots));
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    jobs.queue(&pool, pool.needs_slot());
-    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, pool.slot_limits());
+    jobs.queue(&pool, pool.slot_limits());
     jobs.queue(&pool, JobLimits { permits: Some(&limit), slots: Some(&slots) });
     jobs.promote();
     drop(permit);
@@ -291,7 +291,7 @@ fn an_urgent_job_is_urgent_in_later_queues() {
     let mut jobs = OwnJobs::default();
     jobs.queue(&pool, JobLimits::default());
     jobs.queue(&pool, JobLimits::default());
-    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, pool.slot_limits());
     jobs.promote();
     drop(slot);
     assert_eq!(slots.waiting(), 0, "it waits for the thread");
@@ -307,8 +307,8 @@ fn a_permit_that_no_other_owner_waits_for_makes_no_job_urgent() {
     let (limit, slot) = (ComputingLimit::new(1), take_slot(&slots));
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    jobs.queue(&pool, pool.needs_slot());
-    jobs.queue(&pool, pool.needs_slot());
+    jobs.queue(&pool, pool.slot_limits());
+    jobs.queue(&pool, pool.slot_limits());
     let limits = JobLimits { permits: Some(&limit), slots: Some(&slots) };
     jobs.queue(&pool, limits);
     jobs.queue(&pool, limits);
@@ -332,7 +332,7 @@ fn an_owner_that_pauses_leaves_the_slots_to_others() {
     state.pauses.ended(&Some(Arc::clone(&one)), MINUTE, Duration::ZERO, later);
     drop(state);
     let run = |owner: &Arc<MemoryOwner>| {
-        let (context, run) = (IoContext::new(owner), pool.run_within(pool.needs_slot(), || ()));
+        let (context, run) = (IoContext::new(owner), pool.run_within(pool.slot_limits(), || ()));
         async move { context.scope(run).await }.boxed()
     };
     let mut waits = run(&one);
@@ -360,10 +360,10 @@ fn slots_rest_after_a_long_job() {
     for (rest_factor, waiting) in [(0, 0), (u32::MAX, 1)] {
         let slots = ComputingSlots::with_times(1, SlotTimes { rest_factor, ..times });
         let pool = test_workers_within(1, 0, &slots);
-        block_on(pool.run_within(pool.needs_slot(), compute)).unwrap();
+        block_on(pool.run_within(pool.slot_limits(), compute)).unwrap();
         drop(pool); // the slot is returned after the result
         let pool = test_workers_within(1, 0, &slots);
-        let mut next = pool.run_within(pool.needs_slot(), || ()).boxed();
+        let mut next = pool.run_within(pool.slot_limits(), || ()).boxed();
         let begun = (&mut next).now_or_never();
         assert_eq!(slots.waiting(), waiting);
         slots.state().rests_until = Instant::now();
@@ -384,7 +384,7 @@ fn owners_of_short_jobs_do_not_wait_for_the_rest() {
     let job = |owner: &Arc<MemoryOwner>| {
         let context = IoContext::new(owner);
         let pool = &pool;
-        async move { context.scope(pool.run_within(pool.needs_slot(), || ())).await }.boxed()
+        async move { context.scope(pool.run_within(pool.slot_limits(), || ())).await }.boxed()
     };
     let is_idle = || slots.state().in_use.is_empty();
     block_on(job(&short)).unwrap();
@@ -423,7 +423,7 @@ fn jobs_with_slots_count_for_pauses() {
     let pool = test_workers_within(1, 0, &slots);
     let [one, other]: [Arc<MemoryOwner>; 2] = Default::default();
     let context = IoContext::new(&one);
-    let began = block_on(context.scope(pool.run_within(pool.needs_slot(), compute))).unwrap();
+    let began = block_on(context.scope(pool.run_within(pool.slot_limits(), compute))).unwrap();
     // The slot is returned after the result.
     while !slots.state().in_use.is_empty() {
         std::thread::yield_now();
@@ -432,7 +432,7 @@ fn jobs_with_slots_count_for_pauses() {
 
     let slot = take_slot(&slots);
     let context = IoContext::new(&other);
-    let mut waits = context.scope(pool.run_within(pool.needs_slot(), || ())).boxed();
+    let mut waits = context.scope(pool.run_within(pool.slot_limits(), || ())).boxed();
     assert!((&mut waits).now_or_never().is_none());
     assert!(slots.state().pauses.knows(&Some(Arc::clone(&other))));
     drop(slot);
