@@ -6,7 +6,7 @@ use lunar_iscsi::connection::target::{
     ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
 };
 use lunar_iscsi::framing::{DataDestination, Header, SegmentDigest, TaskId};
-use lunar_iscsi::login::{Admission, Identified};
+use lunar_iscsi::login::{Admission, AdmissionDecision};
 use lunar_iscsi::pdu::{Opcode, TAG_RESERVED};
 use lunar_iscsi::session::target::{self as session, SessionLimits, TargetSession, ToSession};
 use lunar_iscsi::text::Offer;
@@ -206,7 +206,8 @@ impl FuzzedConnection {
                     offer: Offer::target(),
                     entropy: [7; 33],
                 };
-                self.inputs.push_back(Input::Identified(Box::new(Identified::Admit(admission))));
+                self.inputs
+                    .push_back(Input::Identified(Box::new(AdmissionDecision::Admit(admission))));
             }
             Output::Join(join) => {
                 let mut session = session_for(&join);

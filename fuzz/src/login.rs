@@ -4,7 +4,8 @@ use lunar_iscsi::framing::{Header, Pdu};
 use lunar_iscsi::login::initiator::{self, ChapAnswer, InitiatorLogin, InitiatorLoginOptions};
 use lunar_iscsi::login::target::{LOGIN_SEGMENT_BYTES_MAX, Step, TargetLogin};
 use lunar_iscsi::login::{
-    Admission, ChapAlgorithm, ChapDemand, Credential, Identified, Joined, Secret, SessionType,
+    Admission, AdmissionDecision, ChapAlgorithm, ChapDemand, Credential, Joined, Secret,
+    SessionType,
 };
 use lunar_iscsi::text::{Offer, TEXT_BYTES_MAX};
 use lunar_wire::SerialNumber;
@@ -58,7 +59,7 @@ fn at_target<'a>(pdus: impl Iterator<Item = &'a [u8]>, with_chap: bool) {
         while let Some(step) = (!steps.is_empty()).then(|| steps.remove(0)) {
             match step {
                 Step::Identify(_) => {
-                    target.identified(Identified::Admit(admission.clone()), &mut steps);
+                    target.identified(AdmissionDecision::Admit(admission.clone()), &mut steps);
                 }
                 Step::Join(join) => {
                     let exp_cmd_sn = join.cmd_sn;

@@ -6,7 +6,7 @@ use crate::options::{ChapEntry, TargetOptions};
 use crate::portals::{ConnectionPath, Portals};
 use lunar_iscsi::connection::target::TargetRecord;
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
-use lunar_iscsi::login::{Admission, ChapDemand, Claim, Identified, SessionType};
+use lunar_iscsi::login::{Admission, AdmissionDecision, ChapDemand, Claim, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_iscsi::text::Offer;
 use std::sync::Arc;
@@ -40,11 +40,11 @@ impl AccessRules {
         &self,
         claim: &Claim,
         path: ConnectionPath,
-    ) -> Result<Identified, (LoginStatus, LoginRefusal)> {
+    ) -> Result<AdmissionDecision, (LoginStatus, LoginRefusal)> {
         const HIDDEN: LoginStatus = LoginStatus::NOT_FOUND;
         let entropy = entropy().ok_or((LoginStatus::TARGET_ERROR, LoginRefusal::NoEntropy))?;
         let admission = |tag, alias, chap, offer| {
-            Identified::Admit(Admission {
+            AdmissionDecision::Admit(Admission {
                 portal_group_tag: tag,
                 target_alias: alias,
                 chap,
@@ -68,7 +68,7 @@ impl AccessRules {
             return Err((HIDDEN, LoginRefusal::NoLun));
         }
         if let Some(address) = &target.redirect {
-            return Ok(Identified::Redirect { address: address.clone(), permanent: false });
+            return Ok(AdmissionDecision::Redirect { address: address.clone(), permanent: false });
         }
         let demand =
             chap_demand(target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;

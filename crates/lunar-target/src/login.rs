@@ -10,7 +10,7 @@ use crate::options::Limits;
 use crate::peer_network::PeerNetwork;
 use crate::portals::ConnectionPath;
 use crate::statistics::Counters;
-use lunar_iscsi::login::{Claim, Identified, Join};
+use lunar_iscsi::login::{AdmissionDecision, Claim, Join};
 use lunar_iscsi::pdu::LoginStatus;
 use lunar_net::Clock;
 use std::future::Future;
@@ -57,7 +57,7 @@ impl LoginPolicy {
         &self,
         claim: &Claim,
         path: ConnectionPath,
-    ) -> Result<Identified, (LoginStatus, LoginRefusal)> {
+    ) -> Result<AdmissionDecision, (LoginStatus, LoginRefusal)> {
         if *self.stop.borrow() {
             return Err((LoginStatus::SERVICE_UNAVAILABLE, LoginRefusal::Stopping));
         }
@@ -101,7 +101,7 @@ impl Login {
         policy: &Arc<LoginPolicy>,
         claim: Claim,
         path: ConnectionPath,
-    ) -> Option<Identified> {
+    ) -> Option<AdmissionDecision> {
         let network = PeerNetwork::of(path.peer.ip());
         let who = Claimant {
             name: &claim.initiator_name,
@@ -126,12 +126,12 @@ impl Login {
         &mut self,
         path: ConnectionPath,
         context: &mut Context<'_>,
-    ) -> Option<Identified> {
+    ) -> Option<AdmissionDecision> {
         let waiting = self.waiting.as_mut()?;
         if waiting.ticket.poll_replaced(context).is_ready() {
             self.waiting = None;
             self.refusal = Some(LoginRefusal::TooManyWait);
-            return Some(Identified::Refuse(LoginStatus::SERVICE_UNAVAILABLE));
+            return Some(AdmissionDecision::Refuse(LoginStatus::SERVICE_UNAVAILABLE));
         }
         let Poll::Ready(()) = waiting.timer.as_mut().poll(context) else { return None };
         let policy = Arc::clone(&waiting.policy);
@@ -148,15 +148,15 @@ impl Login {
         LoginStatus::OUT_OF_RESOURCES
     }
 
-    fn verify_login(&mut self, policy: &LoginPolicy, path: ConnectionPath) -> Identified {
+    fn verify_login(&mut self, policy: &LoginPolicy, path: ConnectionPath) -> AdmissionDecision {
         let Some(claim) = &self.claim else {
-            return Identified::Refuse(LoginStatus::TARGET_ERROR);
+            return AdmissionDecision::Refuse(LoginStatus::TARGET_ERROR);
         };
         match policy.identify(claim, path) {
             Ok(identified) => identified,
             Err((status, why)) => {
                 self.refusal = Some(why);
-                Identified::Refuse(status)
+                AdmissionDecision::Refuse(status)
             }
         }
     }

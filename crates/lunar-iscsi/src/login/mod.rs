@@ -103,7 +103,7 @@ pub struct ChapDemand {
 
 /// The decision of the target's policy about a [`Claim`].
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Identified {
+pub enum AdmissionDecision {
     /// Continue under these conditions.
     Admit(Admission),
     /// Redirect the login: TargetAddress, `host:port[,tpgt]`. RFC 7143 §11.13.5 class 1.

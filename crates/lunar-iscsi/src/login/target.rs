@@ -6,7 +6,7 @@
 use super::target_states::{
     ExpectFirst, ExpectIdentity, ExpectJoined, Refusal, State, first_declarations,
 };
-use super::{Claim, Identified, Join, Joined};
+use super::{AdmissionDecision, Claim, Join, Joined};
 use crate::framing::{Header, Pdu};
 use crate::pdu::{
     FirstByte, LoginFlags, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TAG_RESERVED,
@@ -150,19 +150,19 @@ impl TargetLogin {
     }
 
     /// Handles the answer to [`Step::Identify`].
-    pub fn identified(&mut self, answer: Identified, steps: &mut Vec<Step>) {
+    pub fn identified(&mut self, answer: AdmissionDecision, steps: &mut Vec<Step>) {
         if !matches!(self.state, State::Identity(_)) {
             return;
         }
         let State::Identity(state) = core::mem::take(&mut self.state) else { return };
         match answer {
-            Identified::Admit(admission) => {
+            AdmissionDecision::Admit(admission) => {
                 let result = self.admit(state, admission, steps);
                 if let Err(refusal) = result {
                     self.refuse(refusal, steps);
                 }
             }
-            Identified::Redirect { address, permanent } => {
+            AdmissionDecision::Redirect { address, permanent } => {
                 let status = if permanent {
                     LoginStatus::TARGET_MOVED_PERMANENTLY
                 } else {
@@ -174,7 +174,7 @@ impl TargetLogin {
                 text.key(Key::TargetAddress, address);
                 self.end(status, text.into_bytes().into(), steps);
             }
-            Identified::Refuse(status) => {
+            AdmissionDecision::Refuse(status) => {
                 self.refuse(Refusal::new(status, "refused by policy"), steps);
             }
         }

@@ -4,7 +4,7 @@ use super::disk::SimDisk;
 use super::host::{BackEvent, Host, InitiatorEnd, OutgoingWire, SimAnswer};
 use super::log::Log;
 use super::rng::Rng;
-use super::server::{Context, FrontEvent, Server, TargetEnd};
+use super::server::{Context, RelayedEvent, Server, TargetEnd};
 use super::wire::Wire;
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, InitiatorConnection,
@@ -434,7 +434,7 @@ impl Pair {
             }
             SimulationStep::Work => {
                 let ((link, task), work) = self.server.executor.work(&mut self.rng);
-                self.target(link, |end, context| end.worked(task, work, context));
+                self.target(link, |end, context| end.job_done(task, work, context));
             }
             SimulationStep::Manage => {
                 let at = self.rng.below(self.server.functions.len());
@@ -685,7 +685,7 @@ impl Pair {
         self.links[link].initiator.relay = Some(VecDeque::new());
     }
 
-    pub(super) fn next_front_event(&mut self) -> Option<FrontEvent> {
+    pub(super) fn next_front_event(&mut self) -> Option<RelayedEvent> {
         self.server.relay.as_mut()?.pop_front()
     }
 
@@ -731,13 +731,13 @@ impl Pair {
     /// Takes the data that came before its task took it as a stream, with the report about it.
     pub(super) fn take_collected(&mut self, task: TaskId) -> Option<Bytes> {
         let events = self.server.relay.as_mut()?;
-        let is_report = |event: &FrontEvent| match event {
-            FrontEvent::DataOut { task: of, .. } => *of == task,
+        let is_report = |event: &RelayedEvent| match event {
+            RelayedEvent::DataOut { task: of, .. } => *of == task,
             _ => false,
         };
         let at = events.iter().position(is_report)?;
         match events.remove(at)? {
-            FrontEvent::DataOut { offset_bytes, bytes, .. } => {
+            RelayedEvent::DataOut { offset_bytes, bytes, .. } => {
                 self.collected(task, offset_bytes, bytes)
             }
             _ => None,

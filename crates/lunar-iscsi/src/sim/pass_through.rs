@@ -13,7 +13,7 @@ use super::disk::refusal;
 use super::host::BackEvent;
 use super::pair::{Pair, PairOptions};
 use super::rng::Rng;
-use super::server::FrontEvent;
+use super::server::RelayedEvent;
 use crate::connection::initiator::{
     Command, CommandResult, Input as Ask, Management, RequestFailure, Residual, StreamingCommand,
 };
@@ -256,18 +256,18 @@ impl PassThrough {
         }
     }
 
-    fn on_front(&mut self, event: FrontEvent) {
+    fn on_front(&mut self, event: RelayedEvent) {
         match event {
-            FrontEvent::Start(task) => self.start(&task),
-            FrontEvent::Segment { task, offset_bytes, bytes } => {
+            RelayedEvent::Start(task) => self.start(&task),
+            RelayedEvent::Segment { task, offset_bytes, bytes } => {
                 self.begin_segment(Side::Host, task, offset_bytes, bytes);
             }
-            FrontEvent::Bytes(bytes) => self.arrive(Side::Host, &bytes),
-            FrontEvent::DataOut { task, offset_bytes, bytes, digest } => {
+            RelayedEvent::Bytes(bytes) => self.arrive(Side::Host, &bytes),
+            RelayedEvent::DataOut { task, offset_bytes, bytes, digest } => {
                 self.checked(Side::Host, task, offset_bytes, bytes, digest);
             }
-            FrontEvent::Abort(task) => self.end(task, End::Aborted),
-            FrontEvent::Fail { task, fault } => self.end(task, End::Failed(fault)),
+            RelayedEvent::Abort(task) => self.end(task, End::Aborted),
+            RelayedEvent::Fail { task, fault } => self.end(task, End::Failed(fault)),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::connection::target::{
     CloseReason, Input, Outcome, Output, TargetConnection, TargetRecord, Task, TransferFault,
 };
 use crate::framing::{DataDestination, Digests, SegmentDigest, TaskId};
-use crate::login::{Admission, ChapDemand, Identified, Join, Joined};
+use crate::login::{Admission, AdmissionDecision, ChapDemand, Join, Joined};
 use crate::pdu::{LoginStatus, ManagementFunction, ManagementResponse};
 use crate::session::target::{
     Input as ToMachine, Output as FromMachine, SessionLimits, TargetSession, ToConnection,
@@ -31,7 +31,7 @@ pub(super) struct Server {
     next_tsih: u16,
     pub(super) executor: Executor,
     /// Reports about tasks, for a relay that executes them instead.
-    pub(super) relay: Option<VecDeque<FrontEvent>>,
+    pub(super) relay: Option<VecDeque<RelayedEvent>>,
     /// Task management functions to be carried out: session, id.
     pub(super) functions: Vec<(u16, u64, ManagementFunction, Lun)>,
     /// Aborts in other sessions by number, each with the session and id of its function.
@@ -73,11 +73,11 @@ impl Server {
         }
     }
 
-    fn identify(&self, target_name: Option<&str>) -> Identified {
+    fn identify(&self, target_name: Option<&str>) -> AdmissionDecision {
         if target_name.is_some_and(|name| name != self.name) {
-            return Identified::Refuse(LoginStatus::NOT_FOUND);
+            return AdmissionDecision::Refuse(LoginStatus::NOT_FOUND);
         }
-        Identified::Admit(Admission {
+        AdmissionDecision::Admit(Admission {
             portal_group_tag: 1,
             target_alias: None,
             chap: self.chap.clone(),
@@ -267,7 +267,7 @@ impl TargetEnd {
                         buffer[offset..offset + bytes.len()].copy_from_slice(bytes);
                     }
                     DataDestination::Stream { task, .. } => match relay {
-                        Some(relay) => relay.push_back(FrontEvent::Bytes(bytes.to_vec())),
+                        Some(relay) => relay.push_back(RelayedEvent::Bytes(bytes.to_vec())),
                         None => executor.take_streamed((link, task), bytes),
                     },
                     DataDestination::Control | DataDestination::Discard => {}
@@ -290,7 +290,7 @@ impl TargetEnd {
     }
 
     /// Passes the result of a job of the executor.
-    pub(super) fn worked(&mut self, task: TaskId, work: Work, context: &mut Context<'_>) {
+    pub(super) fn job_done(&mut self, task: TaskId, work: Work, context: &mut Context<'_>) {
         let input = match work {
             Work::Piece { offset_bytes, data } => {
                 context.up.log.source(&data);
@@ -352,10 +352,10 @@ impl TargetEnd {
                 }
                 Output::ListTargets { only, .. } => {
                     let name = &context.server.name;
-                    let meant = only.as_ref().is_none_or(|only| only == name);
+                    let is_requested = only.as_ref().is_none_or(|only| only == name);
                     let addresses = alloc::vec![("127.0.0.1:3260".into(), 1)];
                     let record = TargetRecord { name: name.clone(), addresses };
-                    let records = if meant { alloc::vec![record] } else { Vec::new() };
+                    let records = if is_requested { alloc::vec![record] } else { Vec::new() };
                     self.machine.handle(now, Input::Targets { records, more: false });
                 }
                 Output::ToSession(message) => self.to_session.push_back(message),
@@ -383,14 +383,14 @@ impl TargetEnd {
                 | Output::Run(_)
                 | Output::Abort(_)
                 | Output::DetachedTaskEnded(_)
-                | Output::Fail { .. } => unreachable!("followed before"),
+                | Output::Fail { .. } => unreachable!("carried out before"),
             }
         }
     }
 }
 
 impl TargetEnd {
-    /// Follows an output about a task; returns any other.
+    /// Carries out an output about a task; returns any other output.
     fn follow_task(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
         let (now, link) = (context.now, context.link);
         match output {
@@ -439,25 +439,25 @@ impl TargetEnd {
         None
     }
 
-    /// Reports an output about a task to the relay, if there is one; returns any other.
+    /// Reports an output about a task to the relay, if there is one; returns any other output.
     fn relayed(&mut self, output: Output, context: &mut Context<'_>) -> Option<Output> {
         let Some(relay) = &mut context.server.relay else { return Some(output) };
         relay.push_back(match output {
             Output::Receive(place @ DataDestination::Stream { task, offset_bytes }) => {
                 self.intake.receive(place);
-                FrontEvent::Segment { task, offset_bytes, bytes: self.segment_bytes }
+                RelayedEvent::Segment { task, offset_bytes, bytes: self.segment_bytes }
             }
-            Output::Start(task) => FrontEvent::Start(task),
+            Output::Start(task) => RelayedEvent::Start(task),
             Output::DataOut { task, offset_bytes, bytes, digest } => {
-                FrontEvent::DataOut { task, offset_bytes, bytes, digest }
+                RelayedEvent::DataOut { task, offset_bytes, bytes, digest }
             }
             Output::Abort(task) => {
                 self.intake.forget(task);
-                FrontEvent::Abort(task)
+                RelayedEvent::Abort(task)
             }
             Output::Fail { task, fault, .. } => {
                 self.intake.forget(task);
-                FrontEvent::Fail { task, fault }
+                RelayedEvent::Fail { task, fault }
             }
             other => return Some(other),
         });
@@ -467,7 +467,7 @@ impl TargetEnd {
 
 /// A report about a task to the relay that executes it.
 #[derive(Debug)]
-pub(super) enum FrontEvent {
+pub(super) enum RelayedEvent {
     Start(Task),
     /// A segment of data-out begins.
     Segment {

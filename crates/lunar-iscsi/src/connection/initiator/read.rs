@@ -8,7 +8,7 @@ use crate::pdu::{DataIn, DataInFlags, Opcode, ServiceResponse};
 use bytes::Bytes;
 
 impl InitiatorConnection {
-    /// Checks the header of a Data-In and emits the place for its data.
+    /// Checks the header of a Data-In and emits the destination of its data.
     pub(super) fn on_data_in(&mut self, header: &Header) -> Result<(), Violation> {
         const PDU: Opcode = Opcode::DATA_IN;
         let data_in = DataIn::decode(&header.bhs);

@@ -20,7 +20,7 @@ pub use machine::TargetConnection;
 pub use transfer::TransferFault;
 
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
-use crate::login::{Claim, Identified, Join, Joined};
+use crate::login::{AdmissionDecision, Claim, Join, Joined};
 use crate::pdu::{LoginStatus, TaskAttribute};
 use crate::session::target::{ToConnection, ToSession};
 use alloc::boxed::Box;
@@ -49,7 +49,7 @@ pub enum Input {
     /// A header with a wrong digest arrived; framing is lost (ERL 0). RFC 7143 §7.8.
     HeaderDigestError,
     /// The answer to [`Output::Identify`].
-    Identified(Box<Identified>),
+    Identified(Box<AdmissionDecision>),
     /// The answer to [`Output::Join`].
     Joined(Result<Joined, LoginStatus>),
     /// The answer to [`Output::ListTargets`].

@@ -57,7 +57,7 @@ fn log_in(kind: Kind, ours: Offer, theirs: Offer) -> LoginResult {
         options.session_type = SessionType::Discovery;
         options.target_name = None;
     }
-    run(options, &Identified::Admit(admission(theirs, demand)))
+    run(options, &AdmissionDecision::Admit(admission(theirs, demand)))
 }
 
 /// Returns the complete texts of a login's requests, each with its stage.

@@ -60,7 +60,7 @@ pub(super) struct LoginResult {
 }
 
 /// Runs both roles until the initiator is done.
-pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> LoginResult {
+pub(super) fn run(options: InitiatorLoginOptions, answer: &AdmissionDecision) -> LoginResult {
     let mut initiator = InitiatorLogin::new(options);
     let mut target = TargetLogin::new(SerialNumber(u32::MAX), TEXT_BYTES_MAX);
     let (mut requests, mut responses, mut of_target) = (vec![], vec![], None);
@@ -105,7 +105,7 @@ pub(super) fn run(options: InitiatorLoginOptions, answer: &Identified) -> LoginR
 /// Answers the requests of the target, collects its PDUs.
 fn drive(
     target: &mut TargetLogin,
-    answer: &Identified,
+    answer: &AdmissionDecision,
     mut steps: Vec<TargetStep>,
     sent: &mut Vec<Pdu>,
     ended: &mut Option<Result<super::target::Established, LoginStatus>>,
@@ -139,7 +139,7 @@ fn drive(
 /// Plays the initiator against [`TargetLogin`].
 pub(super) struct InitiatorScript {
     pub target: TargetLogin,
-    pub answer: Identified,
+    pub answer: AdmissionDecision,
     pub request: LoginRequest,
     pub ended: Option<Result<super::target::Established, LoginStatus>>,
 }
@@ -149,10 +149,10 @@ pub(super) type StageFlags = (u8, u8, bool);
 
 impl InitiatorScript {
     pub fn new(chap: Option<ChapDemand>) -> Self {
-        Self::with(Identified::Admit(admission(Offer::target(), chap)))
+        Self::with(AdmissionDecision::Admit(admission(Offer::target(), chap)))
     }
 
-    pub fn with(answer: Identified) -> Self {
+    pub fn with(answer: AdmissionDecision) -> Self {
         let request = LoginRequest {
             first: FirstByte::immediate(Opcode::LOGIN_REQUEST),
             flags: LoginFlags::NONE,

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// Goal: a login without authentication takes one request and one response, and both sides agree.
 #[test]
 fn one_exchange_without_chap() {
-    let answer = Identified::Admit(admission(Offer::target(), None));
+    let answer = AdmissionDecision::Admit(admission(Offer::target(), None));
     let ended = run(options(Offer::initiator(), None), &answer);
     let initiator = ended.initiator.unwrap();
     let target = ended.target.unwrap().unwrap();
@@ -46,7 +46,7 @@ fn chap_with_every_hash() {
                 credential: initiator,
                 expect_target: mutual.then_some(target),
             };
-            let answer = Identified::Admit(admission(Offer::target(), Some(demand)));
+            let answer = AdmissionDecision::Admit(admission(Offer::target(), Some(demand)));
             let ended = run(options(Offer::initiator(), Some(chap)), &answer);
             assert!(ended.initiator.is_ok(), "{algorithm:?} {mutual}: {:?}", ended.initiator);
             let target = ended.target.unwrap().unwrap();
@@ -108,7 +108,7 @@ proptest! {
             options.target_name = None;
         }
         options.tsih = if join { 77 } else { 0 };
-        let ended = run(options, &Identified::Admit(admission(theirs.clone(), None)));
+        let ended = run(options, &AdmissionDecision::Admit(admission(theirs.clone(), None)));
         let digests = |own: &[Digest], other: &[Digest]| {
             own.iter().any(|one| other.contains(one))
         };
@@ -151,7 +151,7 @@ proptest! {
 #[test]
 fn redirects() {
     for permanent in [false, true] {
-        let answer = Identified::Redirect { address: "[::1]:3261,4".into(), permanent };
+        let answer = AdmissionDecision::Redirect { address: "[::1]:3261,4".into(), permanent };
         let ended = run(options(Offer::initiator(), None), &answer);
         let failure = ended.initiator.unwrap_err();
         assert_eq!(failure.redirect, Some(("[::1]:3261".into(), permanent)));
@@ -164,7 +164,7 @@ fn redirects() {
 #[test]
 fn refusals() {
     for status in [LoginStatus::NOT_FOUND, LoginStatus::AUTHORIZATION_FAILURE] {
-        let ended = run(options(Offer::initiator(), None), &Identified::Refuse(status));
+        let ended = run(options(Offer::initiator(), None), &AdmissionDecision::Refuse(status));
         assert_eq!(ended.initiator.unwrap_err().status, Some(status));
         assert_eq!(ended.target, Some(Err(status)));
         assert_eq!(ended.responses.len(), 1);
@@ -186,7 +186,7 @@ fn a_target_that_requires_no_chap() {
             credential: credential("initiator"),
             expect_target,
         };
-        let answer = Identified::Admit(admission(Offer::target(), None));
+        let answer = AdmissionDecision::Admit(admission(Offer::target(), None));
         let ended = run(options(Offer::initiator(), Some(chap)), &answer);
         assert_eq!(ended.initiator.is_ok(), !mutual, "{:?}", ended.initiator);
     }

@@ -52,14 +52,14 @@ impl FencedResponses {
     }
 
     /// True if a fence is active.
-    pub(super) fn is_standing(&self) -> bool {
+    pub(super) fn is_active(&self) -> bool {
         self.queue.front().is_some_and(|front| !matches!(front.stage, Stage::Waiting))
     }
 
     /// Removes the fence of a task that ended; `true` if it was active, as its response will never
     /// be sent.
     pub(super) fn task_ended(&mut self, task: TaskId) -> bool {
-        let stood = self.is_standing();
+        let stood = self.is_active();
         let front = self.queue.front().map(|front| front.id);
         self.queue.retain(|fenced| fenced.task != task || matches!(fenced.stage, Stage::After));
         stood && self.queue.front().map(|front| front.id) != front
@@ -68,7 +68,7 @@ impl FencedResponses {
     /// Removes the fences of a closed connection, which acknowledges nothing more; `true` if the
     /// active one was removed.
     pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
-        let stood = self.is_standing();
+        let stood = self.is_active();
         let front = self.queue.front().map(|front| front.id);
         self.queue.retain(|fenced| fenced.cid != cid);
         if let Some(FencedResponse { stage: Stage::Before(waiting), .. }) = self.queue.front_mut() {

@@ -46,7 +46,7 @@ enum Stage {
     /// Not all commands with a lower CmdSN have arrived.
     Awaiting,
     /// These tasks are being aborted.
-    Quieting(BTreeSet<TaskId>),
+    Aborting(BTreeSet<TaskId>),
     /// The executor carries out the rest.
     Executing,
     /// Earlier responses are being acknowledged on these connections.
@@ -90,7 +90,7 @@ impl Managements {
         self.fenced.free_spare();
     }
 
-    /// Room for functions that wait or are under way, in numbers of them.
+    /// Returns the capacity of each list of functions that wait or run.
     #[cfg(test)]
     pub(super) fn capacities(&self) -> [usize; 5] {
         let Self { queue, aborts, queries, foreign_aborts, fenced, .. } = self;
@@ -114,7 +114,7 @@ impl Managements {
             return true;
         }
         let stage = self.current.as_ref().map(|current| &current.stage);
-        matches!(stage, Some(Stage::Quieting(_) | Stage::Executing | Stage::FencedBefore(..)))
+        matches!(stage, Some(Stage::Aborting(_) | Stage::Executing | Stage::FencedBefore(..)))
     }
 
     /// True while an immediate command for this unit must wait.
@@ -124,7 +124,7 @@ impl Managements {
 
     /// Handles the end of a task; `true` if a fence ended with it.
     pub(super) fn task_ended(&mut self, task: TaskId) -> bool {
-        if let Some(Current { stage: Stage::Quieting(tasks), .. }) = &mut self.current {
+        if let Some(Current { stage: Stage::Aborting(tasks), .. }) = &mut self.current {
             tasks.remove(&task);
         }
         for other in &mut self.foreign_aborts {
@@ -136,7 +136,7 @@ impl Managements {
     /// Handles the end of a connection, which expects no response and acknowledges nothing more;
     /// `true` if a fence ended with it.
     pub(super) fn connection_closed(&mut self, cid: u16) -> bool {
-        let mut fell = false;
+        let mut fence_ended = false;
         if let Some(current) = &mut self.current {
             match &mut current.stage {
                 Stage::FencedBefore(waiting, _) => {
@@ -144,14 +144,14 @@ impl Managements {
                 }
                 Stage::FencedAfter if current.request.cid == cid => {
                     self.current = None;
-                    fell = true;
+                    fence_ended = true;
                 }
                 _ => {}
             }
         }
-        fell |= self.fenced.connection_closed(cid);
+        fence_ended |= self.fenced.connection_closed(cid);
         self.queries.retain(|query| query.lasts_without(cid));
-        fell
+        fence_ended
     }
 
     /// Discards functions of this connection that have not begun; returns how many of them occupied
@@ -177,7 +177,7 @@ impl Managements {
 
     /// True if responses are held back.
     fn is_fenced(&self) -> bool {
-        self.management_is_fenced() || self.fenced.is_standing()
+        self.management_is_fenced() || self.fenced.is_active()
     }
 
     /// True if a function with this tag is queued or running.
@@ -377,15 +377,15 @@ impl TargetSession {
             self.managements.current = Some(Current { id, request, stage, to_report });
             return true;
         };
-        let went_on = match &current.stage {
+        let advanced = match &current.stage {
             Stage::Awaiting if self.awaits_commands(&current.request) => false,
             Stage::Awaiting => {
                 let affected = self.affected(&current.request);
                 current.to_report = self.abort_affected(&affected, current.request.cid);
-                current.stage = Stage::Quieting(affected);
+                current.stage = Stage::Aborting(affected);
                 true
             }
-            Stage::Quieting(tasks) if tasks.is_empty() => {
+            Stage::Aborting(tasks) if tasks.is_empty() => {
                 let (id, request) = (current.id, &current.request);
                 let (function, lun) = (request.function, request.lun);
                 self.output(Output::Manage { id, function, lun });
@@ -393,7 +393,7 @@ impl TargetSession {
                 true
             }
             // One fence at a time.
-            Stage::FencedBefore(..) if self.managements.fenced.is_standing() => false,
+            Stage::FencedBefore(..) if self.managements.fenced.is_active() => false,
             Stage::FencedBefore(waiting, response) if waiting.is_empty() => {
                 self.answer(&current.request, *response);
                 if ends_session(current.request.function) {
@@ -410,7 +410,7 @@ impl TargetSession {
             _ => false,
         };
         self.managements.current = Some(current);
-        went_on
+        advanced
     }
 
     /// Begins the fence after a response. RFC 7143 §4.2.2.3.3 c): if fences are negotiated, the
@@ -477,7 +477,7 @@ impl TargetSession {
             true => !known.cmd_sn.after(request.cmd_sn),
             false => known.cmd_sn.before(request.cmd_sn),
         };
-        let hit = |known: &KnownCommand| match request.function {
+        let is_affected = |known: &KnownCommand| match request.function {
             ManagementFunction::ABORT_TASK_SET
             | ManagementFunction::CLEAR_TASK_SET
             | ManagementFunction::LOGICAL_UNIT_RESET => {
@@ -485,7 +485,7 @@ impl TargetSession {
             }
             function => function.is_of_all_units() && before(known),
         };
-        self.tasks.iter().filter(|(_, known)| hit(known)).map(|(task, _)| task).collect()
+        self.tasks.iter().filter(|(_, known)| is_affected(known)).map(|(task, _)| task).collect()
     }
 }
 

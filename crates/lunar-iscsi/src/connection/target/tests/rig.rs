@@ -6,7 +6,7 @@ use super::super::{
     TransferFault,
 };
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
-use crate::login::{Admission, Identified};
+use crate::login::{Admission, AdmissionDecision};
 use crate::pdu::{
     FirstByte, HEADER_BYTES, LoginFlags, LoginRequest, ManagementFunction, ManagementResponse,
     Opcode, Stage,
@@ -69,7 +69,7 @@ pub(crate) struct Rig {
     pub(crate) session_limits: SessionLimits,
     pub(crate) targets: Vec<TargetRecord>,
     /// Answer to a login instead of admission.
-    pub(crate) identified: Option<Identified>,
+    pub(crate) identified: Option<AdmissionDecision>,
     inputs: VecDeque<(u16, Input)>,
 }
 
@@ -343,7 +343,7 @@ impl Rig {
                     offer: self.offer.clone(),
                     entropy: [7; 33],
                 };
-                let admit = Identified::Admit(admission);
+                let admit = AdmissionDecision::Admit(admission);
                 let answer = self.identified.clone().unwrap_or(admit);
                 self.inputs.push_back((cid, Input::Identified(Box::new(answer))));
             }

@@ -3,7 +3,7 @@
 use super::super::{CloseReason, Input, Outcome, TargetRecord};
 use super::requests::*;
 use super::rig::{Rig, login_request, pattern};
-use crate::login::Identified;
+use crate::login::AdmissionDecision;
 use crate::pdu::{
     AsyncEvent, AsyncMessage, CommandFlags, FirstByte, HEADER_BYTES, LoginFlags, LoginResponse,
     LoginStatus, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, ManagementFunction,
@@ -361,8 +361,9 @@ fn logins_that_never_end() {
 /// class, and its session does not exist. RFC 7143 §11.13.5.
 #[test]
 fn a_refused_login_is_closed() {
-    let refused = |status: LoginStatus| Identified::Refuse(status);
-    let moved = Identified::Redirect { address: "192.0.2.1:3260,1".to_string(), permanent: false };
+    let refused = |status: LoginStatus| AdmissionDecision::Refuse(status);
+    let moved =
+        AdmissionDecision::Redirect { address: "192.0.2.1:3260,1".to_string(), permanent: false };
     for (answer, class) in [
         (moved, 1),
         (refused(LoginStatus::NOT_FOUND), 2),
