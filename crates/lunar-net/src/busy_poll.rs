@@ -15,7 +15,7 @@ const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 /// State of one core.
 struct BusyPoller {
     /// True in latency mode.
-    on: Cell<bool>,
+    enabled: Cell<bool>,
     /// True when a connection worked since the last poll.
     busy: Cell<bool>,
     /// Waker of the polling task while it sleeps.
@@ -24,14 +24,18 @@ struct BusyPoller {
 
 thread_local! {
     static POLLER: BusyPoller = const {
-        BusyPoller { on: Cell::new(false), busy: Cell::new(false), sleeper: RefCell::new(None) }
+        BusyPoller {
+            enabled: Cell::new(false),
+            busy: Cell::new(false),
+            sleeper: RefCell::new(None),
+        }
     };
 }
 
 /// Records that a connection of this core worked.
 pub(crate) fn mark_busy() {
     POLLER.with(|poller| {
-        if poller.on.get() && !poller.busy.replace(true) {
+        if poller.enabled.get() && !poller.busy.replace(true) {
             let sleeper = poller.sleeper.borrow_mut().take();
             sleeper.into_iter().for_each(Waker::wake);
         }
@@ -41,7 +45,7 @@ pub(crate) fn mark_busy() {
 /// Polls the sockets of this core while it is busy and for [`BUSY_POLL_MAX`] after that. Runs
 /// forever, as a task beside the connections.
 pub(crate) async fn poll_while_busy() {
-    POLLER.with(|poller| poller.on.set(true));
+    POLLER.with(|poller| poller.enabled.set(true));
     loop {
         poll_fn(until_busy).await;
         let mut since = Instant::now();

@@ -386,8 +386,8 @@ mod tests {
         (TcpStream::from_std(tcp).unwrap(), peer)
     }
 
-    /// Fault: the turn was looked at within a payload, too, where it cannot end: a costly PDU with
-    /// a payload lost its mark, and the next PDU was handled in the same turn.
+    /// Fault: the budget of the turn was also checked within a payload, where a turn cannot end: a
+    /// costly PDU with a payload lost its mark, and the next PDU was handled in the same turn.
     #[test]
     fn a_costly_pdu_with_a_payload_ends_a_turn() {
         const PDUS: usize = 4;

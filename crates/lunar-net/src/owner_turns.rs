@@ -384,10 +384,10 @@ mod tests {
         let each = loads.iter().flat_map(|load| std::iter::repeat_n(*load, load.connections));
         for (connection, Busy { owner, turn, moves, .. }) in each.enumerate() {
             let (log, polls) = (Rc::clone(&log), Rc::clone(&polls));
-            let turns_of_it = of(owner);
+            let own_turns = of(owner);
             local.spawn_local(async move {
                 while log.borrow().len() < turns {
-                    let mut waits = std::pin::pin!(turns_of_it.wait());
+                    let mut waits = std::pin::pin!(own_turns.wait());
                     poll_fn(|context| {
                         polls.set(polls.get() + 1);
                         waits.as_mut().poll(context)
@@ -399,7 +399,7 @@ mod tests {
                         let time = left.min(ROUND_TIME);
                         let bytes = time.as_micros() as usize * MOVED_BYTES_PER_MICROSECOND;
                         let unsent = if moves { bytes } else { 0 };
-                        turns_of_it.count(time, MovedBytes { unsent, copied: 0 });
+                        own_turns.count(time, MovedBytes { unsent, copied: 0 });
                         left = left.saturating_sub(ROUND_TIME);
                     }
                     yield_for_round().await;
@@ -543,7 +543,7 @@ mod tests {
         drop(other);
         assert!(connections[0].may_run());
         connections.push(of(7));
-        assert!(!connections[0].may_run(), "a newcomer would wait for many");
+        assert!(!connections[0].may_run(), "a new owner would wait for many");
     }
 
     /// Goal: connections that wait behind others of their owner are not polled until it is their
@@ -575,9 +575,9 @@ mod tests {
             second.await;
             assert!(third.may_run(), "the round has time left");
             assert!(core_has_single_owner());
-            let stranger = of(2);
+            let of_another = of(2);
             assert!(!core_has_single_owner());
-            drop(stranger);
+            drop(of_another);
             assert!(core_has_single_owner());
             drop((other, third, more));
             assert_eq!(OWNERS.with_borrow(|owners| owners.indices.len()), 1);

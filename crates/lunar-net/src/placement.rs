@@ -24,7 +24,7 @@ struct CoreJobs {
 
 /// Place of a job on a core; given up on drop.
 #[derive(Debug)]
-pub(crate) struct Placed {
+pub(crate) struct PlacedJob {
     placement: Arc<Placement>,
     pub(crate) core: usize,
     owner: Option<OwnerId>,
@@ -38,7 +38,7 @@ impl Placement {
 
     /// Places a job on the core with the fewest jobs of its owner; among these with the fewest
     /// owners; among these with the fewest jobs. `None` without cores.
-    pub(crate) fn place(self: &Arc<Self>, owner: Option<OwnerId>) -> Option<Placed> {
+    pub(crate) fn place(self: &Arc<Self>, owner: Option<OwnerId>) -> Option<PlacedJob> {
         let mut cores = self.lock();
         let (core, chosen) =
             cores.iter_mut().enumerate().min_by_key(|(_, core)| core.rank_for(owner))?;
@@ -46,7 +46,7 @@ impl Placement {
         if let Some(owner) = owner {
             *chosen.of_owners.entry(owner).or_default() += 1;
         }
-        Some(Placed { placement: Arc::clone(self), core, owner })
+        Some(PlacedJob { placement: Arc::clone(self), core, owner })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<CoreJobs>> {
@@ -74,7 +74,7 @@ impl CoreJobs {
     }
 }
 
-impl Drop for Placed {
+impl Drop for PlacedJob {
     fn drop(&mut self) {
         self.placement.lock()[self.core].remove(self.owner);
     }
@@ -87,7 +87,7 @@ mod tests {
     const IDLE: Option<OwnerId> = Some(OwnerId(1));
 
     /// A host that has opened many connections and closed those of the second core.
-    fn beside_idle_connections() -> (Arc<Placement>, Vec<Placed>) {
+    fn beside_idle_connections() -> (Arc<Placement>, Vec<PlacedJob>) {
         let placement = Placement::new(2);
         let mut idle: Vec<_> = (0..200).filter_map(|_| placement.place(IDLE)).collect();
         idle.retain(|placed| placed.core == 0);

@@ -37,7 +37,7 @@ pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio
     let stream = tokio::time::timeout(timeout, connecting)
         .await
         .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
-    refuse_itself(&SockRef::from(&stream), address)?;
+    refuse_self_connection(&SockRef::from(&stream), address)?;
     set_options(&SockRef::from(&stream))?;
     Ok(stream)
 }
@@ -46,7 +46,7 @@ pub async fn connect(address: SocketAddr, timeout: Duration) -> io::Result<tokio
 /// ephemeral range, the system at some time assigns this port to the connecting socket and connects
 /// it to itself (RFC 9293, simultaneous open). There is no peer, and the port must become free for
 /// the server.
-fn refuse_itself(socket: &SockRef<'_>, peer: SocketAddr) -> io::Result<()> {
+fn refuse_self_connection(socket: &SockRef<'_>, peer: SocketAddr) -> io::Result<()> {
     if socket.local_addr()?.as_socket() != Some(peer) {
         return Ok(());
     }
@@ -83,14 +83,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let other = TcpStream::connect(address).unwrap();
-        refuse_itself(&SockRef::from(&other), address).unwrap();
+        refuse_self_connection(&SockRef::from(&other), address).unwrap();
 
         let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
         socket.bind(&"127.0.0.1:0".parse::<SocketAddr>().unwrap().into()).unwrap();
         let itself = socket.local_addr().unwrap();
         socket.connect(&itself).unwrap();
         let address = itself.as_socket().unwrap();
-        let error = refuse_itself(&SockRef::from(&socket), address).unwrap_err();
+        let error = refuse_self_connection(&SockRef::from(&socket), address).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         drop(socket);
         let again = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();

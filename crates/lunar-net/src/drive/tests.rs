@@ -28,7 +28,7 @@ struct Echo {
     /// Number of turns in which it has work, before it ends.
     busy_turns: Option<usize>,
     /// Number of calls of `may_hold`.
-    asked: usize,
+    hold_checks: usize,
     /// Socket memory at each call, after the first PDU.
     socket_bytes: Vec<usize>,
     /// Ends with its first answer, and then refuses memory for it.
@@ -77,7 +77,7 @@ impl ConnectionHandler for Echo {
         self.ended |= self.gives_up;
     }
     fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
-        self.asked += 1;
+        self.hold_checks += 1;
         if self.pdus > 0 {
             self.socket_bytes.push(bytes.socket);
         }
@@ -228,13 +228,13 @@ fn copies_are_as_on_the_wire() {
         while let Poll::Ready(Some(pdu)) =
             reader.poll_next(&mut Context::from_waker(std::task::Waker::noop()))
         {
-            let (way, other) = match pdu.direction {
+            let (stream, other) = match pdu.direction {
                 Direction::Received => (&mut copied.0, copied.1.len()),
                 Direction::Sent => (&mut copied.1, copied.0.len()),
             };
-            assert_eq!((pdu.offset as usize, pdu.other_offset as usize), (way.len(), other));
+            assert_eq!((pdu.offset as usize, pdu.other_offset as usize), (stream.len(), other));
             assert_eq!((pdu.wire_bytes, pdu.dropped_before), (pdu.bytes.len(), 0));
-            way.extend(pdu.bytes);
+            stream.extend(pdu.bytes);
         }
         assert!(copied == carried.recv().unwrap(), "{digests:?}");
     }
@@ -259,12 +259,12 @@ fn discarded_segments_do_not_disturb_later_pdus() {
 #[test]
 fn answers_are_sent_in_bursts() {
     let _alone = ONE_AT_A_TIME.lock();
-    let (to_role, peer) = mpsc::channel();
+    let (to_handler, peer) = mpsc::channel();
     let (seen, to_peer) = mpsc::channel();
     let echo = Echo { peer: Some((peer, seen)), ..Echo::default() };
     let echo = with_echo(echo, move |mut tcp| {
         tcp.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-        to_role.send(tcp.try_clone().unwrap()).unwrap();
+        to_handler.send(tcp.try_clone().unwrap()).unwrap();
         let request = wire_bytes(&ping(0));
         tcp.write_all(&request).unwrap();
         tcp.read_exact(&mut vec![0; request.len()]).unwrap();
@@ -300,7 +300,7 @@ fn the_memory_of_busy_connections_is_checked() {
     let turns = 3 * HELD_CHECK_TURNS as usize + 1;
     let echo = Echo { busy_turns: Some(turns), ..Echo::default() };
     let echo = with_echo(echo, |mut tcp| assert_eq!(tcp.read(&mut [0]).unwrap(), 0));
-    assert!(echo.asked >= 3, "{} times", echo.asked);
+    assert!(echo.hold_checks >= 3, "{} times", echo.hold_checks);
 }
 
 /// Goal: data that a peer has not taken from a connection that is over is dropped by the kernel too
@@ -342,7 +342,7 @@ fn the_memory_of_waiting_connections_is_checked_again() {
 
 /// Answers each PDU with its `answer`, and logs its number.
 struct Answering {
-    who: usize,
+    number: usize,
     answer: Bytes,
     log: Rc<RefCell<Vec<usize>>>,
     ended: bool,
@@ -351,7 +351,7 @@ struct Answering {
 impl ConnectionHandler for Answering {
     fn header(&mut self, _now: Time, header: Header, out: &mut Outbox) {
         out.push(Pdu::with_data(header.bhs, self.answer.clone()));
-        self.log.borrow_mut().push(self.who);
+        self.log.borrow_mut().push(self.number);
     }
     fn header_digest_error(&mut self, _now: Time, _out: &mut Outbox) {}
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
@@ -405,11 +405,11 @@ fn a_turn_is_bounded() {
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
         let mut running = Vec::new();
-        for (who, tcp) in connections.into_iter().enumerate() {
+        for (number, tcp) in connections.into_iter().enumerate() {
             tcp.set_nonblocking(true).unwrap();
             let tcp = TcpStream::from_std(tcp).unwrap();
-            let answer = Bytes::from(vec![0; if who == LARGE { LARGE_BYTES } else { 0 }]);
-            let mut handler = Answering { who, answer, log: Rc::clone(&log), ended: false };
+            let answer = Bytes::from(vec![0; if number == LARGE { LARGE_BYTES } else { 0 }]);
+            let mut handler = Answering { number, answer, log: Rc::clone(&log), ended: false };
             running.push(tokio::task::spawn_local(async move {
                 drive(tcp, &mut handler, Clock::start()).await;
             }));
@@ -423,15 +423,15 @@ fn a_turn_is_bounded() {
     assert_eq!(log.len(), 1100);
     let turns: Vec<_> = log.chunk_by(|a, b| a == b).map(|turn| (turn[0], turn.len())).collect();
     // The large one is alone before the first and after the last turn of the small one.
-    let first = turns.iter().position(|(who, _)| *who == SMALL).unwrap();
-    let last = turns.iter().rposition(|(who, _)| *who == SMALL).unwrap();
+    let first = turns.iter().position(|(number, _)| *number == SMALL).unwrap();
+    let last = turns.iter().rposition(|(number, _)| *number == SMALL).unwrap();
     let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
-    for (who, pdus) in &turns[first..last] {
-        assert!(*who == SMALL || *pdus <= large_max, "{pdus} large answers running: {turns:?}");
+    for (number, pdus) in &turns[first..last] {
+        assert!(*number == SMALL || *pdus <= large_max, "{pdus} large answers running: {turns:?}");
     }
     let before = turns[..first].iter().map(|(_, pdus)| pdus).sum::<usize>();
     assert!(before <= large_max, "{turns:?}");
-    let small = turns[first..=last].iter().filter(|(who, _)| *who == SMALL);
+    let small = turns[first..=last].iter().filter(|(number, _)| *number == SMALL);
     assert!(small.clone().count() > 1, "a thousand PDUs are more than a turn: {turns:?}");
 }
 
@@ -492,7 +492,7 @@ fn the_handler_limits_buffered_data() {
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let answering = Answering {
-        who: 0,
+        number: 0,
         answer: Bytes::from(vec![0; ANSWER_BYTES]),
         log: Rc::default(),
         ended: false,
