@@ -128,7 +128,7 @@ pub type MappedRanges = Vec<(crate::plan::LbaRange, bool)>;
 pub struct BlockUnit {
     primary: PrimaryUnit,
     pub(crate) conditions: ChangeCounted<Conditions>,
-    room: FreeSpaceMonitor,
+    free_space: FreeSpaceMonitor,
 }
 
 impl BlockUnit {
@@ -143,7 +143,7 @@ impl BlockUnit {
             operations: Operations::default(),
         };
         let conditions = ChangeCounted::new(conditions);
-        Self { primary, conditions, room: FreeSpaceMonitor::default() }
+        Self { primary, conditions, free_space: FreeSpaceMonitor::default() }
     }
 
     /// A number that changes whenever the result of [`check_again`](Self::check_again) may change.
@@ -170,7 +170,7 @@ impl BlockUnit {
             match kind {
                 SectionKind::RESERVATIONS => reservations = Some(bytes),
                 SectionKind::LONG_OPERATION => operations = Operations::decode(bytes)?,
-                _ => return Err(StateError("the state has a part that is not known here")),
+                _ => return Err(StateError("the state has an unknown section")),
             }
         }
         let reservations = self.primary.decode_reservations(reservations)?;
@@ -318,7 +318,7 @@ impl BlockUnit {
         let Some(threshold) = self.options().threshold else { return false };
         let count = self.threshold_count();
         let set_bytes = threshold.set_bytes(self.options().block_bytes);
-        let reached = self.room.observe(resources, set_bytes, count);
+        let reached = self.free_space.observe(resources, set_bytes, count);
         if reached && self.conditions.modes.reports_provisioning() {
             self.raise(Attention::SOFT_THRESHOLD_REACHED.0, None);
         }
@@ -330,7 +330,7 @@ impl BlockUnit {
     pub fn resources(&self) -> Option<SetCounts> {
         let threshold = self.options().threshold?;
         let set_bytes = threshold.set_bytes(self.options().block_bytes);
-        self.room.resources().map(|resources| resources.in_sets(set_bytes))
+        self.free_space.resources().map(|resources| resources.in_sets(set_bytes))
     }
 
     pub(crate) fn operations(&self) -> &Operations {
@@ -396,7 +396,7 @@ impl DeviceServer for BlockUnit {
         let before = self.threshold_count();
         self.conditions.modes = modes;
         if self.threshold_count() != before {
-            self.room.rearm();
+            self.free_space.rearm();
         }
     }
 

@@ -414,7 +414,8 @@ impl RawClient {
         self.exchange(0xa0, cdb, u32::try_from(data.len())?, data)
     }
 
-    /// Runs a command that reads; returns its result, whatever its status is.
+    /// Runs a command that reads; returns its result, whatever its status is. Repeats a command
+    /// that ends with a unit attention, like the first one of a session.
     ///
     /// # Errors
     /// The target sends an unexpected PDU.
@@ -422,8 +423,7 @@ impl RawClient {
         self.exchange(0xc0, cdb, expected_bytes, &[])
     }
 
-    /// Runs a command that reads; returns its status and data. Repeats a command that ends with a
-    /// unit attention, like the first one of a session.
+    /// Works as [`run`](Self::run); returns the status and the data only.
     ///
     /// # Errors
     /// The target sends an unexpected PDU.

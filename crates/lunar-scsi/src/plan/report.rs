@@ -101,11 +101,11 @@ fn all(commands: &[&CommandRow], timeouts: bool) -> Vec<u8> {
 fn one(command: Option<&CommandRow>, timeouts: bool) -> Vec<u8> {
     const CTDP: u8 = 0x80;
     const NOT_SUPPORTED: u8 = 0x01;
-    const AS_THE_STANDARD_SAYS: u8 = 0x03;
+    const SUPPORTED_PER_STANDARD: u8 = 0x03;
     let Some(command) = command else { return alloc::vec![0, NOT_SUPPORTED, 0, 0] };
     let ctdp = if timeouts { CTDP } else { 0 };
     let [high, low] = (command.cdb_bytes() as u16).to_be_bytes();
-    let mut reply = alloc::vec![0, AS_THE_STANDARD_SAYS | ctdp, high, low];
+    let mut reply = alloc::vec![0, SUPPORTED_PER_STANDARD | ctdp, high, low];
     reply.extend_from_slice(&command.usage_bitmap());
     if timeouts {
         reply.extend_from_slice(&timeouts_of(command).encode());

@@ -79,11 +79,11 @@ pub(crate) fn persistent_out_list<U: DeviceServer>(
     list: &[u8],
 ) -> Result<U::Plan, Refusal> {
     let unit = unit.primary_mut();
-    let (context, room) = (request.context, unit.registrations_allowed);
+    let (context, registrations_allowed) = (request.context, unit.registrations_allowed);
     let (reservations, ports) = unit.reservations_mut(request.nexus)?;
     let before = reservations.clone();
     let outcome = reservations.out(ports, context.ports, out_request(request.cdb), list)?;
-    if reservations.registered() > before.registered().saturating_add(room) {
+    if reservations.registered() > before.registered().saturating_add(registrations_allowed) {
         *reservations = before;
         return Err(Sense::INSUFFICIENT_REGISTRATION_RESOURCES.into());
     }

@@ -58,7 +58,7 @@ fn overwrite_follows_its_parameter_list() {
 }
 
 #[test]
-fn overwrite_lists_that_are_none() {
+fn invalid_overwrite_lists_are_refused() {
     let mut bench = Bench::thin();
     for bytes in [0, 1, 2, 3, 4, 517, 0xffff] {
         let refused = bench.sense(&cdb(OVERWRITE, bytes));
@@ -203,10 +203,10 @@ fn resets_do_not_end_the_operation() {
     assert!(bench.unit.operation().is_some());
 }
 
-/// Goal: only one of two operations begins, however far the other one was. Method: the second is
-/// planned, or waits for its list, when the first begins.
+/// Goal: only one of two operations begins. Method: the second one has been planned, or waits for
+/// its parameter list, when the first begins.
 #[test]
-fn one_at_a_time() {
+fn only_one_operation_runs_at_a_time() {
     let mut bench = Bench::thin();
     let Ok(Plan::Parameters { awaiting, .. }) = bench.run(B, &cdb(OVERWRITE, 5)) else { panic!() };
     let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
@@ -245,7 +245,11 @@ fn a_failure_ends_by_sanitize_or_exit_failure_mode() {
         } else {
             assert_eq!(exit, Err(Sense::invalid_field_in_cdb(1, Some(4)).into()));
             let refused = bench.sense(&cdb(BLOCK_ERASE | AUSE, 0));
-            assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)), "no way round");
+            assert_eq!(
+                refused,
+                Sense::invalid_field_in_cdb(1, Some(5)),
+                "AUSE is not added by another SANITIZE"
+            );
             let refused = bench.sense(&cdb(OVERWRITE | AUSE, 5));
             assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)));
             let plan = bench.plan(&cdb(BLOCK_ERASE, 0));
