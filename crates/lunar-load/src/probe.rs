@@ -132,8 +132,8 @@ impl ProbeResults {
             ("stream", self.stream_bytes_per_second()),
         ];
         let part = |spread: Spread| (spread.most - spread.least) / spread.median.max(f64::EPSILON);
-        let moved = all.into_iter().map(|(name, spread)| (name, part(spread)));
-        let (name, most) = moved.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let variations = all.into_iter().map(|(name, spread)| (name, part(spread)));
+        let (name, most) = variations.max_by(|(_, one), (_, other)| one.total_cmp(other))?;
         (most > VARIATION_MAX).then(|| {
             format!(
                 "the machine was not idle: raw TCP ({name}) varied by {:.0} % between rounds",

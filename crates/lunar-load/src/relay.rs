@@ -15,11 +15,11 @@
 //! One thread carries all connections; it wakes up when bytes are due, and handles all that are due
 //! within 50 µs together, so delays may be that much longer.
 
-mod carrier;
+mod forwarder;
 mod pipe;
 mod ring;
 
-use self::carrier::Carrier;
+use self::forwarder::Forwarder;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
@@ -77,9 +77,9 @@ impl Relay {
         let address = listener.local_addr()?;
         let (stop, stopped) = UnixStream::pair()?;
         let cpu_nanos = Arc::<AtomicU64>::default();
-        let carrier = Carrier::new(model, to, listener, stopped, Arc::clone(&cpu_nanos));
+        let forwarder = Forwarder::new(model, to, listener, stopped, Arc::clone(&cpu_nanos));
         let thread = std::thread::Builder::new().name("relay".to_owned());
-        let thread = thread.spawn(move || carrier.run())?;
+        let thread = thread.spawn(move || forwarder.run())?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread), cpu_nanos })
     }
 

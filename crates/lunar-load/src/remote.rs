@@ -121,7 +121,7 @@ impl RemoteSubjects {
     }
 
     /// Replaces addresses of relays in a message by the portals that the user named.
-    pub fn as_named(&self, message: &str) -> String {
+    pub fn with_portal_names(&self, message: &str) -> String {
         self.relayed
             .iter()
             .fold(message.to_owned(), |message, (relay, portal)| message.replace(relay, portal))

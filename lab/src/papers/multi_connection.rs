@@ -172,7 +172,7 @@ impl Runner<'_> {
             let mut options = SessionOptions::new(INITIATOR);
             options.connections = ask.connections;
             let opened = self.subjects.open(&self.url, &options, ask.model).await;
-            let opened = opened.map_err(|error| self.as_named(&error))?;
+            let opened = opened.map_err(|error| self.with_portal_names(&error))?;
             subjects.push(opened.subject(Workload {
                 pattern: ask.pattern,
                 io_bytes: ask.io_bytes as u32,
@@ -191,7 +191,7 @@ impl Runner<'_> {
         let io_bytes = last.io_bytes as u32;
         let shape = ProbeShape { writes: false, io_bytes, depth, connections };
         let measured = measure_in_rounds(subjects, common.rounds, Some(&probe), shape).await;
-        let (measured, probed) = measured.map_err(|error| self.as_named(&error))?;
+        let (measured, probed) = measured.map_err(|error| self.with_portal_names(&error))?;
         if let Some(probed) = probed {
             let beside =
                 format!("{}, depth {depth}, connections {connections}", size_text(last.io_bytes));
@@ -208,8 +208,8 @@ impl Runner<'_> {
     }
 
     /// An error with the portals that the user named in place of relays.
-    fn as_named(&self, error: &dyn std::fmt::Display) -> anyhow::Error {
-        anyhow!(self.subjects.as_named(&error.to_string()))
+    fn with_portal_names(&self, error: &dyn std::fmt::Display) -> anyhow::Error {
+        anyhow!(self.subjects.with_portal_names(&error.to_string()))
     }
 
     /// One connection against several; returns the read throughput of two and of four relative to

@@ -78,11 +78,11 @@ fn exchange_on_one(
     let answer = HEADER_BYTES + down as usize;
     let mut buffer = vec![0; PIECE];
     // Headers alone are sent in one piece; requests with data are large enough.
-    let together = if up == 0 { depth } else { 1 };
-    let requests = request.repeat(together);
+    let batch = if up == 0 { depth } else { 1 };
+    let requests = request.repeat(batch);
     let send = |socket: &mut TcpStream, mut count: usize| -> io::Result<()> {
         while count > 0 {
-            let piece = count.min(together);
+            let piece = count.min(batch);
             socket.write_all(&requests[..piece * request.len()])?;
             count -= piece;
         }

@@ -29,7 +29,7 @@ const SOCKET_BUFFER_MAX: u64 = 1 << 20;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The thread's state: all connections of a relay.
-pub(super) struct Carrier {
+pub(super) struct Forwarder {
     model: Model,
     to: SocketAddr,
     listener: TcpListener,
@@ -61,13 +61,13 @@ struct RelayDirection {
 
 /// Result of a wait.
 struct Ready {
-    /// True when new connections wait.
-    callers: bool,
+    /// True when connections wait to be accepted.
+    has_new_connections: bool,
     /// For each connection, the sockets that are ready: client, target.
     readable: Vec<[bool; 2]>,
 }
 
-impl Carrier {
+impl Forwarder {
     pub(super) fn new(
         model: Model,
         to: SocketAddr,
@@ -93,10 +93,10 @@ impl Carrier {
         while let Some(ready) = self.wait() {
             let begin = self.begin;
             for (connection, readable) in self.connections.iter_mut().zip(ready.readable) {
-                connection.carry(readable, &mut self.links, begin);
+                connection.forward(readable, &mut self.links, begin);
             }
             self.connections.retain(|connection| !connection.is_over());
-            if ready.callers
+            if ready.has_new_connections
                 && let Err(error) = self.accept()
             {
                 tracing::warn!(%error, "the relay cannot accept a connection");
@@ -152,7 +152,8 @@ impl Carrier {
         for (socket, (at, side)) in sockets[2..].iter().zip(sides) {
             readable[at][side] = is_ready(socket);
         }
-        (!is_ready(&sockets[0])).then(|| Ready { callers: is_ready(&sockets[1]), readable })
+        (!is_ready(&sockets[0]))
+            .then(|| Ready { has_new_connections: is_ready(&sockets[1]), readable })
     }
 
     fn accept(&mut self) -> io::Result<()> {
@@ -224,7 +225,7 @@ impl Connection {
     }
 
     /// Moves the bytes that can be moved now, in both directions.
-    fn carry(&mut self, readable: [bool; 2], links: &mut [Link; 2], begin: Instant) {
+    fn forward(&mut self, readable: [bool; 2], links: &mut [Link; 2], begin: Instant) {
         if self.connecting && !self.is_connected() {
             return;
         }
@@ -279,7 +280,7 @@ impl RelayDirection {
                     self.pipe.deliver(now, written as u64);
                     left -= written as u64;
                 }
-                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) if is_transient(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -314,7 +315,7 @@ impl RelayDirection {
                         return Ok(());
                     }
                 }
-                Err(error) if is_later(&error) => return Ok(()),
+                Err(error) if is_transient(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -322,6 +323,6 @@ impl RelayDirection {
     }
 }
 
-fn is_later(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -127,7 +127,7 @@ impl Disks {
         if let DeviceUrl::Iscsi(url) = &url {
             options.connections = disk_to_open.connections;
             let opened = self.remote.open(url, &options, disk_to_open.model).await;
-            return opened.map(Disk::Remote).map_err(|error| self.as_named(remote(error)));
+            return opened.map(Disk::Remote).map_err(|error| self.with_portal_names(remote(error)));
         }
         if let Some(device) = self.local.get(disk_to_open.url) {
             return Ok(Disk::Local(Arc::clone(device)));
@@ -140,16 +140,16 @@ impl Disks {
     }
 
     /// Replaces addresses of relays in a failure by the portals that the user named.
-    fn as_named(&self, mut failure: Failure) -> Failure {
-        failure.what = self.remote.as_named(&failure.what);
-        failure.hint = failure.hint.map(|hint| self.remote.as_named(&hint));
+    fn with_portal_names(&self, mut failure: Failure) -> Failure {
+        failure.what = self.remote.with_portal_names(&failure.what);
+        failure.hint = failure.hint.map(|hint| self.remote.with_portal_names(&hint));
         failure
     }
 
     /// Closes all disks, which ends their sessions.
     pub(super) async fn close(mut self) -> Result<(), Failure> {
         let closed = self.remote.close().await;
-        closed.map_err(|error| self.as_named(remote(error)))
+        closed.map_err(|error| self.with_portal_names(remote(error)))
     }
 }
 
@@ -203,7 +203,7 @@ pub(super) async fn measure(
         connections: cell.connections,
     };
     let result = measure_in_rounds(subjects, args.rounds, probe, shape).await;
-    let (measured, probed) = result.map_err(|failed| disks.as_named(failure(failed)))?;
+    let (measured, probed) = result.map_err(|failed| disks.with_portal_names(failure(failed)))?;
     let mut rows = Vec::new();
     for (((url, connections), measured), before) in names.into_iter().zip(measured).zip(sessions) {
         let now = disks.get(&args.session, args.disk_to_open(&url, cell)).await?.session();
