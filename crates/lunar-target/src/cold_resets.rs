@@ -1,9 +1,9 @@
 //! End of the sessions of a target for TARGET COLD RESET, RFC 7143 §11.5.1.
 //!
-//! A walk takes the sessions of the server one by one and keeps no list of them, in turns with
+//! A walk visits the sessions of the server one by one and keeps no list of them, in turns with
 //! other functions ([`crate::visit_pace`]). The requests of one owner for the same LUNs share their
-//! walks: one is under way, and those that arrive meanwhile are served by the next one. They have
-//! been answered before, so that their functions need not wait for it.
+//! walks: while one walk runs, the requests that arrive are served by the next one. A request is
+//! answered before its walk, so that its function need not wait for the walk.
 
 use crate::lock::lock;
 use crate::session::Session;
@@ -114,14 +114,14 @@ impl Drop for WalkEntry<'_> {
 
 impl EndRequests {
     /// True if one of the requests ends the session of this nexus, as far as it sees the units.
-    fn concern(&self, nexus: NexusId) -> bool {
+    fn concerns(&self, nexus: NexusId) -> bool {
         nexus <= self.up_to && nexus != self.by || Some(nexus) <= self.earlier_up_to
     }
 }
 
 async fn walk(sessions: &SessionTable, by: &Session, seen: &View, requests: EndRequests) {
     let visit = |session: Arc<Session>| {
-        let is_concerned = requests.concern(session.nexus)
+        let is_concerned = requests.concerns(session.nexus)
             && session.key.target_name == by.key.target_name
             && !session.is_ending();
         if !is_concerned || !seen.shows_all_of(&session.view()) {
@@ -186,7 +186,7 @@ mod tests {
     /// many end or log in meanwhile, and no session of a later login; this holds for a request that
     /// arrives during the walk for an earlier one, too.
     #[test]
-    fn a_cold_reset_ends_the_sessions_of_its_time() {
+    fn a_cold_reset_ends_the_sessions_that_existed_when_requested() {
         let rig = Rig::new();
         let management = rig.management();
         let mut sessions: Vec<_> = (0..SESSIONS).map(|number| rig.log_in(number)).collect();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Interval of the progress reports.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of disks named in one report; of the others only the number is given.
 const NAMED_MAX: usize = 4;
 
@@ -30,7 +30,7 @@ pub(crate) fn sync_all(
 
 async fn sync(
     units: Vec<Arc<dyn Unit>>,
-    mut open: Vec<String>,
+    mut pending: Vec<String>,
     progress: &mut dyn FnMut(&str),
 ) -> Vec<(String, String)> {
     let (all, began) = (units.len(), Instant::now());
@@ -42,23 +42,23 @@ async fn sync(
             (unit.name().to_owned(), flushed)
         })
         .collect();
-    let mut tell = tokio::time::interval(TELL_EVERY);
-    tell.tick().await; // the first tick is immediate
+    let mut report_timer = tokio::time::interval(PROGRESS_INTERVAL);
+    report_timer.tick().await; // the first tick is immediate
     loop {
         tokio::select! {
             ended = flushes.next() => {
                 let Some((name, flushed)) = ended else { return failed };
-                open.retain(|other| *other != name);
+                pending.retain(|other| *other != name);
                 if let Err(error) = flushed {
                     failed.push((name, error.to_string()));
                 }
             }
-            _ = tell.tick() => {
-                let (done, seconds) = (all - open.len(), began.elapsed().as_secs());
-                let open = listed(&open);
+            _ = report_timer.tick() => {
+                let (done, seconds) = (all - pending.len(), began.elapsed().as_secs());
+                let pending = listed(&pending);
                 let dirty = dirty().unwrap_or_default();
                 progress(&format!(
-                    "syncing: {done} of {all} done after {seconds} s, waiting for {open}{dirty}"
+                    "syncing: {done} of {all} done after {seconds} s, waiting for {pending}{dirty}"
                 ));
             }
         }

@@ -87,7 +87,7 @@ async fn run(
                 return ManagementResponse::LUN_DOES_NOT_EXIST;
             };
             match function {
-                // This session's own tasks are quiet already, and no others are affected: the task
+                // This session's own tasks have ended already, and no others are affected: the task
                 // set is the nexus's own (TST is 001b).
                 ManagementFunction::ABORT_TASK_SET | ManagementFunction::CLEAR_TASK_SET => {}
                 // The unit exists; the session itself keeps the tasks that run on it.

@@ -192,7 +192,7 @@ impl ConnectionMemory {
             return true;
         }
         let gives_data_back = self.holds_data() && self.control.must_release_data();
-        !gives_data_back && !self.holds_much(bytes, running_bytes)
+        !gives_data_back && !self.holds_more_than_idle(bytes, running_bytes)
     }
 
     /// True when the connection holds more command data than [`SPARED_BYTES`].
@@ -217,7 +217,7 @@ impl ConnectionMemory {
     }
 
     /// True when the connection holds more than one that waits for its next command.
-    fn holds_much(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
+    fn holds_more_than_idle(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
         bytes.received + bytes.queued + bytes.socket > SPARED_BYTES
             || self.control.held_bytes() > 0
             || self.session.bytes() + running_bytes > CONNECTION_BYTES + 2 * SESSION_STEP_BYTES

@@ -76,7 +76,7 @@ pub(crate) struct KnownView {
 /// command in its window.
 pub(crate) type ConnectionEventSender = UnboundedSender<ConnectionEvent>;
 
-/// Receives the number of tasks that were aborted for another nexus, once they are quiet; an error
+/// Receives the number of tasks that were aborted for another nexus, once they have ended; an error
 /// if the session is over.
 pub(crate) type AbortedTasks = oneshot::Receiver<u32>;
 
@@ -485,8 +485,8 @@ impl Session {
             let mut last = None; // usually all have the same LUN
             for lun in machine.luns_of_exposed_tasks() {
                 if last.is_none_or(|(other, _)| other != lun) {
-                    let is_hit = view.unit(lun).is_some_and(|other| Arc::ptr_eq(other, unit));
-                    last = Some((lun, is_hit));
+                    let is_affected = view.unit(lun).is_some_and(|other| Arc::ptr_eq(other, unit));
+                    last = Some((lun, is_affected));
                 }
                 // Both forms of a LUN mean the same unit.
                 if let (Some((_, true)), LunForm::Unit(id)) = (last, lun.form()) {
@@ -499,11 +499,11 @@ impl Session {
         BegunAborts { tasks, ended: numbers.into_iter().map(begin).collect() }
     }
 
-    /// Aborts this session's tasks on the LUNs selected by `is_hit` for another nexus: returns one
-    /// value for each LUN that had tasks.
-    fn abort_on_luns(self: &Arc<Self>, is_hit: impl Fn(u16) -> bool) -> Vec<AbortedTasks> {
+    /// Aborts this session's tasks on the LUNs selected by `is_affected` for another nexus: returns
+    /// one value for each LUN that had tasks.
+    fn abort_on_luns(self: &Arc<Self>, is_affected: impl Fn(u16) -> bool) -> Vec<AbortedTasks> {
         let hit = |lun: Lun| match lun.form() {
-            LunForm::Unit(id) if is_hit(id) => Some(id),
+            LunForm::Unit(id) if is_affected(id) => Some(id),
             _ => None,
         };
         // Both forms of a LUN mean the same unit.
@@ -614,7 +614,7 @@ impl Session {
         }
         drop(machine);
         if ended {
-            self.over();
+            self.finish();
         }
     }
 
@@ -646,7 +646,7 @@ impl Session {
         }
     }
 
-    fn over(self: &Arc<Self>) {
+    fn finish(self: &Arc<Self>) {
         let logged_out = self.logged_out.load(Relaxed);
         self.detach_all(logged_out);
         lock(&self.aborts).clear();

@@ -110,7 +110,7 @@ fn failures_delay_logins_from_their_address() {
 }
 
 /// Starts a server that delays the next login from 127.0.0.1 for longer than any machine stalls:
-/// ten proofs that failed there were requested before the first of them failed.
+/// ten CHAP proofs from there have failed, and all challenges were sent before the first failure.
 fn rig_that_delays_logins() -> Rig {
     let rig = Rig::with(|options| {
         options.targets[0].chap =
