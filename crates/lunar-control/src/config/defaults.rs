@@ -1,4 +1,4 @@
-//! Defaults of settings that are no single value.
+//! Defaults of settings that consist of several values.
 
 use lunar_iscsi::text::Offer;
 use lunar_target::Portal;

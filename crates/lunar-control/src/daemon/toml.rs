@@ -21,7 +21,8 @@ pub(super) fn of(configuration: &Configuration) -> String {
     text
 }
 
-/// The differences; comments say where each line belongs, and what has to be removed.
+/// Formats the differences between the applied and the running configuration; comments state where
+/// each line belongs, and which lines have to be removed.
 pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> String {
     let mut text = String::new();
     let find = |list: &[TargetConfig], name: &str| {

@@ -183,7 +183,8 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Counter,
         labels: LUN,
-        help: "Durable writes and flushes completed by these syncs; several can share one sync",
+        help: "Durable writes and flushes that syncs of the unit completed: several can share one \
+               sync",
         write: |all, to| {
             each_lun(all, |target, id, lun| match &lun.syncs {
                 Some(syncs) => to.counter(&[target, id], syncs.requests),
@@ -217,7 +218,7 @@ pub(super) const FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: TARGET,
-        help: "Connections of these sessions",
+        help: "Connections of the current sessions of the target",
         write: |all, to| each_target(all, |target| to.gauge(&[&target.name], target.connections)),
     },
     Family {

@@ -66,7 +66,7 @@ fn a_moved_disk_shrinks_only_with_permission() {
     rig.daemon.resize(&at, 2 * MIB, false, &"a test").unwrap();
     rig.write("a.img", 4000, 7);
     let renumbered = sized(1, "a.img", 1);
-    let difference = rig.differs(&renumbered).join("\n");
+    let difference = rig.differences(&renumbered).join("\n");
     assert!(
         difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
         "{difference}"
@@ -81,7 +81,7 @@ fn a_moved_disk_shrinks_only_with_permission() {
     assert_eq!((rig.size(0), rig.read("a.img", 4000)), (2 * MIB, 7));
 
     let moved = sized(1, "a.img", 3);
-    let difference = rig.differs(&moved).join("\n");
+    let difference = rig.differences(&moved).join("\n");
     assert!(difference.contains("\"2MiB\" -> \"3MiB\" (initiators are notified)"), "{difference}");
     rig.apply(&moved, ApplyOptions::default()).unwrap();
     rig.apply(&renumbered, SHRINK).unwrap();
@@ -95,7 +95,7 @@ fn disks_that_change_places_keep_their_sizes() {
     let rig = Rig::new("places", &(sized(0, "a.img", 1) + &sized(1, "b.img", 2)));
     rig.write("b.img", 4000, 7);
     let taken = sized(0, "b.img", 1) + &sized(1, "a.img", 2);
-    let difference = rig.differs(&taken).join("\n");
+    let difference = rig.differences(&taken).join("\n");
     assert!(
         difference.contains("\"2MiB\" -> \"1MiB\" (the data beyond the new end is lost)"),
         "{difference}"
@@ -105,7 +105,7 @@ fn disks_that_change_places_keep_their_sizes() {
     assert_eq!((rig.size(1), rig.read("b.img", 4000)), (2 * MIB, 7));
 
     let exchanged = sized(0, "b.img", 2) + &sized(1, "a.img", 1);
-    let difference = rig.differs(&exchanged);
+    let difference = rig.differences(&exchanged);
     assert!(
         difference.len() == 2 && difference.iter().all(|line| line.contains("device: ")),
         "{difference:?}"
@@ -278,7 +278,7 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     std::fs::rename(path("new.img"), path("a.img")).unwrap();
     rig.daemon.redirect(NAME, None, &"a test").unwrap();
     assert_eq!(rig.read("a.img", 0), 7);
-    let difference = rig.differs(&one);
+    let difference = rig.differences(&one);
     assert!(
         difference.len() == 1 && difference[0].contains("is now a different file"),
         "{difference:?}"
@@ -286,7 +286,7 @@ fn a_file_that_was_replaced_is_opened_by_an_apply() {
     let uuids = rig.uuids();
     rig.apply(&one, ApplyOptions::default()).unwrap();
     assert_eq!((rig.read("a.img", 0), rig.uuids()), (9, uuids));
-    assert!(rig.differs(&one).is_empty());
+    assert!(rig.differences(&one).is_empty());
 }
 
 /// Goal: a missing disk is not created again under its old identity and reservations, wherever

@@ -28,7 +28,7 @@ pub struct TargetStatistics {
     pub name: String,
     /// Current sessions.
     pub sessions: u64,
-    /// Connections of these sessions.
+    /// Connections of the current sessions.
     pub connections: u64,
     /// Connections that were logged in so far.
     pub logins: u64,

@@ -128,17 +128,17 @@ pub fn exchange(address: &Address, bytes: &[u8]) -> String {
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).unwrap();
             stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-            say(stream, bytes)
+            send_and_read(stream, bytes)
         }
         Address::Tcp(address) => {
             let stream = TcpStream::connect(address).unwrap();
             stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-            say(stream, bytes)
+            send_and_read(stream, bytes)
         }
     }
 }
 
-fn say(mut stream: impl Read + Write, bytes: &[u8]) -> String {
+fn send_and_read(mut stream: impl Read + Write, bytes: &[u8]) -> String {
     // The server may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();

@@ -200,7 +200,7 @@ impl Rig {
     }
 
     /// Changes that an apply would make, one per line.
-    pub fn differs(&self, luns: &str) -> Vec<String> {
+    pub fn differences(&self, luns: &str) -> Vec<String> {
         let dry = ApplyOptions { dry_run: true, ..ApplyOptions::default() };
         let difference = self.apply(luns, dry).unwrap().difference;
         difference.changes.into_iter().map(|change| change.line).collect()
