@@ -129,7 +129,7 @@ impl BlockingDisk {
         &self.disk
     }
 
-    /// Has [`RemoteDisk::offer_compare_and_write`] ask the target.
+    /// Calls [`RemoteDisk::offer_compare_and_write`], which asks the target.
     ///
     /// # Errors
     /// When the thread of the session has panicked.

@@ -18,7 +18,8 @@ use lunar_wire::{Field, Lun};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of times a command is sent that meets unit attentions or damaged data.
+/// Maximum number of times that a command is sent if it ends with unit attentions or its data
+/// arrives damaged.
 const TRIES_MAX: u32 = 8;
 /// Half the first pause after a busy status; pauses double each time, up to [`BUSY_PAUSE_MAX`].
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
@@ -27,8 +28,8 @@ const BUSY_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Longest pause that a status qualifier can require.
 const QUALIFIED_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Time from the first busy status on for which a command is sent again, unless the time limit of
-/// commands is shorter. Initiators that wait for a served unit give up after 30 s or later, and
-/// send a command again that they see end with BUSY.
+/// commands is shorter. If the unit is served again, the initiators of that server give up after
+/// 30 s or later; they send a command again if it ends with BUSY.
 const BUSY_TIME: Duration = Duration::from_secs(10);
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
@@ -158,9 +159,9 @@ impl Unit {
     /// `Protocol` when it is too short · as [`command`](Self::command).
     pub async fn identity(&self) -> Result<Identity, Error> {
         let data = self.inquiry(0, 0).await?;
-        let [first, ..] = *data else { return Err(short("INQUIRY")) };
+        let [first, ..] = *data else { return Err(invalid_response("INQUIRY")) };
         if data.len() < 36 {
-            return Err(short("INQUIRY"));
+            return Err(invalid_response("INQUIRY"));
         }
         Ok(Identity {
             qualifier: first >> 5,
@@ -250,7 +251,8 @@ impl Unit {
             Err(error) if is_illegal(&error) => return self.capacity_10().await,
             Err(error) => return Err(error),
         };
-        let raw: [u8; BYTES] = data[..].try_into().map_err(|_| short("READ CAPACITY (16)"))?;
+        let raw: [u8; BYTES] =
+            data[..].try_into().map_err(|_| invalid_response("READ CAPACITY (16)"))?;
         let capacity = Capacity16::decode(&raw);
         let block_bytes = checked_block(capacity.block_bytes)?;
         // Sizes are counted in bytes: a size that does not fit in 64 bits is invalid.
@@ -258,7 +260,7 @@ impl Unit {
             .last_lba
             .checked_add(1)
             .filter(|count| count.checked_mul(block_bytes.into()).is_some())
-            .ok_or_else(|| short("READ CAPACITY (16)"))?;
+            .ok_or_else(|| invalid_response("READ CAPACITY (16)"))?;
         Ok(Capacity {
             block_count,
             block_bytes,
@@ -271,7 +273,8 @@ impl Unit {
     async fn capacity_10(&self) -> Result<Capacity, Error> {
         let cdb = ReadCapacity10 { opcode: READ_CAPACITY_10, lba: 0, flags: 0, control: 0 };
         let reply = self.command(cdb.encode().to_vec(), Bytes::new(), 8).await?;
-        let raw: [u8; 8] = reply.data_in[..].try_into().map_err(|_| short("READ CAPACITY (10)"))?;
+        let raw: [u8; 8] =
+            reply.data_in[..].try_into().map_err(|_| invalid_response("READ CAPACITY (10)"))?;
         let block_bytes = checked_block(u32::get(&raw[4..]))?;
         Ok(Capacity {
             block_count: u64::from(u32::get(&raw[..4])) + 1,
@@ -426,7 +429,7 @@ impl Attempt {
 }
 
 impl Attempt {
-    /// True if a command may be sent again that met a busy status.
+    /// True if a command that ended with a busy status may be sent again.
     fn may_wait(&mut self, command_time: Option<Duration>) -> bool {
         let now = Instant::now();
         let time = command_time.map_or(BUSY_TIME, |limit| limit.min(BUSY_TIME));
@@ -478,7 +481,7 @@ pub(crate) fn is_illegal(error: &Error) -> bool {
     error.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST)
 }
 
-fn short(command: &str) -> Error {
+fn invalid_response(command: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("the response to {command} is invalid"))
 }
 

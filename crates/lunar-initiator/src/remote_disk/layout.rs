@@ -19,11 +19,11 @@ use tokio::time::Instant;
 
 /// Time the commands of a removed path have to end.
 const DRAIN_TIME: Duration = Duration::from_secs(30);
-/// Interval between two looks at the paths of a disk that stays connected.
+/// Interval between two checks of the paths of a disk that stays connected.
 const LINK_PAUSE: Duration = Duration::from_secs(2);
 /// CDB of TEST UNIT READY.
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
-/// Interval between two checks whether they have ended.
+/// Interval between two checks whether the commands of a removed path have ended.
 const DRAIN_PAUSE: Duration = Duration::from_millis(10);
 /// Time the existing paths have to report a reset before another one is added.
 const RESET_REPORT_TIME: Duration = Duration::from_secs(2);
@@ -148,9 +148,9 @@ impl RemoteDisk {
         self.paths.all().iter().map(|path| path.unit.initiator().connections()).sum()
     }
 
-    /// Has lost sessions re-established as long as the disk exists, and asks the unit for changes,
-    /// also while it gets no other commands: [`link`](lunar_block::BlockDevice::link) and the size
-    /// are current.
+    /// Keeps [`link`](lunar_block::BlockDevice::link) and the size of the disk current as long as
+    /// the disk exists, also without commands of callers: re-establishes lost sessions, and sends
+    /// TEST UNIT READY, whose response reports changes of the unit.
     pub fn stay_connected(self: &Arc<Self>) {
         let disk = Arc::downgrade(self);
         self.unit.initiator().spawn(async move {
@@ -191,14 +191,14 @@ impl RemoteDisk {
         let mut missing = layout.missing.lock().await;
         let most = self.unit.initiator().established().session.max_connections.max(1);
         let wanted = wanted.clamp(1, most.saturating_mul(SESSIONS_PER_PORTAL_MAX));
-        let too_much = self.paths.retain(|path| share(wanted, most, path.key.session) > 0);
-        let left = join_all(too_much.iter().map(|path| leave(path))).await;
-        for (path, left) in too_much.into_iter().zip(left) {
+        let excess = self.paths.retain(|path| share(wanted, most, path.key.session) > 0);
+        let left = join_all(excess.iter().map(|path| drain_and_log_out(path))).await;
+        for (path, left) in excess.into_iter().zip(left) {
             if !left {
-                self.unit.initiator().spawn(linger(path, Arc::downgrade(&self.paths)));
+                self.unit.initiator().spawn(keep_until_drained(path, Arc::downgrade(&self.paths)));
             }
         }
-        let there: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.key).collect();
+        let existing: BTreeSet<PathKey> = self.paths.all().iter().map(|path| path.key).collect();
         let adjust = self.paths.all().into_iter().map(|path| async move {
             let connections = share(wanted, most, path.key.session);
             path.unit.initiator().want_connections(connections);
@@ -221,12 +221,12 @@ impl RemoteDisk {
             keys.truncate(PATHS_MAX);
         }
         missing.retain(|key| keys.contains(key));
-        keys.retain(|key| !there.contains(key) && !missing.contains(key));
-        let made = keys.iter().map(|key| async {
+        keys.retain(|key| !existing.contains(key) && !missing.contains(key));
+        let opening = keys.iter().map(|key| async {
             let connections = share(wanted, most, key.session);
             (*key, layout.plan.path(*key, connections, &self.paths).await)
         });
-        for (key, path) in join_all(made).await {
+        for (key, path) in join_all(opening).await {
             match path {
                 Ok(path) => drop(self.paths.add(path)),
                 Err(error) => {
@@ -236,17 +236,17 @@ impl RemoteDisk {
                         "a path cannot be opened; it will be retried"
                     );
                     missing.insert(key);
-                    self.seek(layout, key, share(wanted, most, key.session));
+                    self.retry_path(layout, key, share(wanted, most, key.session));
                 }
             }
         }
     }
 
     /// Retries to establish a path until it exists or is no longer wanted.
-    fn seek(&self, layout: &Layout, key: PathKey, connections: u16) {
+    fn retry_path(&self, layout: &Layout, key: PathKey, connections: u16) {
         let (plan, paths) = (Arc::clone(&layout.plan), Arc::downgrade(&self.paths));
         let missing = Arc::clone(&layout.missing);
-        self.unit.initiator().spawn(seek(plan, paths, missing, key, connections));
+        self.unit.initiator().spawn(retry_path(plan, paths, missing, key, connections));
     }
 
     /// Logs out.
@@ -296,7 +296,7 @@ async fn first_of(plan: &Plan) -> Result<RemoteDisk, Error> {
     Err(first.unwrap_or_else(|| Error::new(ErrorKind::Login, "no portal is given")))
 }
 
-async fn seek(
+async fn retry_path(
     plan: Arc<Plan>,
     paths: Weak<Paths>,
     missing: Arc<Mutex<BTreeSet<PathKey>>>,
@@ -325,7 +325,7 @@ async fn seek(
 
 /// Logs a path out once its commands have ended. Returns `false` if they have not ended in time, or
 /// commands of a lost session may still be executed.
-async fn leave(path: &DiskPath) -> bool {
+async fn drain_and_log_out(path: &DiskPath) -> bool {
     let until = Instant::now() + DRAIN_TIME;
     let initiator = path.unit.initiator();
     let over = || path.is_idle() && !initiator.has_uncertain_writes();
@@ -342,8 +342,8 @@ async fn leave(path: &DiskPath) -> bool {
 }
 
 /// Keeps a removed path until its commands have ended, so that later writes wait for them.
-async fn linger(path: Arc<DiskPath>, paths: Weak<Paths>) {
-    while !leave(&path).await && paths.strong_count() > 0 {}
+async fn keep_until_drained(path: Arc<DiskPath>, paths: Weak<Paths>) {
+    while !drain_and_log_out(&path).await && paths.strong_count() > 0 {}
 }
 
 #[cfg(test)]

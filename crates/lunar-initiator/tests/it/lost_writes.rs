@@ -183,10 +183,10 @@ fn a_late_answer_is_no_loss() {
     });
 }
 
-/// Goal: many callers that find a new session at once do not miss the unit attention for its begin
-/// because another connection returns GOOD before that is read. Method: Lunar's target does not
-/// behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces its unit attention by another
-/// response, and the next response by the unit attention.
+/// Goal: if many callers use a new session at once, they take the unit attention for its start into
+/// account, even if another connection returns GOOD before the unit attention is read. Method:
+/// Lunar's target does not behave like that (RFC 7143 §4.2.2.3.3), so the relay replaces its unit
+/// attention by another response, and the next response by the unit attention.
 #[test]
 fn a_late_unit_attention_of_a_new_session_is_no_reset() {
     block_on(async {
@@ -198,12 +198,12 @@ fn a_late_unit_attention_of_a_new_session_is_no_reset() {
         rig.relay.rule(Rule { sense, held: true, ..Rule::of(TEST_UNIT_READY) });
         rig.relay.cut_all();
         let reads = join_all((0..8).map(|_| rig.read()));
-        let greeting = async {
+        let late_attention = async {
             rig.relay.until_all_applied().await;
             rig.relay.until_answered(TEST_UNIT_READY).await;
             rig.relay.release_held();
         };
-        let (reads, ()) = tokio::join!(reads, greeting);
+        let (reads, ()) = tokio::join!(reads, late_attention);
         assert!(reads.iter().flatten().all(|byte| *byte == 5));
         rig.disk.flush().await.expect("the nexus was lost, the cache was not");
         rig.end().await;

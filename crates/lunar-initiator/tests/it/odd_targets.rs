@@ -159,11 +159,11 @@ fn a_target_that_drops_further_connections() {
 /// connections tries several again.
 #[test]
 fn a_target_that_ends_sessions_of_several_connections() {
-    for habit in [Deviation::EndsSessionOnJoin, Deviation::EndsJoinedSession] {
+    for deviation in [Deviation::EndsSessionOnJoin, Deviation::EndsJoinedSession] {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
             let server = serve();
-            let stand_in = StandIn::of(server.addresses()[0], habit).await;
+            let stand_in = StandIn::of(server.addresses()[0], deviation).await;
             let disk = open(&stand_in, &options(4)).await.unwrap();
             for round in 0..6 {
                 use_disk(&disk, round).await;

@@ -49,8 +49,8 @@ struct State {
     unapplied: watch::Sender<usize>,
     /// Operation codes of commands that were answered.
     answered: watch::Sender<Vec<u8>>,
-    /// True when delayed responses may pass.
-    goes: watch::Sender<bool>,
+    /// True after [`Relay::release_held`], until the next rule.
+    released: watch::Sender<bool>,
 }
 
 pub struct Relay {
@@ -78,7 +78,7 @@ impl Relay {
     pub fn rule(&self, rule: Rule) {
         self.clear_answered();
         self.state.unapplied.send_modify(|unapplied| *unapplied += 1);
-        self.state.goes.send_replace(false);
+        self.state.released.send_replace(false);
         self.state.rules.lock().unwrap().push_back(rule);
     }
 
@@ -102,10 +102,10 @@ impl Relay {
 
     /// Releases delayed responses.
     pub fn release_held(&self) {
-        self.state.goes.send_replace(true);
+        self.state.released.send_replace(true);
     }
 
-    /// Number of connections so far, since [`Relay::cut_all`] at most.
+    /// Number of connections that were accepted since the last [`Relay::cut_all`].
     pub fn connections(&self) -> usize {
         self.state.connections.lock().unwrap().len()
     }
@@ -121,12 +121,12 @@ async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let commands = Mutex::<HashMap<[u8; 4], u8>>::default();
     tokio::select! {
-        _ = there(near_in, far_out, &commands) => {}
-        _ = back(far_in, near_out, &commands, &state) => {}
+        _ = carry_requests(near_in, far_out, &commands) => {}
+        _ = carry_responses(far_in, near_out, &commands, &state) => {}
     }
 }
 
-async fn there(
+async fn carry_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     commands: &Mutex<HashMap<[u8; 4], u8>>,
@@ -140,7 +140,7 @@ async fn there(
     }
 }
 
-async fn back(
+async fn carry_responses(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     commands: &Mutex<HashMap<[u8; 4], u8>>,
@@ -158,7 +158,7 @@ async fn back(
         if let Some(rule) = rule {
             state.unapplied.send_modify(|unapplied| *unapplied -= 1);
             if rule.held {
-                let _ = state.goes.subscribe().wait_for(|goes| *goes).await;
+                let _ = state.released.subscribe().wait_for(|released| *released).await;
             }
             if rule.cut {
                 return Ok(());
@@ -179,8 +179,8 @@ async fn back(
 
 fn take_rule(state: &State, opcode: u8, failed: bool) -> Option<Rule> {
     let mut rules = state.rules.lock().unwrap();
-    let meant = |rule: &Rule| rule.opcode == opcode && (failed || !rule.failed);
-    let at = rules.iter().position(meant)?;
+    let applies = |rule: &Rule| rule.opcode == opcode && (failed || !rule.failed);
+    let at = rules.iter().position(applies)?;
     rules.remove(at)
 }
 
