@@ -215,8 +215,9 @@ impl BenchCommand {
         cells
     }
 
-    /// More threads than connections only wake each other: with two threads for one connection, a
-    /// request costs half as much processor time again.
+    /// Returns the default number of threads. It is at most the number of connections, because
+    /// further threads only wake each other: with two threads for one connection, a request costs
+    /// half as much processor time again.
     fn threads_by_default(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let remote = self.urls.iter().all(|url| Url::has_scheme(url));

@@ -107,7 +107,7 @@ fn status_describes_the_running_server() {
         }
     }
     assert_exit(&server.stop().0, 0);
-    assert!(!socket.exists(), "its socket goes with it");
+    assert!(!socket.exists(), "the server removes its socket");
 }
 
 /// Goal: a session is listed with its negotiated keys, and can be logged out.
@@ -250,7 +250,7 @@ fn a_missing_server_is_explained() {
     );
     let next = machine.start(&["mem:1M"]);
     let left = machine.0.path().join(format!("lunar/serve-{pid}.sock"));
-    assert!(!left.exists(), "the next one sweeps");
+    assert!(!left.exists(), "the next server removes it");
     assert_exit(&next.stop().0, 0);
     for wrong in [&["status", "--api", "nonsense"][..], &["resize", "0", "big"], &[]] {
         assert_exit(&machine.ctl(wrong), 2);
@@ -281,7 +281,7 @@ fn a_server_whose_socket_was_removed_is_reached_again() {
         "{}",
         printed(&stopped)
     );
-    assert!(!state.join("api.sock").exists(), "it goes with the server");
+    assert!(!state.join("api.sock").exists(), "the server removes it");
 }
 
 /// Goal: limits are set while a LUN is in use, reported as drift, printed for pasting, and removed.

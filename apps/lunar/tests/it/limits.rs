@@ -57,7 +57,7 @@ const BURST_SECONDS: f64 = 0.05;
 
 /// The maximum rate under a limit: its burst, and one command that exceeds the rest of the limit,
 /// are added.
-fn most(limit: f64) -> f64 {
+fn rate_max(limit: f64) -> f64 {
     limit + (limit * BURST_SECONDS + 1.0) / SECONDS as f64
 }
 
@@ -69,7 +69,7 @@ fn assert_limited(rates: impl Fn() -> [f64; 2], limit: f64) {
     let mut measured = Vec::new();
     for _ in 0..TRIES {
         let [limited, free] = rates();
-        let bounds = 0.1 * limit..=most(limit);
+        let bounds = 0.1 * limit..=rate_max(limit);
         assert!(bounds.contains(&limited), "{limited}/s instead of {limit}/s");
         if free > 1.5 * limited {
             return;
@@ -121,7 +121,10 @@ fn a_limit_of_a_target_is_for_all_its_luns() {
     let is_fair = || {
         let [first, second] = rates(&server.portal(), "iqn.2026-11.org.example:t", 8);
         let both = first + second;
-        assert!((20.0..=most(200.0)).contains(&both), "{first}/s and {second}/s instead of 200/s");
+        assert!(
+            (20.0..=rate_max(200.0)).contains(&both),
+            "{first}/s and {second}/s instead of 200/s"
+        );
         first.min(second) > 0.5 * both / 2.0
     };
     assert!((0..TRIES).any(|_| is_fair()), "uneven shares each time");
@@ -135,7 +138,7 @@ fn serve_limits() {
     let target = server.report["targets"][0]["name"].as_str().unwrap().to_owned();
     let [first, second] = rates(&server.portal(), &target, 8);
     for rate in [first, second] {
-        assert!((10.0..=most(100.0)).contains(&rate), "{rate}/s instead of 100/s");
+        assert!((10.0..=rate_max(100.0)).contains(&rate), "{rate}/s instead of 100/s");
     }
     assert_exit(&server.stop().0, 0);
     for (arguments, why) in [

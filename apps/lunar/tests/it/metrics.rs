@@ -38,20 +38,20 @@ fn refused_logins_are_explained_and_counted() {
         run(&[&who, more].concat())
     };
     assert_exit(&read("open", &[]), 0);
-    let ways = [
+    let refusals = [
         ("none", "the target does not exist", "no_target"),
         ("listed", "the target does not allow this initiator name or address", "access_list"),
         ("empty", "no LUN of the target is accessible to this initiator", "no_lun"),
         ("named", "the target has no CHAP credential for this initiator", "no_credential"),
     ];
-    for (name, ..) in ways {
+    for (name, ..) in refusals {
         assert_exit(&read(name, &[]), 1);
     }
     let proof = ["--chap-user", "u", "--chap-secret-file", &wrong];
     assert_exit(&read("proven", &proof), 1);
     let page = get(server.report["metrics"].as_str().unwrap());
     let has = |line: &str| assert!(page.lines().any(|other| other == line), "{line}: {page}");
-    for (.., reason) in ways {
+    for (.., reason) in refusals {
         has(&format!("lunar_login_failures_total{{reason=\"{reason}\"}} 1"));
     }
     has("lunar_login_failures_total{reason=\"authentication\"} 1");
@@ -61,12 +61,12 @@ fn refused_logins_are_explained_and_counted() {
     assert_exit(&stopped, 0);
     let log = printed(&stopped);
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("login refused")).collect();
-    assert_eq!(lines.len(), ways.len() + 1, "{log}");
-    for (line, (name, why, _)) in lines.iter().zip(ways) {
+    assert_eq!(lines.len(), refusals.len() + 1, "{log}");
+    for (line, (name, why, _)) in lines.iter().zip(refusals) {
         assert!(line.contains(why) && line.contains(BOB), "{line}");
         assert!(line.contains(&format!("org.example:{name}")), "{line}");
     }
-    assert!(lines[ways.len()].contains("wrong CHAP name or response"), "{log}");
+    assert!(lines[refusals.len()].contains("wrong CHAP name or response"), "{log}");
 }
 
 /// Goal: `lunar serve` has metrics at the given address, and none without one.

@@ -1,6 +1,6 @@
 //! Session guarantees of the initiator's disk, with a server in the test process.
 
-use crate::home::{Home, NAME, block_on};
+use crate::in_process_server::{InProcessServer, NAME, block_on};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
 use lunar_initiator::{ErrorKind, RemoteDisk, SessionOptions, Url};
@@ -81,34 +81,34 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
 /// error and an operator recovered the disk, is reported as lost, and not flushed with GOOD.
 #[test]
 fn a_recovered_disk_may_have_lost_the_cache() {
-    let home = Home::new();
+    let server = InProcessServer::new();
     block_on(async {
-        let one = connect(home.portal(0), "one", 10).await;
-        let two = connect(home.portal(0), "two", 10).await;
+        let one = connect(server.portal(0), "one", 10).await;
+        let two = connect(server.portal(0), "two", 10).await;
         write(&one, 1).await.unwrap();
         let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
-        home.device.inject(failure.on(FaultOperation::Flush).times(1));
+        server.device.inject(failure.on(FaultOperation::Flush).times(1));
         let error = two.flush().await.unwrap_err();
         assert!(matches!(kind_of(&error), ErrorKind::Sense(_)), "{error}");
-        home.unit.recover().await.unwrap();
+        server.unit.recover().await.unwrap();
         let error = one.flush().await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
         write(&one, 1).await.unwrap();
         one.flush().await.expect("the loss is reported once");
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: after a silent loss, nothing is resent through another portal group, where the lost
 /// session lives on and could write later; through the same group it is.
 #[test]
 fn a_lost_session_is_followed_in_its_portal_group_only() {
-    let home = Home::new();
+    let server = InProcessServer::new();
     block_on(async {
-        let way = RedirectedConnection::new(home.portal(0)).await;
+        let way = RedirectedConnection::new(server.portal(0)).await;
         let disk = connect(way.address, "one", 10).await;
         write(&disk, 1).await.unwrap();
-        way.break_and_lead_to(home.portal(1));
+        way.break_and_lead_to(server.portal(1));
         let error = write(&disk, 2).await.expect_err("the other group is another nexus");
         assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
         let printed = error.to_string();
@@ -116,11 +116,11 @@ fn a_lost_session_is_followed_in_its_portal_group_only() {
             printed.contains("portal group 300") && printed.contains("was in portal group 1"),
             "{printed}"
         );
-        way.break_and_lead_to(home.portal(0));
+        way.break_and_lead_to(server.portal(0));
         write(&disk, 3).await.unwrap();
         let buffer = disk.unit().initiator().pool().take(512);
         let read = disk.read(BlockRange::new(0, 1), buffer).await.unwrap();
         assert!(read.iter().all(|byte| *byte == 3), "{:?}", &read[..4]);
     });
-    home.end();
+    server.end();
 }

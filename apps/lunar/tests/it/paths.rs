@@ -1,7 +1,7 @@
 //! Several paths to one disk: additional sessions if a target allows one connection, several
 //! portals, and the loss of paths.
 
-use crate::home::{Home, NAME, TEST_TIMEOUT, block_on};
+use crate::in_process_server::{InProcessServer, NAME, TEST_TIMEOUT, block_on};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
@@ -224,14 +224,14 @@ async fn until(what: &str, mut done: impl FnMut() -> bool) {
 #[test]
 fn sessions_replace_refused_connections() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
-    let home = Home::with(CacheMode::WriteThrough, offer);
+    let server = InProcessServer::with(CacheMode::WriteThrough, offer);
     block_on(async {
         for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
-            let line = FaultyLink::to(home.portal(0)).await;
+            let line = FaultyLink::to(server.portal(0)).await;
             let options = SessionOptions { connections: 4, path_policy: policy, ..options() };
             let disk = open(&[&line], options).await;
             assert_eq!((disk.paths(), disk.connections()), (4, 4));
-            until("all are there", || home.sessions() == 4).await;
+            until("all are there", || server.sessions() == 4).await;
             let changes = async {
                 for wanted in [1, 6, 2, 4] {
                     disk.set_connections(wanted).await;
@@ -240,22 +240,23 @@ fn sessions_replace_refused_connections() {
                 }
             };
             tokio::join!(use_disk(&disk, 2, 32), changes);
-            until("the others have left", || home.sessions() == 4).await;
+            until("the others have left", || server.sessions() == 4).await;
             use_disk(&disk, 1, 32).await;
             close(disk).await;
-            until("all have left", || home.sessions() == 0).await;
+            until("all have left", || server.sessions() == 0).await;
         }
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: a lost path only causes a delay, whichever it is; the other paths continue, and the path
 /// is used again when it is back.
 #[test]
 fn a_lost_path_is_only_a_delay() {
-    let home = Home::new();
+    let server = InProcessServer::new();
     block_on(async {
-        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+        let lines =
+            [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         assert_eq!(disk.paths(), 2);
         let over = AtomicBool::new(false);
@@ -285,18 +286,18 @@ fn a_lost_path_is_only_a_delay() {
         disk.flush().await.unwrap();
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: a path that is back is used, even with one command at a time. Fault: it was never used
 /// again: it was selected, skipped because it had not been probed yet, and the next path was used.
 #[test]
 fn a_path_that_is_back_is_used() {
-    let home = Home::new();
+    let server = InProcessServer::new();
     block_on(async {
         for policy in [PathPolicy::LeastOutstanding, PathPolicy::RoundRobin] {
             let lines =
-                [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+                [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
             let options = SessionOptions { path_policy: policy, ..options() };
             let disk = open(&[&lines[0], &lines[1]], options).await;
             for line in &lines {
@@ -317,7 +318,7 @@ fn a_path_that_is_back_is_used() {
             close(disk).await;
         }
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: a write that was abandoned on a lost path cannot overwrite a later one, which waits until
@@ -325,12 +326,12 @@ fn a_path_that_is_back_is_used() {
 /// line, write again, and deliver the first write late.
 #[test]
 fn no_late_write_overwrites_a_later_one() {
-    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    let server = InProcessServer::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
         let (slow, other) =
-            (FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await);
+            (FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await);
         let disk = open(&[&slow, &other], options()).await;
-        let witness = RemoteDisk::connect(&url(home.portal(1)), &options()).await.unwrap();
+        let witness = RemoteDisk::connect(&url(server.portal(1)), &options()).await.unwrap();
         write(&disk, 0, 1).await;
         slow.set(Mode::Hold);
         // One write is sent on each path.
@@ -362,20 +363,20 @@ fn no_late_write_overwrites_a_later_one() {
         witness.close().await.unwrap();
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: the same if the path is removed: its uncertain writes are still tracked.
 #[test]
 fn uncertain_writes_of_a_removed_path_are_tracked() {
     let offer = Offer { max_connections: 1, ..Offer::default() };
-    let home = Home::with(CacheMode::WriteThrough, offer);
+    let server = InProcessServer::with(CacheMode::WriteThrough, offer);
     block_on(async {
-        let line = FaultyLink::to(home.portal(0)).await;
+        let line = FaultyLink::to(server.portal(0)).await;
         let options =
             SessionOptions { connections: 2, path_policy: PathPolicy::RoundRobin, ..options() };
         let disk = open(&[&line], options).await;
-        let witness = RemoteDisk::connect(&url(home.portal(1)), &self::options()).await.unwrap();
+        let witness = RemoteDisk::connect(&url(server.portal(1)), &self::options()).await.unwrap();
         write(&disk, 0, 1).await;
         write(&disk, 0, 1).await;
         line.set_one(1, Mode::Hold);
@@ -412,24 +413,25 @@ fn uncertain_writes_of_a_removed_path_are_tracked() {
         second.await.unwrap();
         fewer.await.unwrap();
         assert_eq!(read(&witness, 0).await, 3);
-        until("one session is left", || home.sessions() == 2).await; // plus the witness
+        until("one session is left", || server.sessions() == 2).await; // plus the witness
         witness.close().await.unwrap();
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: a path added after a reset does not hide the reset: a flush that uses it fails like any
 /// other, even if the path that would have reported the reset is lost by then.
 #[test]
 fn a_path_added_late_hides_no_reset() {
-    let home = Home::new();
+    let server = InProcessServer::new();
     block_on(async {
-        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+        let lines =
+            [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
         lines[1].set(Mode::Cut);
         let disk = open(&[&lines[0], &lines[1]], options()).await;
         write(&disk, 0, 1).await;
-        reset(&home).await;
+        reset(&server).await;
         lines[1].set(Mode::Pass);
         until("the other path is there", || disk.paths() == 2).await;
         lines[0].set(Mode::Cut);
@@ -439,15 +441,16 @@ fn a_path_added_late_hides_no_reset() {
         lines[0].set(Mode::Pass);
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: without a recovery time, the other path is still used.
 #[test]
 fn without_recovery_time_the_other_path_is_used() {
-    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    let server = InProcessServer::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+        let lines =
+            [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
         let options = SessionOptions { recovery_seconds: 0, ..options() };
         let disk = open(&[&lines[0], &lines[1]], options).await;
         write(&disk, 0, 7).await;
@@ -461,7 +464,7 @@ fn without_recovery_time_the_other_path_is_used() {
         }
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 fn kind_of(error: &lunar_block::Error) -> ErrorKind {
@@ -471,12 +474,12 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
 
 /// Resets the disk as in `nexus.rs`: another initiator's flush receives the error, and an operator
 /// recovers the disk.
-async fn reset(home: &Home) {
+async fn reset(server: &InProcessServer) {
     let failure = Fault::new(Effect::Fail(lunar_block::ErrorKind::Medium));
-    home.device.inject(failure.on(FaultOperation::Flush).times(1));
-    let other = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+    server.device.inject(failure.on(FaultOperation::Flush).times(1));
+    let other = RemoteDisk::connect(&url(server.portal(0)), &options()).await.unwrap();
     other.flush().await.unwrap_err();
-    home.unit.recover().await.unwrap();
+    server.unit.recover().await.unwrap();
     other.close().await.unwrap();
 }
 
@@ -485,11 +488,12 @@ async fn reset(home: &Home) {
 #[test]
 fn access_states_are_followed() {
     const STANDBY: u8 = 2;
-    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    let server = InProcessServer::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+        let lines =
+            [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
         let disk = open(&[&lines[0], &lines[1]], options()).await;
-        let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+        let operator = RemoteDisk::connect(&url(server.portal(0)), &options()).await.unwrap();
         for (states, used) in [
             ([STANDBY, OPTIMIZED], [false, true]),
             ([OPTIMIZED, NON_OPTIMIZED], [true, false]),
@@ -522,7 +526,7 @@ fn access_states_are_followed() {
         operator.close().await.unwrap();
         close(disk).await;
     });
-    home.end();
+    server.end();
 }
 
 /// Sends SET TARGET PORT GROUPS for the groups 1 and 300.
@@ -538,26 +542,26 @@ async fn set_states(operator: &RemoteDisk, [first, second]: [u8; 2]) {
 #[test]
 fn a_reset_is_reported_once() {
     const TRIES: usize = 8;
-    let home = Home::new();
+    let server = InProcessServer::new();
     for rests in [false, true] {
         block_on(async {
             for _ in 0..TRIES {
-                if is_told_once(&home, rests).await {
+                if is_told_once(&server, rests).await {
                     return;
                 }
             }
             panic!("no path reports it within {RESET_REPORT_TIME:?}");
         });
     }
-    home.end();
+    server.end();
 }
 
 /// Whether a reset is reported once; `false`: a path that did not report within
 /// [`RESET_REPORT_TIME`] causes another report. The second path may be idle.
-async fn is_told_once(home: &Home, rests: bool) -> bool {
-    let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+async fn is_told_once(server: &InProcessServer, rests: bool) -> bool {
+    let lines = [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
     let disk = open(&[&lines[0], &lines[1]], options()).await;
-    let operator = RemoteDisk::connect(&url(home.portal(0)), &options()).await.unwrap();
+    let operator = RemoteDisk::connect(&url(server.portal(0)), &options()).await.unwrap();
     let second = if rests { NON_OPTIMIZED } else { OPTIMIZED };
     set_states(&operator, [OPTIMIZED, second]).await;
     operator.close().await.unwrap();
@@ -569,7 +573,7 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
     for piece in 0..8 {
         write(&disk, piece, 2).await;
     }
-    reset(home).await;
+    reset(server).await;
     let begin = Instant::now();
     let error = disk.flush().await.expect_err("the cache may have lost something");
     let in_time = begin.elapsed() < RESET_REPORT_TIME;
@@ -593,9 +597,10 @@ async fn is_told_once(home: &Home, rests: bool) -> bool {
 /// Goal: a disk can be opened while one of its portals is down, and uses that path when it is back.
 #[test]
 fn a_portal_may_be_missing() {
-    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    let server = InProcessServer::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
-        let lines = [FaultyLink::to(home.portal(0)).await, FaultyLink::to(home.portal(1)).await];
+        let lines =
+            [FaultyLink::to(server.portal(0)).await, FaultyLink::to(server.portal(1)).await];
         for missing in [0, 1] {
             lines[missing].set(Mode::Cut);
             let options = SessionOptions { connections: 2, ..options() };
@@ -611,35 +616,35 @@ fn a_portal_may_be_missing() {
         let error = RemoteDisk::connect(&url(lines[0].address), &options()).await.unwrap_err();
         assert!(error.to_string().contains(&lines[0].address.to_string()), "{error}");
     });
-    home.end();
+    server.end();
 }
 
 /// Goal: a command that hangs in the target ends with an error that names device and blocks when
 /// its time is over; later writes to its blocks are not overwritten by it.
 #[test]
 fn a_command_that_hangs_has_its_time() {
-    let home = Home::with(CacheMode::WriteThrough, Offer::default());
+    let server = InProcessServer::with(CacheMode::WriteThrough, Offer::default());
     block_on(async {
         let options = SessionOptions { command_seconds: 3, ..options() };
-        let disk = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
-        home.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
+        let disk = RemoteDisk::connect(&url(server.portal(0)), &options).await.unwrap();
+        server.device.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).times(1));
         let data = Bytes::from(vec![1; PIECE_BYTES]);
         let error = disk.write(range_of(3), data, false).await.unwrap_err();
         let printed = error.to_string();
         assert!(printed.contains("did not answer a command within 3 s"), "{printed}");
         assert!(printed.contains("/0") && printed.contains("blocks 24+8"), "{printed}");
         let options = SessionOptions { command_seconds: 0, ..options };
-        let patient = RemoteDisk::connect(&url(home.portal(0)), &options).await.unwrap();
+        let patient = RemoteDisk::connect(&url(server.portal(0)), &options).await.unwrap();
         // Before that, the two writes are concurrent, and nothing orders them.
-        until("it is aborted", || home.unit.detached_write_count() == 1).await;
+        until("it is aborted", || server.unit.detached_write_count() == 1).await;
         let mut second = Box::pin(write(&patient, 3, 2));
         let waited = tokio::time::timeout(Duration::from_millis(100), second.as_mut()).await;
         assert!(waited.is_err(), "its blocks are not free");
-        home.device.release();
+        server.device.release();
         second.await;
         assert_eq!(read(&patient, 3).await, 2);
         patient.close().await.unwrap();
         disk.close().await.unwrap();
     });
-    home.end();
+    server.end();
 }

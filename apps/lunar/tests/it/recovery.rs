@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 const NAME: &str = "iqn.2026-11.org.lunarsan.test:recovery";
 
 /// A server that can be killed and restarted at the same port.
-struct Home {
+struct RestartableServer {
     scratch: Scratch,
     address: String,
     server: Option<Server>,
 }
 
-impl Home {
+impl RestartableServer {
     fn new(name: &str, options: &[&str]) -> Self {
         let scratch = Scratch::new(name);
-        let mut home = Self { scratch, address: ELSEWHERE.to_owned(), server: None };
-        home.start("disk.img", options);
-        let portal = home.server.as_ref().unwrap().portal();
-        home.address = portal.strip_prefix("iscsi://").unwrap().to_owned();
-        home
+        let mut restartable = Self { scratch, address: ELSEWHERE.to_owned(), server: None };
+        restartable.start("disk.img", options);
+        let portal = restartable.server.as_ref().unwrap().portal();
+        restartable.address = portal.strip_prefix("iscsi://").unwrap().to_owned();
+        restartable
     }
 
     fn start(&mut self, file: &str, options: &[&str]) {
@@ -72,19 +72,19 @@ fn kind_of(error: &lunar_block::Error) -> ErrorKind {
 /// many commands are in flight; acknowledged data is there.
 #[test]
 fn a_restart_is_only_a_delay() {
-    let mut home = Home::new("recovery-restart", &[]);
+    let mut restartable = RestartableServer::new("recovery-restart", &[]);
     let data = pattern(1, 1 << 20);
     block_on(async {
-        let disk = Arc::new(home.connect(60).await);
+        let disk = Arc::new(restartable.connect(60).await);
         write(&disk, 0, &data).await.unwrap();
-        home.kill();
+        restartable.kill();
         let mut writes = tokio::task::JoinSet::new();
         for (at, piece) in data.chunks(4096).enumerate() {
             let (disk, piece) = (Arc::clone(&disk), piece.to_vec());
             writes.spawn(async move { write(&disk, 4096 + at as u64 * 8, &piece).await });
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
-        home.start("disk.img", &[]);
+        restartable.start("disk.img", &[]);
         while let Some(written) = writes.join_next().await {
             written.unwrap().unwrap();
         }
@@ -99,10 +99,10 @@ fn a_restart_is_only_a_delay() {
 /// is an error at once; a target that comes back later is used again.
 #[test]
 fn the_wait_is_limited() {
-    let mut home = Home::new("recovery-end", &[]);
+    let mut restartable = RestartableServer::new("recovery-end", &[]);
     block_on(async {
-        let (patient, impatient) = (home.connect(10).await, home.connect(0).await);
-        home.kill();
+        let (patient, impatient) = (restartable.connect(10).await, restartable.connect(0).await);
+        restartable.kill();
         let begin = Instant::now();
         let error = read(&impatient, 0, 1).await.unwrap_err();
         assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected);
@@ -118,7 +118,7 @@ fn the_wait_is_limited() {
                 && printed.contains("cannot connect"),
             "{printed}"
         );
-        home.start("disk.img", &[]);
+        restartable.start("disk.img", &[]);
         read(&patient, 0, 1).await.unwrap();
         assert!(read(&impatient, 0, 1).await.is_err());
     });
@@ -127,23 +127,23 @@ fn the_wait_is_limited() {
 /// Goal: another disk under the same name is never used in place of the opened one.
 #[test]
 fn another_disk_is_not_used() {
-    let mut home = Home::new("recovery-other", &[]);
+    let mut restartable = RestartableServer::new("recovery-other", &[]);
     block_on(async {
-        let disk = home.connect(60).await;
-        home.kill();
-        home.start("other.img", &[]);
+        let disk = restartable.connect(60).await;
+        restartable.kill();
+        restartable.start("other.img", &[]);
         for _ in 0..2 {
             let error = write(&disk, 0, &[1; 512]).await.unwrap_err();
             assert_eq!(kind_of(&error), ErrorKind::Changed, "{error}");
         }
-        let other = std::fs::read(home.scratch.path().join("other.img")).unwrap();
+        let other = std::fs::read(restartable.scratch.path().join("other.img")).unwrap();
         assert!(other.iter().all(|byte| *byte == 0), "nothing was written");
-        home.kill();
+        restartable.kill();
         // Until the loss is detected, the result of this session's check holds.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        home.start("disk.img", &[]);
+        restartable.start("disk.img", &[]);
         write(&disk, 0, &[2; 512]).await.unwrap();
-        let stored = std::fs::read(home.scratch.path().join("disk.img")).unwrap();
+        let stored = std::fs::read(restartable.scratch.path().join("disk.img")).unwrap();
         assert_eq!(stored[..512], [2; 512]);
     });
 }
@@ -152,28 +152,28 @@ fn another_disk_is_not_used() {
 /// flush, once; data flushed before is not, and without a volatile cache nothing is lost.
 #[test]
 fn a_lost_cache_is_reported() {
-    let mut home = Home::new("recovery-cache", &["--cache", "write-back"]);
+    let mut restartable = RestartableServer::new("recovery-cache", &["--cache", "write-back"]);
     let options = ["--cache", "write-back"];
     block_on(async {
-        let disk = home.connect(60).await;
+        let disk = restartable.connect(60).await;
         write(&disk, 0, &[1; 512]).await.unwrap();
         disk.flush().await.unwrap();
-        home.kill();
-        home.start("disk.img", &options);
+        restartable.kill();
+        restartable.start("disk.img", &options);
         disk.flush().await.expect("all was flushed before");
         write(&disk, 0, &[2; 512]).await.unwrap();
-        home.kill();
-        home.start("disk.img", &options);
+        restartable.kill();
+        restartable.start("disk.img", &options);
         write(&disk, 8, &[3; 512]).await.expect("a write is no flush");
         let error = disk.flush().await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::CacheLost, "{error}");
         disk.flush().await.expect("the loss is reported once");
-        home.kill();
-        home.start("disk.img", &[]);
+        restartable.kill();
+        restartable.start("disk.img", &[]);
         write(&disk, 0, &[4; 512]).await.unwrap();
         assert!(!disk.has_write_cache(), "it is write-through now");
-        home.kill();
-        home.start("disk.img", &[]);
+        restartable.kill();
+        restartable.start("disk.img", &[]);
         disk.flush().await.expect("nothing was volatile");
     });
 }

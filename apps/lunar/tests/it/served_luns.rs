@@ -141,7 +141,7 @@ fn a_lun_is_served_once() {
 
 /// Goal: the restart of the server with the disk is a delay for hosts of the other server.
 #[test]
-fn a_restart_of_the_storage_is_latency() {
+fn a_restart_of_the_storage_only_delays_io() {
     let mut chain = Chain::new("served-restart", &[], &[]);
     let connector = Connector::start().unwrap();
     let disk = chain.open(&connector, 1);

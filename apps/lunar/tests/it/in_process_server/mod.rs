@@ -17,13 +17,13 @@ pub const NAME: &str = "iqn.2026-11.org.lunarsan.test:nexus";
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server of one LUN, with a portal in group 1 and one in group 300.
-pub struct Home {
+pub struct InProcessServer {
     server: Server,
     pub unit: Arc<DiskUnit>,
     pub device: Arc<FaultDevice>,
 }
 
-impl Home {
+impl InProcessServer {
     /// Starts in write-back mode.
     pub fn new() -> Self {
         Self::with(CacheMode::WriteBack, Offer::default())
