@@ -45,8 +45,8 @@ fn test(option: Option<&str>) -> Result<ExitCode> {
 /// Removes one sync at a time, of those whose file or text contains `part`: a test must fail
 /// without each.
 fn mutate_syncs(part: &str) -> Result<ExitCode> {
-    let all_noticed = xtask::syncs::run::mutate(&xtask::workspace_root(), part)?;
-    Ok(if all_noticed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let all_detected = xtask::syncs::run::mutate(&xtask::workspace_root(), part)?;
+    Ok(if all_detected { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Reads `rfcNNNN.txt` and writes the numbers of its sections to `xtask/rfc-sections/`.

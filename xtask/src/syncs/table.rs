@@ -60,6 +60,7 @@ const EXCLUSIVE: &str = "crates/lunar-scsi/src/plan/exclusive.rs";
 
 const REMOTE: &str = "crates/lunar-initiator/src/remote_disk.rs";
 
+// Names of power-cut tests, or parts of them.
 const THROUGH: &str = "on_the_disk_that_writes_through_directly";
 const BACK: &str = "on_the_disk_that_writes_back_directly";
 const NEW: &str = "a_new_disk_is_kept";
@@ -68,6 +69,7 @@ const RESERVED: &str = "reservations_are_kept";
 const ERASED: &str = "erased_data_stays";
 const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
+// Reason to keep calls that flush an output.
 const NO_DISK: &str = "standard output, not a disk";
 
 /// All calls that make something durable, or look like one.

@@ -83,10 +83,10 @@ fn forbidden_dependencies(package: &Package) -> Vec<(String, String)> {
         let Some(other) = row_of(&dependency.name) else { continue };
         // Tests may use crates of the same row, but not of a higher one.
         let for_tests = dependency.kind.as_deref() == Some("dev");
-        let beside = WITHIN.iter().any(|(name, allowed)| {
+        let is_within = WITHIN.iter().any(|(name, allowed)| {
             *name == package.name && allowed.contains(&dependency.name.as_str())
         });
-        if other < row || (other == row && (beside || for_tests)) {
+        if other < row || (other == row && (is_within || for_tests)) {
             continue;
         }
         let what =
@@ -96,7 +96,7 @@ fn forbidden_dependencies(package: &Package) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the row of a crate. Services use roles, and `osd-client` uses `osd`, all in lower rows.
+/// Returns the index of a crate's row in [`ROWS`]; `None` if no row has the crate.
 fn row_of(name: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.contains(&name))
 }
@@ -119,7 +119,7 @@ mod tests {
     /// Goal: a lower row is allowed, a higher and the same one are not; tests may use the same row,
     /// but not a higher one.
     #[test]
-    fn forbidden_arrows_are_found() {
+    fn forbidden_dependencies_are_found() {
         assert_eq!(verdict("lunar-target", "lunar-iscsi", None), 0);
         assert_eq!(verdict("lunar-pool", "lunar-block", None), 0);
         assert_eq!(verdict("lunar-block", "lunar-pool", None), 1);

@@ -73,14 +73,14 @@ pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T>
 pub struct RoundCounts {
     /// Number of rounds that count.
     pub wanted: usize,
-    /// Maximum number of additional rounds, while the probe moves too far.
+    /// Maximum number of additional rounds, while the results of the probe vary too much.
     pub extra: usize,
 }
 
 /// Measures a cell. `probe` and `run_round` receive the number of the round.
 ///
 /// # Errors
-/// Their errors.
+/// The errors of `probe` and `run_round`.
 pub fn measure(
     cell: &Cell,
     count: RoundCounts,
@@ -102,7 +102,7 @@ pub fn measure(
         result.rounds.push(round);
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.probe_kind()));
         (result.kept, result.probe_variation) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
-        // Other programs that are busy all the time do not move the probe.
+        // Other programs that are busy all the time do not change the results of the probe.
         result.is_void =
             result.probe_variation > VARIATION_MAX || result.core_share() < 1.0 - VARIATION_MAX;
     }
@@ -179,8 +179,8 @@ mod tests {
         let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], RoundCounts { wanted: 3, extra: 3 });
         assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 2, 3][..], false));
         assert_eq!(result.setup("lunar", |one| Some(one.iops)).unwrap().median, 2.0);
-        let restless = [100.0, 40.0, 200.0, 10.0, 400.0, 1000.0];
-        let (result, _) = run(&restless, RoundCounts { wanted: 3, extra: 3 });
+        let varying = [100.0, 40.0, 200.0, 10.0, 400.0, 1000.0];
+        let (result, _) = run(&varying, RoundCounts { wanted: 3, extra: 3 });
         assert_eq!((result.rounds.len(), result.is_void), (6, true));
     }
 }

@@ -153,7 +153,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         sections: "9.2.1",
         role: Target,
         rule: "a reflected challenge ends the login and the connection, and so does a CHAP \
-               response that equals the own one",
+               response that equals its own",
         tests: &[
             "iscsi::login::tests::chap::mutual_attacks",
             "iscsi::login::tests::chap::a_reflected_chap_response_is_refused",
@@ -164,8 +164,8 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         number: 33,
         sections: "9.2.1",
         role: Initiator,
-        rule: "the challenge of the target is never reflected; a CHAP response that equals the \
-               own one is not accepted",
+        rule: "the challenge of the target is never reflected; a CHAP response that equals its \
+               own is not accepted",
         tests: &[
             "iscsi::login::tests::initiator::reused_secrets_and_guessed_challenges_are_refused",
             "iscsi::login::tests::initiator::a_target_that_fails_to_authenticate_is_refused",

@@ -1,5 +1,5 @@
-//! An independent reader: raw PDUs in a session of its own, not through the relay, which checks
-//! that counters never shrink.
+//! An independent reader, which checks that counters never shrink. The reader sends raw PDUs in a
+//! session of its own, which does not pass through the relay.
 
 use crate::cuts::load::{BLOCK, Ledger, MODEL_BLOCKS, content, counter_of};
 use crate::cuts::peers::Peer;
@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Number of blocks that it reads again and again, spread over all parts.
-const PLACES: u64 = 300;
+/// Number of blocks that the reader reads repeatedly, spread over the disk.
+const SAMPLED_BLOCKS: u64 = 300;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The reader, at work until [`finish`](Self::finish).
@@ -47,7 +47,7 @@ fn sample(raw: &mut RawClient, ledger: &Ledger, over: &AtomicBool) -> Result<u64
     let mut seen: HashMap<u64, u64> = HashMap::new();
     let mut samples = 0;
     while !over.load(Ordering::Relaxed) {
-        let lba = random.below(PLACES) * (MODEL_BLOCKS / PLACES);
+        let lba = random.below(SAMPLED_BLOCKS) * (MODEL_BLOCKS / SAMPLED_BLOCKS);
         let acknowledged = ledger.acknowledged(lba);
         let data = raw.read_block(lba as u32)?;
         let block = &data.as_chunks::<BLOCK>().0[0];
