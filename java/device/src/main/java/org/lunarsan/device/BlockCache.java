@@ -10,7 +10,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * The most recently used blocks, with stamps that detect whether a block has changed since it was
  * read or written.
  *
- * <p>For any thread: blocks are spread over shards, each behind its own lock. In a shard, blocks
+ * <p>Thread-safe: blocks are spread over shards, each behind its own lock. In a shard, blocks
  * share counters: the number of changes that have begun or ended, and the number of pending ones.
  * Bytes may be kept only if no other change began, ran or ended since they were read or sent; a
  * change of another block that shares the counter only prevents a block from being kept.

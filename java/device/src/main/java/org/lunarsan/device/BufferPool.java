@@ -5,7 +5,7 @@ import java.util.concurrent.ArrayBlockingQueue;
 
 /**
  * A pool of buffers outside of the heap, kept by size and reused, so that sockets and files need
- * not copy their content. Buffers longer than 4 MiB are on the heap and not kept. For any thread.
+ * not copy their content. Buffers longer than 4 MiB are on the heap and not kept. Thread-safe.
  */
 public final class BufferPool {
     private static final int BYTES_MIN = 4096;

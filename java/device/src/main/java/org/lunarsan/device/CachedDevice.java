@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.LongAdder;
  * writes, and when {@linkplain #staleReads() reads from it may be stale}, all blocks are dropped:
  * reads return the content of the device.
  *
- * <p>For any thread. No other code may write to the inner device: such writes would not be
+ * <p>Thread-safe. No other code may write to the inner device: such writes would not be
  * detected. The cache takes at most {@code bytesMax} for blocks and some 100 bytes for each.
  */
 public final class CachedDevice extends ForwardingDevice {
@@ -136,7 +136,10 @@ public final class CachedDevice extends ForwardingDevice {
         }
     }
 
-    /** Memory that the caller has freed since cannot be kept; the write is done all the same. */
+    /**
+     * Ends the record of a write, and keeps its block. If the caller has freed the memory
+     * meanwhile, the block is not kept; the write is done all the same.
+     */
     private static void endWrite(BlockCache kept, long address, ByteBuffer block, long stamp) {
         try {
             kept.endWrite(address, block, stamp);

@@ -7,7 +7,7 @@ import java.util.Objects;
  * A queue in front of another device, which orders, joins and prefetches requests as described for
  * {@link QueueingDevice}.
  *
- * <p>For any thread. It owns the inner device: opens it, closes it, and has its name. It turns a
+ * <p>Thread-safe. It owns the inner device: opens it, closes it, and has its name. It turns a
  * blocking device into an {@link AsyncDevice} with a bounded queue; over an {@link AsyncDevice} it
  * copies only the data of joined requests.
  */
@@ -66,7 +66,7 @@ public final class CoalescingDevice extends QueueingDevice {
     }
 
     @Override
-    AsyncDevice asyncInside() {
+    AsyncDevice innerAsync() {
         return inner instanceof AsyncDevice async ? async : null;
     }
 

@@ -7,7 +7,7 @@ import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.function.Consumer;
 
-/** A blocking device whose requests are tasks of an executor. For any thread. */
+/** A blocking device whose requests are tasks of an executor. Thread-safe. */
 final class ExecutorAsyncDevice extends ForwardingDevice implements AsyncDevice {
     private final Executor executor;
     private final GivenUpWrites givenUp = new GivenUpWrites();

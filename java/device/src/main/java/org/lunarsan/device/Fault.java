@@ -32,12 +32,12 @@ public record Fault(
      * The operation fails at once; the inner device does not see it. A failed flush poisons, as a
      * real one does.
      *
-     * @param kind creates the exception
+     * @param factory creates the exception
      */
-    public record Fail(Kind kind) implements Effect {
+    public record Fail(ExceptionFactory factory) implements Effect {
         /** Refuses null. */
         public Fail {
-            Objects.requireNonNull(kind, "kind");
+            Objects.requireNonNull(factory, "factory");
         }
     }
 
@@ -71,7 +71,7 @@ public record Fault(
 
     /** Creates the exception of a failure: the constructor of a {@link DeviceException}. */
     @FunctionalInterface
-    public interface Kind {
+    public interface ExceptionFactory {
         /**
          * Creates an exception.
          *
@@ -83,7 +83,7 @@ public record Fault(
          * @param cause null
          * @return the exception to be thrown
          */
-        DeviceException make(
+        DeviceException create(
                 String device,
                 Operation operation,
                 long address,

@@ -15,7 +15,7 @@ import java.util.concurrent.locks.ReentrantLock;
 /**
  * A device that forwards to the inner one, with injected faults. For tests.
  *
- * <p>For any thread. With a seed and one caller the same faults occur at the same operations in
+ * <p>Thread-safe. With a seed and one caller the same faults occur at the same operations in
  * every run. Misuse is refused first: no fault hides a refusal. It also counts operations.
  */
 public final class FaultyDevice extends ForwardingDevice {
@@ -262,14 +262,14 @@ public final class FaultyDevice extends ForwardingDevice {
                 if (operation == Operation.FLUSH) {
                     locked(() -> poisoned = true);
                 }
-                throw injected(fail.kind(), operation, address, blocks);
+                throw injected(fail.factory(), operation, address, blocks);
             }
         }
     }
 
     private DeviceException injected(
-            Fault.Kind kind, Operation operation, long address, long blocks) {
-        return kind.make(name(), operation, address, blocks, "a fault was injected", null);
+            Fault.ExceptionFactory factory, Operation operation, long address, long blocks) {
+        return factory.create(name(), operation, address, blocks, "a fault was injected", null);
     }
 
     /** Waits until the time has passed, or the device is closed. */

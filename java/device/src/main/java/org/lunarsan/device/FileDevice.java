@@ -25,7 +25,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * <p><b>Unmap</b> writes zeroes: the JDK cannot punch holes. It takes as long as a write and frees
  * no space.
  *
- * <p>For any thread. The JDK closes a channel when a thread that uses it is interrupted; this class
+ * <p>Thread-safe. The JDK closes a channel when a thread that uses it is interrupted; this class
  * opens it again and repeats the interrupted operation, so interrupts are kept for the caller but
  * fail nothing on an open device. An interrupted thread cannot create or open one.
  */

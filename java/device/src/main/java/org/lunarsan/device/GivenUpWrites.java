@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * The blocks of pending writes that their callers have given up. Later changes of these blocks
- * wait, because otherwise the older data could replace theirs. For any thread.
+ * wait, because otherwise the older data could replace theirs. Thread-safe.
  */
 final class GivenUpWrites {
     private final ReentrantLock lock = new ReentrantLock();

@@ -1,6 +1,6 @@
 package org.lunarsan.device;
 
-/** Tracks whether a device is open. For any thread. */
+/** Tracks whether a device is open. Thread-safe. */
 final class Lifecycle {
     private final String device;
     private volatile boolean open;

@@ -12,7 +12,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
  * A device in memory: sparse, of up to 2<sup>63</sup>-1 bytes. Its content lasts as long as the
  * object, also while the device is closed.
  *
- * <p>For any thread. Memory is allocated in chunks of 64 KiB when they are written, and freed by
+ * <p>Thread-safe. Memory is allocated in chunks of 64 KiB when they are written, and freed by
  * {@link #unmap(long, long)} of whole chunks. A block is never torn, not even by reads. Flushes do
  * nothing.
  */

@@ -2,7 +2,7 @@ package org.lunarsan.device;
 
 import java.util.Locale;
 
-/** An operation of a device. A value; for any thread. */
+/** An operation of a device. Immutable and thread-safe. */
 public enum Operation {
     /** {@link Device#open()}. */
     OPEN,

@@ -1,7 +1,7 @@
 package org.lunarsan.device;
 
 /**
- * Options of a {@link QueueingDevice}. A value; for any thread.
+ * Options of a {@link QueueingDevice}. Immutable and thread-safe.
  *
  * @param depth limit of concurrent transfers of the device, at least 1
  * @param requestsMax limit of unfinished requests, waiting or running; further callers wait

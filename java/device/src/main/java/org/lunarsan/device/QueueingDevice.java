@@ -32,7 +32,7 @@ import java.util.concurrent.locks.ReentrantLock;
  * {@link #readAsync} and {@link #writeAsync} is copied once, unless the inner device is an
  * {@link AsyncDevice}, which releases buffers on request.
  *
- * <p><b>Threads.</b> For any thread. Transfers run on virtual threads, at most
+ * <p><b>Threads.</b> Thread-safe. Transfers run on virtual threads, at most
  * {@link QueueOptions#depth()} at once. Callers wait when {@link QueueOptions#requestsMax()}
  * requests are unfinished. Closing fails requests that have not begun.
  */
@@ -120,7 +120,7 @@ public abstract class QueueingDevice implements AsyncDevice {
      * Returns the inner device if callers' buffers may be lent to it; null: blocking calls are
      * used.
      */
-    AsyncDevice asyncInside() {
+    AsyncDevice innerAsync() {
         return null;
     }
 
@@ -241,19 +241,19 @@ public abstract class QueueingDevice implements AsyncDevice {
     }
 
     /** Creates a request with data. */
-    private interface Maker {
+    private interface RequestFactory {
         QueuedRequest make(Operation operation, long address, long blocks, ByteBuffer buffer);
     }
 
     private CompletableFuture<Void> submitBuffer(
-            Operation operation, long address, ByteBuffer buffer, Maker maker) {
+            Operation operation, long address, ByteBuffer buffer, RequestFactory factory) {
         Objects.requireNonNull(buffer, "buffer");
         QueuedRequest request;
         try {
             long blocks = buffer.remaining() / Geometry.BLOCK_BYTES_MIN;
             checkOpen(QueuedRequest.withoutData(operation, address, blocks));
             blocks = shape().checkBuffer(name, operation, address, buffer);
-            request = maker.make(operation, address, blocks, buffer);
+            request = factory.make(operation, address, blocks, buffer);
             if (operation == Operation.WRITE) {
                 checkWritable(request);
             }
@@ -277,7 +277,7 @@ public abstract class QueueingDevice implements AsyncDevice {
                 refusal = closed(request);
             } else {
                 if (prefetches) {
-                    forgetWrong(losses, staleReads);
+                    dropStalePrefetches(losses, staleReads);
                 }
                 segment = enqueue(request);
                 startWorkers();
@@ -294,7 +294,7 @@ public abstract class QueueingDevice implements AsyncDevice {
     }
 
     /** Drops prefetched blocks that may be wrong according to the counts. With the lock held. */
-    private void forgetWrong(long losses, long staleReads) {
+    private void dropStalePrefetches(long losses, long staleReads) {
         if (losses != lossesSeen || staleReads != staleReadsSeen) {
             lossesSeen = losses;
             staleReadsSeen = staleReads;

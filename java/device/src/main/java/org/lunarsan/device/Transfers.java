@@ -50,10 +50,10 @@ final class Transfers {
         LentTransfer transfer = request.transfer;
         if (transfer == null) {
             call.run(request.buffer.duplicate());
-        } else if (device.asyncInside() != null) {
+        } else if (device.innerAsync() != null) {
             transfer.lend(data -> read
-                    ? device.asyncInside().readAsync(request.address, data)
-                    : device.asyncInside().writeAsync(request.address, data));
+                    ? device.innerAsync().readAsync(request.address, data)
+                    : device.innerAsync().writeAsync(request.address, data));
         } else if (read) {
             transfer.read(call);
         } else {

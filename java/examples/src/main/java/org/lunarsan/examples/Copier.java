@@ -26,7 +26,7 @@ final class Copier {
     private final Progress progress;
     private final int blockSize;
     private final ByteBuffer[] parts = new ByteBuffer[PARTS];
-    private final CompletableFuture<?>[] underWay = new CompletableFuture<?>[PARTS];
+    private final CompletableFuture<?>[] pending = new CompletableFuture<?>[PARTS];
 
     Copier(FileChannel file, AsyncDevice device, Progress progress) {
         this.file = file;
@@ -35,7 +35,7 @@ final class Copier {
         blockSize = device.blockSize();
         for (int part = 0; part < PARTS; part++) {
             parts[part] = ByteBuffer.allocateDirect(PART_BYTES);
-            underWay[part] = CompletableFuture.completedFuture(null);
+            pending[part] = CompletableFuture.completedFuture(null);
         }
     }
 
@@ -66,11 +66,11 @@ final class Copier {
     private void writeAll(long size) throws IOException {
         try {
             for (long at = 0; at < size; at += PART_BYTES) {
-                int turn = turn(at);
-                await(turn);
-                ByteBuffer part = parts[turn].clear();
+                int slot = slot(at);
+                await(slot);
+                ByteBuffer part = parts[slot].clear();
                 fill(part, at, size);
-                underWay[turn] = device.writeAsync(at / blockSize, part.flip());
+                pending[slot] = device.writeAsync(at / blockSize, part.flip());
                 progress.at(at, size);
             }
         } finally {
@@ -80,9 +80,9 @@ final class Copier {
 
     private void fill(ByteBuffer part, long at, long size) throws IOException {
         int bytes = (int) Math.min(PART_BYTES, size - at);
-        int ragged = bytes % blockSize;
-        if (ragged != 0) {
-            int last = bytes - ragged;
+        int partialBytes = bytes % blockSize;
+        if (partialBytes != 0) {
+            int last = bytes - partialBytes;
             device.read((at + last) / blockSize, part.limit(last + blockSize).position(last));
         }
         part.limit(bytes).position(0);
@@ -91,7 +91,8 @@ final class Copier {
                 throw new EOFException("the file has become shorter");
             }
         }
-        part.limit(ragged == 0 ? bytes : bytes - ragged + blockSize).position(part.limit());
+        part.limit(partialBytes == 0 ? bytes : bytes - partialBytes + blockSize)
+                .position(part.limit());
     }
 
     /** Copies all blocks of the device to the file, zeroes as holes. */
@@ -101,16 +102,16 @@ final class Copier {
         try {
             for (long at = 0; at < size + (long) PARTS * PART_BYTES; at += PART_BYTES) {
                 long done = at - (long) PARTS * PART_BYTES;
-                int turn = turn(at);
-                await(turn);
+                int slot = slot(at);
+                await(slot);
                 if (done >= 0 && done < size) {
-                    drain(parts[turn].flip(), done);
+                    drain(parts[slot].flip(), done);
                     progress.at(done, size);
                 }
                 if (at < size) {
                     int bytes = (int) Math.min(PART_BYTES, size - at);
-                    underWay[turn] =
-                            device.readAsync(at / blockSize, parts[turn].clear().limit(bytes));
+                    pending[slot] =
+                            device.readAsync(at / blockSize, parts[slot].clear().limit(bytes));
                 }
             }
         } finally {
@@ -137,13 +138,13 @@ final class Copier {
         }
     }
 
-    private static int turn(long at) {
+    private static int slot(long at) {
         return (int) (at / PART_BYTES % PARTS);
     }
 
-    private void await(int turn) throws IOException {
+    private void await(int slot) throws IOException {
         try {
-            underWay[turn].join();
+            pending[slot].join();
         } catch (CompletionException failed) {
             if (failed.getCause() instanceof IOException cause) {
                 throw cause;
@@ -155,9 +156,9 @@ final class Copier {
     /** Waits until no transfer is pending, and throws the first failure. */
     private void awaitAll() throws IOException {
         IOException first = null;
-        for (int turn = 0; turn < PARTS; turn++) {
+        for (int slot = 0; slot < PARTS; slot++) {
             try {
-                await(turn);
+                await(slot);
             } catch (IOException failed) {
                 first = first == null ? failed : first;
             }

@@ -55,7 +55,7 @@ public final class Copy {
         CopyOptions options;
         try {
             options = CopyOptions.parse(arguments);
-        } catch (CopyOptions.Usage wrong) {
+        } catch (CopyOptions.UsageException wrong) {
             err.println("lunar-copy: " + wrong.getMessage() + " (--help explains)");
             return WRONG_USAGE;
         }
@@ -67,7 +67,7 @@ public final class Copy {
         try {
             long bytes = copy(options, progress);
             progress.done(bytes);
-            tell(options, bytes, progress.seconds());
+            printResult(options, bytes, progress.seconds());
             return DONE;
         } catch (IOException failure) {
             progress.failed();
@@ -93,7 +93,7 @@ public final class Copy {
         }
     }
 
-    private void tell(CopyOptions options, long bytes, double seconds) {
+    private void printResult(CopyOptions options, long bytes, double seconds) {
         double rate = bytes / Math.max(seconds, 1e-3);
         if (options.json()) {
             out.println("{\"source\": " + Json.text(options.source()) + ", \"destination\": "

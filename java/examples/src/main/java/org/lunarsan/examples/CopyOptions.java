@@ -50,10 +50,10 @@ record CopyOptions(String source, String destination, int connections, int proto
 
 
     /** Thrown for wrong usage. */
-    static final class Usage extends Exception {
+    static final class UsageException extends Exception {
         private static final long serialVersionUID = 1L;
 
-        Usage(String what) {
+        UsageException(String what) {
             super(what);
         }
     }
@@ -66,7 +66,7 @@ record CopyOptions(String source, String destination, int connections, int proto
      */
     record Mutual(String user, Path secretFile) {}
 
-    static CopyOptions parse(String[] arguments) throws Usage {
+    static CopyOptions parse(String[] arguments) throws UsageException {
         int connections = 1;
         int protocolLevel = IscsiOptions.PROTOCOL_LEVEL_MAX;
         boolean json = false;
@@ -87,7 +87,7 @@ record CopyOptions(String source, String destination, int connections, int proto
                 case "--mutual-chap-user" -> user = Optional.of(value(argument, rest));
                 case "--mutual-chap-secret-file" -> secretFile =
                         Optional.of(path(value(argument, rest)));
-                default -> ends.add(plain(argument));
+                default -> ends.add(checkedPath(argument));
             }
         }
         if (help) {
@@ -95,52 +95,53 @@ record CopyOptions(String source, String destination, int connections, int proto
                     "", "", connections, protocolLevel, Optional.empty(), json, true);
         }
         if (ends.size() != 2 || isUrl(ends.get(0)) == isUrl(ends.get(1))) {
-            throw new Usage("give one path and one iscsi:// URL");
+            throw new UsageException("give one path and one iscsi:// URL");
         }
         if (user.isPresent() != secretFile.isPresent()) {
-            throw new Usage("--mutual-chap-user and --mutual-chap-secret-file go together");
+            throw new UsageException(
+                    "--mutual-chap-user and --mutual-chap-secret-file go together");
         }
         Optional<Path> file = secretFile;
         return new CopyOptions(ends.get(0), ends.get(1), connections, protocolLevel,
                 user.map(name -> new Mutual(name, file.orElseThrow())), json, false);
     }
 
-    private static String value(String option, Iterator<String> rest) throws Usage {
+    private static String value(String option, Iterator<String> rest) throws UsageException {
         if (!rest.hasNext()) {
-            throw new Usage(option + " needs a value");
+            throw new UsageException(option + " needs a value");
         }
         return rest.next();
     }
 
-    private static Path path(String text) throws Usage {
+    private static Path path(String text) throws UsageException {
         try {
             return Path.of(text);
         } catch (InvalidPathException wrong) {
-            throw new Usage(wrong.getMessage());
+            throw new UsageException(wrong.getMessage());
         }
     }
 
-    private static String plain(String argument) throws Usage {
+    private static String checkedPath(String argument) throws UsageException {
         if (argument.startsWith("--")) {
-            throw new Usage("unknown option " + argument);
+            throw new UsageException("unknown option " + argument);
         }
         try {
             if (isUrl(argument) && IscsiUrl.parse(argument).unit().isEmpty()) {
-                throw new Usage("the URL contains no LUN; write iscsi://HOST/TARGET/LUN");
+                throw new UsageException("the URL contains no LUN; write iscsi://HOST/TARGET/LUN");
             }
         } catch (IscsiUrlException wrong) {
-            throw new Usage(wrong.getMessage());
+            throw new UsageException(wrong.getMessage());
         }
         return argument;
     }
 
     private static int number(String option, Iterator<String> rest, int least, int most)
-            throws Usage {
+            throws UsageException {
         String text = rest.hasNext() ? rest.next() : "";
         boolean digits = text.matches("[0-9]{1,2}");
         int number = digits ? Integer.parseInt(text) : 0;
         if (number < least || number > most) {
-            throw new Usage(option + " requires a number from " + least + " to " + most);
+            throw new UsageException(option + " requires a number from " + least + " to " + most);
         }
         return number;
     }

@@ -10,9 +10,9 @@ import java.io.PrintStream;
 final class Progress {
     private static final long PAUSE_NANOS = 200_000_000L;
     private static final double SECOND_NANOS = 1e9;
-    private static final long WHOLE = 100;
+    private static final long PERCENT_MAX = 100;
     /** Overwrites the rest of a longer previous line. */
-    private static final String BEHIND = "  ";
+    private static final String PADDING = "  ";
 
     private final PrintStream out;
     private final boolean terminal;
@@ -33,7 +33,7 @@ final class Progress {
         if (out != null && terminal && now - reportedAt >= PAUSE_NANOS) {
             reportedAt = now;
             unended = true;
-            out.print("\r" + words(bytes, all) + BEHIND);
+            out.print("\r" + words(bytes, all) + PADDING);
             out.flush();
         }
     }
@@ -42,7 +42,7 @@ final class Progress {
     void done(long bytes) {
         if (out != null) {
             String whole = words(bytes, bytes);
-            out.println(terminal ? "\r" + whole + BEHIND : whole);
+            out.println(terminal ? "\r" + whole + PADDING : whole);
             unended = false;
         }
     }
@@ -57,7 +57,7 @@ final class Progress {
 
     private String words(long bytes, long all) {
         double rate = bytes / (Math.max(seconds(), 1e-3) * (1 << 20));
-        long percent = all == 0 ? WHOLE : bytes * WHOLE / all;
+        long percent = all == 0 ? PERCENT_MAX : bytes * PERCENT_MAX / all;
         return "%3d %% of %d MiB, %.1f MiB/s".formatted(percent, all >> 20, rate);
     }
 

@@ -19,7 +19,7 @@ final class Disk {
     /** Time for which the finding that another unit answers is cached. */
     private static final long WRONG_NANOS = 1_000_000_000L;
     /** Interval at which closing checks whether commands have ended. */
-    private static final long DRAIN_LOOK_NANOS = 1_000_000L;
+    private static final long DRAIN_POLL_NANOS = 1_000_000L;
 
     private final String name;
     private final long lun;
@@ -171,17 +171,17 @@ final class Disk {
             }
         }
         int bytes = blocks * limits.geometry().blockSize();
-        transferPatiently(
+        transferWithRetries(
                 CommandRequest.transfer(write, lba, blocks, data, at, bytes), task, sentAfter);
     }
 
     /**
-     * Sends an order until it succeeds or time is up; {@code met} is the task of a first attempt,
-     * or null.
+     * Sends a request until it succeeds or time is up; {@code first} is the task of a first
+     * attempt, or null.
      */
-    void transferPatiently(CommandRequest order, Task met, long sentAfter) throws Failure {
-        long sentLast = new RepeatedCommand(this).send(order, met, sentAfter);
-        if (order.changes()) {
+    void transferWithRetries(CommandRequest request, Task first, long sentAfter) throws Failure {
+        long sentLast = new RepeatedCommand(this).send(request, first, sentAfter);
+        if (request.changes()) {
             acknowledged(sentLast);
         }
     }
@@ -206,9 +206,9 @@ final class Disk {
         if (flush == null) {
             throw cacheLost();
         }
-        RepeatedCommand patient = new RepeatedCommand(this);
+        RepeatedCommand repeated = new RepeatedCommand(this);
         try {
-            patient.send(CommandRequest.plain(limits.synchronizeCache()), null, 0);
+            repeated.send(CommandRequest.plain(limits.synchronizeCache()), null, 0);
         } catch (Failure failure) {
             // A unit without a cache may not support the command; then there is nothing to flush.
             if (!Unit.isIllegal(failure) || mode.hasWriteCache()) {
@@ -217,7 +217,7 @@ final class Disk {
         }
         // The unit attention that reports a cache lost before this flush may have been returned to
         // an earlier command: on another connection, or to a thread that has not yet processed it.
-        if (unflushed.isNeeded(flush) && !patient.answeredIn().hearOut()) {
+        if (unflushed.isNeeded(flush) && !repeated.answeredIn().awaitPendingAnswers()) {
             unflushed.lost(LossCause.ANSWERS);
         }
         if (!unflushed.end(flush, attentions.resets())) {
@@ -240,7 +240,7 @@ final class Disk {
     /** Tells the unit that blocks are no longer needed. */
     void unmap(long lba, long blocks) throws Failure {
         limits.unmap(lba, blocks,
-                order -> acknowledged(new RepeatedCommand(this).send(order, null, 0)));
+                request -> acknowledged(new RepeatedCommand(this).send(request, null, 0)));
     }
 
     /**
@@ -310,7 +310,7 @@ final class Disk {
         long nanos = supervisor.route().options().logoutTime.toNanos();
         long until = System.nanoTime() + nanos;
         while (!last.isIdle() && !last.isOver() && until - System.nanoTime() > 0) {
-            UninterruptedWaits.pause(DRAIN_LOOK_NANOS);
+            UninterruptedWaits.pause(DRAIN_POLL_NANOS);
         }
         last.logOut(nanos);
     }

@@ -50,7 +50,7 @@ final class Login {
             channel = SocketChannel.open();
             channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
             channel.socket().connect(address, millisLeft());
-            refuseItself(channel);
+            refuseSelfConnection(channel);
             return channel;
         } catch (IOException | RuntimeException refused) {
             close(channel);
@@ -64,7 +64,7 @@ final class Login {
      * and connect the socket to itself (RFC 9293, simultaneous open). Closing the socket frees the
      * port for the server.
      */
-    static void refuseItself(SocketChannel channel) throws IOException {
+    static void refuseSelfConnection(SocketChannel channel) throws IOException {
         if (channel.getLocalAddress().equals(channel.getRemoteAddress())) {
             // Avoid TIME-WAIT, which would keep the port in use.
             channel.setOption(StandardSocketOptions.SO_LINGER, 0);

@@ -43,8 +43,8 @@ final class Session {
     /** CmdSN of the leading login. */
     private static final int CMD_SN_FIRST = 1;
     /** Interval at which pending commands are checked: doubled each time, up to a limit. */
-    private static final long HEARING_NANOS_MIN = 20_000;
-    private static final long HEARING_NANOS_MAX = 1_000_000;
+    private static final long ANSWER_POLL_NANOS_MIN = 20_000;
+    private static final long ANSWER_POLL_NANOS_MAX = 1_000_000;
     /** Time for which an interrupted thread waits for the answer to a logout. */
     static final long HASTY_NANOS = 250_000_000L;
     private static final byte SYNCHRONIZE_CACHE_16 = (byte) 0x91;
@@ -292,12 +292,12 @@ final class Session {
      *
      * @return false if some answers are lost
      */
-    boolean hearOut() {
-        long pause = HEARING_NANOS_MIN;
+    boolean awaitPendingAnswers() {
+        long pause = ANSWER_POLL_NANOS_MIN;
         for (Tasks.Use each : underWay(connections)) {
             while (each.task().isUnderWay(each.use())) {
                 UninterruptedWaits.pause(pause);
-                pause = Math.min(2 * pause, HEARING_NANOS_MAX);
+                pause = Math.min(2 * pause, ANSWER_POLL_NANOS_MAX);
             }
         }
         return !lostAnswers;

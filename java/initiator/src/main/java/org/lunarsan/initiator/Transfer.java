@@ -68,7 +68,7 @@ final class Transfer extends TransferFuture implements Task.Completion {
     private void goOn(Task met) {
         Thread.ofVirtual().name("iscsi transfer").start(() -> {
             try {
-                disk.transferPatiently(
+                disk.transferWithRetries(
                         CommandRequest.lent(write, lba, blocks, data), met, sentAfter);
                 end(null);
             } catch (Failure failure) {

@@ -228,13 +228,13 @@ final class LoginsTest {
         InetSocketAddress any = new InetSocketAddress(InetAddress.getLoopbackAddress(), 0);
         try (ServerSocket server = new ServerSocket(0, 5, any.getAddress());
                 SocketChannel other = SocketChannel.open(server.getLocalSocketAddress())) {
-            Login.refuseItself(other);
+            Login.refuseSelfConnection(other);
         }
         SocketAddress itself;
         try (SocketChannel channel = SocketChannel.open().bind(any)) {
             itself = channel.getLocalAddress();
             assertTrue(channel.connect(itself));
-            assertThrows(ConnectException.class, () -> Login.refuseItself(channel));
+            assertThrows(ConnectException.class, () -> Login.refuseSelfConnection(channel));
         }
         try (SocketChannel again = SocketChannel.open()) {
             again.bind(itself);

@@ -88,7 +88,7 @@ final class NullsTest {
 
     /** Goal: each null time is named. */
     @Test
-    void waitsAreNamed() {
+    void timesAreNamed() {
         List<BiConsumer<IscsiOptions.Builder, Duration>> waits = List.of(
                 IscsiOptions.Builder::loginTime, IscsiOptions.Builder::recoveryTime,
                 IscsiOptions.Builder::commandTime, IscsiOptions.Builder::pingInterval,

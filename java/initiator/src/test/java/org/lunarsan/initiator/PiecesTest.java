@@ -127,7 +127,7 @@ final class PiecesTest {
             byte[] expected = fill(target);
             for (int opcode : new int[] {READ, WRITE}) {
                 AtomicInteger seen = new AtomicInteger();
-                target.script = (wire, pdu, data) -> cutsAtSecond(opcode, seen, wire, pdu);
+                target.script = (wire, pdu, data) -> cutAtSecondCommand(opcode, seen, wire, pdu);
                 byte[] found = new byte[expected.length];
                 if (opcode == READ) {
                     disk.read(LBA, found);
@@ -143,7 +143,7 @@ final class PiecesTest {
     }
 
     /** Cuts at the second command; the first piece may have been answered by then. */
-    private static boolean cutsAtSecond(int opcode, AtomicInteger seen, MiniConnection wire,
+    private static boolean cutAtSecondCommand(int opcode, AtomicInteger seen, MiniConnection wire,
             Pdu pdu) throws IOException {
         if (opcode(pdu) == opcode && seen.incrementAndGet() == 2) {
             wire.cut();

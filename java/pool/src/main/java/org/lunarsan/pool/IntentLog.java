@@ -13,7 +13,7 @@ import org.lunarsan.device.Operation;
  * Records on the members, before a write is sent, the regions that it touches, and removes the
  * marks later. After a power cut, members can differ only in marked regions.
  *
- * <p>For any thread. A mark is removed when the region was not written for a whole flush interval
+ * <p>Thread-safe. A mark is removed when the region was not written for a whole flush interval
  * and all members were flushed since. Marks are removed late so that a region with frequent writes
  * is marked once.
  */

@@ -9,7 +9,7 @@ import java.util.UUID;
 
 /**
  * The regions of a mirror in which its members may differ; docs/formats/pool.md describes the
- * bytes. A value; for any thread.
+ * bytes. Immutable and thread-safe.
  *
  * @param pool the pool
  * @param sequence sequence number; the higher of two pages is the valid one

@@ -4,7 +4,7 @@ import java.util.function.Supplier;
 
 /**
  * Writes events of pools to the platform logger {@code org.lunarsan.pool}. A line names the pool,
- * the event and its consequence, and never contains data. For any thread.
+ * the event and its consequence, and never contains data. Thread-safe.
  */
 final class Log {
     private static final System.Logger LOGGER = System.getLogger("org.lunarsan.pool");

@@ -6,7 +6,7 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.MediumException;
 
-/** Reads and writes the metadata of a pool on a member. No state; for any thread. */
+/** Reads and writes the metadata of a pool on a member. Stateless and thread-safe. */
 final class MemberArea {
     private static final int COPIES = 2;
 

@@ -1,6 +1,6 @@
 package org.lunarsan.pool;
 
-/** State of a member of a pool. A value; for any thread. */
+/** State of a member of a pool. Immutable and thread-safe. */
 public enum MemberState {
     /** The member has all writes; it is read and written. */
     CURRENT,

@@ -1,7 +1,7 @@
 package org.lunarsan.pool;
 
 /**
- * Status of a member of a pool. A value; for any thread.
+ * Status of a member of a pool. Immutable and thread-safe.
  *
  * @param index index in the pool, from 0
  * @param name name of the device; empty when it is missing

@@ -23,7 +23,7 @@ import org.lunarsan.device.ReadOnlyDeviceException;
 /**
  * The states of the members of an open mirror, in memory and on their labels. The states change
  * only behind the write lock, which is held while labels are written; users of members hold the
- * read lock. For any thread.
+ * read lock. Thread-safe.
  */
 final class Membership {
     private final String name;

@@ -13,7 +13,7 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.TransferFuture;
 
 /**
- * A member of a mirror: its device, state and statistics. For any thread; the state changes only
+ * A member of a mirror: its device, state and statistics. Thread-safe; the state changes only
  * behind the membership lock of the mirror.
  */
 final class MirrorMember implements Parallel.Busy {

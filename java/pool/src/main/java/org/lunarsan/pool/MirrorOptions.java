@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 import java.time.Duration;
 
 /**
- * Options of a {@link MirroredDevice} for its members. A value; for any thread.
+ * Options of a {@link MirroredDevice} for its members. Immutable and thread-safe.
  *
  * @param memberMillisMax time limit in milliseconds for a member after another has answered, and
  *        for the first member of a read before another is tried; 0: no limit. A later member is

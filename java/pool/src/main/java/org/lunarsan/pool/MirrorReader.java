@@ -10,7 +10,7 @@ import org.lunarsan.device.Operation;
 
 /**
  * Reads from an open mirror: from the member that is likely to answer first, from others when it
- * fails. A bad block is rewritten. For any thread.
+ * fails. A bad block is rewritten. Thread-safe.
  */
 final class MirrorReader {
     /** Limit of attempts to copy blocks before they are returned. */

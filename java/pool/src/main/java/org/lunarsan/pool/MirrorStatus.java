@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 import java.util.List;
 import java.util.UUID;
 
-/** Builds the status of a mirror. No state; for any thread. */
+/** Builds the status of a mirror. Stateless and thread-safe. */
 final class MirrorStatus {
     private MirrorStatus() {}
 

@@ -45,7 +45,7 @@ import org.lunarsan.device.Operation;
  * only, and the blocks read are copied to the others before a read returns them.
  *
  * <p>{@link #create(List)} labels the members once; then {@link #of(List)} takes them in any order.
- * For any thread. It opens and closes its members.
+ * Thread-safe. It opens and closes its members.
  */
 public final class MirroredDevice implements Device {
     private final List<Device> given;

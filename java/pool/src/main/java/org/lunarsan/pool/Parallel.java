@@ -13,7 +13,7 @@ import java.util.concurrent.TimeUnit;
 import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.Operation;
 
-/** Does the same work on several members at once. No state; for any thread. */
+/** Does the same work on several members at once. Stateless and thread-safe. */
 final class Parallel {
     /** A limit that is never reached. */
     static final Duration WITHOUT_END = Duration.ofNanos(Long.MAX_VALUE);

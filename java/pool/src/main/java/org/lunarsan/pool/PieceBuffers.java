@@ -6,7 +6,7 @@ import java.util.concurrent.Semaphore;
 
 /**
  * Bounded pool of reusable buffers for pieces that are gathered from, or scattered to, many places.
- * For any thread; a thread that takes one while all are in use waits.
+ * Thread-safe; a thread that takes one while all are in use waits.
  */
 final class PieceBuffers {
     /** Size of one piece. */

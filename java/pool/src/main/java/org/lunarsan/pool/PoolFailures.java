@@ -12,7 +12,7 @@ import org.lunarsan.device.Operation;
 import org.lunarsan.device.PoisonedException;
 import org.lunarsan.device.ReadOnlyDeviceException;
 
-/** Builds the failures of a pool from those of its members. No state; for any thread. */
+/** Builds the failures of a pool from those of its members. Stateless and thread-safe. */
 final class PoolFailures {
     private PoolFailures() {}
 

@@ -10,7 +10,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.DeviceOpenException;
 import org.lunarsan.device.Operation;
 
-/** Makes a pool of devices by writing the first labels. No state; for any thread. */
+/** Makes a pool of devices by writing the first labels. Stateless and thread-safe. */
 final class PoolFormatter {
     /**
      * Last sequence number of the intent pages of a new mirror; pages of later writes have higher

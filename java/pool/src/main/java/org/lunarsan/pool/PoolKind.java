@@ -1,6 +1,6 @@
 package org.lunarsan.pool;
 
-/** Method by which a pool joins its members. A value; for any thread. */
+/** Method by which a pool joins its members. Immutable and thread-safe. */
 public enum PoolKind {
     /** Stripes on all members in turn; the loss of one member is the loss of the pool. */
     STRIPED(1),

@@ -13,7 +13,7 @@ import java.util.zip.CRC32C;
 
 /**
  * The label of a member of a pool, which describes the member and the pool; docs/formats/pool.md
- * describes the bytes. A value; for any thread.
+ * describes the bytes. Immutable and thread-safe.
  *
  * @param kind how the pool joins its members
  * @param pool the pool

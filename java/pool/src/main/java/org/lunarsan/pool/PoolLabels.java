@@ -4,7 +4,7 @@ import java.util.Objects;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.DeviceException;
 
-/** The labels of pools on devices. No state; for any thread. */
+/** The labels of pools on devices. Stateless and thread-safe. */
 public final class PoolLabels {
     private PoolLabels() {}
 

@@ -3,7 +3,9 @@ package org.lunarsan.pool;
 import org.lunarsan.device.Device;
 
 /**
- * Layout of a member: a label, two intent pages, data, and a second label. A value; for any thread.
+ * Layout of a member: a label, two intent pages, data, and a second label.
+ *
+ * <p>Immutable and thread-safe.
  *
  * @param blockSize bytes of a block
  * @param blockCount blocks of the member

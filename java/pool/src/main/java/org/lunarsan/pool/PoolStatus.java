@@ -4,7 +4,7 @@ import java.util.List;
 import java.util.UUID;
 
 /**
- * Status of a pool. A value; for any thread.
+ * Status of a pool. Immutable and thread-safe.
  *
  * @param id the pool
  * @param kind how it joins its members

@@ -8,7 +8,7 @@ import java.util.concurrent.locks.ReentrantLock;
 
 /**
  * Serializes changes of the same blocks: otherwise two writes could reach two members in different
- * orders, and these would differ for good. For any thread; first come, first served.
+ * orders, and these would differ for good. Thread-safe; first come, first served.
  */
 final class RangeLocks {
     private final ReentrantLock lock = new ReentrantLock();

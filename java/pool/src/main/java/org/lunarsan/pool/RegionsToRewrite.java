@@ -12,7 +12,7 @@ import java.util.BitSet;
  * rewritten. The others wait for a copy: they were marked when the pool was opened, and a flush may
  * have failed before.
  *
- * <p>For any thread. Regions are added behind the membership lock, held alone.
+ * <p>Thread-safe. Regions are added behind the membership lock, held alone.
  */
 final class RegionsToRewrite {
     private final BitSet regions = new BitSet();

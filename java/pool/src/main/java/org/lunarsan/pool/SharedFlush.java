@@ -7,7 +7,7 @@ import org.lunarsan.device.DeviceException;
 /**
  * Flushes a device, one flush at a time: callers that wait for a flush share the next one, and its
  * failure. A failure is counted before another flush begins, because a device reports a loss by one
- * flush only, which may be any. For any thread.
+ * flush only, which may be any. Thread-safe.
  */
 final class SharedFlush {
     /** Flushes the device. */

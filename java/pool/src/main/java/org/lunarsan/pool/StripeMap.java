@@ -1,7 +1,7 @@
 package org.lunarsan.pool;
 
 /**
- * Maps blocks of a striped pool to blocks of its members. A value; for any thread.
+ * Maps blocks of a striped pool to blocks of its members. Immutable and thread-safe.
  *
  * @param members number of members
  * @param stripeBlocks blocks of a stripe
@@ -23,7 +23,7 @@ record StripeMap(int members, long stripeBlocks) {
     }
 
     /** Returns the number of blocks from {@code address} to the end of its stripe. */
-    long together(long address) {
+    long contiguousBlocks(long address) {
         return stripeBlocks - address % stripeBlocks;
     }
 

@@ -9,10 +9,10 @@ import org.lunarsan.device.Operation;
 
 /**
  * A read or write of a run of blocks of a striped pool, sent to all members at the same time in
- * parcels. A parcel is a stripe, straight from the caller's memory. If stripes are so narrow that
+ * chunks. A chunk is a stripe, straight from the caller's memory. If stripes are so narrow that
  * commands cost more than a copy, it is a contiguous run of a member, through a buffer.
  *
- * <p>Confined to the caller's thread, except for its parcels, each of which belongs to the thread
+ * <p>Confined to the caller's thread, except for its chunks, each of which belongs to the thread
  * that works on it.
  */
 final class StripeTransfer {
@@ -22,7 +22,7 @@ final class StripeTransfer {
     /** The same limit for members with only blocking calls, where each transfer takes a thread. */
     static final int DIRECT_BLOCKING_BYTES_MIN = 512 << 10;
 
-    /** Limit of concurrent parcels of a member with only blocking calls. */
+    /** Limit of concurrent chunks of a member with only blocking calls. */
     private static final int CHAINS = 16;
 
     private final Operation operation;
@@ -41,16 +41,16 @@ final class StripeTransfer {
     }
 
     /**
-     * Blocks of a member, from {@code first} to before {@code end}, and the next parcel of its
+     * Blocks of a member, from {@code first} to before {@code end}, and the next chunk of its
      * thread.
      */
-    final class Parcel {
+    final class Chunk {
         final int member;
         final long first;
         final long end;
-        Parcel next;
+        Chunk next;
 
-        Parcel(int member, long first, long end) {
+        Chunk(int member, long first, long end) {
             this.member = member;
             this.first = first;
             this.end = end;
@@ -66,30 +66,30 @@ final class StripeTransfer {
         }
     }
 
-    /** Transfers all parcels; returns those that failed. */
-    List<Parallel.Failed<Parcel>> run() {
-        return Parallel.run(operation, parcels(), new Parallel.Work<>() {
+    /** Transfers all chunks; returns those that failed. */
+    List<Parallel.Failed<Chunk>> run() {
+        return Parallel.run(operation, chunks(), new Parallel.Work<>() {
             @Override
-            public void run(Parcel first) throws DeviceException {
-                for (Parcel parcel = first; parcel != null; parcel = parcel.next) {
-                    transfer(parcel);
+            public void run(Chunk first) throws DeviceException {
+                for (Chunk chunk = first; chunk != null; chunk = chunk.next) {
+                    transfer(chunk);
                 }
             }
 
             @Override
-            public CompletableFuture<Void> begin(Parcel parcel) throws DeviceException {
-                return parcel.device().isAsync() ? StripeTransfer.this.begin(parcel) : null;
+            public CompletableFuture<Void> begin(Chunk chunk) throws DeviceException {
+                return chunk.device().isAsync() ? StripeTransfer.this.begin(chunk) : null;
             }
         });
     }
 
-    /** Builds the parcels, alternating between members, so that all of them begin soon. */
-    private List<Parcel> parcels() {
+    /** Builds the chunks, alternating between members, so that all of them begin soon. */
+    private List<Chunk> chunks() {
         int members = pool.members().size();
         long blocks = data.remaining() / blockSize;
         long[] at = new long[members];
-        Parcel[][] tails = new Parcel[members][];
-        List<Parcel> heads = new ArrayList<>();
+        Chunk[][] tails = new Chunk[members][];
+        List<Chunk> heads = new ArrayList<>();
         for (int member = 0; member < members; member++) {
             at[member] = pool.map().firstFrom(member, address);
         }
@@ -99,16 +99,16 @@ final class StripeTransfer {
             for (int member = 0; member < members; member++) {
                 long end = pool.map().firstFrom(member, address + blocks);
                 if (at[member] < end) {
-                    Parcel parcel = new Parcel(member, at[member], end(member, at[member], end));
-                    at[member] = parcel.end;
+                    Chunk chunk = new Chunk(member, at[member], end(member, at[member], end));
+                    at[member] = chunk.end;
                     more = true;
-                    if (parcel.device().isAsync()) {
-                        heads.add(parcel);
+                    if (chunk.device().isAsync()) {
+                        heads.add(chunk);
                     } else {
                         if (tails[member] == null) {
-                            tails[member] = new Parcel[CHAINS];
+                            tails[member] = new Chunk[CHAINS];
                         }
-                        append(parcel, tails[member], turn % CHAINS, heads);
+                        append(chunk, tails[member], turn % CHAINS, heads);
                     }
                 }
             }
@@ -116,17 +116,17 @@ final class StripeTransfer {
         return heads;
     }
 
-    private static void append(Parcel parcel, Parcel[] tails, int chain, List<Parcel> heads) {
+    private static void append(Chunk chunk, Chunk[] tails, int chain, List<Chunk> heads) {
         if (tails[chain] == null) {
-            heads.add(parcel);
+            heads.add(chunk);
         } else {
-            tails[chain].next = parcel;
+            tails[chain].next = chunk;
         }
-        tails[chain] = parcel;
+        tails[chain] = chunk;
     }
 
     /**
-     * Returns the end of the parcel that begins at {@code first}, within a run that ends at
+     * Returns the end of the chunk that begins at {@code first}, within a run that ends at
      * {@code end}.
      */
     private long end(int member, long first, long end) {
@@ -135,35 +135,35 @@ final class StripeTransfer {
                 ? DIRECT_BYTES_MIN
                 : DIRECT_BLOCKING_BYTES_MIN;
         if (stripe * blockSize >= least) {
-            return Math.min(end, first + pool.map().together(first));
+            return Math.min(end, first + pool.map().contiguousBlocks(first));
         }
         return Math.min(end, first + PieceBuffers.PIECE_BYTES / blockSize);
     }
 
-    /** Returns the parcel's slice of the caller's memory; null: it is not contiguous there. */
-    private ByteBuffer direct(Parcel parcel) {
-        return parcel.end - parcel.first <= pool.map().together(parcel.first)
-                ? piece(parcel, parcel.first)
+    /** Returns the chunk's slice of the caller's memory; null: it is not contiguous there. */
+    private ByteBuffer direct(Chunk chunk) {
+        return chunk.end - chunk.first <= pool.map().contiguousBlocks(chunk.first)
+                ? piece(chunk, chunk.first)
                 : null;
     }
 
     /**
-     * Returns the slice of the caller's memory for a block of a parcel and the rest of its stripe.
+     * Returns the slice of the caller's memory for a block of a chunk and the rest of its stripe.
      */
-    private ByteBuffer piece(Parcel parcel, long block) {
-        long blocks = Math.min(pool.map().together(block), parcel.end - block);
-        long at = pool.map().address(parcel.member, block) - address;
+    private ByteBuffer piece(Chunk chunk, long block) {
+        long blocks = Math.min(pool.map().contiguousBlocks(block), chunk.end - block);
+        long at = pool.map().address(chunk.member, block) - address;
         return data.slice(
                 data.position() + (int) at * blockSize, (int) blocks * blockSize);
     }
 
-    private ByteBuffer gather(Parcel parcel) {
-        ByteBuffer buffer = pool.buffers().take((int) (parcel.end - parcel.first) * blockSize);
+    private ByteBuffer gather(Chunk chunk) {
+        ByteBuffer buffer = pool.buffers().take((int) (chunk.end - chunk.first) * blockSize);
         boolean gathered = false;
         try {
             if (operation == Operation.WRITE) {
-                for (long block = parcel.first; buffer.hasRemaining(); ) {
-                    ByteBuffer piece = piece(parcel, block);
+                for (long block = chunk.first; buffer.hasRemaining(); ) {
+                    ByteBuffer piece = piece(chunk, block);
                     block += piece.remaining() / blockSize;
                     buffer.put(piece);
                 }
@@ -179,10 +179,10 @@ final class StripeTransfer {
         }
     }
 
-    private void scatter(Parcel parcel, ByteBuffer buffer) {
+    private void scatter(Chunk chunk, ByteBuffer buffer) {
         buffer.flip();
-        for (long block = parcel.first; buffer.hasRemaining(); ) {
-            ByteBuffer piece = piece(parcel, block);
+        for (long block = chunk.first; buffer.hasRemaining(); ) {
+            ByteBuffer piece = piece(chunk, block);
             block += piece.remaining() / blockSize;
             int end = buffer.position() + piece.remaining();
             piece.put(buffer.slice(buffer.position(), piece.remaining()));
@@ -190,42 +190,42 @@ final class StripeTransfer {
         }
     }
 
-    private void transfer(Parcel parcel) throws DeviceException {
-        ByteBuffer direct = direct(parcel);
+    private void transfer(Chunk chunk) throws DeviceException {
+        ByteBuffer direct = direct(chunk);
         if (direct != null) {
-            transfer(parcel, direct);
+            transfer(chunk, direct);
             return;
         }
-        ByteBuffer buffer = gather(parcel);
+        ByteBuffer buffer = gather(chunk);
         try {
-            transfer(parcel, buffer);
+            transfer(chunk, buffer);
             if (operation == Operation.READ) {
-                scatter(parcel, buffer);
+                scatter(chunk, buffer);
             }
         } finally {
             pool.buffers().give(buffer);
         }
     }
 
-    private void transfer(Parcel parcel, ByteBuffer buffer) throws DeviceException {
-        long first = pool.dataStart() + parcel.first;
+    private void transfer(Chunk chunk, ByteBuffer buffer) throws DeviceException {
+        long first = pool.dataStart() + chunk.first;
         if (operation == Operation.READ) {
-            parcel.device().read(first, buffer);
+            chunk.device().read(first, buffer);
         } else {
-            parcel.device().write(first, buffer);
+            chunk.device().write(first, buffer);
         }
     }
 
-    private CompletableFuture<Void> begin(Parcel parcel) throws DeviceException {
-        long first = pool.dataStart() + parcel.first;
-        ByteBuffer direct = direct(parcel);
+    private CompletableFuture<Void> begin(Chunk chunk) throws DeviceException {
+        long first = pool.dataStart() + chunk.first;
+        ByteBuffer direct = direct(chunk);
         if (direct != null) {
-            return parcel.device().begin(operation, first, direct);
+            return chunk.device().begin(operation, first, direct);
         }
-        ByteBuffer buffer = gather(parcel);
+        ByteBuffer buffer = gather(chunk);
         CompletableFuture<Void> begun = null;
         try {
-            begun = parcel.device().begin(operation, first, buffer);
+            begun = chunk.device().begin(operation, first, buffer);
         } finally {
             if (begun == null) {
                 pool.buffers().give(buffer);
@@ -234,7 +234,7 @@ final class StripeTransfer {
         return begun.whenComplete((done, thrown) -> {
             try {
                 if (thrown == null && operation == Operation.READ) {
-                    scatter(parcel, buffer);
+                    scatter(chunk, buffer);
                 }
             } finally {
                 pool.buffers().give(buffer);

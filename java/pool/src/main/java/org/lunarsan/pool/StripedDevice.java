@@ -26,7 +26,7 @@ import org.lunarsan.device.Operation;
  * MiB, at most 16 for each pool. A failure names the blocks of the pool; its cause is the failure
  * of the member.
  *
- * <p>For any thread. It opens and closes its members.
+ * <p>Thread-safe. It opens and closes its members.
  */
 public final class StripedDevice implements Device {
     /** Limit of bytes sent to the members at once for one call: a longer run is sent in parts. */

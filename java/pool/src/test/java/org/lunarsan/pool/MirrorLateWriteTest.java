@@ -31,7 +31,7 @@ class MirrorLateWriteTest {
     private static final int DATA = PoolLayout.FRONT_BYTES / BLOCK;
     private static final long BOUND_MILLIS = 20;
     /** Longer than every wait of a mirror that does not wait for a late write. */
-    private static final long PATIENCE_MILLIS = 10 * BOUND_MILLIS;
+    private static final long STILL_WAITING_MILLIS = 10 * BOUND_MILLIS;
 
     private final ExecutorService threads = Executors.newVirtualThreadPerTaskExecutor();
     private final List<MemoryDevice> disks = Members.memories(3);
@@ -102,8 +102,8 @@ class MirrorLateWriteTest {
     }
 
     /**
-     * Begins a write to block 5 that the first member holds back and the last one does. The last
-     * one is left out, as if for a failed read, before the write leaves out the first.
+     * Begins a write to block 5 that hangs in the first member and completes on the last one. The
+     * last one is left out, as if for a failed read, before the write leaves out the first.
      */
     private CompletableFuture<Void> writeLate(int value) throws Exception {
         int last = membership.members().size() - 1;
@@ -133,7 +133,7 @@ class MirrorLateWriteTest {
 
     private void assertWaits(CompletableFuture<Void> call) {
         assertThrows(TimeoutException.class,
-                () -> call.get(PATIENCE_MILLIS, TimeUnit.MILLISECONDS));
+                () -> call.get(STILL_WAITING_MILLIS, TimeUnit.MILLISECONDS));
     }
 
     /**

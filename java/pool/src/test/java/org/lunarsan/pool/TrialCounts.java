@@ -3,7 +3,7 @@ package org.lunarsan.pool;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.LongAdder;
 
-/** Counters of a trial. For any thread. */
+/** Counters of a trial. Thread-safe. */
 final class TrialCounts {
     final LongAdder writes = new LongAdder();
     final LongAdder writesFailed = new LongAdder();

@@ -10,7 +10,7 @@ import java.util.List;
  *
  * <p>A read returns the newest acknowledged version or a later one, which was not acknowledged or
  * is pending. After a reported loss or a failed flush, it returns the version of the last
- * successful flush or any later one. For any thread.
+ * successful flush or any later one. Thread-safe.
  */
 final class TrialLedger {
     /** Fills buffers that a device has given back: a block never holds it. */

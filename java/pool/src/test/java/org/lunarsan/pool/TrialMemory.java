@@ -173,7 +173,7 @@ final class TrialMemory implements TrialMembers {
     @Override
     public void loseClean() throws DeviceException {
         for (VolatileDevice cache : caches) {
-            cache.failNoFlush();
+            cache.cancelFailNextFlush();
             cache.evict(new Random(0), 1);
         }
     }

@@ -11,7 +11,7 @@ import org.lunarsan.device.ForwardingDevice;
 
 /**
  * A page cache that writes back by flushes, and considers its blocks clean when the subsequent
- * flush has failed; blocks that could not be written at all stay dirty. For any thread.
+ * flush has failed; blocks that could not be written at all stay dirty. Thread-safe.
  */
 final class TrialPageCache extends ForwardingDevice {
     private final Object flushing = new Object();

@@ -15,7 +15,7 @@ import org.lunarsan.device.PoisonedException;
 /**
  * A device with a volatile cache, which can lose power while it stays open, like a target behind a
  * re-established iSCSI session. Its flush can fail like that of a Linux page cache: unwritten
- * blocks are considered clean from then on. For any thread.
+ * blocks are considered clean from then on. Thread-safe.
  */
 final class VolatileDevice extends ForwardingDevice {
     /** Content of blocks before the unflushed writes. */
@@ -97,7 +97,7 @@ final class VolatileDevice extends ForwardingDevice {
     }
 
     /** Undoes the last {@link #failNextFlush}. */
-    synchronized void failNoFlush() {
+    synchronized void cancelFailNextFlush() {
         failsNextFlush = false;
     }
 

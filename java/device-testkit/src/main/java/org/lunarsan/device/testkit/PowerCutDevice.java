@@ -19,7 +19,7 @@ import org.lunarsan.device.Operation;
  * A device with a write cache that loses power: of the blocks that were written and not flushed,
  * any may reach the inner device, in any order, with any of their contents or none.
  *
- * <p>For any thread; one operation at a time. After {@link #cut(Random)} every operation fails
+ * <p>Thread-safe; one operation at a time. After {@link #cut(Random)} every operation fails
  * until the device is opened again.
  */
 public final class PowerCutDevice extends ForwardingDevice {

@@ -4,7 +4,7 @@ import java.util.Random;
 import java.util.SplittableRandom;
 
 /**
- * Source of randomness in tests: the system property {@code lunar.seed}, or chance. For any thread.
+ * Source of randomness in tests: the system property {@code lunar.seed}, or chance. Thread-safe.
  */
 public final class Seed {
     /** The system property that repeats a run. */

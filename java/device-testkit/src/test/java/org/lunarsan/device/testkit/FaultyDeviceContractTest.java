@@ -4,7 +4,7 @@ import org.lunarsan.device.Device;
 import org.lunarsan.device.FaultyDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** The device contract, over a device for faults without faults. */
+/** The device contract, over a {@link FaultyDevice} without injected faults. */
 class FaultyDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

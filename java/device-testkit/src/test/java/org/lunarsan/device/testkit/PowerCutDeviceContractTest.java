@@ -3,7 +3,7 @@ package org.lunarsan.device.testkit;
 import org.lunarsan.device.Device;
 import org.lunarsan.device.MemoryDevice;
 
-/** The device contract, over a device for power cuts without a cut. */
+/** The device contract, over a {@link PowerCutDevice} whose power is not cut. */
 class PowerCutDeviceContractTest extends DeviceContract {
     @Override
     protected Device make(int blockSize, long blockCount) {

@@ -41,7 +41,7 @@ public final class TextExchange extends Request {
      *
      * @param which {@code All} in discovery sessions, the name of one, or nothing for the one that
      *        this session is logged in to
-     * @return the question
+     * @return the exchange
      */
     public static TextExchange sendTargets(String which) {
         return new TextExchange(new TextBuilder().key(Key.SEND_TARGETS, which));

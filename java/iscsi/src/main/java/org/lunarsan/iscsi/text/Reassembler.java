@@ -61,7 +61,7 @@ public final class Reassembler {
     /**
      * True if part of a text was received, and the rest is expected.
      *
-     * @return whether it is so
+     * @return true while the rest of a text is expected
      */
     public boolean isWaiting() {
         return text.size() > 0;

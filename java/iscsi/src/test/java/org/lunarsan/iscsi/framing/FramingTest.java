@@ -174,7 +174,7 @@ class FramingTest {
 
     /** Goal: no input throws or makes no progress. */
     @Test
-    void anyBytes() {
+    void arbitraryBytesMakeProgress() {
         Random random = Seed.of(FramingTest.class);
         for (int round = 0; round < 500; round++) {
             Deframer deframer = new Deframer();
@@ -194,7 +194,7 @@ class FramingTest {
 
     /** Goal: a data segment longer than declared is rejected before any of it is read. */
     @Test
-    void tooLong() {
+    void aDataSegmentThatIsTooLongIsRejected() {
         Deframer deframer = new Deframer();
         deframer.expect(Digests.NONE, 512);
         ByteBuffer input = ByteBuffer.allocate(1000).putInt(4, 513);
@@ -228,7 +228,7 @@ class FramingTest {
 
     /** Goal: invalid lengths of Additional Header Segments are errors, not reads past the end. */
     @Test
-    void contradictoryLengths() {
+    void invalidSegmentLengthsAreErrors() {
         String[] cases = {"00000100", "00010100", "ffff0100", "0006010001020304",
             "0004020001020300", "00000200", "0005030001020304", "0005000001020304", "00",
             "0005020000000009".repeat(2)};

@@ -34,7 +34,7 @@ class SessionTest {
 
     /** Goal: only allowed connections open, with the right numbers. RFC 7143 §6.3, §13.2. */
     @Test
-    void opening() {
+    void onlyAllowedConnectionsOpen() {
         InitiatorSession session = new InitiatorSession(5, 100);
         assertEquals(new LoginNumbers(5, 0, 100), session.open(1, () -> { }).orElseThrow());
         assertTrue(session.open(2, () -> { }).isEmpty(), "the leading login is not through");
@@ -50,7 +50,7 @@ class SessionTest {
 
     /** Goal: a failed leading login ends the session. */
     @Test
-    void notJoined() {
+    void aFailedLeadingLoginEndsTheSession() {
         InitiatorSession session = new InitiatorSession(5, 100);
         session.open(1, () -> { });
         session.closed(1, ConnectionEnding.NOT_JOINED);
@@ -106,7 +106,7 @@ class SessionTest {
      * proceed.
      */
     @Test
-    void holds() {
+    void heldNumbersAreNotAssigned() {
         InitiatorSession session = joined(100, 2);
         session.window(100, 110);
         session.hold(1);
@@ -147,7 +147,7 @@ class SessionTest {
      * Goal: during a logout of the session, other connections may end without changing its result.
      */
     @Test
-    void logout() {
+    void aLogoutKeepsItsResult() {
         InitiatorSession session = joined(100, 2);
         session.loggingOut(1);
         assertInstanceOf(SessionMessage.LoggingOut.class, session.takeMessage(2));
@@ -160,7 +160,7 @@ class SessionTest {
 
     /** Goal: an end without a logout reaches all connections. */
     @Test
-    void end() {
+    void anEndReachesAllConnections() {
         InitiatorSession session = joined(100, 2);
         session.end();
         assertEquals(2, wakes);
@@ -170,7 +170,7 @@ class SessionTest {
 
     /** Goal: no two sessions with a target share an ISID, and the same few are reused. */
     @Test
-    void isids() {
+    void isidsAreNeverShared() {
         Random random = Seed.of(SessionTest.class);
         IsidPool pool = new IsidPool(0xabcdef);
         assertEquals(OptionalLong.of(0x80ab_cdef_0000L), pool.take("iqn.a"));
