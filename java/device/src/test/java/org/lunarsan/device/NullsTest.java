@@ -71,7 +71,7 @@ class NullsTest {
         assertNames("inner", () -> new FaultyDevice(null, 1));
         assertNames("fault", () -> new FaultyDevice(memory(), 1).inject(null));
         assertNames("effect", () -> Fault.of(null));
-        assertNames("kind", () -> new Fault.Fail(null));
+        assertNames("factory", () -> new Fault.Fail(null));
         assertNames("time", () -> new Fault.Delay(null));
         assertNames("device", () -> AsyncDevice.of(null));
         assertNames("device", () -> AsyncDevice.of(null, Runnable::run));
