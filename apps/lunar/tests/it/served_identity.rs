@@ -100,6 +100,53 @@ fn identities_that_are_refused() {
     assert!(printed(&twice).contains("reports the same identity as"), "{}", printed(&twice));
 }
 
+/// Goal: a check of a file with a remote LUN sends nothing to the network unless it is asked to;
+/// with `--connect` it tells each LUN that can be served, and each that cannot, with the reason.
+/// Method: the storage runs, and then does not.
+#[test]
+fn remote_luns_are_checked() {
+    let scratch = Scratch::new("served-check");
+    let storage = storage(&scratch, ELSEWHERE, FIRST);
+    let (remote, absent) = (storage.lun(0), storage.lun(0).replace("/0", "/9"));
+    let config = |luns: &[&str]| {
+        let luns = luns
+            .iter()
+            .enumerate()
+            .map(|(id, device)| format!("[[target.lun]]\nid = {id}\ndevice = \"{device}\"\n"));
+        let head = "[[target]]\nname = \"iqn.2026-11.org.lunarsan.test:front\"\n";
+        let text = head.to_owned() + &luns.collect::<String>();
+        scratch.file("lunar.toml", text.as_bytes())
+    };
+    let both = config(&["mem:1M", &remote, &absent]);
+    let checked = run(&["check", &both]);
+    assert_exit(&checked, 0);
+    let text = printed(&checked);
+    assert!(text.contains("LUNs: 3 (2 remote, not checked: see --connect)"), "{text}");
+    let checked = json(&run(&["check", &both, "--json"]));
+    assert_eq!(checked["devices"], serde_json::json!({ "file": 0, "mem": 1, "iscsi": 2 }));
+    assert!(checked["remote_luns"].is_null());
+
+    let failed = run(&["check", &both, "--connect", "--json"]);
+    assert_exit(&failed, 1);
+    let failed = json(&failed);
+    let problems = failed["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 1, "{failed}");
+    assert_eq!(problems[0]["lun"], 2);
+    assert!(problems[0]["error"].as_str().unwrap().contains("no such LUN"), "{failed}");
+
+    let one = config(&["mem:1M", &remote]);
+    let reached = json(&run(&["check", &one, "--connect", "--json"]));
+    assert_eq!(reached["remote_luns"][0]["size_bytes"], 8 << 20, "{reached}");
+    let text = printed(&run(&["check", &one, "--connect"]));
+    assert!(text.contains("(1 remote, reached)") && text.contains("LUN 1: iscsi://"), "{text}");
+
+    assert_exit(&storage.stop().0, 0);
+    assert_exit(&run(&["check", &one]), 0);
+    let away = run(&["check", &one, "--connect"]);
+    assert_exit(&away, 1);
+    assert!(printed(&away).contains("front LUN 1: "), "{}", printed(&away));
+}
+
 /// Goal: the key is checked where it stands.
 #[test]
 fn the_key_is_checked() {
