@@ -142,7 +142,7 @@ const CASES: &[Case] = &[
             (23, 23, "`physical_block_size` is not allowed", "omit"),
             (24, 18, "`thin_threshold` is not allowed", "omit"),
             (27, 10, "LUN 7 of iqn.2026-11.org.example:B is served twice", "only once"),
-            (30, 10, "", ""),
+            (30, 10, "contains the target iqn.2026-11.org.example:b but no LUN", "/0"),
             (33, 10, "the URL contains a portal, but no target and LUN", "lunar discover"),
         ],
     },
