@@ -136,8 +136,8 @@ fn unit_serial_number<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
 lunar_wire::wire_enum! {
     /// Designator type. SPC-4 §7.8.6.1; UUID is SPC-5's.
     pub struct DesignatorType(u8) {
-        T10_VENDOR_ID = 0x1, EUI_64 = 0x2, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4, TARGET_PORT_GROUP = 0x5,
-        SCSI_NAME_STRING = 0x8, UUID = 0xa,
+        T10_VENDOR_ID = 0x1, EUI_64 = 0x2, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4,
+        TARGET_PORT_GROUP = 0x5, SCSI_NAME_STRING = 0x8, UUID = 0xa,
     }
 }
 

@@ -123,10 +123,13 @@ const CASES: &[Case] = &[
         text: "[listen]\nportals = [\"127.0.0.1:3260\",\n\
                { listen = \"127.0.0.2:7\", advertise = \"san.example:860\" }]\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
-               [[target.lun]]\nid = 0\ndevice = \"iscsi://localhost/iqn.2026-11.org.example:A/1\"\n\
-               [[target.lun]]\nid = 1\ndevice = \"iscsi://san.example:860/iqn.2026-11.org.example:a/2\"\n\
+               [[target.lun]]\nid = 0\n\
+               device = \"iscsi://localhost/iqn.2026-11.org.example:A/1\"\n\
+               [[target.lun]]\nid = 1\n\
+               device = \"iscsi://san.example:860/iqn.2026-11.org.example:a/2\"\n\
                [[target.lun]]\nid = 2\ndevice = \"iscsi://other:7/iqn.2026-11.org.example:a/3\"\n\
-               [[target.lun]]\nid = 3\ndevice = \"iscsi://u@192.0.2.1/iqn.2026-11.org.example:b/0\"\n\
+               [[target.lun]]\nid = 3\n\
+               device = \"iscsi://u@192.0.2.1/iqn.2026-11.org.example:b/0\"\n\
                [[target.lun]]\nid = 4\ndevice = \"iscsi://192.0.2.1/iqn.2026-11.org.example:b/7\"\n\
                io = \"direct\"\nblock_size = 4096\nphysical_block_size = 4096\n\
                thin_threshold = \"90%\"\n\
@@ -151,7 +154,8 @@ const CASES: &[Case] = &[
         text: "[listen]\nportals = [\"192.0.2.7:3260\"]\n[[target]]\n\
                name = \"iqn.2026-11.org.example:a\"\nnetworks = [\"10.0.0.0/8\"]\n\
                [[target.lun]]\nid = 0\ndevice = \"iscsi://other/iqn.2026-11.org.example:a/0\"\n\
-               [[target.lun]]\nid = 1\ndevice = \"iscsi://192.0.2.8/iqn.2026-11.org.example:a/1\"\n\
+               [[target.lun]]\nid = 1\n\
+               device = \"iscsi://192.0.2.8/iqn.2026-11.org.example:a/1\"\n\
                [[target.lun]]\nid = 2\ndevice = \"iscsi://other/iqn.2026-11.org.example:b/2\"\n",
         expected: &[(8, 10, "may be a LUN of this configuration", "write the IP address")],
     },
