@@ -4,9 +4,9 @@ use crate::commands::default_initiator_name;
 use crate::output::Failure;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::config::model::ChapConfig;
-use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
-use lunar_initiator::blocking::Connector;
-use lunar_initiator::{RemoteDisk, SessionOptions};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, NO_IDENTITY, Opener};
+use lunar_initiator::blocking::{BlockingDisk, Connector};
+use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,6 +37,22 @@ impl ServedDevices {
     }
 }
 
+impl ServedDevices {
+    fn open_remote(&self, url: &Url, options: &DeviceOptions) -> Result<BlockingDisk, Failure> {
+        let mut session = SessionOptions::new(default_initiator_name());
+        session.chap = options.chap.as_ref().map(ChapConfig::credentials);
+        let disk = self.connector()?.open(url, &session)?;
+        disk.offer_compare_and_write()?;
+        disk.remote().stay_connected();
+        Ok(disk)
+    }
+}
+
+/// Makes a disk whose session several hosts use.
+fn shared(disk: &BlockingDisk) -> Arc<dyn BlockDevice> {
+    FairDevice::new(Arc::<RemoteDisk>::clone(disk.remote()))
+}
+
 impl Opener for ServedDevices {
     fn open(
         &self,
@@ -44,17 +60,23 @@ impl Opener for ServedDevices {
         options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
-            DeviceUrl::Iscsi(url) => {
-                let mut session = SessionOptions::new(default_initiator_name());
-                session.chap = options.chap.as_ref().map(ChapConfig::credentials);
-                let disk = self.connector()?.open(url, &session)?;
-                disk.offer_compare_and_write()?;
-                disk.remote().stay_connected();
-                // Several hosts use the one session.
-                Ok(FairDevice::new(Arc::<RemoteDisk>::clone(disk.remote())))
-            }
+            DeviceUrl::Iscsi(url) => Ok(shared(&self.open_remote(url, options)?)),
             _ => open_local(url, options, &self.file_systems),
         }
+    }
+
+    fn open_with_identity(
+        &self,
+        url: &DeviceUrl,
+        options: &DeviceOptions,
+    ) -> Result<(Arc<dyn BlockDevice>, ReportedIdentity), Failure> {
+        let DeviceUrl::Iscsi(lun) = url else {
+            return Err(Failure::usage(format!("{url} has no identity that can be passed on"))
+                .hint(NO_IDENTITY));
+        };
+        let disk = self.open_remote(lun, options)?;
+        let identity = disk.reported_identity()?;
+        Ok((shared(&disk), identity))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::config::model::ChapConfig;
 use crate::units::{parse_size, size_text};
 use lunar_block::{BlockDevice, is_among_devices};
-use lunar_initiator::Url;
+use lunar_initiator::{ReportedIdentity, Url};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +55,42 @@ pub trait Opener: fmt::Debug + Send + Sync {
         url: &DeviceUrl,
         options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure>;
+
+    /// Opens a disk that is to be served with the identity that it reports itself. May block.
+    ///
+    /// # Errors
+    /// Same as [`open`](Self::open); fails if the disk reports no identity.
+    fn open_with_identity(
+        &self,
+        url: &DeviceUrl,
+        options: &DeviceOptions,
+    ) -> Result<(Arc<dyn BlockDevice>, ReportedIdentity), Failure> {
+        let _ = options;
+        Err(Failure::new(format!("{url} has no identity that can be passed on")).hint(NO_IDENTITY))
+    }
+}
+
+/// Hint for a device without an identity.
+pub const NO_IDENTITY: &str = "omit the identity: only a remote LUN (a device iscsi://…) has one";
+
+/// The identity that the unit of a device has for initiators.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum IdentitySource {
+    /// An identity of its own.
+    #[default]
+    Own,
+    /// The identity that the device reports: that of the remote LUN.
+    Device,
+}
+
+impl IdentitySource {
+    /// Returns the name in the configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Device => "device",
+        }
+    }
 }
 
 impl Default for DeviceOptions {

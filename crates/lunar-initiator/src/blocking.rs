@@ -22,7 +22,7 @@
 //! # }
 //! ```
 
-use crate::{CommandReply, Error, ErrorKind, RemoteDisk, SessionOptions, Url};
+use crate::{CommandReply, Error, ErrorKind, RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, Geometry};
 use lunar_iscsi::connection::initiator::Cdb;
@@ -136,6 +136,15 @@ impl BlockingDisk {
     pub fn offer_compare_and_write(&self) -> Result<(), lunar_block::Error> {
         let disk = Arc::clone(&self.disk);
         self.run(async move { disk.offer_compare_and_write().await })
+    }
+
+    /// Reads the identity that the unit reports: [`RemoteDisk::reported_identity`].
+    ///
+    /// # Errors
+    /// The errors of [`RemoteDisk::reported_identity`].
+    pub fn reported_identity(&self) -> Result<ReportedIdentity, Error> {
+        let disk = Arc::clone(&self.disk);
+        self.connector.run(async move { disk.reported_identity().await })?
     }
 
     /// Reads `count` blocks from `lba` on.

@@ -192,7 +192,7 @@ impl Unit {
         }
     }
 
-    async fn inquiry(&self, flags: u8, page: u8) -> Result<Bytes, Error> {
+    pub(crate) async fn inquiry(&self, flags: u8, page: u8) -> Result<Bytes, Error> {
         let allocation_bytes = INQUIRY_BYTES;
         let cdb = Inquiry { opcode: INQUIRY, flags, page, allocation_bytes, control: 0 };
         let reply =
@@ -501,7 +501,8 @@ fn text(bytes: &[u8]) -> String {
     plain.trim().to_owned()
 }
 
-fn parse_designators(mut body: &[u8]) -> Vec<Designator> {
+/// Parses the body of the device identification page, up to the first incomplete designator.
+pub(crate) fn parse_designators(mut body: &[u8]) -> Vec<Designator> {
     const ASCII: u8 = 2;
     const UTF_8: u8 = 3;
     const UUID: u8 = 0x0a;

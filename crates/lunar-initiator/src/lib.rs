@@ -83,6 +83,7 @@ pub use commands::{Capacity, Designator, DeviceMode, Identity, Reservation, Unit
 pub use error::{Error, ErrorKind};
 pub use lunar_iscsi::connection::initiator::{Cdb, CommandResult, Residual};
 pub use lunar_iscsi::connection::target::TargetRecord;
+pub use lunar_scsi::reported_identity::ReportedIdentity;
 pub use options::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, random_isid,
 };

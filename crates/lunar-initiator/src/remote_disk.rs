@@ -1,5 +1,6 @@
 //! A LUN of a remote target as a disk.
 
+mod identity;
 mod layout;
 mod sending;
 

@@ -21,10 +21,7 @@ impl Fingerprint {
         identity: &Identity,
         capacity: &Capacity,
     ) -> Result<Self, Error> {
-        const OF_THE_UNIT: u8 = 0;
-        let mut designators = unit.designators().await?;
-        designators.retain(|designator| designator.association == OF_THE_UNIT);
-        designators.sort();
+        let designators = of_the_unit(unit.designators().await?);
         let product = if designators.is_empty() {
             let serial = unit.serial_number().await?;
             Some((identity.vendor.clone(), identity.product.clone(), serial))
@@ -33,6 +30,15 @@ impl Fingerprint {
         };
         let (block_bytes, block_count) = (capacity.block_bytes, capacity.block_count);
         Ok(Self { designators, product, block_bytes, block_count })
+    }
+
+    /// Compares the unit with one that has these designators.
+    ///
+    /// # Errors
+    /// `Changed` when the designators of the unit itself differ.
+    pub(crate) fn check_designators(&self, all: Vec<Designator>, name: &str) -> Result<(), Error> {
+        let now = Self { designators: of_the_unit(all), product: None, ..self.clone() };
+        self.check(&now, self.block_count, name)
     }
 
     /// Compares the unit with `now`, its current properties; `block_count` is the size in use.
@@ -73,6 +79,14 @@ impl Fingerprint {
     }
 }
 
+/// The designators of the unit itself, sorted.
+fn of_the_unit(mut designators: Vec<Designator>) -> Vec<Designator> {
+    const OF_THE_UNIT: u8 = 0;
+    designators.retain(|designator| designator.association == OF_THE_UNIT);
+    designators.sort();
+    designators
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +94,24 @@ mod tests {
     fn disk(text: &str, block_bytes: u32, block_count: u64) -> Fingerprint {
         let designator = Designator { association: 0, kind: 3, text: text.to_owned() };
         Fingerprint { designators: vec![designator], product: None, block_bytes, block_count }
+    }
+
+    /// Goal: designators that are read later are those of the opened unit, whatever their order;
+    /// those of ports do not count.
+    #[test]
+    fn designators_read_later() {
+        let designator =
+            |association, text: &str| Designator { association, kind: 3, text: text.to_owned() };
+        let mut opened = disk("naa1", 512, 8);
+        opened.designators.push(designator(0, "naa2"));
+        let named = |texts: &[&str]| {
+            let of_unit = texts.iter().map(|text| designator(0, text));
+            opened.check_designators(of_unit.chain([designator(1, "port")]).collect(), "x")
+        };
+        assert!(named(&["naa2", "naa1"]).is_ok());
+        for other in [&["naa1"][..], &["naa1", "naa3"], &[]] {
+            assert_eq!(named(other).unwrap_err().kind, ErrorKind::Changed);
+        }
     }
 
     fn unnamed(serial: Option<&str>) -> Fingerprint {

@@ -99,15 +99,20 @@ pub fn reply<U: DeviceServer>(
 /// Standard data of a unit of a target with `ports` ports; `protocol_level` is the session's
 /// iSCSIProtocolLevel.
 pub fn standard<U: DeviceServer>(unit: &U, ports: usize, protocol_level: u16) -> Vec<u8> {
-    let UnitIdentity { device_type, command_set, product, features, .. } =
+    let UnitIdentity { device_type, command_set, product, reported, features, .. } =
         unit.primary().identity();
+    let own = (VENDOR, padded(product), padded(REVISION));
+    let (vendor, product, revision) =
+        reported.as_ref().map_or(own, |unit| (unit.vendor, unit.product, unit.revision));
     let copies = U::commands().commands().iter().any(|command| command.third_party_copy);
     let unit = Standard {
         peripheral: device_type.0,
         removable: if features.include(Offered::Removable) { REMOVABLE } else { 0 },
         groups_and_copy: EXPLICIT_AND_IMPLICIT | if copies { THIRD_PARTY_COPY } else { 0 },
         multiple_ports: if ports > 1 { MULTIP } else { 0 },
-        product: padded(product),
+        vendor,
+        product,
+        revision,
         command_set: *command_set,
         ..common(protocol_level)
     };
@@ -179,6 +184,18 @@ mod tests {
         let data = standard(&BlockUnit::new(options), 1, 0);
         assert_eq!(data[1], 0x80);
         assert_eq!(&data[16..32], b"caf.. and far to");
+    }
+
+    #[test]
+    fn the_identity_of_another_unit() {
+        use crate::reported_identity::{ReportedIdentity, tests};
+        let naa = tests::descriptor(1, 3, &[0x30, 0, 0, 0, 0, 0, 0, 1]);
+        let other = ReportedIdentity::parse(&tests::standard(), Some(&naa), None).unwrap();
+        let options = UnitOptions { reported_identity: Some(other.into()), ..options() };
+        let data = standard(&BlockUnit::new(options), 1, 1);
+        assert_eq!(&data[8..36], b"ACME    Big  Array      9  a");
+        let own = standard(&unit(), 1, 1);
+        assert_eq!((&data[..8], &data[36..]), (&own[..8], &own[36..]));
     }
 
     #[test]

@@ -43,6 +43,7 @@ mod nexuses;
 pub mod plan;
 pub mod ports;
 pub mod primary;
+pub mod reported_identity;
 pub mod reservations;
 pub mod rights;
 pub mod sense;

@@ -18,12 +18,14 @@ use crate::nexus_loss::LostNexuses;
 use crate::nexuses::Nexuses;
 use crate::plan::{NexusId, Refusal};
 use crate::ports::PortGroups;
+use crate::reported_identity::ReportedIdentity;
 use crate::reservations::{ItNexus, RegistrationsVersion, Reservations};
 use crate::sense::Sense;
 use crate::share::Origin;
 use crate::state::StateError;
 use crate::unsaved::UnsavedChanges;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 lunar_wire::wire_enum! {
@@ -42,6 +44,9 @@ pub struct UnitIdentity {
     pub command_set: u16,
     /// Source of NAA 3, UUID designator and serial number.
     pub uuid: [u8; 16],
+    /// The identity reported in place of all that is derived from `uuid`, if it is that of another
+    /// unit.
+    pub reported: Option<Arc<ReportedIdentity>>,
     /// PRODUCT IDENTIFICATION, at most 16 characters of ASCII.
     pub product: String,
     /// Optional features, on which commands and pages depend; also RMB.

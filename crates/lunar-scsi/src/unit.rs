@@ -21,12 +21,14 @@ use crate::plan::provisioning;
 use crate::plan::read_write::checked_range;
 use crate::plan::{AwaitingParameterList, LbaRange, NexusId, Plan, Refusal};
 use crate::primary::{DeviceServer, DeviceType, PrimaryUnit, UnitIdentity};
+use crate::reported_identity::ReportedIdentity;
 use crate::reservations::ReservationAccess;
 use crate::sense::{BLOCK_SENSE_BYTES_MAX, Sense};
 use crate::state::{self, SectionKind};
 use crate::threshold::FreeSpaceMonitor;
 use crate::vpd::{self, VpdPage};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{Deref, DerefMut};
 use lunar_wire::Lun;
@@ -36,6 +38,8 @@ use lunar_wire::Lun;
 pub struct UnitOptions {
     /// Identity: the source of NAA 3, UUID designator and serial number.
     pub uuid: [u8; 16],
+    /// The identity of another unit that is reported in place of the own one.
+    pub reported_identity: Option<Arc<ReportedIdentity>>,
     /// PRODUCT IDENTIFICATION, at most 16 characters of ASCII.
     pub product: String,
     /// Logical block length in bytes.
@@ -69,6 +73,7 @@ impl Default for UnitOptions {
     fn default() -> Self {
         Self {
             uuid: [0; 16],
+            reported_identity: None,
             product: String::new(),
             block_bytes: 512,
             block_count: 1,
@@ -93,6 +98,7 @@ impl UnitOptions {
             device_type: DeviceType::BLOCK,
             command_set: inquiry::SBC_3,
             uuid: self.uuid,
+            reported: self.reported_identity.clone(),
             product: self.product.clone(),
             features: self.features(),
             volatile_cache: self.write_back,

@@ -15,6 +15,7 @@ use crate::commands::Offered::{self, Always};
 use crate::inquiry::VENDOR;
 use crate::ports::PORTS_MAX;
 use crate::primary::{Context, DeviceServer, TargetPort, UnitIdentity};
+use crate::reported_identity::{ReportedIdentity, UnitDesignator};
 use crate::sense::Sense;
 use crate::unit::BlockUnit;
 use alloc::format;
@@ -125,14 +126,18 @@ fn supported_pages<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
 
 /// 80h. SPC-4 §7.8.15.
 fn unit_serial_number<U: DeviceServer>(unit: &U, _: &Context<'_>) -> Vec<u8> {
-    serial_number(&unit.primary().identity().uuid).into_bytes()
+    let UnitIdentity { uuid, reported, .. } = unit.primary().identity();
+    match reported {
+        Some(reported) => reported.serial_number.clone(),
+        None => serial_number(uuid).into_bytes(),
+    }
 }
 
 lunar_wire::wire_enum! {
     /// Designator type. SPC-4 §7.8.6.1; UUID is SPC-5's.
     pub struct DesignatorType(u8) {
-        T10_VENDOR_ID = 0x1, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4, TARGET_PORT_GROUP = 0x5,
-        SCSI_NAME_STRING = 0x8, UUID = 0xa,
+        T10_VENDOR_ID = 0x1, EUI_64 = 0x2, NAA = 0x3, RELATIVE_TARGET_PORT = 0x4,
+        TARGET_PORT_GROUP = 0x5, SCSI_NAME_STRING = 0x8, UUID = 0xa,
     }
 }
 
@@ -156,24 +161,40 @@ const PROTOCOL_ISCSI: u8 = 0x50;
 
 /// 83h. SPC-4 §7.8.6.
 fn device_identification<U: DeviceServer>(unit: &U, context: &Context<'_>) -> Vec<u8> {
-    use Association::{LogicalUnit, TargetDevice, TargetPort as Port};
+    use Association::{TargetDevice, TargetPort as Port};
     use CodeSet::{Binary, Utf8};
     use DesignatorType as Type;
     let port = context.port;
-    let uuid = &unit.primary().identity().uuid;
-    let mut data = Vec::new();
+    let mut data = unit_designations(unit.primary().identity());
     let mut add = |association, code_set, kind, designator: &[u8]| {
-        data.extend_from_slice(&designation(association, code_set, kind, designator));
+        data.extend_from_slice(&designation(association, code_set as u8, kind, designator));
     };
-    for (code_set, kind) in UNIT_DESIGNATORS {
-        add(LogicalUnit, code_set, kind, &unit_designator(uuid, kind));
-    }
     let [high, low] = port.relative_id.to_be_bytes();
     add(Port, Binary, Type::RELATIVE_TARGET_PORT, &[0, 0, high, low]);
     let [high, low] = port.portal_group_tag.to_be_bytes();
     add(Port, Binary, Type::TARGET_PORT_GROUP, &[0, 0, high, low]);
     add(Port, Utf8, Type::SCSI_NAME_STRING, &port_name(port));
     add(TargetDevice, Utf8, Type::SCSI_NAME_STRING, &name_string(target_name(port)));
+    data
+}
+
+/// The descriptors of the unit itself: those that another unit reports, or its own.
+fn unit_designations(identity: &UnitIdentity) -> Vec<u8> {
+    let of_unit = Association::LogicalUnit;
+    let mut data = Vec::new();
+    match &identity.reported {
+        Some(reported) => {
+            for UnitDesignator { code_set, kind, designator } in &reported.designators {
+                data.extend_from_slice(&designation(of_unit, *code_set, *kind, designator));
+            }
+        }
+        None => {
+            for (code_set, kind) in UNIT_DESIGNATORS {
+                let designator = unit_designator(&identity.uuid, kind);
+                data.extend_from_slice(&designation(of_unit, code_set as u8, kind, &designator));
+            }
+        }
+    }
     data
 }
 
@@ -204,14 +225,18 @@ fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
     }
 }
 
-/// True if page 83h of the unit with this UUID contains this designator, with the association of a
-/// logical unit.
+/// True if page 83h of the unit with this UUID, or of one that reports the identity `reported`,
+/// contains this designator, with the association of a logical unit.
 pub fn designates_unit(
     uuid: &[u8; 16],
+    reported: Option<&ReportedIdentity>,
     code_set: u8,
     kind: DesignatorType,
     designator: &[u8],
 ) -> bool {
+    if let Some(reported) = reported {
+        return reported.has(code_set, kind, designator);
+    }
     UNIT_DESIGNATORS.iter().any(|(own_code_set, own_kind)| {
         *own_code_set as u8 == code_set
             && *own_kind == kind
@@ -221,7 +246,7 @@ pub fn designates_unit(
 
 fn designation(
     association: Association,
-    code_set: CodeSet,
+    code_set: u8,
     kind: DesignatorType,
     designator: &[u8],
 ) -> Vec<u8> {
@@ -230,7 +255,7 @@ fn designation(
         Association::TargetPort | Association::TargetDevice => PROTOCOL_ISCSI,
     };
     let length = designator.len() as u8;
-    let mut data = vec![protocol | code_set as u8, association as u8 | kind.0, 0, length];
+    let mut data = vec![protocol | code_set, association as u8 | kind.0, 0, length];
     data.extend_from_slice(designator);
     data
 }
@@ -285,7 +310,8 @@ fn scsi_ports<U: DeviceServer>(_: &U, context: &Context<'_>) -> Vec<u8> {
     let mut data = Vec::new();
     for port in context.ports.iter().take(PORTS_MAX) {
         let kind = DesignatorType::SCSI_NAME_STRING;
-        let name = designation(Association::TargetPort, CodeSet::Utf8, kind, &port_name(port));
+        let name =
+            designation(Association::TargetPort, CodeSet::Utf8 as u8, kind, &port_name(port));
         let head = PortDesignation {
             relative_id: port.relative_id,
             initiator_name_bytes: 0,
@@ -305,8 +331,10 @@ fn third_party_copy<U: DeviceServer>(_: &U, _: &Context<'_>) -> Vec<u8> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::reported_identity::tests::{descriptor, standard};
     use crate::sense::BLOCK_SENSE_BYTES_MAX;
     use crate::unit::{AtomicBlocks, Threshold, UnitOptions};
+    use alloc::sync::Arc;
     use lunar_wire::Field;
 
     pub(crate) fn options() -> UnitOptions {
@@ -425,6 +453,40 @@ pub(crate) mod tests {
             (2, 8, 3, b"iqn.2026-11.org.lunarsan:a\0\0".to_vec()),
         ];
         assert_eq!(designators(&data), expected);
+    }
+
+    /// Goal: a unit that reports the identity of another unit has the designators and the serial
+    /// number of that unit, and none of its own; ports and target are its own. It is named in
+    /// third-party copies by the same designators.
+    #[test]
+    fn the_identity_of_another_unit() {
+        let naa_6: [u8; 16] = core::array::from_fn(|at| 0x60 + at as u8);
+        let body = [descriptor(1, 3, &naa_6), descriptor(2, 1, b"ACME    x")].concat();
+        let other = ReportedIdentity::parse(&standard(), Some(&body), Some(b"S-1")).unwrap();
+        let reported_identity = Some(Arc::new(other.clone()));
+        let passed_on = UnitOptions { reported_identity, ..options() };
+        let data = page(&passed_on, &port(), 0x83).unwrap();
+        assert_eq!(data[4..4 + body.len()], body);
+        let (found, own) =
+            (designators(&data), designators(&page(&options(), &port(), 0x83).unwrap()));
+        assert_eq!(found[2..], own[4..], "ports and target");
+        assert_eq!(page(&passed_on, &port(), 0x80).unwrap()[4..], *b"S-1");
+        for (code_set, kind, designator) in
+            found[..2].iter().map(|(_, kind, set, d)| (*set, *kind, d))
+        {
+            let named = |reported| {
+                designates_unit(
+                    &options().uuid,
+                    reported,
+                    code_set,
+                    DesignatorType(kind),
+                    designator,
+                )
+            };
+            assert!(named(Some(&other)) && !named(None));
+        }
+        let own_naa = naa(&options().uuid).to_be_bytes();
+        assert!(!designates_unit(&options().uuid, Some(&other), 1, DesignatorType::NAA, &own_naa));
     }
 
     #[test]

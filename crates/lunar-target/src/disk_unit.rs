@@ -21,6 +21,7 @@ use crate::thin_space::{self, HeldWrites, OutOfSpace};
 use crate::unit::{Unit, UnitCommon};
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
+use lunar_scsi::reported_identity::ReportedIdentity;
 use lunar_scsi::unit::{AtomicBlocks, BlockUnit, UnitOptions};
 use lunar_scsi::vpd::COMPARE_AND_WRITE_BLOCKS_MAX;
 use std::any::Any;
@@ -53,6 +54,8 @@ pub enum CacheMode {
 pub struct DiskUnitOptions {
     /// Identity, from which NAA, serial number and UUID designator are derived.
     pub uuid: uuid::Uuid,
+    /// The identity of another unit that hosts see in place of the own one.
+    pub reported_identity: Option<Arc<ReportedIdentity>>,
     /// The disk.
     pub device: Arc<dyn BlockDevice>,
     /// Cache mode, as advertised.
@@ -85,6 +88,7 @@ impl DiskUnitOptions {
     pub fn new(uuid: uuid::Uuid, device: Arc<dyn BlockDevice>) -> Self {
         Self {
             uuid,
+            reported_identity: None,
             device,
             cache: CacheMode::WriteThrough,
             thin: true,
@@ -460,6 +464,7 @@ fn unit_options(options: &DiskUnitOptions) -> UnitOptions {
     let granularity = options.device.sparse().map(|sparse| sparse.granularity_bytes());
     UnitOptions {
         uuid: *options.uuid.as_bytes(),
+        reported_identity: options.reported_identity.clone(),
         product: PRODUCT.to_owned(),
         block_bytes,
         block_count: geometry.block_count,

@@ -15,6 +15,7 @@ use crate::{CacheMode, OperationClass};
 use bytes::Bytes;
 use lunar_block::{BoxFuture, Buffer, DeviceLink, SyncCounts};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
+use lunar_scsi::reported_identity::ReportedIdentity;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::{Sense, SenseFormat};
 use lunar_scsi::unit::{Context, NexusOptions};
@@ -31,6 +32,12 @@ pub trait Unit: Any + fmt::Debug + Send + Sync {
 
     /// The identity of the unit.
     fn uuid(&self) -> Uuid;
+
+    /// The identity of another unit that hosts see in place of the own one; `None` if the identity
+    /// is derived from [`uuid`](Self::uuid).
+    fn reported_identity(&self) -> Option<&ReportedIdentity> {
+        None
+    }
 
     /// Name of the unit in the log.
     fn name(&self) -> &str;

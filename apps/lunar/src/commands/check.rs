@@ -1,36 +1,150 @@
 //! `lunar check`: validates a configuration.
 
+use crate::device_url::ServedDevices;
 use crate::output::{self, Failure, Format};
+use lunar_control::ErrorList;
+use lunar_control::config::model::{Configuration, UnitConfig};
 use lunar_control::config::{self, settings};
-use std::path::PathBuf;
+use lunar_control::device_url::{DeviceUrl, IdentitySource, Opener};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 
 /// Validate a configuration: print every problem with line, column and remedy
+///
+/// Nothing is sent to the network without --connect.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lunar check /etc/lunar/lunar.toml")]
+#[command(after_help = "Examples:\n  lunar check /etc/lunar/lunar.toml\n  \
+                        lunar check /etc/lunar/lunar.toml --connect")]
 pub struct Check {
     /// The configuration
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Also log in to the target of each remote LUN (a device iscsi://…), and check that the LUN
+    /// can be served: credentials, device type, block size, and the identity if it is passed on.
+    /// Nothing is written
+    #[arg(long)]
+    connect: bool,
+}
+
+/// Numbers of LUNs by kind of device.
+#[derive(Debug, Default, Serialize)]
+struct DeviceKinds {
+    file: usize,
+    mem: usize,
+    iscsi: usize,
+}
+
+impl DeviceKinds {
+    fn of(configuration: &Configuration) -> Self {
+        let mut kinds = Self::default();
+        for lun in configuration.targets.iter().flat_map(|target| &target.luns) {
+            *match &lun.unit.device {
+                DeviceUrl::File(_) => &mut kinds.file,
+                DeviceUrl::Memory { .. } => &mut kinds.mem,
+                DeviceUrl::Iscsi(_) => &mut kinds.iscsi,
+            } += 1;
+        }
+        kinds
+    }
+}
+
+/// A remote LUN that can be served.
+#[derive(Debug, Serialize)]
+struct RemoteLun {
+    target: String,
+    lun: u16,
+    device: String,
+    size_bytes: u64,
+    block_bytes: u32,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// Returns all problems of the file.
+/// Returns all problems of the file; with `--connect`, also of its remote LUNs.
 pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
     let configuration = config::load(&args.file)?;
     let targets = configuration.targets.len();
     let luns: usize = configuration.targets.iter().map(|target| target.luns.len()).sum();
+    let kinds = DeviceKinds::of(&configuration);
+    let remote = match args.connect {
+        true => Some(connect(&configuration, &args.file)?),
+        false => None,
+    };
     match format {
         Format::Json => output::print_json(&serde_json::json!({
             "valid": true,
             "targets": targets,
             "luns": luns,
+            "devices": kinds,
+            "remote_luns": remote,
             "configuration": settings::json(&configuration),
         })),
-        Format::Human => output::print_text(&format!(
-            "{}: valid, targets: {targets}, LUNs: {luns}\n",
-            args.file.display()
-        )),
+        Format::Human => {
+            let note = match (kinds.iscsi, &remote) {
+                (0, _) => String::new(),
+                (count, None) => format!(" ({count} remote, not checked: see --connect)"),
+                (count, Some(_)) => format!(" ({count} remote, reached)"),
+            };
+            let file = args.file.display();
+            let mut text = format!("{file}: valid, targets: {targets}, LUNs: {luns}{note}\n");
+            for lun in remote.iter().flatten() {
+                text.push_str(&format!(
+                    "{} LUN {}: {}, {}, blocks of {}\n",
+                    lun.target,
+                    lun.lun,
+                    lun.device,
+                    output::size(lun.size_bytes),
+                    lun.block_bytes
+                ));
+            }
+            output::print_text(&text)
+        }
     }
+}
+
+/// Opens each remote LUN as a server would, and closes it again.
+fn connect(configuration: &Configuration, file: &Path) -> Result<Vec<RemoteLun>, Failure> {
+    let (mut reached, mut failed) = (Vec::new(), Vec::new());
+    for target in &configuration.targets {
+        for lun in target.luns.iter().filter(|lun| lun.unit.device.portal().is_some()) {
+            match describe(&lun.unit) {
+                Ok((size_bytes, block_bytes)) => reached.push(RemoteLun {
+                    target: target.name.clone(),
+                    lun: lun.id,
+                    device: lun.unit.device.to_string(),
+                    size_bytes,
+                    block_bytes,
+                }),
+                Err(failure) => failed.push((target.name.clone(), lun.id, failure)),
+            }
+        }
+    }
+    if failed.is_empty() {
+        return Ok(reached);
+    }
+    let line = |(target, lun, failure): &(String, u16, Failure)| {
+        format!("{}: {target} LUN {lun}: {failure}", file.display())
+    };
+    let problem = |(target, lun, failure): &(String, u16, Failure)| {
+        serde_json::json!({
+            "target": target, "lun": lun, "error": failure.what, "hint": failure.hint,
+        })
+    };
+    let lines: Vec<_> = failed.iter().map(line).collect();
+    let list = ("problems", failed.iter().map(problem).collect());
+    let what = format!("{}: remote LUNs that cannot be served: {}", file.display(), failed.len());
+    Err(Failure { parts: Some(Box::new(ErrorList { lines, list })), ..Failure::new(what) })
+}
+
+/// The size and block length of a remote LUN that can be served.
+fn describe(unit: &UnitConfig) -> Result<(u64, u32), Failure> {
+    // The session ends with the opener.
+    let devices = ServedDevices::default();
+    let device = match unit.identity {
+        IdentitySource::Own => devices.open(&unit.device, &unit.options)?,
+        IdentitySource::Device => devices.open_with_identity(&unit.device, &unit.options)?.0,
+    };
+    let geometry = device.geometry();
+    Ok((geometry.size_bytes(), geometry.block_bytes))
 }

@@ -11,7 +11,7 @@ use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
 use lunar_control::daemon::ConfigOrigin;
-use lunar_control::device_url::{DeviceOptions, DeviceUrl, missing_hint};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl, IdentitySource, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::{NAME_BYTES_MAX, Url};
 use lunar_target::{Access, CacheMode, IOPS_MIN, Limit, Network, OutOfSpace, Portal};
@@ -59,6 +59,11 @@ pub struct Serve {
     /// Physical block size, a power of two [default: 4096]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     physical_block_size: Option<u64>,
+    /// Identity that initiators see (NAA, serial number, vendor, product): one of its own for each
+    /// disk, or that of the remote LUN (a device iscsi://…), which hosts must then reach through
+    /// this server only
+    #[arg(long, value_enum, value_name = "WHOSE", default_value_t = IdentityChoice::Own)]
+    identity: IdentityChoice,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -122,6 +127,24 @@ enum Cache {
     WriteThrough,
     /// Acknowledge writes once accepted; the initiator flushes
     WriteBack,
+}
+
+/// Values of `--identity`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum IdentityChoice {
+    /// An identity of its own
+    Own,
+    /// The identity that the remote LUN reports
+    Device,
+}
+
+impl From<IdentityChoice> for IdentitySource {
+    fn from(choice: IdentityChoice) -> Self {
+        match choice {
+            IdentityChoice::Own => Self::Own,
+            IdentityChoice::Device => Self::Device,
+        }
+    }
 }
 
 /// Values of `--out-of-space`.
@@ -313,6 +336,11 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         return Err(Failure::usage(format!("--size {odd} is not a multiple of the block size"))
             .hint(format!("the block size is {}", args.block_size)));
     }
+    let identity = IdentitySource::from(args.identity);
+    if identity == IdentitySource::Device && device.portal().is_none() {
+        return Err(Failure::usage(format!("--identity device: {device} has no identity"))
+            .hint("omit --identity: only a remote LUN (a device iscsi://…) has one"));
+    }
     let options = DeviceOptions {
         size_bytes,
         direct: args.io == Io::Direct,
@@ -333,6 +361,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
     };
     Ok(UnitConfig {
         uuid: None,
+        identity,
         device,
         options,
         cache,

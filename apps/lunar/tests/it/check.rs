@@ -117,6 +117,48 @@ const CASES: &[Case] = &[
             (6, 46, "unknown key `portal_grup`", "did you mean `portal_group`?"),
         ],
     },
+    // Remote LUNs: the form of the URL, keys of local devices, credentials, LUNs of this file by
+    // any of its addresses, and LUNs that are served twice.
+    Case {
+        text: "[listen]\nportals = [\"127.0.0.1:3260\",\n\
+               { listen = \"127.0.0.2:7\", advertise = \"san.example:860\" }]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               [[target.lun]]\nid = 0\n\
+               device = \"iscsi://localhost/iqn.2026-11.org.example:A/1\"\n\
+               [[target.lun]]\nid = 1\n\
+               device = \"iscsi://san.example:860/iqn.2026-11.org.example:a/2\"\n\
+               [[target.lun]]\nid = 2\ndevice = \"iscsi://other:7/iqn.2026-11.org.example:a/3\"\n\
+               [[target.lun]]\nid = 3\n\
+               device = \"iscsi://u@192.0.2.1/iqn.2026-11.org.example:b/0\"\n\
+               [[target.lun]]\nid = 4\ndevice = \"iscsi://192.0.2.1/iqn.2026-11.org.example:b/7\"\n\
+               io = \"direct\"\nblock_size = 4096\nphysical_block_size = 4096\n\
+               thin_threshold = \"90%\"\n\
+               [[target.lun]]\nid = 5\ndevice = \"iscsi://192.0.2.2/iqn.2026-11.org.example:B/7\"\n\
+               [[target.lun]]\nid = 6\ndevice = \"iscsi://192.0.2.2/iqn.2026-11.org.example:b\"\n\
+               [[target.lun]]\nid = 7\ndevice = \"iscsi://192.0.2.2\"\n",
+        expected: &[
+            (8, 10, "is a LUN of this configuration", "another server"),
+            (11, 10, "is a LUN of this configuration", "another server"),
+            (17, 10, "names a user, but there is no secret", "device_chap"),
+            (21, 6, "`io` is not allowed for a remote LUN", "omit `io`"),
+            (22, 14, "`block_size` is not allowed", "omit"),
+            (23, 23, "`physical_block_size` is not allowed", "omit"),
+            (24, 18, "`thin_threshold` is not allowed", "omit"),
+            (27, 10, "LUN 7 of iqn.2026-11.org.example:B is served twice", "only once"),
+            (30, 10, "contains the target iqn.2026-11.org.example:b but no LUN", "/0"),
+            (33, 10, "the URL contains a portal, but no target and LUN", "lunar discover"),
+        ],
+    },
+    // The same target name at a server whose address is not known without the network.
+    Case {
+        text: "[listen]\nportals = [\"192.0.2.7:3260\"]\n[[target]]\n\
+               name = \"iqn.2026-11.org.example:a\"\nnetworks = [\"10.0.0.0/8\"]\n\
+               [[target.lun]]\nid = 0\ndevice = \"iscsi://other/iqn.2026-11.org.example:a/0\"\n\
+               [[target.lun]]\nid = 1\n\
+               device = \"iscsi://192.0.2.8/iqn.2026-11.org.example:a/1\"\n\
+               [[target.lun]]\nid = 2\ndevice = \"iscsi://other/iqn.2026-11.org.example:b/2\"\n",
+        expected: &[(8, 10, "may be a LUN of this configuration", "write the IP address")],
+    },
     // Fault: an empty list, left after the last name was removed, admitted everybody.
     Case {
         text: "[listen]\nportals = []\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\

@@ -28,6 +28,7 @@ mod paths;
 mod planted;
 mod recovery;
 mod remote_disk;
+mod served_identity;
 mod served_luns;
 mod sessions;
 mod usage;

@@ -5,6 +5,7 @@ use super::problem::Problem;
 use super::shared::{ApiState, Served, blocking};
 use super::streamed::{self, ListChanged};
 use crate::config::limit_settings::{InitiatorLimitInForce, LimitInForce};
+use crate::device_url::IdentitySource;
 use axum::BoxError;
 use axum::extract::State;
 use axum::response::Response;
@@ -75,6 +76,9 @@ pub struct Lun {
     pub device: String,
     /// The unit's identity.
     pub uuid: String,
+    /// The identity that initiators see: `own`, derived from the UUID, or `device`, that of the
+    /// remote LUN.
+    pub identity: String,
     /// Size in bytes.
     pub size_bytes: u64,
     /// Size of a logical block in bytes.
@@ -140,6 +144,10 @@ impl Lun {
             id: lun.id,
             device: unit.name().to_owned(),
             uuid: unit.uuid().to_string(),
+            identity: match unit.reported_identity() {
+                Some(_) => IdentitySource::Device.name().to_owned(),
+                None => IdentitySource::Own.name().to_owned(),
+            },
             size_bytes: values.size_bytes,
             block_bytes: geometry.map_or(0, |geometry| geometry.block_bytes),
             physical_block_bytes: geometry.map_or(0, |geometry| geometry.physical_block_bytes),

@@ -117,6 +117,11 @@ impl<'d, 't> TableReader<'d, 't> {
         self.table.contains_key(key)
     }
 
+    /// Position of the value of a key that is present.
+    pub fn span_of(&self, key: &str) -> Option<TextSpan> {
+        Some(self.table.get(key)?.span())
+    }
+
     /// Reads a string.
     pub fn string(&mut self, key: &'static str, to: &mut Problems<'_>) -> Option<Located<String>> {
         let value = self.get(key)?;
@@ -373,6 +378,7 @@ const TABLE_KEYS: &[(&str, &[&str])] = &[
             "uuid",
             "device",
             "device_chap",
+            "identity",
             "size",
             "cache",
             "io",

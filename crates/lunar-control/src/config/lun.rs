@@ -5,6 +5,7 @@ use super::file::{self, ConfigProblem, Problems, TableReader};
 use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
 use super::model::{Configuration, LunConfig, TargetConfig};
 use super::resolve::Resolver;
+use super::resolve_remote::check_remote_luns_of;
 use super::rules;
 use crate::{ErrorList, Failure, Readable};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct LunSettings {
     /// Credentials for the login to the target of a remote LUN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_chap: Option<DeviceChapSettings>,
+    /// The identity that initiators see: `own`, or `device` for that of the remote LUN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// Size of the disk, like `64GiB`: a missing file is created with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
@@ -168,7 +172,7 @@ pub fn check_together(configuration: &Configuration) -> Result<(), Failure> {
             return Err(Failure::conflict(format!("LUN {}: {what}", lun.id)).hint(hint));
         }
     }
-    Ok(())
+    check_remote_luns_of(configuration)
 }
 
 /// Checks that each target restricts access if any portal can be reached from other machines.

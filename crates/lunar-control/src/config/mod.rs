@@ -13,6 +13,7 @@ mod resolve_access;
 mod resolve_api;
 mod resolve_chap;
 pub mod resolve_limits;
+mod resolve_remote;
 pub mod rules;
 pub mod setting;
 pub mod settings;

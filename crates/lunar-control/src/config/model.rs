@@ -2,7 +2,7 @@
 
 use super::api_options::ApiOptions;
 use super::named_limits::NamedLimits;
-use crate::device_url::{DeviceOptions, DeviceUrl};
+use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource};
 use lunar_initiator::Chap;
 use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;
@@ -124,6 +124,8 @@ pub struct LunConfig {
 pub struct UnitConfig {
     /// Identity of the unit, if the configuration sets it.
     pub uuid: Option<Uuid>,
+    /// The identity that initiators see.
+    pub identity: IdentitySource,
     /// The device to open.
     pub device: DeviceUrl,
     /// Options for opening the device.

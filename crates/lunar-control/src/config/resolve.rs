@@ -5,14 +5,16 @@ use super::api_options::ApiOptions;
 use super::conflict::Disks;
 use super::defaults::{default_offer, default_portal};
 use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableReader, TextSpan};
-use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
 use super::resolve_api::api;
-use super::resolve_chap::{chap_list, check_secrets_differ, device_chap, discovery_chap};
+use super::resolve_chap::{chap_list, check_secrets_differ, discovery_chap};
+use super::resolve_remote::{check_remote_luns, remote_lun_keys};
 use super::rules;
 use crate::Readable;
 use crate::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use crate::units::parse_rate;
+use lunar_initiator::Url;
 use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::{Digest, Offer};
 use lunar_target::{Access, CacheMode, OutOfSpace, Portal};
@@ -76,12 +78,21 @@ pub struct Resolver<'t> {
     pub own_secrets: Vec<Located<Secret>>,
     /// Secrets that initiators authenticate with.
     pub initiator_secrets: Vec<Secret>,
+    /// The remote LUNs that are served.
+    pub remote_luns: Vec<Located<Url>>,
 }
 
 impl<'t> Resolver<'t> {
     /// Starts with no secrets read.
     pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
-        Self { base, readable, problems, own_secrets: Vec::new(), initiator_secrets: Vec::new() }
+        Self {
+            base,
+            readable,
+            problems,
+            own_secrets: Vec::new(),
+            initiator_secrets: Vec::new(),
+            remote_luns: Vec::new(),
+        }
     }
 }
 
@@ -125,7 +136,7 @@ impl Resolver<'_> {
         self.unique(&targets);
         check_secrets_differ(self);
         top.finish(LATER_TOP, &mut self.problems);
-        Configuration {
+        let configuration = Configuration {
             state,
             portals: portals.into_iter().map(|portal| portal.value).collect(),
             discovery_chap,
@@ -136,7 +147,9 @@ impl Resolver<'_> {
             limits,
             metrics,
             targets: targets.into_iter().map(|(target, _)| target).collect(),
-        }
+        };
+        check_remote_luns(self, &configuration);
+        configuration
     }
 
     fn data_path(&mut self, top: &mut TableReader<'_, '_>) -> DataPath {
@@ -360,7 +373,7 @@ impl Resolver<'_> {
             "out_of_space",
             &[("fail", OutOfSpace::Fail), ("hold", OutOfSpace::Hold)],
         );
-        let chap = device_chap(table, self);
+        let remote = remote_lun_keys(table, self);
         let access = self.lun_access(table, target);
         let administer = self.administer(table, &[target, &access]);
         let limit = self.limit(table);
@@ -374,16 +387,16 @@ impl Resolver<'_> {
             physical_block_bytes: sizes.1,
             read_only,
             thin,
-            chap: chap.as_ref().map(|chap| chap.value.clone()),
+            chap: remote.chap(),
         };
-        let device = self.device(&device?, size, &options)?;
-        self.check_device_chap(&device, chap.as_ref())?;
-        let cache = cache.unwrap_or_default();
+        let Located { value: device, span } = self.device(device?, size, &options)?;
+        remote.check(table, &device, &span, self)?;
         let unit = UnitConfig {
             uuid,
+            identity: remote.identity(),
             device,
             options,
-            cache,
+            cache: cache.unwrap_or_default(),
             thin_threshold_percent,
             out_of_space: out_of_space.unwrap_or_default(),
             maintenance_bytes_per_second,
@@ -391,34 +404,6 @@ impl Resolver<'_> {
         };
         let id = id?.value as u16;
         Some(LunConfig { id, unit, access, administer, limit, initiator_limits })
-    }
-
-    /// Checks that credentials for a remote LUN and a user in its URL occur together, and match.
-    fn check_device_chap(
-        &mut self,
-        device: &DeviceUrl,
-        chap: Option<&Located<ChapConfig>>,
-    ) -> Option<()> {
-        let url_user = device.portal().and_then(|url| url.user.as_ref());
-        let (span, what, hint) = match chap {
-            Some(chap) if device.portal().is_none() => {
-                let hint = "omit it: only a device iscsi://… is opened with a login";
-                (chap.span.clone(), "`device_chap` is only for a remote LUN", hint)
-            }
-            Some(chap)
-                if url_user.is_some_and(|user| *user != chap.value.demand.initiator.user) =>
-            {
-                let what = "the user differs from that in the URL of the device";
-                (chap.span.clone(), what, "omit the user in the URL")
-            }
-            None if url_user.is_some() => {
-                let hint = "add device_chap = { user = \"…\", secret_file = \"…\" }";
-                (0..0, "the URL of the device names a user, but there is no secret", hint)
-            }
-            _ => return Some(()),
-        };
-        self.problems.add(&span, what, Some(hint.to_owned()));
-        None
     }
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
@@ -464,10 +449,10 @@ impl Resolver<'_> {
 
     fn device(
         &mut self,
-        text: &Located<String>,
+        text: Located<String>,
         size: Option<Located<u64>>,
         options: &DeviceOptions,
-    ) -> Option<DeviceUrl> {
+    ) -> Option<Located<DeviceUrl>> {
         let to = &mut self.problems;
         let mut device = match DeviceUrl::parse(&text.value) {
             Ok(device) => device,
@@ -510,7 +495,7 @@ impl Resolver<'_> {
             let hint = format!("the size must be a multiple of the block size, {block}");
             to.add(&size.span, format!("`size` is {} bytes", size.value), Some(hint));
         }
-        Some(device)
+        Some(Located { value: device, span: text.span })
     }
 
     fn choice<T: Copy>(

@@ -4,7 +4,7 @@ use super::api_options::{ApiListen, ApiOptions};
 use super::defaults::{default_offer, default_portal};
 use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
 use super::setting::{Setting, Value};
-use crate::device_url::DeviceOptions;
+use crate::device_url::{DeviceOptions, IdentitySource};
 use crate::secrets;
 use lunar_iscsi::text::Digest;
 use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
@@ -103,6 +103,9 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
         Setting::optional("uuid", unit.uuid.map(|uuid| Value::Text(uuid.to_string()))),
         Setting::new("device", Some(Value::device(&unit.device)), false),
         chap_setting("device_chap", &is.chap.iter().collect::<Vec<_>>()),
+        Setting::or("identity", unit.identity, IdentitySource::Own, |source| {
+            Value::text(source.name())
+        }),
         Setting::optional("size", is.size_bytes.map(Value::Size)),
         Setting::or("cache", unit.cache, CacheMode::default(), cache),
         Setting::or("io", is.direct, usual.direct, io),

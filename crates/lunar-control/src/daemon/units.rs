@@ -2,12 +2,12 @@
 
 use super::blocking::block_on;
 use crate::config::model::{Configuration, UnitConfig};
-use crate::device_url::{DeviceOptions, DeviceUrl, Opener};
+use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource, Opener};
 use crate::{Failure, identity};
 use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
-use lunar_initiator::Url;
+use lunar_initiator::{ReportedIdentity, Url};
 use lunar_target::{DiskUnit, DiskUnitOptions, Shrink, Unit};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -51,6 +51,18 @@ pub(super) struct UnitOpener {
     buffers: BufferPool,
     /// True if files that are too small are extended to their configured size.
     grow: bool,
+}
+
+/// The identity of a unit, and the one that it reports in its place.
+struct Identities {
+    uuid: Uuid,
+    reported: Option<Arc<ReportedIdentity>>,
+}
+
+impl From<Uuid> for Identities {
+    fn from(uuid: Uuid) -> Self {
+        Self { uuid, reported: None }
+    }
 }
 
 /// Files and directories created by opening a unit.
@@ -118,7 +130,7 @@ impl UnitOpener {
             DeviceUrl::Memory { .. } => {
                 let device = self.opener.open(&config.device, &config.options)?;
                 let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
-                return self.open_unit(config, device, uuid, None, others);
+                return self.open_unit(config, device, uuid.into(), None, others);
             }
             DeviceUrl::Iscsi(url) => return self.open_remote(config, url, others, created),
         };
@@ -142,7 +154,7 @@ impl UnitOpener {
             None => identity::load_or_create(&kept),
         };
         created.directory = new_directory.map(|_| kept);
-        self.open_unit(config, device, uuid?, Some(directory), others)
+        self.open_unit(config, device, uuid?.into(), Some(directory), others)
     }
 
     /// Opens a LUN of another target. Its state is kept only in a common state directory.
@@ -156,13 +168,23 @@ impl UnitOpener {
         let derived = url.unit.as_ref().map(identity::of_remote_lun);
         let uuid = config.uuid.or(derived).unwrap_or_else(Uuid::new_v4);
         let directory = self.state.as_ref().map(|state| state.join(uuid.to_string()));
-        let device = self.opener.open(&config.device, &config.options)?;
+        let (device, identity) = match config.identity {
+            IdentitySource::Own => (self.opener.open(&config.device, &config.options)?, None),
+            IdentitySource::Device => {
+                let opened = self.opener.open_with_identity(&config.device, &config.options)?;
+                (opened.0, Some(Arc::new(opened.1)))
+            }
+        };
+        if let Some(identity) = &identity {
+            refuse_shared_identity(config, identity, others)?;
+        }
         if let Some(directory) = &directory {
             let new = path_if_missing(directory)?;
             let kept = identity::create_directory(directory)?;
             created.directory = new.map(|_| kept);
         }
-        self.open_unit(config, device, uuid, directory, others)
+        let identities = Identities { uuid, reported: identity };
+        self.open_unit(config, device, identities, directory, others)
     }
 
     /// Extends a file to its configured size. A larger file keeps its size: it was resized while it
@@ -199,10 +221,11 @@ impl UnitOpener {
         &self,
         config: &UnitConfig,
         device: Arc<dyn BlockDevice>,
-        uuid: Uuid,
+        identities: Identities,
         state: Option<PathBuf>,
         others: &[&DiskUnitOptions],
     ) -> Result<OpenUnit, Failure> {
+        let Identities { uuid, reported } = identities;
         if let Some(other) = others.iter().find(|other| other.uuid == uuid) {
             let (device, name) = (&config.device, other.device.name());
             let what = format!("{device} has the identity of another disk, {name}");
@@ -221,6 +244,7 @@ impl UnitOpener {
         let size_bytes = device.geometry().size_bytes();
         let unit = DiskUnit::open(DiskUnitOptions {
             uuid,
+            reported_identity: reported,
             device,
             cache: config.cache,
             thin: config.options.thin,
@@ -237,6 +261,28 @@ impl UnitOpener {
         let mut config = config.clone();
         set_size(&mut config, size_bytes);
         Ok(OpenUnit { config, file, unit })
+    }
+}
+
+/// Refuses an identity of another machine's unit by which hosts would take it and a unit of this
+/// server for one disk: the two have no common locks and reservations.
+fn refuse_shared_identity(
+    config: &UnitConfig,
+    identity: &ReportedIdentity,
+    others: &[&DiskUnitOptions],
+) -> Result<(), Failure> {
+    let shared = |other: &&&DiskUnitOptions| match &other.reported_identity {
+        Some(reported) => reported.overlaps(identity),
+        None => identity.includes_that_of(other.uuid.as_bytes()),
+    };
+    match others.iter().find(shared) {
+        Some(other) => Err(Failure::new(format!(
+            "{} reports the same identity as {}, which is served already",
+            config.device,
+            other.device.name()
+        ))
+        .hint("serve a LUN of another target only once, and no LUN of this server")),
+        None => Ok(()),
     }
 }
 

@@ -5,6 +5,7 @@ use super::limits::{
     BLOCK_TO_BLOCK, CSCD_BYTES, CSCD_DESCRIPTORS_MAX, DESCRIPTOR_LIST_BYTES_MAX, IDENTIFICATION,
     SEGMENT_BYTES, SEGMENT_DESCRIPTORS_MAX,
 };
+use crate::reported_identity::ReportedIdentity;
 use crate::sense::{FieldPointer, Sense};
 use crate::vpd::{self, DesignatorType};
 use alloc::vec::Vec;
@@ -234,9 +235,10 @@ impl Cscd {
         })
     }
 
-    /// True if page 83h of the unit with this UUID has this designator.
-    pub fn designates(&self, uuid: &[u8; 16]) -> bool {
-        vpd::designates_unit(uuid, self.code_set, self.kind, &self.designator)
+    /// True if page 83h of the unit with this UUID, or of one that reports the identity `reported`,
+    /// has this designator.
+    pub fn designates(&self, uuid: &[u8; 16], reported: Option<&ReportedIdentity>) -> bool {
+        vpd::designates_unit(uuid, reported, self.code_set, self.kind, &self.designator)
     }
 }
 

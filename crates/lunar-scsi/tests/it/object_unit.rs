@@ -195,6 +195,7 @@ fn unit() -> ObjectUnit {
         device_type: DeviceType::OBJECT,
         command_set: 0x0340,
         uuid: UUID,
+        reported: None,
         product: "OBJECTS".into(),
         features: Features::NONE,
         volatile_cache: false,

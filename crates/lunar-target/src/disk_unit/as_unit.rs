@@ -24,6 +24,7 @@ use lunar_block::BoxFuture;
 use lunar_scsi::commands::{self, ListKind};
 use lunar_scsi::plan::{AwaitingParameterList, Compare, NexusId, Plan, Refusal};
 use lunar_scsi::primary::PrimaryUnit;
+use lunar_scsi::reported_identity::ReportedIdentity;
 use lunar_scsi::reservations::ItNexus;
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::Sense;
@@ -38,6 +39,10 @@ impl Unit for DiskUnit {
 
     fn uuid(&self) -> Uuid {
         self.options().uuid
+    }
+
+    fn reported_identity(&self) -> Option<&ReportedIdentity> {
+        self.options().reported_identity.as_deref()
     }
 
     fn name(&self) -> &str {

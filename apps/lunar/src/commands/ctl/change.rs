@@ -61,6 +61,9 @@ pub struct AddLun {
     /// File with the secret of --device-chap-user, which the server reads
     #[arg(long, value_name = "FILE", requires = "device_chap_user")]
     device_chap_secret_file: Option<PathBuf>,
+    /// Identity that initiators see: own, or device for that of the remote LUN
+    #[arg(long, value_name = "WHOSE")]
+    identity: Option<String>,
     /// The LUN's number [default: the lowest free one]
     #[arg(long)]
     id: Option<u16>,
@@ -195,6 +198,7 @@ pub async fn add_lun(client: &ApiClient, args: &AddLun, format: Format) -> Resul
         uuid: args.uuid,
         device: absolute(&args.device),
         device_chap: device_chap(args),
+        identity: args.identity.clone(),
         size: args.size.map(|bytes| bytes.to_string()),
         cache: args.cache.clone(),
         io: args.io.clone(),

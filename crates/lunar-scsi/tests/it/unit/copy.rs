@@ -113,8 +113,8 @@ fn a_list_is_read() {
     assert_eq!(found.list_identifier, Some(0x5a));
     let [first, second] = &found.cscds[..] else { panic!("{found:?}") };
     assert_eq!((first.code_set, first.kind, first.block_bytes), (1, DesignatorType::NAA, 512));
-    assert!(first.designates(&options().uuid) && !second.designates(&options().uuid));
-    assert!(second.designates(&[8; 16]));
+    assert!(first.designates(&options().uuid, None) && !second.designates(&options().uuid, None));
+    assert!(second.designates(&[8; 16], None));
     let segment = found.segments[0];
     assert_eq!((segment.source, segment.destination, segment.blocks), (0, 1, 16));
     assert_eq!((segment.source_lba, segment.destination_lba), (100, 200));
@@ -143,9 +143,9 @@ fn designators_of_page_83_are_understood() {
             continue;
         }
         let found = read(&list(&[raw], &[]));
-        assert!(found.cscds[0].designates(&options().uuid), "{designator:x?}");
+        assert!(found.cscds[0].designates(&options().uuid, None), "{designator:x?}");
         let other = UnitOptions { uuid: [9; 16], ..options() };
-        assert!(!found.cscds[0].designates(&other.uuid), "{designator:x?}");
+        assert!(!found.cscds[0].designates(&other.uuid, None), "{designator:x?}");
         known += 1;
     }
     assert!(known >= 2, "NAA and UUID");

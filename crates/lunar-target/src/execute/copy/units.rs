@@ -116,7 +116,7 @@ impl Copy<'_> {
         let matches = |unit: &&Arc<dyn Unit>| {
             #[cfg(test)]
             COMPARISONS.with(|count| count.set(count.get() + 1));
-            cscd.designates(unit.uuid().as_bytes())
+            cscd.designates(unit.uuid().as_bytes(), unit.reported_identity())
         };
         let mut found = None;
         (self.with_units)(&mut |units| {
