@@ -1,6 +1,6 @@
 //! Reasons why a pool cannot be created or opened.
 
-use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, PoolKind, Unusable};
+use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, Unusable};
 use lunar_block::ErrorKind;
 
 /// A reason why a pool was not created or opened. Nothing was written to the members of a pool that
@@ -156,9 +156,6 @@ pub enum PoolError {
         /// The device.
         device: String,
     },
-    /// Pools of this kind cannot be opened.
-    #[error("the pool is a {}, which cannot be opened", .0.as_str())]
-    Kind(PoolKind),
     /// A member failed.
     #[error(transparent)]
     Device(#[from] lunar_block::Error),

@@ -6,9 +6,10 @@ mod sparse;
 
 use crate::PoolError;
 use crate::assembly::{Assembly, FoundMember};
-use crate::format::{MemberSet, PoolKind};
+use crate::format::{MemberSet, PoolId, PoolKind};
 use crate::losses::LossLatch;
 use crate::member_io::{in_own_context, member_failed};
+use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
 use block_map::{BlockMap, MappedRun};
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
@@ -74,6 +75,29 @@ impl JoinedDevice {
     /// Returns the devices of the members, in order.
     pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<dyn BlockDevice>> {
         self.members.iter().map(|member| &member.device)
+    }
+
+    pub(crate) fn status(&self, pool: PoolId, kind: PoolKind) -> PoolStatus {
+        let is_failed = self.link() == Some(DeviceLink::Failed);
+        let member = |(place, device): (u16, &Arc<dyn BlockDevice>)| PoolMember {
+            place,
+            device: device.name().to_owned(),
+            state: MemberState::Current,
+            missing_bytes: 0,
+            outstanding_reads: 0,
+            latency_nanos: 0,
+            last_failure: String::new(),
+        };
+        PoolStatus {
+            pool,
+            kind,
+            generation: 1,
+            health: if is_failed { PoolHealth::Failed } else { PoolHealth::Healthy },
+            losses: self.cache_losses().unwrap_or(0),
+            repairs: 0,
+            copied_bytes: 0,
+            members: (0..).zip(self.devices()).map(member).collect(),
+        }
     }
 
     fn buffers(&self) -> &BufferPool {

@@ -30,10 +30,12 @@ mod joined;
 mod losses;
 mod member_device;
 mod member_io;
+mod mirror;
 mod pool;
 mod status;
 
 pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
+pub use mirror::MirrorOptions;
 pub use pool::{OpenOptions, Pool};
 pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus};

@@ -3,10 +3,11 @@
 use crate::PoolError;
 use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
-use crate::format::{Label, PoolId, PoolKind};
+use crate::format::{PoolId, PoolKind};
 use crate::joined::JoinedDevice;
 use crate::member_device::MemberDevice;
-use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
+use crate::mirror::{MirrorDevice, MirrorOptions};
+use crate::status::PoolStatus;
 use bytes::Bytes;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry,
@@ -16,7 +17,13 @@ use std::sync::Arc;
 
 /// Options for opening a pool.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct OpenOptions {}
+pub struct OpenOptions {
+    /// True to open a mirror although members with all data are missing. They are stale from then
+    /// on: if they are opened elsewhere, the mirror is split, and only one side can be kept.
+    pub is_degraded: bool,
+    /// Options of a mirror.
+    pub mirror: MirrorOptions,
+}
 
 /// An open pool: a block device whose blocks lie on its members.
 ///
@@ -24,8 +31,17 @@ pub struct OpenOptions {}
 /// every flush that began before the report fails, whichever call has found the loss.
 #[derive(Debug)]
 pub struct Pool {
-    label: Label,
-    joined: JoinedDevice,
+    id: PoolId,
+    kind: PoolKind,
+    joined: Joined,
+}
+
+/// The members of a pool, joined to a device.
+#[derive(Debug)]
+enum Joined {
+    /// A concatenation or a stripe.
+    Device(JoinedDevice),
+    Mirror(MirrorDevice),
 }
 
 impl Pool {
@@ -62,55 +78,55 @@ impl Pool {
     pub async fn open(
         name: &str,
         members: Vec<Arc<dyn BlockDevice>>,
-        _options: OpenOptions,
+        options: OpenOptions,
     ) -> Result<Arc<Self>, PoolError> {
         let found = Assembly::find(members, &BufferPool::default()).await?;
-        let label = found.newest.clone();
-        if label.kind == PoolKind::MIRROR {
-            return Err(PoolError::Kind(label.kind));
+        let (id, kind) = (found.newest.pool, found.newest.kind);
+        let joined = if kind == PoolKind::MIRROR {
+            let OpenOptions { is_degraded, mirror } = options;
+            Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror).await?)
+        } else {
+            Joined::Device(JoinedDevice::open(name, found)?)
+        };
+        Ok(Arc::new(Self { id, kind, joined }))
+    }
+
+    /// Closes the pool: everything is durable, and a mirror has no marks left. Later operations of
+    /// a mirror fail. A mirror that is dropped without this call opens as after a crash.
+    ///
+    /// # Errors
+    /// Operations that did not end in time, a last flush that failed, or a loss that no flush has
+    /// reported. The pool is closed in any case.
+    pub async fn close(&self) -> Result<(), Error> {
+        match &self.joined {
+            Joined::Device(device) => device.flush().await,
+            Joined::Mirror(mirror) => mirror.close().await,
         }
-        let joined = JoinedDevice::open(name, found)?;
-        Ok(Arc::new(Self { label, joined }))
     }
 
     /// Returns the id of the pool.
     pub fn id(&self) -> PoolId {
-        self.label.pool
+        self.id
     }
 
     /// Returns the kind of the pool.
     pub fn kind(&self) -> PoolKind {
-        self.label.kind
+        self.kind
     }
 
     /// Returns the status of the pool and of its members.
     pub fn status(&self) -> PoolStatus {
-        let links = self.joined.devices().map(|device| device.link());
-        let health = match links.flatten().any(|link| link == DeviceLink::Failed) {
-            true => PoolHealth::Failed,
-            false => PoolHealth::Healthy,
-        };
-        let member = |(place, device): (u16, &Arc<dyn BlockDevice>)| PoolMember {
-            place,
-            device: device.name().to_owned(),
-            state: MemberState::Current,
-            missing_bytes: 0,
-            outstanding_reads: 0,
-            latency_nanos: 0,
-            last_failure: String::new(),
-        };
-        PoolStatus {
-            pool: self.label.pool,
-            kind: self.label.kind,
-            generation: self.label.generation,
-            health,
-            losses: self.joined.cache_losses().unwrap_or(0),
-            members: (0..).zip(self.joined.devices()).map(member).collect(),
+        match &self.joined {
+            Joined::Device(device) => device.status(self.id, self.kind),
+            Joined::Mirror(mirror) => mirror.status(),
         }
     }
 
     fn device(&self) -> &dyn BlockDevice {
-        &self.joined
+        match &self.joined {
+            Joined::Device(device) => device,
+            Joined::Mirror(mirror) => mirror,
+        }
     }
 }
 

@@ -15,6 +15,10 @@ pub struct PoolStatus {
     pub health: PoolHealth,
     /// Number of times that acknowledged writes may have been lost.
     pub losses: u64,
+    /// Number of times that blocks were repaired which a member could not read.
+    pub repairs: u64,
+    /// Number of bytes that were copied to members since the pool was opened.
+    pub copied_bytes: u64,
     /// The members, by their places.
     pub members: Vec<PoolMember>,
 }

@@ -103,11 +103,52 @@ fn nested() {
     .run();
 }
 
+fn mirror_of(members: usize, member: MakeMember, bytes: u64, shape: Geometry) -> Device {
+    let members = (0..members).map(|_| member(bytes, shape)).collect();
+    pool(PoolSpec::Mirror { erase: true }, members)
+}
+
+/// Goal: a mirror of two members is a disk, and of members that cannot transfer without waiting.
+#[test]
+fn mirror() {
+    Contract::new(&|shape| mirror_of(2, plain, shape.size_bytes(), shape)).run();
+    let slow: MakeMember = |bytes, shape| FaultDevice::new(plain(bytes, shape), 1);
+    Contract::new(&|shape| mirror_of(2, slow, shape.size_bytes(), shape)).run();
+}
+
+/// Goal: a mirror with a member that often declines to transfer at once is a disk.
+#[test]
+fn mirror_of_unequal_members() {
+    Contract::new(&|shape| {
+        let bytes = shape.size_bytes();
+        let members = vec![plain(bytes, shape), FaultDevice::new(plain(bytes, shape), 1) as Device];
+        pool(PoolSpec::Mirror { erase: true }, members)
+    })
+    .run();
+}
+
+/// Goal: stripes of mirrors (RAID 10) are disks.
+#[test]
+fn stripes_of_mirrors() {
+    let member: MakeMember = |bytes, shape| mirror_of(2, plain, bytes + OVERHEAD_BYTES, shape);
+    Contract::new(&|shape| stripe_of(2, member, shape.size_bytes(), shape))
+        .size_multiple_of(2 * UNIT_BYTES)
+        .run();
+}
+
+/// Goal: mirrors of concatenations are disks.
+#[test]
+fn mirrors_of_concats() {
+    let member: MakeMember = |bytes, shape| concat_of(plain, bytes + OVERHEAD_BYTES, shape);
+    Contract::new(&|shape| mirror_of(2, member, shape.size_bytes(), shape)).run();
+}
+
 /// Goal: no pool keeps a device of its members when it is dropped.
 #[tokio::test]
 async fn members_are_released() {
     let members: Vec<Device> = vec![memory(1 << 20, 512, 512), memory(1 << 20, 512, 512)];
-    for spec in [PoolSpec::Concat, PoolSpec::Stripe { unit_bytes: 8192 }] {
+    let mirror = PoolSpec::Mirror { erase: true };
+    for spec in [PoolSpec::Concat, PoolSpec::Stripe { unit_bytes: 8192 }, mirror] {
         Pool::create(spec, members.clone()).await.unwrap();
         let opened = Pool::open("pool", members.clone(), OpenOptions::default()).await.unwrap();
         assert!(Arc::strong_count(&members[0]) > 1);

@@ -5,11 +5,14 @@
 //! line `OFFSET LENGTH HEX` fills LENGTH bytes with repetitions of HEX. All other bytes are 0.
 //! `LUNAR_WRITE_POOL_FIXTURES=1 cargo test -p lunar-pool fixtures::written` writes those of Rust.
 
-use crate::common::{Device, filled, first_byte, memories, read};
-use lunar_block::{BlockDevice, BlockRange, MemoryDevice};
-use lunar_pool::{OpenOptions, Pool, PoolSpec};
+use crate::common::{DATA_START, Device, filled, first_byte, memories, read};
+use lunar_block::{
+    BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
+};
+use lunar_pool::{MemberState, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Length of a line of bytes; equal bytes are joined over lines.
 const LINE_BYTES: usize = 16;
@@ -108,6 +111,142 @@ async fn concatenations() {
     for (lba, value) in [(0, 1), (63, 2), (64, 3), (191, 4), (192, 5), (223, 6)] {
         assert_eq!(first_byte(&*pool, lba).await, value, "block {lba}");
     }
+}
+
+/// Opens members, and waits until their copies are complete.
+async fn copied(disks: &[Device]) -> Arc<Pool> {
+    let pool = open(disks.to_vec()).await;
+    while pool.status().health != PoolHealth::Healthy {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    pool
+}
+
+async fn assert_same(disks: &[Device], name: &str) {
+    let first = read(&*disks[0], DATA_START, 1024).await;
+    assert!(read(&*disks[1], DATA_START, 1024).await == first, "{name}: members differ");
+}
+
+/// Goal: closed mirrors have all data, and nothing is copied.
+#[tokio::test(start_paused = true)]
+async fn mirrors() {
+    for name in ["java-mirror", "rust-mirror"] {
+        let mut members = members(name).await;
+        members.reverse();
+        let pool = open(members).await;
+        assert_eq!(pool.status().health, PoolHealth::Healthy, "{name}");
+        for lba in 0..4 {
+            assert_eq!(first_byte(&*pool, lba).await, lba as u8 + 1, "{name}");
+        }
+        assert_eq!(first_byte(&*pool, 700).await, 9, "{name}");
+    }
+}
+
+/// Goal: in a marked region the first member counts.
+#[tokio::test(start_paused = true)]
+async fn marked_mirrors() {
+    for name in ["java-marked", "rust-marked"] {
+        let disks = members(name).await;
+        let pool = open(disks.clone()).await;
+        assert_eq!((first_byte(&*pool, 0).await, first_byte(&*pool, 300).await), (1, 5), "{name}");
+        drop(pool);
+        copied(&disks).await.close().await.unwrap();
+        assert_same(&disks, name).await;
+    }
+}
+
+/// Goal: a member that was left out is stale, and gets everything.
+#[tokio::test(start_paused = true)]
+async fn stale_members() {
+    for name in ["java-stale", "rust-stale"] {
+        let disks = members(name).await;
+        let pool = open(disks.clone()).await;
+        let member = &pool.status().members[1];
+        assert_ne!(member.state, MemberState::Current, "{name}");
+        assert_eq!(first_byte(&*pool, 0).await, 7, "{name}");
+        drop(pool);
+        copied(&disks).await.close().await.unwrap();
+        assert_same(&disks, name).await;
+    }
+}
+
+/// Goal: a mirror of which both sides were written apart is refused.
+#[tokio::test]
+async fn split_mirrors() {
+    for name in ["java-split", "rust-split"] {
+        let opened = Pool::open("fixture", members(name).await, OpenOptions::default()).await;
+        assert!(matches!(opened, Err(PoolError::Split(_))), "{name}: {opened:?}");
+    }
+}
+
+/// Copies disks as a power cut leaves them.
+async fn snapshots(disks: &[Device]) -> Vec<Device> {
+    let mut copies: Vec<Device> = Vec::new();
+    for disk in disks {
+        let geometry = disk.geometry();
+        let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
+        let all = read(&**disk, 0, geometry.block_count).await;
+        let range = BlockRange::new(0, geometry.block_count);
+        copy.write(range, all.into(), false).await.unwrap();
+        copies.push(Arc::new(copy));
+    }
+    copies
+}
+
+async fn new_mirror() -> Vec<Device> {
+    let disks = memories(2, 1024 * 512);
+    Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
+    disks
+}
+
+async fn write(pool: &Pool, lba: u64, value: u8) {
+    pool.write(BlockRange::new(lba, 1), filled(value, 1), false).await.unwrap();
+}
+
+/// Writes the mirrors of this build, if it is told to.
+#[tokio::test(start_paused = true)]
+async fn written_mirrors() {
+    if std::env::var_os("LUNAR_WRITE_POOL_FIXTURES").is_none() {
+        return;
+    }
+    let disks = new_mirror().await;
+    let pool = open(disks.clone()).await;
+    for lba in 0..4 {
+        write(&pool, lba, lba as u8 + 1).await;
+    }
+    write(&pool, 700, 9).await;
+    pool.close().await.unwrap();
+    std::fs::write(path("rust-mirror"), text(&disks).await).unwrap();
+
+    let disks = new_mirror().await;
+    let pool = open(disks.clone()).await;
+    write(&pool, 0, 1).await;
+    pool.flush().await.unwrap();
+    write(&pool, 300, 5).await;
+    // The power was cut before the second member had written the block.
+    let crashed = snapshots(&disks).await;
+    let block = BlockRange::new(DATA_START + 300, 1);
+    crashed[1].write(block, filled(0, 1), false).await.unwrap();
+    std::fs::write(path("rust-marked"), text(&crashed).await).unwrap();
+
+    let disks = new_mirror().await;
+    let faults = FaultDevice::new(Arc::clone(&disks[1]), 1);
+    let pool = open(vec![Arc::clone(&disks[0]), Arc::clone(&faults) as Device]).await;
+    write(&pool, 0, 6).await;
+    let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write);
+    faults.inject(fault);
+    write(&pool, 0, 7).await;
+    pool.close().await.unwrap();
+    std::fs::write(path("rust-stale"), text(&disks).await).unwrap();
+
+    let disks = new_mirror().await;
+    for disk in &disks {
+        let options = OpenOptions { is_degraded: true, ..OpenOptions::default() };
+        let pool = Pool::open("side", vec![Arc::clone(disk)], options).await.unwrap();
+        write(&pool, 0, 8).await;
+        pool.close().await.unwrap();
+    }
+    std::fs::write(path("rust-split"), text(&disks).await).unwrap();
 }
 
 /// Writes the files of this build, if it is told to.

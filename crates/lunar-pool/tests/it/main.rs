@@ -6,4 +6,5 @@ mod contracts;
 mod fixtures;
 mod joined;
 mod losses;
+mod mirror;
 mod opening;
