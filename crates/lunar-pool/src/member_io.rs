@@ -21,3 +21,23 @@ pub(crate) fn member_failed(pool: &str, range: Option<BlockRange>, error: Error)
     let failed = Error::new(error.kind, pool, format!("a member failed: {error}"));
     Error { range, ..failed }.because(error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Goal: a part that waits does not make the transfer of the pool one that can be cancelled; the
+    /// owner stays.
+    #[tokio::test]
+    async fn parts_have_contexts_of_their_own() {
+        let outer = IoContext::new(&Arc::default());
+        let inner = outer.scope(async { in_own_context(async { IoContext::current() }).await });
+        let inner = inner.await.unwrap();
+        assert!(!Arc::ptr_eq(&inner, &outer));
+        assert!(Arc::ptr_eq(inner.owner(), outer.owner()));
+        inner.allow_cancel();
+        assert!(inner.cancel() && !outer.cancel());
+        assert!(in_own_context(async { IoContext::current() }).await.is_none());
+    }
+}

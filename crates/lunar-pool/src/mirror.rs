@@ -39,7 +39,7 @@ use member::MirrorMember;
 use membership::Roster;
 use rewrites::Rewrites;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError};
 use tokio::sync::{RwLock, watch};
 
 /// An open mirror.
@@ -72,7 +72,7 @@ pub(crate) struct Mirror {
     foreground: AtomicU64,
     repairs: AtomicU64,
     copied_blocks: AtomicU64,
-    buffers: OnceLock<BufferPool>,
+    buffers: std::sync::RwLock<BufferPool>,
     /// Runs recoveries and copies.
     runtime: tokio::runtime::Handle,
 }
@@ -204,7 +204,9 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn set_buffers(&self, buffers: &BufferPool) {
-        let _ = self.0.buffers.set(buffers.clone());
+        let mut own = self.0.buffers.write().unwrap_or_else(PoisonError::into_inner);
+        *own = buffers.clone();
+        drop(own);
         self.0.present().for_each(|member| member.device.device().set_buffers(buffers));
     }
 

@@ -100,7 +100,7 @@ impl Mirror {
         roster.label = roster.label.next(places, mark);
         let work = rest.iter().map(|member| {
             let (label, of) = (roster.label.at(member.place), Arc::clone(member));
-            let buffers = self.buffers().clone();
+            let buffers = self.buffers();
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(work))
         });

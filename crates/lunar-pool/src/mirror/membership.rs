@@ -6,8 +6,8 @@ use super::member::{MirrorMember, contains};
 use crate::create::new_mark;
 use crate::format::Label;
 use lunar_block::{BufferPool, Error, ErrorKind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::sync::RwLockWriteGuard;
 
@@ -93,7 +93,10 @@ impl Mirror {
         let mut good: Vec<_> = left.iter().filter(is_good).cloned().collect();
         let mut is_loss_counted = false;
         if good.is_empty() && !before.is_empty() {
-            let among = if left.is_empty() { &before } else { &left };
+            // A member that has failed only now is better than one with changes that were given up:
+            // the change that it failed is not acknowledged.
+            let is_better = left.iter().any(|member| !member.is_unsettled());
+            let among = if is_better { &left } else { &before };
             let kept = keep_one(among);
             // A change that was given up could reach the last member after newer ones.
             kept.wait_until_settled().await;
@@ -202,7 +205,7 @@ impl Mirror {
         self.generation.store(roster.label.generation, SeqCst);
         let work = next.iter().map(|member| {
             let (label, of) = (roster.label.at(member.place), Arc::clone(member));
-            let buffers = self.buffers().clone();
+            let buffers = self.buffers();
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(work))
         });
@@ -280,8 +283,8 @@ impl Mirror {
         Ok(())
     }
 
-    pub(super) fn buffers(&self) -> &BufferPool {
-        self.buffers.get_or_init(BufferPool::default)
+    pub(super) fn buffers(&self) -> BufferPool {
+        self.buffers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -14,8 +14,8 @@ use crate::losses::LossLatch;
 use lunar_block::{
     BufferPool, Error, ErrorKind, Geometry, OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, OnceLock};
 use tokio::sync::{RwLock, watch};
 
 /// The intent pages of the current members.
@@ -73,7 +73,7 @@ impl MirrorDevice {
             foreground: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
             copied_blocks: AtomicU64::new(0),
-            buffers: OnceLock::new(),
+            buffers: std::sync::RwLock::default(),
             runtime,
             members,
         });

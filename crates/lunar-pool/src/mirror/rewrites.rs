@@ -138,7 +138,7 @@ impl Mirror {
             if !contains(&written, &holder) {
                 written.push(Arc::clone(&holder));
             }
-            let buffers = self.buffers().clone();
+            let buffers = self.buffers();
             self.change_with(piece, Targets::One(holder), move |member| {
                 let (of, buffers) = (Arc::clone(member), buffers.clone());
                 member.tracked(async move { read_and_rewrite(&of, piece, &buffers).await })

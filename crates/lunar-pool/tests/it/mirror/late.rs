@@ -151,3 +151,55 @@ async fn other_writes_continue() {
     bench.until_healthy().await;
     bench.assert_same().await;
 }
+
+/// Fault: of two members one was given up for one write, and the other one failed another write.
+/// The member that was given up stayed, and its old write later replaced a newer one.
+#[tokio::test(start_paused = true)]
+async fn a_member_with_an_old_write_is_not_kept() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.write(REGION, 1).await;
+    let block = BlockRange::new(DATA_START, 1);
+    bench.faults[0].inject(Fault::new(Effect::Hang).on(FaultOperation::Write).at(block).times(1));
+    let late = bench.write(0, 2);
+    let failing = async {
+        tokio::time::sleep(WAIT / 2).await;
+        bench.fail_write(1, REGION);
+        bench.try_write(REGION, 3).await
+    };
+    let begun = Instant::now();
+    let ((), failed) = futures_util::future::join(late, failing).await;
+    assert!(failed.is_err(), "no member that is kept has it");
+    assert!(begun.elapsed() <= 2 * WAIT, "{:?}", begun.elapsed());
+    assert_eq!(bench.state(1), MemberState::Current);
+    bench.write(0, 4).await;
+    bench.faults[0].release();
+    bench.until_healthy().await;
+    assert_eq!(bench.byte(0).await, 4);
+    bench.assert_same().await;
+}
+
+/// Goal: if all members were given up for some change, the pool waits for one of them before it
+/// sends anything else.
+#[tokio::test(start_paused = true)]
+async fn old_writes_of_the_last_member_are_waited_for() {
+    let bench = Bench::new(2).await;
+    for region in 0..3 {
+        bench.write(region * REGION, 1).await;
+    }
+    for member in 0..2 {
+        let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
+        let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
+        bench.faults[member].inject(hang.times(1));
+    }
+    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let mut writes = std::pin::pin!(writes);
+    assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
+    bench.faults.iter().for_each(|fault| fault.release());
+    let _ = writes.await;
+    bench.write(0, 4).await;
+    bench.write(REGION, 5).await;
+    bench.until_healthy().await;
+    assert_eq!((bench.byte(0).await, bench.byte(REGION).await), (4, 5));
+    bench.assert_same().await;
+}

@@ -48,6 +48,33 @@ async fn only_marked_regions_are_copied_after_a_crash() {
     bench.assert_same().await;
 }
 
+/// Goal: after a crash, a read of a block in which the members differ decides which version counts:
+/// the other member has it before the read returns, and keeps it if the source is lost.
+#[tokio::test(start_paused = true)]
+async fn a_read_decides_which_version_counts() {
+    let bench = Bench::new(2).await;
+    // The copy begins with the first of the marked regions, and pauses for a long time then.
+    const LBA: u64 = 5 * REGION;
+    bench.write(0, 1).await;
+    bench.write(LBA, 1).await;
+    let block = BlockRange::new(DATA_START + LBA, 1);
+    bench.disks[1].write(block, filled(9, 1), false).await.unwrap();
+    let rate = std::num::NonZeroU64::new(1);
+    let mut options = without_recovery();
+    options.mirror.resync_bytes_per_second_max = rate;
+    options.mirror.resync_busy_bytes_per_second_max = rate;
+    let bench = bench.crash_and_reopen(options).await.unwrap();
+    let mut into = vec![0; 512];
+    assert!(!bench.pool.try_read_now(BlockRange::new(LBA, 1), &mut into));
+    assert_eq!(bench.byte_on(1, LBA).await, 9);
+    assert_eq!(bench.byte(LBA).await, 1);
+    assert_eq!(bench.byte_on(1, LBA).await, 1);
+    bench.fail_write(0, REGION);
+    bench.write(REGION, 2).await;
+    assert_eq!(bench.state(0), MemberState::Stale);
+    assert_eq!(bench.byte(LBA).await, 1);
+}
+
 /// Goal: a mirror opens without a member only if it is told to; the member is stale from then on.
 #[tokio::test(start_paused = true)]
 async fn degraded_openings() {

@@ -10,7 +10,7 @@ const ROUNDS: u64 = 12;
 const STEPS: u64 = 40;
 
 /// Number of seeds in a usual run; `LUNAR_POOL_SEEDS=10000` runs more.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 20;
 
 /// The contents that a block may have.
 #[derive(Clone, Debug, Default)]
