@@ -27,8 +27,8 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Goal: a part that waits does not make the transfer of the pool one that can be cancelled; the
-    /// owner stays.
+    /// Goal: a part that waits does not make the transfer of the pool one that can be cancelled.
+    /// The owner stays.
     #[tokio::test]
     async fn parts_have_contexts_of_their_own() {
         let outer = IoContext::new(&Arc::default());

@@ -1,10 +1,10 @@
 //! Mirrors: pools whose members all have the same blocks.
 //!
 //! Locks, in this order: the rewriting of regions; the turn of a change in the queue of overlapping
-//! changes; the membership (`Roster`), which a change holds shared from the choice of the members to
-//! their last answer, and which a change of the members' states holds alone, also while labels are
-//! written. So a change that a member missed is acknowledged only after the labels of the others
-//! record this, durably.
+//! changes; the membership (`Roster`), which a change holds shared from the choice of the members
+//! to their last answer, and which a change of the members' states holds alone, also while labels
+//! are written. A change that a member missed is therefore acknowledged only after the labels of
+//! the others record this, durably.
 
 mod bounded;
 mod change;
@@ -91,8 +91,8 @@ impl MirrorDevice {
     /// Closes the mirror: makes everything durable, and removes the marks.
     ///
     /// # Errors
-    /// Changes that did not end, a last flush that failed, or a loss that no flush has reported. The
-    /// mirror is closed in any case, and the next opening copies the marked regions.
+    /// Changes that did not end, a last flush that failed, or a loss that no flush has reported.
+    /// The mirror is closed in any case, and the next opening copies the marked regions.
     pub(crate) async fn close(&self) -> Result<(), Error> {
         RunToEnd::new(Arc::clone(&self.0).close()).await
     }
@@ -142,7 +142,8 @@ impl MirrorDevice {
         Ok(())
     }
 
-    /// Changes blocks. The change runs to its end, also if its future is dropped after it has begun.
+    /// Changes blocks. The change runs to its end, also if its future is dropped after it has
+    /// begun.
     fn change(&self, range: BlockRange, change: Change) -> BoxFuture<'_, Result<(), Error>> {
         if range.count == 0 {
             return Box::pin(std::future::ready(Ok(())));

@@ -135,9 +135,9 @@ impl Mirror {
         }
     }
 
-    /// Reads blocks that not all current members have, and writes them to the others before they are
-    /// returned. After a crash members may differ in these blocks; the read decides which version
-    /// counts, also if its source is lost after it.
+    /// Reads blocks that not all current members have, and writes them to the others before they
+    /// are returned. After a crash members may differ in these blocks; the read decides which
+    /// version counts, also if its source is lost after it.
     ///
     /// Returns `None` if no member could be read.
     async fn read_and_spread(

@@ -1,8 +1,8 @@
 //! Members of pools that Java and Rust have written, in `testdata/pools/`. Java's tests open the
 //! same files.
 //!
-//! A file has the members of one pool: a line `disk NAME BLOCK_BYTES BLOCK_COUNT` begins each, and a
-//! line `OFFSET LENGTH HEX` fills LENGTH bytes with repetitions of HEX. All other bytes are 0.
+//! A file has the members of one pool: a line `disk NAME BLOCK_BYTES BLOCK_COUNT` begins each, and
+//! a line `OFFSET LENGTH HEX` fills LENGTH bytes with repetitions of HEX. All other bytes are 0.
 //! `LUNAR_WRITE_POOL_FIXTURES=1 cargo test -p lunar-pool fixtures::written` writes those of Rust.
 
 use crate::common::{DATA_START, Device, filled, first_byte, memories, read};

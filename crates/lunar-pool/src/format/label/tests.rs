@@ -68,7 +68,7 @@ fn flipped_bits_are_found() {
 #[test]
 fn hostile_fields_are_refused() {
     let refused = |at: usize, value: &[u8]| match decode_changed(|bytes| {
-        bytes[at..at + value.len()].copy_from_slice(value)
+        bytes[at..at + value.len()].copy_from_slice(value);
     }) {
         FoundLabel::Unusable(why) => why,
         other => panic!("at {at}: {other:?}"),
