@@ -3,14 +3,14 @@
 
 use super::bench::Bench;
 use crate::common::{next, read};
-use lunar_block::{BlockDevice, BlockRange, Effect, Fault};
+use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultDevice, FaultOperation};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 /// Number of contended blocks.
-const BLOCKS: u64 = 6;
-const TASKS: u64 = 5;
-const STEPS: u64 = 12;
+const BLOCKS: u64 = 3;
+const TASKS: u64 = 6;
+const STEPS: u64 = 16;
 const SEEDS: u64 = 60;
 
 /// An operation on one block, from `begin` to `end` in a common order.
@@ -123,6 +123,18 @@ async fn task(bench: &Bench, histories: &Histories, mut random: u64) {
     }
 }
 
+/// Makes each operation of a member take another time: reads are short beside writes, so that many
+/// fall between the ends of one write on the members.
+fn inject_delays(fault: &FaultDevice) {
+    let delays = [(FaultOperation::Read, [1, 2, 3, 30]), (FaultOperation::Write, [3, 20, 40, 60])];
+    for (operation, all) in delays {
+        for (millis, per_million) in all.into_iter().zip([300_000, 400_000, 500_000, 1_000_000]) {
+            let delay = Effect::Delay(Duration::from_millis(millis));
+            fault.inject(Fault::new(delay).on(operation).per_million(per_million));
+        }
+    }
+}
+
 /// Goal: whatever the order in which members finish, all members are equal at the end, and no read
 /// returns old data after new data.
 /// Method: tasks write and read the same blocks while each operation of each member takes another
@@ -135,12 +147,7 @@ fn overlapping_operations_are_linearizable() {
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let bench = Bench::new(2 + (seed % 2) as usize).await;
-            for (member, fault) in bench.faults.iter().enumerate() {
-                for millis in [1, 4, 9, 16, 25] {
-                    let delay = Duration::from_millis(millis + member as u64);
-                    fault.inject(Fault::new(Effect::Delay(delay)).per_million(250_000));
-                }
-            }
+            bench.faults.iter().for_each(|fault| inject_delays(fault));
             let mut random = seed;
             if seed % 3 > 0 {
                 let member = next(&mut random) as usize % bench.faults.len();
@@ -149,9 +156,10 @@ fn overlapping_operations_are_linearizable() {
                     _ => Effect::Hang,
                 };
                 let fault = Fault::new(effect).after(20 + next(&mut random) % 40).times(1);
-                // The first fault that fits counts, so this one is for a device of its own.
+                // The first fault that fits counts.
                 bench.faults[member].heal();
                 bench.faults[member].inject(fault);
+                inject_delays(&bench.faults[member]);
             }
             let histories = Histories {
                 clock: Cell::new(0),
