@@ -123,6 +123,36 @@ async fn task(bench: &Bench, histories: &Histories, mut random: u64) {
     }
 }
 
+/// Goal: a read that began before a write, and found the new data on the member that has it first,
+/// is not followed by a read of the old data on the other one.
+#[tokio::test(start_paused = true)]
+async fn a_read_is_not_ahead_of_a_write() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    // The first member is slower, so that reads use the second.
+    let slow = Fault::new(Effect::Delay(Duration::from_millis(5))).on(FaultOperation::Read);
+    bench.faults[0].inject(slow);
+    for _ in 0..3 {
+        bench.byte(0).await;
+    }
+    bench.faults[0].heal();
+    let delay = |millis| Effect::Delay(Duration::from_millis(millis));
+    bench.inject(0, delay(50), FaultOperation::Write);
+    bench.faults[1].inject(Fault::new(delay(10)).on(FaultOperation::Read).times(1));
+    let write = async {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        bench.write(0, 2).await;
+    };
+    let later = async {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        bench.byte(0).await
+    };
+    let (first, (), second) = futures_util::future::join3(bench.byte(0), write, later).await;
+    assert_eq!(bench.faults[1].fired(), 1, "the first read began on the second member");
+    assert_ne!((first, second), (2, 1), "new data, then old");
+    assert_eq!(bench.byte(0).await, 2);
+}
+
 /// Makes each operation of a member take another time: reads are short beside writes, so that many
 /// fall between the ends of one write on the members.
 fn inject_delays(fault: &FaultDevice) {
