@@ -12,5 +12,6 @@ pub mod initiator;
 pub mod login;
 pub mod mode_select;
 pub mod persistent_reserve_out;
+pub mod pool_label;
 pub mod text;
 pub mod unmap_list;

@@ -4,7 +4,7 @@
 
 use lunar_fuzz::{
     cdb, extended_copy, framing, full_feature, initiator, login, mode_select,
-    persistent_reserve_out, text, unmap_list,
+    persistent_reserve_out, pool_label, text, unmap_list,
 };
 use std::path::Path;
 
@@ -80,6 +80,13 @@ fn persistent_reserve_out_lists() {
 #[test]
 fn mode_parameter_lists() {
     over("mode_select", BYTE_CHANGES, change_bytes, mode_select::run);
+}
+
+/// Goal: no label and no intent page on a disk breaks anything.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn labels_of_pools() {
+    over("pool_label", PIECE_CHANGES, change_bytes, pool_label::run);
 }
 
 /// Goal: UNMAP follows its list, compared with a second implementation of the standard.

@@ -47,6 +47,9 @@ record PoolLabel(
      */
     static final int HISTORY_MAX = 32;
 
+    /** Kind of a pool that this library cannot open. */
+    private static final int CONCATENATED = 3;
+
     private static final byte[] MAGIC = "LunarPL\0".getBytes(StandardCharsets.US_ASCII);
     private static final int CRC_OFFSET = BYTES - Integer.BYTES;
 
@@ -132,7 +135,11 @@ record PoolLabel(
         if (version != VERSION) {
             return new Unusable("it has version " + version + ", this program knows " + VERSION);
         }
-        PoolKind kind = PoolKind.of(Byte.toUnsignedInt(from.get()));
+        int kindCode = Byte.toUnsignedInt(from.get());
+        PoolKind kind = PoolKind.of(kindCode);
+        if (kindCode == CONCATENATED) {
+            return new Unusable("it belongs to a concatenation, which only Lunar itself can open");
+        }
         from.get();
         int blockSize = from.getInt();
         UUID pool = new UUID(from.getLong(), from.getLong());

@@ -1,0 +1,156 @@
+//! The members of a pool as found: their labels read and compared, each at its place.
+
+use crate::PoolError;
+use crate::error::SplitMirror;
+use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolKind};
+use crate::member_device::MemberDevice;
+use futures_util::future::join_all;
+use lunar_block::{BlockDevice, BufferPool};
+use std::sync::Arc;
+
+/// A member that was found.
+#[derive(Debug)]
+pub(crate) struct FoundMember {
+    pub(crate) device: MemberDevice,
+    pub(crate) label: Label,
+}
+
+/// The members of a pool, by their places; all labels belong together.
+#[derive(Debug)]
+pub(crate) struct Assembly {
+    pub(crate) members: Vec<Option<FoundMember>>,
+    /// A label of the highest generation.
+    pub(crate) newest: Label,
+    /// Failures of devices whose labels could not be read.
+    causes: Vec<String>,
+}
+
+impl Assembly {
+    /// Reads the labels of devices, in any order, and puts the devices in their places. Writes
+    /// nothing.
+    ///
+    /// # Errors
+    /// The device that does not belong to the pool, and why.
+    pub(crate) async fn find(
+        devices: Vec<Arc<dyn BlockDevice>>,
+        buffers: &BufferPool,
+    ) -> Result<Self, PoolError> {
+        if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
+            return Err(PoolError::MemberCount(devices.len()));
+        }
+        for (index, device) in devices.iter().enumerate() {
+            if devices[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
+                return Err(PoolError::NamedTwice { device: device.name().to_owned() });
+            }
+        }
+        let members = devices.into_iter().map(MemberDevice::new);
+        let read = async |member: MemberDevice| {
+            let label = member.read_label(buffers).await;
+            (member, label)
+        };
+        let mut found = Vec::new();
+        let mut failures = Vec::new();
+        for (device, label) in join_all(members.map(read)).await {
+            let name = || device.name().to_owned();
+            match label {
+                Err(error) => failures.push(error),
+                Ok(FoundLabel::None) => return Err(PoolError::NotAMember { device: name() }),
+                Ok(FoundLabel::Unusable(why)) => {
+                    return Err(PoolError::Unusable { device: name(), why });
+                }
+                Ok(FoundLabel::Valid(label)) => found.push(FoundMember { device, label }),
+            }
+        }
+        let causes = failures.iter().map(ToString::to_string).collect();
+        if found.is_empty()
+            && let Some(first) = failures.into_iter().next()
+        {
+            return Err(PoolError::Device(first));
+        }
+        Self::place(found, causes)
+    }
+
+    fn place(found: Vec<FoundMember>, causes: Vec<String>) -> Result<Self, PoolError> {
+        let Some(first) = found.first() else { return Err(PoolError::MemberCount(0)) };
+        let (shape, other) = (first.label.clone(), first.device.name().to_owned());
+        let mut newest = shape.clone();
+        let mut members: Vec<Option<FoundMember>> = Vec::new();
+        members.resize_with(usize::from(shape.member_count), || None);
+        for member in found {
+            let (label, device) = (&member.label, member.device.name().to_owned());
+            if label.pool != shape.pool {
+                let (pool, other_pool) = (label.pool, shape.pool);
+                return Err(PoolError::Foreign { device, pool, other, other_pool });
+            }
+            if !label.is_same_pool(&shape) {
+                return Err(PoolError::Shape { device, other });
+            }
+            if label.generation > newest.generation {
+                newest = label.clone();
+            }
+            let place = label.place;
+            let generation = label.generation;
+            if let Some(same) = members[usize::from(place)].replace(member) {
+                return Err(PoolError::Cloned {
+                    place,
+                    device,
+                    generation,
+                    other: same.device.name().to_owned(),
+                    other_generation: same.label.generation,
+                });
+            }
+        }
+        let assembly = Self { members, newest, causes };
+        assembly.refuse_split()?;
+        assembly.refuse_wrong_sum(other)?;
+        Ok(assembly)
+    }
+
+    /// Both sides of a mirror that were written apart have data that the other has not.
+    fn refuse_split(&self) -> Result<(), PoolError> {
+        let belongs = |member: &&FoundMember| self.newest.descends_from(&member.label);
+        let Some(other) = self.present().find(|member| !belongs(member)) else { return Ok(()) };
+        let names = |is_newer: bool| -> Vec<String> {
+            let side = self.present().filter(|member| belongs(member) == is_newer);
+            side.map(|member| member.device.name().to_owned()).collect()
+        };
+        let split = SplitMirror::new((&self.newest, names(true)), (&other.label, names(false)));
+        Err(PoolError::Split(Box::new(split)))
+    }
+
+    /// Members of a concatenation have together as many blocks as each label says.
+    fn refuse_wrong_sum(&self, other: String) -> Result<(), PoolError> {
+        let is_complete = self.members.iter().all(Option::is_some);
+        let sum =
+            self.present().try_fold(0u64, |sum, member| sum.checked_add(member.label.data_blocks));
+        if self.newest.kind == PoolKind::CONCAT
+            && is_complete
+            && sum != Some(self.newest.unit_blocks)
+        {
+            return Err(PoolError::Shape { device: "another member".into(), other });
+        }
+        Ok(())
+    }
+
+    fn present(&self) -> impl Iterator<Item = &FoundMember> {
+        self.members.iter().flatten()
+    }
+
+    /// Refuses the pool if one of these members is missing.
+    pub(crate) fn require(&self, set: MemberSet) -> Result<(), PoolError> {
+        let is_missing = |place: &u16| self.members[usize::from(*place)].is_none();
+        let places: Vec<u16> = set.places().filter(is_missing).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (member_count, causes) = (self.newest.member_count, self.causes.clone());
+        Err(PoolError::Missing { places, member_count, causes })
+    }
+
+    /// True if a member is present and has all data, by the newest label.
+    pub(crate) fn is_current(&self, place: u16) -> bool {
+        let member = self.members.get(usize::from(place)).and_then(Option::as_ref);
+        self.newest.current.contains(place)
+            && member.is_some_and(|member| member.label.generation == self.newest.generation)
+    }
+}

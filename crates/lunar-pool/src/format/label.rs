@@ -1,0 +1,352 @@
+//! The label of a member.
+
+use super::{
+    MemberLayout, MemberSet, PoolId, PoolKind, REGIONS_MAX, checksum, layout::REGION_BYTES_MIN,
+};
+use lunar_wire::Field;
+use std::fmt;
+
+/// Length of a label.
+pub const LABEL_BYTES: usize = 4096;
+
+/// Minimum number of members of a pool.
+pub const MEMBERS_MIN: u16 = 2;
+
+/// Maximum number of members of a pool.
+pub const MEMBERS_MAX: u16 = 64;
+
+/// Maximum number of generations for which a label shows whether another one belongs to its
+/// history.
+pub const HISTORY_GENERATIONS_MAX: usize = 32;
+
+const MAGIC: [u8; 8] = *b"LunarPL\0";
+const VERSION: u16 = 1;
+
+lunar_wire::wire_struct! {
+    /// The bytes of a label, docs/formats/pool.md.
+    pub struct LabelBytes [4096] {
+        0 => magic: [u8; 8],
+        8 => version: u16,
+        10 => kind: PoolKind,
+        12 => block_bytes: u32,
+        16 => pool: PoolId,
+        32 => place: u16,
+        34 => member_count: u16,
+        40 => data_blocks: u64,
+        48 => unit_blocks: u64,
+        56 => generation: u64,
+        64 => current: MemberSet,
+        72 => marks: Marks,
+        4092 => checksum: u32,
+    }
+}
+
+/// The marks of a history as in a label: 0 is none.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Marks([u64; HISTORY_GENERATIONS_MAX]);
+
+impl Field for Marks {
+    const SIZE: usize = HISTORY_GENERATIONS_MAX * size_of::<u64>();
+
+    fn get(bytes: &[u8]) -> Self {
+        let mut marks = [0; HISTORY_GENERATIONS_MAX];
+        for (mark, bytes) in marks.iter_mut().zip(bytes.chunks_exact(size_of::<u64>())) {
+            *mark = u64::get(bytes);
+        }
+        Self(marks)
+    }
+
+    fn put(self, bytes: &mut [u8]) {
+        for (mark, bytes) in self.0.iter().zip(bytes.chunks_exact_mut(size_of::<u64>())) {
+            mark.put(bytes);
+        }
+    }
+}
+
+/// The label of a member: the member, its pool, and the members that have all data.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Label {
+    /// The kind of the pool; one of [`PoolKind::ALL`].
+    pub kind: PoolKind,
+    /// The pool.
+    pub pool: PoolId,
+    /// Place of this member, from 0.
+    pub place: u16,
+    /// Number of members of the pool, from [`MEMBERS_MIN`] to [`MEMBERS_MAX`].
+    pub member_count: u16,
+    /// Length of a block of every member.
+    pub block_bytes: u32,
+    /// Number of blocks of data of this member; equal for all members except in a concatenation.
+    pub data_blocks: u64,
+    /// Number of blocks of a stripe unit; of a region, for a mirror; of all members together, for a
+    /// concatenation.
+    pub unit_blocks: u64,
+    /// Generation, from 1; increases whenever the set of current members changes.
+    pub generation: u64,
+    /// Members that had all data in this generation.
+    pub current: MemberSet,
+    /// Random marks of this generation and of those before.
+    pub history: History,
+}
+
+/// A random mark of each generation of a pool, the latest first. Two parts of a mirror that were
+/// written apart have different marks for the same generation.
+#[derive(Clone, Eq, PartialEq)]
+pub struct History {
+    /// From 1 to [`HISTORY_GENERATIONS_MAX`] marks, none of which is 0.
+    marks: Vec<u64>,
+}
+
+/// Result of reading a label.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum FoundLabel {
+    /// Other bytes: the device is not a member.
+    None,
+    /// A damaged label, or one that this version does not know.
+    Unusable(Unusable),
+    /// A valid label.
+    Valid(Label),
+}
+
+/// The reason why a label cannot be used.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Unusable {
+    /// The checksum does not match.
+    #[error("its checksum is wrong")]
+    Checksum,
+    /// The label has a later version.
+    #[error("it has version {0}, this program knows {VERSION}")]
+    Version(u16),
+    /// The label has a kind of a later version.
+    #[error("it belongs to a pool of an unknown kind, {0:?}")]
+    Kind(PoolKind),
+    /// The fields contradict each other.
+    #[error("its fields contradict each other")]
+    Fields,
+    /// The label describes another block length than that of the device.
+    #[error("it describes blocks of {label} bytes, the device has blocks of {device} bytes")]
+    BlockLength {
+        /// Length in the label.
+        label: u32,
+        /// Length of the device.
+        device: u32,
+    },
+    /// The device is too small for the data that the label describes.
+    #[error("it describes {label} blocks of data, the device has room for {device}")]
+    Size {
+        /// Number of blocks in the label.
+        label: u64,
+        /// Number of blocks for which the device has room.
+        device: u64,
+    },
+    /// The unit does not fit the size.
+    #[error("its unit of {0} blocks does not fit its size")]
+    Unit(u64),
+    /// The blocks of the label cannot be read.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl History {
+    /// Creates the history of the first generation.
+    ///
+    /// # Panics
+    /// When `mark` is 0.
+    pub fn new(mark: u64) -> Self {
+        assert_ne!(mark, 0, "a mark of 0 means none");
+        Self { marks: vec![mark] }
+    }
+
+    /// Returns the history with one more generation.
+    ///
+    /// # Panics
+    /// When `mark` is 0.
+    #[must_use]
+    pub fn next(&self, mark: u64) -> Self {
+        let mut next = Self::new(mark);
+        next.marks.extend(self.marks.iter().take(HISTORY_GENERATIONS_MAX - 1));
+        next
+    }
+
+    /// Returns the marks, the latest first.
+    pub fn marks(&self) -> &[u64] {
+        &self.marks
+    }
+
+    fn from_marks(marks: Marks) -> Option<Self> {
+        let marks: Vec<u64> = marks.0.into_iter().take_while(|mark| *mark != 0).collect();
+        (!marks.is_empty()).then_some(Self { marks })
+    }
+
+    fn to_marks(&self) -> Marks {
+        let mut marks = [0; HISTORY_GENERATIONS_MAX];
+        marks[..self.marks.len()].copy_from_slice(&self.marks);
+        Marks(marks)
+    }
+}
+
+impl fmt::Debug for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.marks.iter().map(|mark| format!("{mark:x}"))).finish()
+    }
+}
+
+impl Label {
+    /// Decodes untrusted bytes.
+    pub fn decode(bytes: &[u8; LABEL_BYTES]) -> FoundLabel {
+        if bytes[..MAGIC.len()] != MAGIC {
+            return FoundLabel::None;
+        }
+        match Self::decode_known(bytes) {
+            Ok(label) => FoundLabel::Valid(label),
+            Err(why) => FoundLabel::Unusable(why),
+        }
+    }
+
+    fn decode_known(bytes: &[u8; LABEL_BYTES]) -> Result<Self, Unusable> {
+        let raw = LabelBytes::decode(bytes);
+        if raw.checksum != checksum(bytes) {
+            return Err(Unusable::Checksum);
+        }
+        if raw.version != VERSION {
+            return Err(Unusable::Version(raw.version));
+        }
+        if !PoolKind::ALL.contains(&raw.kind) {
+            return Err(Unusable::Kind(raw.kind));
+        }
+        let history = History::from_marks(raw.marks).ok_or(Unusable::Fields)?;
+        let label = Self {
+            kind: raw.kind,
+            pool: raw.pool,
+            place: raw.place,
+            member_count: raw.member_count,
+            block_bytes: raw.block_bytes,
+            data_blocks: raw.data_blocks,
+            unit_blocks: raw.unit_blocks,
+            generation: raw.generation,
+            current: raw.current,
+            history,
+        };
+        if label.is_consistent() { Ok(label) } else { Err(Unusable::Fields) }
+    }
+
+    fn is_consistent(&self) -> bool {
+        // Java reads these as signed numbers.
+        let positive = |number: u64| number > 0 && i64::try_from(number).is_ok();
+        (MEMBERS_MIN..=MEMBERS_MAX).contains(&self.member_count)
+            && self.place < self.member_count
+            && self.current.is_within(self.member_count)
+            && positive(self.data_blocks)
+            && positive(self.unit_blocks)
+            && positive(self.generation)
+            && self.generation < i64::MAX as u64
+    }
+
+    /// Encodes the label.
+    pub fn encode(&self) -> [u8; LABEL_BYTES] {
+        debug_assert!(self.is_consistent(), "{self:?}");
+        let raw = LabelBytes {
+            magic: MAGIC,
+            version: VERSION,
+            kind: self.kind,
+            block_bytes: self.block_bytes,
+            pool: self.pool,
+            place: self.place,
+            member_count: self.member_count,
+            data_blocks: self.data_blocks,
+            unit_blocks: self.unit_blocks,
+            generation: self.generation,
+            current: self.current,
+            marks: self.history.to_marks(),
+            checksum: 0,
+        };
+        let mut bytes = raw.encode();
+        let sum = checksum(&bytes);
+        sum.put(&mut bytes[super::CHECKED_BYTES..]);
+        bytes
+    }
+
+    /// Checks the label against the device on which it was found.
+    ///
+    /// # Errors
+    /// The reason why the label cannot belong to this device.
+    pub fn check(&self, layout: MemberLayout) -> Result<(), Unusable> {
+        if self.block_bytes != layout.block_bytes {
+            let (label, device) = (self.block_bytes, layout.block_bytes);
+            return Err(Unusable::BlockLength { label, device });
+        }
+        if self.data_blocks > layout.data_blocks_max() {
+            let (label, device) = (self.data_blocks, layout.data_blocks_max());
+            return Err(Unusable::Size { label, device });
+        }
+        if self.unit_fits() { Ok(()) } else { Err(Unusable::Unit(self.unit_blocks)) }
+    }
+
+    fn unit_fits(&self) -> bool {
+        let bytes = |blocks: u64| blocks.checked_mul(u64::from(self.block_bytes));
+        let Some((unit_bytes, size_bytes)) = bytes(self.unit_blocks).zip(bytes(self.data_blocks))
+        else {
+            return false;
+        };
+        match self.kind {
+            PoolKind::MIRROR => {
+                self.unit_blocks.is_power_of_two()
+                    && unit_bytes >= REGION_BYTES_MIN
+                    && self.data_blocks.div_ceil(self.unit_blocks) <= u64::from(REGIONS_MAX)
+            }
+            PoolKind::CONCAT => {
+                self.unit_blocks > self.data_blocks && i64::try_from(unit_bytes).is_ok()
+            }
+            _ => {
+                let total = size_bytes.checked_mul(u64::from(self.member_count));
+                i32::try_from(unit_bytes).is_ok()
+                    && self.data_blocks.is_multiple_of(self.unit_blocks)
+                    && total.is_some_and(|total| i64::try_from(total).is_ok())
+            }
+        }
+    }
+
+    /// Returns the label of another member of the same pool.
+    #[must_use]
+    pub fn at(&self, place: u16) -> Self {
+        Self { place, ..self.clone() }
+    }
+
+    /// Returns the label of the next generation.
+    ///
+    /// # Panics
+    /// When `mark` is 0.
+    #[must_use]
+    pub fn next(&self, current: MemberSet, mark: u64) -> Self {
+        let (generation, history) = (self.generation + 1, self.history.next(mark));
+        Self { generation, history, current, ..self.clone() }
+    }
+
+    /// True if an older label, or one of the same generation, belongs to the history of this one,
+    /// or is too old for an answer.
+    pub fn descends_from(&self, older: &Self) -> bool {
+        debug_assert!(self.generation >= older.generation);
+        let back = self.generation - older.generation;
+        let mark = usize::try_from(back).ok().and_then(|back| self.history.marks.get(back));
+        mark.is_none_or(|mark| *mark == older.history.marks[0])
+    }
+
+    /// True if all fields match that are equal on all labels of a pool.
+    pub fn is_same_pool(&self, other: &Self) -> bool {
+        self.kind == other.kind
+            && self.pool == other.pool
+            && self.member_count == other.member_count
+            && self.block_bytes == other.block_bytes
+            && self.unit_blocks == other.unit_blocks
+            && (self.data_blocks == other.data_blocks || self.kind == PoolKind::CONCAT)
+    }
+
+    /// Returns the number of regions of a mirror.
+    pub fn regions(&self) -> u32 {
+        let regions = self.data_blocks.div_ceil(self.unit_blocks).min(u64::from(REGIONS_MAX));
+        regions as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;

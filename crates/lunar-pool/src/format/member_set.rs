@@ -1,0 +1,79 @@
+//! A set of members of one pool.
+
+use super::MEMBERS_MAX;
+use lunar_wire::Field;
+
+/// A set of members: the bit of value 2ⁿ is the member at place n.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct MemberSet(pub u64);
+
+impl MemberSet {
+    /// Returns the set of the first `count` members.
+    pub const fn first(count: u16) -> Self {
+        if count >= MEMBERS_MAX { Self(u64::MAX) } else { Self((1 << count) - 1) }
+    }
+
+    /// True if the member at `place` is in the set.
+    pub const fn contains(self, place: u16) -> bool {
+        place < MEMBERS_MAX && self.0 >> place & 1 == 1
+    }
+
+    /// Adds the member at `place`, which is below [`MEMBERS_MAX`].
+    pub const fn insert(&mut self, place: u16) {
+        debug_assert!(place < MEMBERS_MAX);
+        self.0 |= 1 << place;
+    }
+
+    /// True if the set has no member.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns the places of the members in order.
+    pub fn places(self) -> impl Iterator<Item = u16> {
+        (0..MEMBERS_MAX).filter(move |place| self.contains(*place))
+    }
+
+    /// True if no member has a place of `count` or more.
+    pub(super) const fn is_within(self, count: u16) -> bool {
+        self.0 & !Self::first(count).0 == 0
+    }
+}
+
+impl FromIterator<u16> for MemberSet {
+    fn from_iter<I: IntoIterator<Item = u16>>(places: I) -> Self {
+        let mut set = Self::default();
+        places.into_iter().for_each(|place| set.insert(place));
+        set
+    }
+}
+
+impl Field for MemberSet {
+    const SIZE: usize = 8;
+
+    fn get(bytes: &[u8]) -> Self {
+        Self(Field::get(bytes))
+    }
+
+    fn put(self, bytes: &mut [u8]) {
+        self.0.put(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: sets of all sizes have the right members.
+    #[test]
+    fn members() {
+        for count in [0, 1, 2, 63, 64] {
+            let set = MemberSet::first(count);
+            assert_eq!(set.places().collect::<Vec<_>>(), (0..count).collect::<Vec<_>>());
+            assert!(set.is_within(count));
+            assert!(count == 0 || !set.is_within(count - 1));
+            assert_eq!(set.places().collect::<MemberSet>(), set);
+            assert!(!set.contains(count) && !set.contains(64) && !set.contains(u16::MAX));
+        }
+    }
+}

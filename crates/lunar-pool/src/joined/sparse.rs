@@ -1,0 +1,172 @@
+//! Deallocation on concatenations and stripes.
+
+use super::JoinedDevice;
+use super::block_map::BlockMap;
+use crate::member_io::{in_own_context, member_failed};
+use futures_util::future::join_all;
+use lunar_block::{BlockRange, BoxFuture, Error, ErrorKind, Extent, SpaceUsage, Sparse};
+
+/// A member's extents from some block on, read as far as needed.
+struct MemberExtents<'a> {
+    sparse: &'a dyn Sparse,
+    data_start: u64,
+    /// The blocks of the member that belong to the range.
+    part: BlockRange,
+    /// Extents in blocks of the member's data, in reverse order.
+    extents: Vec<Extent>,
+}
+
+impl MemberExtents<'_> {
+    /// Returns the extent of block `lba`, cut off before it and at the end of the part.
+    async fn extent_at(&mut self, lba: u64, extents_max: usize) -> Result<Option<Extent>, Error> {
+        while self.extents.last().is_some_and(|extent| end(extent.range) <= lba) {
+            self.extents.pop();
+        }
+        if self.extents.is_empty() {
+            let rest = BlockRange::new(self.data_start + lba, end(self.part) - lba);
+            self.extents = self.sparse.status(rest, extents_max).await?;
+            for extent in &mut self.extents {
+                extent.range.lba -= self.data_start;
+            }
+            self.extents.reverse();
+        }
+        Ok(self.extents.last().copied())
+    }
+}
+
+fn end(range: BlockRange) -> u64 {
+    range.lba + range.count
+}
+
+impl JoinedDevice {
+    fn sparse_of(&self, member: usize) -> Result<&dyn Sparse, Error> {
+        let device = &self.members[member].device;
+        let none = || Error::new(ErrorKind::Medium, device.name(), "it is not sparse");
+        device.sparse().ok_or_else(none)
+    }
+
+    /// Changes the parts of all members, by `change` of a member's blocks.
+    async fn change_parts<'a>(
+        &'a self,
+        range: BlockRange,
+        change: impl Fn(&'a dyn Sparse, BlockRange) -> BoxFuture<'a, Result<(), Error>>,
+    ) -> Result<(), Error> {
+        self.geometry.checked_range(&self.name, range)?;
+        let mut changes = Vec::new();
+        for (member, part) in self.map.parts(range) {
+            let part = BlockRange::new(self.members[member].data_start + part.lba, part.count);
+            changes.push(in_own_context(change(self.sparse_of(member)?, part)));
+        }
+        // All parts end, so that nothing changes behind a result.
+        let failed = join_all(changes).await.into_iter().find_map(Result::err);
+        failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
+    }
+
+    async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
+        self.geometry.checked_range(&self.name, range)?;
+        let mut members = Vec::new();
+        for member in 0..self.map.members() {
+            members.push(MemberExtents {
+                sparse: self.sparse_of(member)?,
+                data_start: self.members[member].data_start,
+                part: self.map.member_range(member, range),
+                extents: Vec::new(),
+            });
+        }
+        let mut done: Vec<Extent> = Vec::new();
+        let mut at = range.lba;
+        while at < end(range) && extents_max > 0 {
+            let next = self.next_extent(at, range, &mut members, extents_max).await?;
+            let Some(next) = next else { break };
+            at = end(next.range);
+            let count = done.len();
+            match done.last_mut() {
+                Some(last) if last.state == next.state => last.range.count += next.range.count,
+                _ if count == extents_max => break,
+                _ => done.push(next),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Returns blocks from `at` on that have one state.
+    async fn next_extent(
+        &self,
+        at: u64,
+        range: BlockRange,
+        members: &mut [MemberExtents<'_>],
+        extents_max: usize,
+    ) -> Result<Option<Extent>, Error> {
+        let run = self.map.first_run(BlockRange::new(at, end(range) - at));
+        let failed = |error| member_failed(&self.name, Some(range), error);
+        let own = members[run.member].extent_at(run.member_lba, extents_max).await;
+        let Some(own) = own.map_err(failed)? else { return Ok(None) };
+        let count = (end(own.range) - run.member_lba).min(run.range.count);
+        let mut extent = Extent { range: BlockRange::new(at, count), state: own.state };
+        if count == run.range.count && matches!(self.map, BlockMap::Stripe { .. }) {
+            // Where all members have one state, many units are one step.
+            let mut common_end = end(range);
+            for (place, member) in members.iter_mut().enumerate() {
+                let part = self.map.member_range(place, BlockRange::new(at, end(range) - at));
+                if part.count == 0 {
+                    continue;
+                }
+                let other = member.extent_at(part.lba, extents_max).await.map_err(failed)?;
+                let Some(other) = other.filter(|other| other.state == own.state) else {
+                    return Ok(Some(extent));
+                };
+                let behind = end(other.range).min(end(part));
+                if behind < end(part) {
+                    common_end = common_end.min(self.map.pool_end(place, behind, at));
+                }
+            }
+            extent.range.count = extent.range.count.max(common_end - at);
+        }
+        Ok(Some(extent))
+    }
+}
+
+impl Sparse for JoinedDevice {
+    fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.change_parts(range, move |sparse, part| sparse.unmap(part, durable)))
+    }
+
+    fn write_zeroes(
+        &self,
+        range: BlockRange,
+        may_unmap: bool,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(
+            self.change_parts(range, move |sparse, part| {
+                sparse.write_zeroes(part, may_unmap, durable)
+            }),
+        )
+    }
+
+    fn status(
+        &self,
+        range: BlockRange,
+        extents_max: usize,
+    ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
+        Box::pin(self.extents(range, extents_max))
+    }
+
+    fn granularity_bytes(&self) -> u32 {
+        let sparse = self.devices().filter_map(|device| device.sparse());
+        let longest = sparse.map(Sparse::granularity_bytes).max();
+        longest.unwrap_or(self.geometry.block_bytes)
+    }
+
+    /// Returns the space of all members together, if all know theirs.
+    fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
+        let mut sum = SpaceUsage { used_bytes: 0, available_bytes: 0, total_bytes: 0 };
+        for member in 0..self.map.members() {
+            let Some(usage) = self.sparse_of(member)?.space_usage()? else { return Ok(None) };
+            sum.used_bytes = sum.used_bytes.saturating_add(usage.used_bytes);
+            sum.available_bytes = sum.available_bytes.saturating_add(usage.available_bytes);
+            sum.total_bytes = sum.total_bytes.saturating_add(usage.total_bytes);
+        }
+        Ok(Some(sum))
+    }
+}

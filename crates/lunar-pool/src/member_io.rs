@@ -1,0 +1,43 @@
+//! Transfers of several members on behalf of one transfer of the pool.
+
+use futures_util::FutureExt;
+use futures_util::future::Either;
+use lunar_block::{BlockRange, Error, IoContext};
+
+/// Runs a part of a transfer in a context of its own, with the same owner. A context belongs to one
+/// transfer: otherwise a member that waits would let the caller cancel the parts of other members.
+pub(crate) fn in_own_context<T>(part: impl Future<Output = T>) -> impl Future<Output = T> {
+    match IoContext::current() {
+        None => Either::Left(part),
+        Some(context) => {
+            let own = IoContext::new(context.owner());
+            Either::Right(async move { own.scope(part).await }.fuse())
+        }
+    }
+}
+
+/// Returns the error of a pool for an error of its member.
+pub(crate) fn member_failed(pool: &str, range: Option<BlockRange>, error: Error) -> Error {
+    let failed = Error::new(error.kind, pool, format!("a member failed: {error}"));
+    Error { range, ..failed }.because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    /// Goal: a part that waits does not make the transfer of the pool one that can be cancelled.
+    /// The owner stays.
+    #[tokio::test]
+    async fn parts_have_contexts_of_their_own() {
+        let outer = IoContext::new(&Arc::default());
+        let inner = outer.scope(async { in_own_context(async { IoContext::current() }).await });
+        let inner = inner.await.unwrap();
+        assert!(!Arc::ptr_eq(&inner, &outer));
+        assert!(Arc::ptr_eq(inner.owner(), outer.owner()));
+        inner.allow_cancel();
+        assert!(inner.cancel() && !outer.cancel());
+        assert!(in_own_context(async { IoContext::current() }).await.is_none());
+    }
+}

@@ -1,0 +1,265 @@
+//! Mirrors: pools whose members all have the same blocks.
+//!
+//! Locks, in this order: the rewriting of regions; the turn of a change in the queue of overlapping
+//! changes; the membership (`Roster`), which a change holds shared from the choice of the members
+//! to their last answer, and which a change of the members' states holds alone, also while labels
+//! are written. A change that a member missed is therefore acknowledged only after the labels of
+//! the others record this, durably.
+
+mod bounded;
+mod change;
+mod change_queue;
+mod close;
+mod flush;
+mod intent_log;
+mod member;
+mod membership;
+mod open;
+mod options;
+mod read;
+mod resync;
+mod rewrites;
+mod sparse;
+
+pub use options::MirrorOptions;
+
+use crate::format::PoolKind;
+use crate::losses::LossLatch;
+use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
+use bounded::RunToEnd;
+use bytes::Bytes;
+use change::Change;
+use change_queue::ChangeQueue;
+use intent_log::IntentLog;
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
+    Sparse, SyncCounts,
+};
+use member::MirrorMember;
+use membership::Roster;
+use rewrites::Rewrites;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, PoisonError};
+use tokio::sync::{RwLock, watch};
+
+/// An open mirror.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    name: Arc<str>,
+    geometry: Geometry,
+    /// By place; `None` is missing.
+    members: Vec<Option<Arc<MirrorMember>>>,
+    options: MirrorOptions,
+    /// True if a member was read-only at opening: nothing is written to any member.
+    is_read_only: bool,
+    roster: RwLock<Roster>,
+    /// The same as in the roster, without the lock.
+    is_unrecorded: AtomicBool,
+    /// Generation of the label in the roster, without the lock.
+    generation: AtomicU64,
+    closing: AtomicBool,
+    /// True when the mirror is closed: ends the tasks.
+    closed: watch::Sender<bool>,
+    queue: Arc<ChangeQueue>,
+    intents: IntentLog,
+    rewrites: Rewrites,
+    /// Number of failures whose members were not left out yet: marks of the missed changes stay.
+    failures_pending: AtomicUsize,
+    /// Number of times that no member had all acknowledged writes.
+    losses: AtomicU64,
+    latch: LossLatch,
+    /// Number of operations of users.
+    foreground: AtomicU64,
+    repairs: AtomicU64,
+    copied_blocks: AtomicU64,
+    buffers: std::sync::RwLock<BufferPool>,
+    /// Runs recoveries and copies.
+    runtime: tokio::runtime::Handle,
+}
+
+/// A handle of an open mirror. When it is dropped, copies end; the marks stay as after a crash.
+#[derive(Debug)]
+pub(crate) struct MirrorDevice(Arc<Mirror>);
+
+impl Drop for MirrorDevice {
+    fn drop(&mut self) {
+        self.0.begin_closing();
+    }
+}
+
+impl MirrorDevice {
+    /// Closes the mirror: makes everything durable, and removes the marks.
+    ///
+    /// # Errors
+    /// Changes that did not end, a last flush that failed, or a loss that no flush has reported.
+    /// The mirror is closed in any case, and the next opening copies the marked regions.
+    pub(crate) async fn close(&self) -> Result<(), Error> {
+        RunToEnd::new(Arc::clone(&self.0).close()).await
+    }
+
+    pub(crate) fn status(&self) -> PoolStatus {
+        let mirror = &self.0;
+        let region_bytes = mirror.intents.region_blocks() * u64::from(mirror.geometry.block_bytes);
+        let missing = |place| PoolMember {
+            place,
+            device: String::new(),
+            state: MemberState::Missing,
+            missing_bytes: mirror.geometry.size_bytes(),
+            outstanding_reads: 0,
+            latency_nanos: 0,
+            last_failure: String::new(),
+        };
+        let member = |(place, member): (u16, &Option<Arc<MirrorMember>>)| match member {
+            Some(member) => member.status(region_bytes),
+            None => missing(place),
+        };
+        let members: Vec<PoolMember> = (0..).zip(&mirror.members).map(member).collect();
+        let all = members.iter().all(|member| member.state == MemberState::Current);
+        let any = mirror.present().any(|member| member.is_current());
+        let health = match (all, any) {
+            (true, _) => PoolHealth::Healthy,
+            (_, true) => PoolHealth::Degraded,
+            _ => PoolHealth::Failed,
+        };
+        PoolStatus {
+            pool: mirror.intents.pool(),
+            kind: PoolKind::MIRROR,
+            generation: mirror.generation.load(SeqCst),
+            health,
+            losses: mirror.loss_count(),
+            repairs: mirror.repairs.load(SeqCst),
+            copied_bytes: mirror.copied_blocks.load(SeqCst)
+                * u64::from(mirror.geometry.block_bytes),
+            members,
+        }
+    }
+
+    fn check_writable(&self, range: BlockRange) -> Result<(), Error> {
+        if self.is_read_only() {
+            let what = "a member is read-only, so nothing is written to any member";
+            return Err(Error::new(ErrorKind::ReadOnly, self.name(), what).at(range));
+        }
+        Ok(())
+    }
+
+    /// Changes blocks. The change runs to its end, also if its future is dropped after it has
+    /// begun.
+    fn change(&self, range: BlockRange, change: Change) -> BoxFuture<'_, Result<(), Error>> {
+        if range.count == 0 {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        Box::pin(RunToEnd::new(Arc::clone(&self.0).change(range, change)))
+    }
+}
+
+impl BlockDevice for MirrorDevice {
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        match self.0.geometry.checked(self.name(), range, into.len(), false) {
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+            Ok(_) if range.count == 0 => Box::pin(std::future::ready(Ok(into))),
+            Ok(_) => self.0.read_blocks(range, into),
+        }
+    }
+
+    fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        self.0.geometry.checked(self.name(), range, into.len(), false).is_ok()
+            && range.count > 0
+            && self.0.read_now(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        let checked = self.0.geometry.checked(self.name(), range, from.len(), true);
+        if let Err(error) = checked.and_then(|_| self.check_writable(range)) {
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        self.change(range, Change::Write { from, durable })
+    }
+
+    fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+        self.0.geometry.checked(self.name(), range, from.len(), true).is_ok()
+            && range.count > 0
+            && !self.is_read_only()
+            && self.0.write_now(range, from, durable)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(RunToEnd::new(Arc::clone(&self.0).flush_for_user()))
+    }
+
+    /// Counts the losses of the pool. A loss of one member is none, if another one has all data.
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.0.loss_count())
+    }
+
+    fn set_buffers(&self, buffers: &BufferPool) {
+        let mut own = self.0.buffers.write().unwrap_or_else(PoisonError::into_inner);
+        *own = buffers.clone();
+        drop(own);
+        self.0.present().for_each(|member| member.device.device().set_buffers(buffers));
+    }
+
+    fn prefetch(&self, range: BlockRange) {
+        if self.0.geometry.byte_range(range).is_some() && range.count > 0 {
+            self.0.prefetch(range);
+        }
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        let all = self.0.present().all(|member| member.device.device().sparse().is_some());
+        all.then_some(self)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.0.is_read_only
+    }
+
+    fn io_tier(&self) -> String {
+        let tier = self.0.present().next().map(|member| member.device.device().io_tier());
+        format!("mirror of {}, {}", self.0.members.len(), tier.unwrap_or_default())
+    }
+
+    /// Recovers the current members.
+    fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            for member in self.0.current() {
+                member.device.device().recover().await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Returns the best state of the current members: one of them serves the pool.
+    fn link(&self) -> Option<DeviceLink> {
+        let links = self.0.present().filter(|member| member.is_current());
+        let links = links.filter_map(|member| member.device.device().link());
+        links.min_by_key(|link| DeviceLink::ALL.iter().position(|other| other == link))
+    }
+
+    fn sync_counts(&self) -> Option<SyncCounts> {
+        let mut all = self.0.present().filter_map(|member| member.device.device().sync_counts());
+        let mut sum = all.next()?;
+        for more in all {
+            sum.durations.add(&more.durations);
+            sum.requests += more.requests;
+            sum.failures += more.failures;
+        }
+        let mut current = self.0.present().filter(|member| member.is_current());
+        sum.poisoned = current.all(|member| {
+            member.device.device().sync_counts().is_some_and(|counts| counts.poisoned)
+        });
+        Some(sum)
+    }
+}

@@ -1,0 +1,261 @@
+//! Changes of blocks: writes, deallocation, zeroes.
+
+use super::Mirror;
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, complete_in_task, run};
+use super::change_queue::{ChangeQueue, ChangeTurn};
+use super::member::MirrorMember;
+use super::membership::{given_up, note_failures};
+use crate::member_io::member_failed;
+use bytes::Bytes;
+use lunar_block::{BlockRange, Error, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Maximum length of a deallocation that members do within one limit; longer ones are split.
+const CLEAR_BYTES_MAX: u64 = 64 << 20;
+
+/// A change of blocks.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    /// Writes data.
+    Write { from: Bytes, durable: bool },
+    /// Deallocates blocks.
+    Unmap { durable: bool },
+    /// Writes zeroes.
+    Zero { may_unmap: bool, durable: bool },
+}
+
+/// The members to which a change is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Targets {
+    /// All members that receive changes.
+    All,
+    /// One member, if it is current: it gets the data that the others have.
+    One(Arc<MirrorMember>),
+    /// The current members that miss a region of the change.
+    Lacking,
+}
+
+impl Change {
+    fn start(&self, member: &Arc<MirrorMember>, range: BlockRange) -> MemberWork {
+        match self.clone() {
+            Self::Write { from, durable } => member.write(range, from, durable),
+            Self::Unmap { durable } => {
+                member.change(range, move |device, range| match device.sparse() {
+                    Some(sparse) => sparse.unmap(range, durable),
+                    None => Box::pin(std::future::ready(Err(not_sparse(device.name())))),
+                })
+            }
+            Self::Zero { may_unmap, durable } => {
+                member.change(range, move |device, range| match device.sparse() {
+                    Some(sparse) => sparse.write_zeroes(range, may_unmap, durable),
+                    None => Box::pin(std::future::ready(Err(not_sparse(device.name())))),
+                })
+            }
+        }
+    }
+}
+
+pub(super) fn not_sparse(device: &str) -> Error {
+    Error::new(ErrorKind::Medium, device, "it is not sparse")
+}
+
+impl Mirror {
+    /// Changes blocks on all members; returns when no failure of a single member can lose the
+    /// change.
+    pub(super) async fn change(
+        self: Arc<Self>,
+        range: BlockRange,
+        change: Change,
+    ) -> Result<(), Error> {
+        self.foreground.fetch_add(1, SeqCst);
+        let most = match change {
+            Change::Write { .. } => range.count.max(1),
+            _ => CLEAR_BYTES_MAX / u64::from(self.geometry.block_bytes),
+        };
+        let end = range.lba + range.count;
+        for lba in (range.lba..end).step_by(most as usize) {
+            let piece = BlockRange::new(lba, most.min(end - lba));
+            let change = change.clone();
+            self.change_with(piece, Targets::All, move |member| change.start(member, piece))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Changes blocks on some members, in the order of overlapping changes.
+    pub(super) async fn change_with(
+        self: &Arc<Self>,
+        range: BlockRange,
+        targets: Targets,
+        start: impl Fn(&Arc<MirrorMember>) -> MemberWork + Send + Sync,
+    ) -> Result<(), Error> {
+        let turn = ChangeQueue::enter(&self.queue, range).await;
+        self.change_in_turn(&turn, range, targets, start).await
+    }
+
+    pub(super) async fn change_in_turn(
+        self: &Arc<Self>,
+        _turn: &ChangeTurn,
+        range: BlockRange,
+        targets: Targets,
+        start: impl Fn(&Arc<MirrorMember>) -> MemberWork + Send + Sync,
+    ) -> Result<(), Error> {
+        while !self.attempt(range, &targets, &start).await? {}
+        Ok(())
+    }
+
+    /// Returns the current members that miss a region of `range`.
+    pub(super) fn lacking(&self, range: BlockRange) -> impl Iterator<Item = &Arc<MirrorMember>> {
+        let (first, last) = self.intents.span(range);
+        self.present().filter(move |one| one.is_current() && !one.holds(first, last))
+    }
+
+    /// Attempts a change. Returns false if it was not sent, because a member could not be marked
+    /// and was left out, or because the states of the members had to be recorded first.
+    async fn attempt(
+        self: &Arc<Self>,
+        range: BlockRange,
+        targets: &Targets,
+        start: &(impl Fn(&Arc<MirrorMember>) -> MemberWork + Send + Sync),
+    ) -> Result<bool, Error> {
+        let roster = self.roster.read().await;
+        self.refuse_closed(roster.is_closed)?;
+        if roster.is_unrecorded {
+            drop(roster);
+            self.record().await?;
+            return Ok(false);
+        }
+        let current = self.current();
+        let late = given_up(&current, self.options.member_wait);
+        if !late.is_empty() {
+            drop(roster);
+            let late: Vec<_> = late.into_iter().map(|late| late.member).collect();
+            self.leave_out(&late).await?;
+            return Ok(false);
+        }
+        let mut failed = self.intents.begin(range, &current).await;
+        let is_sent = failed.is_empty();
+        if is_sent {
+            self.note_missed(range);
+            // A single member has its limit from the beginning: nobody else holds up the others.
+            let (targets, from) = match targets {
+                Targets::All => (self.receiving(), LimitFrom::Success),
+                Targets::One(member) if member.is_current() => {
+                    (vec![Arc::clone(member)], LimitFrom::Begin)
+                }
+                Targets::One(_) => (Vec::new(), LimitFrom::Begin),
+                Targets::Lacking => (self.lacking(range).cloned().collect(), LimitFrom::Begin),
+            };
+            let work = targets.into_iter().map(|member| {
+                let work = start(&member);
+                (member, work)
+            });
+            failed = run(self.options.member_wait, from, work.collect()).await;
+        }
+        self.end_change(range, !failed.is_empty());
+        drop(roster);
+        if !failed.is_empty() {
+            self.leave_out_failed(Some(range), failed).await?;
+        }
+        Ok(is_sent)
+    }
+
+    /// Records for the stale members that they miss a change.
+    fn note_missed(&self, range: BlockRange) {
+        let (first, last) = self.intents.span(range);
+        for member in self.present().filter(|member| !member.receives_changes()) {
+            member.miss_change(first, last);
+        }
+    }
+
+    /// Ends a change. After a failure the marks stay until the failed members are left out.
+    fn end_change(&self, range: BlockRange, has_failed: bool) {
+        if has_failed {
+            self.failures_pending.fetch_add(1, SeqCst);
+        }
+        self.intents.end(range);
+    }
+
+    /// Leaves failed members out. Fails if no other one is left.
+    pub(super) async fn leave_out_failed(
+        self: &Arc<Self>,
+        range: Option<BlockRange>,
+        failed: Vec<FailedMember>,
+    ) -> Result<(), Error> {
+        note_failures(&failed);
+        let members: Vec<_> = failed.iter().map(|failed| Arc::clone(&failed.member)).collect();
+        let left = self.leave_out(&members).await;
+        // If the states could not be recorded, the marks stay because of that. If the pool is being
+        // closed, nobody leaves the members out, and the marks stay for the next opening.
+        if left.is_ok() || self.is_unrecorded.load(SeqCst) {
+            self.failures_pending.fetch_sub(1, SeqCst);
+        }
+        match left {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.all_failed(range, failed)),
+            Err(error) => {
+                let what = format!("a member failed, and this could not be recorded: {error}");
+                Err(Error { range, ..Error::new(error.kind, &*self.name, what) }.because(error))
+            }
+        }
+    }
+
+    /// Returns the error for an operation that no member has done.
+    pub(super) fn all_failed(&self, range: Option<BlockRange>, failed: Vec<FailedMember>) -> Error {
+        let mut other = None;
+        for failed in failed {
+            match failed.failure {
+                MemberFailure::Device(error) => return member_failed(&self.name, range, error),
+                failure => other = Some(failure),
+            }
+        }
+        let what = match other {
+            Some(MemberFailure::Lost) | None => {
+                "acknowledged writes that were not flushed may be lost".to_owned()
+            }
+            Some(failure) => failure.to_string(),
+        };
+        Error { range, ..Error::new(ErrorKind::Medium, &*self.name, what) }
+    }
+
+    /// Writes if no waiting is needed: the regions are marked, no overlapping change is open, the
+    /// states of the members are recorded, and every member can write without waiting.
+    pub(super) fn write_now(
+        self: &Arc<Self>,
+        range: BlockRange,
+        from: &[u8],
+        durable: bool,
+    ) -> bool {
+        let Some(turn) = ChangeQueue::try_enter(&self.queue, range) else { return false };
+        let Ok(roster) = self.roster.try_read() else { return false };
+        if self.refuse_closed(roster.is_closed).is_err()
+            || roster.is_unrecorded
+            || !self.intents.try_begin(range)
+        {
+            return false;
+        }
+        self.foreground.fetch_add(1, SeqCst);
+        self.note_missed(range);
+        let mut written = 0;
+        let mut members = self.present().filter(|member| member.receives_changes());
+        let all = members.all(|member| {
+            let now = member.try_write_now(range, from, durable);
+            written += usize::from(now);
+            now
+        });
+        drop(members);
+        self.end_change(range, false);
+        if !all {
+            // The first member that declined may have written a part, too.
+            let change = Change::Write { from: Bytes::copy_from_slice(from), durable };
+            let mirror = Arc::clone(self);
+            drop(roster);
+            complete_in_task(async move {
+                let start = |member: &Arc<MirrorMember>| change.start(member, range);
+                mirror.change_in_turn(&turn, range, Targets::All, start).await
+            });
+        }
+        all
+    }
+}

@@ -1,0 +1,118 @@
+//! Tests of the write-intent log.
+
+use super::*;
+use crate::format::{History, MemberSet, PoolKind};
+use crate::member_device::MemberDevice;
+use lunar_block::{
+    BlockDevice, BufferPool, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
+};
+
+struct Bench {
+    log: IntentLog,
+    faults: Arc<FaultDevice>,
+    members: Vec<Arc<MirrorMember>>,
+}
+
+fn label() -> Label {
+    Label {
+        kind: PoolKind::MIRROR,
+        pool: PoolId([1; 16]),
+        place: 0,
+        member_count: 2,
+        block_bytes: 512,
+        data_blocks: 1280,
+        unit_blocks: 128,
+        generation: 1,
+        current: MemberSet::first(2),
+        history: History::new(1),
+    }
+}
+
+fn bench() -> Bench {
+    let memory = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
+    let faults = FaultDevice::new(memory, 0);
+    let device = MemberDevice::new(Arc::clone(&faults) as Arc<dyn BlockDevice>);
+    let members = vec![Arc::new(MirrorMember::new(0, device, true, 10))];
+    let log = IntentLog::new(&label(), RegionSet::new(10), 1, Duration::from_secs(2));
+    Bench { log, faults, members }
+}
+
+impl Bench {
+    async fn change(&self, lba: u64) {
+        let range = BlockRange::new(lba, 1);
+        assert!(self.log.begin(range, &self.members).await.is_empty());
+        self.log.end(range);
+    }
+
+    async fn flush(&self) {
+        let interval = self.log.begin_flush();
+        assert!(self.log.flushed(interval, |_| true, &self.members).await.is_empty());
+    }
+
+    async fn on_medium(&self) -> Vec<u32> {
+        let buffers = BufferPool::default();
+        let read = self.members[0].device.read_intent(PoolId([1; 16]), 10, &buffers);
+        read.await.unwrap().map(|page| page.marked.iter().collect()).unwrap_or_default()
+    }
+}
+
+/// Goal: a mark is on the medium before a change begins, and stays until the region was idle for a
+/// whole interval and was flushed.
+#[tokio::test]
+async fn marks_come_first_and_go_late() {
+    let bench = bench();
+    bench.change(128).await;
+    assert_eq!(bench.on_medium().await, [1]);
+    let writes = bench.faults.seen(FaultOperation::Write);
+    bench.change(130).await;
+    assert_eq!(bench.faults.seen(FaultOperation::Write), writes, "it is marked already");
+    assert_eq!(bench.log.unflushed().iter().collect::<Vec<_>>(), [1]);
+    bench.flush().await;
+    assert!(bench.log.unflushed().is_empty());
+    assert_eq!(bench.on_medium().await, [1], "changed in the interval of the flush");
+    bench.change(1279).await;
+    bench.flush().await;
+    assert_eq!(bench.on_medium().await, [9]);
+    let range = BlockRange::new(0, 129);
+    assert!(bench.log.begin(range, &bench.members).await.is_empty());
+    bench.flush().await;
+    bench.flush().await;
+    assert_eq!(bench.on_medium().await, [0, 1], "the change is open");
+    bench.log.end(range);
+    let interval = bench.log.begin_flush();
+    assert!(bench.log.settle(interval, |_| true, &bench.members).await.is_empty());
+    assert_eq!(bench.on_medium().await, Vec::<u32>::new());
+}
+
+/// Goal: a change whose mark cannot be written is not sent, and its region does not count as
+/// marked.
+#[tokio::test]
+async fn a_failed_mark_is_no_mark() {
+    let bench = bench();
+    let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write);
+    bench.faults.inject(fault.times(1));
+    let range = BlockRange::new(0, 1);
+    let failed = bench.log.begin(range, &bench.members).await;
+    assert!(matches!(failed[..], [FailedMember { failure: MemberFailure::Device(_), .. }]));
+    bench.log.end(range);
+    assert!(!bench.log.try_begin(range) && bench.log.marked().is_empty());
+    bench.change(0).await;
+    assert!(bench.log.try_begin(range));
+    bench.log.end(range);
+}
+
+/// Goal: both pages of a member that gets a copy have all marks, and later pages are newer.
+#[tokio::test]
+async fn copies_have_all_marks() {
+    let bench = bench();
+    bench.change(0).await;
+    bench.log.copy_to(&bench.members[0]).await.unwrap();
+    let torn = Fault::new(Effect::Tear { blocks: 3 }).on(FaultOperation::Write);
+    bench.faults.inject(torn.times(1));
+    let range = BlockRange::new(256, 1);
+    assert_eq!(bench.log.begin(range, &bench.members).await.len(), 1);
+    assert_eq!(bench.on_medium().await, [0], "the other page is intact");
+    bench.log.end(range);
+    bench.change(384).await;
+    assert_eq!(bench.on_medium().await, [0, 3]);
+}

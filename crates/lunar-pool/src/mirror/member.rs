@@ -1,0 +1,480 @@
+//! A member of a mirror: its device, its state, and what it misses.
+
+use super::bounded::{MemberWork, complete_in_task};
+use crate::format::RegionSet;
+use crate::member_device::MemberDevice;
+use crate::member_io::in_own_context;
+use crate::status::{MemberState, PoolMember};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, Buffer, Error};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Weight of a new latency: one part in 2³.
+const LATENCY_SHIFT: u32 = 3;
+
+/// The latency of an unused member decays by one part in 2¹⁰, so that the member is tried again.
+const FORGET_SHIFT: u32 = 10;
+
+/// A member of a mirror whose device is present. The state changes only behind the membership lock.
+#[derive(Debug)]
+pub(super) struct MirrorMember {
+    pub(super) place: u16,
+    pub(super) device: MemberDevice,
+    data_start: u64,
+    state: AtomicU8,
+    outstanding_reads: AtomicU64,
+    latency_nanos: AtomicU64,
+    /// The losses of the device that the mirror has handled.
+    losses_known: AtomicU64,
+    /// Number of changes that were sent to the device and are not known to have ended.
+    open_changes: AtomicUsize,
+    /// Number of these for which nobody waits any more.
+    given_up: AtomicUsize,
+    /// Notified when the last open change, or the last that was given up, has ended.
+    drained: Notify,
+    /// Number of changes that have ended, and of those that a flush covers.
+    changes: AtomicU64,
+    changes_flushed: AtomicU64,
+    /// True while the member misses regions.
+    is_partial: AtomicBool,
+    pub(super) is_recovering: AtomicBool,
+    facts: Mutex<MemberFacts>,
+}
+
+#[derive(Debug)]
+struct MemberFacts {
+    /// Regions in which the member differs from the pool.
+    missing: RegionSet,
+    /// Number of additions to the missing regions.
+    additions: u64,
+    /// Regions that were missing when the running copy began, if the member is not current: until
+    /// the copy is durable, all of them count as missing after a failure.
+    copying: Option<RegionSet>,
+    /// Number of copies that have begun; a later copy ends an earlier one.
+    copies: u64,
+    last_failure: String,
+}
+
+impl MirrorMember {
+    pub(super) fn new(place: u16, device: MemberDevice, is_current: bool, regions: u32) -> Self {
+        let state = if is_current { MemberState::Current } else { MemberState::Stale };
+        let missing = if is_current { RegionSet::new(regions) } else { RegionSet::full(regions) };
+        let facts = MemberFacts {
+            missing,
+            additions: 0,
+            copying: None,
+            copies: 0,
+            last_failure: String::new(),
+        };
+        Self {
+            place,
+            data_start: device.layout().data_start(),
+            losses_known: AtomicU64::new(device.losses()),
+            device,
+            state: AtomicU8::new(state as u8),
+            outstanding_reads: AtomicU64::new(0),
+            latency_nanos: AtomicU64::new(0),
+            open_changes: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
+            drained: Notify::new(),
+            changes: AtomicU64::new(0),
+            changes_flushed: AtomicU64::new(0),
+            is_partial: AtomicBool::new(!is_current),
+            is_recovering: AtomicBool::new(false),
+            facts: Mutex::new(facts),
+        }
+    }
+
+    fn facts(&self) -> MutexGuard<'_, MemberFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_current(&self) -> bool {
+        self.state.load(SeqCst) == MemberState::Current as u8
+    }
+
+    pub(super) fn is_syncing(&self) -> bool {
+        self.state.load(SeqCst) == MemberState::Syncing as u8
+    }
+
+    /// True if changes are sent to the member.
+    pub(super) fn receives_changes(&self) -> bool {
+        self.is_current() || self.is_syncing()
+    }
+
+    /// Makes the member current: a copy to it is durable, and recorded on the labels.
+    pub(super) fn become_current(&self) {
+        self.facts().copying = None;
+        self.state.store(MemberState::Current as u8, SeqCst);
+    }
+
+    /// Leaves the member out. `marked` are the regions in which it may differ from the others.
+    pub(super) fn become_stale(&self, marked: &RegionSet) {
+        self.miss(marked);
+        let mut facts = self.facts();
+        if let Some(copying) = facts.copying.take() {
+            facts.missing.unite(&copying);
+            self.is_partial.store(true, SeqCst);
+        }
+        drop(facts);
+        self.state.store(MemberState::Stale as u8, SeqCst);
+    }
+
+    /// Begins a copy of all missing regions to the stale member, which gets all changes from now
+    /// on.
+    pub(super) fn begin_copy(&self) {
+        let mut facts = self.facts();
+        facts.copies += 1;
+        facts.copying = Some(facts.missing.clone());
+        drop(facts);
+        self.state.store(MemberState::Syncing as u8, SeqCst);
+    }
+
+    pub(super) fn copies(&self) -> u64 {
+        self.facts().copies
+    }
+
+    /// Adds regions that have to be copied.
+    pub(super) fn miss(&self, regions: &RegionSet) {
+        let mut facts = self.facts();
+        facts.missing.unite(regions);
+        facts.additions += 1;
+        self.is_partial.store(!facts.missing.is_empty(), SeqCst);
+    }
+
+    /// Adds the regions of a change that is not sent to the member.
+    pub(super) fn miss_change(&self, first: u32, last: u32) {
+        let mut facts = self.facts();
+        (first..=last).for_each(|region| facts.missing.insert(region));
+        facts.additions += 1;
+        self.is_partial.store(true, SeqCst);
+    }
+
+    /// Accepts the content of the member in some regions.
+    pub(super) fn has(&self, regions: &RegionSet) {
+        let mut facts = self.facts();
+        facts.missing.subtract(regions);
+        self.is_partial.store(!facts.missing.is_empty(), SeqCst);
+    }
+
+    /// Returns the number of additions to the missing regions.
+    pub(super) fn additions(&self) -> u64 {
+        self.facts().additions
+    }
+
+    /// Records that a region was copied, unless regions were added since.
+    pub(super) fn copied(&self, region: u32, additions: u64) {
+        let mut facts = self.facts();
+        if facts.additions == additions {
+            facts.missing.remove(region);
+            self.is_partial.store(!facts.missing.is_empty(), SeqCst);
+        }
+    }
+
+    pub(super) fn missing(&self) -> RegionSet {
+        self.facts().missing.clone()
+    }
+
+    pub(super) fn next_missing(&self, from: u32) -> Option<u32> {
+        if self.is_partial.load(SeqCst) { self.facts().missing.next(from) } else { None }
+    }
+
+    /// True if the member has all of these regions.
+    pub(super) fn holds(&self, first: u32, last: u32) -> bool {
+        self.next_missing(first).is_none_or(|region| region > last)
+    }
+
+    pub(super) fn holds_all(&self) -> bool {
+        !self.is_partial.load(SeqCst)
+    }
+
+    /// Returns the number of losses that the mirror has not handled.
+    pub(super) fn new_losses(&self) -> u64 {
+        self.device.losses().saturating_sub(self.losses_known.load(SeqCst))
+    }
+
+    /// True if acknowledged writes may be lost that other members may have.
+    pub(super) fn has_lost(&self) -> bool {
+        self.new_losses() > 0
+    }
+
+    /// Accepts the content of the member after losses. Returns their number.
+    pub(super) fn accept_losses(&self) -> u64 {
+        let now = self.device.losses();
+        now - self.losses_known.swap(now, SeqCst)
+    }
+
+    pub(super) fn fail(&self, why: impl fmt::Display) {
+        self.facts().last_failure = why.to_string();
+    }
+
+    pub(super) fn last_failure(&self) -> String {
+        self.facts().last_failure.clone()
+    }
+
+    pub(super) fn on_device(&self, range: BlockRange) -> BlockRange {
+        BlockRange::new(self.data_start + range.lba, range.count)
+    }
+
+    /// Reads blocks of the pool, and measures the latency.
+    pub(super) async fn read(&self, range: BlockRange, into: Buffer) -> Result<Buffer, Error> {
+        let _outstanding = OutstandingRead::begin(self);
+        let begun = Instant::now();
+        let read = in_own_context(self.device.device().read(self.on_device(range), into)).await;
+        if read.is_ok() {
+            self.measured(begun.elapsed());
+        }
+        read
+    }
+
+    pub(super) fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        self.device.device().try_read_now(self.on_device(range), into)
+    }
+
+    pub(super) fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+        let written = self.device.device().try_write_now(self.on_device(range), from, durable);
+        if written {
+            self.changes.fetch_add(1, SeqCst);
+        }
+        written
+    }
+
+    pub(super) fn write(
+        self: &Arc<Self>,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> MemberWork {
+        self.change(range, move |device, range| device.write(range, from, durable))
+    }
+
+    /// Starts a change of blocks of the pool.
+    pub(super) fn change(
+        self: &Arc<Self>,
+        range: BlockRange,
+        change: impl for<'a> FnOnce(
+            &'a dyn BlockDevice,
+            BlockRange,
+        ) -> lunar_block::BoxFuture<'a, Result<(), Error>>
+        + Send
+        + 'static,
+    ) -> MemberWork {
+        let member = Arc::clone(self);
+        self.tracked(async move {
+            let range = member.on_device(range);
+            let changed = change(&**member.device.device(), range).await;
+            member.changes.fetch_add(1, SeqCst);
+            changed
+        })
+    }
+
+    /// Flushes the device.
+    pub(super) fn flush(self: &Arc<Self>) -> MemberWork {
+        let member = Arc::clone(self);
+        self.tracked(async move {
+            let covered = member.changes.load(SeqCst);
+            member.device.flush().await?;
+            member.changes_flushed.fetch_max(covered, SeqCst);
+            Ok(())
+        })
+    }
+
+    /// Finds out whether the device has lost a change that had ended before: afterwards its losses
+    /// count it. Flushes the device unless all changes are durable.
+    pub(super) fn check_losses(self: &Arc<Self>) -> MemberWork {
+        if self.changes.load(SeqCst) == self.changes_flushed.load(SeqCst) {
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        self.flush()
+    }
+
+    /// Counts work as a change until it is known to have ended. Work that is dropped before stays
+    /// counted: nobody knows when it ends.
+    pub(super) fn tracked(
+        self: &Arc<Self>,
+        work: impl Future<Output = Result<(), Error>> + Send + 'static,
+    ) -> MemberWork {
+        let member = Arc::clone(self);
+        Box::pin(in_own_context(async move {
+            member.open_changes.fetch_add(1, SeqCst);
+            let ended = work.await;
+            if member.open_changes.fetch_sub(1, SeqCst) == 1 {
+                member.drained.notify_waiters();
+            }
+            ended
+        }))
+    }
+
+    /// Completes a change in a task, after its limit: it may reach the device at any time until it
+    /// has ended.
+    pub(super) fn give_up(self: &Arc<Self>, work: MemberWork) {
+        self.given_up.fetch_add(1, SeqCst);
+        let member = Arc::clone(self);
+        complete_in_task(async move {
+            drop(work.await);
+            if member.given_up.fetch_sub(1, SeqCst) == 1 {
+                member.drained.notify_waiters();
+            }
+        });
+    }
+
+    /// True if a change that was given up has not ended.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.given_up.load(SeqCst) > 0
+    }
+
+    /// Waits until no change of the device is open.
+    pub(super) async fn wait_until_drained(&self) {
+        self.wait_for_none(&self.open_changes).await;
+    }
+
+    /// Waits until all changes that were given up have ended.
+    pub(super) async fn wait_until_settled(&self) {
+        self.wait_for_none(&self.given_up).await;
+    }
+
+    async fn wait_for_none(&self, count: &AtomicUsize) {
+        loop {
+            let drained = self.drained.notified();
+            tokio::pin!(drained);
+            drained.as_mut().enable();
+            if count.load(SeqCst) == 0 {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    /// Records the latency of a read; one of two concurrent measurements may be lost.
+    fn measured(&self, elapsed: Duration) {
+        let nanos = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX).max(1);
+        let before = self.latency_nanos.load(SeqCst) as i64;
+        let now = match before {
+            0 => nanos,
+            _ => (before + ((nanos - before) >> LATENCY_SHIFT)).max(1),
+        };
+        self.latency_nanos.store(now as u64, SeqCst);
+    }
+
+    /// Returns the expected latency of a read in nanoseconds; 0 if it was not measured.
+    pub(super) fn cost(&self) -> u64 {
+        let outstanding = self.outstanding_reads.load(SeqCst) + 1;
+        outstanding.saturating_mul(self.latency_nanos.load(SeqCst))
+    }
+
+    /// Lets the measured latency of an unused member decay.
+    pub(super) fn not_asked(&self) {
+        let now = self.latency_nanos.load(SeqCst);
+        // At least 1, or the value would never fall below 2¹⁰.
+        self.latency_nanos.store(now.saturating_sub((now >> FORGET_SHIFT).max(1)), SeqCst);
+    }
+
+    pub(super) fn status(&self, region_bytes: u64) -> PoolMember {
+        let facts = self.facts();
+        let state = match self.state.load(SeqCst) {
+            state if state == MemberState::Stale as u8 => MemberState::Stale,
+            state if state == MemberState::Syncing as u8 => MemberState::Syncing,
+            _ if facts.missing.is_empty() => MemberState::Current,
+            _ => MemberState::Syncing,
+        };
+        PoolMember {
+            place: self.place,
+            device: self.device.name().to_owned(),
+            state,
+            missing_bytes: u64::from(facts.missing.len()) * region_bytes,
+            outstanding_reads: self.outstanding_reads.load(SeqCst),
+            latency_nanos: self.latency_nanos.load(SeqCst),
+            last_failure: facts.last_failure.clone(),
+        }
+    }
+}
+
+/// A read that counts as outstanding until it is dropped.
+struct OutstandingRead<'a>(&'a MirrorMember);
+
+impl<'a> OutstandingRead<'a> {
+    fn begin(member: &'a MirrorMember) -> Self {
+        member.outstanding_reads.fetch_add(1, SeqCst);
+        Self(member)
+    }
+}
+
+impl Drop for OutstandingRead<'_> {
+    fn drop(&mut self) {
+        self.0.outstanding_reads.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Finds a member in a list.
+pub(super) fn contains(members: &[Arc<MirrorMember>], member: &Arc<MirrorMember>) -> bool {
+    members.iter().any(|other| Arc::ptr_eq(other, member))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunar_block::MemoryDevice;
+
+    fn member(is_current: bool) -> Arc<MirrorMember> {
+        let memory = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
+        Arc::new(MirrorMember::new(0, MemberDevice::new(memory), is_current, 10))
+    }
+
+    fn set(regions: &[u32]) -> RegionSet {
+        let mut set = RegionSet::new(10);
+        regions.iter().for_each(|region| set.insert(*region));
+        set
+    }
+
+    /// Goal: a copy that fails before its end counts for nothing, and regions that are added during
+    /// a copy of one region stay missing.
+    #[test]
+    fn missing_regions() {
+        let member = member(true);
+        member.become_stale(&set(&[1, 2]));
+        member.miss_change(4, 5);
+        member.begin_copy();
+        let additions = member.additions();
+        member.copied(1, additions);
+        assert_eq!(member.missing(), set(&[2, 4, 5]));
+        member.miss(&set(&[2]));
+        member.copied(2, additions);
+        assert_eq!(member.missing(), set(&[2, 4, 5]), "it was added after the copy began");
+        member.become_stale(&set(&[9]));
+        assert_eq!(member.missing(), set(&[1, 2, 4, 5, 9]));
+        assert!(!member.holds(0, 1) && member.holds(6, 8));
+    }
+
+    /// Goal: a change that was dropped before its end is never taken for ended.
+    #[tokio::test]
+    async fn dropped_changes_stay_open() {
+        let member = member(true);
+        member.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
+        member.wait_until_drained().await;
+        let mut hanging = member.tracked(std::future::pending());
+        assert!(futures_util::poll!(&mut hanging).is_pending());
+        drop(hanging);
+        let mut drained = std::pin::pin!(member.wait_until_drained());
+        assert!(futures_util::poll!(&mut drained).is_pending());
+    }
+
+    /// Goal: the cost follows load and latency, and an unused member is tried again.
+    #[test]
+    fn costs() {
+        let member = member(true);
+        assert_eq!(member.cost(), 0);
+        member.measured(Duration::from_micros(800));
+        member.measured(Duration::from_micros(0));
+        assert_eq!(member.cost(), 700_000);
+        let outstanding = OutstandingRead::begin(&member);
+        assert_eq!(member.cost(), 1_400_000);
+        drop(outstanding);
+        (0..100_000).for_each(|_| member.not_asked());
+        assert_eq!(member.cost(), 0);
+    }
+}

@@ -1,0 +1,40 @@
+//! Options of a mirror.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Default time for which a member is waited for behind another.
+const MEMBER_WAIT: Duration = Duration::from_secs(2);
+
+/// Default pause before the recovery of a failed member.
+const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Default rate of copies while users have operations.
+const RESYNC_BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
+
+/// Options of an open mirror.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct MirrorOptions {
+    /// Time for which a member is waited for after another one has answered, and after which a read
+    /// is sent to another member. A later member is left out; when its changes have ended, the
+    /// regions that it missed are copied to it. While no member answers, all are waited for.
+    pub member_wait: Duration,
+    /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
+    /// minute.
+    pub recovery_pause: Duration,
+    /// Maximum rate of a copy while users have no operations; `None`: as fast as the members.
+    pub resync_bytes_per_second_max: Option<NonZeroU64>,
+    /// Maximum rate of a copy while users have operations; `None`: as fast as the members.
+    pub resync_busy_bytes_per_second_max: Option<NonZeroU64>,
+}
+
+impl Default for MirrorOptions {
+    fn default() -> Self {
+        Self {
+            member_wait: MEMBER_WAIT,
+            recovery_pause: RECOVERY_PAUSE,
+            resync_bytes_per_second_max: None,
+            resync_busy_bytes_per_second_max: NonZeroU64::new(RESYNC_BUSY_BYTES_PER_SECOND),
+        }
+    }
+}

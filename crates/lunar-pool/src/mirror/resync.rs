@@ -1,0 +1,337 @@
+//! Copies to members that miss regions, and the recovery of members that were left out.
+
+use super::Mirror;
+use super::bounded::{MemberFailure, run_one};
+use super::change_queue::ChangeQueue;
+use super::member::MirrorMember;
+use crate::format::MemberSet;
+use crate::member_io::member_failed;
+use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Length of the range that is locked against changes while it is copied.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Maximum number of losses of sources while one piece is copied.
+const PIECE_LOSSES_MAX: u32 = 3;
+
+/// Longest pause before another attempt to recover a member; the pauses double up to this.
+const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// A copy to one member, side by side with reads and changes: one piece at a time is locked, and
+/// every change goes to the member as well.
+///
+/// A stale member becomes current at the end, when all of it is durable and the labels record it.
+struct Resync {
+    mirror: Arc<Mirror>,
+    target: Arc<MirrorMember>,
+    /// Number of this copy to the target; a later one ends it.
+    number: u64,
+    /// Number of operations of users when the last piece was copied.
+    foreground: u64,
+    last_piece_blocks: u64,
+}
+
+/// The result of a piece.
+enum Piece {
+    Copied,
+    /// The region has to be rewritten first.
+    RewriteFirst,
+    /// No source can be read, and the target is as good as these members; or a member has a loss.
+    Bad(Vec<Arc<MirrorMember>>),
+}
+
+impl Mirror {
+    /// Starts the recovery of all members that are stale, each in a task of its own.
+    pub(super) fn recover_stale(self: &Arc<Self>) {
+        let is_closed = self.closing.load(SeqCst);
+        for member in self.present().filter(|member| !member.receives_changes()) {
+            if !self.is_read_only && !is_closed && !member.is_recovering.swap(true, SeqCst) {
+                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
+                self.runtime.spawn(recover(mirror, member));
+            }
+        }
+    }
+
+    /// Starts the copies to current members that miss regions.
+    pub(super) fn complete_partial(self: &Arc<Self>) {
+        for member in self.present().filter(|one| one.is_current() && !one.holds_all()) {
+            if !self.is_read_only && !member.is_recovering.swap(true, SeqCst) {
+                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
+                self.runtime.spawn(recover(mirror, member));
+            }
+        }
+    }
+
+    /// Begins a copy to a stale member, which gets all changes from now on. Returns false if it is
+    /// not stale.
+    async fn begin_copy(&self, member: &Arc<MirrorMember>) -> bool {
+        let roster = self.roster.write().await;
+        let is_stale = !roster.is_closed && !member.receives_changes();
+        if is_stale {
+            member.begin_copy();
+        }
+        is_stale
+    }
+}
+
+/// Brings a member up to date, again and again until it is current and has everything. Ends when
+/// the pool is closed.
+async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
+    let mut pause: Option<Duration> = None;
+    loop {
+        let Some(mirror) = weak.upgrade() else { return };
+        let mut closed = mirror.closed.subscribe();
+        let first_pause = mirror.options.recovery_pause;
+        let has_failed_before = pause.is_some() || !member.last_failure().is_empty();
+        drop(mirror);
+        if has_failed_before {
+            let next = pause.map_or(first_pause, |last| (2 * last).min(RECOVERY_PAUSE_MAX));
+            pause = Some(next);
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => return,
+                () = tokio::time::sleep(next) => {}
+            }
+        }
+        // Changes of unknown outcome must not reach the member after newer data.
+        tokio::select! {
+            _ = closed.wait_for(|closed| *closed) => return,
+            () = member.wait_until_drained() => {}
+        }
+        let Some(mirror) = weak.upgrade().filter(|mirror| !mirror.closing.load(SeqCst)) else {
+            return;
+        };
+        if let Err(error) = Resync::run(mirror, Arc::clone(&member)).await {
+            tracing::warn!("the copy to member {} has failed: {error}", member.device.name());
+            pause = pause.or(Some(first_pause));
+            continue;
+        }
+        member.is_recovering.store(false, SeqCst);
+        // The member may have been left out again before.
+        let is_done = member.is_current() && member.holds_all();
+        if is_done || member.is_recovering.swap(true, SeqCst) {
+            return;
+        }
+    }
+}
+
+impl Resync {
+    /// Copies to a member what it misses.
+    async fn run(mirror: Arc<Mirror>, target: Arc<MirrorMember>) -> Result<(), Error> {
+        if !mirror.begin_copy(&target).await && !target.is_current() {
+            return Err(Error::new(ErrorKind::Open, &*mirror.name, "the pool is closed"));
+        }
+        let name = mirror.name.clone();
+        tracing::info!("{name}: a copy to member {} has begun", target.device.name());
+        let (number, foreground) = (target.copies(), mirror.foreground.load(SeqCst));
+        let mut resync = Self { mirror, target, number, foreground, last_piece_blocks: 0 };
+        let done = resync.copy_all().await;
+        match &done {
+            Ok(()) => tracing::info!("{name}: member {} is current", resync.target.device.name()),
+            Err(error) => resync.give_up(error).await,
+        }
+        done
+    }
+
+    async fn copy_all(&mut self) -> Result<(), Error> {
+        self.accept_losses().await?;
+        loop {
+            self.copy_missing().await?;
+            self.flush_target().await?;
+            if self.finish().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn flush_target(&self) -> Result<(), Error> {
+        self.within(self.target.flush()).await
+    }
+
+    async fn within(&self, work: super::bounded::MemberWork) -> Result<(), Error> {
+        let limit = self.mirror.options.member_wait;
+        run_one(limit, &self.target, work).await.map_err(|failure| self.failed(failure))
+    }
+
+    fn failed(&self, failure: MemberFailure) -> Error {
+        match failure {
+            MemberFailure::Device(error) => member_failed(&self.mirror.name, None, error),
+            other => Error::new(ErrorKind::Medium, self.target.device.name(), other.to_string()),
+        }
+    }
+
+    /// Accepts earlier losses of a stale member: all that it may have lost is copied. A device that
+    /// refuses changes after a failed flush accepts them again.
+    async fn accept_losses(&self) -> Result<(), Error> {
+        if self.target.is_current() {
+            return Ok(());
+        }
+        let target = Arc::clone(&self.target);
+        let recovery = self.target.tracked(async move {
+            // The device reports a loss once. The error is no failure of this copy.
+            if let Err(error) = target.device.device().recover().await {
+                target.fail(error);
+            }
+            Ok(())
+        });
+        self.within(recovery).await?;
+        let roster = self.mirror.roster.read().await;
+        self.refuse_stopped(roster.is_closed)?;
+        self.target.accept_losses();
+        Ok(())
+    }
+
+    /// Fails if the copy has to stop, behind the membership lock.
+    fn refuse_stopped(&self, is_closed: bool) -> Result<(), Error> {
+        self.mirror.refuse_closed(is_closed)?;
+        if self.target.receives_changes() && self.target.copies() == self.number {
+            return Ok(());
+        }
+        let what = "the member was left out before the copy was done";
+        Err(Error::new(ErrorKind::Medium, self.target.device.name(), what))
+    }
+
+    /// Copies until no region is missing; others may be added meanwhile.
+    async fn copy_missing(&mut self) -> Result<(), Error> {
+        while let Some(region) = self.target.next_missing(0) {
+            let additions = self.target.additions();
+            for piece in self.mirror.pieces(region, PIECE_BYTES) {
+                self.throttle().await;
+                self.copy_piece(region, piece).await?;
+                self.last_piece_blocks = piece.count;
+            }
+            self.mirror.intents.copied(region);
+            self.target.copied(region, additions);
+        }
+        Ok(())
+    }
+
+    async fn copy_piece(&self, region: u32, piece: BlockRange) -> Result<(), Error> {
+        let mut losses = 0;
+        loop {
+            self.mirror.rewrite_region(region).await?;
+            let bad = match self.try_piece(region, piece).await? {
+                Piece::Copied => return Ok(()),
+                Piece::RewriteFirst => continue,
+                Piece::Bad(bad) => bad,
+            };
+            losses += 1;
+            if losses > PIECE_LOSSES_MAX {
+                return Err(self.failed(MemberFailure::Lost));
+            }
+            // Decides which member's content counts, for all members that miss the region.
+            let failed: Vec<_> = bad.into_iter().filter(|one| !one.has_lost()).collect();
+            self.mirror.leave_out(&failed).await?;
+        }
+    }
+
+    async fn try_piece(&self, region: u32, piece: BlockRange) -> Result<Piece, Error> {
+        let _turn = ChangeQueue::enter(&self.mirror.queue, piece).await;
+        let roster = self.mirror.roster.read().await;
+        self.refuse_stopped(roster.is_closed)?;
+        if self.target.is_current() && self.target.holds(region, region) {
+            return Ok(Piece::Copied);
+        }
+        if self.mirror.rewrites.contains(region) {
+            return Ok(Piece::RewriteFirst);
+        }
+        let data = match self.read_from_others(piece).await? {
+            Ok(data) => data,
+            Err(bad) => return Ok(Piece::Bad(bad)),
+        };
+        self.within(self.target.write(piece, data.freeze(), false)).await?;
+        self.mirror.copied_blocks.fetch_add(piece.count, SeqCst);
+        Ok(Piece::Copied)
+    }
+
+    /// Reads a piece. Returns the members that failed if none could be read and the target is as
+    /// good, or a member with a loss.
+    async fn read_from_others(
+        &self,
+        piece: BlockRange,
+    ) -> Result<Result<Buffer, Vec<Arc<MirrorMember>>>, Error> {
+        let mut tried: MemberSet = [self.target.place].into_iter().collect();
+        let mut bad = Vec::new();
+        let bytes = piece.count as usize * self.mirror.geometry.block_bytes as usize;
+        while let Some(source) = self.mirror.choose(piece, tried) {
+            let buffer = self.mirror.buffers().take_when_free(bytes).await;
+            if let Some(data) = self.mirror.read_checked(&source, piece, buffer).await {
+                return Ok(Ok(data));
+            }
+            if source.has_lost() {
+                return Ok(Err(vec![source]));
+            }
+            tried.insert(source.place);
+            bad.push(source);
+        }
+        if !bad.is_empty() && self.target.is_current() {
+            return Ok(Err(bad));
+        }
+        let what = match bad.last() {
+            Some(source) => format!("it cannot be read: {}", source.last_failure()),
+            None => "no current member has these blocks".to_owned(),
+        };
+        Err(Error::new(ErrorKind::Medium, &*self.mirror.name, what).at(piece))
+    }
+
+    /// Waits before another piece if users have operations, or if the rate is limited.
+    async fn throttle(&mut self) {
+        let foreground = self.mirror.foreground.load(SeqCst);
+        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
+        let options = &self.mirror.options;
+        let busy = options.resync_busy_bytes_per_second_max;
+        let rate = if is_busy { busy } else { options.resync_bytes_per_second_max };
+        let bytes = self.last_piece_blocks * u64::from(self.mirror.geometry.block_bytes);
+        if let Some(rate) = rate {
+            let pause = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
+            let mut closed = self.mirror.closed.subscribe();
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Finishes the copy. Returns false if the target misses more regions.
+    async fn finish(&self) -> Result<bool, Error> {
+        let mirror = &self.mirror;
+        let mut roster = mirror.roster.write().await;
+        self.refuse_stopped(roster.is_closed)?;
+        if self.target.next_missing(0).is_some() {
+            return Ok(false);
+        }
+        if self.target.is_current() {
+            return Ok(true);
+        }
+        // Covers the changes of the target since the flush before.
+        self.flush_target().await?;
+        let copied = mirror.intents.copy_to(&self.target).await;
+        copied.map_err(|failure| self.failed(failure))?;
+        if self.target.has_lost() {
+            return Err(self.failed(MemberFailure::Lost));
+        }
+        let mut current = mirror.current();
+        current.push(Arc::clone(&self.target));
+        let recorded = mirror.set_current(&mut roster, current, false).await;
+        drop(roster);
+        mirror.recover_stale();
+        recorded?;
+        if self.target.is_current() {
+            return Ok(true);
+        }
+        Err(self.failed(MemberFailure::Lost))
+    }
+
+    async fn give_up(&self, error: &Error) {
+        if self.target.copies() != self.number || self.mirror.closing.load(SeqCst) {
+            return;
+        }
+        // Also if the member was current: a write of this copy may have been given up.
+        self.target.fail(error);
+        if let Err(error) = self.mirror.leave_out(&[Arc::clone(&self.target)]).await {
+            tracing::warn!("{}: {error}", self.mirror.name);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! An open pool.
+
+use crate::PoolError;
+use crate::assembly::Assembly;
+use crate::create::{self, PoolSpec};
+use crate::format::{PoolId, PoolKind};
+use crate::joined::JoinedDevice;
+use crate::member_device::MemberDevice;
+use crate::mirror::{MirrorDevice, MirrorOptions};
+use crate::status::PoolStatus;
+use bytes::Bytes;
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry,
+    PoisonWatcher, Sparse, SyncCounts,
+};
+use std::sync::Arc;
+
+/// Options for opening a pool.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct OpenOptions {
+    /// True to open a mirror although members with all data are missing. They are stale from then
+    /// on: if they are opened elsewhere, the mirror is split, and only one side can be kept.
+    pub is_degraded: bool,
+    /// Options of a mirror.
+    pub mirror: MirrorOptions,
+}
+
+/// An open pool: a block device whose blocks lie on its members.
+///
+/// A pool reports lost writes to all of its users: if a member may have lost acknowledged writes,
+/// every flush that began before the report fails, whichever call has found the loss.
+#[derive(Debug)]
+pub struct Pool {
+    id: PoolId,
+    kind: PoolKind,
+    joined: Joined,
+}
+
+/// The members of a pool, joined to a device.
+#[derive(Debug)]
+enum Joined {
+    /// A concatenation or a stripe.
+    Device(JoinedDevice),
+    Mirror(MirrorDevice),
+}
+
+impl Pool {
+    /// Labels devices as the members of a new pool, in their order. Their data is lost.
+    ///
+    /// # Errors
+    /// The device that does not fit, or is a member of a pool already; nothing is written then.
+    /// `Device` when a device failed.
+    pub async fn create(
+        spec: PoolSpec,
+        members: Vec<Arc<dyn BlockDevice>>,
+    ) -> Result<PoolId, PoolError> {
+        create::create(spec, members).await
+    }
+
+    /// Clears the labels of a device, durably, so that it is no member of a pool any more. Its data
+    /// stays, but no pool finds it again.
+    ///
+    /// # Errors
+    /// `TooSmall` for a device that cannot be a member · `Device` when it failed.
+    pub async fn clear_label(device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
+        let member = MemberDevice::new(device);
+        if member.layout().data_blocks_max() == 0 {
+            let device = member.name().to_owned();
+            return Err(PoolError::TooSmall { device, need_blocks: None });
+        }
+        Ok(member.clear_labels().await?)
+    }
+
+    /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.
+    ///
+    /// # Errors
+    /// The device that does not belong to the pool, or the members that are missing.
+    pub async fn open(
+        name: &str,
+        members: Vec<Arc<dyn BlockDevice>>,
+        options: OpenOptions,
+    ) -> Result<Arc<Self>, PoolError> {
+        let found = Assembly::find(members, &BufferPool::default()).await?;
+        let (id, kind) = (found.newest.pool, found.newest.kind);
+        let joined = if kind == PoolKind::MIRROR {
+            let OpenOptions { is_degraded, mirror } = options;
+            Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror).await?)
+        } else {
+            Joined::Device(JoinedDevice::open(name, found)?)
+        };
+        Ok(Arc::new(Self { id, kind, joined }))
+    }
+
+    /// Closes the pool: everything is durable, and a mirror has no marks left. Later operations of
+    /// a mirror fail. A mirror that is dropped without this call opens as after a crash.
+    ///
+    /// # Errors
+    /// Operations that did not end in time, a last flush that failed, or a loss that no flush has
+    /// reported. The pool is closed in any case.
+    pub async fn close(&self) -> Result<(), Error> {
+        match &self.joined {
+            Joined::Device(device) => device.flush().await,
+            Joined::Mirror(mirror) => mirror.close().await,
+        }
+    }
+
+    /// Returns the id of the pool.
+    pub fn id(&self) -> PoolId {
+        self.id
+    }
+
+    /// Returns the kind of the pool.
+    pub fn kind(&self) -> PoolKind {
+        self.kind
+    }
+
+    /// Returns the status of the pool and of its members.
+    pub fn status(&self) -> PoolStatus {
+        match &self.joined {
+            Joined::Device(device) => device.status(self.id, self.kind),
+            Joined::Mirror(mirror) => mirror.status(),
+        }
+    }
+
+    fn device(&self) -> &dyn BlockDevice {
+        match &self.joined {
+            Joined::Device(device) => device,
+            Joined::Mirror(mirror) => mirror,
+        }
+    }
+}
+
+impl BlockDevice for Pool {
+    fn name(&self) -> &str {
+        self.device().name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device().geometry()
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.device().read(range, into)
+    }
+
+    fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
+        self.device().try_read_now(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        self.device().write(range, from, durable)
+    }
+
+    fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
+        self.device().try_write_now(range, from, durable)
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.device().flush()
+    }
+
+    fn cache_losses(&self) -> Option<u64> {
+        self.device().cache_losses()
+    }
+
+    fn set_buffers(&self, buffers: &BufferPool) {
+        self.device().set_buffers(buffers);
+    }
+
+    fn prefetch(&self, range: BlockRange) {
+        self.device().prefetch(range);
+    }
+
+    fn sparse(&self) -> Option<&dyn Sparse> {
+        self.device().sparse()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.device().is_read_only()
+    }
+
+    fn io_tier(&self) -> String {
+        self.device().io_tier()
+    }
+
+    fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
+        self.device().recover()
+    }
+
+    fn watch_poison(&self, watcher: Arc<dyn PoisonWatcher>) {
+        self.device().watch_poison(watcher);
+    }
+
+    fn poison(&self) {
+        self.device().poison();
+    }
+
+    fn link(&self) -> Option<DeviceLink> {
+        self.device().link()
+    }
+
+    fn sync_counts(&self) -> Option<SyncCounts> {
+        self.device().sync_counts()
+    }
+}

@@ -1,0 +1,102 @@
+//! A device with a volatile cache that can lose power while it stays open.
+
+use bytes::Bytes;
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, Geometry,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+/// A device whose writes are volatile until a flush, like a LUN with a write-back cache. After a
+/// power cut it stays open, counts a loss, and fails one flush.
+#[derive(Debug)]
+pub struct VolatileDevice {
+    inner: Arc<dyn BlockDevice>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Content of blocks before the writes that were not flushed.
+    before: HashMap<u64, Vec<u8>>,
+    losses: u64,
+    is_unreported: bool,
+}
+
+impl VolatileDevice {
+    pub fn new(inner: Arc<dyn BlockDevice>) -> Arc<Self> {
+        Arc::new(Self { inner, state: Mutex::default() })
+    }
+
+    /// Loses each unflushed block with a chance of one in `one_in`.
+    pub async fn cut_power(&self, random: &mut u64, one_in: u64) {
+        let before = std::mem::take(&mut self.state.lock().unwrap().before);
+        if before.is_empty() {
+            return;
+        }
+        let mut blocks: Vec<_> = before.into_iter().collect();
+        blocks.sort();
+        for (lba, old) in blocks {
+            if super::next(random).is_multiple_of(one_in) {
+                self.inner.write(BlockRange::new(lba, 1), old.into(), false).await.unwrap();
+            }
+        }
+        let mut state = self.state.lock().unwrap();
+        state.losses += 1;
+        state.is_unreported = true;
+    }
+}
+
+impl BlockDevice for VolatileDevice {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        self.inner.read(range, into)
+    }
+
+    fn write(
+        &self,
+        range: BlockRange,
+        from: Bytes,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let block = self.geometry().block_bytes as usize;
+            let pool = BufferPool::default();
+            for lba in range.lba..range.lba + range.count {
+                let old = self.inner.read(BlockRange::new(lba, 1), pool.take(block)).await?;
+                let mut state = self.state.lock().unwrap();
+                match durable {
+                    true => drop(state.before.remove(&lba)),
+                    false => drop(state.before.entry(lba).or_insert_with(|| old.to_vec())),
+                }
+            }
+            self.inner.write(range, from, durable).await
+        })
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let mut state = self.state.lock().unwrap();
+            if std::mem::take(&mut state.is_unreported) {
+                return Err(Error::new(ErrorKind::Medium, self.name(), "writes were lost"));
+            }
+            state.before.clear();
+            Ok(())
+        })
+    }
+
+    fn cache_losses(&self) -> Option<u64> {
+        Some(self.state.lock().unwrap().losses)
+    }
+
+    fn io_tier(&self) -> String {
+        "volatile".into()
+    }
+}

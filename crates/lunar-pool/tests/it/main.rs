@@ -1,0 +1,10 @@
+//! Integration tests of pools, in one program.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a test may
+
+mod common;
+mod contracts;
+mod fixtures;
+mod joined;
+mod losses;
+mod mirror;
+mod opening;

@@ -1,0 +1,11 @@
+//! Mirrors, in virtual time.
+
+mod bench;
+mod closing;
+mod failures;
+mod late;
+mod linear;
+mod losses;
+mod opening;
+mod resync;
+mod trial;

@@ -1,0 +1,166 @@
+//! Opening mirrors: stale, missing and split members, and marked regions.
+
+use super::bench::{BLOCKS, Bench, REGION, degraded, without_recovery};
+use crate::common::{DATA_START, filled, memories, read};
+use lunar_block::{BlockDevice, BlockRange, ErrorKind};
+use lunar_pool::{MemberState, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec};
+
+/// Goal: the first opening of a new mirror copies the first member to the others; a later opening
+/// after an orderly end copies nothing.
+#[tokio::test(start_paused = true)]
+async fn a_new_mirror_is_copied_once() {
+    let disks = memories(3, BLOCKS * 512);
+    let junk = BlockRange::new(DATA_START + 5, 1);
+    disks[0].write(junk, filled(7, 1), false).await.unwrap();
+    disks[1].write(junk, filled(8, 1), false).await.unwrap();
+    Pool::create(PoolSpec::Mirror { erase: false }, disks.clone()).await.unwrap();
+    let mut reversed = disks.clone();
+    reversed.reverse();
+    let bench = Bench::open(reversed, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!(bench.byte(5).await, 7, "the first member counts from the beginning");
+    bench.until_healthy().await;
+    bench.assert_same().await;
+    bench.pool.flush().await.unwrap();
+    bench.pool.close().await.unwrap();
+    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!(bench.pool.status().health, PoolHealth::Healthy);
+    assert_eq!(bench.pool.status().copied_bytes, 0);
+}
+
+/// Goal: after a crash only the marked regions are copied, and they are read from one member until
+/// then.
+#[tokio::test(start_paused = true)]
+async fn only_marked_regions_are_copied_after_a_crash() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.write(3 * REGION, 2).await;
+    // The second member loses the block: the power was cut before it was written.
+    let block = BlockRange::new(DATA_START, 1);
+    bench.disks[1].write(block, filled(0, 1), false).await.unwrap();
+    let bench = bench.crash_and_reopen(OpenOptions::default()).await.unwrap();
+    assert_eq!(bench.pool.status().members[1].missing_bytes, 2 * REGION * 512);
+    for _ in 0..20 {
+        assert_eq!(bench.byte(0).await, 1);
+    }
+    assert_eq!(read(&*bench.pool, 0, BLOCKS).await[..512], filled(1, 1)[..]);
+    bench.until_healthy().await;
+    assert_eq!(bench.pool.status().copied_bytes, 2 * REGION * 512);
+    bench.assert_same().await;
+}
+
+/// Goal: after a crash, a read of a block in which the members differ decides which version counts:
+/// the other member has it before the read returns, and keeps it if the source is lost.
+#[tokio::test(start_paused = true)]
+async fn a_read_decides_which_version_counts() {
+    let bench = Bench::new(2).await;
+    // The copy begins with the first of the marked regions, and pauses for a long time then.
+    const LBA: u64 = 5 * REGION;
+    bench.write(0, 1).await;
+    bench.write(LBA, 1).await;
+    let block = BlockRange::new(DATA_START + LBA, 1);
+    bench.disks[1].write(block, filled(9, 1), false).await.unwrap();
+    let rate = std::num::NonZeroU64::new(1);
+    let mut options = without_recovery();
+    options.mirror.resync_bytes_per_second_max = rate;
+    options.mirror.resync_busy_bytes_per_second_max = rate;
+    let bench = bench.crash_and_reopen(options).await.unwrap();
+    let mut into = vec![0; 512];
+    assert!(!bench.pool.try_read_now(BlockRange::new(LBA, 1), &mut into));
+    assert_eq!(bench.byte_on(1, LBA).await, 9);
+    assert_eq!(bench.byte(LBA).await, 1);
+    assert_eq!(bench.byte_on(1, LBA).await, 1);
+    bench.fail_write(0, REGION);
+    bench.write(REGION, 2).await;
+    assert_eq!(bench.state(0), MemberState::Stale);
+    assert_eq!(bench.byte(LBA).await, 1);
+}
+
+/// Goal: a mirror opens without a member only if it is told to; the member is stale from then on.
+#[tokio::test(start_paused = true)]
+async fn degraded_openings() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.pool.close().await.unwrap();
+    let disks = bench.disks.clone();
+    let one = Bench::open(vec![disks[0].clone()], 1, OpenOptions::default()).await;
+    assert!(matches!(one.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
+    let one = Bench::open(vec![disks[0].clone()], 1, degraded()).await.unwrap();
+    assert_eq!(one.state(0), MemberState::Current);
+    assert_eq!(one.pool.status().members[1].state, MemberState::Missing);
+    one.write(0, 2).await;
+    one.pool.close().await.unwrap();
+    let stale = Bench::open(vec![disks[1].clone()], 1, degraded()).await;
+    assert!(stale.is_ok(), "nobody can know that the other side was written");
+    drop(stale);
+    let both = Bench::open(disks, 1, OpenOptions::default()).await;
+    let Some(PoolError::Split(split)) = both.err() else { panic!("it is split") };
+    assert_eq!(split.common_generation, 1);
+    assert!(split.sides.iter().all(|side| side.generation == 2 && side.devices.len() == 1));
+    assert_ne!(split.sides[0].history, split.sides[1].history);
+    let text = split.to_string();
+    assert!(text.contains("written without the other since generation 1"), "{text}");
+}
+
+/// Goal: a stale member is never read, and gets everything before it is current.
+#[tokio::test(start_paused = true)]
+async fn stale_members_are_copied_completely() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.fail_write(1, 0);
+    bench.write(0, 2).await;
+    let bench = bench.crash_and_reopen(without_recovery()).await.unwrap();
+    assert_eq!(bench.pool.status().members[1].missing_bytes, BLOCKS * 512);
+    for _ in 0..20 {
+        assert_eq!(bench.byte(0).await, 2);
+    }
+    bench.until_healthy().await;
+    bench.assert_same().await;
+    bench.pool.close().await.unwrap();
+    let only_stale = bench.disks[1].clone();
+    drop(bench);
+    let now_current = Bench::open(vec![only_stale], 1, degraded()).await.unwrap();
+    assert_eq!(now_current.byte(0).await, 2);
+}
+
+/// Goal: a mirror without a current member does not open, also if it is told to open degraded.
+#[tokio::test(start_paused = true)]
+async fn stale_members_alone_do_not_open() {
+    let bench = Bench::new(3).await;
+    bench.fail_write(1, 0);
+    bench.fail_write(2, 0);
+    bench.write(0, 2).await;
+    bench.fail_write(0, 0);
+    let disks = bench.disks.clone();
+    drop(bench);
+    // The labels of the stale ones are of one generation: together they are a mirror of their own.
+    let stale = vec![disks[1].clone(), disks[2].clone()];
+    let opened = Bench::open(stale, 1, OpenOptions::default()).await;
+    assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [0]));
+}
+
+/// Goal: nothing is written through a mirror with a read-only member, and marked regions are read
+/// from one member.
+#[tokio::test(start_paused = true)]
+async fn read_only_mirrors() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    let disks = bench.disks.clone();
+    drop(bench);
+    disks[1].write(BlockRange::new(DATA_START, 1), filled(9, 1), false).await.unwrap();
+    let before = read(&*disks[0], 0, DATA_START).await;
+    let members = vec![disks[0].clone(), crate::common::read_only(disks[1].clone())];
+    let pool = Pool::open("pool", members, OpenOptions::default()).await.unwrap();
+    assert!(pool.is_read_only());
+    for _ in 0..20 {
+        assert_eq!(read(&*pool, 0, 1).await, filled(1, 1));
+    }
+    let kind = pool.write(BlockRange::new(0, 1), filled(2, 1), false).await.map_err(|e| e.kind);
+    assert_eq!(kind, Err(ErrorKind::ReadOnly));
+    assert!(!pool.try_write_now(BlockRange::new(0, 1), &filled(2, 1), false));
+    pool.flush().await.unwrap();
+    pool.close().await.unwrap();
+    assert_eq!(read(&*disks[0], 0, DATA_START).await, before, "no label and no mark");
+    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
+    bench.until_healthy().await;
+    assert_eq!(bench.byte_on(1, 0).await, 1);
+}

@@ -1,0 +1,276 @@
+//! Mirrors whose members fail in all ways, by seed, against a model of what each block may hold.
+
+use super::bench::{BLOCKS, Bench, REGION};
+use crate::common::{filled, next, read};
+use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultOperation};
+use lunar_pool::OpenOptions;
+use std::time::Duration;
+
+const ROUNDS: u64 = 12;
+const STEPS: u64 = 40;
+
+/// Number of seeds in a usual run; `LUNAR_POOL_SEEDS=10000` runs more.
+const SEEDS: u64 = 20;
+
+/// The contents that a block may have.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// The acknowledged content, or the content of writes that failed since.
+    now: Vec<u8>,
+    /// Older contents that a loss of unflushed writes may bring back.
+    unflushed: Vec<u8>,
+}
+
+struct Ledger {
+    blocks: Vec<Block>,
+    value: u8,
+}
+
+impl Ledger {
+    fn new() -> Self {
+        let block = Block { now: vec![0], unflushed: Vec::new() };
+        Self { blocks: vec![block; BLOCKS as usize], value: 0 }
+    }
+
+    fn of(&mut self, range: BlockRange) -> &mut [Block] {
+        &mut self.blocks[range.lba as usize..(range.lba + range.count) as usize]
+    }
+
+    fn written(&mut self, range: BlockRange, value: u8, succeeded: bool) {
+        for block in self.of(range) {
+            if succeeded {
+                block.unflushed.append(&mut block.now);
+            }
+            block.now.push(value);
+        }
+    }
+
+    fn flushed(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.unflushed.clear());
+    }
+
+    /// Records that unflushed writes may be lost.
+    fn lost(&mut self) {
+        for block in &mut self.blocks {
+            block.now.append(&mut block.unflushed);
+            block.now.sort_unstable();
+            block.now.dedup();
+        }
+    }
+
+    /// Checks blocks that were read.
+    fn check(&mut self, range: BlockRange, data: &[u8], when: &str) {
+        for (index, (block, data)) in self.of(range).iter().zip(data.chunks(512)).enumerate() {
+            assert!(data.iter().all(|byte| *byte == data[0]), "{when}: a torn block");
+            let lba = range.lba + index as u64;
+            assert!(block.now.contains(&data[0]), "{when}: block {lba} is {}: {block:?}", data[0]);
+        }
+    }
+}
+
+struct Trial {
+    bench: Option<Bench>,
+    ledger: Ledger,
+    random: u64,
+    failed_flushes: u64,
+}
+
+impl Trial {
+    fn draw(&mut self, below: u64) -> u64 {
+        next(&mut self.random) % below
+    }
+
+    fn bench(&self) -> &Bench {
+        self.bench.as_ref().unwrap()
+    }
+
+    fn range(&mut self) -> BlockRange {
+        // Few regions, so that some are written again and others are marked anew.
+        let lba = (self.draw(10) * REGION + self.draw(4) * 31).min(BLOCKS - 8);
+        BlockRange::new(lba, 1 + self.draw(8))
+    }
+
+    /// Does a few operations. With `is_strict` all have to succeed.
+    async fn operate(&mut self, is_strict: bool) {
+        let draw = self.draw(10);
+        let range = self.range();
+        let pool = std::sync::Arc::clone(&self.bench().pool);
+        match draw {
+            0..5 => {
+                self.ledger.value = self.ledger.value % 250 + 1;
+                let value = self.ledger.value;
+                let written = pool.write(range, filled(value, range.count), false).await;
+                assert!(written.is_ok() || !is_strict, "{written:?}");
+                self.ledger.written(range, value, written.is_ok());
+            }
+            5..8 => {
+                let buffer = lunar_block::BufferPool::default().take(range.count as usize * 512);
+                match pool.read(range, buffer).await {
+                    Ok(data) => self.ledger.check(range, &data, "a read"),
+                    Err(error) => assert!(!is_strict, "{error}"),
+                }
+            }
+            _ => {
+                let flushed = pool.flush().await;
+                assert!(flushed.is_ok() || !is_strict, "{flushed:?}");
+                self.flush_ended(flushed.is_ok());
+            }
+        }
+    }
+
+    fn flush_ended(&mut self, succeeded: bool) {
+        if succeeded {
+            self.ledger.flushed();
+        } else {
+            self.ledger.lost();
+            self.failed_flushes += 1;
+        }
+    }
+
+    fn random_fault(&mut self) -> Fault {
+        let operations = [FaultOperation::Read, FaultOperation::Write, FaultOperation::Flush];
+        let operation = operations[self.draw(3) as usize];
+        let effect = match (self.draw(4), operation) {
+            (0, _) => Effect::Hang,
+            (1, FaultOperation::Write) => Effect::Tear { blocks: self.draw(8) },
+            (2, _) => Effect::Fail(ErrorKind::Disconnected),
+            _ => Effect::Fail(ErrorKind::Medium),
+        };
+        Fault::new(effect).on(operation).after(self.draw(12)).times(1 + self.draw(3))
+    }
+
+    async fn heal(&mut self) {
+        for fault in &self.bench().faults {
+            fault.heal();
+            fault.release();
+        }
+        let pool = &self.bench().pool;
+        let _ = pool.recover().await;
+        for _ in 0..1000 {
+            let is_healthy = pool.status().health == lunar_pool::PoolHealth::Healthy;
+            let hanging = self.bench().faults.iter().any(|fault| fault.hanging() > 0);
+            if is_healthy && !hanging {
+                return;
+            }
+            for fault in &self.bench().faults {
+                fault.heal();
+                fault.release();
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("not healthy: {:#?}", pool.status());
+    }
+
+    /// One member fails in all ways, also by power cuts: nothing is lost, and no call fails.
+    async fn one_member_fails(&mut self) {
+        let member = self.draw(2) as usize;
+        for step in 0..STEPS {
+            if step % 8 == 0 {
+                let fault = self.random_fault();
+                self.bench().faults[member].inject(fault);
+            }
+            if self.draw(8) == 0 {
+                let (cache, one_in) = (self.bench().caches[member].clone(), 1 + self.draw(3));
+                cache.cut_power(&mut self.random, one_in).await;
+            }
+            self.operate(true).await;
+        }
+    }
+
+    /// All members lose power, and stay open: a loss of acknowledged writes fails a flush.
+    async fn power_cuts(&mut self) {
+        for _ in 0..STEPS {
+            self.operate(true).await;
+        }
+        let before = self.bench().pool.cache_losses().unwrap();
+        for cache in self.bench().caches.clone() {
+            cache.cut_power(&mut self.random, 1).await;
+        }
+        let has_lost = self.bench().pool.cache_losses().unwrap() > before;
+        let failed_before = self.failed_flushes;
+        if has_lost {
+            self.ledger.lost();
+        }
+        for _ in 0..self.draw(4) {
+            self.operate(!has_lost).await;
+        }
+        self.all_flushed().await;
+        let has_failed = self.failed_flushes > failed_before;
+        assert!(!has_lost || has_failed, "a counted loss fails a flush");
+    }
+
+    /// Flushes until it succeeds. Returns false if the first flush failed.
+    async fn all_flushed(&mut self) -> bool {
+        for attempt in 0..20 {
+            let succeeded = self.bench().pool.flush().await.is_ok();
+            self.flush_ended(succeeded);
+            if succeeded {
+                return attempt == 0;
+            }
+        }
+        panic!("no flush succeeds");
+    }
+
+    /// The pool ends without being closed, and the caches of all members lose some blocks.
+    async fn crash(&mut self) {
+        for _ in 0..self.draw(STEPS) {
+            self.operate(true).await;
+        }
+        let bench = self.bench.take().unwrap();
+        let (disks, caches) = (bench.disks.clone(), bench.caches.clone());
+        drop(bench);
+        for cache in caches {
+            let one_in = 1 + self.draw(3);
+            cache.cut_power(&mut self.random, one_in).await;
+        }
+        self.ledger.lost();
+        let seed = self.draw(u64::MAX);
+        self.bench = Some(Bench::open(disks, seed, OpenOptions::default()).await.unwrap());
+    }
+
+    /// Checks all blocks, and that the members are equal.
+    async fn check_all(&mut self) {
+        self.heal().await;
+        let was_flushed = self.all_flushed().await;
+        assert!(was_flushed || self.bench().pool.cache_losses() > Some(0));
+        self.heal().await;
+        let all = BlockRange::new(0, BLOCKS);
+        let data = read(&*self.bench().pool, 0, BLOCKS).await;
+        self.ledger.check(all, &data, "all blocks");
+        for (block, data) in self.ledger.blocks.iter_mut().zip(data.chunks(512)) {
+            // All members have this content durably.
+            *block = Block { now: vec![data[0]], unflushed: Vec::new() };
+        }
+        self.bench().assert_same().await;
+    }
+}
+
+async fn trial(seed: u64) {
+    let bench = Some(Bench::new(2).await);
+    let mut trial = Trial { bench, ledger: Ledger::new(), random: seed, failed_flushes: 0 };
+    for round in 0..ROUNDS {
+        println!("seed {seed} round {round}");
+        match trial.draw(3) {
+            0 => trial.one_member_fails().await,
+            1 => trial.power_cuts().await,
+            _ => trial.crash().await,
+        }
+        trial.check_all().await;
+    }
+    trial.bench().pool.close().await.unwrap();
+    trial.bench().assert_same().await;
+}
+
+/// Goal: what was acknowledged as durable is read back as long as one current member lives; a loss
+/// of unflushed writes fails a flush; a failure of one member is no failure of the pool; members
+/// are equal after every recovery.
+/// Method: rounds in which one member fails, all lose power, or the pool crashes, by seed.
+#[test]
+fn members_fail_in_all_ways() {
+    let seeds = std::env::var("LUNAR_POOL_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(trial(seed));
+    }
+}

@@ -1,0 +1,56 @@
+//! Labels and intent pages of pools: hostile bytes on a disk.
+
+use lunar_pool::format::{
+    FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, Label, MemberLayout, PoolId,
+};
+use lunar_wire::crc32c;
+
+/// Number of bytes that the checksum covers.
+const CHECKED_BYTES: usize = LABEL_BYTES - 4;
+
+/// Decodes the input as a label and as an intent page, as it is and with the right checksum, and
+/// checks that labels fit no device on which their data would not fit.
+pub fn run(input: &[u8]) {
+    let mut bytes = [0; LABEL_BYTES];
+    let len = input.len().min(LABEL_BYTES);
+    bytes[..len].copy_from_slice(&input[..len]);
+    decode(&bytes);
+    let sum = crc32c(&bytes[..CHECKED_BYTES]);
+    bytes[CHECKED_BYTES..].copy_from_slice(&sum.to_be_bytes());
+    decode(&bytes);
+}
+
+fn decode(bytes: &[u8; LABEL_BYTES]) {
+    if let FoundLabel::Valid(label) = Label::decode(bytes) {
+        let again = Label::decode(&label.encode());
+        assert_eq!(again, FoundLabel::Valid(label.clone()));
+        check(&label);
+    }
+    // The numbers of the page itself, so that it can be of this pool.
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[16..32]);
+    let regions = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);
+    if let Some(page) = IntentPage::decode(bytes, PoolId(id), regions) {
+        assert_eq!(IntentPage::decode(&page.encode(), PoolId(id), regions), Some(page.clone()));
+        assert!(page.marked.iter().all(|region| region < regions));
+    }
+}
+
+fn check(label: &Label) {
+    let block_bytes = label.block_bytes;
+    if !matches!(block_bytes, 512 | 1024 | 2048 | 4096) {
+        return;
+    }
+    let least = MemberLayout { block_bytes, block_count: u64::MAX };
+    if label.check(least).is_err() {
+        return;
+    }
+    let need = least.member_blocks(label.data_blocks);
+    let need = need.expect("a label that fits describes a possible size");
+    assert!(label.check(MemberLayout { block_bytes, block_count: need }).is_ok());
+    assert!(label.check(MemberLayout { block_bytes, block_count: need - 1 }).is_err());
+    assert!(u64::from(label.regions()) <= label.data_blocks);
+    assert!(label.descends_from(label));
+}
+
+const _: () = assert!(LABEL_BYTES == INTENT_PAGE_BYTES);
