@@ -150,7 +150,7 @@ fn check_list(list: &CopyList, units: &[BlockUnit]) -> u64 {
     for (number, segment) in list.segments.iter().enumerate() {
         let find = |cscd: u16| {
             let cscd = &list.cscds[usize::from(cscd)];
-            units.iter().map(BlockUnit::options).find(|unit| cscd.designates(&unit.uuid))
+            units.iter().map(BlockUnit::options).find(|unit| cscd.designates(&unit.uuid, None))
         };
         let (Some(from), Some(to)) = (find(segment.source), find(segment.destination)) else {
             continue;
