@@ -90,6 +90,11 @@ impl TargetSession {
                 // The message also covers commands that have arrived but were not delivered. Their
                 // connections handle the aborts before the message.
                 self.abort_hit(&mut other, |known| known.is_exposed(true));
+                // ExpCmdSN tells the initiator which commands it covers: a connection that has not
+                // spoken since its command came in order has an older number.
+                for (cid, _) in &other.to_report {
+                    self.send_window_to(*cid);
+                }
             }
             self.report_terminated(other.to_report);
             self.output(Output::OthersAborted { id: other.id, tasks: other.tasks });

@@ -174,6 +174,28 @@ fn third_parties_are_informed() {
     rig.assert_nothing_left();
 }
 
+/// Fault: a command that arrived before the one with the number ahead of it, on another connection,
+/// was terminated by a message whose ExpCmdSN did not cover it: its initiator waited without end.
+#[test]
+fn the_message_covers_all_commands_that_it_terminates() {
+    let other = session::Input::AbortedByOther { id: 44, lun: Some(Lun::new(1)) };
+    let mut rig = fast(2);
+    rig.aborts_at_once = false;
+    rig.send(1, read(0, 5, 0).encode(), &[]);
+    let first = rig.started(1).id;
+    rig.at_session(other);
+    rig.send(2, read(2, 7, 0).encode(), &[]);
+    rig.send(1, read(1, 6, 0).encode(), &[]);
+    rig.good(1, first);
+    assert_eq!(rig.others_aborted, [(44, 3)]);
+    for cid in [1, 2] {
+        let message = terminated(&rig.sent(cid));
+        assert_eq!((message.lun, message.exp_cmd_sn), (Lun::new(1), cmd_sn(3)), "{cid}");
+        rig.send(cid, acknowledgement(3, &message).encode(), &[]);
+    }
+    rig.assert_nothing_left();
+}
+
 /// Goal: an initiator that keeps sending immediate commands does not delay the reset of another:
 /// those that arrive during the reset do not begin, and are reported as terminated.
 #[test]
