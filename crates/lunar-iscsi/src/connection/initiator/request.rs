@@ -183,7 +183,7 @@ impl InitiatorConnection {
             Some(Queued::Command { command, streams, aborts }) => {
                 self.send_command(command, streams, cmd_sn, tag);
                 // The withdrawal came too late, so the command is aborted like any sent one.
-                aborts.into_iter().for_each(|abort| self.enqueue(Queued::Management(abort)));
+                aborts.into_iter().for_each(|abort| self.enqueue_function(abort));
             }
             Some(Queued::Management(management)) => self.send_management(management, cmd_sn, tag),
             Some(Queued::Ping { purpose, data }) => self.send_ping(now, purpose, data, cmd_sn, tag),

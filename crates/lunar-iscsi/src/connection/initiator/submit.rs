@@ -74,7 +74,7 @@ impl InitiatorConnection {
             );
         };
         if self.tasks.values().any(|task| task.id == referenced) {
-            return self.enqueue(Queued::Management(management));
+            return self.enqueue_function(management);
         }
         for (ticket, request) in self.queue.iter_mut() {
             if let Queued::Command { command, aborts, .. } = request
@@ -87,6 +87,19 @@ impl InitiatorConnection {
             }
         }
         self.report_management(id, Ok(without_task(function)));
+    }
+
+    /// Queues a function on one task. The data of a streaming command pauses until its abort is
+    /// sent: a PDU that is opened meanwhile would not be completed, which costs the connection if
+    /// there are no digests.
+    pub(super) fn enqueue_function(&mut self, management: Management) {
+        if management.function == ManagementFunction::ABORT_TASK
+            && let Some(tag) = management.referenced.and_then(|id| self.streams.get(&id))
+            && let Some(task) = self.tasks.get_mut(tag)
+        {
+            task.paused_by = Some(management.id);
+        }
+        self.enqueue(Queued::Management(management));
     }
 
     pub(super) fn on_text_request(&mut self, purpose: TextPurpose, text: Bytes) {

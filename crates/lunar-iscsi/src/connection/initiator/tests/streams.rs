@@ -8,6 +8,7 @@ use crate::connection::initiator::{
 };
 use crate::framing::{DataDestination, Header, Pdu, SegmentDigest, TaskId};
 use crate::pdu::*;
+use crate::session::initiator::{ToConnection, ToSession};
 use crate::text::{Digest, Offer};
 use bytes::Bytes;
 use std::boxed::Box;
@@ -339,12 +340,7 @@ fn an_aborted_stream() {
     let tag = bench.stream(1, &data, 0, 0);
     bench.asks(tag, 0, 0, 3000);
     bench.begins(1, 0, 1000);
-    bench.handle(Input::Manage(Management {
-        id: TaskId(9),
-        function: ManagementFunction::ABORT_TASK,
-        lun: lunar_wire::Lun::new(3),
-        referenced: Some(TaskId(1)),
-    }));
+    bench.handle(abort());
     assert!(bench.digests[0].is_some());
     assert_eq!(bench.sent(Opcode::DATA_OUT).missing_bytes(), 0);
     let abort = bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).initiator_task_tag();
@@ -355,6 +351,80 @@ fn an_aborted_stream() {
     let aborted = Err(RequestFailure::Aborted);
     assert!(matches!(&outputs[0], Output::Completed { result, .. } if *result == aborted));
     assert!(matches!(outputs[1], Output::Managed { .. }));
+    bench.assert_nothing_left();
+}
+
+fn abort() -> Input {
+    Input::Manage(Management {
+        id: TaskId(9),
+        function: ManagementFunction::ABORT_TASK,
+        lun: lunar_wire::Lun::new(3),
+        referenced: Some(TaskId(1)),
+    })
+}
+
+/// Fault: data that was announced while an ABORT TASK waited for its numbers was sent as an open
+/// PDU. Its rest was given up with the abort, which cost the connection if there were no digests.
+#[test]
+fn an_abort_that_waits_for_its_numbers() {
+    let mut bench = bench(false);
+    let data = pattern(4000);
+    let tag = bench.stream(1, &data, 0, 0);
+    bench.asks(tag, 0, 0, 3000);
+    bench.gives(1, 0, &data[..10]);
+    assert_eq!(bench.data_outs(&data), [(tag, 0, 10, false)]);
+    bench.machine.handle(bench.now, abort());
+    bench.begins(1, 10, 1000);
+    let abort = TaskManagementRequest::decode(&bench.sent(Opcode::TASK_MANAGEMENT_REQUEST).bhs);
+    assert_eq!(abort.referenced_task_tag, tag);
+    bench.part(1, &data[10..20], None);
+    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
+    let complete = ManagementResponse::FUNCTION_COMPLETE;
+    let response = bench.management(abort.initiator_task_tag, complete);
+    bench.target(response, &[]);
+    let outputs = bench.outputs();
+    let aborted = Err(RequestFailure::Aborted);
+    assert!(matches!(&outputs[0], Output::Completed { result, .. } if *result == aborted));
+    bench.assert_nothing_left();
+}
+
+/// Goal: the rest of a PDU that is open when its command is aborted may come until the abort is
+/// sent; the connection then continues without digests, too.
+#[test]
+fn an_open_pdu_is_completed_before_its_abort() {
+    let mut bench = bench(false);
+    let data = pattern(4000);
+    let tag = bench.stream(1, &data, 0, 0);
+    bench.asks(tag, 0, 0, 3000);
+    bench.begins(1, 0, 3000);
+    bench.machine.handle(bench.now, abort());
+    bench.part(1, &data[..2000], None);
+    let pdu = bench.sent(Opcode::DATA_OUT);
+    assert_eq!((pdu.missing_bytes(), &pdu.data[..]), (0, &data[..1024]));
+    bench.sent(Opcode::TASK_MANAGEMENT_REQUEST);
+    assert!(bench.sent.is_empty() && bench.outputs().is_empty());
+}
+
+/// Goal: an abort that the session refuses was never sent: the data of its command goes on.
+#[test]
+fn a_refused_abort_leaves_a_stream_as_it_was() {
+    let mut bench = bench(false);
+    let data = pattern(1000);
+    let tag = bench.stream(1, &data, 0, 0);
+    bench.asks(tag, 0, 0, 1000);
+    bench.machine.handle(bench.now, abort());
+    let Output::ToSession(ToSession::Request { ticket, .. }) = bench.machine.poll() else {
+        panic!("a request for numbers")
+    };
+    bench.gives(1, 0, &data);
+    assert!(bench.sent.is_empty());
+    bench.handle(Input::Session(ToConnection::Refused { ticket }));
+    assert!(matches!(
+        bench.outputs()[..],
+        [Output::Managed { result: Err(RequestFailure::Refused(_)), .. }]
+    ));
+    assert_eq!(bench.data_outs(&data), [(tag, 0, 1000, true)]);
+    bench.ends(tag);
     bench.assert_nothing_left();
 }
 
