@@ -398,8 +398,9 @@ impl InitiatorConnection {
     /// that the target does not accept it. Returns false if that requires to drop the connection.
     #[cold]
     pub(super) fn abandon_stream(&mut self, tag: u32) -> bool {
-        let stream = self.tasks.get_mut(&tag).and_then(|task| task.stream.as_mut());
-        let missing_bytes = stream.map_or(0, |stream| stream.end());
+        let Some(task) = self.tasks.get_mut(&tag) else { return true };
+        let missing_bytes = task.stream.as_mut().map_or(0, |stream| stream.end());
+        task.is_pdu_spoiled |= missing_bytes > 0;
         if missing_bytes > 0 && !self.connection.digests.data {
             let reason = CloseReason::DataMissing;
             self.shut(reason, ConnectionEnding::Lost, RequestFailure::Lost);

@@ -11,15 +11,12 @@ use lunar_wire::Time;
 
 impl InitiatorConnection {
     /// Reports a task as completed and frees its tag.
-    pub(super) fn complete(&mut self, tag: u32, result: Result<CommandResult, RequestFailure>) {
+    pub(super) fn complete(&mut self, tag: u32, mut result: Result<CommandResult, RequestFailure>) {
         if let Some(mut task) = self.tasks.remove(&tag) {
             if task.stream.is_some() {
                 self.complete_stream(tag, &mut task);
+                result = task.result_of_stream(result);
             }
-            let result = match task.is_data_missing {
-                true => Err(RequestFailure::DataMissing),
-                false => result,
-            };
             self.bursts.retain(|burst| burst.initiator_task_tag != tag);
             self.outputs.push_back(Output::Completed { id: task.id, result });
             self.free_tag(tag);

@@ -383,7 +383,8 @@ pub enum Residual {
 pub enum RequestFailure {
     /// Never sent: not logged in, logging out, too many open requests, or an invalid request.
     Refused(&'static str),
-    /// Ended by a task management function.
+    /// Ended by a task management function, or by the target for a Data-Out PDU that the abort left
+    /// incomplete ([`Input::DataOutBegin`]).
     Aborted,
     /// The target rejected the request.
     Rejected(RejectReason),

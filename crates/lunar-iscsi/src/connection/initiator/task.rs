@@ -1,7 +1,7 @@
 //! A SCSI command that was sent and has no status yet.
 
 use super::data_out_stream::DataOutStream;
-use super::{Command, RequestFailure};
+use super::{Command, CommandResult, RequestFailure};
 use crate::connection::coverage::Coverage;
 use crate::framing::TaskId;
 use crate::framing::ahs::CDB_BYTES_MAX;
@@ -25,6 +25,9 @@ pub(super) struct Task {
     pub(super) stream: Option<Box<DataOutStream>>,
     /// True while the command is being aborted because its caller did not give its data.
     pub(super) is_data_missing: bool,
+    /// True once an open PDU got a wrong digest because the command is being aborted: the target
+    /// may end the command for that before it receives the abort.
+    pub(super) is_pdu_spoiled: bool,
     /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
     pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
@@ -57,6 +60,7 @@ impl Task {
             data_out_bytes,
             stream: None,
             is_data_missing: false,
+            is_pdu_spoiled: false,
             requested: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,
@@ -72,6 +76,21 @@ impl Task {
         self.data_out.len() as u32
     }
 
+    /// Returns the result of a streaming command whose response is `result`: the end that its abort
+    /// caused is that of the abort.
+    pub(super) fn result_of_stream(
+        &self,
+        result: Result<CommandResult, RequestFailure>,
+    ) -> Result<CommandResult, RequestFailure> {
+        match result {
+            _ if self.is_data_missing => Err(RequestFailure::DataMissing),
+            Ok(result) if self.is_pdu_spoiled && is_aborted_command(&result.sense) => {
+                Err(RequestFailure::Aborted)
+            }
+            result => result,
+        }
+    }
+
     /// True if the command moves data in both directions.
     pub(super) fn is_bidirectional(&self) -> bool {
         self.data_out_bytes > 0 && self.data_in_bytes_max > 0
@@ -84,6 +103,17 @@ impl Task {
     pub(super) fn is_older(&self, before: SerialNumber) -> bool {
         self.cmd_sn.before(before) || self.immediate && self.cmd_sn == before
     }
+}
+
+/// True if the sense data, of fixed or descriptor format, has the key ABORTED COMMAND: that of a
+/// data digest that did not match (RFC 7143 §11.4.7.2).
+fn is_aborted_command(sense: &[u8]) -> bool {
+    let key = match sense.first().map(|code| code & 0x7f) {
+        Some(0x70 | 0x71) => sense.get(2),
+        Some(0x72 | 0x73) => sense.get(1),
+        _ => None,
+    };
+    key.is_some_and(|key| key & 0x0f == 0x0b)
 }
 
 /// One sequence of Data-Out: unsolicited, or requested by one R2T.

@@ -354,6 +354,42 @@ fn an_aborted_stream() {
     bench.assert_nothing_left();
 }
 
+/// Fault: the wrong digest that an abort gives to an open PDU made the target end the command
+/// before it received the abort; the CHECK CONDITION was reported as if nothing was aborted.
+#[test]
+fn the_target_ends_an_aborted_stream_for_its_digest() {
+    let crc_error = [0x70, 0, 0x0b, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0x47, 5];
+    let in_descriptors = [0x72, 0x0b, 0x47, 5, 0, 0, 0, 0];
+    let attention = [0x70, 0, 0x06, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0x29, 0];
+    let ends = [(&crc_error[..], true), (&in_descriptors[..], true), (&attention[..], false)];
+    for (is_spoiled, (sense, is_end)) in
+        [true, false].into_iter().flat_map(|of| ends.map(|e| (of, e)))
+    {
+        let mut bench = bench(true);
+        let tag = bench.stream(1, &pattern(4000), 0, 0);
+        bench.asks(tag, 0, 0, 3000);
+        if is_spoiled {
+            bench.begins(1, 0, 1000);
+        }
+        bench.handle(abort());
+        assert_eq!(bench.digests.len(), usize::from(is_spoiled));
+        let response = ScsiResponse { status: 2, ..bench.response(tag) };
+        bench.target(response.encode(), &[&[0, sense.len() as u8], sense].concat());
+        let outputs = bench.outputs();
+        let Some(Output::Completed { result, .. }) = outputs.last() else { panic!("{outputs:?}") };
+        match result {
+            Ok(result) => {
+                assert!(!is_spoiled || !is_end, "{sense:x?}");
+                assert_eq!((result.status, &result.sense[..]), (2, sense));
+            }
+            Err(failure) => {
+                assert!(is_spoiled && is_end, "{sense:x?}");
+                assert_eq!(*failure, RequestFailure::Aborted);
+            }
+        }
+    }
+}
+
 fn abort() -> Input {
     Input::Manage(Management {
         id: TaskId(9),
