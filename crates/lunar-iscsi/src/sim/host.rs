@@ -216,6 +216,21 @@ impl InitiatorEnd {
         Input::DataOut { id, offset_bytes, data: stream.data.slice(range) }
     }
 
+    /// The first streaming command with a range that was announced and is not complete.
+    pub(super) fn announcing(&self) -> Option<TaskId> {
+        let (id, _) = self.streams.iter().find(|(_, stream)| stream.open_bytes > 0)?;
+        Some(*id)
+    }
+
+    /// Returns the rest of the range that was announced for a streaming command, if any is missing.
+    pub(super) fn rest_of_announced(&mut self, id: TaskId) -> Option<Input> {
+        let stream = self.streams.get_mut(&id).filter(|stream| stream.open_bytes > 0)?;
+        let bytes = core::mem::take(&mut stream.open_bytes);
+        let data = stream.data.slice(stream.at..stream.at + bytes);
+        stream.at += bytes;
+        Some(Input::DataOutPart { id, data, digest: None })
+    }
+
     pub(super) fn poll(&mut self, up: &mut OutgoingWire<'_>) {
         loop {
             let output = self.machine.poll();

@@ -8,13 +8,13 @@ use super::server::{Context, RelayedEvent, Server, TargetEnd};
 use super::wire::Wire;
 use crate::connection::initiator::{
     CloseReason, Command, CommandResult, ConnectionLimits, ConnectionOptions, InitiatorConnection,
-    Input as Ask, RequestFailure, StreamingCommand,
+    Input as Ask, Management, RequestFailure, StreamingCommand,
 };
 use crate::connection::target::{self, Input as Serve, TargetConnection};
 use crate::framing::{Digests, TaskId};
 use crate::login::initiator::{ChapAnswer, InitiatorLoginOptions};
 use crate::login::{ChapDemand, SessionType};
-use crate::pdu::TaskAttribute;
+use crate::pdu::{ManagementFunction, TaskAttribute};
 use crate::session::initiator::{
     InitiatorSession, InitiatorSessionOptions, Input as ToSession, Isid, Output as FromSession,
 };
@@ -336,6 +336,26 @@ impl Pair {
     /// Passes an input to the initiator's end of a link.
     pub fn ask(&mut self, link: usize, input: Ask) {
         self.initiator(link, |end, now, up| end.handle(now, input, up));
+    }
+
+    /// Starts a task management function.
+    ///
+    /// Without data digests, an abort within data that was announced costs the connection
+    /// ([`CloseReason::DataMissing`]), so the rest of that data is given first.
+    pub fn manage(&mut self, link: usize, management: Management) {
+        let Management { function, referenced, .. } = management;
+        if function == ManagementFunction::ABORT_TASK && !self.digests(link).data {
+            let end = &mut self.links[link].initiator;
+            if let Some(rest) = referenced.and_then(|id| end.rest_of_announced(id)) {
+                self.ask(link, rest);
+            }
+        }
+        self.ask(link, Ask::Manage(management));
+    }
+
+    /// A streaming command of a link with data that was announced and is not complete.
+    pub fn announcing(&self, link: usize) -> Option<TaskId> {
+        self.links[link].initiator.announcing()
     }
 
     /// Passes an input to the target's end of a link.

@@ -1,7 +1,7 @@
 //! Functions that affect other sessions, and one that ends its own session.
 
 use super::{Pair, Rng, random_load, random_options, seeds};
-use crate::connection::initiator::{Input, Management, RequestFailure};
+use crate::connection::initiator::{Management, RequestFailure};
 use crate::framing::TaskId;
 use crate::pdu::*;
 use crate::sim::{PairOptions, SimAnswer};
@@ -37,8 +37,7 @@ fn two_sessions(pair: &mut Pair, rng: &mut Rng) -> [Vec<usize>; 2] {
 
 fn manage(pair: &mut Pair, link: usize, function: ManagementFunction) -> TaskId {
     let id = pair.new_id();
-    let management = Management { id, function, lun: Lun::new(1), referenced: None };
-    pair.ask(link, Input::Manage(management));
+    pair.manage(link, Management { id, function, lun: Lun::new(1), referenced: None });
     id
 }
 
