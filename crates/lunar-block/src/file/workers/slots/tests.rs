@@ -467,7 +467,7 @@ fn short_maps_have_permits_of_their_own() {
         let (begin, begins) = mpsc::channel();
         for owner in [&other, &other, &short, &short] {
             let begin = begin.clone();
-            let start = Box::new(move |permit| begin.send(permit).unwrap());
+            let start = Box::new(move |permit| drop(begin.send(permit)));
             limit.queue(owner, limit.next_number(), &Arc::default(), start);
         }
         let permits: Vec<_> = begins.try_iter().collect();
