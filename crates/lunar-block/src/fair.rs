@@ -1,5 +1,6 @@
 //! A decorator that shares a slow device fairly between the owners of its commands.
 
+mod contention;
 mod queue;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod direct;
 mod disk;
 mod inline_writes;
 mod lock;
+mod map_times;
 mod open;
 mod ranges;
 mod resize;
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use commit::{GroupCommit, SyncError, SyncPeriod};
 use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use inline_writes::Syncer;
+use map_times::MapTimes;
 use ring::{Memory, ReadAnswer, Transfer, TransfersInFlight};
 use std::io;
 use std::ops::Range;
@@ -60,7 +62,11 @@ static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_ma
 /// them.
 static MAPPING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_maps);
 
-/// Maximum number of maps of one device that are made at a time.
+/// The slot for maps of all devices that were short when they were last made ([`MapTimes`]).
+static SHORT_MAPPING: LazyLock<ComputingSlots> = LazyLock::new(|| ComputingSlots::new(1));
+
+/// Maximum number of maps of one device that are made at a time for owners of short maps, and for
+/// all others.
 const DEVICE_MAPS_MAX: usize = 1;
 
 /// Maximum number of jobs of one device that deallocate or zero at a time. The kernel works on them
@@ -115,6 +121,9 @@ pub struct FileDevice {
     map_slots: ComputingSlots,
     /// Limit of this device; [`MAPPING`] is the limit of all devices.
     maps: ComputingLimit,
+    /// The same for maps that were short when they were last made.
+    short_maps: ComputingLimit,
+    map_times: MapTimes,
     clears: ComputingLimit,
     writes: ComputingLimit,
     long_reads: ComputingLimit,
@@ -186,8 +195,10 @@ impl FileDevice {
             disk,
             commit,
             workers,
+            maps: ComputingLimit::of_maps(DEVICE_MAPS_MAX, &map_slots),
             map_slots,
-            maps: ComputingLimit::new(DEVICE_MAPS_MAX),
+            short_maps: ComputingLimit::new(DEVICE_MAPS_MAX),
+            map_times: MapTimes::default(),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
             long_reads: ComputingLimit::new(long_reads_max),
@@ -593,16 +604,24 @@ impl Sparse for FileDevice {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
             let mut map = self.disk.unfinished_map(range, bytes, extents_max);
-            let limits = JobLimits { permits: Some(&self.maps), slots: Some(&self.map_slots) };
+            let (permits, slots) = match self.map_times.is_short(range, extents_max) {
+                true => (&self.short_maps, &*SHORT_MAPPING),
+                false => (&self.maps, &self.map_slots),
+            };
+            let limits = JobLimits { permits: Some(permits), slots: Some(slots) };
+            let mut is_short = true;
             while !map.is_over() {
-                let slots = self.map_slots.clone();
+                let slots = slots.clone();
                 let job = move |disk: &Disk| {
                     let slice = slots.time_slice();
                     disk.continue_map(&mut map, || slice.is_over())?;
-                    Ok(map)
+                    Ok((map, slice.is_long()))
                 };
-                map = self.blocking(range, limits, job).await?;
+                let is_long;
+                (map, is_long) = self.blocking(range, limits, job).await?;
+                is_short &= !is_long;
             }
+            self.map_times.record(range, extents_max, is_short);
             Ok(map.into_extents())
         })
     }

@@ -14,7 +14,7 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, DeviceLink, Extent,
+    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, DeviceLink, Extent,
     ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
@@ -396,15 +396,47 @@ impl RemoteDisk {
         durable: bool,
     ) -> Result<(), lunar_block::Error> {
         self.check_range(range)?;
-        let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
         let since = self.mark();
-        let block = Bytes::from(vec![0; self.opened.block_bytes as usize]);
         for piece in Self::pieces(range, self.write_same_blocks) {
-            let cdb = transfer(WRITE_SAME_16, flags, piece);
-            let written = self.send_write(cdb, piece, block.clone(), false).await;
-            written.map_err(|error| self.failed(Some(piece), error))?;
+            self.write_same(piece, may_unmap).await?;
         }
         self.settle(durable, since).await
+    }
+
+    /// Zeroes the first blocks of `ranges` with one WRITE SAME; returns the first block behind them.
+    ///
+    /// With `durable`, each piece is flushed: a flush at the end would not notice that the target
+    /// lost an earlier piece, if another caller has been told of the loss.
+    async fn zero_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        may_unmap: bool,
+        durable: bool,
+    ) -> Result<u64, lunar_block::Error> {
+        for range in &ranges {
+            self.check_range(*range)?;
+        }
+        let mut pieces =
+            ranges.iter().flat_map(|range| Self::pieces(*range, self.write_same_blocks));
+        let Some(piece) = pieces.next() else {
+            return Ok(ranges.last().map_or(0, |range| range.lba));
+        };
+        let since = self.mark();
+        self.write_same(piece, may_unmap).await?;
+        self.settle(durable, since).await?;
+        Ok(piece.lba + piece.count)
+    }
+
+    /// Zeroes `piece`, at most [`Self::write_same_blocks`], with one command.
+    async fn write_same(
+        &self,
+        piece: BlockRange,
+        may_unmap: bool,
+    ) -> Result<(), lunar_block::Error> {
+        let flags = if may_unmap && self.unmaps { MAY_UNMAP } else { 0 };
+        let block = Bytes::from(vec![0; self.opened.block_bytes as usize]);
+        let written = self.send_write(transfer(WRITE_SAME_16, flags, piece), piece, block, false);
+        written.await.map_err(|error| self.failed(Some(piece), error))
     }
 
     async fn extents(
@@ -585,6 +617,18 @@ impl Sparse for RemoteDisk {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
         self.zero(range, may_unmap, durable).boxed()
+    }
+
+    /// Sends one WRITE SAME, of at most 32 MiB: a server that exports the disk lets commands of
+    /// other hosts run between two of them, and many may take seconds.
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, lunar_block::Error>> {
+        let may_unmap = clear != Clear::Zero { may_unmap: false };
+        self.zero_piece(ranges, may_unmap, durable).boxed()
     }
 
     fn status(

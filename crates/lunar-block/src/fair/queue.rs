@@ -1,37 +1,50 @@
 //! Admission of commands to a device: a limited number at a time, shared fairly between owners.
 
+use super::contention::{BusyShare, DepthTrial};
 use crate::{Error, ErrorKind, MemoryOwner};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// The owner of a command, compared by identity; `None` for the server itself.
 pub(super) type CommandOwner = Option<Arc<MemoryOwner>>;
 
-/// Time for which an owner counts as active after the end of its last command: an initiator that
-/// sends one command after another has none in progress between two of them.
-const ACTIVE_TIME: Duration = Duration::from_millis(100);
-
 /// Limits on the commands that are in progress at a time.
 ///
-/// Each owner has one place of its own. Of the shared places it may take at most as many as it
-/// leaves free: a single owner gets half of them. While other owners are active it gets fewer, so
-/// that the commands of the others do not wait in the device behind many of its own.
+/// Each owner has one place of its own, and its first command takes a shared place when all of
+/// these are in use: of more owners than there are places, each gets one when its turn comes. Of
+/// the shared places it may take at most as many as it leaves free: a single owner gets half of
+/// them. The more other owners use the device, the fewer it gets, so that their commands do not
+/// wait in the device behind many of its own, unless they take no longer for it ([`DepthTrial`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FairLimits {
-    /// Maximum number of owners that have a command in progress.
+    /// Number of places for the first commands of owners.
     pub(super) owners_max: usize,
-    /// Maximum number of commands in progress besides the first one of each owner.
+    /// Maximum number of commands in progress besides these.
     pub(super) shared_max: usize,
-    /// Maximum number of commands of an owner while other owners are active.
+    /// Maximum number of commands of an owner while other owners use the device all the time.
     pub(super) contended_max: usize,
     /// An owner begins no second command while it has this much data in progress.
     pub(super) owner_bytes_max: usize,
-    /// The same while other owners are active.
+    /// The same while other owners use the device all the time.
     pub(super) contended_bytes_max: usize,
     /// No owner begins a second command while all owners together have this much data in progress.
     pub(super) bytes_max: usize,
+}
+
+impl FairLimits {
+    /// Maximum number of commands of an owner if others use the device for this share of the time,
+    /// and the limit on its data.
+    fn of_owner(&self, others: f64) -> (usize, usize) {
+        let free = (1.0 - others).clamp(0.0, 1.0);
+        let between = |least: usize, most: usize| {
+            least + (most.saturating_sub(least) as f64 * free).round() as usize
+        };
+        let alone_max = 1 + self.shared_max / 2;
+        let count = between(self.contended_max, alone_max);
+        (count, between(self.contended_bytes_max, self.owner_bytes_max))
+    }
 }
 
 /// Admits commands to a device. Owners take turns, and of the commands of an owner those come first
@@ -47,10 +60,11 @@ struct State {
     next_number: u64,
     /// Number of owners that have a command in progress.
     running_owners: usize,
-    /// Number of shared places in use.
-    shared: usize,
+    /// Number of commands in progress.
+    running: usize,
     /// Data of all commands in progress.
     bytes: usize,
+    trial: DepthTrial,
     /// Owners with commands, or active until lately, in the order of their turns.
     owners: VecDeque<OwnerCommands>,
 }
@@ -64,8 +78,7 @@ struct OwnerCommands {
     waiting: BTreeMap<u64, WaitingCommand>,
     running: usize,
     bytes: usize,
-    /// Begin or end of the last command.
-    active_at: Instant,
+    busy: BusyShare,
 }
 
 #[derive(Debug)]
@@ -82,6 +95,8 @@ pub(super) struct Place {
     owner: CommandOwner,
     bytes: usize,
     pub(super) began: Instant,
+    /// True for a command whose time counts for the [`DepthTrial`].
+    is_sample: bool,
 }
 
 /// A command that waits for a place. It leaves the queue when dropped.
@@ -122,6 +137,7 @@ impl FairQueue {
         let commands = &mut state.owners[at];
         let waiting = if is_urgent { &mut commands.urgent } else { &mut commands.waiting };
         waiting.insert(number, WaitingCommand { bytes, since: now, admitted: sender });
+        commands.update_busy(now);
         drop(state);
         Err(QueuedCommand { queue: Arc::clone(self), owner, number, admitted })
     }
@@ -129,12 +145,14 @@ impl FairQueue {
     /// Fails the commands that have waited since `before` or longer: the device was away for all
     /// the time that a command may wait for it.
     pub(super) fn fail_waiting(&self, before: Instant, device: &str) {
+        let now = Instant::now();
         let mut state = self.state();
         let mut failed = Vec::new();
         for commands in &mut state.owners {
             for waiting in [&mut commands.urgent, &mut commands.waiting] {
                 failed.extend(waiting.extract_if(.., |_, command| command.since <= before));
             }
+            commands.update_busy(now);
         }
         drop(state);
         let device: Arc<str> = device.into();
@@ -159,8 +177,9 @@ impl FairQueue {
 
     /// Takes a place for a command of the owner at this position, whose turn is then over.
     fn begin(self: &Arc<Self>, state: &mut State, at: usize, bytes: usize, now: Instant) -> Place {
+        let is_sample = state.is_beside_heavy(at, &self.limits);
         let owner = state.begin(at, bytes, now);
-        Place { queue: Arc::clone(self), owner, bytes, began: now }
+        Place { queue: Arc::clone(self), owner, bytes, began: now, is_sample }
     }
 
     /// Gives places to waiting commands as long as any may run.
@@ -184,7 +203,7 @@ impl State {
         if let Some(at) = self.position(owner) {
             return at;
         }
-        self.owners.retain(|commands| commands.is_active(now));
+        self.owners.retain(|commands| !commands.busy.is_forgotten(now));
         self.owners.push_back(OwnerCommands::new(owner.clone(), now));
         self.owners.len() - 1
     }
@@ -202,32 +221,50 @@ impl State {
     /// True if the owner at this position may begin another command.
     fn may_run(&self, at: usize, limits: &FairLimits, now: Instant) -> bool {
         let commands = &self.owners[at];
+        let shared = self.running - self.running_owners.min(limits.owners_max);
+        let leaves = limits.shared_max.saturating_sub(shared);
         if commands.running == 0 {
-            return self.running_owners < limits.owners_max;
+            return self.running_owners < limits.owners_max || leaves > 0;
         }
-        let mut others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
-        let is_contended = others.any(|(_, other)| other.is_active(now));
-        let (count_max, bytes_max) = match is_contended {
-            true => (limits.contended_max, limits.contended_bytes_max),
-            false => (usize::MAX, limits.owner_bytes_max),
+        if commands.running > leaves || self.bytes >= limits.bytes_max {
+            return false;
+        }
+        let is_within = |(count_max, bytes_max): (usize, usize)| {
+            commands.running < count_max && commands.bytes < bytes_max
         };
-        let leaves = limits.shared_max.saturating_sub(self.shared);
-        commands.running < count_max
-            && commands.running - 1 < leaves
-            && commands.bytes < bytes_max
-            && self.bytes < limits.bytes_max
+        is_within(limits.of_owner(1.0)) || is_within(limits.of_owner(self.others_share(at, now)))
+    }
+
+    /// Returns the share of the time for which other owners than the one at this position use the
+    /// device, as far as this concerns it.
+    fn others_share(&self, at: usize, now: Instant) -> f64 {
+        if self.trial.allows_many(now) {
+            return 0.0;
+        }
+        let others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
+        others.map(|(_, other)| other.busy.at(now)).sum()
+    }
+
+    /// True if another owner has as many commands in progress as the one at this position, and as
+    /// many as an owner may have while others use the device.
+    fn is_beside_heavy(&self, at: usize, limits: &FairLimits) -> bool {
+        let own = self.owners[at].running;
+        let mut others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
+        others.any(|(_, other)| {
+            let is_heavy =
+                other.running >= limits.contended_max || other.bytes >= limits.contended_bytes_max;
+            is_heavy && other.running >= own
+        })
     }
 
     /// Counts a command of the owner at this position, who then comes last. Returns the owner.
     fn begin(&mut self, at: usize, bytes: usize, now: Instant) -> CommandOwner {
         let commands = &mut self.owners[at];
-        match commands.running {
-            0 => self.running_owners += 1,
-            _ => self.shared += 1,
-        }
+        self.running_owners += usize::from(commands.running == 0);
+        self.running += 1;
         commands.running += 1;
         commands.bytes += bytes;
-        commands.active_at = now;
+        commands.update_busy(now);
         self.bytes += bytes;
         let owner = commands.owner.clone();
         if let Some(commands) = self.owners.remove(at) {
@@ -242,12 +279,10 @@ impl State {
         let commands = &mut self.owners[at];
         commands.running -= 1;
         commands.bytes -= bytes;
-        commands.active_at = now;
+        commands.update_busy(now);
+        self.running_owners -= usize::from(commands.running == 0);
+        self.running -= 1;
         self.bytes -= bytes;
-        match commands.running {
-            0 => self.running_owners -= 1,
-            _ => self.shared -= 1,
-        }
     }
 }
 
@@ -259,7 +294,7 @@ impl OwnerCommands {
             waiting: BTreeMap::new(),
             running: 0,
             bytes: 0,
-            active_at: now,
+            busy: BusyShare::new(now),
         }
     }
 
@@ -267,11 +302,9 @@ impl OwnerCommands {
         self.urgent.len() + self.waiting.len()
     }
 
-    /// True while the owner has commands, and shortly after.
-    fn is_active(&self, now: Instant) -> bool {
-        self.running > 0
-            || self.waiting_count() > 0
-            || now.saturating_duration_since(self.active_at) < ACTIVE_TIME
+    /// Records after a change whether the owner has commands.
+    fn update_busy(&mut self, now: Instant) {
+        self.busy.set(self.running > 0 || self.waiting_count() > 0, now);
     }
 
     fn pop(&mut self) -> Option<WaitingCommand> {
@@ -300,6 +333,7 @@ impl Drop for QueuedCommand {
             let commands = &mut state.owners[at];
             let removed = commands.urgent.remove(&self.number);
             let removed = removed.or_else(|| commands.waiting.remove(&self.number));
+            commands.update_busy(Instant::now());
             drop(state);
             drop(removed);
         }
@@ -311,6 +345,9 @@ impl Drop for Place {
         let now = Instant::now();
         let mut state = self.queue.state();
         state.end(&self.owner, self.bytes, now);
+        if self.is_sample {
+            state.trial.record(self.began, now);
+        }
         let grants = self.queue.grant(&mut state, now);
         drop(state);
         for (admitted, place) in grants {

@@ -197,9 +197,9 @@ impl<J> JobQueue<J> {
         job.is_some_and(|job| jobs.urgent.insert(number, job).is_none())
     }
 
-    /// Returns `true` if jobs of other owners wait.
-    pub(super) fn has_waiting_of_others(&self, owner: &JobOwner) -> bool {
-        self.owners.iter().any(|jobs| jobs.wanted() > 0 && !is_same(&jobs.owner, owner))
+    /// Returns the owners of waiting jobs that are no hints.
+    pub(super) fn waiting_owners(&self) -> impl Iterator<Item = &JobOwner> {
+        self.owners.iter().filter(|jobs| jobs.wanted() > 0).map(|jobs| &jobs.owner)
     }
 
     /// Queues a hint, whose result no request waits for; returns `false` if too many hints wait.
@@ -218,19 +218,19 @@ impl<J> JobQueue<J> {
 
     /// Takes the next job that may run. The caller must call [`end`](Self::end) for its place.
     pub(super) fn pop(&mut self) -> Option<(Option<RunningJob>, J)> {
-        self.pop_unless_paused(|_| false)
+        self.pop_unless(|_, _| false)
     }
 
-    /// Takes the next job that may run. Of the owners for which `is_paused` returns true, only
-    /// urgent jobs are taken: others wait for them.
-    pub(super) fn pop_unless_paused(
+    /// Takes the next job that may run, of an owner for which `must_wait` returns false. Its second
+    /// argument is true if the next job of the owner is urgent.
+    pub(super) fn pop_unless(
         &mut self,
-        is_paused: impl Fn(&JobOwner) -> bool,
+        must_wait: impl Fn(&JobOwner, bool) -> bool,
     ) -> Option<(Option<RunningJob>, J)> {
         if let Some(job) = self.prioritized.pop_front() {
             return Some((None, job));
         }
-        let at = self.next_owner(is_paused)?;
+        let at = self.next_owner(must_wait)?;
         let mut jobs = self.owners.remove(at)?;
         let (job, is_hint) = match jobs.pop_wanted() {
             Some(job) => (job, false),
@@ -252,16 +252,16 @@ impl<J> JobQueue<J> {
         Some((Some(place), job))
     }
 
-    /// Returns true if [`pop_unless_paused`](Self::pop_unless_paused) would return a job.
-    pub(super) fn is_ready_unless_paused(&self, is_paused: impl Fn(&JobOwner) -> bool) -> bool {
-        !self.prioritized.is_empty() || self.next_owner(is_paused).is_some()
+    /// Returns true if [`pop_unless`](Self::pop_unless) would return a job.
+    pub(super) fn is_ready_unless(&self, must_wait: impl Fn(&JobOwner, bool) -> bool) -> bool {
+        !self.prioritized.is_empty() || self.next_owner(must_wait).is_some()
     }
 
     /// Returns the position of the owner whose job may run next.
-    fn next_owner(&self, is_paused: impl Fn(&JobOwner) -> bool) -> Option<usize> {
-        self.owners.iter().position(|jobs| {
-            self.may_run(jobs) && (!jobs.urgent.is_empty() || !is_paused(&jobs.owner))
-        })
+    fn next_owner(&self, must_wait: impl Fn(&JobOwner, bool) -> bool) -> Option<usize> {
+        self.owners
+            .iter()
+            .position(|jobs| self.may_run(jobs) && !must_wait(&jobs.owner, !jobs.urgent.is_empty()))
     }
 
     fn free_hints(&self) -> usize {
@@ -460,7 +460,7 @@ mod tests {
         let number = queue.next_number();
         queue.push_as(&one, number, true, 5);
         assert_eq!(queue.remove(&one, numbers[3]), Some(4));
-        assert!(queue.has_waiting_of_others(&one) && queue.has_waiting_of_others(&None));
+        assert_eq!(queue.waiting_owners().count(), 2);
         let mut order = Vec::new();
         while let Some((place, job)) = queue.pop() {
             order.push(job);
@@ -479,7 +479,7 @@ mod tests {
         let numbers = [1, 2, 3].map(|job| queue.push(&one, job));
         queue.push(&other, 10);
         let pop = |queue: &mut JobQueue<u32>| {
-            let popped = queue.pop_unless_paused(|owner| is_same(owner, &one));
+            let popped = queue.pop_unless(|owner, is_urgent| !is_urgent && is_same(owner, &one));
             popped.map(|(place, job)| (place.unwrap(), job))
         };
         let (place, job) = pop(&mut queue).unwrap();

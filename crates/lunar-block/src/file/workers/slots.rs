@@ -17,7 +17,9 @@
 //! gigabyte. Maps therefore have a slot of their own: only other maps wait for them. This slot
 //! rests after a long map: a kernel without preemption leaves the thread its processor during the
 //! system call, and other threads that were to run there wait. Owners whose maps are short do not
-//! wait for the end of this rest.
+//! wait for the end of this rest, nor for permits of jobs that wait for it
+//! ([`of_maps`](super::ComputingLimit::of_maps)); urgent jobs of other owners do. A map that was
+//! short when it was last made has another slot ([`MapTimes`](crate::file::map_times::MapTimes)).
 
 mod pauses;
 
@@ -45,6 +47,9 @@ const COMPUTING_MAX: Duration = Duration::from_secs(1);
 /// Length of the time slice of a job that can stop and continue later. A change to another job
 /// costs a fraction of this.
 const TIME_SLICE: Duration = Duration::from_millis(1);
+
+/// A job that takes longer than this many slices is a long one.
+const LONG_JOB_SLICES: u32 = 2;
 
 /// Rest of the slot of maps after a long one: such maps take a quarter of a processor.
 const MAP_REST_FACTOR: u32 = 3;
@@ -124,7 +129,10 @@ struct SlotInUse {
 pub(in crate::file) struct TimeSlice {
     slots: ComputingSlots,
     job: Weak<QueuedJob>,
+    length: Duration,
     end: Instant,
+    /// Processor time of this thread at the begin.
+    thread_time: Duration,
 }
 
 /// The slot of one job, to be kept until the job has ended.
@@ -170,7 +178,9 @@ impl ComputingSlots {
         let thread = Some(rustix::thread::gettid());
         let in_use = state.in_use.iter().find(|in_use| in_use.thread == thread);
         let job = in_use.map(|in_use| Weak::clone(&in_use.job)).unwrap_or_default();
-        TimeSlice { slots: self.clone(), job, end: Instant::now() + state.times.time_slice }
+        let length = state.times.time_slice;
+        let end = Instant::now() + length;
+        TimeSlice { slots: self.clone(), job, length, end, thread_time: thread_time() }
     }
 
     /// Returns a number for a job that is queued later.
@@ -197,12 +207,18 @@ impl ComputingSlots {
     }
 
     /// Lets a job that has not received a slot come before the others of its owner, also while the
-    /// owner pauses.
+    /// owner pauses, but not while the slots rest.
     pub(super) fn promote(&self, owner: &JobOwner, number: u64) {
         let mut state = self.state();
         if state.waiting.promote(owner, number) {
             self.grant(state);
         }
+    }
+
+    /// Returns `true` if the last job of this owner was short, so that it does not wait for the rest
+    /// of the slots.
+    pub(super) fn is_short(&self, owner: &JobOwner) -> bool {
+        self.state().pauses.is_short(owner, Instant::now())
     }
 
     /// Waits on this thread until a job of this owner may run, and begins it.
@@ -282,12 +298,10 @@ impl ComputingSlots {
 }
 
 impl State {
-    /// Takes the next job that is urgent or whose owner does not pause. While the slots rest, only
-    /// jobs of owners are taken whose last job was short.
+    /// Takes the next job that may have a slot.
     fn pop(&mut self, now: Instant) -> Option<(Option<RunningJob>, WaitingJob)> {
-        let rests = now < self.rests_until;
-        self.waiting.pop_unless_paused(|owner| {
-            self.pauses.is_paused(owner, now) || rests && !self.pauses.is_short(owner, now)
+        self.waiting.pop_unless(|owner, is_urgent| {
+            must_wait(&self.pauses, self.rests_until, owner, is_urgent, now)
         })
     }
 
@@ -303,7 +317,7 @@ impl State {
             }
             _ => Duration::ZERO,
         };
-        let (now, slices) = (Instant::now(), 2 * self.times.time_slice);
+        let (now, slices) = (Instant::now(), LONG_JOB_SLICES * self.times.time_slice);
         if time > slices {
             let rest = now + time.saturating_mul(self.times.rest_factor);
             self.rests_until = self.rests_until.max(rest);
@@ -335,6 +349,20 @@ impl State {
         self.in_use.push(in_use);
         id
     }
+}
+
+/// Returns true if no job of this owner may have a slot now. Urgent jobs do not wait for the pause
+/// of their owner, but for the rest of the slots: else two owners that wait for each other would
+/// leave none. Owners whose last job was short do not wait for the rest.
+fn must_wait(
+    pauses: &OwnerPauses,
+    rests_until: Instant,
+    owner: &JobOwner,
+    is_urgent: bool,
+    now: Instant,
+) -> bool {
+    let rests = now < rests_until && !pauses.is_short(owner, now);
+    rests || !is_urgent && pauses.is_paused(owner, now)
 }
 
 impl SlotInUse {
@@ -393,9 +421,17 @@ impl TimeSlice {
         let urgent = self.job.upgrade().filter(|job| job.is_urgent());
         let own = urgent.as_ref().map(|job| job.owner());
         let state = self.slots.state();
-        state.waiting.is_ready_unless_paused(|owner| {
-            own.is_some_and(|own| is_same(own, owner)) || state.pauses.is_paused(owner, now)
+        state.waiting.is_ready_unless(|owner, is_urgent| {
+            !is_urgent && own.is_some_and(|own| is_same(own, owner))
+                || must_wait(&state.pauses, state.rests_until, owner, is_urgent, now)
         })
+    }
+}
+
+impl TimeSlice {
+    /// Returns true if the job has computed for so long on this thread that the slots rest.
+    pub(in crate::file) fn is_long(&self) -> bool {
+        thread_time().saturating_sub(self.thread_time) > LONG_JOB_SLICES * self.length
     }
 }
 

@@ -47,6 +47,8 @@ struct State {
     connections: Mutex<Vec<AbortHandle>>,
     /// Number of rules that were not applied yet.
     unapplied: watch::Sender<usize>,
+    /// Operation codes of commands that were sent.
+    sent: Mutex<Vec<u8>>,
     /// Operation codes of commands that were answered.
     answered: watch::Sender<Vec<u8>>,
     /// True after [`Relay::release_held`], until the next rule.
@@ -100,6 +102,11 @@ impl Relay {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
+    /// Number of these commands that were sent so far.
+    pub fn sent(&self, opcode: u8) -> usize {
+        self.state.sent.lock().unwrap().iter().filter(|sent| **sent == opcode).count()
+    }
+
     /// Releases delayed responses.
     pub fn release_held(&self) {
         self.state.released.send_replace(true);
@@ -121,7 +128,7 @@ async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let commands = Mutex::<HashMap<[u8; 4], u8>>::default();
     tokio::select! {
-        _ = carry_requests(near_in, far_out, &commands) => {}
+        _ = carry_requests(near_in, far_out, &commands, &state) => {}
         _ = carry_responses(far_in, near_out, &commands, &state) => {}
     }
 }
@@ -130,10 +137,12 @@ async fn carry_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     commands: &Mutex<HashMap<[u8; 4], u8>>,
+    state: &State,
 ) -> std::io::Result<()> {
     loop {
         let pdu = read_pdu(&mut from).await?;
         if pdu[0] & 0x3f == SCSI_COMMAND {
+            state.sent.lock().unwrap().push(pdu[32]);
             commands.lock().unwrap().insert(tag(&pdu), pdu[32]);
         }
         to.write_all(&pdu).await?;

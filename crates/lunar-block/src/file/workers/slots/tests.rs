@@ -414,6 +414,69 @@ fn owners_of_short_jobs_do_not_wait_for_the_rest() {
     assert_eq!(slots.waiting(), 0);
 }
 
+/// Fault: two hosts that sent long maps of one file waited for each other's permit. Their maps were
+/// therefore urgent and passed the rest of the slot: another host kept 2 % of its maps, and one that
+/// mapped the same file as a single such host as few. Method: the slots rest, and the jobs of two
+/// owners wait for one permit of a device; those of an owner of short jobs do not.
+#[test]
+fn urgent_jobs_wait_for_the_rest_and_short_ones_for_none_of_them() {
+    let times = SlotTimes { begin_max: MINUTE, time_slice: MINUTE, ..Default::default() };
+    let slots = ComputingSlots::with_times(1, times);
+    let pool = test_workers_within(4, 4, &slots);
+    let maps = ComputingLimit::of_maps(1, &slots);
+    let [short, one, other]: [Arc<MemoryOwner>; 3] = Default::default();
+    let job = |owner: &Arc<MemoryOwner>| {
+        let limits = JobLimits { permits: Some(&maps), slots: Some(&slots) };
+        let (context, pool) = (IoContext::new(owner), &pool);
+        let mut job = async move { context.scope(pool.run_within(limits, || ())).await }.boxed();
+        let ended = (&mut job).now_or_never();
+        (job, ended)
+    };
+    let end = |(job, ended): (BoxFuture<'_, Result<(), JobPanicked>>, Option<_>)| {
+        ended.unwrap_or_else(|| block_on(job)).unwrap();
+        while !slots.state().in_use.is_empty() {
+            std::thread::yield_now(); // the slot is returned after the result
+        }
+    };
+    end(job(&short));
+    slots.state().rests_until = Instant::now() + 60 * MINUTE;
+    let first = job(&one);
+    let second = job(&other);
+    assert_eq!((slots.waiting(), maps.waiting()), (1, 1), "the first one has the permit");
+    slots.grant(slots.state());
+    assert_eq!(slots.waiting(), 1, "it is urgent, and waits for the rest");
+    for _ in 0..3 {
+        end(job(&short));
+    }
+    assert_eq!((slots.waiting(), maps.waiting()), (1, 1));
+    slots.state().rests_until = Instant::now();
+    slots.grant(slots.state());
+    end(first);
+    end(second);
+    assert_eq!((slots.waiting(), maps.waiting()), (0, 0));
+}
+
+/// Goal: owners of short maps have as many permits of a device as all others, and no more.
+#[test]
+fn short_maps_have_permits_of_their_own() {
+    let slots = patient_slots(1);
+    let [short, other]: [JobOwner; 2] = [(); 2].map(|()| Some(Arc::default()));
+    slots.state().pauses.ended(&short, Duration::ZERO, MINUTE, Instant::now() + MINUTE);
+    let limits = [ComputingLimit::new(1), ComputingLimit::of_maps(1, &slots)];
+    for (limit, begun) in std::iter::zip(limits, [1, 2]) {
+        let (begin, begins) = mpsc::channel();
+        for owner in [&other, &other, &short, &short] {
+            let begin = begin.clone();
+            let start = Box::new(move |permit| drop(begin.send(permit)));
+            limit.queue(owner, limit.next_number(), &Arc::default(), start);
+        }
+        let permits: Vec<_> = begins.try_iter().collect();
+        assert_eq!((permits.len(), limit.waiting()), (begun, 4 - begun));
+        drop(permits);
+        assert_eq!(begins.try_iter().count(), 4 - begun, "each is dropped as it begins");
+    }
+}
+
 /// Goal: the owner of a job pauses after it, if it has computed for longer than its slice; a job
 /// that waits for a slot makes its owner one for whom others pause.
 #[test]
