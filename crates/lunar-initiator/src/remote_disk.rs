@@ -403,7 +403,8 @@ impl RemoteDisk {
         self.settle(durable, since).await
     }
 
-    /// Zeroes the first blocks of `ranges` with one WRITE SAME; returns the first block behind them.
+    /// Zeroes the first blocks of `ranges` with one WRITE SAME. Returns the first block behind
+    /// them.
     ///
     /// With `durable`, each piece is flushed: a flush at the end would not notice that the target
     /// lost an earlier piece, if another caller has been told of the loss.

@@ -100,8 +100,8 @@ impl DepthTrial {
         }
     }
 
-    /// Records a command that ran from `began` to `now`, of an owner beside one that has at least as
-    /// many and would have more.
+    /// Records a command that ran from `began` to `now`, of an owner beside one that has at least
+    /// as many and would have more.
     pub(super) fn record(&mut self, began: Instant, now: Instant) {
         if let Phase::Decided(_, until) = self.phase {
             if now < until {

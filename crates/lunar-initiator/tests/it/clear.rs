@@ -2,7 +2,7 @@
 
 use crate::lost_writes::{Rig, block_on};
 use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange, Clear, MemoryDevice, Sparse};
+use lunar_block::{BlockDevice, BlockRange, Clear, MemoryDevice};
 use lunar_scsi::vpd::WRITE_SAME_BLOCKS_MAX;
 use std::sync::Arc;
 

@@ -71,8 +71,8 @@ impl ComputingLimit {
     }
 
     /// Creates a limit on maps, which also need one of `slots`. These rest after a long map: the
-    /// next long one has its permit meanwhile. Owners of short maps do not wait for it, as they have
-    /// as many permits of their own.
+    /// next long one has its permit meanwhile. Owners of short maps do not wait for it, as they
+    /// have as many permits of their own.
     pub(in crate::file) fn of_maps(jobs_max: usize, slots: &ComputingSlots) -> Self {
         Self::with_slots(jobs_max, Some(slots.clone()))
     }
@@ -254,8 +254,8 @@ impl State {
     }
 }
 
-/// Returns true if the jobs of this owner are in the class of short jobs; those of the server itself
-/// are not.
+/// Returns true if the jobs of this owner are in the class of short jobs; those of the server
+/// itself are not.
 fn is_short(slots: Option<&ComputingSlots>, owner: &JobOwner) -> bool {
     owner.is_some() && slots.is_some_and(|slots| slots.is_short(owner))
 }

@@ -215,8 +215,8 @@ impl ComputingSlots {
         }
     }
 
-    /// Returns `true` if the last job of this owner was short, so that it does not wait for the rest
-    /// of the slots.
+    /// Returns `true` if the last job of this owner was short, so that it does not wait for the
+    /// rest of the slots.
     pub(super) fn is_short(&self, owner: &JobOwner) -> bool {
         self.state().pauses.is_short(owner, Instant::now())
     }
