@@ -415,9 +415,9 @@ fn owners_of_short_jobs_do_not_wait_for_the_rest() {
 }
 
 /// Fault: two hosts that sent long maps of one file waited for each other's permit. Their maps were
-/// therefore urgent and passed the rest of the slot: another host kept 2 % of its maps, and one
-/// that mapped the same file as a single such host as few. Method: the slots rest, and the jobs of two
-/// owners wait for one permit of a device; those of an owner of short jobs do not.
+/// therefore urgent and passed the rest of the slot: another host kept 2 % of its maps. Beside a
+/// single such host, a host that mapped the same file kept as few. Method: the slots rest, and the
+/// jobs of two owners wait for one permit of a device; those of an owner of short jobs do not.
 #[test]
 fn urgent_jobs_wait_for_the_rest_and_short_ones_for_none_of_them() {
     let times = SlotTimes { begin_max: MINUTE, time_slice: MINUTE, ..Default::default() };
