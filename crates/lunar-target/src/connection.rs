@@ -1,5 +1,6 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
+mod receiving;
 mod start;
 
 use crate::access::{AccessRules, TargetsQuery};
@@ -20,13 +21,11 @@ use crate::unit::Unit;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::Abortable;
-use lunar_block::{MemoryCharge, MemoryKind};
+use lunar_block::MemoryKind;
 use lunar_iscsi::connection::target::{
     CloseReason, ConnectionLimits, Input, Output, TargetConnection,
 };
-use lunar_iscsi::framing::{
-    DataDestination, HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId,
-};
+use lunar_iscsi::framing::{HEADER_SEGMENTS_BYTES_MAX, Header, SegmentDigest, TaskId};
 use lunar_iscsi::login::target::LOGIN_SEGMENT_BYTES_MAX;
 use lunar_iscsi::login::{Join, Joined, SessionType};
 use lunar_iscsi::pdu::LoginStatus;
@@ -36,6 +35,7 @@ use lunar_net::{
     TURN_BYTES, TURN_PDUS, TapChange, TappedConnection,
 };
 use lunar_wire::{SerialNumber, Time};
+use receiving::Receiving;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -158,23 +158,6 @@ struct Connection {
     over: Option<CloseReason>,
 }
 
-/// Destination of the current data segment.
-enum Receiving {
-    Nowhere,
-    /// Memory for the data that has arrived, and for as much again.
-    Control {
-        data: Vec<u8>,
-        charge: MemoryCharge,
-        filled: usize,
-        segment_bytes: usize,
-    },
-    Task {
-        task: TaskId,
-        at: usize,
-        end: usize,
-    },
-}
-
 impl Connection {
     fn new(
         services: Arc<ConnectionServices>,
@@ -283,15 +266,17 @@ impl Connection {
         }
     }
 
-    /// Queues the data of reads that go on for the machine. It must come before the ends of these
-    /// reads, and behind those of reads that ended before. Returns its number of bytes.
-    fn queue_pieces(&mut self) -> usize {
-        let mut bytes = 0;
-        while let Some(piece) = self.tasks.next_piece() {
-            bytes += data_in_bytes(&piece);
-            self.answers.push_back(piece);
+    /// Queues the inputs of tasks that go on for the machine, such as data. They must come before
+    /// the ends of these tasks, and behind those of tasks that ended before. Returns their number,
+    /// and that of their bytes.
+    fn queue_task_inputs(&mut self) -> (usize, usize) {
+        let (mut inputs, mut bytes) = (0, 0);
+        while let Some(input) = self.tasks.next_input() {
+            inputs += 1;
+            bytes += data_in_bytes(&input);
+            self.answers.push_back(input);
         }
-        bytes
+        (inputs, bytes)
     }
 
     fn run(&mut self, now: Time, task: TaskId) {
@@ -322,6 +307,7 @@ impl Connection {
             }
             Output::Abort(task) => {
                 self.commands.abort(task);
+                self.forget_segment(task);
                 if let (Some(unit), false) =
                     (self.tasks.unit_of(task), self.managed.contains(&task))
                 {
@@ -330,6 +316,7 @@ impl Connection {
                 self.answers.extend(self.tasks.abort(task));
             }
             Output::Fail { task, lun, fault } => {
+                self.forget_segment(task);
                 if let Some((session, _)) = &self.session {
                     let unit = session.unit(lun);
                     self.answers.extend(self.tasks.fail(task, unit.as_ref(), fault));
@@ -351,8 +338,11 @@ impl Connection {
             Output::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
-            // No unit takes its data as it arrives.
-            Output::DataOut { .. } => {}
+            Output::DataOut { task, offset_bytes, bytes, digest } => {
+                let is_filling =
+                    matches!(&self.receiving, Receiving::Task { task: its, .. } if *its == task);
+                self.tasks.data_arrived(task, offset_bytes, bytes, digest, is_filling);
+            }
             // These are handled in `follow`.
             Output::Send(_)
             | Output::ToSession(_)
@@ -409,22 +399,6 @@ impl Connection {
             let input = self.open(mail);
             self.feed(now, input);
         }
-    }
-
-    fn receive(&mut self, place: DataDestination) {
-        self.receiving = match place {
-            DataDestination::Control => {
-                let charge = self.memory.control.charge(0);
-                Receiving::Control { data: Vec::new(), charge, filled: 0, segment_bytes: 0 }
-            }
-            DataDestination::Task { task, offset_bytes, buffer_bytes } => {
-                self.tasks.reserve(task, buffer_bytes);
-                let at = offset_bytes as usize;
-                Receiving::Task { task, at, end: buffer_bytes as usize }
-            }
-            // No unit takes its data as it arrives.
-            DataDestination::Stream { .. } | DataDestination::Discard => Receiving::Nowhere,
-        };
     }
 
     fn join(&mut self, join: Join) {
@@ -513,18 +487,20 @@ impl Connection {
         let (mut tasks, mut bytes) = (0, 0);
         self.tasks.poll_out_of_turn(context);
         if !self.tasks.have_begun() {
-            return false; // without reading the clock
+            return self.queue_task_inputs().0 > 0; // without reading the clock
         }
+        let mut inputs = 0;
         let mut moving = MoveBudget::begin();
         while tasks < TURN_PDUS && bytes < TURN_BYTES && moving.begin_next() {
             let ended = self.tasks.poll_finished(context);
-            bytes += self.queue_pieces();
+            let (more_inputs, more_bytes) = self.queue_task_inputs();
+            (inputs, bytes) = (inputs + more_inputs, bytes + more_bytes);
             let Some(ended) = ended else { break };
             bytes += data_in_bytes(&ended);
             self.answers.push_back(ended);
             tasks += 1;
         }
-        tasks > 0 || bytes > 0
+        tasks > 0 || inputs > 0
     }
 
     fn poll_joining(&mut self, context: &mut Context<'_>) -> bool {
@@ -621,13 +597,10 @@ impl Drop for Connection {
 impl ConnectionHandler for Connection {
     fn header(&mut self, now: Time, header: Header, out: &mut Outbox) {
         self.receiving = Receiving::Nowhere;
-        let announced_bytes = header.data_segment_bytes() as usize;
+        let (announced_bytes, flags) = (header.data_segment_bytes(), header.bhs[1]);
         self.receive_input(now, Input::Header(header));
         self.follow(now, out);
-        if let Receiving::Control { segment_bytes, .. } = &mut self.receiving {
-            // The machine has judged the length: it is within MaxRecvDataSegmentLength.
-            *segment_bytes = announced_bytes;
-        }
+        self.begin_segment(announced_bytes, flags);
     }
 
     fn header_digest_error(&mut self, now: Time, out: &mut Outbox) {
@@ -636,7 +609,8 @@ impl ConnectionHandler for Connection {
 
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.receiving {
-            Receiving::Nowhere => &mut [],
+            Receiving::Nowhere | Receiving::StreamAt { .. } => &mut [],
+            Receiving::Stream(segment) => segment.room(),
             Receiving::Control { data, charge, filled, segment_bytes } => {
                 if data.len() == *filled {
                     let step = (*filled).max(CONTROL_PIECE_BYTES).min(*segment_bytes - *filled);
@@ -652,7 +626,8 @@ impl ConnectionHandler for Connection {
 
     fn payload_filled(&mut self, bytes: usize) {
         match &mut self.receiving {
-            Receiving::Nowhere => {}
+            Receiving::Nowhere | Receiving::StreamAt { .. } => {}
+            Receiving::Stream(segment) => segment.filled(bytes),
             Receiving::Control { filled, .. } => *filled += bytes,
             Receiving::Task { at, .. } => *at += bytes,
         }
@@ -663,6 +638,10 @@ impl ConnectionHandler for Connection {
             Receiving::Control { data, charge, .. } => {
                 lunar_net::mark_costly();
                 charge.attach(data)
+            }
+            Receiving::Stream(segment) => {
+                segment.finish();
+                Bytes::new()
             }
             _ => Bytes::new(),
         };

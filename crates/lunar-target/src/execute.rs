@@ -13,7 +13,7 @@ pub(crate) use copy::copy;
 pub(crate) use entry::CheckedCommand;
 pub(crate) use immediate::try_now;
 pub use pieces::PieceReader;
-pub(crate) use pieces::{DataInPiece, DataInQueue, READ_PIECE_BYTES, ReadMemory};
+pub(crate) use pieces::{READ_PIECE_BYTES, ReadMemory};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;

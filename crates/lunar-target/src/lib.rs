@@ -99,6 +99,7 @@ mod session_info;
 mod session_table;
 mod state_file;
 mod statistics;
+mod streams;
 mod task_map;
 mod task_set;
 mod tasks;
@@ -128,6 +129,11 @@ pub use server::{Server, ShutdownReport};
 pub use session_info::{ConnectionInfo, SessionInfo};
 pub use statistics::{
     CommandErrors, LunStatistics, OperationClass, OperationStatistics, Statistics, TargetStatistics,
+};
+pub use streams::{
+    DATA_IN_CONNECTION_BYTES_MAX, DATA_IN_TASK_BYTES_MAX, DATA_OUT_CONNECTION_BYTES_MAX,
+    DATA_OUT_RANGE_BYTES_MAX, DATA_OUT_TASK_BYTES_MAX, DataInWriter, DataOutError, DataOutPiece,
+    DataOutReader, DataStreams,
 };
 pub use tasks::{Execution, ExecutionEnd, ExecutionFuture};
 pub use thin_space::OutOfSpace;

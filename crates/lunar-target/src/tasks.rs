@@ -2,7 +2,7 @@
 
 use crate::abort::AbortSignal;
 use crate::awaited::AwaitedSignal;
-use crate::execute::{DataInPiece, DataInQueue, PieceReader, READ_PIECE_BYTES};
+use crate::execute::{PieceReader, READ_PIECE_BYTES};
 use crate::itl_nexus::ItlNexus;
 use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
@@ -10,6 +10,7 @@ use crate::plan_result::{PlanResult, internal_failure};
 use crate::registration_room::RegistrationRoom;
 use crate::session::Session;
 use crate::session_table::SessionTable;
+use crate::streams::{DataOutStream, StreamEnd, StreamLimits, TaskInputs};
 use crate::task_map::{self, RecentTasks, TaskMap};
 use crate::task_set::PlaceQueued;
 use crate::unit::{ArrivedCommand, CommandData, JudgedCommand, RefusedCommand, Unit, Work};
@@ -41,6 +42,7 @@ mod execution;
 mod outcome;
 mod run_now;
 mod running_charge;
+mod streaming;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -74,8 +76,10 @@ pub(crate) struct Tasks {
     awaited: Arc<AwaitedSignal>,
     /// Tasks that have ended out of turn.
     ended: VecDeque<TaskResult>,
-    /// Data of reads that go on.
-    pieces: DataInQueue,
+    /// Inputs of the machine from tasks that go on.
+    inputs: TaskInputs,
+    /// Limits of the tasks with streams; `None` before the first one.
+    stream_limits: Option<StreamLimits>,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
@@ -99,6 +103,8 @@ struct Running {
     aborted: bool,
     /// Answer of a task that failed before it could run.
     failed: Option<Outcome>,
+    /// The data-out of a task that takes it as it arrives.
+    stream: Option<Arc<DataOutStream>>,
 }
 
 enum Collected {
@@ -120,6 +126,8 @@ struct Planned {
     data_in_buffer_bytes: Option<usize>,
     /// True if its data-in is read in pieces of that length.
     reads_in_pieces: bool,
+    /// True if its data moves while it runs.
+    streams: bool,
     /// Bytes that a read would move if the initiator had room for all of them, for the residual.
     data_in_bytes: u32,
     order: Option<PlaceQueued>,
@@ -178,7 +186,8 @@ impl Tasks {
             out_of_turn: FuturesUnordered::new(),
             awaited: Arc::default(),
             ended: VecDeque::new(),
-            pieces: DataInQueue::default(),
+            inputs: TaskInputs::default(),
+            stream_limits: None,
             has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
@@ -207,7 +216,7 @@ impl Tasks {
             + self.data_out.memory_bytes()
             + self.throttled.memory_bytes()
             + self.ended.capacity() * size_of::<TaskResult>()
-            + self.pieces.memory_bytes()
+            + self.inputs.memory_bytes()
     }
 
     /// Charges the running commands, and returns their memory.
@@ -224,7 +233,7 @@ impl Tasks {
         self.data_out.free_spare();
         self.throttled.free_spare();
         self.ended.shrink_to_fit();
-        self.pieces.free_spare();
+        self.inputs.free_spare();
     }
 
     /// Number of commands that have begun and wait.
@@ -361,6 +370,7 @@ impl Tasks {
             collect_bytes: judged.collect_bytes,
             data_in_buffer_bytes: judged.data_in_buffer_bytes,
             reads_in_pieces: judged.reads_in_pieces,
+            streams: judged.streams,
             data_in_bytes: judged.data_in_bytes,
             order,
             tries_now: judged.tries_now,
@@ -379,6 +389,9 @@ impl Tasks {
 
     /// Continues a planned task: it requests data, waits for memory, or runs.
     fn go_on(&mut self, session: &Arc<Session>, task: &Task, planned: Planned) -> Option<Input> {
+        if planned.streams {
+            return self.begin_streams(session, task, planned);
+        }
         if planned.collect_bytes > 0 {
             return self.collect(task.id, planned, self.data_out_bytes(task.expected_bytes));
         }
@@ -453,7 +466,7 @@ impl Tasks {
             // Into the second buffer, if there is room for one, it reads while the first is sent.
             0 if planned.reads_in_pieces => {
                 let second = self.data_in.try_take(READ_PIECE_BYTES);
-                CommandData::Pieces(PieceReader::new(task, &self.pieces, data_in, second))
+                CommandData::Pieces(PieceReader::new(task, &self.inputs, data_in, second))
             }
             0 => CommandData::In(data_in),
             bytes => {
@@ -468,10 +481,10 @@ impl Tasks {
         self.launch(session, task, planned, data)
     }
 
-    /// The next piece of data of the reads that go on.
-    pub(crate) fn next_piece(&self) -> Option<Input> {
-        let DataInPiece { task, offset_bytes, data } = self.pieces.pop()?;
-        Some(Input::DataIn { task, offset_bytes, data })
+    /// The next input of the machine from tasks that go on, such as a piece of data.
+    #[inline]
+    pub(crate) fn next_input(&self) -> Option<Input> {
+        self.inputs.pop()
     }
 
     /// True when tasks may wait that [`start_deferred`](Self::start_deferred) continues.
@@ -518,7 +531,7 @@ impl Tasks {
                 }
             };
             let inputs = done.len();
-            done.extend(std::iter::from_fn(|| self.next_piece()));
+            done.extend(std::iter::from_fn(|| self.inputs.pop()));
             done.extend(ended);
             read_bytes_done += done[inputs..].iter().map(data_in_bytes).sum::<usize>();
         }
@@ -562,20 +575,34 @@ impl Tasks {
         planned: Planned,
         data: CommandData,
     ) -> Option<Input> {
+        let abort = AbortSignal::new(&self.awaited);
+        self.begin_with(session, task, planned, data, abort)
+    }
+
+    /// Runs a task with this signal that may have to wait.
+    #[inline(always)]
+    fn begin_with(
+        &mut self,
+        session: &Arc<Session>,
+        task: TaskId,
+        planned: Planned,
+        data: CommandData,
+        abort: AbortSignal,
+    ) -> Option<Input> {
         lunar_net::mark_costly();
         let unit = planned.unit.clone();
         if !self.running_charge.may_begin(self.begun()) {
             return Some(self.refuse(task, unit.as_ref(), Refusal::Busy));
         }
         let goes_out_of_turn = planned.goes_out_of_turn;
-        let abort = AbortSignal::new(&self.awaited);
         let host = (Arc::clone(&self.services), Arc::clone(session));
         let mut future = run(host, self.work.clone(), abort.clone(), task, planned, data);
         debug_assert!(size_of_val(&*future) < running_charge::COMMAND_BYTES);
         if let Some(ExecutionEnd(FutureEnd::TaskResult(ran))) = (&mut future).now_or_never() {
             return Some(Input::Done { task, outcome: outcome(ran, unit.as_ref()) });
         }
-        self.running.insert(task, Running { unit, abort, aborted: false, failed: None });
+        self.running
+            .insert(task, Running { unit, abort, aborted: false, failed: None, stream: None });
         let begun = Begun::new(task, future);
         if goes_out_of_turn { &mut self.out_of_turn } else { &mut self.futures }.push(begun);
         self.unpolled = true;
@@ -603,6 +630,9 @@ impl Tasks {
         fault: TransferFault,
     ) -> Option<Input> {
         let (key, code) = fault.sense();
+        if let Some(stream) = self.stream_of(task) {
+            stream.end(StreamEnd::TransferFailed); // counts before the abort
+        }
         let outcome = check_condition(unit, &Sense::new(SenseKey(key), code));
         if self.abort(task).is_some() {
             return Some(Input::Failed { task, outcome });
@@ -624,6 +654,9 @@ impl Tasks {
         self.throttled.abort(task);
         if let Some(running) = self.running.get_mut(&task) {
             running.aborted = true;
+            if let Some(stream) = &running.stream {
+                stream.end(StreamEnd::Aborted);
+            }
             running.abort.raise();
             self.has_new_aborts = true;
             return None;

@@ -9,6 +9,7 @@ use crate::itl_nexus::ItlNexus;
 use crate::quota::{Cost, InitiatorLimit, Limit, UnitQuota};
 use crate::request_queue::ResetQueue;
 use crate::session::Session;
+use crate::streams::DataStreams;
 use crate::tasks::{Execution, ExecutionFuture};
 use crate::view::View;
 use crate::{CacheMode, OperationClass};
@@ -52,6 +53,17 @@ pub trait Unit: Any + fmt::Debug + Send + Sync {
     /// # Errors
     /// The refusal to answer with.
     fn judge(&self, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, RefusedCommand>;
+
+    /// Judges a command with [streams](JudgedCommand::streams) again when it gets its first
+    /// data-out, or is found to have none: commands of other nexuses may have changed the unit
+    /// since. It consumes no unit attention.
+    ///
+    /// # Errors
+    /// The refusal to answer with; the command has had no effect.
+    fn judge_again(&self, command: &ArrivedCommand<'_>) -> Result<(), Refusal> {
+        let _ = command;
+        Ok(())
+    }
 
     /// Runs the work of a command that [tries to run now](JudgedCommand::tries_now), if no waiting
     /// is needed and the command ends with GOOD; its data-in is then in `data`. Otherwise returns
@@ -259,6 +271,10 @@ pub struct JudgedCommand {
     pub data_in_buffer_bytes: Option<usize>,
     /// True if that is the length of a piece: the command gets [`CommandData::Pieces`].
     pub reads_in_pieces: bool,
+    /// True if the command takes its data-out as it arrives and gives its data-in in pieces: it
+    /// begins without its data, and gets [`CommandData::Streams`] instead of buffers. Its data-out
+    /// may be longer than a buffer.
+    pub streams: bool,
     /// Data-in that the command would transfer in bytes, for the residual, if it returns less
     /// because the initiator has no room for more.
     pub data_in_bytes: u32,
@@ -281,6 +297,7 @@ impl JudgedCommand {
             collect_bytes: 0,
             data_in_buffer_bytes: None,
             reads_in_pieces: false,
+            streams: false,
             data_in_bytes: 0,
             tries_now: false,
             goes_out_of_turn: false,
@@ -372,6 +389,8 @@ pub enum CommandData {
     In(Buffer),
     /// Memory for its data-in, which is read and sent in pieces.
     Pieces(PieceReader),
+    /// Its data-out as it arrives, and its data-in in pieces.
+    Streams(Box<DataStreams>),
     /// Buffer with all its data-out.
     Out(Buffer),
     /// Both, of a bidirectional command.
@@ -387,7 +406,7 @@ impl CommandData {
     /// The buffer for data-in that is not read in pieces, and the data-out.
     pub fn split(self) -> (Option<Buffer>, Bytes) {
         match self {
-            Self::None | Self::Pieces(_) => (None, Bytes::new()),
+            Self::None | Self::Pieces(_) | Self::Streams(_) => (None, Bytes::new()),
             Self::In(data_in) => (Some(data_in), Bytes::new()),
             Self::Out(data_out) => (None, data_out.freeze()),
             Self::Both { data_out, data_in } => (Some(data_in), data_out.freeze()),
@@ -399,7 +418,7 @@ impl CommandData {
     pub(crate) fn into_reply(self) -> Bytes {
         match self {
             Self::In(data_in) | Self::Both { data_in, .. } => data_in.freeze(),
-            Self::None | Self::Pieces(_) | Self::Out(_) => Bytes::new(),
+            Self::None | Self::Pieces(_) | Self::Streams(_) | Self::Out(_) => Bytes::new(),
         }
     }
 }

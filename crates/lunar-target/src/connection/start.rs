@@ -62,7 +62,7 @@ impl Connection {
     /// unless data goes before it.
     #[inline]
     fn take_answer(&mut self, now: Time, answer: Option<Input>) {
-        if self.queue_pieces() > 0 {
+        if self.queue_task_inputs().0 > 0 {
             return self.answers.extend(answer);
         }
         match answer {

@@ -78,6 +78,7 @@ impl Unit for DiskUnit {
             data_in_bytes,
             data_in_buffer_bytes: read_bytes.map(|bytes| bytes.min(READ_PIECE_BYTES)),
             reads_in_pieces,
+            streams: false,
             data_out_bytes,
             // At most `expected`, a u32.
             collect_bytes: plan.data_out_bytes(block_bytes) as usize,

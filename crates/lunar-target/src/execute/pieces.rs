@@ -9,86 +9,23 @@
 
 use super::{Run, Step, Stop};
 use crate::plan_result::PlanResult;
+use crate::streams::TaskInputs;
 use crate::unit::CommandData;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::task::AtomicWaker;
 use lunar_block::Buffer;
+use lunar_iscsi::connection::target::Input;
 use lunar_iscsi::framing::TaskId;
 use lunar_scsi::plan::LbaRange;
-use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Size of a piece, and of the longest READ that is not divided.
 pub(crate) const READ_PIECE_BYTES: usize = 256 << 10;
-
-/// A piece of the data of a READ that goes on.
-#[derive(Debug)]
-pub(crate) struct DataInPiece {
-    pub(crate) task: TaskId,
-    pub(crate) offset_bytes: u32,
-    pub(crate) data: Bytes,
-}
-
-/// Pieces that the tasks of a connection have read and that its machine has not received.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct DataInQueue(Arc<QueuedPieces>);
-
-#[derive(Debug)]
-struct QueuedPieces {
-    /// One permit. The READ that has it sends; the others wait, so that the first READ ends soonest
-    /// and no memory is read before it can be sent. A READ that waits for its disk gives it back.
-    turns: Arc<Semaphore>,
-    /// False when there is no piece, as nearly always: a connection looks after each command.
-    any: AtomicBool,
-    pieces: Mutex<VecDeque<DataInPiece>>,
-}
-
-impl Default for QueuedPieces {
-    fn default() -> Self {
-        let pieces = Mutex::default();
-        Self { turns: Arc::new(Semaphore::new(1)), any: AtomicBool::new(false), pieces }
-    }
-}
-
-impl DataInQueue {
-    fn push(&self, piece: DataInPiece) {
-        self.pieces().push_back(piece);
-        self.0.any.store(true, Relaxed);
-    }
-
-    /// Removes the oldest piece.
-    #[inline]
-    pub(crate) fn pop(&self) -> Option<DataInPiece> {
-        if self.0.any.load(Relaxed) { self.pop_queued() } else { None }
-    }
-
-    #[cold]
-    fn pop_queued(&self) -> Option<DataInPiece> {
-        let piece = self.pieces().pop_front();
-        self.0.any.store(piece.is_some(), Relaxed);
-        piece
-    }
-
-    /// Memory of the queue, without the data.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.pieces().capacity() * size_of::<DataInPiece>()
-    }
-
-    /// Frees memory that is not needed any more.
-    pub(crate) fn free_spare(&self) {
-        self.pieces().shrink_to_fit();
-    }
-
-    fn pieces(&self) -> MutexGuard<'_, VecDeque<DataInPiece>> {
-        self.0.pieces.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 /// Memory for the data of a READ.
 pub(crate) enum ReadMemory {
@@ -113,7 +50,7 @@ impl ReadMemory {
 #[derive(Debug)]
 pub struct PieceReader {
     task: TaskId,
-    queue: DataInQueue,
+    inputs: TaskInputs,
     buffers: Arc<PieceBuffers>,
 }
 
@@ -121,13 +58,13 @@ impl PieceReader {
     /// Reads into `first`, a buffer of [`READ_PIECE_BYTES`], and into a second one if there is one.
     pub(crate) fn new(
         task: TaskId,
-        queue: &DataInQueue,
+        inputs: &TaskInputs,
         first: Buffer,
         second: Option<Buffer>,
     ) -> Self {
         let free = Mutex::new(second.into_iter().chain([first]).collect());
         let buffers = Arc::new(PieceBuffers { free, waker: AtomicWaker::new() });
-        Self { task, queue: queue.clone(), buffers }
+        Self { task, inputs: inputs.clone(), buffers }
     }
 }
 
@@ -219,7 +156,7 @@ impl Run<'_> {
                 return Ok(buffer);
             }
             lunar_net::count_copied(buffer.len());
-            reader.queue.push(DataInPiece {
+            reader.inputs.push(Input::DataIn {
                 task: reader.task,
                 offset_bytes: (done * self.block_bytes) as u32, // of a transfer below 4 GiB
                 data: reader.buffers.lend(buffer),
@@ -239,7 +176,7 @@ impl Run<'_> {
     ) -> Step<Option<Buffer>> {
         let mut next = pin!(async {
             if turn.is_none() {
-                *turn = Arc::clone(&reader.queue.0.turns).acquire_owned().await.ok();
+                *turn = Arc::clone(reader.inputs.read_turns()).acquire_owned().await.ok();
             }
             poll_fn(|context| reader.buffers.poll_next(context)).await
         });

@@ -55,6 +55,11 @@ impl Admission {
         Self { buffers, limit_bytes, wait_max, waiting, request: None, timer: None }
     }
 
+    /// The account of the buffers.
+    pub(super) fn buffers(&self) -> &BufferPool {
+        &self.buffers
+    }
+
     /// Takes a buffer of `bytes`, if there is room now and no command waits.
     #[inline]
     pub(super) fn try_take(&self, bytes: usize) -> Option<Buffer> {

@@ -11,6 +11,7 @@
 
 use super::{ExecutionEnd, ExecutionFuture, FutureEnd, Running, TaskResult, Tasks, outcome};
 use crate::abort::AbortSignal;
+use crate::streams::StreamEnd;
 use futures_util::stream::Stream;
 use lunar_iscsi::connection::target::{Input, Outcome};
 use lunar_iscsi::framing::TaskId;
@@ -164,6 +165,10 @@ impl Tasks {
     pub(super) fn finish(&mut self, ran: TaskResult) -> Option<Input> {
         let task = ran.task;
         let running = self.running.remove(&task)?;
+        if let Some(stream) = &running.stream {
+            stream.end(StreamEnd::Aborted);
+            drop(self.take_buffer(task));
+        }
         if let Some(outcome) = running.failed {
             return Some(Input::Failed { task, outcome });
         }

@@ -231,7 +231,9 @@ impl Tasks {
             let view = session.view();
             let command_context = CommandContext { session, view: &view };
             let nexus = view.nexus(task.lun).map(|nexus| &**nexus);
-            done.extend(self.check_command(&command_context, nexus, &task, None, turn));
+            let answer = self.check_command(&command_context, nexus, &task, None, turn);
+            done.extend(std::iter::from_fn(|| self.inputs.pop()));
+            done.extend(answer);
         }
         done
     }

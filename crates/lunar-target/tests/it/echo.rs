@@ -1,6 +1,7 @@
 //! A unit that is no disk behind the target: a CDB of 200 bytes and bidirectional data, driven by
 //! the initiator of this workspace.
 
+mod streams;
 mod unit;
 
 use crate::common::*;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 use lunar_block::MemoryKind;
 use lunar_initiator::{CommandReply, Initiator, Residual, SessionOptions};
 use lunar_target::{Limit, LunOptions, OperationClass, Unit};
-use lunar_testkit::raw::{RawClient, RawPdu, opcode};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu, opcode};
 use lunar_wire::Lun;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -43,6 +44,8 @@ impl EchoRig {
             options.targets[0].luns.push(LunOptions::new(LUN, shown));
             change(options);
         });
+        let budget = rig.server().buffers().budget().clone();
+        unit.state().budget.set(budget).unwrap();
         Self { rig, unit }
     }
 
@@ -123,11 +126,16 @@ fn send_echo(raw: &mut RawClient, echo: Echo) -> u32 {
 
 /// Sends LOGICAL UNIT RESET for the unit; returns the response.
 fn reset(raw: &mut RawClient) -> u8 {
+    manage(raw, LOGICAL_UNIT_RESET, u32::MAX)
+}
+
+/// Sends a task management function for the unit; returns the response.
+fn manage(raw: &mut RawClient, function: u8, referenced: u32) -> u8 {
     let tag = raw.new_tag();
-    let pdu = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | LOGICAL_UNIT_RESET)
+    let pdu = RawPdu::new(0x40 | opcode::TASK_MANAGEMENT, 0x80 | function)
         .put(8, &raw.lun)
         .put_u32(16, tag)
-        .put_u32(20, u32::MAX)
+        .put_u32(20, referenced)
         .put_u32(24, raw.cmd_sn)
         .put_u32(28, raw.exp_stat_sn);
     raw.send(&pdu).unwrap();

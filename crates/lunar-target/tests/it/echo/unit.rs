@@ -11,21 +11,25 @@
 //! | 16–19 | ALLOCATION LENGTH |
 //! | 20, bit 0 | HOLD: the command waits until the test releases it |
 //! | 20, bit 1 | FAIL: CHECK CONDITION after the data-in |
+//! | 20, bit 2 | STREAM: the data is returned as it arrives; HOLD keeps the first piece |
 //! | 199 | KEY: each byte of the data is combined with it (XOR) |
 
+use bytes::Bytes;
+use lunar_block::{MemoryBudget, MemoryKind};
+use lunar_iscsi::framing::SegmentDigest;
 use lunar_scsi::attention::{Attention, AttentionQueue};
-use lunar_scsi::plan::NexusId;
+use lunar_scsi::plan::{NexusId, Refusal};
 use lunar_scsi::rights::Rights;
 use lunar_scsi::sense::{Sense, SenseKey};
 use lunar_scsi::unit::NexusOptions;
 use lunar_target::{
-    ArrivedCommand, Cost, Execution, ExecutionEnd, Job, JudgedCommand, NexusAttachment,
-    OperationClass, PlanResult, RefusedCommand, Unit, UnitCommon, UnitNexuses, UnitStatistics,
-    Work,
+    ArrivedCommand, CommandData, Cost, DataOutError, DataStreams, Execution, ExecutionEnd, Job,
+    JudgedCommand, NexusAttachment, OperationClass, PlanResult, RefusedCommand, Unit, UnitCommon,
+    UnitNexuses, UnitStatistics, Work,
 };
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::sync::watch;
 
 /// Peripheral device type of object-based storage. SPC-4 table 143.
@@ -40,6 +44,7 @@ const VARIABLE_LENGTH: u8 = 0x7f;
 const ECHO: u16 = 0xf001;
 const HOLD: u8 = 1;
 const FAIL: u8 = 2;
+const STREAM: u8 = 4;
 
 /// An ECHO command.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -48,6 +53,7 @@ pub struct Echo {
     pub allocation_bytes: u32,
     pub hold: bool,
     pub fail: bool,
+    pub stream: bool,
     pub key: u8,
 }
 
@@ -64,7 +70,8 @@ impl Echo {
         cdb[8..10].copy_from_slice(&ECHO.to_be_bytes());
         cdb[12..16].copy_from_slice(&self.data_out_bytes.to_be_bytes());
         cdb[16..20].copy_from_slice(&self.allocation_bytes.to_be_bytes());
-        cdb[20] = if self.hold { HOLD } else { 0 } | if self.fail { FAIL } else { 0 };
+        let flags = [(self.hold, HOLD), (self.fail, FAIL), (self.stream, STREAM)];
+        cdb[20] = flags.into_iter().filter(|(is, _)| *is).map(|(_, bit)| bit).sum();
         cdb[199] = self.key;
         cdb
     }
@@ -81,8 +88,8 @@ impl Echo {
         if data_out_bytes > DATA_BYTES_MAX {
             return Err(Sense::invalid_field_in_cdb(12, None));
         }
-        let (hold, fail) = (cdb[20] & HOLD != 0, cdb[20] & FAIL != 0);
-        Ok(Self { data_out_bytes, allocation_bytes, hold, fail, key: cdb[199] })
+        let [hold, fail, stream] = [HOLD, FAIL, STREAM].map(|bit| cdb[20] & bit != 0);
+        Ok(Self { data_out_bytes, allocation_bytes, hold, fail, stream, key: cdb[199] })
     }
 }
 
@@ -104,6 +111,17 @@ pub struct EchoState {
     pub begun: AtomicUsize,
     /// Number of ECHO commands that were aborted after they had begun.
     pub aborted: AtomicUsize,
+    /// Number of those with STREAM whose transfer failed.
+    pub failed: AtomicUsize,
+    /// Number of pieces that those with STREAM have got, and of those with a digest.
+    pub pieces: AtomicUsize,
+    pub digests: AtomicUsize,
+    /// The most memory of data-out in use when a piece came.
+    pub data_out_most: AtomicUsize,
+    /// Budget of the server.
+    pub budget: OnceLock<MemoryBudget>,
+    /// True when commands with STREAM are refused as they get their first data.
+    pub refuses: AtomicBool,
 }
 
 impl EchoUnit {
@@ -113,6 +131,12 @@ impl EchoUnit {
             released: watch::Sender::new(false),
             begun: AtomicUsize::new(0),
             aborted: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
+            pieces: AtomicUsize::new(0),
+            digests: AtomicUsize::new(0),
+            data_out_most: AtomicUsize::new(0),
+            budget: OnceLock::new(),
+            refuses: AtomicBool::new(false),
         };
         Self {
             common: UnitCommon::default(),
@@ -152,13 +176,12 @@ impl EchoState {
     async fn run(self: Arc<Self>, echo: Echo, mut execution: Execution) -> ExecutionEnd {
         let Ok(data) = execution.begin().await else { return execution.end(PlanResult::Aborted) };
         self.begun.fetch_add(1, SeqCst);
-        if echo.hold {
-            let mut released = self.released.subscribe();
-            let wait = released.wait_for(|released| *released);
-            if execution.unless_aborted(wait).await.is_err() {
-                self.aborted.fetch_add(1, SeqCst);
-                return execution.end(PlanResult::Aborted);
-            }
+        if let CommandData::Streams(streams) = data {
+            let result = self.stream(echo, *streams, &execution).await;
+            return execution.end(result.unwrap_or_else(|failed| failed));
+        }
+        if echo.hold && self.wait_until_released(&execution).await.is_err() {
+            return execution.end(PlanResult::Aborted);
         }
         let (data_in, data_out) = data.split();
         let data_in = data_in.map_or_else(Default::default, |mut data_in| {
@@ -167,6 +190,72 @@ impl EchoState {
             data_in.freeze()
         });
         execution.end(match echo.fail {
+            true => PlanResult::CheckAfter { data_in, sense: FAILED },
+            false => PlanResult::Good(data_in),
+        })
+    }
+
+    async fn wait_until_released(&self, execution: &Execution) -> Result<(), PlanResult> {
+        let mut released = self.released.subscribe();
+        let wait = released.wait_for(|released| *released);
+        match execution.unless_aborted(wait).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.was_aborted()),
+        }
+    }
+
+    fn was_aborted(&self) -> PlanResult {
+        self.aborted.fetch_add(1, SeqCst);
+        PlanResult::Aborted
+    }
+
+    /// Returns the data as it arrives.
+    async fn stream(
+        &self,
+        echo: Echo,
+        streams: DataStreams,
+        execution: &Execution,
+    ) -> Result<PlanResult, PlanResult> {
+        let DataStreams { mut data_out, data_in } = streams;
+        data_out.want_all();
+        let mut at = 0;
+        loop {
+            let piece = match data_out.next().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(DataOutError::Aborted) => return Err(self.was_aborted()),
+                Err(failed) => {
+                    let by_transfer = matches!(failed, DataOutError::TransferFailed);
+                    self.failed.fetch_add(by_transfer.into(), SeqCst);
+                    return Err(failed.into());
+                }
+            };
+            self.pieces.fetch_add(1, SeqCst);
+            let has_digest = matches!(piece.digest, SegmentDigest::Matched(_));
+            self.digests.fetch_add(has_digest.into(), SeqCst);
+            if let Some(budget) = self.budget.get() {
+                let used = budget.usage().by_kind[MemoryKind::DataOut as usize];
+                self.data_out_most.fetch_max(used, SeqCst);
+            }
+            if echo.hold && at == 0 {
+                self.wait_until_released(execution).await?;
+            }
+            assert_eq!(piece.offset_bytes, at);
+            at += piece.data.len() as u32;
+            let room = echo.allocation_bytes.saturating_sub(piece.offset_bytes) as usize;
+            let mut data = piece.data;
+            data.truncate(room);
+            if echo.key != 0 {
+                let mut changed = execution.take_buffer(data.len()).await?;
+                let bytes = changed.iter_mut().zip(&data);
+                bytes.for_each(|(byte, sent)| *byte = sent ^ echo.key);
+                data = changed.freeze();
+            }
+            let sent = data_in.send(piece.offset_bytes, data).await;
+            sent.map_err(|_| self.was_aborted())?;
+        }
+        let data_in = Bytes::new();
+        Ok(match echo.fail {
             true => PlanResult::CheckAfter { data_in, sense: FAILED },
             false => PlanResult::Good(data_in),
         })
@@ -182,7 +271,8 @@ impl EchoState {
         Ok(JudgedCommand {
             data_out_bytes: echo.data_out_bytes.into(),
             collect_bytes: collect_bytes as usize,
-            data_in_buffer_bytes: (buffer_bytes > 0).then_some(buffer_bytes),
+            data_in_buffer_bytes: (buffer_bytes > 0 && !echo.stream).then_some(buffer_bytes),
+            streams: echo.stream,
             data_in_bytes,
             ..JudgedCommand::new(Work::Job(Job::new(move |execution| state.run(echo, execution))))
         })
@@ -233,6 +323,13 @@ impl Unit for EchoUnit {
             }
             VARIABLE_LENGTH => Ok(self.state.judge(command)?),
             _ => Err(Sense::INVALID_OPERATION_CODE.into()),
+        }
+    }
+
+    fn judge_again(&self, _: &ArrivedCommand<'_>) -> Result<(), Refusal> {
+        match self.state.refuses.load(SeqCst) {
+            true => Err(Refusal::ReservationConflict),
+            false => Ok(()),
         }
     }
 
