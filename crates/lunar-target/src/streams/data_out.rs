@@ -257,9 +257,9 @@ impl DataOutReader {
         }
     }
 
-    /// Length of the next range to request.
+    /// Length of the next range to request; `None` when the stream has ended.
     fn next_range(&mut self) -> Option<u32> {
-        let start = self.stream.state().covered_end;
+        let start = self.stream.state().next_start()?;
         while self.wanted.front().is_some_and(|end| *end <= start) {
             self.wanted.pop_front();
         }
@@ -271,11 +271,8 @@ impl DataOutReader {
     fn request(&mut self, bytes: u32, in_flight: InFlight, charge: MemoryCharge) {
         let end = {
             let mut state = self.stream.state();
-            if state.end.is_some() {
-                return;
-            }
+            let Some(start) = state.next_start() else { return };
             // Unsolicited data may have come meanwhile, and needs less room.
-            let start = state.covered_end;
             let wanted_end = self.wanted.front().map_or(start, |end| start.max(*end));
             let end = start.saturating_add(bytes).min(wanted_end);
             if end == start {
@@ -563,6 +560,11 @@ impl DataOutStream {
 }
 
 impl StreamState {
+    /// Start of the next range to request; `None` when the stream has ended.
+    fn next_start(&self) -> Option<u32> {
+        self.end.is_none().then_some(self.covered_end)
+    }
+
     /// Takes the room of a segment from the range that it belongs to; unsolicited data has none.
     /// Returns the bytes in flight, and a range that needs no room any more.
     fn take_room(&mut self, offset_bytes: u32, bytes: u32) -> (Option<InFlight>, Option<Range>) {
