@@ -7,7 +7,7 @@ use crate::format::{PoolId, PoolKind};
 pub struct PoolStatus {
     /// The pool.
     pub pool: PoolId,
-    /// How it joins its members.
+    /// Layout: concatenation, stripe or mirror.
     pub kind: PoolKind,
     /// Generation of its labels.
     pub generation: u64,

@@ -648,7 +648,7 @@ impl Pair {
         if let Some(served) = self.server.sessions.get_mut(&end.tsih) {
             served.session.handle(self.now, ToServed::Connection(end.cid, message));
         } else if message == FromTarget::ConnectionClosing {
-            // It joined while the session ended, and has no tasks.
+            // A connection that joined while its session ended has no tasks.
             end.from_session.push_back(ToTarget::DetachTasks);
         }
     }

@@ -104,7 +104,7 @@ impl JoinedDevice {
         let count = (end(own.range) - run.member_lba).min(run.range.count);
         let mut extent = Extent { range: BlockRange::new(at, count), state: own.state };
         if count == run.range.count && matches!(self.map, BlockMap::Stripe { .. }) {
-            // Where all members have one state, many units are one step.
+            // An extent covers many stripe units if all members have the same state there.
             let mut common_end = end(range);
             for (place, member) in members.iter_mut().enumerate() {
                 let part = self.map.member_range(place, BlockRange::new(at, end(range) - at));

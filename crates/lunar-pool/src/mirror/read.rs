@@ -271,7 +271,7 @@ impl Mirror {
                 })
                 .await
             }
-            // It had no room for the command, which had no effect.
+            // A busy member has refused the command, so the command had no effect.
             MemberFailure::Device(error) if error.kind == ErrorKind::Busy => Ok(()),
             _ => self.leave_out(&[member]).await.map(drop),
         };

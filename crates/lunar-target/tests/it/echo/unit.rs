@@ -263,7 +263,7 @@ impl EchoState {
 
     fn judge(self: &Arc<Self>, command: &ArrivedCommand<'_>) -> Result<JudgedCommand, Sense> {
         let echo = Echo::parse(command.cdb)?;
-        // What both sides have room for moves; the rest is a residual.
+        // Data beyond the room of either side is not transferred, and becomes a residual.
         let collect_bytes = echo.data_out_bytes.min(command.expected_data_out_bytes);
         let data_in_bytes = echo.allocation_bytes.min(collect_bytes);
         let buffer_bytes = data_in_bytes.min(command.expected_data_in_bytes) as usize;

@@ -38,7 +38,7 @@ enum Event {
     Other(alloc::string::String),
 }
 
-/// What the initiator or the executor does.
+/// An action of the initiator or of the executor.
 #[derive(Clone, Debug)]
 enum Step {
     /// A command without data-out, `ahead` of the next CmdSN; `at_once`: it ends as it starts.
