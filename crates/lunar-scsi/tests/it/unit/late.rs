@@ -58,6 +58,8 @@ struct Rig {
     early: bool,
     /// Initiators whose last session was lost.
     lost: [bool; INITIATORS],
+    /// Ended sessions whose nexuses stay attached until their initiators return.
+    kept: [Option<Session>; INITIATORS],
 }
 
 #[derive(Clone, Debug)]
@@ -94,7 +96,7 @@ fn ports(initiator: usize) -> InitiatorPort {
 impl Rig {
     fn new(early: bool) -> Self {
         let (unit, sessions) = (BlockUnit::new(options()), Sessions::default());
-        Self { unit, sessions, early, lost: [false; INITIATORS] }
+        Self { unit, sessions, early, lost: [false; INITIATORS], kept: Default::default() }
     }
 
     /// Returns the nexus of an initiator, and attaches it.
@@ -120,11 +122,13 @@ impl Rig {
         self.lost[initiator] = lost || session.is_lost;
     }
 
-    /// Ends a session that was never reported to the unit: unit attentions of an earlier nexus stay
-    /// pending. A rig that attached the nexus early has to restore these.
+    /// Ends a session that was never reported to the unit: unit attentions of an earlier lost nexus
+    /// stay pending. A rig that attached the nexus early keeps it for the next session.
     fn end_before_attachment(&mut self, initiator: usize) {
-        let follows_lost = self.follows_lost(initiator);
-        self.end(initiator, follows_lost);
+        if !self.follows_lost(initiator) {
+            return self.end(initiator, false);
+        }
+        self.kept[initiator] = self.sessions.0.borrow_mut()[initiator].take();
     }
 
     fn follows_lost(&self, initiator: usize) -> bool {
@@ -207,6 +211,10 @@ impl Rig {
     }
 
     fn log_in(&mut self, initiator: usize, nexus: NexusId, options: &NexusOptions) {
+        if let Some(session) = self.kept[initiator].take() {
+            self.sessions.0.borrow_mut()[initiator] = Some(session);
+            return;
+        }
         let follows_lost = std::mem::take(&mut self.lost[initiator]);
         let (options, is_attached, is_lost) = (options.clone(), false, false);
         let mut session = Session { nexus, options, is_attached, is_lost, follows_lost };
@@ -274,12 +282,25 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
         let all = [Attention::POWER_ON_RESET, Attention::RESET_BY_FUNCTION, Attention::NEXUS_LOSS];
         all.contains(&Attention(*code))
     };
+    let implies = |received: &[u16], code: &u16| {
+        received.contains(code) || !says_all(code) && received.first().is_some_and(says_all)
+    };
     // Initiators whose nexus was lost are informed of an operation that they may have missed.
     let may_be_told =
-        |code: &u16| early.contains(code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
-    let is_told =
-        |code: &u16| late.contains(code) || !says_all(code) && late.first().is_some_and(says_all);
-    late.iter().all(may_be_told) && early.iter().all(is_told)
+        |code: &u16| implies(early, code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
+    late.iter().all(may_be_told) && early.iter().all(|code| implies(late, code))
+}
+
+#[test]
+fn a_reset_implies_other_attentions_but_no_other_reset() {
+    const CAPACITY: u16 = Attention::CAPACITY_DATA_HAS_CHANGED.0;
+    const RESET: u16 = Attention::RESET_BY_FUNCTION.0;
+    const LOSS: u16 = Attention::NEXUS_LOSS.0;
+    assert!(is_as_good(&[RESET, CAPACITY], &[RESET]));
+    assert!(is_as_good(&[RESET], &[RESET, CAPACITY]));
+    assert!(!is_as_good(&[CAPACITY], &[]));
+    assert!(!is_as_good(&[], &[CAPACITY]));
+    assert!(!is_as_good(&[LOSS], &[RESET]));
 }
 
 /// Goal: a registered nexus whose session has not sent a command yet is informed of changes to its
