@@ -285,10 +285,12 @@ fn is_as_good(late: &[u16], early: &[u16]) -> bool {
     let implies = |received: &[u16], code: &u16| {
         received.contains(code) || !says_all(code) && received.first().is_some_and(says_all)
     };
-    // Initiators whose nexus was lost are informed of an operation that they may have missed.
-    let may_be_told =
-        |code: &u16| implies(early, code) || *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
-    late.iter().all(may_be_told) && early.iter().all(|code| implies(late, code))
+    // Initiators whose nexus was lost are informed of an operation that they may have missed; a
+    // nexus that stayed attached also of one that began between two of its sessions.
+    let is_of_operation = |code: &u16| *code == Attention::MEDIUM_MAY_HAVE_CHANGED.0;
+    let are_implied =
+        |of: &[u16], by: &[u16]| of.iter().all(|code| is_of_operation(code) || implies(by, code));
+    are_implied(late, early) && are_implied(early, late)
 }
 
 #[test]
