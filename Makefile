@@ -5,6 +5,8 @@ DEMO_SIZE ?= 1G
 DEMO_PORT ?= 3260
 FUZZ_SECONDS ?= 60
 BENCH_ARGS ?=
+# Run beside the tests that wait, at low priority; .ci/run does the last two as it builds.
+STATIC ?= examples clippy doc
 # Where cargo puts the programs that it builds with the tests.
 BUILT = $(abspath $(or $(CARGO_TARGET_DIR),target)/debug)
 # The program for tests with foreign peers.
@@ -60,7 +62,7 @@ examples: ## The examples in documents
 	$(CARGO) test --locked --workspace --doc
 
 static:
-	@nice -n 10 $(MAKE) --no-print-directory examples clippy doc
+	@nice -n 10 $(MAKE) --no-print-directory $(STATIC)
 
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
