@@ -265,6 +265,7 @@ mod tests {
             ("./mem:1G", DeviceUrl::File("./mem:1G".into())),
             ("file:/srv/disk.img", DeviceUrl::File("/srv/disk.img".into())),
             ("mem:1G", DeviceUrl::Memory { size_bytes: 1 << 30 }),
+            ("pool:safe-1", DeviceUrl::Pool("safe-1".to_owned())),
         ] {
             assert_eq!(DeviceUrl::parse(text).unwrap(), url, "{text}");
         }
@@ -274,7 +275,8 @@ mod tests {
             "mem:",
             "mem:0",
             "mem:x",
-            "pool:a",
+            "pool:",
+            "pool:a b",
             "rbd:p/i",
             "http://x",
             "iscsi://host",
