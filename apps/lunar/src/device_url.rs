@@ -2,13 +2,16 @@
 
 use crate::commands::default_initiator_name;
 use crate::output::Failure;
+use crate::pool_devices;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
-use lunar_control::config::model::ChapConfig;
+use lunar_control::OpenPool;
+use lunar_control::config::model::{ChapConfig, PoolConfig};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, NO_IDENTITY, Opener};
 use lunar_initiator::blocking::{BlockingDisk, Connector};
 use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::{Handle, Runtime};
 
 /// Opens the devices that a server serves. The files of one opener coordinate their writes to a
 /// common file system; the sessions of its remote LUNs share one thread, which runs as long as the
@@ -18,12 +21,14 @@ pub struct ServedDevices {
     file_systems: FileSystems,
     /// Started with the first remote LUN.
     connector: Mutex<Option<Connector>>,
+    /// Runs the tasks of mirrors; started with the first pool.
+    pools: Mutex<Option<Runtime>>,
 }
 
 impl Default for ServedDevices {
     fn default() -> Self {
         let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
-        Self { file_systems, connector: Mutex::default() }
+        Self { file_systems, connector: Mutex::default(), pools: Mutex::default() }
     }
 }
 
@@ -38,6 +43,14 @@ impl ServedDevices {
 }
 
 impl ServedDevices {
+    fn pool_runtime(&self) -> Result<Handle, Failure> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*pools {
+            Some(runtime) => Ok(runtime.handle().clone()),
+            None => Ok(pools.insert(pool_devices::start_runtime()?).handle().clone()),
+        }
+    }
+
     fn open_remote(&self, url: &Url, options: &DeviceOptions) -> Result<BlockingDisk, Failure> {
         let mut session = SessionOptions::new(default_initiator_name());
         session.chap = options.chap.as_ref().map(ChapConfig::credentials);
@@ -77,6 +90,10 @@ impl Opener for ServedDevices {
         let disk = self.open_remote(lun, options)?;
         let identity = disk.reported_identity()?;
         Ok((shared(&disk), identity))
+    }
+
+    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
+        pool_devices::open(config, self, &self.pool_runtime()?)
     }
 }
 
@@ -151,7 +168,10 @@ fn open_local(
             let (block, physical) = (options.block_bytes, options.physical_block_bytes);
             Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
         }
-        DeviceUrl::Iscsi(url) => Err(Failure::new(format!("{url} is not a local device"))),
+        DeviceUrl::Iscsi(_) | DeviceUrl::Pool(_) => {
+            Err(Failure::usage(format!("{url} cannot be opened here"))
+                .hint("serve it, and use the URL of its LUN: iscsi://HOST/TARGET/LUN"))
+        }
     }
 }
 

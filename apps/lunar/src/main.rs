@@ -7,6 +7,7 @@ mod device_url;
 mod notify;
 mod open_files;
 mod output;
+mod pool_devices;
 mod serving;
 mod shutdown;
 
@@ -14,7 +15,7 @@ use clap::{Parser, Subcommand};
 use commands::progress::LogWriter;
 use commands::write;
 use commands::{
-    apply, bench, check, completions, copy, ctl, discover, info, man, read, serve, target,
+    apply, bench, check, completions, copy, ctl, discover, info, man, pool, read, serve, target,
 };
 use output::{Failure, Format, Stdout};
 use rustix::io::Errno;
@@ -48,6 +49,7 @@ enum Command {
     Write(write::Write),
     Copy(copy::Copy),
     Bench(bench::BenchCommand),
+    Pool(pool::PoolCommand),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -96,6 +98,7 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
         Command::Write(args) => write::run(&args, format),
         Command::Copy(args) => copy::run(&args, format),
         Command::Bench(args) => bench::run(&args, format),
+        Command::Pool(args) => pool::run(&args, format),
         Command::Completions(args) => completions::run(&args, format),
         Command::Man(args) => man::run(&args, format),
     }

@@ -1,8 +1,8 @@
 //! Device URLs, which name disks. An [`Opener`] decides which of them it opens.
 
-use crate::Failure;
-use crate::config::model::ChapConfig;
+use crate::config::model::{ChapConfig, PoolConfig};
 use crate::units::{parse_size, size_text};
+use crate::{Failure, OpenPool};
 use lunar_block::{BlockDevice, is_among_devices};
 use lunar_initiator::{ReportedIdentity, Url};
 use std::fmt;
@@ -21,6 +21,17 @@ pub enum DeviceUrl {
     },
     /// `iscsi://…/target/lun`: a LUN of a target.
     Iscsi(Url),
+    /// `pool:NAME`: a pool of the configuration.
+    Pool(String),
+}
+
+/// Maximum length of the name of a pool.
+const POOL_NAME_BYTES_MAX: usize = 64;
+
+/// True for a valid name of a pool.
+pub fn is_pool_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=POOL_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
 /// Options for opening a device. The block lengths of a remote LUN are those of its target.
@@ -42,6 +53,8 @@ pub struct DeviceOptions {
     pub thin: bool,
     /// Credentials for the login to the target of a remote LUN.
     pub chap: Option<ChapConfig>,
+    /// The configuration of a pool.
+    pub pool: Option<Arc<PoolConfig>>,
 }
 
 /// Opens the disk of a device URL.
@@ -67,6 +80,14 @@ pub trait Opener: fmt::Debug + Send + Sync {
     ) -> Result<(Arc<dyn BlockDevice>, ReportedIdentity), Failure> {
         let _ = options;
         Err(Failure::new(format!("{url} has no identity that can be passed on")).hint(NO_IDENTITY))
+    }
+
+    /// Opens a pool that is to be served. May block.
+    ///
+    /// # Errors
+    /// The members that are missing or do not belong to the pool, and the errors of devices.
+    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
+        Err(Failure::new(format!("the pool {} cannot be opened here", config.name)))
     }
 }
 
@@ -104,6 +125,7 @@ impl Default for DeviceOptions {
             read_only: false,
             thin: true,
             chap: None,
+            pool: None,
         }
     }
 }
@@ -136,13 +158,18 @@ impl DeviceUrl {
                     .hint("write mem:SIZE, for example mem:1G")),
                 Ok(size_bytes) => Ok(Self::Memory { size_bytes }),
             },
-            Some(("pool" | "rbd", _)) => {
+            Some(("pool", name)) if is_pool_name(name) => Ok(Self::Pool(name.to_owned())),
+            Some(("pool", _)) => {
+                Err(Failure::usage(format!("`{text}` has no valid name of a pool"))
+                    .hint("write pool:NAME, where NAME is that of a [[pool]] of the configuration"))
+            }
+            Some(("rbd", _)) => {
                 Err(Failure::usage(format!("`{text}` is not supported in this version"))
-                    .hint("use a path, file:PATH, mem:SIZE or an iscsi:// URL"))
+                    .hint("use a path, file:PATH, mem:SIZE, pool:NAME or an iscsi:// URL"))
             }
             Some((scheme, _)) => Err(Failure::usage(format!("unknown scheme `{scheme}:`")).hint(
-                "write PATH, file:PATH, mem:SIZE or iscsi://…; write ./NAME for a file with a \
-                 colon in its name",
+                "write PATH, file:PATH, mem:SIZE, pool:NAME or iscsi://…; write ./NAME for a file \
+                 with a colon in its name",
             )),
         }
     }
@@ -204,6 +231,7 @@ impl fmt::Display for DeviceUrl {
                 None => write!(f, "mem:{size_bytes}"),
             },
             Self::Iscsi(url) => url.fmt(f),
+            Self::Pool(name) => write!(f, "pool:{name}"),
         }
     }
 }
@@ -237,6 +265,7 @@ mod tests {
             ("./mem:1G", DeviceUrl::File("./mem:1G".into())),
             ("file:/srv/disk.img", DeviceUrl::File("/srv/disk.img".into())),
             ("mem:1G", DeviceUrl::Memory { size_bytes: 1 << 30 }),
+            ("pool:safe-1", DeviceUrl::Pool("safe-1".to_owned())),
         ] {
             assert_eq!(DeviceUrl::parse(text).unwrap(), url, "{text}");
         }
@@ -246,7 +275,8 @@ mod tests {
             "mem:",
             "mem:0",
             "mem:x",
-            "pool:a",
+            "pool:",
+            "pool:a b",
             "rbd:p/i",
             "http://x",
             "iscsi://host",

@@ -1,11 +1,12 @@
 //! The difference between two configurations, and the effect of each change.
 
-use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use crate::config::model::{Configuration, LunConfig, PoolConfig, TargetConfig, UnitConfig};
 use crate::config::setting::{Setting, Value};
 use crate::config::settings;
 use crate::device_url::DeviceUrl;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::sync::Arc;
 use utoipa::ToSchema;
 
 /// All changes, in the order of the configuration.
@@ -20,7 +21,10 @@ pub struct Difference {
 pub struct ConfigChange {
     /// Kind of the change.
     pub change: ChangeKind,
-    /// The target; none: the server.
+    /// The pool; none: no pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The target; none: the server or a pool.
     pub target: Option<String>,
     /// The LUN; none: the target itself.
     pub lun: Option<u16>,
@@ -134,6 +138,7 @@ impl ConfigChange {
         let output = value.map_or_else(String::new, Value::toml);
         Self {
             change: ChangeKind::Change,
+            pool: None,
             target: None,
             lun: None,
             from: value.map(Value::json),
@@ -169,6 +174,7 @@ impl Difference {
         let mut difference = Self::default();
         let context = &DescriptionContext { known, new };
         difference.server(old, new);
+        difference.pools(old, new);
         let find = |list: &[TargetConfig], name: &str| {
             list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
         };
@@ -202,6 +208,31 @@ impl Difference {
                 };
                 self.setting(&ChangedObject::default(), &key, old, new, effect);
             }
+        }
+    }
+
+    fn pools(&mut self, old: &Configuration, new: &Configuration) {
+        let named = |all: &[Arc<PoolConfig>], name: &str| {
+            all.iter().find(|pool| pool.name == name).cloned()
+        };
+        for pool in &new.pools {
+            let place = ChangedObject::of_pool(pool);
+            let Some(was) = named(&old.pools, &pool.name) else {
+                let all = settings::of_pool(pool);
+                self.whole(ChangeKind::Add, &place, &all, "name", ChangeEffect::AtOnce);
+                continue;
+            };
+            let effect = match new.serves_pool(pool) {
+                true => ChangeEffect::Reopens,
+                false => ChangeEffect::AtOnce,
+            };
+            for (old, new) in settings::of_pool(&was).iter().zip(&settings::of_pool(pool)) {
+                self.setting(&place, new.key, old, new, effect);
+            }
+        }
+        for pool in old.pools.iter().filter(|pool| named(&new.pools, &pool.name).is_none()) {
+            let (place, all) = (ChangedObject::of_pool(pool), settings::of_pool(pool));
+            self.whole(ChangeKind::Remove, &place, &all, "name", ChangeEffect::AtOnce);
         }
     }
 
@@ -288,6 +319,7 @@ impl Difference {
         let note = effect.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
             key: Some("size".to_owned()),
@@ -303,6 +335,7 @@ impl Difference {
         let note = ChangeEffect::Reopens.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
             key: Some("device".to_owned()),
@@ -334,6 +367,7 @@ impl Difference {
         line.push_str(&in_brackets(effect.note(), loses_contents));
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
             key: Some(key.to_owned()),
@@ -390,8 +424,17 @@ impl Difference {
         };
         let note = in_brackets(effect.note(), place.loses_contents);
         let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
-        let (target, lun) = (place.target.clone(), place.lun);
-        self.changes.push(ConfigChange { change, target, lun, key: None, from, to, effect, line });
+        self.changes.push(ConfigChange {
+            change,
+            pool: place.pool.clone(),
+            target: place.target.clone(),
+            lun: place.lun,
+            key: None,
+            from,
+            to,
+            effect,
+            line,
+        });
     }
 }
 
@@ -422,6 +465,7 @@ fn size_of(unit: &UnitConfig) -> Option<u64> {
 /// The object that a line begins with.
 #[derive(Default)]
 struct ChangedObject {
+    pool: Option<String>,
     target: Option<String>,
     lun: Option<u16>,
     /// Device of the LUN, if several LUNs have the number.
@@ -435,9 +479,14 @@ impl ChangedObject {
         Self { target: Some(target.name.clone()), ..Self::default() }
     }
 
+    fn of_pool(pool: &PoolConfig) -> Self {
+        Self { pool: Some(pool.name.clone()), ..Self::default() }
+    }
+
     fn lun(&self, lun: &LunConfig, all: &[LunConfig]) -> Self {
         let several = all.iter().filter(|other| other.id == lun.id).count() > 1;
         Self {
+            pool: None,
             target: self.target.clone(),
             lun: Some(lun.id),
             which: several.then(|| lun.unit.device.to_string()),
@@ -448,6 +497,9 @@ impl ChangedObject {
 
 impl fmt::Display for ChangedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(pool) = &self.pool {
+            write!(f, "pool:{pool} ")?;
+        }
         let Some(target) = &self.target else { return Ok(()) };
         write!(f, "{target} ")?;
         let Some(lun) = self.lun else { return Ok(()) };

@@ -33,6 +33,7 @@ pub mod http;
 pub mod identity;
 mod machine_memory;
 pub mod metrics;
+mod open_pool;
 mod renewal;
 pub mod secrets;
 mod slot;
@@ -47,5 +48,7 @@ pub use failure::{ErrorList, Failure, FailureKind, chain};
 pub use machine_memory::{
     MEMORY_BYTES_MAX_DEFAULT_MIN, memory_bytes_max_default, process_memory_bytes,
 };
+pub use open_pool::OpenPool;
+pub(crate) use open_pool::PoolReference;
 pub use small_file::Readable;
 pub use tls::TlsFiles;

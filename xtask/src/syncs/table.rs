@@ -201,8 +201,8 @@ pub const CALLS: &[Call] = &[
     ),
     kept(
         "crates/lunar-control/src/daemon/units.rs",
-        "identity::create_directory(directory)?",
-        "also opens the directory of a remote LUN; the calls that make it durable are above",
+        "identity::create_directory(&path)?",
+        "opens the directory of a remote LUN or pool; the calls that make it durable are above",
     ),
     // Reservations, and pending erasures.
     kept(

@@ -32,6 +32,7 @@ struct DeviceKinds {
     file: usize,
     mem: usize,
     iscsi: usize,
+    pool: usize,
 }
 
 impl DeviceKinds {
@@ -42,6 +43,7 @@ impl DeviceKinds {
                 DeviceUrl::File(_) => &mut kinds.file,
                 DeviceUrl::Memory { .. } => &mut kinds.mem,
                 DeviceUrl::Iscsi(_) => &mut kinds.iscsi,
+                DeviceUrl::Pool(_) => &mut kinds.pool,
             } += 1;
         }
         kinds

@@ -11,6 +11,7 @@ pub mod discover;
 pub mod info;
 pub mod man;
 mod pipes;
+pub mod pool;
 pub mod progress;
 pub mod read;
 pub mod serve;

@@ -243,6 +243,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         io_uring: true,
         limits: NamedLimits::default(),
         metrics: args.metrics,
+        pools: Vec::new(),
         targets: vec![target],
     })
 }
@@ -330,6 +331,11 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         }
         DeviceUrl::Memory { .. } => None,
         DeviceUrl::Iscsi(_) => None,
+        DeviceUrl::Pool(name) => {
+            return Err(Failure::usage(format!("the pool {name} is not known here")).hint(
+                "serve it with a configuration that has its [[pool]]: lunar target --config FILE",
+            ));
+        }
     };
     let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));
     if let Some(odd) = odd {
@@ -350,6 +356,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         read_only: args.read_only,
         thin: !args.no_thin,
         chap: args.device_chap.credentials(&device)?,
+        pool: None,
     };
     let cache = match args.cache {
         Cache::WriteThrough => CacheMode::WriteThrough,

@@ -50,6 +50,7 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("GET", "/api/v1/targets", None, 200),
     ("GET", "{t}", None, 200),
     ("GET", "/api/v1/targets/x", None, 404),
+    ("GET", "/api/v1/pools", None, 200),
     ("GET", "/api/v1/luns", None, 200),
     ("GET", "/api/v1/configuration", None, 200),
     ("POST", "{t}/luns", Some(r#"{"device": "mem:1M"}"#), 200),

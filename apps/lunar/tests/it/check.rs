@@ -34,13 +34,40 @@ const CASES: &[Case] = &[
         expected: &[(1, 1, "unknown key `colour`", "known keys here:")],
     },
     Case {
-        text: "[pool]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
+        text: "[storage]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         expected: &[
-            (1, 2, "unknown key `pool`", "not supported in this version"),
+            (1, 2, "unknown key `storage`", "not supported in this version"),
             (4, 10, "invalid listen address: \"x\"", "write ADDRESS:PORT"),
             (6, 16, "`latency_mode` ", "true or false"),
+        ],
+    },
+    Case {
+        text: "[[pool]]\nname = \"a\"\nmembers = [\"/dev/null\", \"/dev/../dev/null\"]\n\
+               [[pool]]\nname = \"b\"\nmembers = [\"pool:b\", \"pool:none\", \"mem:1M\"]\n\
+               [[pool]]\nname = \"a\"\nmembers = [\"/dev/zero\"]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               [[target.lun]]\nid = 0\ndevice = \"pool:a\"\nio = \"direct\"\n\
+               [[target.lun]]\nid = 1\ndevice = \"/dev/null\"\n\
+               [[target.lun]]\nid = 2\ndevice = \"pool:c\"\n",
+        expected: &[
+            (3, 25, "file:/dev/../dev/null is a member twice", "name each device once"),
+            (6, 35, "mem:1MiB cannot be a member", "a file or a remote LUN"),
+            (7, 1, "the pool a is configured twice", "its own name"),
+            (15, 6, "`io` is not allowed for a pool", "in the [[pool]]"),
+            (18, 10, "file:/dev/null is a member of the pool a", "serve pool:a"),
+            (21, 10, "there is no pool c", "the configured pools are a"),
+        ],
+    },
+    Case {
+        text: "[[pool]]\nname = \"a\"\nmembers = [\"pool:b\"]\n\
+               [[pool]]\nname = \"b\"\nmembers = [\"pool:a\", \"pool:none\"]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
+        expected: &[
+            (3, 12, "pool:b cannot be opened", "a member of itself"),
+            (6, 12, "pool:a cannot be opened", "a member of itself"),
+            (6, 22, "pool:none cannot be opened", "add a [[pool]]"),
         ],
     },
     Case {

@@ -26,6 +26,7 @@ mod open_files;
 mod pages;
 mod paths;
 mod planted;
+mod pool;
 mod recovery;
 mod remote_disk;
 mod served_identity;

@@ -123,7 +123,10 @@ fn remote_luns_are_checked() {
     let text = printed(&checked);
     assert!(text.contains("LUNs: 3 (2 remote, not checked: see --connect)"), "{text}");
     let checked = json(&run(&["check", &both, "--json"]));
-    assert_eq!(checked["devices"], serde_json::json!({ "file": 0, "mem": 1, "iscsi": 2 }));
+    assert_eq!(
+        checked["devices"],
+        serde_json::json!({ "file": 0, "mem": 1, "iscsi": 2, "pool": 0 })
+    );
     assert!(checked["remote_luns"].is_null());
 
     let failed = run(&["check", &both, "--connect", "--json"]);

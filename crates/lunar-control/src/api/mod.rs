@@ -10,6 +10,7 @@ mod extract;
 pub mod health;
 mod limits;
 mod openapi;
+pub mod pools;
 mod problem;
 pub mod sessions;
 mod shared;
@@ -47,6 +48,7 @@ fn resources() -> OpenApiRouter<ApiState> {
         .merge(sessions::routes())
         .merge(traces::routes())
         .merge(targets::routes())
+        .merge(pools::routes())
         .merge(changes::routes())
         .merge(limits::routes())
         .merge(configuration::routes());

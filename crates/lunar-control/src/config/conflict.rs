@@ -55,6 +55,10 @@ impl<'c> Disks<'c> {
                     )
                 });
             }
+            if unit.options.pool.is_some() && unit.device == other.device {
+                let hint = "a pool is served as one LUN";
+                return Some((format!("{} is listed twice", unit.device), hint));
+            }
             (unit.uuid.is_some() && unit.uuid == other.uuid).then(|| {
                 (
                     format!("its uuid is the same as that of {}", other.device),

@@ -3,13 +3,14 @@
 use super::conflict::Disks;
 use super::file::{self, ConfigProblem, Problems, TableReader};
 use super::limit_settings::{InitiatorLimitSettings, LimitSettings};
-use super::model::{Configuration, LunConfig, TargetConfig};
+use super::model::{Configuration, LunConfig, PoolConfig, TargetConfig};
 use super::resolve::Resolver;
 use super::resolve_remote::check_remote_luns_of;
 use super::rules;
 use crate::{ErrorList, Failure, Readable};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -24,7 +25,8 @@ pub struct LunSettings {
     /// The identity of the unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Uuid>,
-    /// The device: `file:/srv/disk.img` (an absolute path), `mem:1G`, `iscsi://HOST/TARGET/LUN`.
+    /// The device: `file:/srv/disk.img` (an absolute path), `mem:1G`, `iscsi://HOST/TARGET/LUN`,
+    /// `pool:NAME`.
     pub device: String,
     /// Credentials for the login to the target of a remote LUN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,11 +107,16 @@ pub struct DeviceChapSettings {
     pub allow_short_secrets: Option<bool>,
 }
 
-/// Builds the LUN that `settings` describe, beside the LUNs of `target`.
+/// Builds the LUN that `settings` describe, beside the LUNs of `target`; its device may be one of
+/// the `pools`.
 ///
 /// # Errors
 /// Fails if the settings are invalid or conflict with the other LUNs.
-pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, Failure> {
+pub fn lun(
+    settings: &LunSettings,
+    target: &TargetConfig,
+    pools: &[Arc<PoolConfig>],
+) -> Result<LunConfig, Failure> {
     let free =
         || (0..=lunar_wire::Lun::UNIT_MAX).find(|id| target.luns.iter().all(|l| l.id != *id));
     let id = settings.id.or_else(free);
@@ -119,6 +126,7 @@ pub fn lun(settings: &LunSettings, target: &TargetConfig) -> Result<LunConfig, F
     let mut problems = Problems::new(&text);
     let document = file::parse(&text, &mut problems);
     let mut resolver = Resolver::new(PathBuf::new(), problems, Readable::Regular);
+    resolver.pools = pools.to_vec();
     let mut table = TableReader::new(document.get_ref(), 0..0, "the LUN");
     let lun = resolver.lun(&mut table, &target.access);
     if let Some(lun) = &lun {

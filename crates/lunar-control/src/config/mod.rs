@@ -8,6 +8,7 @@ pub mod limit_settings;
 pub mod lun;
 pub mod model;
 pub mod named_limits;
+pub mod pools;
 pub mod resolve;
 mod resolve_access;
 mod resolve_api;

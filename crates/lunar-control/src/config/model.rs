@@ -8,7 +8,10 @@ use lunar_iscsi::login::ChapDemand;
 use lunar_iscsi::text::Offer;
 use lunar_target::{Access, CacheMode, ChapEntry, InitiatorLimit, Limit, OutOfSpace, Portal};
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Configuration of one server process.
@@ -33,8 +36,58 @@ pub struct Configuration {
     pub limits: NamedLimits,
     /// Address of the metrics endpoint; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
+    /// The pools; a pool whose members are pools comes after these.
+    pub pools: Vec<Arc<PoolConfig>>,
     /// The targets.
     pub targets: Vec<TargetConfig>,
+}
+
+impl Configuration {
+    /// True if a LUN serves the pool, by itself or as part of another pool.
+    pub fn serves_pool(&self, pool: &PoolConfig) -> bool {
+        let luns = self.targets.iter().flat_map(|target| &target.luns);
+        luns.filter_map(|lun| lun.unit.options.pool.as_deref())
+            .any(|served| served.has_inside(&pool.name))
+    }
+}
+
+impl PoolConfig {
+    /// True if this is the pool `name`, or it is inside a member.
+    fn has_inside(&self, name: &str) -> bool {
+        let mut inner = self.members.iter().filter_map(|member| member.options.pool.as_deref());
+        self.name == name || inner.any(|pool| pool.has_inside(name))
+    }
+}
+
+/// A pool: devices that are joined to one. Its kind is written on its members.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PoolConfig {
+    /// Name, for `pool:NAME`.
+    pub name: String,
+    /// The devices, in any order.
+    pub members: Vec<PoolMemberConfig>,
+    /// Opens a mirror although members that have all data are missing.
+    pub degraded: bool,
+    /// Time for which a member of a mirror is waited for behind another; `None`: the default.
+    pub member_wait: Option<Duration>,
+    /// Maximum rate of copies in a mirror while it is used; `None`: the default.
+    pub resync_bytes_per_second: Option<NonZeroU64>,
+}
+
+/// A member of a pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PoolMemberConfig {
+    /// The device.
+    pub device: DeviceUrl,
+    /// Options for opening the device.
+    pub options: DeviceOptions,
+}
+
+impl PoolMemberConfig {
+    /// False for a pool whose configuration is not known yet.
+    pub fn is_resolved(&self) -> bool {
+        self.options.pool.is_some() || !matches!(self.device, DeviceUrl::Pool(_))
+    }
 }
 
 /// CHAP credentials of an initiator, and the files that the secrets came from.

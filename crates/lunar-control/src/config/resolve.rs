@@ -5,8 +5,9 @@ use super::api_options::ApiOptions;
 use super::conflict::Disks;
 use super::defaults::{default_offer, default_portal};
 use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableReader, TextSpan};
-use super::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use super::model::{Configuration, LunConfig, PoolConfig, TargetConfig, UnitConfig};
 use super::named_limits::NamedLimits;
+use super::pools;
 use super::resolve_api::api;
 use super::resolve_chap::{chap_list, check_secrets_differ, discovery_chap};
 use super::resolve_remote::{check_remote_luns, remote_lun_keys};
@@ -20,11 +21,12 @@ use lunar_iscsi::text::{Digest, Offer};
 use lunar_target::{Access, CacheMode, OutOfSpace, Portal};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use toml::de::DeValue;
 use uuid::Uuid;
 
 /// Sections and keys that later versions will have.
-const LATER_TOP: &[&str] = &["pool", "storage"];
+const LATER_TOP: &[&str] = &["storage"];
 /// Settings of `[data_path]`.
 struct DataPath {
     /// Number of threads; 0: one per core.
@@ -78,8 +80,10 @@ pub struct Resolver<'t> {
     pub own_secrets: Vec<Located<Secret>>,
     /// Secrets that initiators authenticate with.
     pub initiator_secrets: Vec<Secret>,
-    /// The remote LUNs that are served.
+    /// The remote LUNs that are served, or are members of pools.
     pub remote_luns: Vec<Located<Url>>,
+    /// The pools.
+    pub pools: Vec<Arc<PoolConfig>>,
 }
 
 impl<'t> Resolver<'t> {
@@ -92,6 +96,7 @@ impl<'t> Resolver<'t> {
             own_secrets: Vec::new(),
             initiator_secrets: Vec::new(),
             remote_luns: Vec::new(),
+            pools: Vec::new(),
         }
     }
 }
@@ -123,6 +128,7 @@ impl Resolver<'_> {
         let data_path = self.data_path(top);
         let metrics = self.metrics(top);
         let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
+        self.pools = pools::pools(top, self);
         let mut tables = top.tables("target", &mut self.problems);
         let targets: Vec<_> =
             tables.iter_mut().map(|table| (self.target(table), table.span.clone())).collect();
@@ -146,6 +152,7 @@ impl Resolver<'_> {
             io_uring: data_path.io_uring,
             limits,
             metrics,
+            pools: std::mem::take(&mut self.pools),
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         };
         check_remote_luns(self, &configuration);
@@ -388,9 +395,12 @@ impl Resolver<'_> {
             read_only,
             thin,
             chap: remote.chap(),
+            pool: None,
         };
         let Located { value: device, span } = self.device(device?, size, &options)?;
         remote.check(table, &device, &span, self)?;
+        let pool = pools::check_lun(table, &device, &span, self)?;
+        let options = DeviceOptions { pool, ..options };
         let unit = UnitConfig {
             uuid,
             identity: remote.identity(),
@@ -431,7 +441,7 @@ impl Resolver<'_> {
         self.ok_or_report("thin_threshold", &text, rules::parse_threshold(&text.value))
     }
 
-    fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
+    pub(super) fn block_sizes(&mut self, table: &mut TableReader<'_, '_>) -> (u32, u32) {
         let defaults = DeviceOptions::default();
         let block = table.size("block_size", 1..=1 << 30, &mut self.problems);
         let physical = table.size("physical_block_size", 1..=1 << 30, &mut self.problems);
@@ -447,7 +457,7 @@ impl Resolver<'_> {
         (block_bytes as u32, physical_bytes as u32)
     }
 
-    fn device(
+    pub(super) fn device(
         &mut self,
         text: Located<String>,
         size: Option<Located<u64>>,
@@ -488,6 +498,12 @@ impl Resolver<'_> {
                     to.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
                 }
             }
+            DeviceUrl::Pool(_) => {
+                if let Some(size) = &size {
+                    let hint = "omit `size`: the members of the pool determine it".to_owned();
+                    to.add(&size.span, "`size` is not allowed for a pool", Some(hint));
+                }
+            }
         }
         if let Some(size) = &size
             && !size.value.is_multiple_of(block)
@@ -498,7 +514,7 @@ impl Resolver<'_> {
         Some(Located { value: device, span: text.span })
     }
 
-    fn choice<T: Copy>(
+    pub(super) fn choice<T: Copy>(
         &mut self,
         table: &mut TableReader<'_, '_>,
         key: &'static str,

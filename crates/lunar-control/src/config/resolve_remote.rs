@@ -137,8 +137,11 @@ pub fn check_remote_luns(resolver: &mut Resolver<'_>, configuration: &Configurat
 /// Fails for the first remote LUN that is a LUN of this configuration, or is served twice.
 pub fn check_remote_luns_of(configuration: &Configuration) -> Result<(), Failure> {
     let luns = configuration.targets.iter().flat_map(|target| &target.luns);
+    let served = luns.map(|lun| &lun.unit.device);
+    let members = configuration.pools.iter().flat_map(|pool| &pool.members);
+    let all = served.chain(members.map(|member| &member.device));
     let mut earlier = Vec::new();
-    for url in luns.filter_map(|lun| lun.unit.device.portal()) {
+    for url in all.filter_map(DeviceUrl::portal) {
         if let Some((what, hint)) = conflict(url, &earlier, configuration) {
             return Err(Failure::conflict(what).hint(hint));
         }

@@ -2,7 +2,7 @@
 
 use super::api_options::{ApiListen, ApiOptions};
 use super::defaults::{default_offer, default_portal};
-use super::model::{ChapConfig, Configuration, LunConfig, TargetConfig};
+use super::model::{ChapConfig, Configuration, LunConfig, PoolConfig, TargetConfig};
 use super::setting::{Setting, Value};
 use crate::device_url::{DeviceOptions, IdentitySource};
 use crate::secrets;
@@ -133,6 +133,35 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
     settings
 }
 
+/// The keys of `[[pool]]`.
+pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
+    let usual = DeviceOptions::default();
+    let members = pool.members.iter().map(|member| Value::device(&member.device)).collect();
+    // All members have the same options.
+    let is = pool.members.first().map_or(&usual, |member| &member.options);
+    let chap = pool.members.iter().find_map(|member| member.options.chap.as_ref());
+    let size = |bytes: u32| Value::Size(bytes.into());
+    let io = |direct| Value::text(if direct { "direct" } else { "buffered" });
+    let wait = pool.member_wait.map(|wait| Value::Number(wait.as_secs()));
+    let rate = pool.resync_bytes_per_second.map(|rate| Value::Rate(rate.get()));
+    vec![
+        Setting::new("name", Some(Value::text(&pool.name)), false),
+        Setting::new("members", Some(Value::List(members)), false),
+        chap_setting("device_chap", &chap.into_iter().collect::<Vec<_>>()),
+        Setting::or("io", is.direct, usual.direct, io),
+        Setting::or("block_size", is.block_bytes, usual.block_bytes, size),
+        Setting::or(
+            "physical_block_size",
+            is.physical_block_bytes,
+            usual.physical_block_bytes,
+            size,
+        ),
+        Setting::or("degraded", pool.degraded, false, Value::Flag),
+        Setting::optional("member_wait_seconds", wait),
+        Setting::optional("resync_rate", rate),
+    ]
+}
+
 /// The keys of `[[target]]`, without its LUNs.
 pub fn of_target(target: &TargetConfig) -> Vec<Setting> {
     let usual = default_offer();
@@ -245,6 +274,8 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
             }
         }
     }
+    let pools = configuration.pools.iter().map(|pool| object(&of_pool(pool)).into());
+    all.insert("pools".to_owned(), serde_json::Value::Array(pools.collect()));
     let targets = configuration.targets.iter().map(|target| {
         let mut keys = object(&of_target(target));
         let luns = target.luns.iter().map(|lun| object(&of_lun(lun)).into());

@@ -160,7 +160,7 @@ impl<'d> ChangeTransaction<'d> {
 
     fn close(&mut self, slot: usize) -> Result<(), Failure> {
         let Some(entry) = self.slots[slot].take() else { return Ok(()) };
-        let OpenUnit { config, file, unit } = entry;
+        let OpenUnit { config, file, unit, pool } = entry;
         if unit.is_poisoned() {
             self.poisoned.push(slot);
         }
@@ -173,7 +173,7 @@ impl<'d> ChangeTransaction<'d> {
             return Ok(());
         };
         let device = config.device.to_string();
-        self.slots[slot] = Some(OpenUnit { config, file, unit });
+        self.slots[slot] = Some(OpenUnit { config, file, unit, pool });
         Err(Failure::new(format!("{device} cannot be closed: commands are still running on it"))
             .hint("the device may not be responding: see the log of the server"))
     }

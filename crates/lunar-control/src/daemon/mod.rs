@@ -15,7 +15,7 @@ use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::Opener;
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
-use crate::{Failure, config};
+use crate::{Failure, OpenPool, PoolReference, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::ChangeTransaction;
@@ -118,6 +118,8 @@ pub struct Daemon {
     /// Units that are open; locked during a change.
     entries: Mutex<Vec<OpenUnit>>,
     configurations: Mutex<Configurations>,
+    /// The pools that are served, as of the end of the last change.
+    pools: Mutex<Vec<PoolReference>>,
     /// No more changes are accepted.
     stopping: AtomicBool,
     /// Certificate and token of the API, read from files.
@@ -194,12 +196,14 @@ impl OpenedConfig {
             buffers: unit_opener.buffers().clone(),
         })?;
         let configurations = Mutex::new(Configurations { applied: configuration, running });
+        let pools = Mutex::new(pools_of(&entries));
         Ok(Daemon {
             server,
             origin,
             unit_opener,
             entries: Mutex::new(entries),
             configurations,
+            pools,
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
         })
@@ -215,6 +219,11 @@ impl Daemon {
     /// The origin of the configuration that the server started with.
     pub fn origin(&self) -> &ConfigOrigin {
         &self.origin
+    }
+
+    /// The pools that are served; a pool inside another one comes before it.
+    pub fn pools(&self) -> Vec<OpenPool> {
+        lock(&self.pools).iter().filter_map(PoolReference::upgrade).collect()
     }
 
     /// The running configuration.
@@ -315,7 +324,8 @@ impl Daemon {
         by: &dyn fmt::Display,
     ) -> Result<Applied, Failure> {
         self.change(&ChangeOptions::default(), by, |mut wanted| {
-            let lun = config::lun::lun(settings, find(&mut wanted, target)?)?;
+            let pools = wanted.pools.clone();
+            let lun = config::lun::lun(settings, find(&mut wanted, target)?, &pools)?;
             find(&mut wanted, target)?.luns.push(lun);
             config::lun::check_together(&wanted)?;
             Ok(wanted)
@@ -444,6 +454,7 @@ impl Daemon {
         let wanted = wish(running.clone())?;
         // Settings that require a restart stay as they are.
         let served = Configuration {
+            pools: wanted.pools.clone(),
             targets: wanted.targets.clone(),
             discovery_chap: wanted.discovery_chap.clone(),
             ..running.clone()
@@ -474,7 +485,7 @@ impl Daemon {
             Ok(made) => made,
             Err(failure) => {
                 let (failure, running, open) = work.take_back(failure);
-                *entries = open;
+                self.put(&mut entries, open);
                 self.configurations().running = running;
                 tracing::warn!(target: "audit", %by, "change failed: {failure}");
                 return Err(failure);
@@ -490,7 +501,7 @@ impl Daemon {
             sessions_ended: replaced.sessions_ended,
             warnings: std::mem::take(&mut work.warnings),
         };
-        *entries = work.into_entries(&layout);
+        self.put(&mut entries, work.into_entries(&layout));
         drop(replaced);
         let mut configurations = self.configurations();
         configurations.running = running;
@@ -501,6 +512,12 @@ impl Daemon {
         audit(&applied.difference.changes, by);
         applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
         Ok(applied)
+    }
+
+    /// Puts the units that are open after a change.
+    fn put(&self, entries: &mut Vec<OpenUnit>, open: Vec<OpenUnit>) {
+        *lock(&self.pools) = pools_of(&open);
+        *entries = open;
     }
 
     /// Applies a change to every LUN that shows the same unit as the given LUN.
@@ -532,6 +549,10 @@ impl Daemon {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn pools_of(entries: &[OpenUnit]) -> Vec<PoolReference> {
+    entries.iter().filter_map(|entry| entry.pool.as_ref()).flat_map(OpenPool::all).collect()
 }
 
 /// Writes the actual size of each unit into the configuration, where a size was given.

@@ -19,7 +19,22 @@ impl Daemon {
     pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.stopping.store(true, Ordering::Release);
         self.wait_for_change(progress);
-        self.server.shutdown(grace, progress)
+        let report = self.server.shutdown(grace, progress);
+        self.close_pools();
+        report
+    }
+
+    /// Closes the pools, so that their next opening does not find them as after a crash.
+    fn close_pools(&self) {
+        // A change that hangs keeps its units.
+        if let Ok(mut entries) = self.entries.try_lock() {
+            let pools = entries.iter_mut().filter_map(|entry| entry.pool.take());
+            pools.for_each(|pool| {
+                pool.close_at_exit();
+                // Its members stay locked until the process ends: there is nobody to wait for.
+                std::mem::forget(pool);
+            });
+        }
     }
 
     /// Whether the shutdown has begun.

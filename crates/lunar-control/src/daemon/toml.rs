@@ -1,6 +1,6 @@
 //! The running configuration as TOML.
 
-use crate::config::model::{Configuration, LunConfig, TargetConfig};
+use crate::config::model::{Configuration, LunConfig, PoolConfig, TargetConfig};
 use crate::config::setting::{Setting, Value};
 use crate::config::settings;
 use crate::difference::pair_luns;
@@ -15,10 +15,16 @@ pub(super) fn of(configuration: &Configuration) -> String {
         }
         text.push_str(&lines);
     }
+    configuration.pools.iter().for_each(|pool| push_pool(&mut text, pool));
     for target in &configuration.targets {
         push_target(&mut text, target);
     }
     text
+}
+
+fn push_pool(text: &mut String, pool: &PoolConfig) {
+    text.push_str("[[pool]]\n");
+    text.push_str(&lines(&settings::of_pool(pool), ""));
 }
 
 /// Formats the differences between the applied and the running configuration; comments state where

@@ -1,9 +1,9 @@
 //! Open units, and the opener of further ones.
 
 use super::blocking::block_on;
-use crate::config::model::{Configuration, UnitConfig};
+use crate::config::model::{Configuration, PoolConfig, UnitConfig};
 use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource, Opener};
-use crate::{Failure, identity};
+use crate::{Failure, OpenPool, identity};
 use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
@@ -22,6 +22,8 @@ pub(super) struct OpenUnit {
     /// The file of the unit; `None`: memory.
     pub(super) file: Option<FileIdentity>,
     pub(super) unit: Arc<DiskUnit>,
+    /// The pool behind the unit, which is closed after the unit.
+    pub(super) pool: Option<OpenPool>,
 }
 
 impl OpenUnit {
@@ -133,6 +135,12 @@ impl UnitOpener {
                 return self.open_unit(config, device, uuid.into(), None, others);
             }
             DeviceUrl::Iscsi(url) => return self.open_remote(config, url, others, created),
+            DeviceUrl::Pool(name) => {
+                let Some(pool) = &config.options.pool else {
+                    return Err(Failure::new(format!("there is no pool {name}")));
+                };
+                return self.open_pool(config, pool, others, created);
+            }
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
         let new_directory = path_if_missing(&directory)?;
@@ -167,7 +175,6 @@ impl UnitOpener {
     ) -> Result<OpenUnit, Failure> {
         let derived = url.unit.as_ref().map(identity::of_remote_lun);
         let uuid = config.uuid.or(derived).unwrap_or_else(Uuid::new_v4);
-        let directory = self.state.as_ref().map(|state| state.join(uuid.to_string()));
         let (device, identity) = match config.identity {
             IdentitySource::Own => (self.opener.open(&config.device, &config.options)?, None),
             IdentitySource::Device => {
@@ -178,13 +185,36 @@ impl UnitOpener {
         if let Some(identity) = &identity {
             refuse_shared_identity(config, identity, others)?;
         }
-        if let Some(directory) = &directory {
-            let new = path_if_missing(directory)?;
-            let kept = identity::create_directory(directory)?;
-            created.directory = new.map(|_| kept);
-        }
+        let directory = self.create_state(uuid, created)?;
         let identities = Identities { uuid, reported: identity };
         self.open_unit(config, device, identities, directory, others)
+    }
+
+    /// Opens a pool. Its state is kept only in a common state directory.
+    fn open_pool(
+        &self,
+        config: &UnitConfig,
+        pool: &PoolConfig,
+        others: &[&DiskUnitOptions],
+        created: &mut Created,
+    ) -> Result<OpenUnit, Failure> {
+        let opened = self.opener.open_pool(pool)?;
+        let Some(device) = opened.pool().cloned() else { return Err(Failure::stopping()) };
+        let uuid = config.uuid.unwrap_or_else(|| Uuid::from_bytes(device.id().0));
+        let directory = self.create_state(uuid, created)?;
+        let unit = self.open_unit(config, device, uuid.into(), directory, others)?;
+        Ok(OpenUnit { pool: Some(opened), ..unit })
+    }
+
+    /// Creates the directory for the state of a unit whose device is not a file, if there is a
+    /// common state directory.
+    fn create_state(&self, uuid: Uuid, created: &mut Created) -> Result<Option<PathBuf>, Failure> {
+        let Some(state) = &self.state else { return Ok(None) };
+        let path = state.join(uuid.to_string());
+        let new = path_if_missing(&path)?;
+        let kept = identity::create_directory(&path)?;
+        created.directory = new.map(|_| kept);
+        Ok(Some(path))
     }
 
     /// Extends a file to its configured size. A larger file keeps its size: it was resized while it
@@ -260,7 +290,7 @@ impl UnitOpener {
         let file = config.device.path().map(file_identity).transpose()?;
         let mut config = config.clone();
         set_size(&mut config, size_bytes);
-        Ok(OpenUnit { config, file, unit })
+        Ok(OpenUnit { config, file, unit, pool: None })
     }
 }
 
