@@ -3,11 +3,11 @@
 mod backing;
 mod clear;
 mod commit;
+mod data_end;
 mod direct;
 mod disk;
 mod inline_writes;
 mod lock;
-mod map_times;
 mod open;
 mod ranges;
 mod resize;
@@ -15,6 +15,7 @@ mod ring;
 mod sparse;
 #[cfg(test)]
 mod tests;
+mod unsafe_extent_queries;
 mod unsafe_fcntl;
 mod workers;
 
@@ -27,7 +28,6 @@ use bytes::Bytes;
 use commit::{GroupCommit, SyncError, SyncPeriod};
 use disk::{Disk, INLINE_BYTES_MAX, InlineRead};
 use inline_writes::Syncer;
-use map_times::MapTimes;
 use ring::{Memory, ReadAnswer, Transfer, TransfersInFlight};
 use std::io;
 use std::ops::Range;
@@ -58,15 +58,10 @@ static ALL_THREADS: ThreadBudget = ThreadBudget::new(ALL_THREADS_MAX);
 /// cores.
 static COMPUTING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_machine);
 
-/// The slot for maps of all devices: they do not stop for other jobs, so these do not wait for
-/// them.
+/// The slot for maps of all devices, for which no transfers wait.
 static MAPPING: LazyLock<ComputingSlots> = LazyLock::new(ComputingSlots::of_maps);
 
-/// The slot for maps of all devices that were short when they were last made ([`MapTimes`]).
-static SHORT_MAPPING: LazyLock<ComputingSlots> = LazyLock::new(|| ComputingSlots::new(1));
-
-/// Maximum number of maps of one device that are made at a time for owners of short maps, and for
-/// all others.
+/// Maximum number of maps of one device that are made at a time.
 const DEVICE_MAPS_MAX: usize = 1;
 
 /// Maximum number of jobs of one device that deallocate or zero at a time. The kernel works on them
@@ -121,9 +116,6 @@ pub struct FileDevice {
     map_slots: ComputingSlots,
     /// Limit of this device; [`MAPPING`] is the limit of all devices.
     maps: ComputingLimit,
-    /// The same for maps that were short when they were last made.
-    short_maps: ComputingLimit,
-    map_times: MapTimes,
     clears: ComputingLimit,
     writes: ComputingLimit,
     long_reads: ComputingLimit,
@@ -195,10 +187,8 @@ impl FileDevice {
             disk,
             commit,
             workers,
-            maps: ComputingLimit::of_maps(DEVICE_MAPS_MAX, &map_slots),
+            maps: ComputingLimit::new(DEVICE_MAPS_MAX),
             map_slots,
-            short_maps: ComputingLimit::new(DEVICE_MAPS_MAX),
-            map_times: MapTimes::default(),
             clears: ComputingLimit::new(DEVICE_CLEARS_MAX),
             writes: ComputingLimit::new(FILE_WRITES_MAX),
             long_reads: ComputingLimit::new(long_reads_max),
@@ -340,6 +330,7 @@ impl FileDevice {
         let limits = JobLimits {
             permits: is_long.then_some(&self.long_reads),
             slots: is_long.then_some(self.workers.slots()),
+            is_continued: false,
         };
         let read = move |disk: &Disk| {
             let _transfer = transfer;
@@ -376,7 +367,7 @@ impl FileDevice {
             result.map_err(|error| disk.failed("writing failed", range, error))
         };
         let slots = is_long.then_some(self.workers.slots());
-        self.blocking(range, JobLimits { permits, slots }, write).await
+        self.blocking(range, JobLimits { permits, slots, is_continued: false }, write).await
     }
 
     /// Deallocates or zeroes ranges. A job that has to leave its slot to others stops after a
@@ -394,7 +385,8 @@ impl FileDevice {
         let period = self.check_writable()?;
         parts.retain(|(_, bytes)| !bytes.is_empty());
         let slots = self.workers.slots();
-        let limits = JobLimits { permits: Some(&self.clears), slots: Some(slots) };
+        let permits = Some(&self.clears);
+        let limits = JobLimits { permits, slots: Some(slots), is_continued: false };
         for ranges in parts.chunks(CLEAR_JOB_RANGES) {
             let mut clear = self.disk.unfinished_clear(ranges, deallocate);
             while let Some(next) = clear.next_range() {
@@ -604,24 +596,18 @@ impl Sparse for FileDevice {
         Box::pin(async move {
             let bytes = self.disk.geometry().checked_range(self.name(), range)?;
             let mut map = self.disk.unfinished_map(range, bytes, extents_max);
-            let (permits, slots) = match self.map_times.is_short(range, extents_max) {
-                true => (&self.short_maps, &*SHORT_MAPPING),
-                false => (&self.maps, &self.map_slots),
-            };
-            let limits = JobLimits { permits: Some(permits), slots: Some(slots) };
-            let mut is_short = true;
+            let (permits, slots) = (Some(&self.maps), Some(&self.map_slots));
+            let mut limits = JobLimits { permits, slots, is_continued: false };
             while !map.is_over() {
-                let slots = slots.clone();
+                let slots = self.map_slots.clone();
                 let job = move |disk: &Disk| {
                     let slice = slots.time_slice();
                     disk.continue_map(&mut map, || slice.is_over())?;
-                    Ok((map, slice.is_long()))
+                    Ok(map)
                 };
-                let is_long;
-                (map, is_long) = self.blocking(range, limits, job).await?;
-                is_short &= !is_long;
+                map = self.blocking(range, limits, job).await?;
+                limits.is_continued = true;
             }
-            self.map_times.record(range, extents_max, is_short);
             Ok(map.into_extents())
         })
     }

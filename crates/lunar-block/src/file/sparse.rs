@@ -204,8 +204,8 @@ impl Disk {
         UnfinishedMap { range, left: bytes, extents }
     }
 
-    /// Continues a map to its end, or to the end of an extent after which `must_stop` returns true.
-    /// At least one extent is added.
+    /// Continues a map to its end, or to the end of a piece after which `must_stop` returns true. At
+    /// least one piece is added.
     pub(super) fn continue_map(
         &self,
         map: &mut UnfinishedMap,
@@ -213,15 +213,15 @@ impl Disk {
     ) -> Result<(), Error> {
         let block = u64::from(self.geometry().block_bytes);
         while !map.is_over() {
-            let (data, hole) = self.next_data(map.left.clone()).map_err(|error| {
+            let (data, end) = self.next_data(map.left.clone()).map_err(|error| {
                 self.failed("the map of the file cannot be read", map.range, error)
             })?;
             // A block that contains any data counts as data.
             let data = data - data % block;
-            let hole = hole.next_multiple_of(block).min(map.left.end);
+            let end = end.next_multiple_of(block).min(map.left.end);
             map.extents.push(map.left.start..data, ExtentState::Unmapped);
-            map.extents.push(data..hole, ExtentState::Mapped);
-            map.left.start = hole;
+            map.extents.push(data..end, ExtentState::Mapped);
+            map.left.start = end;
             if must_stop() {
                 break;
             }
@@ -229,23 +229,19 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns the start and end of the first data in `bytes`; both are the end of `bytes` if there
-    /// is none.
+    /// Returns the start and end of the first data in `bytes`, or of its first part; both are the
+    /// end of `bytes` if there is none.
     fn next_data(&self, bytes: Range<u64>) -> io::Result<(u64, u64)> {
         let data = if self.thin { self.seek_data(bytes.clone())? } else { bytes.start };
         if !self.thin || data >= bytes.end {
             return Ok((data, bytes.end));
         }
-        match rustix::fs::seek(&self.file, SeekFrom::Hole(data)) {
-            Ok(hole) => Ok((data, hole.min(bytes.end))),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok((data, bytes.end)),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok((data, self.data_end(data..bytes.end)?))
     }
 
     /// Returns the start of the first data in `bytes` as the file system reports it, or their end.
     /// An unknown state counts as data. This takes little time, unlike the search for its end.
-    fn seek_data(&self, bytes: Range<u64>) -> io::Result<u64> {
+    pub(super) fn seek_data(&self, bytes: Range<u64>) -> io::Result<u64> {
         match rustix::fs::seek(&self.file, SeekFrom::Data(bytes.start)) {
             Ok(data) => Ok(data.min(bytes.end)),
             Err(Errno::NXIO) => Ok(bytes.end),

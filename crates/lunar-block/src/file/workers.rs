@@ -7,7 +7,7 @@ mod queued_job;
 mod slots;
 
 use crate::IoContext;
-use queue::{JobOwner, JobQueue, RunningJob};
+use queue::{JobOwner, JobQueue, RunningJob, continued};
 use queued_job::QueuedJob;
 use std::fmt;
 use std::future::poll_fn;
@@ -69,6 +69,9 @@ pub(super) struct JobLimits<'a> {
     pub(super) permits: Option<&'a ComputingLimit>,
     /// Slots of all pools, of which a CPU-bound job holds one until it ends.
     pub(super) slots: Option<&'a ComputingSlots>,
+    /// True for the rest of a job whose time slice is over: new jobs of its owner and such rests
+    /// take turns.
+    pub(super) is_continued: bool,
 }
 
 /// An error: the job panicked, and its result is lost.
@@ -150,8 +153,9 @@ impl Workers {
     /// Queues `job` for a permit, then for a slot, then for a thread.
     fn queue(&self, limits: JobLimits<'_>, owner: JobOwner, job: Job) -> Arc<QueuedJob> {
         let number = self.shared.lock().jobs.next_number();
-        let permit = limits.permits.map(|permits| (permits.clone(), permits.next_number()));
-        let slot = limits.slots.map(|slots| (slots.clone(), slots.next_number()));
+        let class = |number| if limits.is_continued { continued(number) } else { number };
+        let permit = limits.permits.map(|permits| (permits.clone(), class(permits.next_number())));
+        let slot = limits.slots.map(|slots| (slots.clone(), class(slots.next_number())));
         let thread = (Arc::clone(&self.shared), number);
         let queued = Arc::new(QueuedJob::new(owner, permit, slot, thread));
         let Some((permits, number)) = queued.permit() else {
@@ -190,7 +194,7 @@ impl Workers {
     /// Returns the limits of a job that needs a slot only.
     #[cfg(test)]
     pub(super) fn slot_limits(&self) -> JobLimits<'_> {
-        JobLimits { permits: None, slots: Some(&self.slots) }
+        JobLimits { permits: None, slots: Some(&self.slots), is_continued: false }
     }
 
     /// Returns the number of jobs queued so far.

@@ -10,7 +10,6 @@
 
 use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits, is_same};
 use super::queued_job::QueuedJob;
-use super::slots::ComputingSlots;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -31,11 +30,8 @@ type Start = Box<dyn FnOnce(ComputingPermit) + Send>;
 pub(in crate::file) struct ComputingLimit(Arc<Mutex<State>>);
 
 struct State {
-    /// Maximum number of jobs with a permit in each class of owners.
+    /// Maximum number of jobs with a permit.
     jobs_max: usize,
-    /// The slots that the jobs need besides, if these rest after a long job: owners of short jobs
-    /// then are a class of their own.
-    resting_slots: Option<ComputingSlots>,
     waiting: JobQueue<(Start, Weak<QueuedJob>)>,
     next_id: u64,
     granted: Vec<PermitGuard>,
@@ -55,8 +51,6 @@ struct PermitGuard {
     since: Instant,
     place: Option<RunningJob>,
     job: Weak<QueuedJob>,
-    /// True for an owner of short jobs.
-    is_short: bool,
 }
 
 /// A permit for one CPU-bound job, to be kept until the job has ended.
@@ -67,23 +61,11 @@ pub(in crate::file) struct ComputingPermit {
 
 impl ComputingLimit {
     pub(in crate::file) fn new(jobs_max: usize) -> Self {
-        Self::with_slots(jobs_max, None)
-    }
-
-    /// Creates a limit on maps, which also need one of `slots`. These rest after a long map: the
-    /// next long one has its permit meanwhile. Owners of short maps do not wait for it, as they
-    /// have as many permits of their own.
-    pub(in crate::file) fn of_maps(jobs_max: usize, slots: &ComputingSlots) -> Self {
-        Self::with_slots(jobs_max, Some(slots.clone()))
-    }
-
-    fn with_slots(jobs_max: usize, resting_slots: Option<ComputingSlots>) -> Self {
         // The queue needs no limit per owner: an owner with all permits keeps other owners waiting
         // for one job only.
         let waiting = JobQueue::new(UNLIMITED);
         Self(Arc::new(Mutex::new(State {
             jobs_max,
-            resting_slots,
             waiting,
             next_id: 0,
             granted: Vec::new(),
@@ -95,8 +77,8 @@ impl ComputingLimit {
     pub(in crate::file) fn try_permit(&self) -> Option<ComputingPermit> {
         let mut state = self.state();
         let now = Instant::now();
-        let is_free = state.waiting.runnable() == 0 && state.is_free(false, now);
-        let id = is_free.then(|| state.take(now, None, Weak::new(), false));
+        let is_free = state.waiting.runnable() == 0 && state.is_free(now);
+        let id = is_free.then(|| state.take(now, None, Weak::new()));
         drop(state);
         id.map(|id| ComputingPermit { limit: self.clone(), id })
     }
@@ -200,50 +182,31 @@ impl State {
 
     /// Takes the next job for which a permit is free, and counts it.
     fn begin_next(&mut self, now: Instant) -> Option<(Start, u64)> {
-        let [other_is_free, short_is_free] = [false, true].map(|short| self.is_free(short, now));
-        let slots = self.resting_slots.as_ref();
-        if !other_is_free && (slots.is_none() || !short_is_free) {
+        if !self.is_free(now) {
             return None;
         }
-        let is_short = |owner: &JobOwner| is_short(slots, owner);
-        let (place, (start, job)) = self.waiting.pop_unless(|owner, _| match is_short(owner) {
-            true => !short_is_free,
-            false => !other_is_free,
-        })?;
-        let is_short = place.as_ref().is_some_and(|place| is_short(&place.owner));
-        Some((start, self.take(now, place, job, is_short)))
+        let (place, (start, job)) = self.waiting.pop()?;
+        Some((start, self.take(now, place, job)))
     }
 
-    /// Returns true if a permit for this class of owners is free.
-    fn is_free(&self, is_short: bool, now: Instant) -> bool {
-        let computes = |granted: &&PermitGuard| {
-            granted.is_short == is_short && now.duration_since(granted.since) < COMPUTING_MAX
-        };
+    /// Returns true if a permit is free.
+    fn is_free(&self, now: Instant) -> bool {
+        let computes = |granted: &&PermitGuard| now.duration_since(granted.since) < COMPUTING_MAX;
         self.granted.iter().filter(computes).count() < self.jobs_max
     }
 
-    fn take(
-        &mut self,
-        now: Instant,
-        place: Option<RunningJob>,
-        job: Weak<QueuedJob>,
-        is_short: bool,
-    ) -> u64 {
+    fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.granted.push(PermitGuard { id, since: now, place, job, is_short });
+        self.granted.push(PermitGuard { id, since: now, place, job });
         id
     }
 
     /// Returns the jobs with permits that jobs of other owners wait for.
     fn waited_for(&self) -> Vec<Arc<QueuedJob>> {
-        let slots = self.resting_slots.as_ref();
         let others_wait = |granted: &&PermitGuard| {
-            let waits = |owner: &JobOwner, of: &JobOwner| {
-                !is_same(owner, of) && is_short(slots, owner) == granted.is_short
-            };
             granted.place.as_ref().is_some_and(|place| {
-                self.waiting.waiting_owners().any(|owner| waits(owner, &place.owner))
+                self.waiting.waiting_owners().any(|owner| !is_same(owner, &place.owner))
             })
         };
         self.granted
@@ -252,12 +215,6 @@ impl State {
             .filter_map(|granted| granted.job.upgrade())
             .collect()
     }
-}
-
-/// Returns true if the jobs of this owner are in the class of short jobs; those of the server
-/// itself are not.
-fn is_short(slots: Option<&ComputingSlots>, owner: &JobOwner) -> bool {
-    owner.is_some() && slots.is_some_and(|slots| slots.is_short(owner))
 }
 
 impl Drop for ComputingPermit {

@@ -49,6 +49,27 @@ struct OwnerJobs<J> {
     running: usize,
     /// True for the owner whose job was taken from the queue last.
     had_last_turn: bool,
+    /// True if the last job was the rest of one that had begun before.
+    had_continued: bool,
+}
+
+/// Numbers of jobs that continue others come after those of new jobs.
+const CONTINUED: u64 = 1 << 63;
+
+/// Returns the number of a job that continues another one: a rest that was queued when its time
+/// slice was over.
+pub(super) fn continued(number: u64) -> u64 {
+    number | CONTINUED
+}
+
+/// Takes the next job of one owner: new jobs and rests of others take turns, so that a short job
+/// waits for one slice of the long ones only.
+fn pop_in_turn<J>(jobs: &mut BTreeMap<u64, J>, had_continued: &mut bool) -> Option<J> {
+    let rest = jobs.range(CONTINUED..).next().map(|(number, _)| *number);
+    let first = *jobs.first_key_value()?.0;
+    let next = rest.filter(|_| !*had_continued).unwrap_or(first);
+    *had_continued = next >= CONTINUED;
+    jobs.remove(&next)
 }
 
 impl<J> OwnerJobs<J> {
@@ -60,6 +81,7 @@ impl<J> OwnerJobs<J> {
             hints: VecDeque::new(),
             running: 0,
             had_last_turn: false,
+            had_continued: true,
         }
     }
 
@@ -80,8 +102,8 @@ impl<J> OwnerJobs<J> {
 
     /// Takes the next job that is no hint.
     fn pop_wanted(&mut self) -> Option<J> {
-        let next = self.urgent.pop_first().or_else(|| self.waiting.pop_first());
-        next.map(|(_, job)| job)
+        let jobs = if self.urgent.is_empty() { &mut self.waiting } else { &mut self.urgent };
+        pop_in_turn(jobs, &mut self.had_continued)
     }
 
     fn is_idle(&self) -> bool {
@@ -427,6 +449,30 @@ mod tests {
         }
         let counts: Vec<usize> = queue.owners.iter().map(|jobs| jobs.running).collect();
         assert!(counts.iter().all(|count| (10..=12).contains(count)), "{counts:?}");
+    }
+
+    /// Fault: of the maps of one owner, a short one waited for a slice of each long one. Goal: new
+    /// jobs and rests of jobs take turns, whether they are urgent or not.
+    #[test]
+    fn new_jobs_and_rests_take_turns() {
+        for is_urgent in [false, true] {
+            let mut queue = JobQueue::new(RunningLimits { owners_max: 1, shared_max: 0 });
+            let one = owner();
+            let mut push = |rest: bool, job| {
+                let number = queue.next_number();
+                let number = if rest { continued(number) } else { number };
+                queue.push_as(&one, number, is_urgent, job);
+            };
+            for (rest, job) in [(true, 10), (true, 11), (true, 12), (false, 1), (false, 2)] {
+                push(rest, job);
+            }
+            let order = std::iter::from_fn(|| {
+                let (place, job) = queue.pop()?;
+                queue.end(&place?);
+                Some(job)
+            });
+            assert_eq!(order.collect::<Vec<_>>(), [1, 10, 2, 11, 12]);
+        }
     }
 
     /// Fault: prefetches counted as jobs of the server, so their owner had a second share of the

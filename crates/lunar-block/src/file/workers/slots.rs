@@ -11,15 +11,13 @@
 //! over and another job may run, and queue the rest as a new job. No thread waits for a slot
 //! meanwhile, and a clear that no job waits for goes on without a change of threads. A clear that
 //! other owners wait for leaves it to jobs of its own owner only if others wait for these, too.
-//! After a longer job its owner pauses ([`pauses`]).
+//! After a longer job its owner pauses ([`pauses`]). A job that continues and new jobs of its owner
+//! take turns, so that a short one waits for one slice: a server that exports LUNs of another one is
+//! one owner there.
 //!
-//! A map of allocated blocks cannot stop within a system call, which takes up to 28 ms for each
-//! gigabyte. Maps therefore have a slot of their own: only other maps wait for them. This slot
-//! rests after a long map: a kernel without preemption leaves the thread its processor during the
-//! system call, and other threads that were to run there wait. Owners whose maps are short do not
-//! wait for the end of this rest, nor for permits of jobs that wait for it
-//! ([`of_maps`](super::ComputingLimit::of_maps)); urgent jobs of other owners do. A map that was
-//! short when it was last made has another slot ([`MapTimes`](crate::file::map_times::MapTimes)).
+//! Maps of allocated blocks have a slot of their own, which rests as long as they have computed:
+//! maps of many hosts take half of a processor. They stop like clears; a system call takes about a
+//! millisecond ([`data_end`](crate::file::data_end)).
 
 mod pauses;
 
@@ -51,8 +49,8 @@ const TIME_SLICE: Duration = Duration::from_millis(1);
 /// A job that takes longer than this many slices is a long one.
 const LONG_JOB_SLICES: u32 = 2;
 
-/// Rest of the slot of maps after a long one: such maps take a quarter of a processor.
-const MAP_REST_FACTOR: u32 = 3;
+/// Rest of the slot of maps, as a multiple of the time for which they have computed.
+const MAP_REST_FACTOR: u32 = 1;
 
 /// Time without waiting jobs after which the watching thread ends.
 const WATCHER_IDLE_LIFE: Duration = Duration::from_secs(10);
@@ -67,8 +65,8 @@ pub(in crate::file) struct SlotTimes {
     pub(in crate::file) begin_max: Duration,
     pub(in crate::file) computing_max: Duration,
     pub(in crate::file) time_slice: Duration,
-    /// Time for which no job gets a slot after one of more than two slices, as a multiple of its
-    /// processor time.
+    /// Time for which no job gets a slot after jobs of more than a slice together, as a multiple of
+    /// their processor time.
     pub(in crate::file) rest_factor: u32,
 }
 
@@ -103,7 +101,9 @@ struct State {
     times: SlotTimes,
     waiting: JobQueue<WaitingJob>,
     pauses: OwnerPauses,
-    /// No job gets a slot before this time, except those of owners whose last job was short.
+    /// Processor time of jobs after which the slots have not rested.
+    unrested: Duration,
+    /// No job gets a slot before this time.
     rests_until: Instant,
     next_id: u64,
     in_use: Vec<SlotInUse>,
@@ -129,10 +129,7 @@ struct SlotInUse {
 pub(in crate::file) struct TimeSlice {
     slots: ComputingSlots,
     job: Weak<QueuedJob>,
-    length: Duration,
     end: Instant,
-    /// Processor time of this thread at the begin.
-    thread_time: Duration,
 }
 
 /// The slot of one job, to be kept until the job has ended.
@@ -153,6 +150,7 @@ impl ComputingSlots {
             times,
             waiting,
             pauses: OwnerPauses::default(),
+            unrested: Duration::ZERO,
             rests_until: Instant::now(),
             next_id: 0,
             in_use: Vec::new(),
@@ -178,9 +176,8 @@ impl ComputingSlots {
         let thread = Some(rustix::thread::gettid());
         let in_use = state.in_use.iter().find(|in_use| in_use.thread == thread);
         let job = in_use.map(|in_use| Weak::clone(&in_use.job)).unwrap_or_default();
-        let length = state.times.time_slice;
-        let end = Instant::now() + length;
-        TimeSlice { slots: self.clone(), job, length, end, thread_time: thread_time() }
+        let end = Instant::now() + state.times.time_slice;
+        TimeSlice { slots: self.clone(), job, end }
     }
 
     /// Returns a number for a job that is queued later.
@@ -213,12 +210,6 @@ impl ComputingSlots {
         if state.waiting.promote(owner, number) {
             self.grant(state);
         }
-    }
-
-    /// Returns `true` if the last job of this owner was short, so that it does not wait for the
-    /// rest of the slots.
-    pub(super) fn is_short(&self, owner: &JobOwner) -> bool {
-        self.state().pauses.is_short(owner, Instant::now())
     }
 
     /// Waits on this thread until a job of this owner may run, and begins it.
@@ -317,10 +308,12 @@ impl State {
             }
             _ => Duration::ZERO,
         };
-        let (now, slices) = (Instant::now(), LONG_JOB_SLICES * self.times.time_slice);
-        if time > slices {
-            let rest = now + time.saturating_mul(self.times.rest_factor);
-            self.rests_until = self.rests_until.max(rest);
+        let (now, slice) = (Instant::now(), self.times.time_slice);
+        let slices = LONG_JOB_SLICES * slice;
+        self.unrested += time;
+        if self.unrested > slice {
+            let rest = std::mem::take(&mut self.unrested).saturating_mul(self.times.rest_factor);
+            self.rests_until = self.rests_until.max(now + rest);
         }
         self.pauses.ended(&place.owner, time, slices, now);
         self.waiting.end(&place);
@@ -353,7 +346,7 @@ impl State {
 
 /// Returns true if no job of this owner may have a slot now. Urgent jobs do not wait for the pause
 /// of their owner, but for the rest of the slots: else two owners that wait for each other would
-/// leave none. Owners whose last job was short do not wait for the rest.
+/// leave none.
 fn must_wait(
     pauses: &OwnerPauses,
     rests_until: Instant,
@@ -361,8 +354,7 @@ fn must_wait(
     is_urgent: bool,
     now: Instant,
 ) -> bool {
-    let rests = now < rests_until && !pauses.is_short(owner, now);
-    rests || !is_urgent && pauses.is_paused(owner, now)
+    now < rests_until || !is_urgent && pauses.is_paused(owner, now)
 }
 
 impl SlotInUse {
@@ -411,8 +403,8 @@ impl ComputingSlot {
 }
 
 impl TimeSlice {
-    /// Returns true when the slice has passed and another job may run. While the job is urgent,
-    /// those of its own owner count only if they are urgent as well.
+    /// Returns true when the slice has passed, and another job may run or the slots have to rest.
+    /// While the job is urgent, those of its own owner count only if they are urgent as well.
     pub(in crate::file) fn is_over(&self) -> bool {
         let now = Instant::now();
         if now < self.end {
@@ -421,17 +413,12 @@ impl TimeSlice {
         let urgent = self.job.upgrade().filter(|job| job.is_urgent());
         let own = urgent.as_ref().map(|job| job.owner());
         let state = self.slots.state();
-        state.waiting.is_ready_unless(|owner, is_urgent| {
-            !is_urgent && own.is_some_and(|own| is_same(own, owner))
-                || must_wait(&state.pauses, state.rests_until, owner, is_urgent, now)
-        })
-    }
-}
-
-impl TimeSlice {
-    /// Returns true if the job has computed for so long on this thread that the slots rest.
-    pub(in crate::file) fn is_long(&self) -> bool {
-        thread_time().saturating_sub(self.thread_time) > LONG_JOB_SLICES * self.length
+        let rests = state.times.rest_factor > 0;
+        rests
+            || state.waiting.is_ready_unless(|owner, is_urgent| {
+                !is_urgent && own.is_some_and(|own| is_same(own, owner))
+                    || must_wait(&state.pauses, state.rests_until, owner, is_urgent, now)
+            })
     }
 }
 

@@ -13,9 +13,6 @@ use std::time::{Duration, Instant};
 /// Time after its last job for which an owner counts as one that needs the slots.
 const ACTIVE_TIME: Duration = Duration::from_millis(100);
 
-/// Time after a short job for which the owner counts as one of short jobs.
-const SHORT_TIME: Duration = Duration::from_secs(10);
-
 /// Maximum length of a pause.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -24,8 +21,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(super) struct OwnerPauses {
     /// By the address of the owner: an owner that is gone is at most one too many.
     owners: HashMap<usize, OwnerTimes>,
-    /// Owners whose last job was short, with the time at which it ended.
-    short: HashMap<usize, Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,24 +50,12 @@ impl OwnerPauses {
             now.saturating_duration_since(times.active.max(times.paused_until)) < ACTIVE_TIME
         });
         self.queued(owner, now);
-        self.short.retain(|_, ended| now.saturating_duration_since(*ended) < SHORT_TIME);
-        if time > slice {
-            self.short.remove(&key(owner));
-        } else {
-            self.short.insert(key(owner), now);
-        }
         let others = u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX);
         if time > slice
             && let Some(times) = self.owners.get_mut(&key(owner))
         {
             times.paused_until = now + time.saturating_mul(others).min(PAUSE_MAX);
         }
-    }
-
-    /// Returns `true` if the last job of this owner was short, and not long ago.
-    pub(super) fn is_short(&self, owner: &JobOwner, now: Instant) -> bool {
-        let ended = self.short.get(&key(owner));
-        ended.is_some_and(|ended| now.saturating_duration_since(*ended) < SHORT_TIME)
     }
 
     pub(super) fn is_paused(&self, owner: &JobOwner, now: Instant) -> bool {
@@ -95,22 +78,6 @@ mod tests {
     use super::*;
 
     const SLICE: Duration = Duration::from_millis(1);
-
-    /// Fault: short maps of one host waited for the rest after each long map of another.
-    #[test]
-    fn owners_of_short_jobs_are_known_for_a_while() {
-        let (mut pauses, begin) = (OwnerPauses::default(), Instant::now());
-        let owner: JobOwner = Some(Arc::default());
-        assert!(!pauses.is_short(&owner, begin), "it has had no job");
-        pauses.ended(&owner, SLICE, SLICE, begin);
-        assert!(pauses.is_short(&owner, begin));
-        assert!(!pauses.is_short(&owner, begin + SHORT_TIME));
-        pauses.ended(&owner, 2 * SLICE, SLICE, begin);
-        assert!(!pauses.is_short(&owner, begin), "its last job was long");
-        pauses.ended(&owner, SLICE, SLICE, begin);
-        pauses.ended(&Some(Arc::default()), SLICE, SLICE, begin + SHORT_TIME);
-        assert_eq!(pauses.short.len(), 1, "others are forgotten");
-    }
 
     /// Fault: GET LBA STATUS of a file of 4 GB of data, two at a time, left another host 5 % of its
     /// long reads. Goal: a job of many slices is followed by a pause that leaves each other owner

@@ -256,7 +256,7 @@ fn a_job_becomes_urgent_in_each_queue() {
     let permit = limit.try_permit();
     let pool = test_workers_within(4, 4, &slots);
     let mut jobs = OwnJobs::default();
-    let limits = JobLimits { permits: Some(&limit), slots: None };
+    let limits = JobLimits { permits: Some(&limit), slots: None, is_continued: false };
     (0..3).for_each(|_| jobs.queue(&pool, limits));
     jobs.promote();
     drop(permit);
@@ -275,7 +275,10 @@ fn an_urgent_job_is_urgent_in_later_queues() {
     let mut jobs = OwnJobs::default();
     jobs.queue(&pool, pool.slot_limits());
     jobs.queue(&pool, pool.slot_limits());
-    jobs.queue(&pool, JobLimits { permits: Some(&limit), slots: Some(&slots) });
+    jobs.queue(
+        &pool,
+        JobLimits { permits: Some(&limit), slots: Some(&slots), is_continued: false },
+    );
     jobs.promote();
     drop(permit);
     assert_eq!((limit.waiting(), slots.waiting()), (0, 3));
@@ -309,7 +312,7 @@ fn a_permit_that_no_other_owner_waits_for_makes_no_job_urgent() {
     let mut jobs = OwnJobs::default();
     jobs.queue(&pool, pool.slot_limits());
     jobs.queue(&pool, pool.slot_limits());
-    let limits = JobLimits { permits: Some(&limit), slots: Some(&slots) };
+    let limits = JobLimits { permits: Some(&limit), slots: Some(&slots), is_continued: false };
     jobs.queue(&pool, limits);
     jobs.queue(&pool, limits);
     assert_eq!((limit.waiting(), slots.waiting()), (1, 3), "the third one has the permit");
@@ -372,111 +375,6 @@ fn slots_rest_after_a_long_job() {
     }
 }
 
-/// Fault: the slot of maps rested for all hosts after a long map of one: short maps of another host
-/// waited 0.1 s each, 9 instead of 9,000 a second. Method: the slot rests for ever; the owner of
-/// a short job gets it nevertheless, until its job is long.
-#[test]
-fn owners_of_short_jobs_do_not_wait_for_the_rest() {
-    let times = SlotTimes { begin_max: MINUTE, rest_factor: u32::MAX, ..Default::default() };
-    let slots = ComputingSlots::with_times(1, SlotTimes { time_slice: MINUTE, ..times });
-    let pool = test_workers_within(1, 0, &slots);
-    let [short, other]: [Arc<MemoryOwner>; 2] = Default::default();
-    let job = |owner: &Arc<MemoryOwner>| {
-        let context = IoContext::new(owner);
-        let pool = &pool;
-        async move { context.scope(pool.run_within(pool.slot_limits(), || ())).await }.boxed()
-    };
-    let is_idle = || slots.state().in_use.is_empty();
-    block_on(job(&short)).unwrap();
-    while !is_idle() {
-        std::thread::yield_now(); // the slot is returned after the result
-    }
-    slots.state().rests_until = Instant::now() + 60 * MINUTE;
-    let mut waits = job(&other);
-    assert!((&mut waits).now_or_never().is_none());
-    assert_eq!(slots.waiting(), 1);
-    let mut passes = job(&short);
-    let passed = (&mut passes).now_or_never();
-    assert_eq!(slots.waiting(), 1, "only the other owner waits");
-    passed.unwrap_or_else(|| block_on(passes)).unwrap();
-    while !is_idle() {
-        std::thread::yield_now();
-    }
-    slots.state().times.time_slice = Duration::ZERO;
-    block_on(job(&short)).unwrap();
-    while !is_idle() {
-        std::thread::yield_now();
-    }
-    let mut long = job(&short);
-    assert!((&mut long).now_or_never().is_none());
-    assert_eq!(slots.waiting(), 2, "its last job was long");
-    drop((waits, long));
-    assert_eq!(slots.waiting(), 0);
-}
-
-/// Fault: two hosts that sent long maps of one file waited for each other's permit. Their maps were
-/// therefore urgent and passed the rest of the slot: another host kept 2 % of its maps. Beside a
-/// single such host, a host that mapped the same file kept as few. Method: the slots rest, and the
-/// jobs of two owners wait for one permit of a device; those of an owner of short jobs do not.
-#[test]
-fn urgent_jobs_wait_for_the_rest_and_short_ones_for_none_of_them() {
-    let times = SlotTimes { begin_max: MINUTE, time_slice: MINUTE, ..Default::default() };
-    let slots = ComputingSlots::with_times(1, times);
-    let pool = test_workers_within(4, 4, &slots);
-    let maps = ComputingLimit::of_maps(1, &slots);
-    let [short, one, other]: [Arc<MemoryOwner>; 3] = Default::default();
-    let job = |owner: &Arc<MemoryOwner>| {
-        let limits = JobLimits { permits: Some(&maps), slots: Some(&slots) };
-        let (context, pool) = (IoContext::new(owner), &pool);
-        let mut job = async move { context.scope(pool.run_within(limits, || ())).await }.boxed();
-        let ended = (&mut job).now_or_never();
-        (job, ended)
-    };
-    let end = |(job, ended): (BoxFuture<'_, Result<(), JobPanicked>>, Option<_>)| {
-        ended.unwrap_or_else(|| block_on(job)).unwrap();
-        while !slots.state().in_use.is_empty() {
-            std::thread::yield_now(); // the slot is returned after the result
-        }
-    };
-    end(job(&short));
-    slots.state().rests_until = Instant::now() + 60 * MINUTE;
-    let first = job(&one);
-    let second = job(&other);
-    assert_eq!((slots.waiting(), maps.waiting()), (1, 1), "the first one has the permit");
-    slots.grant(slots.state());
-    assert_eq!(slots.waiting(), 1, "it is urgent, and waits for the rest");
-    for _ in 0..3 {
-        end(job(&short));
-    }
-    assert_eq!((slots.waiting(), maps.waiting()), (1, 1));
-    slots.state().rests_until = Instant::now();
-    slots.grant(slots.state());
-    end(first);
-    end(second);
-    assert_eq!((slots.waiting(), maps.waiting()), (0, 0));
-}
-
-/// Goal: owners of short maps have as many permits of a device as all others, and no more.
-#[test]
-fn short_maps_have_permits_of_their_own() {
-    let slots = patient_slots(1);
-    let [short, other]: [JobOwner; 2] = [(); 2].map(|()| Some(Arc::default()));
-    slots.state().pauses.ended(&short, Duration::ZERO, MINUTE, Instant::now() + MINUTE);
-    let limits = [ComputingLimit::new(1), ComputingLimit::of_maps(1, &slots)];
-    for (limit, begun) in std::iter::zip(limits, [1, 2]) {
-        let (begin, begins) = mpsc::channel();
-        for owner in [&other, &other, &short, &short] {
-            let begin = begin.clone();
-            let start = Box::new(move |permit| drop(begin.send(permit)));
-            limit.queue(owner, limit.next_number(), &Arc::default(), start);
-        }
-        let permits: Vec<_> = begins.try_iter().collect();
-        assert_eq!((permits.len(), limit.waiting()), (begun, 4 - begun));
-        drop(permits);
-        assert_eq!(begins.try_iter().count(), 4 - begun, "each is dropped as it begins");
-    }
-}
-
 /// Goal: the owner of a job pauses after it, if it has computed for longer than its slice; a job
 /// that waits for a slot makes its owner one for whom others pause.
 #[test]
@@ -516,8 +414,8 @@ fn an_awaited_permit_precedes_jobs_of_its_owner() {
     let run = |number: usize, owner: &Arc<MemoryOwner>| {
         let (order, context) = (Arc::clone(&order), IoContext::new(owner));
         let limits = match number {
-            3.. => JobLimits { permits: Some(&writes), slots: Some(&slots) },
-            _ => JobLimits { permits: None, slots: Some(&slots) },
+            3.. => JobLimits { permits: Some(&writes), slots: Some(&slots), is_continued: false },
+            _ => JobLimits { permits: None, slots: Some(&slots), is_continued: false },
         };
         let run =
             pools[number.min(3)].run_within(limits, move || order.lock().unwrap().push(number));
@@ -556,7 +454,7 @@ fn a_job_that_others_wait_for_does_not_pause() {
     drop(state);
     let run = |number: usize, owner: &Arc<MemoryOwner>, permits| {
         let (order, context) = (Arc::clone(&order), IoContext::new(owner));
-        let limits = JobLimits { permits, slots: Some(&slots) };
+        let limits = JobLimits { permits, slots: Some(&slots), is_continued: false };
         let run = pool.run_within(limits, move || order.lock().unwrap().push(number));
         let mut run = async move { context.scope(run).await }.boxed();
         assert!((&mut run).now_or_never().is_none());
