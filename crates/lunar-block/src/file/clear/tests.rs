@@ -182,17 +182,17 @@ fn inline_transfers_and_pieces_exclude() {
 
 /// Creates one slot, which a job leaves only when it ends, and time slices without length.
 fn one_slot() -> ComputingSlots {
-    one_slot_with_slices(Duration::ZERO)
+    one_slot_with_rests(0)
 }
 
-/// Creates a slot with time slices of this length.
-fn one_slot_with_slices(time_slice: Duration) -> ComputingSlots {
+/// Creates a slot of the shortest time slices, which rests after each job.
+fn one_slot_with_rests(rest_factor: u32) -> ComputingSlots {
     let times = SlotTimes {
-        computing_check: MINUTE,
+        computing_check: if rest_factor > 0 { Duration::ZERO } else { MINUTE },
         begin_max: MINUTE,
         computing_max: MINUTE,
-        time_slice,
-        rest_factor: 0,
+        time_slice: Duration::ZERO,
+        rest_factor,
     };
     ComputingSlots::with_times(1, times)
 }
@@ -392,40 +392,54 @@ fn maps_hold_no_slot_of_transfers() {
 
 /// Fault: a server that exports LUNs of another one sends the maps of all its hosts, and is one
 /// owner there. Its short maps waited for its long ones: a host with eight long maps left the others
-/// less than one map a second, instead of 171. Goal: a short map waits for one slice of the long
-/// ones of its owner only.
+/// less than one map a second, instead of 171. Goal: a new job waits for one slice of the long maps
+/// of its owner only. Method: three maps wait for their second slices.
 #[test]
-fn a_short_map_waits_for_one_slice_of_long_ones() {
+fn a_new_job_waits_for_one_slice_of_long_maps() {
     const BYTES: u64 = 8 * MIB;
-    const EXTENTS: u64 = 16;
-    let (slots, map_slots) = (one_slot(), one_slot());
-    let scratches = [Scratch::new(), Scratch::new()];
-    let open = |scratch: &Scratch| open_with_map_slots(&scratch.options(BYTES), &slots, &map_slots);
-    let [mapped, other_disk] = scratches.each_ref().map(open);
-    write_extents(&mapped, EXTENTS);
-    let all = BlockRange::new(0, BYTES / 512);
+    let (slots, map_slots) = (one_slot(), one_slot_with_rests(1));
+    let scratch = Scratch::new();
+    let mapped = open_with_map_slots(&scratch.options(BYTES), &slots, &map_slots);
+    write_extents(&mapped, 16);
     let owner: Arc<MemoryOwner> = Arc::default();
-    let context = || IoContext::new(&owner);
-    let (end, held) = hold(&other_disk, &map_slots);
-    let contexts = [(); 3].map(|()| context());
-    let mut long: Vec<_> =
-        contexts.iter().map(|context| context.scope(mapped.status(all, 100)).boxed()).collect();
-    // Each runs on its own thread, so that it goes on while the short map is awaited.
-    for map in &mut long {
-        assert!(map.now_or_never().is_none());
+    let contexts = [(); 4].map(|()| IoContext::new(&owner));
+    let all = BlockRange::new(0, BYTES / 512);
+    let first = hold(&mapped, &map_slots);
+    let map = |at: usize| contexts[at].scope(mapped.status(all, 100)).boxed();
+    let [mut one, mut two, mut three] = [0, 1, 2].map(map);
+    let mut poll_all = || {
+        for map in [&mut one, &mut two, &mut three] {
+            assert!(map.now_or_never().is_none());
+        }
+    };
+    poll_all();
+    drop(first.0);
+    block_on(first.1);
+    let waiting = || mapped.maps.waiting() + map_slots.waiting() + map_slots.in_use();
+    while waiting() > 0 {
+        std::thread::yield_now(); // each map has had a slice
     }
-    let context = context();
-    let mut short = context.scope(other_disk.status(all, 100)).boxed();
-    assert!((&mut short).now_or_never().is_none());
-    let before = mapped.workers.jobs();
+    let second = hold(&mapped, &map_slots);
+    poll_all();
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let permits = Some(&mapped.maps);
+    let limits = JobLimits { permits, slots: Some(&map_slots), is_continued: false };
+    let job = move || {
+        begin.send(()).unwrap();
+        _ = ended.recv();
+    };
+    let mut new = contexts[3].scope(mapped.workers.run_within(limits, job)).boxed();
+    assert!((&mut new).now_or_never().is_none());
+    drop(second.0);
+    block_on(second.1);
+    begun.recv_timeout(MINUTE).unwrap();
+    assert_eq!(mapped.maps.waiting(), 2, "one map has had a second slice");
     drop(end);
-    block_on(held);
-    let mut long = futures_util::future::join_all(long);
-    let short = block_on(futures_util::future::select(&mut short, &mut long));
-    assert!(matches!(short, futures_util::future::Either::Left((Ok(_), _))));
-    let slices = mapped.workers.jobs() - before;
-    assert!(slices < EXTENTS, "{slices} slices of long maps");
-    assert!(block_on(long).iter().all(|map| map.as_ref().unwrap().len() as u64 == 2 * EXTENTS));
+    block_on(new).unwrap();
+    for map in [one, two, three] {
+        assert_eq!(block_on(map).unwrap().len(), 32);
+    }
 }
 
 /// A transfer that others wait for.

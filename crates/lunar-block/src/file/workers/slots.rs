@@ -221,6 +221,12 @@ impl ComputingSlots {
         slot.inspect(ComputingSlot::begin)
     }
 
+    /// Returns the number of slots in use.
+    #[cfg(test)]
+    pub(in crate::file) fn in_use(&self) -> usize {
+        self.state().in_use.len()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
