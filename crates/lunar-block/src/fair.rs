@@ -23,14 +23,14 @@ use std::task::{Context, Poll};
 const COMMANDS: FairLimits = FairLimits {
     owners_max: 32,
     shared_max: 80,
-    contended_max: 16,
+    contended_max: 24,
     owner_bytes_max: 8 << 20,
-    contended_bytes_max: 2 << 20,
+    contended_bytes_max: 5 << 20,
     bytes_max: 32 << 20,
 };
 
 /// Limits of maps of allocated blocks, which may take the other machine a long time each.
-const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 2, ..COMMANDS };
+const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 3, ..COMMANDS };
 
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of
 /// another target. The owners of waiting commands, which their [`IoContext`] names, take turns.

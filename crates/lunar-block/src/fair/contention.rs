@@ -1,5 +1,4 @@
-//! Measures of contention: how much other owners use a device, and whether their commands take
-//! longer when an owner has many commands in the device.
+//! Measure of contention: the share of the time for which an owner uses a device.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -10,21 +9,6 @@ const SHARE_TIME: Duration = Duration::from_millis(100);
 
 /// Share below which an owner without commands is forgotten.
 const FORGOTTEN_SHARE: f64 = 0.01;
-
-/// Number of commands that are not counted when the limit has changed: they began behind the
-/// commands that the other limit had allowed.
-const SKIPPED: usize = 8;
-
-/// Number of commands of which the median is taken.
-const SAMPLES: usize = 16;
-
-/// Commands wait for each other in the device if they take this many times as long.
-const SLOWER: f64 = 1.5;
-
-/// A result is used for this many times the time that the trial took, within the limits below.
-const VALID_FACTOR: u32 = 8;
-const VALID_MIN: Duration = Duration::from_secs(1);
-const VALID_MAX: Duration = Duration::from_secs(10);
 
 /// The share of recent time in which an owner had commands, weighted by age. A new owner counts
 /// in full at first.
@@ -57,90 +41,5 @@ impl BusyShare {
 
     pub(super) fn is_forgotten(&self, now: Instant) -> bool {
         !self.is_busy && self.at(now) < FORGOTTEN_SHARE
-    }
-}
-
-/// A trial of the effect that many commands of one owner have on the commands of others.
-///
-/// A device that works on commands one after another serves nobody faster with many of them, but
-/// makes each one wait longer: an owner with few commands gets less. If the time of a command is
-/// latency, the number of other commands makes no difference, and a low limit only slows the
-/// owner of many. The trial compares both: it takes the median time of commands of the owners with
-/// fewer commands while the owner with most has few, and then while it has many. The owner with
-/// most commands has no influence on the result.
-#[derive(Debug, Default)]
-pub(super) struct DepthTrial {
-    phase: Phase,
-    /// Begin of the trial; `None` before the first command.
-    begun: Option<Instant>,
-    /// Begin of the current limit.
-    since: Option<Instant>,
-    skipped: usize,
-    times: Vec<Duration>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Phase {
-    /// Few commands of each owner are allowed.
-    #[default]
-    Few,
-    /// Many commands are allowed; the median time of a command with few is this one.
-    Many(Duration),
-    /// The trial has ended; many commands are allowed if this is true, until the trial is repeated.
-    Decided(bool, Instant),
-}
-
-impl DepthTrial {
-    /// True while an owner may have many commands although others are active.
-    pub(super) fn allows_many(&self, now: Instant) -> bool {
-        match self.phase {
-            Phase::Few => false,
-            Phase::Many(_) => true,
-            Phase::Decided(many, until) => many && now < until,
-        }
-    }
-
-    /// Records a command that ran from `began` to `now`, of an owner beside one that has at least
-    /// as many and would have more.
-    pub(super) fn record(&mut self, began: Instant, now: Instant) {
-        if let Phase::Decided(_, until) = self.phase {
-            if now < until {
-                return;
-            }
-            *self = Self { begun: Some(now), ..Self::default() };
-            self.enter(Phase::Few, now);
-        }
-        let since = *self.since.get_or_insert(began);
-        let trial_begun = *self.begun.get_or_insert(began);
-        if began < since {
-            return;
-        }
-        if self.skipped < SKIPPED {
-            self.skipped += 1;
-            return;
-        }
-        self.times.push(now.saturating_duration_since(began));
-        if self.times.len() < SAMPLES {
-            return;
-        }
-        self.times.sort_unstable();
-        let median = self.times[SAMPLES / 2];
-        match self.phase {
-            Phase::Few => self.enter(Phase::Many(median), now),
-            Phase::Many(few) => {
-                let many = median <= few.mul_f64(SLOWER);
-                let took = now.saturating_duration_since(trial_begun);
-                let valid = took.saturating_mul(VALID_FACTOR).clamp(VALID_MIN, VALID_MAX);
-                self.enter(Phase::Decided(many, now + valid), now);
-            }
-            Phase::Decided(..) => {}
-        }
-    }
-
-    fn enter(&mut self, phase: Phase, now: Instant) {
-        self.phase = phase;
-        self.since = Some(now);
-        self.skipped = 0;
-        self.times.clear();
     }
 }

@@ -1,6 +1,6 @@
 //! Admission of commands to a device: a limited number at a time, shared fairly between owners.
 
-use super::contention::{BusyShare, DepthTrial};
+use super::contention::BusyShare;
 use crate::{Error, ErrorKind, MemoryOwner};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,9 @@ pub(super) type CommandOwner = Option<Arc<MemoryOwner>>;
 /// these are in use: of more owners than there are places, each gets one when its turn comes. Of
 /// the shared places it may take at most as many as it leaves free: a single owner gets half of
 /// them. The more other owners use the device, the fewer it gets, so that their commands do not
-/// wait in the device behind many of its own, unless they take no longer for it ([`DepthTrial`]).
+/// wait in the device behind many of its own. The limits do not follow the times of commands, which
+/// owners can influence. Those beside others are more than half of those alone: where commands do
+/// not wait for each other, an owner that is always there costs no other one half.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FairLimits {
     /// Number of places for the first commands of owners.
@@ -64,7 +66,6 @@ struct State {
     running: usize,
     /// Data of all commands in progress.
     bytes: usize,
-    trial: DepthTrial,
     /// Owners with commands, or active until lately, in the order of their turns.
     owners: VecDeque<OwnerCommands>,
 }
@@ -95,8 +96,6 @@ pub(super) struct Place {
     owner: CommandOwner,
     bytes: usize,
     pub(super) began: Instant,
-    /// True for a command whose time counts for the [`DepthTrial`].
-    is_sample: bool,
 }
 
 /// A command that waits for a place. It leaves the queue when dropped.
@@ -177,9 +176,8 @@ impl FairQueue {
 
     /// Takes a place for a command of the owner at this position, whose turn is then over.
     fn begin(self: &Arc<Self>, state: &mut State, at: usize, bytes: usize, now: Instant) -> Place {
-        let is_sample = state.is_beside_heavy(at, &self.limits);
         let owner = state.begin(at, bytes, now);
-        Place { queue: Arc::clone(self), owner, bytes, began: now, is_sample }
+        Place { queue: Arc::clone(self), owner, bytes, began: now }
     }
 
     /// Gives places to waiting commands as long as any may run.
@@ -236,25 +234,10 @@ impl State {
     }
 
     /// Returns the share of the time for which other owners than the one at this position use the
-    /// device, as far as this concerns it.
+    /// device.
     fn others_share(&self, at: usize, now: Instant) -> f64 {
-        if self.trial.allows_many(now) {
-            return 0.0;
-        }
         let others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
         others.map(|(_, other)| other.busy.at(now)).sum()
-    }
-
-    /// True if another owner has as many commands in progress as the one at this position, and as
-    /// many as an owner may have while others use the device.
-    fn is_beside_heavy(&self, at: usize, limits: &FairLimits) -> bool {
-        let own = self.owners[at].running;
-        let mut others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
-        others.any(|(_, other)| {
-            let is_heavy =
-                other.running >= limits.contended_max || other.bytes >= limits.contended_bytes_max;
-            is_heavy && other.running >= own
-        })
     }
 
     /// Counts a command of the owner at this position, who then comes last. Returns the owner.
@@ -345,9 +328,6 @@ impl Drop for Place {
         let now = Instant::now();
         let mut state = self.queue.state();
         state.end(&self.owner, self.bytes, now);
-        if self.is_sample {
-            state.trial.record(self.began, now);
-        }
         let grants = self.queue.grant(&mut state, now);
         drop(state);
         for (admitted, place) in grants {
