@@ -31,7 +31,8 @@ pub(super) struct FairLimits {
     pub(super) owner_bytes_max: usize,
     /// The same while other owners use the device all the time.
     pub(super) contended_bytes_max: usize,
-    /// No owner begins a second command while all owners together have this much data in progress.
+    /// While all owners together have this much data in progress, no owner begins a second command
+    /// with which it has more than its even share of this.
     pub(super) bytes_max: usize,
 }
 
@@ -224,13 +225,22 @@ impl State {
         if commands.running == 0 {
             return self.running_owners < limits.owners_max || leaves > 0;
         }
-        if commands.running > leaves || self.bytes >= limits.bytes_max {
+        if commands.running > leaves || !self.has_room(commands, limits) {
             return false;
         }
         let is_within = |(count_max, bytes_max): (usize, usize)| {
             commands.running < count_max && commands.bytes < bytes_max
         };
         is_within(limits.of_owner(1.0)) || is_within(limits.of_owner(self.others_share(at, now)))
+    }
+
+    /// True if data of all owners leaves room for another command of this one. Data beyond the limit
+    /// is that of owners with more than their share.
+    fn has_room(&self, commands: &OwnerCommands, limits: &FairLimits) -> bool {
+        let share = limits.bytes_max / self.running_owners.max(1);
+        let next = commands.urgent.first_key_value().or_else(|| commands.waiting.first_key_value());
+        let next_bytes = next.map_or(0, |(_, command)| command.bytes);
+        self.bytes < limits.bytes_max || commands.bytes.saturating_add(next_bytes) <= share
     }
 
     /// Returns the share of the time for which other owners than the one at this position use the

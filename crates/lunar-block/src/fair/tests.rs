@@ -250,6 +250,31 @@ fn data_in_progress_is_limited() {
     });
 }
 
+/// Fault: four hosts with one WRITE of 8 MiB each left every other host one command at a time, also
+/// one of 4 KiB. Goal: while there is much data, owners begin commands within their even share.
+#[test]
+fn long_commands_leave_small_ones_their_share() {
+    block_on(async {
+        let rig = Rig::new();
+        rig.hang(FaultOperation::Read);
+        let heavy: Vec<_> = (0..4).map(|_| owner()).collect();
+        let long: Vec<Reading> = heavy
+            .iter()
+            .flat_map(|owner| [(); 2].map(|()| rig.read_bytes(owner, 8 << 20)))
+            .collect();
+        assert_eq!(rig.hanging(), heavy.len(), "{} MiB", COMMANDS.bytes_max >> 20);
+        let small = owner();
+        let many: Vec<Reading> = (0..100).map(|_| rig.read(&small)).collect();
+        assert_eq!(rig.hanging(), heavy.len() + COMMANDS.contended_max);
+        let bulk = owner();
+        let pieces: Vec<Reading> = (0..100).map(|_| rig.read_bytes(&bulk, 1 << 20)).collect();
+        let share = COMMANDS.bytes_max / 6;
+        let begun = rig.hanging() - heavy.len() - COMMANDS.contended_max;
+        assert_eq!(begun, COMMANDS.contended_bytes_max.min(share) >> 20);
+        drop((long, many, pieces));
+    });
+}
+
 /// Goal: a waiting command that is dropped leaves the queue; one in progress keeps its place until
 /// the inner device has completed it.
 #[test]

@@ -426,10 +426,18 @@ impl DataOutStream {
             return None;
         }
         let bytes = segment_bytes as usize;
-        let (in_flight, released) = state.take_room(offset_bytes, segment_bytes);
-        let continued = state.take_filling(offset_bytes);
-        let filling = match continued {
-            Some(mut filling) if filling.checked_bytes + bytes <= filling.buffer.len() => {
+        let mut continued = state.take_filling(offset_bytes);
+        let has_buffer = continued
+            .as_ref()
+            .is_some_and(|filling| filling.checked_bytes + bytes <= filling.buffer.len());
+        let buffer_bytes = match (has_buffer, is_final) {
+            (true, _) => 0,
+            (false, true) => bytes,
+            (false, false) => bytes.max(SHORT_BYTES),
+        };
+        let (in_flight, released) = state.take_room(offset_bytes, segment_bytes, buffer_bytes);
+        let filling = match continued.take_if(|_| has_buffer) {
+            Some(mut filling) => {
                 match (&mut filling.in_flight, in_flight) {
                     (Some(all), Some(more)) => all.add(more),
                     (all, more) => *all = all.take().or(more),
@@ -437,11 +445,10 @@ impl DataOutStream {
                 filling.is_final = is_final;
                 filling
             }
-            continued => {
+            None => {
                 if let Some(filling) = continued {
                     self.give(&mut state, filling);
                 }
-                let buffer_bytes = if is_final { bytes } else { bytes.max(SHORT_BYTES) };
                 // Bounded by the range, whose charge gives way to it, or by FirstBurstLength.
                 let buffer = self.buffers.take(buffer_bytes);
                 let digest = SegmentDigest::None;
@@ -567,15 +574,22 @@ impl StreamState {
 
     /// Takes the room of a segment from the range that it belongs to; unsolicited data has none.
     /// Returns the bytes in flight, and a range that needs no room any more.
-    fn take_room(&mut self, offset_bytes: u32, bytes: u32) -> (Option<InFlight>, Option<Range>) {
+    fn take_room(
+        &mut self,
+        offset_bytes: u32,
+        bytes: u32,
+        buffer_bytes: usize,
+    ) -> (Option<InFlight>, Option<Range>) {
         self.covered_end = self.covered_end.max(offset_bytes.saturating_add(bytes));
         let is_in = |range: &Range| (range.start..range.end).contains(&offset_bytes);
         let Some(at) = self.ranges.iter().position(is_in) else { return (None, None) };
         let range = &mut self.ranges[at];
         range.missing_bytes = range.missing_bytes.saturating_sub(bytes);
         let in_flight = range.in_flight.take(bytes as usize);
-        let buffer_bytes = BufferPool::charged_bytes(bytes as usize);
-        range.charge.set(range.charge.bytes().saturating_sub(buffer_bytes));
+        if buffer_bytes > 0 {
+            let charged_bytes = BufferPool::charged_bytes(buffer_bytes);
+            range.charge.set(range.charge.bytes().saturating_sub(charged_bytes));
+        }
         let is_used_up = range.missing_bytes == 0;
         (in_flight, if is_used_up { self.ranges.remove(at) } else { None })
     }
