@@ -31,6 +31,7 @@ mod busy_poll;
 mod clock;
 mod cores;
 mod drive;
+mod group;
 mod inbound;
 mod outbox;
 mod owner_turns;
@@ -48,7 +49,8 @@ pub use clock::Clock;
 pub use cores::{
     CoreOptions, CoreWrapper, Cores, LocalFuture, in_turns_of, spawn_local, spawn_local_for,
 };
-pub use drive::{ConnectionHandler, HELD_CHECK_INTERVAL, drive};
+pub use drive::{ConnectionHandler, DrivenSocket, HELD_CHECK_INTERVAL, drive};
+pub use group::{SocketGroup, SocketGroupHandle};
 pub use inbound::CopyCount;
 pub use outbox::{COUNTED_DATA_IN_BYTES_MAX, Outbox};
 pub use owner_turns::OwnerId;
