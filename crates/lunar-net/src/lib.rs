@@ -36,6 +36,8 @@ mod inbound;
 mod outbox;
 mod owner_turns;
 mod placement;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod socket;
 mod tap;
 mod turn;
