@@ -4,7 +4,7 @@ use crate::cores::LocalFuture;
 use futures_util::task::AtomicWaker;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -162,7 +162,9 @@ impl Future for SocketGroup {
                 return Poll::Pending;
             }
         }
-        context.waker().wake_by_ref();
+        // Woken after the runtime has polled the sockets, as any task that yields. A task that wakes
+        // itself at once keeps those that yield from their turns.
+        let _ = pin!(tokio::task::yield_now()).poll(context);
         Poll::Pending
     }
 }

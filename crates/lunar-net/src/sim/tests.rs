@@ -5,14 +5,14 @@ use super::*;
 use crate::{BufferLimits, Clock, DrivenSocket, SocketGroup, SocketGroupHandle, drive};
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
-    Command, CommandResult, Input as Ask, RequestFailure, StreamingCommand,
+    Command, CommandResult, Input as Ask, Management, RequestFailure, StreamingCommand,
 };
 use lunar_iscsi::connection::target::{Input as Serve, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
-use lunar_iscsi::pdu::{LogoutReason, TaskAttribute};
+use lunar_iscsi::pdu::{LogoutReason, ManagementFunction, TaskAttribute};
 use lunar_iscsi::text::{Digest, Offer};
 use lunar_wire::Lun;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -107,6 +107,17 @@ impl Host {
         let state = &mut *self.0.borrow_mut();
         state.pauses = pauses;
         state.waker.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn abort(&self, lun: u16, referenced: TaskId) {
+        let state = &mut *self.0.borrow_mut();
+        state.last_id += 1;
+        state.push(Ask::Manage(Management {
+            id: TaskId(state.last_id),
+            function: ManagementFunction::ABORT_TASK,
+            lun: Lun::new(lun),
+            referenced: Some(referenced),
+        }));
     }
 
     fn log_out(&self) {
@@ -261,11 +272,40 @@ fn cdb(opcode: u8, at: usize, bytes: usize) -> [u8; 16] {
     cdb
 }
 
+thread_local! {
+    /// True after a panic in a task of the test.
+    static HAS_PANICKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes a panic of the task that owns this.
+struct PanicNote;
+
+impl Drop for PanicNote {
+    fn drop(&mut self) {
+        HAS_PANICKED.set(HAS_PANICKED.get() || std::thread::panicking());
+    }
+}
+
 /// Lets the core work until something is true.
 async fn until(mut is_true: impl FnMut() -> bool) {
-    while !is_true() {
+    /// More than any test needs.
+    const TURNS_MAX: usize = 50_000_000;
+    for _ in 0..TURNS_MAX {
+        if is_true() {
+            return;
+        }
+        assert!(!HAS_PANICKED.get(), "a task has panicked");
         tokio::task::yield_now().await;
     }
+    panic!("nothing happens");
+}
+
+/// Runs the group in a task.
+fn run_group(group: SocketGroup) -> JoinHandle<()> {
+    spawn_local(async move {
+        let _note = PanicNote;
+        group.run().await;
+    })
 }
 
 fn on_core<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
@@ -305,6 +345,7 @@ struct Rig {
     disks: [Disk; 2],
     targets: [JoinHandle<()>; 2],
     initiator: JoinHandle<()>,
+    sockets: SocketGroupHandle,
     group: JoinHandle<()>,
     handed_back: HandedBack,
 }
@@ -366,8 +407,8 @@ impl Rig {
             })
         });
         let (host, initiator) = add_host(&group.handle(), &relay, digests[0]);
-        let group = spawn_local(group.run());
-        Self { host, relay, disks, targets, initiator, group, handed_back }
+        let (sockets, group) = (group.handle(), run_group(group));
+        Self { host, relay, disks, targets, initiator, sockets, group, handed_back }
     }
 
     /// Logs the host out; asserts that everything ends and nothing is left in flight.
@@ -472,6 +513,27 @@ fn a_host_that_does_not_read_holds_its_storage_up() {
     });
 }
 
+/// Goal: an aborted READ does not hold its storage target up: its data is read and dropped. Method:
+/// the host does not read while it aborts the READ.
+#[test]
+fn data_of_an_aborted_read_is_dropped() {
+    const BYTES: usize = 8 << 20;
+    on_core(|| async {
+        let rig = Rig::new(false, [false, false]);
+        rig.host.result(rig.host.read(1, 0, BLOCK_BYTES)).await.unwrap();
+        rig.host.set_pauses(true);
+        let id = rig.host.read(1, 0, BYTES);
+        until(|| rig.relay.is_held(0)).await;
+        rig.host.abort(1, id);
+        until(|| rig.relay.tasks() == 0).await;
+        assert_eq!(rig.disks[0].sent_bytes(), BYTES + BLOCK_BYTES);
+        rig.host.set_pauses(false);
+        until(|| rig.host.is_ended(id)).await;
+        assert!(rig.host.0.borrow().received_bytes < BYTES);
+        rig.end().await;
+    });
+}
+
 /// Goal: a storage target that does not read gets no further data requested from the host, and
 /// holds no other storage target up. Method: it asks for a whole WRITE by one R2T and does not read
 /// on; meanwhile the other one writes and reads several MiB.
@@ -535,6 +597,16 @@ fn a_lost_storage_target_ends_its_tasks_only() {
         assert!(rig.disks[1].bytes(0, BYTES) == data);
         assert_eq!(rig.host.result(rig.host.read(1, 0, BYTES)).await, Err(ABORTED_COMMAND));
         assert_eq!(data_out.bytes(), 0);
+
+        // A target that is lost before its login.
+        let (target_tcp, relay_tcp) = connected();
+        let storage = rig.relay.add_storage();
+        let storage = InitiatorSocket::new(storage, "iqn.2026-01.example:relay", offer(false));
+        add_storage(&rig.sockets, relay_tcp.into(), storage, &rig.handed_back);
+        let id = rig.host.read(3, 0, BYTES);
+        until(|| rig.relay.tasks() == 1).await;
+        drop(target_tcp);
+        assert_eq!(rig.host.result(id).await, Err(ABORTED_COMMAND));
         rig.end().await;
     });
 }
@@ -574,7 +646,7 @@ fn storage_connections_outlive_their_host() {
             add_storage(&group.handle(), socket, storage, &HandedBack::default());
         }
         let (host, initiator) = add_host(&group.handle(), &relay, true);
-        let group = spawn_local(group.run());
+        let group = run_group(group);
         for (lun, disk) in (1..).zip(&disks) {
             let data = vec![lun as u8; BYTES];
             host.result(host.write(lun, BYTES, &data)).await.unwrap();
