@@ -6,6 +6,8 @@
 //! produced are sent with one system call. The PDUs of a turn are limited, so that every connection
 //! of a core gets its turn. Large payloads are received directly into the buffer of the handler.
 //!
+//! Sockets that pass data to each other are driven in one task, a [`SocketGroup`].
+//!
 //! ```
 //! use lunar_net::{CoreOptions, Cores};
 //!
