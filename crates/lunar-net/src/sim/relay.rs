@@ -286,7 +286,7 @@ impl RelayState {
         (task.end, task.requested) = (Some(fault), None);
         self.functions += 1;
         let management = Management {
-            id: TaskId(1 << 31 | self.functions + self.id_base),
+            id: TaskId(self.id_base + (1 << 31) + self.functions),
             function: ManagementFunction::ABORT_TASK,
             lun: Lun::new(1),
             referenced: Some(TaskId(id.0 + self.id_base)),

@@ -462,7 +462,7 @@ fn commands_move_in_pieces() {
                     let expected = rig.disks[lun].bytes(at, bytes);
                     reads.push((rig.host.read(lun as u16 + 1, at, bytes), expected));
                 } else {
-                    let data: Vec<u8> = (0..bytes).map(|at| (at ^ number * 31) as u8).collect();
+                    let data: Vec<u8> = (0..bytes).map(|at| (at + number * 31) as u8).collect();
                     let id = rig.host.write(lun as u16 + 1, at, &data);
                     writes.push((id, lun, at, data));
                 }
@@ -523,12 +523,23 @@ fn data_of_an_aborted_read_is_dropped() {
         rig.host.result(rig.host.read(1, 0, BLOCK_BYTES)).await.unwrap();
         rig.host.set_pauses(true);
         let id = rig.host.read(1, 0, BYTES);
-        until(|| rig.relay.is_held(0)).await;
+        // Further answers fill the socket buffers, until nothing leaves for a while.
+        for _ in 0..3 {
+            rig.host.read(9, 0, BLOCK_BYTES);
+            let mut turns = 0;
+            until(|| {
+                turns = if rig.relay.is_held(0) { turns + 1 } else { 0 };
+                turns == 1000
+            })
+            .await;
+        }
         rig.host.abort(1, id);
         until(|| rig.relay.tasks() == 0).await;
         assert_eq!(rig.disks[0].sent_bytes(), BYTES + BLOCK_BYTES);
         rig.host.set_pauses(false);
         until(|| rig.host.is_ended(id)).await;
+        let result = rig.host.0.borrow().commands[&id].result.clone();
+        assert_eq!(result, Some(Err(RequestFailure::Aborted)));
         assert!(rig.host.0.borrow().received_bytes < BYTES);
         rig.end().await;
     });
