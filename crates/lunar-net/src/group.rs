@@ -24,7 +24,7 @@ const PASSES_MAX: usize = 4;
 /// [`poll_work`](crate::ConnectionHandler::poll_work) has registered, has it polled in the same
 /// turn of the task. Each socket has its own deadlines, limits and memory checks, and when it is
 /// over it lingers while the others go on. Its time counts for the owner that its handler names: if
-/// all handlers name one owner, the group gets no more of the core than one connection.
+/// all handlers name one owner, the group gets no more of the core than a single socket of another.
 ///
 /// Members are added and end at any time. The group decides nothing about their ends: the shared
 /// state of the handlers makes the others [over](crate::ConnectionHandler::is_over), or has them
@@ -162,8 +162,8 @@ impl Future for SocketGroup {
                 return Poll::Pending;
             }
         }
-        // Woken after the runtime has polled the sockets, as any task that yields. A task that wakes
-        // itself at once keeps those that yield from their turns.
+        // Woken after the runtime has polled the sockets, as any task that yields. A task that
+        // wakes itself at once keeps those that yield from their turns.
         let _ = pin!(tokio::task::yield_now()).poll(context);
         Poll::Pending
     }

@@ -390,8 +390,8 @@ impl PieceQueue {
 
 /// Memory of `bytes` of data of a PDU, if nothing else charges it.
 fn counted_bytes(opcode: Opcode, bytes: usize) -> usize {
-    let is_charged = bytes > COUNTED_DATA_IN_BYTES_MAX
-        && matches!(opcode, Opcode::DATA_IN | Opcode::DATA_OUT | Opcode::SCSI_COMMAND);
+    let is_of_command = [Opcode::DATA_IN, Opcode::DATA_OUT, Opcode::SCSI_COMMAND].contains(&opcode);
+    let is_charged = bytes > COUNTED_DATA_IN_BYTES_MAX && is_of_command;
     if bytes == 0 || is_charged { 0 } else { bytes + ALLOCATION_BYTES }
 }
 
@@ -433,7 +433,8 @@ mod tests {
 
     /// Fault: nothing counted short answers, texts and pings that waited to be sent: one peer took
     /// all memory with 48 bytes for each 4 KiB.
-    /// Goal: data that nothing else charges counts until it is sent; long data of commands does not.
+    /// Goal: data that nothing else charges counts until it is sent; long data of reads and writes
+    /// does not.
     #[test]
     fn data_counts_until_it_is_sent() {
         let mut outbox = Outbox::default();

@@ -253,8 +253,8 @@ impl RelayState {
         }
     }
 
-    /// Requests what has become possible; if something has to wait, the driver of `context` is woken
-    /// when bytes leave.
+    /// Requests what has become possible; if something has to wait, the driver of `context` is
+    /// woken when bytes leave.
     fn request_all(&mut self, context: &Context<'_>) {
         let waiting = |task: &RelayedTask| !task.wanted.is_empty() && task.end.is_none();
         let ids: Vec<_> =
@@ -408,7 +408,8 @@ impl Requester for RelayedStorage {
     }
 }
 
-/// CHECK CONDITION with ABORTED COMMAND: the storage target is gone, or did not execute the command.
+/// CHECK CONDITION with ABORTED COMMAND: the storage target is gone, or did not execute the
+/// command.
 fn lost() -> Outcome {
     sense(0x0b, 0x0000)
 }
