@@ -111,6 +111,31 @@ pub trait ConnectionHandler {
     fn can_receive(&self) -> bool;
     /// True when the connection is over and is to be flushed and closed.
     fn is_over(&self) -> bool;
+    /// True when the connection goes on without this handler: [`drive`] ends at the end of a turn
+    /// and returns the socket, unless it has failed. Set by the handler in one of its calls;
+    /// `poll_work` then returns `Ready`.
+    fn hands_back(&self) -> bool {
+        false
+    }
+}
+
+/// A connected socket with what was received and not handled, and what was not sent: one that was
+/// handed back, or a new one. It stays on its core.
+pub struct DrivenSocket {
+    tcp: TcpStream,
+    connection: Connection,
+}
+
+impl From<TcpStream> for DrivenSocket {
+    fn from(tcp: TcpStream) -> Self {
+        Self { tcp, connection: Connection::new() }
+    }
+}
+
+impl std::fmt::Debug for DrivenSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DrivenSocket").field("tcp", &self.tcp).finish_non_exhaustive()
+    }
 }
 
 /// The reasons why a turn of the loop begins.
@@ -124,14 +149,22 @@ struct WakeReasons {
     at_once: bool,
 }
 
-/// Drives `handler` over `tcp` until it is over. A socket error is reported to the handler by
-/// [`ConnectionHandler::peer_closed`] and not returned.
-pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, handler: &mut R, clock: Clock) {
-    let mut connection = Connection::new();
+/// Drives `handler` over `socket` until it is over, or hands the socket back, which is then
+/// returned. A socket error is reported to the handler by [`ConnectionHandler::peer_closed`] and
+/// not returned.
+///
+/// Several sockets whose handlers pass data to each other are driven in a
+/// [`SocketGroup`](crate::SocketGroup).
+pub async fn drive<R: ConnectionHandler>(
+    socket: impl Into<DrivenSocket>,
+    handler: &mut R,
+    clock: Clock,
+) -> Option<DrivenSocket> {
+    let DrivenSocket { tcp, mut connection } = socket.into();
     let mut timer = pin!(tokio::time::sleep(NO_DEADLINE));
     // The time at which the last turn ended, unless others had theirs since.
     let mut last_end = None;
-    while !handler.is_over() {
+    while !handler.is_over() && !handler.hands_back() {
         connection.turns.set_owner(handler.owner());
         if connection.wait_for_turn(handler, &clock).await {
             last_end = None;
@@ -163,9 +196,14 @@ pub async fn drive<R: ConnectionHandler>(tcp: TcpStream, handler: &mut R, clock:
             last_end = None;
         }
     }
+    if connection.open && !handler.is_over() {
+        connection.detach();
+        return Some(DrivenSocket { tcp, connection });
+    }
     if connection.open {
         connection.linger(&tcp, handler, &clock).await;
     }
+    None
 }
 
 struct Connection {
@@ -203,6 +241,15 @@ impl Connection {
             unchecked_turns: 0,
             open: true,
         }
+    }
+
+    /// Removes what belongs to the handler: its owner, its tap, and its charge.
+    #[cold]
+    fn detach(&mut self) {
+        self.turns.set_owner(None);
+        self.inbound.tap.set(None);
+        self.outbox.set_tap(None);
+        self.held = BufferedBytes::default();
     }
 
     /// Applies new limits of the handler.

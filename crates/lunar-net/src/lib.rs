@@ -6,6 +6,8 @@
 //! produced are sent with one system call. The PDUs of a turn are limited, so that every connection
 //! of a core gets its turn. Large payloads are received directly into the buffer of the handler.
 //!
+//! Sockets that pass data to each other are driven in one task, a [`SocketGroup`].
+//!
 //! ```
 //! use lunar_net::{CoreOptions, Cores};
 //!
@@ -31,10 +33,13 @@ mod busy_poll;
 mod clock;
 mod cores;
 mod drive;
+mod group;
 mod inbound;
 mod outbox;
 mod owner_turns;
 mod placement;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 mod socket;
 mod tap;
 mod turn;
@@ -48,7 +53,8 @@ pub use clock::Clock;
 pub use cores::{
     CoreOptions, CoreWrapper, Cores, LocalFuture, in_turns_of, spawn_local, spawn_local_for,
 };
-pub use drive::{ConnectionHandler, HELD_CHECK_INTERVAL, drive};
+pub use drive::{ConnectionHandler, DrivenSocket, HELD_CHECK_INTERVAL, drive};
+pub use group::{SocketGroup, SocketGroupHandle};
 pub use inbound::CopyCount;
 pub use outbox::{COUNTED_DATA_IN_BYTES_MAX, Outbox};
 pub use owner_turns::OwnerId;

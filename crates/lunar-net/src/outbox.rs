@@ -31,8 +31,9 @@ const HEADS_BYTES: usize = 4096;
 /// Capacity for pieces that is kept when the queue is empty.
 const PIECES_KEPT: usize = 2 * PIECES_MAX;
 
-/// Length up to which the data of a Data-In PDU counts as memory of the outbox. Longer data is
-/// charged by the handler that has allocated it; the data of other PDUs always counts.
+/// Length up to which the data of a command (Data-In, Data-Out and immediate data) counts as memory
+/// of the outbox. Longer data is charged by the handler that has allocated it; the data of other
+/// PDUs always counts.
 pub const COUNTED_DATA_IN_BYTES_MAX: usize = 512;
 
 /// Memory of an allocation beyond its length: the allocator's header and rounding, and the counter
@@ -389,7 +390,8 @@ impl PieceQueue {
 
 /// Memory of `bytes` of data of a PDU, if nothing else charges it.
 fn counted_bytes(opcode: Opcode, bytes: usize) -> usize {
-    let is_charged = opcode == Opcode::DATA_IN && bytes > COUNTED_DATA_IN_BYTES_MAX;
+    let is_of_command = [Opcode::DATA_IN, Opcode::DATA_OUT, Opcode::SCSI_COMMAND].contains(&opcode);
+    let is_charged = bytes > COUNTED_DATA_IN_BYTES_MAX && is_of_command;
     if bytes == 0 || is_charged { 0 } else { bytes + ALLOCATION_BYTES }
 }
 
@@ -431,7 +433,8 @@ mod tests {
 
     /// Fault: nothing counted short answers, texts and pings that waited to be sent: one peer took
     /// all memory with 48 bytes for each 4 KiB.
-    /// Goal: data that nothing else charges counts until it is sent; long data of reads does not.
+    /// Goal: data that nothing else charges counts until it is sent; long data of reads and writes
+    /// does not.
     #[test]
     fn data_counts_until_it_is_sent() {
         let mut outbox = Outbox::default();
@@ -447,6 +450,9 @@ mod tests {
             (Opcode::DATA_IN, small, true),
             (Opcode::DATA_IN, small + 1, false),
             (Opcode::DATA_IN, 0, false),
+            (Opcode::DATA_OUT, small, true),
+            (Opcode::DATA_OUT, small + 1, false),
+            (Opcode::SCSI_COMMAND, small + 1, false),
             (Opcode::TEXT_RESPONSE, 8192, true),
             (Opcode::NOP_IN, 1, true),
             (Opcode::SCSI_RESPONSE, 20, true),

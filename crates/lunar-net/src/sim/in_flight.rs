@@ -1,0 +1,133 @@
+//! Bytes in flight: requested or arrived, and not taken by the socket that they are passed on to.
+
+use bytes::Bytes;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+/// Counts the bytes in flight of a task or of a connection in one direction.
+///
+/// Its numbers are atomic because the owner of a [`Bytes`] may be dropped by any thread; in a relay
+/// all of them belong to one core.
+#[derive(Debug)]
+pub struct FlightMeter {
+    bytes_max: usize,
+    bytes: AtomicUsize,
+    most_bytes: AtomicUsize,
+    /// The connection of a task.
+    of: Option<Arc<FlightMeter>>,
+    /// Wakers of those that wait for room in a connection.
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl FlightMeter {
+    /// Creates the meter of a connection.
+    pub fn of_connection(bytes_max: usize) -> Arc<Self> {
+        Arc::new(Self::new(bytes_max, None))
+    }
+
+    /// Creates the meter of a task of `connection`.
+    pub fn of_task(bytes_max: usize, connection: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self::new(bytes_max, Some(Arc::clone(connection))))
+    }
+
+    fn new(bytes_max: usize, of: Option<Arc<Self>>) -> Self {
+        let (bytes, most_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { bytes_max, bytes, most_bytes, of, waiting: Mutex::default() }
+    }
+
+    /// Number of bytes in flight.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// The most that was in flight.
+    pub fn most_bytes(&self) -> usize {
+        self.most_bytes.load(Ordering::Acquire)
+    }
+
+    /// Number of bytes that may be added now.
+    pub fn room_bytes(&self) -> usize {
+        let own = self.bytes_max - self.bytes();
+        self.of.as_ref().map_or(own, |of| own.min(of.room_bytes()))
+    }
+
+    /// Counts bytes until the returned value is dropped.
+    ///
+    /// # Panics
+    /// If there is no room.
+    pub fn add(self: &Arc<Self>, bytes: usize) -> InFlightBytes {
+        let mut meter = Some(self);
+        while let Some(one) = meter {
+            let now = one.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
+            assert!(now <= one.bytes_max, "{now} bytes in flight, of {}", one.bytes_max);
+            one.most_bytes.fetch_max(now, Ordering::AcqRel);
+            meter = one.of.as_ref();
+        }
+        InFlightBytes { meter: Arc::clone(self), bytes }
+    }
+
+    /// Wakes the task of `context` when bytes of this connection have left.
+    pub fn wait(&self, context: &Context<'_>) {
+        let mut waiting = self.waiting.lock().expect("no panic with the lock");
+        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+            waiting.push(context.waker().clone());
+        }
+    }
+
+    fn remove(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        if let Some(of) = &self.of {
+            return of.remove(bytes);
+        }
+        let waiting = std::mem::take(&mut *self.waiting.lock().expect("no panic with the lock"));
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Bytes that count as in flight until this is dropped.
+#[derive(Debug)]
+pub struct InFlightBytes {
+    meter: Arc<FlightMeter>,
+    bytes: usize,
+}
+
+impl InFlightBytes {
+    /// Takes bytes out, which count on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn split(&mut self, bytes: usize) -> Self {
+        self.bytes = self.bytes.checked_sub(bytes).expect("bytes that were counted");
+        Self { meter: Arc::clone(&self.meter), bytes }
+    }
+
+    /// Adds bytes of the same meter.
+    pub fn merge(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Returns data that counts until its last slice is dropped.
+    pub fn attach(self, data: Vec<u8>) -> Bytes {
+        Bytes::from_owner(InFlightData { data, _in_flight: self })
+    }
+}
+
+impl Drop for InFlightBytes {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.meter.remove(self.bytes);
+        }
+    }
+}
+
+struct InFlightData {
+    data: Vec<u8>,
+    _in_flight: InFlightBytes,
+}
+
+impl AsRef<[u8]> for InFlightData {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
