@@ -45,8 +45,8 @@ impl Daemon {
         }
     }
 
-    /// The index in the catalogue of each LUN of a target of the running configuration; `None` if it
-    /// waits.
+    /// The index in the catalogue of each LUN of a target of the running configuration; `None` if
+    /// it waits.
     pub(super) fn served_indexes(&self, target: &TargetConfig) -> Vec<Option<usize>> {
         let mut served = 0..;
         let mut index = |lun: &LunConfig| match self.waiting.contains(&target.name, lun) {

@@ -45,8 +45,8 @@ impl Layout {
     }
 }
 
-/// The LUNs of `running` that wait for their storages, since they have no unit in `entries`, with the
-/// failures to open them.
+/// The LUNs of `running` that wait for their storages, since they have no unit in `entries`, with
+/// the failures to open them.
 pub(super) fn away_luns<'c>(
     running: &'c Configuration,
     entries: &[OpenUnit],
@@ -254,8 +254,8 @@ impl Plan {
         ShownUnit { same: *same, size_bytes, reopens: wanted.reopens }
     }
 
-    /// Returns the layout of the new configuration; `slots` has the slot of each wanted unit, except
-    /// of those that wait.
+    /// Returns the layout of the new configuration; `slots` has the slot of each wanted unit,
+    /// except of those that wait.
     pub(super) fn layout(&self, slots: &[Option<usize>]) -> Layout {
         let slot = |wanted: usize| slots.get(wanted).copied().flatten();
         let luns = self.luns.iter();

@@ -28,8 +28,8 @@ const CONNECTIONS_MAX: usize = 16;
 /// Maximum number of connections of one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
-/// Serves the metrics of `observer` and of the LUNs that wait for their storages at `http://ADDRESS/metrics`, in plain HTTP and without
-/// authentication, as is usual for Prometheus.
+/// Serves the metrics of `observer`, and of the LUNs that wait for their storages, at
+/// `http://ADDRESS/metrics`, in plain HTTP and without authentication, as is usual for Prometheus.
 ///
 /// # Errors
 /// Fails if the address is taken or not available.

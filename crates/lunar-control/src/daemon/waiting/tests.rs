@@ -13,9 +13,8 @@ const TARGET: &str = "iqn.2026-11.org.example:front";
 fn configuration(count: u16) -> Configuration {
     let head = format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n");
     let lun = |id| {
-        format!(
-            "[[target.lun]]\nid = {id}\ndevice = \"iscsi://192.0.2.1/iqn.2026-11.org.example:s/{id}\"\n"
-        )
+        let url = format!("iscsi://192.0.2.1/iqn.2026-11.org.example:s/{id}");
+        format!("[[target.lun]]\nid = {id}\ndevice = \"{url}\"\n")
     };
     let luns: String = (0..count).map(lun).collect();
     config::parse(&(head + &luns), Path::new("lunar.toml")).unwrap()
@@ -101,8 +100,8 @@ async fn one_of_two_arrives() {
     assert!(other.attempts > 3, "{} attempts", other.attempts);
 }
 
-/// Goal: a LUN that is taken off the list is not tried again, not even by an attempt that has begun;
-/// one whose settings change is tried at once, as another entry.
+/// Goal: a LUN that is taken off the list is not tried again, and an attempt that has begun finds
+/// its entry gone; one whose settings change is another entry.
 #[tokio::test(start_paused = true)]
 async fn removed_and_changed_luns() {
     let waiting = WaitingLuns::default();
