@@ -136,6 +136,11 @@ fn luns_wait_for_their_storages() {
         assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
         assert!(refused.what.contains("waits for its storage"), "{refused}");
     }
+    let catalogue = daemon.server().catalogue();
+    let disk = catalogue.targets[0].luns[0].disk().unwrap();
+    disk.poison();
+    daemon.recover(&at(1), &"a test").unwrap();
+    assert!(!disk.is_poisoned(), "the disk of that LUN was recovered");
     let limit = LimitSettings { iops: Some(1000), ..LimitSettings::default() };
     daemon.limit(&at(0), &limit, &"a test").unwrap();
     let limited: Vec<_> =
@@ -191,7 +196,7 @@ fn other_failures_stop_the_start() {
     assert_eq!(fails.kind, FailureKind::Away);
     let local = remote(0, 7) + &lun(1, "mem:13M");
     let failure = start(&local, &storages, AwayStorage::Waits).unwrap_err();
-    assert_eq!(failure.what, "mem:13M cannot be opened");
+    assert_eq!(failure.what, "mem:13MiB cannot be opened");
     for kind in [ErrorKind::Authentication, ErrorKind::Login, ErrorKind::Refused] {
         storages.answer(7, Err(kind));
         let refused = start(&luns, &storages, AwayStorage::Waits).unwrap_err();
