@@ -6,9 +6,12 @@ use crate::pool_devices;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::OpenPool;
 use lunar_control::config::model::{ChapConfig, PoolConfig};
-use lunar_control::device_url::{DeviceOptions, DeviceUrl, NO_IDENTITY, Opener};
-use lunar_initiator::blocking::{BlockingDisk, Connector};
-use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
+use lunar_control::device_url::{
+    DeviceOptions, DeviceUrl, IdentitySource, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice,
+    RemoteOpening,
+};
+use lunar_initiator::blocking::Connector;
+use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Handle, Runtime};
@@ -50,20 +53,6 @@ impl ServedDevices {
             None => Ok(pools.insert(pool_devices::start_runtime()?).handle().clone()),
         }
     }
-
-    fn open_remote(&self, url: &Url, options: &DeviceOptions) -> Result<BlockingDisk, Failure> {
-        let mut session = SessionOptions::new(default_initiator_name());
-        session.chap = options.chap.as_ref().map(ChapConfig::credentials);
-        let disk = self.connector()?.open(url, &session)?;
-        disk.offer_compare_and_write()?;
-        disk.remote().stay_connected();
-        Ok(disk)
-    }
-}
-
-/// Makes a disk whose session several hosts use.
-fn shared(disk: &BlockingDisk) -> Arc<dyn BlockDevice> {
-    FairDevice::new(Arc::<RemoteDisk>::clone(disk.remote()))
 }
 
 impl Opener for ServedDevices {
@@ -73,23 +62,37 @@ impl Opener for ServedDevices {
         options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure> {
         match url {
-            DeviceUrl::Iscsi(url) => Ok(shared(&self.open_remote(url, options)?)),
+            DeviceUrl::Iscsi(url) => {
+                let opening =
+                    RemoteOpening { identity: IdentitySource::Own, time_max: REMOTE_OPEN_TIME_MAX };
+                Ok(self.open_remote(url, options, opening)?.device)
+            }
             _ => open_local(url, options, &self.file_systems),
         }
     }
 
-    fn open_with_identity(
+    fn open_remote(
         &self,
-        url: &DeviceUrl,
+        url: &Url,
         options: &DeviceOptions,
-    ) -> Result<(Arc<dyn BlockDevice>, ReportedIdentity), Failure> {
-        let DeviceUrl::Iscsi(lun) = url else {
-            return Err(Failure::usage(format!("{url} has no identity that can be passed on"))
-                .hint(NO_IDENTITY));
+        opening: RemoteOpening,
+    ) -> Result<RemoteDevice, Failure> {
+        let mut session = SessionOptions::new(default_initiator_name());
+        session.chap = options.chap.as_ref().map(ChapConfig::credentials);
+        let lun = url.clone();
+        let open = async move {
+            let disk = Arc::new(RemoteDisk::connect(&lun, &session).await?);
+            disk.offer_compare_and_write().await;
+            let identity = match opening.identity {
+                IdentitySource::Own => None,
+                IdentitySource::Device => Some(disk.reported_identity().await?),
+            };
+            disk.stay_connected();
+            Ok((disk, identity))
         };
-        let disk = self.open_remote(lun, options)?;
-        let identity = disk.reported_identity()?;
-        Ok((shared(&disk), identity))
+        let (disk, identity) = self.connector()?.run_within(opening.time_max, url, open)?;
+        // Several hosts use the disk's session.
+        Ok(RemoteDevice { device: FairDevice::new(disk), identity })
     }
 
     fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {

@@ -125,8 +125,10 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(if error.use_stderr() { output::EXIT_USAGE } else { 0 })
 }
 
-/// Default log filter: warnings, changes of the configuration, and the raised limit of open files.
-const LOG_DEFAULT: &str = "warn,audit=info,lunar::open_files=info";
+/// Default log filter: warnings, changes of the configuration, the raised limit of open files, and
+/// the return of storages.
+const LOG_DEFAULT: &str =
+    "warn,audit=info,lunar::open_files=info,lunar_control::daemon::waiting=info";
 
 /// Starts logging to stderr; RUST_LOG selects the messages.
 fn start_logging() {

@@ -61,7 +61,8 @@ pub fn report(format: Format, stdout: Stdout, failure: &Failure) -> ExitCode {
         FailureKind::Failed
         | FailureKind::NotFound
         | FailureKind::Conflict
-        | FailureKind::Stopping => EXIT_FAILED,
+        | FailureKind::Stopping
+        | FailureKind::Away => EXIT_FAILED,
     })
 }
 

@@ -9,9 +9,10 @@ use crate::open_files;
 use crate::output::{self, Failure, Format};
 use crate::shutdown::{self, HangupAction, Signals};
 use lunar_control::api::bound::BoundApi;
+use lunar_control::api::status::WaitingLunStatus;
 use lunar_control::api::targets::{Lun, Target};
 use lunar_control::config::model::Configuration;
-use lunar_control::daemon::{ConfigOrigin, OpenedConfig};
+use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
 use lunar_control::identity;
 use lunar_target::{Catalogue, Portal};
 use serde::Serialize;
@@ -27,6 +28,8 @@ const NO_API: &str = "none: lunar ctl cannot reach this server. To enable the AP
 #[derive(Debug, Serialize)]
 struct Report {
     targets: Vec<Target>,
+    /// LUNs that are served when their storages return.
+    waiting: Vec<WaitingLunStatus>,
     portals: Vec<PortalReport>,
     /// Whether discovery sessions must authenticate.
     discovery_chap: bool,
@@ -57,6 +60,7 @@ pub fn serve(
     origin: ConfigOrigin,
     clients: &ClientCredentials,
     format: Format,
+    storage: AwayStorage,
 ) -> Result<(), Failure> {
     open_files::raise_limit();
     let runtime = runtime()?;
@@ -65,8 +69,8 @@ pub fn serve(
         ConfigOrigin::File { .. } => HangupAction::Applies,
         ConfigOrigin::Arguments => HangupAction::Ends,
     };
-    let opened =
-        OpenedConfig::open(configuration.clone(), origin, Arc::new(ServedDevices::default()))?;
+    let devices = Arc::new(ServedDevices::default());
+    let opened = OpenedConfig::open(configuration.clone(), origin, devices, storage)?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == HangupAction::Applies)?;
     let daemon = Arc::new(opened.serve()?);
@@ -78,13 +82,17 @@ pub fn serve(
             portal.advertise.clone().unwrap_or_else(|| client_address(*address).to_string());
         portal.url = format!("iscsi://{reached}");
     }
+    report.waiting = daemon.waiting().all().iter().map(Into::into).collect();
     report.api = api.as_ref().map(|api| api.address().to_string());
     let api = api.map(|api| api.serve(Arc::clone(&daemon))).transpose()?;
     if let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) {
         let lun = target.luns.first().map(|lun| lun.id);
         report.clients = clients.lines(&portal.url, &target.name, lun);
     }
-    let metrics = metrics.map(|address| lunar_control::metrics::serve(address, server.observer()));
+    let metrics = metrics.map(|address| {
+        let waiting = Arc::clone(daemon.waiting());
+        lunar_control::metrics::serve(address, server.observer(), waiting)
+    });
     let metrics = metrics.transpose()?;
     report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));
     let result = match format {
@@ -96,6 +104,7 @@ pub fn serve(
         tracing::warn!("{failure}");
     }
     notify::ready(&summary(&report));
+    runtime.spawn(Daemon::serve_waiting(Arc::downgrade(&daemon)));
     runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
 }
 
@@ -121,6 +130,7 @@ fn describe(catalogue: &Catalogue, portals: &[Portal]) -> Report {
     });
     Report {
         targets: targets.collect(),
+        waiting: Vec::new(),
         portals: portals.collect(),
         discovery_chap: catalogue.discovery_chap.is_some(),
         api: None,
@@ -180,6 +190,10 @@ fn human(report: &Report) -> String {
         }
         for lun in &target.luns {
             line(&format!("LUN {}", lun.id), &human_lun(lun));
+        }
+        for lun in report.waiting.iter().filter(|lun| lun.target == target.name) {
+            let waits = format!("{} waits for its storage: {}", lun.device, lun.error);
+            line(&format!("LUN {}", lun.lun), &waits);
         }
     }
     for portal in &report.portals {

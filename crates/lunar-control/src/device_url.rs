@@ -8,6 +8,7 @@ use lunar_initiator::{ReportedIdentity, Url};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The disk that a device URL names.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -69,17 +70,27 @@ pub trait Opener: fmt::Debug + Send + Sync {
         options: &DeviceOptions,
     ) -> Result<Arc<dyn BlockDevice>, Failure>;
 
-    /// Opens a disk that is to be served with the identity that it reports itself. May block.
+    /// Opens a remote LUN that is to be served. May block, but not longer than requested.
     ///
     /// # Errors
-    /// Same as [`open`](Self::open); fails if the disk reports no identity.
-    fn open_with_identity(
+    /// Same as [`open`](Self::open), with [`FailureKind::Away`](crate::FailureKind::Away) if the
+    /// storage is away; fails if an identity is requested and the LUN reports none.
+    fn open_remote(
         &self,
-        url: &DeviceUrl,
+        url: &Url,
         options: &DeviceOptions,
-    ) -> Result<(Arc<dyn BlockDevice>, ReportedIdentity), Failure> {
-        let _ = options;
-        Err(Failure::new(format!("{url} has no identity that can be passed on")).hint(NO_IDENTITY))
+        opening: RemoteOpening,
+    ) -> Result<RemoteDevice, Failure> {
+        match opening.identity {
+            IdentitySource::Own => {
+                let device = self.open(&DeviceUrl::Iscsi(url.clone()), options)?;
+                Ok(RemoteDevice { device, identity: None })
+            }
+            IdentitySource::Device => {
+                let what = format!("{url} has no identity that can be passed on");
+                Err(Failure::new(what).hint(NO_IDENTITY))
+            }
+        }
     }
 
     /// Opens a pool that is to be served. May block.
@@ -89,6 +100,27 @@ pub trait Opener: fmt::Debug + Send + Sync {
     fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
         Err(Failure::new(format!("the pool {} cannot be opened here", config.name)))
     }
+}
+
+/// Options for opening a remote LUN.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteOpening {
+    /// The identity that its unit has for initiators.
+    pub identity: IdentitySource,
+    /// Time after which its storage counts as away.
+    pub time_max: Duration,
+}
+
+/// Time to open a remote LUN.
+pub const REMOTE_OPEN_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// An open remote LUN.
+#[derive(Clone, Debug)]
+pub struct RemoteDevice {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// The identity that it reports, if requested.
+    pub identity: Option<ReportedIdentity>,
 }
 
 /// Hint for a device without an identity.

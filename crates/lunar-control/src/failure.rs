@@ -16,6 +16,8 @@ pub enum FailureKind {
     Conflict,
     /// The server is stopping.
     Stopping,
+    /// Another machine is away or not ready: the operation may succeed later.
+    Away,
 }
 
 /// An error and its remedy.
@@ -66,6 +68,11 @@ impl Failure {
         let what = "the server is stopping and refuses changes";
         Self { kind: FailureKind::Stopping, ..Self::new(what) }
             .hint("try again after the server has restarted")
+    }
+
+    /// Whether the operation may succeed later although nothing is changed.
+    pub fn is_temporary(&self) -> bool {
+        self.kind == FailureKind::Away
     }
 
     /// Adds a hint.
@@ -124,7 +131,11 @@ impl From<lunar_block::Error> for Failure {
 
 impl From<lunar_initiator::Error> for Failure {
     fn from(error: lunar_initiator::Error) -> Self {
-        Self { hint: error.hint.clone(), ..Self::new(chain(&error)) }
+        let kind = match error.is_temporary() {
+            true => FailureKind::Away,
+            false => FailureKind::Failed,
+        };
+        Self { kind, hint: error.hint.clone(), ..Self::new(chain(&error)) }
     }
 }
 

@@ -30,6 +30,7 @@ use lunar_iscsi::connection::target::TargetRecord;
 use lunar_wire::Lun;
 use std::future::Future;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -80,6 +81,25 @@ impl Connector {
         let (url, options) = (url.clone(), options.clone());
         let disk = self.run(async move { RemoteDisk::connect(&url, &options).await })??;
         Ok(BlockingDisk { disk: Arc::new(disk), connector: self.clone() })
+    }
+
+    /// Runs `work` on the thread and waits, up to `time_max`; then `work` is dropped. `subject` is
+    /// named in the error.
+    ///
+    /// # Errors
+    /// The errors of `work` · `TimedOut`.
+    pub fn run_within<T: Send + 'static>(
+        &self,
+        time_max: Duration,
+        subject: &Url,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let done = self.run(async move { tokio::time::timeout(time_max, work).await })?;
+        done.unwrap_or_else(|_| {
+            let what = format!("{subject} did not answer within {} s", time_max.as_secs());
+            Err(Error::new(ErrorKind::TimedOut, what)
+                .hint("check that its server is running and can be reached"))
+        })
     }
 
     /// Lists the targets of the portal of `url`.

@@ -448,7 +448,10 @@ impl ConnectionClient {
         else {
             return;
         };
-        self.worked |= result.is_ok();
+        if result.is_ok() && !self.worked {
+            self.worked = true;
+            self.session_state.record_answered_command();
+        }
         while self.due.front().is_some_and(|(id, _)| !self.pending.contains_key(id)) {
             self.due.pop_front();
         }

@@ -75,6 +75,11 @@ fn login_error(failure: &LoginFailure, portal: &str) -> Error {
             ),
         Some(LoginStatus::NOT_FOUND) => Error::new(ErrorKind::Login, what)
             .hint("see `lunar discover` for the targets that are offered"),
+        Some(
+            LoginStatus::TARGET_ERROR
+            | LoginStatus::SERVICE_UNAVAILABLE
+            | LoginStatus::OUT_OF_RESOURCES,
+        ) => Error::new(ErrorKind::Unavailable, what),
         _ => Error::new(ErrorKind::Login, what),
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of the initiator role.
 
-use lunar_scsi::sense::Sense;
+use lunar_scsi::sense::{Sense, SenseKey, Status};
 
 /// The kind of a failure.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Authentication,
     /// The target refused the login for another reason.
     Login,
+    /// The target cannot serve the login now: it is not available, or out of resources.
+    Unavailable,
     /// The session is lost. The outcome of commands in flight is unknown.
     SessionLost,
     /// The command had no effect: the session was lost before it was sent, or the command arrived
@@ -72,6 +74,29 @@ impl Error {
     /// sent again, perhaps in another session.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.kind, ErrorKind::SessionLost | ErrorKind::NotSent)
+    }
+
+    /// True when the target was not reached, did not answer, or is not ready: a later attempt may
+    /// succeed although nothing is changed. False for an answer that refuses the request.
+    pub fn is_temporary(&self) -> bool {
+        match &self.kind {
+            ErrorKind::Connect
+            | ErrorKind::Unavailable
+            | ErrorKind::SessionLost
+            | ErrorKind::NotSent
+            | ErrorKind::TimedOut => true,
+            ErrorKind::Sense(Some(sense)) => sense.key == SenseKey::NOT_READY,
+            ErrorKind::Status(status) => {
+                matches!(Status(*status), Status::BUSY | Status::TASK_SET_FULL)
+            }
+            ErrorKind::Authentication
+            | ErrorKind::Login
+            | ErrorKind::Changed
+            | ErrorKind::CacheLost
+            | ErrorKind::Refused
+            | ErrorKind::Sense(None)
+            | ErrorKind::Protocol => false,
+        }
     }
 
     /// Returns the sense data, if the error is a CHECK CONDITION.

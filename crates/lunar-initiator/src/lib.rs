@@ -67,6 +67,7 @@ mod paths;
 mod port_groups;
 mod quirks;
 mod recovery;
+mod relogin_pace;
 mod remote_disk;
 mod same_unit;
 mod session;

@@ -31,6 +31,11 @@ impl Backoff {
         Self::new(u64::from_be_bytes(entropy))
     }
 
+    /// Returns to the shortest pause.
+    pub(crate) fn restart(&mut self) {
+        self.pause = PAUSE_MIN;
+    }
+
     pub(crate) fn next_pause(&mut self) -> Duration {
         // xorshift64: it suffices that two initiators differ.
         self.random ^= self.random << 13;

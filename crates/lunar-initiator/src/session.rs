@@ -211,6 +211,11 @@ impl Session {
         self.shared.session_state.is_over()
     }
 
+    /// True when the target answered a command in this session.
+    pub(crate) fn has_answered_commands(&self) -> bool {
+        self.shared.session_state.has_answered_commands()
+    }
+
     /// Returns the error that ended the session.
     pub(crate) fn end_error(&self) -> Error {
         self.shared

@@ -1,7 +1,7 @@
 //! Re-establishes a lost session while callers wait.
 
 use crate::attentions::Attentions;
-use crate::recovery::Backoff;
+use crate::relogin_pace::ReloginPace;
 use crate::session::Session;
 use crate::session_context::SessionContext;
 use crate::target_connector::{PortalGroup, TargetConnector};
@@ -41,7 +41,7 @@ pub(crate) struct SessionSupervisor {
     work: Mutex<ReloginState>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct ReloginState {
     /// Set while the task logs in; until then callers wait.
     until: Option<Instant>,
@@ -50,8 +50,23 @@ struct ReloginState {
     /// Number of failed logins since the last session was lost, and the last failure.
     tries: u32,
     failure: Option<Error>,
-    /// Pause between the loss and the first login, while it lasts.
+    /// Pause between the loss and the first login that the target requires, while it lasts.
     waits: Option<Duration>,
+    pace: ReloginPace,
+}
+
+impl ReloginState {
+    /// State after the login of the first session.
+    fn new() -> Self {
+        Self {
+            until: None,
+            number: 1,
+            tries: 0,
+            failure: None,
+            waits: None,
+            pace: ReloginPace::new(),
+        }
+    }
 }
 
 /// The task that logs in. Callers are notified however it ends.
@@ -79,7 +94,7 @@ impl SessionSupervisor {
             lost_session_writes,
             runtime: Handle::current(),
             states: watch::Sender::new(SessionState::Up(session.clone())),
-            work: Mutex::new(ReloginState { number: 1, ..ReloginState::default() }),
+            work: Mutex::new(ReloginState::new()),
         };
         Ok((Arc::new(supervisor), session))
     }
@@ -129,12 +144,11 @@ impl SessionSupervisor {
     /// session, or none will follow.
     pub(crate) fn reestablish(self: &Arc<Self>, until: Instant) -> bool {
         let mut work = self.work();
-        let wait = match &*self.states.borrow() {
+        let lost = match &*self.states.borrow() {
             SessionState::Up(session) if !session.is_over() => return false,
             SessionState::Closed => return false,
-            // Pause before a login that implies a logout, RFC 7143 §13.15.
-            SessionState::Up(lost) => lost.established().session.time_to_wait_seconds,
-            SessionState::Refused(_) => 0,
+            SessionState::Up(lost) => Some(lost.clone()),
+            SessionState::Refused(_) => None,
         };
         if let Some(kept) = work.until {
             work.until = Some(kept.max(until));
@@ -142,14 +156,42 @@ impl SessionSupervisor {
         }
         work.until = Some(until);
         (work.tries, work.failure) = (0, None);
-        let wait = Duration::from_secs(wait.into());
-        work.waits = (!wait.is_zero()).then_some(wait);
+        let wait = match lost {
+            Some(lost) => self.pause_after_loss(&lost, &mut work),
+            None => {
+                work.pace.restart();
+                Duration::ZERO
+            }
+        };
+        self.warn_of_loss(&work.pace);
         drop(work);
-        let portal = self.connector.url.portal();
-        tracing::warn!(portal, "session lost; logging in again");
         let task = Task { supervisor: Arc::downgrade(self), ended: false };
         self.runtime.spawn(task.run(wait));
         true
+    }
+
+    /// Returns the pause between the loss of `lost` and the next login.
+    fn pause_after_loss(&self, lost: &Session, work: &mut ReloginState) -> Duration {
+        // Pause before a login that implies a logout, RFC 7143 §13.15.
+        let required = lost.established().session.time_to_wait_seconds;
+        let required = Duration::from_secs(required.into());
+        work.waits = (!required.is_zero()).then_some(required);
+        work.pace.session_lost(lost.has_answered_commands()).max(required)
+    }
+
+    fn warn_of_loss(&self, pace: &ReloginPace) {
+        let portal = self.connector.url.portal();
+        match pace.short_sessions() {
+            0 => tracing::warn!(portal, "session lost; logging in again"),
+            short if pace.is_worth_a_warning() => tracing::warn!(
+                portal,
+                sessions = short,
+                "session lost soon after its login; logging in again, with growing pauses"
+            ),
+            short => {
+                tracing::debug!(portal, sessions = short, "session lost soon after its login");
+            }
+        }
     }
 
     /// Closes the supervisor: no session follows. Returns the last session if it was not lost.
@@ -187,7 +229,11 @@ impl SessionSupervisor {
                     "no login was attempted, because the target requires a wait of {seconds} s \
                      before the next login (DefaultTime2Wait)"
                 ),
-                None => "the first login is not complete".to_owned(),
+                None => match work.pace.short_sessions() {
+                    0 => "the first login is not complete".to_owned(),
+                    1 => "the last session was lost soon after its login".to_owned(),
+                    short => format!("the last {short} sessions were lost soon after their login"),
+                },
             },
         }
     }
@@ -199,7 +245,6 @@ impl SessionSupervisor {
 
 impl Task {
     async fn run(mut self, wait: Duration) {
-        let mut backoff = Backoff::with_system_entropy();
         tokio::time::sleep(wait).await;
         while let Some((connector, group, session_context)) = self.next() {
             match connector.log_in(session_context, Some(group)).await {
@@ -208,9 +253,8 @@ impl Task {
                 Err(error) if error.kind == ErrorKind::Authentication => {
                     return self.end(SessionState::Refused(error));
                 }
-                Err(error) => self.failed(error),
+                Err(error) => tokio::time::sleep(self.failed(error)).await,
             }
-            tokio::time::sleep(backoff.next_pause()).await;
         }
     }
 
@@ -238,16 +282,17 @@ impl Task {
         ))
     }
 
-    fn failed(&self, error: Error) {
-        if let Some(supervisor) = self.supervisor.upgrade() {
-            tracing::debug!(%error, "a login failed; trying again");
-            if error.kind == ErrorKind::Connect {
-                supervisor.connector.quirks.forget_losses();
-            }
-            let mut work = supervisor.work();
-            work.tries = work.tries.saturating_add(1);
-            work.failure = Some(error);
+    /// Records a failed login. Returns the pause before the next one.
+    fn failed(&self, error: Error) -> Duration {
+        let Some(supervisor) = self.supervisor.upgrade() else { return Duration::ZERO };
+        tracing::debug!(%error, "a login failed; trying again");
+        if error.kind == ErrorKind::Connect {
+            supervisor.connector.quirks.forget_losses();
         }
+        let mut work = supervisor.work();
+        work.tries = work.tries.saturating_add(1);
+        work.failure = Some(error);
+        work.pace.login_failed()
     }
 
     fn end(&mut self, state: SessionState) {
@@ -259,7 +304,12 @@ impl Task {
         if !matches!(*supervisor.states.borrow(), SessionState::Closed) {
             match &state {
                 SessionState::Up(session) => {
-                    tracing::warn!(portal = session.portal(), "session re-established");
+                    let portal = session.portal();
+                    match work.pace.is_worth_a_warning() {
+                        true => tracing::warn!(portal, "session re-established"),
+                        false => tracing::debug!(portal, "session re-established"),
+                    }
+                    work.pace.logged_in();
                     supervisor.lost_session_writes.release_before(session.number());
                 }
                 SessionState::Refused(error) => tracing::warn!(

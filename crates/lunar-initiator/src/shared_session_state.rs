@@ -120,6 +120,8 @@ pub(crate) struct SharedSessionState {
     /// True if the session ended with a connection that the target closed, and connections were
     /// dropped that the target had left open.
     others_open: AtomicBool,
+    /// True once a command was answered.
+    answered_commands: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -163,6 +165,7 @@ impl SharedSessionState {
             responses_lost: AtomicBool::new(false),
             closed_by_target: AtomicBool::new(false),
             others_open: AtomicBool::new(false),
+            answered_commands: AtomicBool::new(false),
         })
     }
 
@@ -205,6 +208,16 @@ impl SharedSessionState {
     /// True when responses of the session are lost.
     pub(crate) fn has_lost_responses(&self) -> bool {
         self.responses_lost.load(Ordering::Acquire)
+    }
+
+    /// Records that the target answered a command.
+    pub(crate) fn record_answered_command(&self) {
+        self.answered_commands.store(true, Ordering::Release);
+    }
+
+    /// True when the target answered a command.
+    pub(crate) fn has_answered_commands(&self) -> bool {
+        self.answered_commands.load(Ordering::Acquire)
     }
 
     /// Parameters negotiated in the leading login; `None` before it.

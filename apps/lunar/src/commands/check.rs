@@ -5,7 +5,7 @@ use crate::output::{self, Failure, Format};
 use lunar_control::ErrorList;
 use lunar_control::config::model::{Configuration, UnitConfig};
 use lunar_control::config::{self, settings};
-use lunar_control::device_url::{DeviceUrl, IdentitySource, Opener};
+use lunar_control::device_url::{DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteOpening};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -143,10 +143,10 @@ fn connect(configuration: &Configuration, file: &Path) -> Result<Vec<RemoteLun>,
 fn describe(unit: &UnitConfig) -> Result<(u64, u32), Failure> {
     // The session ends with the opener.
     let devices = ServedDevices::default();
-    let device = match unit.identity {
-        IdentitySource::Own => devices.open(&unit.device, &unit.options)?,
-        IdentitySource::Device => devices.open_with_identity(&unit.device, &unit.options)?.0,
+    let Some(url) = unit.device.portal() else {
+        return Err(Failure::new(format!("{} is not a remote LUN", unit.device)));
     };
-    let geometry = device.geometry();
+    let opening = RemoteOpening { identity: unit.identity, time_max: REMOTE_OPEN_TIME_MAX };
+    let geometry = devices.open_remote(url, &unit.options, opening)?.device.geometry();
     Ok((geometry.size_bytes(), geometry.block_bytes))
 }

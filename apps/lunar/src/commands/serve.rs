@@ -10,7 +10,7 @@ use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitC
 use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
-use lunar_control::daemon::ConfigOrigin;
+use lunar_control::daemon::{AwayStorage, ConfigOrigin};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, IdentitySource, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::{NAME_BYTES_MAX, Url};
@@ -22,13 +22,16 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  \
     lunar serve disk.img --size 10G\n  \
     lunar serve mem:1G --listen 127.0.0.1:0 --json\n  \
-    lunar serve iscsi://10.0.0.1/iqn.2026-11.org.example:a/0\n  \
+    lunar serve iscsi://10.0.0.1/iqn.2026-11.org.example:a/0 --wait\n  \
     lunar serve vm.img --listen 0.0.0.0:3260 --chap-user vm --chap-secret-file vm.secret")]
 pub struct Serve {
     /// The devices: a path (a file or a block device), file:PATH, mem:SIZE, or the LUN of another
     /// target, iscsi://HOST/TARGET/LUN
     #[arg(required = true, value_name = "DEVICE")]
     devices: Vec<String>,
+    /// Start although the storage of a remote LUN is away, and serve the LUN when it returns
+    #[arg(long)]
+    wait: bool,
     /// Create missing files with this size, sparse
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
@@ -179,7 +182,11 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
             .map(|user| (user.clone(), args.chap.discovery_chap_secret_file.clone())),
         initiator: args.initiator.first().cloned(),
     };
-    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format)
+    let storage = match args.wait {
+        true => AwayStorage::Waits,
+        false => AwayStorage::Fails,
+    };
+    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format, storage)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {

@@ -5,7 +5,7 @@ use crate::client_lines::ClientCredentials;
 use crate::output::{Failure, Format};
 use crate::serving;
 use lunar_control::config;
-use lunar_control::daemon::ConfigOrigin;
+use lunar_control::daemon::{AwayStorage, ConfigOrigin};
 use std::path::PathBuf;
 
 /// Serve the targets of a configuration, in the foreground
@@ -34,5 +34,5 @@ pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
         configuration.api = api.clone();
     }
     let origin = ConfigOrigin::File { path, api };
-    serving::serve(configuration, origin, &ClientCredentials::default(), format)
+    serving::serve(configuration, origin, &ClientCredentials::default(), format, AwayStorage::Waits)
 }

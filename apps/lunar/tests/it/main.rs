@@ -3,6 +3,7 @@
 
 mod api;
 mod apply;
+mod away;
 mod backing;
 mod bench;
 mod bench_network;

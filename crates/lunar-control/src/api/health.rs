@@ -1,5 +1,7 @@
 //! Faults of the served units, each with a remedy.
 
+use crate::daemon::WaitingLun;
+use crate::time::rfc3339;
 use lunar_block::DeviceLink;
 use lunar_target::{Catalogue, DiskUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,24 @@ impl UnitFault {
     pub(super) fn all(catalogue: &Catalogue) -> Vec<Self> {
         let units = catalogue.disks();
         units.iter().flat_map(|unit| Self::of(catalogue, unit)).collect()
+    }
+
+    /// The fault of a LUN that waits for its storage.
+    pub(super) fn of_waiting(lun: &WaitingLun) -> Self {
+        Self {
+            target: lun.target.clone(),
+            lun: lun.id,
+            error: format!(
+                "{} waits for its storage since {} (attempts: {}): {}",
+                lun.device(),
+                rfc3339(lun.since),
+                lun.attempts,
+                lun.error
+            ),
+            hint: "check the target of that LUN, and the network: the LUN is served as soon as it \
+                   can be opened"
+                .to_owned(),
+        }
     }
 
     fn of(catalogue: &Catalogue, unit: &Arc<DiskUnit>) -> Vec<Self> {

@@ -5,6 +5,7 @@ use super::health::{Health, UnitFault};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
 use crate::Caller;
+use crate::daemon::WaitingLun;
 use crate::difference::ConfigChange;
 use crate::time::rfc3339;
 use axum::Extension;
@@ -52,6 +53,10 @@ pub struct Status {
     /// The limit `connections` of the configuration: more than `connections_max` where the system
     /// grants the process too few open files.
     pub connections_configured: usize,
+    /// LUNs that are not served because their storages are away: remote LUNs, which are opened when
+    /// the storages return.
+    #[serde(default)]
+    pub waiting: Vec<WaitingLunStatus>,
     /// All units, each once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// Differences from the configuration, one per line. An apply or a restart undoes them, unless
@@ -104,6 +109,37 @@ pub struct UnitStatus {
     pub poisoned: bool,
 }
 
+/// A LUN that waits for its storage.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct WaitingLunStatus {
+    /// The target's iSCSI name.
+    pub target: String,
+    /// The LUN's number.
+    pub lun: u16,
+    /// The device that is to be opened.
+    pub device: String,
+    /// Time from which the LUN waits, RFC 3339.
+    #[schema(format = DateTime)]
+    pub since: String,
+    /// Number of failed attempts to open it.
+    pub attempts: u32,
+    /// Error of the last attempt.
+    pub error: String,
+}
+
+impl From<&WaitingLun> for WaitingLunStatus {
+    fn from(lun: &WaitingLun) -> Self {
+        Self {
+            target: lun.target.clone(),
+            lun: lun.id,
+            device: lun.device().to_string(),
+            since: rfc3339(lun.since),
+            attempts: lun.attempts,
+            error: lun.error.clone(),
+        }
+    }
+}
+
 impl Status {
     fn of(served: &Served) -> Self {
         let server = served.daemon.server();
@@ -120,7 +156,9 @@ impl Status {
             }
         });
         let drift = served.daemon.drift();
-        let troubles = UnitFault::all(&catalogue);
+        let waiting = served.daemon.waiting().all();
+        let mut troubles = UnitFault::all(&catalogue);
+        troubles.extend(waiting.iter().map(UnitFault::of_waiting));
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: rfc3339(served.started),
@@ -137,6 +175,7 @@ impl Status {
             memory: server.buffers().budget().usage().into(),
             connections_max: server.connections_max(),
             connections_configured: served.daemon.running().limits.server.connections,
+            waiting: waiting.iter().map(Into::into).collect(),
             units: units.collect(),
             drift: drift.changes.iter().map(ConfigChange::drift_line).collect(),
         }

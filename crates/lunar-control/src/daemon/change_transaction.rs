@@ -2,10 +2,12 @@
 
 use super::blocking::block_on;
 use super::catalogue::catalogue;
-use super::plan::{Layout, Plan, PlannedUnit};
+use super::plan::{Layout, Plan, PlannedUnit, is_away};
+use super::remote_opening::{AwayStorage, open_remotes};
 use super::units::{Created, OpenUnit, UnitOpener, force_size, set_size};
 use crate::Failure;
-use crate::config::model::{Configuration, UnitConfig};
+use crate::config::model::{Configuration, LunConfig, UnitConfig};
+use crate::device_url::{DeviceUrl, RemoteDevice};
 use lunar_block::{FileIdentity, file_identity};
 use lunar_target::{DiskUnit, Replaced, Server, Shrink};
 use std::sync::{Arc, Weak};
@@ -34,8 +36,29 @@ pub(super) struct ChangeTransaction<'d> {
     closed: Vec<(usize, UnitConfig, Option<FileIdentity>)>,
     /// The closed units that accepted no writes after a failed sync.
     poisoned: Vec<usize>,
+    /// Remote LUNs that are not open because their storages are away.
+    pub(super) away: Vec<(DeviceUrl, Failure)>,
     /// Warnings for the user.
     pub(super) warnings: Vec<String>,
+}
+
+/// The device of a LUN that has waited for its storage.
+#[derive(Debug)]
+pub(super) struct ArrivedLun {
+    pub(super) unit: UnitConfig,
+    pub(super) device: RemoteDevice,
+}
+
+/// State after a change was undone.
+pub(super) struct Reverted {
+    /// The failure, extended by what could not be restored.
+    pub(super) failure: Failure,
+    /// The configuration that is now served.
+    pub(super) running: Configuration,
+    /// The open units.
+    pub(super) entries: Vec<OpenUnit>,
+    /// Remote LUNs that could not be opened again because their storages are away.
+    pub(super) away: Vec<(DeviceUrl, Failure)>,
 }
 
 impl<'d> ChangeTransaction<'d> {
@@ -59,22 +82,57 @@ impl<'d> ChangeTransaction<'d> {
             resized: Vec::new(),
             closed: Vec::new(),
             poisoned: Vec::new(),
+            away: Vec::new(),
             warnings: Vec::new(),
         }
     }
 
     /// Opens new units, and reopens those whose settings changed; returns the slot of each wanted
-    /// unit.
-    pub(super) fn units(&mut self, plan: &Plan) -> Result<Vec<usize>, Failure> {
+    /// unit, except of those that wait for their storages. `arrived` is the device of one that has
+    /// waited so far.
+    pub(super) fn units(
+        &mut self,
+        plan: &Plan,
+        storage: AwayStorage,
+        arrived: Option<ArrivedLun>,
+    ) -> Result<Vec<Option<usize>>, Failure> {
+        let mut arrived = arrived;
+        let is_new = |wanted: &&PlannedUnit| {
+            wanted.open.is_none() && !wanted.waits && wanted.config.device.portal().is_some()
+        };
+        let new: Vec<_> = plan.wanted.iter().filter(is_new).map(|wanted| &wanted.config).collect();
+        let mut remotes = open_remotes(&**self.unit_opener.opener(), &new, storage).into_iter();
         let mut slots = Vec::new();
         for wanted in &plan.wanted {
+            let remote = match &wanted.config.device {
+                _ if wanted.open.is_some() => None,
+                DeviceUrl::Iscsi(_) if wanted.waits => {
+                    match arrived.take_if(|arrived| arrived.unit == wanted.config) {
+                        Some(arrived) => Some(arrived.device),
+                        None => {
+                            slots.push(None);
+                            continue;
+                        }
+                    }
+                }
+                DeviceUrl::Iscsi(_) => match remotes.next() {
+                    Some(Err(failure)) if storage.lets_wait(&failure) => {
+                        self.away.push((wanted.config.device.clone(), failure));
+                        slots.push(None);
+                        continue;
+                    }
+                    remote => remote.transpose()?,
+                },
+                _ => None,
+            };
             slots.push(match wanted.open {
-                Some(slot) => slot,
+                Some(slot) => Some(slot),
                 None => {
-                    let (entry, created) = self.unit_opener.open(&wanted.config, self.open())?;
+                    let opened = self.unit_opener.open_over(&wanted.config, remote, self.open());
+                    let (entry, created) = opened?;
                     self.created.push(created);
                     self.slots.push(Some(entry));
-                    self.slots.len() - 1
+                    Some(self.slots.len() - 1)
                 }
             });
         }
@@ -206,10 +264,11 @@ impl<'d> ChangeTransaction<'d> {
         slots.filter(|(slot, _)| layout.shows(*slot)).filter_map(|(_, entry)| entry).collect()
     }
 
-    /// Undoes the change because of `failure`. Returns the failure, extended by what could not be
-    /// restored, the configuration that is now served, and the open units.
-    pub(super) fn take_back(mut self, failure: Failure) -> (Failure, Configuration, Vec<OpenUnit>) {
+    /// Undoes the change because of `failure`.
+    pub(super) fn take_back(mut self, failure: Failure) -> Reverted {
         let mut lost = Vec::new();
+        // New LUNs that would wait are not in the previous configuration.
+        self.away.clear();
         self.slots.truncate(self.old);
         let closed = std::mem::take(&mut self.closed);
         for (slot, ..) in &closed {
@@ -231,6 +290,10 @@ impl<'d> ChangeTransaction<'d> {
             }
             match self.unit_opener.open(config, self.open()) {
                 Ok((entry, _)) => self.put(*slot, entry),
+                Err(error) if AwayStorage::Waits.lets_wait(&error) => {
+                    lost.push(format!("{} waits for its storage: {error}", config.device));
+                    self.away.push((config.device.clone(), error));
+                }
                 Err(error) => lost.push(format!("{} is no longer served: {error}", config.device)),
             }
         }
@@ -255,6 +318,19 @@ impl<'d> ChangeTransaction<'d> {
                 lost.join("; ")
             ),
         };
+        let running = self.restored_running(&resized);
+        let failure = Failure { what, ..failure };
+        Reverted {
+            failure,
+            running,
+            entries: self.slots.into_iter().flatten().collect(),
+            away: self.away,
+        }
+    }
+
+    /// The configuration that is served after the change was undone. `resized` has the units that
+    /// keep their new sizes.
+    fn restored_running(&self, resized: &[(usize, u64)]) -> Configuration {
         let mut running = self.running.clone();
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             for (lun, shown) in target.luns.iter_mut().zip(shown) {
@@ -266,9 +342,14 @@ impl<'d> ChangeTransaction<'d> {
         for (target, shown) in running.targets.iter_mut().zip(&self.before.0) {
             let mut shown = shown.iter();
             let there = |slot: Option<usize>| slot.is_some_and(|slot| self.slots[slot].is_some());
-            target.luns.retain(|_| there(shown.next().copied().flatten()));
+            let waits =
+                |lun: &LunConfig| self.away.iter().any(|(device, _)| *device == lun.unit.device);
+            target.luns.retain(|lun| {
+                let shown = shown.next().copied().flatten();
+                there(shown) || is_away(lun, shown) || waits(lun)
+            });
         }
-        (Failure { what, ..failure }, running, self.slots.into_iter().flatten().collect())
+        running
     }
 }
 

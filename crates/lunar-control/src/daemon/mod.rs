@@ -1,26 +1,30 @@
 //! A running server and its configuration, and changes from one configuration to the next.
 
+mod arrivals;
 mod blocking;
 mod catalogue;
 mod change_transaction;
 mod limits;
 mod plan;
+mod remote_opening;
 mod stopping;
 mod toml;
 mod trace;
 mod units;
+mod waiting;
 
 use crate::config::lun::LunSettings;
 use crate::config::model::{Configuration, LunConfig, TargetConfig};
-use crate::device_url::Opener;
+use crate::device_url::{DeviceUrl, Opener};
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
 use crate::{Failure, OpenPool, PoolReference, config};
 use blocking::block_on;
 use catalogue::catalogue;
-use change_transaction::ChangeTransaction;
+use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
 use lunar_target::{DiskUnit, Server, ServerOptions};
-use plan::{Layout, Plan};
+use plan::{Layout, Plan, away_luns};
+use remote_opening::open_remotes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -30,6 +34,8 @@ use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
 pub use limits::LimitSettings;
+pub use remote_opening::AwayStorage;
+pub use waiting::{WaitingLun, WaitingLuns};
 
 /// The origin of the configuration that a server started with.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -106,6 +112,8 @@ struct ChangeOptions {
     dry_run: bool,
     /// Disks may shrink.
     shrink: bool,
+    /// Handling of new LUNs whose storages are away.
+    storage: AwayStorage,
 }
 
 /// A running server and its configuration. Changes block and run one at a time; the state can be
@@ -120,6 +128,8 @@ pub struct Daemon {
     configurations: Mutex<Configurations>,
     /// The pools that are served, as of the end of the last change.
     pools: Mutex<Vec<PoolReference>>,
+    /// LUNs of the running configuration that wait for their storages; set during a change.
+    waiting: Arc<WaitingLuns>,
     /// No more changes are accepted.
     stopping: AtomicBool,
     /// Certificate and token of the API, read from files.
@@ -143,29 +153,54 @@ pub struct OpenedConfig {
     unit_opener: UnitOpener,
     entries: Vec<OpenUnit>,
     layout: Layout,
+    away: Vec<(DeviceUrl, Failure)>,
 }
 
 impl OpenedConfig {
-    /// Opens the devices of `configuration`.
+    /// Opens the devices of `configuration`: local ones first, then remote ones, several at a time.
     ///
     /// # Errors
-    /// Fails if a device cannot be opened (or is in use), or its state cannot be stored.
+    /// Fails if a device cannot be opened (or is in use), or its state cannot be stored; if a
+    /// storage is away, as `storage` says.
     pub fn open(
         configuration: Configuration,
         origin: ConfigOrigin,
         opener: Arc<dyn Opener>,
+        storage: AwayStorage,
     ) -> Result<Self, Failure> {
         let grow = matches!(origin, ConfigOrigin::File { .. });
         let unit_opener = UnitOpener::new(&configuration, grow, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
         let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
         let mut entries: Vec<OpenUnit> = Vec::new();
-        for wanted in &plan.wanted {
+        let mut slots = vec![None; plan.wanted.len()];
+        let mut remote = Vec::new();
+        for (index, wanted) in plan.wanted.iter().enumerate() {
+            if wanted.config.device.portal().is_some() {
+                remote.push((index, &wanted.config));
+                continue;
+            }
             let (entry, _) = unit_opener.open(&wanted.config, entries.iter())?;
             entries.push(entry);
+            slots[index] = Some(entries.len() - 1);
         }
-        let layout = plan.layout(&(0..entries.len()).collect::<Vec<_>>());
-        Ok(Self { configuration, origin, unit_opener, entries, layout })
+        let configs: Vec<_> = remote.iter().map(|(_, config)| *config).collect();
+        let devices = open_remotes(&**unit_opener.opener(), &configs, storage);
+        let mut away = Vec::new();
+        for ((index, config), device) in remote.into_iter().zip(devices) {
+            let device = match device {
+                Err(failure) if storage.lets_wait(&failure) => {
+                    away.push((config.device.clone(), failure));
+                    continue;
+                }
+                device => device?,
+            };
+            let (entry, _) = unit_opener.open_over(config, Some(device), entries.iter())?;
+            entries.push(entry);
+            slots[index] = Some(entries.len() - 1);
+        }
+        let layout = plan.layout(&slots);
+        Ok(Self { configuration, origin, unit_opener, entries, layout, away })
     }
 
     /// Starts serving.
@@ -173,7 +208,7 @@ impl OpenedConfig {
     /// # Errors
     /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
-        let Self { configuration, origin, unit_opener, entries, layout } = self;
+        let Self { configuration, origin, unit_opener, entries, layout, away } = self;
         if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
@@ -195,6 +230,8 @@ impl OpenedConfig {
             limits: configuration.limits.server.clone(),
             buffers: unit_opener.buffers().clone(),
         })?;
+        let waiting = Arc::<WaitingLuns>::default();
+        waiting.set(&running, &away_luns(&running, &entries, &away));
         let configurations = Mutex::new(Configurations { applied: configuration, running });
         let pools = Mutex::new(pools_of(&entries));
         Ok(Daemon {
@@ -204,6 +241,7 @@ impl OpenedConfig {
             entries: Mutex::new(entries),
             configurations,
             pools,
+            waiting,
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
         })
@@ -224,6 +262,11 @@ impl Daemon {
     /// The pools that are served; a pool inside another one comes before it.
     pub fn pools(&self) -> Vec<OpenPool> {
         lock(&self.pools).iter().filter_map(PoolReference::upgrade).collect()
+    }
+
+    /// The LUNs of the running configuration that wait for their storages.
+    pub fn waiting(&self) -> &Arc<WaitingLuns> {
+        &self.waiting
     }
 
     /// The running configuration.
@@ -270,6 +313,8 @@ impl Daemon {
             becomes_applied: true,
             dry_run: options.dry_run,
             shrink: options.shrink,
+            // As at the next start with this configuration.
+            storage: AwayStorage::Waits,
         };
         // A file that cannot be used refuses the whole change before anything is done.
         let files = self.files.get();
@@ -365,6 +410,7 @@ impl Daemon {
         self.change(&options, by, |mut wanted| {
             let target = find(&mut wanted, at.target)?;
             let index = which(&target.luns, at)?;
+            self.refuse_waiting(&target.name, &target.luns[index])?;
             let block_bytes = target.luns[index].unit.options.block_bytes;
             config::rules::check_size(bytes, block_bytes).map_err(|why| {
                 Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
@@ -409,9 +455,11 @@ impl Daemon {
         let mut running = self.running();
         let target = find(&mut running, at.target)?;
         let (name, index) = (target.name.clone(), which(&target.luns, at)?);
+        self.refuse_waiting(&name, &target.luns[index])?;
+        let index = self.served_indexes(target)[index];
         let catalogue = self.server.catalogue();
         let shown = catalogue.targets.iter().find(|target| target.name == name);
-        let lun = shown.and_then(|target| target.luns.get(index));
+        let lun = index.and_then(|index| shown?.luns.get(index));
         let Some(unit) = lun.and_then(|lun| DiskUnit::of(&lun.unit)) else {
             return Err(Failure::not_found(format!("{name} has no LUN {}", at.id)));
         };
@@ -449,32 +497,42 @@ impl Daemon {
         by: &dyn fmt::Display,
         wish: impl FnOnce(Configuration) -> Result<Configuration, Failure>,
     ) -> Result<Applied, Failure> {
-        let mut entries = self.begin_change()?;
+        let changed = self.change_with(options, None, by, wish);
+        if let Err((failure, true)) = &changed {
+            tracing::warn!(target: "audit", %by, "change failed: {failure}");
+        }
+        changed.map_err(|(failure, _)| failure)
+    }
+
+    /// Makes a change. The error is with `true` if the change was begun and undone.
+    fn change_with(
+        &self,
+        options: &ChangeOptions,
+        arrived: Option<ArrivedLun>,
+        by: &dyn fmt::Display,
+        wish: impl FnOnce(Configuration) -> Result<Configuration, Failure>,
+    ) -> Result<Applied, (Failure, bool)> {
+        let early = |failure| (failure, false);
+        let mut entries = self.begin_change().map_err(early)?;
         let running = self.running();
-        let wanted = wish(running.clone())?;
-        // Settings that require a restart stay as they are.
-        let served = Configuration {
-            pools: wanted.pools.clone(),
-            targets: wanted.targets.clone(),
-            discovery_chap: wanted.discovery_chap.clone(),
-            ..running.clone()
-        };
+        let wanted = wish(running.clone()).map_err(early)?;
+        let served = without_restart(&wanted, &running);
         // The open portals stay open, whatever the file says about them.
-        config::lun::check_locked(&served)?;
-        let layout = Layout::of(&self.server.catalogue(), &entries);
+        config::lun::check_locked(&served).map_err(early)?;
+        let layout = Layout::of(&running, &self.server.catalogue(), &entries, &self.waiting);
         let keeps_names = !options.becomes_applied;
-        let plan = Plan::new(&entries, &running, &layout, &served, keeps_names)?;
+        let plan = Plan::new(&entries, &running, &layout, &served, keeps_names).map_err(early)?;
         let difference = difference(&running, &wanted, &layout, &entries, &plan);
         if options.dry_run {
             return Ok(report_only(difference, options.shrink));
         }
         if !options.shrink {
-            refuse_to_shrink(&difference)?;
+            refuse_to_shrink(&difference).map_err(early)?;
         }
         let open = std::mem::take(&mut *entries);
         let mut work =
             ChangeTransaction::new(&self.server, &self.unit_opener, &running, layout, open);
-        let made = work.units(&plan).and_then(|places| {
+        let made = work.units(&plan, options.storage, arrived).and_then(|places| {
             work.grow(&plan)?;
             let layout = plan.layout(&places);
             let replaced = work.switch(&served, &layout)?;
@@ -484,25 +542,24 @@ impl Daemon {
         let (replaced, layout) = match made {
             Ok(made) => made,
             Err(failure) => {
-                let (failure, running, open) = work.take_back(failure);
-                self.put(&mut entries, open);
-                self.configurations().running = running;
-                tracing::warn!(target: "audit", %by, "change failed: {failure}");
-                return Err(failure);
+                let reverted = work.take_back(failure);
+                return Err((self.keep_reverted(reverted, &mut entries), true));
             }
         };
         let mut running = served;
         tell_sizes(&mut running, &layout, &|slot| work.unit(slot));
         put_limits(&running, &layout, &|slot| work.unit(slot));
-        let applied = Applied {
+        let mut applied = Applied {
             difference,
             made: true,
             sessions_changed: replaced.sessions_changed,
             sessions_ended: replaced.sessions_ended,
             warnings: std::mem::take(&mut work.warnings),
         };
+        let away = std::mem::take(&mut work.away);
         self.put(&mut entries, work.into_entries(&layout));
         drop(replaced);
+        self.waiting.set(&running, &away_luns(&running, &entries, &away));
         let mut configurations = self.configurations();
         configurations.running = running;
         if options.becomes_applied {
@@ -511,6 +568,10 @@ impl Daemon {
         drop(configurations);
         audit(&applied.difference.changes, by);
         applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
+        // The waits are logged already.
+        let waits =
+            away.iter().map(|(device, why)| format!("{device} waits for its storage: {why}"));
+        applied.warnings.extend(waits);
         Ok(applied)
     }
 
@@ -518,6 +579,15 @@ impl Daemon {
     fn put(&self, entries: &mut Vec<OpenUnit>, open: Vec<OpenUnit>) {
         *lock(&self.pools) = pools_of(&open);
         *entries = open;
+    }
+
+    /// Keeps the state after a change that was undone. Returns the failure.
+    fn keep_reverted(&self, reverted: Reverted, entries: &mut Vec<OpenUnit>) -> Failure {
+        let Reverted { failure, running, entries: open, away } = reverted;
+        self.put(entries, open);
+        self.waiting.set(&running, &away_luns(&running, entries, &away));
+        self.configurations().running = running;
+        failure
     }
 
     /// Applies a change to every LUN that shows the same unit as the given LUN.
@@ -528,14 +598,21 @@ impl Daemon {
         change: &dyn Fn(&mut LunConfig),
     ) {
         let catalogue = self.server.catalogue();
+        let served: Vec<_> = wanted.targets.iter().map(|t| self.served_indexes(t)).collect();
         let shown = |(target, lun): (usize, usize)| {
-            let unit = &catalogue.targets.get(target)?.luns.get(lun)?.unit;
+            let served = served.get(target)?.get(lun).copied().flatten()?;
+            let unit = &catalogue.targets.get(target)?.luns.get(served)?.unit;
             Some(Arc::clone(unit))
         };
-        let Some(unit) = shown(at) else { return };
+        let unit = shown(at);
         for (target, config) in wanted.targets.iter_mut().enumerate() {
             for (lun, config) in config.luns.iter_mut().enumerate() {
-                if shown((target, lun)).is_some_and(|other| Arc::ptr_eq(&unit, &other)) {
+                let is_same = match (&unit, shown((target, lun))) {
+                    (Some(unit), Some(other)) => Arc::ptr_eq(unit, &other),
+                    // A LUN that waits is the only one of its unit.
+                    _ => (target, lun) == at,
+                };
+                if is_same {
                     change(config);
                 }
             }
@@ -553,6 +630,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn pools_of(entries: &[OpenUnit]) -> Vec<PoolReference> {
     entries.iter().filter_map(|entry| entry.pool.as_ref()).flat_map(OpenPool::all).collect()
+}
+
+/// The wanted configuration, except settings that require a restart, which stay as they are.
+fn without_restart(wanted: &Configuration, running: &Configuration) -> Configuration {
+    Configuration {
+        pools: wanted.pools.clone(),
+        targets: wanted.targets.clone(),
+        discovery_chap: wanted.discovery_chap.clone(),
+        ..running.clone()
+    }
 }
 
 /// Writes the actual size of each unit into the configuration, where a size was given.

@@ -2,12 +2,14 @@
 //! applied.
 
 use super::units::{OpenUnit, check_same_settings, configured_size, has_same_settings};
+use super::waiting::{AwayLun, WaitingLuns};
 use crate::Failure;
 use crate::config::conflict::FileLocation;
-use crate::config::model::{Configuration, LunConfig, UnitConfig};
+use crate::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
+use crate::device_url::DeviceUrl;
 use crate::difference::{ShownUnit, pair_luns};
 use lunar_block::file_identity;
-use lunar_target::{Catalogue, Unit};
+use lunar_target::{Catalogue, TargetOptions, Unit};
 use std::sync::Arc;
 
 /// The index of the open unit of each LUN, by target and LUN of a configuration; `None` if the unit
@@ -16,17 +18,58 @@ use std::sync::Arc;
 pub(super) struct Layout(pub(super) Vec<Vec<Option<usize>>>);
 
 impl Layout {
-    /// The layout of the served catalogue.
-    pub(super) fn of(catalogue: &Catalogue, entries: &[OpenUnit]) -> Self {
+    /// The layout of `running` in the served catalogue, which lacks the LUNs that wait for their
+    /// storages.
+    pub(super) fn of(
+        running: &Configuration,
+        catalogue: &Catalogue,
+        entries: &[OpenUnit],
+        waiting: &WaitingLuns,
+    ) -> Self {
         let index = |unit: &Arc<dyn Unit>| entries.iter().position(|entry| entry.has_unit(unit));
-        let targets = catalogue.targets.iter();
-        Self(targets.map(|t| t.luns.iter().map(|lun| index(&lun.unit)).collect()).collect())
+        let targets = running.targets.iter().zip(&catalogue.targets);
+        let target = |(target, served): (&TargetConfig, &Arc<TargetOptions>)| {
+            let mut served = served.luns.iter();
+            let mut shown = |lun: &LunConfig| match waiting.contains(&target.name, lun) {
+                true => None,
+                false => served.next().and_then(|lun| index(&lun.unit)),
+            };
+            target.luns.iter().map(&mut shown).collect()
+        };
+        Self(targets.map(target).collect())
     }
 
     /// Whether any LUN shows the unit.
     pub(super) fn shows(&self, unit: usize) -> bool {
         self.0.iter().flatten().any(|shown| *shown == Some(unit))
     }
+}
+
+/// The LUNs of `running` that wait for their storages, since they have no unit in `entries`, with
+/// the failures to open them.
+pub(super) fn away_luns<'c>(
+    running: &'c Configuration,
+    entries: &[OpenUnit],
+    failures: &'c [(DeviceUrl, Failure)],
+) -> Vec<AwayLun<'c>> {
+    let targets = running.targets.iter();
+    let luns = targets.flat_map(|target| target.luns.iter().map(|lun| (&*target.name, lun)));
+    let is_open = |lun: &LunConfig| {
+        lun.unit.device.portal().is_none()
+            || entries.iter().any(|entry| entry.config.device == lun.unit.device)
+    };
+    let away = luns.filter(|(_, lun)| !is_open(lun));
+    away.map(|(target, lun)| {
+        let mut failures = failures.iter();
+        let failure = failures.find(|(device, _)| *device == lun.unit.device);
+        AwayLun { target, lun, failure: failure.map(|(_, failure)| failure) }
+    })
+    .collect()
+}
+
+/// Whether a LUN with the unit `shown` waits for its storage.
+pub(super) fn is_away(lun: &LunConfig, shown: Option<usize>) -> bool {
+    shown.is_none() && lun.unit.device.portal().is_some()
 }
 
 /// A unit of the new configuration.
@@ -37,8 +80,23 @@ pub(super) struct PlannedUnit {
     pub(super) open: Option<usize>,
     /// Whether the open unit has to be closed and opened again.
     pub(super) reopens: bool,
-    /// Whether the name of the open unit now leads to another file.
+    /// Whether the name of the open unit now leads to another file, or the LUN to another storage.
     pub(super) replaced: bool,
+    /// Whether the unit is not open because it waits for its storage, and nothing has changed.
+    pub(super) waits: bool,
+}
+
+/// The unit that a LUN has shown so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct PreviousUnit {
+    /// Index of the open unit.
+    open: Option<usize>,
+    /// Whether the LUN keeps the unit.
+    keeps_unit: bool,
+    /// Whether the LUN waits for its storage, and its unit is unchanged.
+    waits: bool,
+    /// Whether the LUN waits for its storage, which is still the same.
+    stays_away: bool,
 }
 
 /// The units of a configuration, each once, with the LUNs that show them.
@@ -77,20 +135,28 @@ impl Plan {
                 Some((target, shown)) => (&target.luns[..], &shown[..]),
                 None => (&[][..], &[][..]),
             };
-            let mut before = vec![(None, false); target.luns.len()];
+            let mut before = vec![PreviousUnit::default(); target.luns.len()];
             for (was, is) in pair_luns(old_luns, &target.luns) {
                 if let (Some(was), Some(is)) = (was, is) {
                     let (old, new) = (&old_luns[was].unit, &target.luns[is].unit);
                     let keeps_unit =
                         keeps_names && old.device == new.device && old.uuid == new.uuid;
-                    before[is] = (shown.get(was).copied().flatten(), keeps_unit);
+                    let open = shown.get(was).copied().flatten();
+                    let away = is_away(&old_luns[was], open);
+                    before[is] = PreviousUnit {
+                        open,
+                        keeps_unit,
+                        waits: away && old == new,
+                        stays_away: away && old.device == new.device,
+                    };
                 }
             }
             let luns = target.luns.iter().zip(before);
-            let luns = luns.map(|(lun, (before, keeps_unit))| {
-                let wanted = plan.plan_unit(entries, &lun.unit, before, keeps_unit)?;
+            let luns = luns.map(|(lun, before)| {
+                let wanted = plan.plan_unit(entries, &lun.unit, before)?;
                 let shows = &plan.wanted[wanted];
-                Ok((wanted, before.is_some() && before == shows.open && !shows.replaced))
+                let is_same = before.open.is_some() && before.open == shows.open;
+                Ok((wanted, (is_same && !shows.replaced) || before.stays_away))
             });
             let luns = luns.collect::<Result<_, Failure>>()?;
             plan.luns.push(luns);
@@ -107,20 +173,21 @@ impl Plan {
     }
 
     /// Plans the unit of a LUN; returns its index in `wanted`. `before` is the unit that the LUN
-    /// has shown so far; with `keeps_unit`, the LUN keeps it.
+    /// has shown so far.
     fn plan_unit(
         &mut self,
         entries: &[OpenUnit],
         config: &UnitConfig,
-        before: Option<usize>,
-        keeps_unit: bool,
+        before: PreviousUnit,
     ) -> Result<usize, Failure> {
-        let found = match before.filter(|_| keeps_unit) {
+        let found = match before.open.filter(|_| before.keeps_unit) {
             Some(index) => Some(index),
-            None => find(entries, config, before),
+            None => find(entries, config, before.open),
         };
+        let is_other_storage =
+            |index: &usize| entries[*index].config.device.portal() != config.device.portal();
         let replaced = match found {
-            Some(_) => None,
+            Some(index) => Some(index).filter(is_other_storage),
             None => self.replaced(entries, config)?,
         };
         let open = found.or(replaced);
@@ -138,7 +205,8 @@ impl Plan {
         let other = |index: usize| !has_same_settings(config, &entries[index].config);
         let (replaced, reopens) = (replaced.is_some(), open.is_some_and(other));
         let reopens = reopens || replaced;
-        self.wanted.push(PlannedUnit { config: config.clone(), open, reopens, replaced });
+        let waits = before.waits && open.is_none();
+        self.wanted.push(PlannedUnit { config: config.clone(), open, reopens, replaced, waits });
         Ok(self.wanted.len() - 1)
     }
 
@@ -186,13 +254,12 @@ impl Plan {
         ShownUnit { same: *same, size_bytes, reopens: wanted.reopens }
     }
 
-    /// Returns the layout of the new configuration; `slots` has the slot of each wanted unit.
-    pub(super) fn layout(&self, slots: &[usize]) -> Layout {
+    /// Returns the layout of the new configuration; `slots` has the slot of each wanted unit,
+    /// except of those that wait.
+    pub(super) fn layout(&self, slots: &[Option<usize>]) -> Layout {
+        let slot = |wanted: usize| slots.get(wanted).copied().flatten();
         let luns = self.luns.iter();
-        Layout(
-            luns.map(|luns| luns.iter().map(|(wanted, _)| slots.get(*wanted).copied()).collect())
-                .collect(),
-        )
+        Layout(luns.map(|luns| luns.iter().map(|(wanted, _)| slot(*wanted)).collect()).collect())
     }
 }
 

@@ -2,16 +2,19 @@
 
 use super::blocking::block_on;
 use crate::config::model::{Configuration, PoolConfig, UnitConfig};
-use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource, Opener};
+use crate::device_url::{
+    DeviceOptions, DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice, RemoteOpening,
+};
 use crate::{Failure, OpenPool, identity};
 use lunar_block::{
     BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
 };
-use lunar_initiator::{ReportedIdentity, Url};
+use lunar_initiator::ReportedIdentity;
 use lunar_target::{DiskUnit, DiskUnitOptions, Shrink, Unit};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// A unit and the configuration it was opened with.
@@ -110,9 +113,27 @@ impl UnitOpener {
         config: &UnitConfig,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
+        let remote = match &config.device {
+            DeviceUrl::Iscsi(_) => Some(self.open_remote(config, REMOTE_OPEN_TIME_MAX)?),
+            _ => None,
+        };
+        self.open_over(config, remote, others)
+    }
+
+    /// Opens a unit; if it is a remote LUN, its device is `remote`.
+    pub(super) fn open_over<'e>(
+        &self,
+        config: &UnitConfig,
+        remote: Option<RemoteDevice>,
+        others: impl Iterator<Item = &'e OpenUnit>,
+    ) -> Result<(OpenUnit, Created), Failure> {
         let mut created = Created::default();
         let others: Vec<_> = others.map(|other| other.unit.options()).collect();
-        match self.open_tracking_created(config, &others, &mut created) {
+        let opened = match remote {
+            Some(remote) => self.open_remote_unit(config, remote, &others, &mut created),
+            None => self.open_local_unit(config, &others, &mut created),
+        };
+        match opened {
             Ok(entry) => Ok((entry, created)),
             Err(failure) => {
                 created.undo();
@@ -121,7 +142,21 @@ impl UnitOpener {
         }
     }
 
-    fn open_tracking_created(
+    /// Opens the device of a remote LUN.
+    pub(super) fn open_remote(
+        &self,
+        config: &UnitConfig,
+        time_max: Duration,
+    ) -> Result<RemoteDevice, Failure> {
+        open_remote(&*self.opener, config, time_max)
+    }
+
+    /// The opener of devices.
+    pub(super) fn opener(&self) -> &Arc<dyn Opener> {
+        &self.opener
+    }
+
+    fn open_local_unit(
         &self,
         config: &UnitConfig,
         others: &[&DiskUnitOptions],
@@ -134,7 +169,9 @@ impl UnitOpener {
                 let uuid = config.uuid.unwrap_or_else(Uuid::new_v4);
                 return self.open_unit(config, device, uuid.into(), None, others);
             }
-            DeviceUrl::Iscsi(url) => return self.open_remote(config, url, others, created),
+            DeviceUrl::Iscsi(url) => {
+                return Err(Failure::new(format!("{url} is not a local device")));
+            }
             DeviceUrl::Pool(name) => {
                 let Some(pool) = &config.options.pool else {
                     return Err(Failure::new(format!("there is no pool {name}")));
@@ -165,23 +202,19 @@ impl UnitOpener {
         self.open_unit(config, device, uuid?.into(), Some(directory), others)
     }
 
-    /// Opens a LUN of another target. Its state is kept only in a common state directory.
-    fn open_remote(
+    /// Opens the unit of a LUN of another target. Its state is kept only in a common state
+    /// directory.
+    fn open_remote_unit(
         &self,
         config: &UnitConfig,
-        url: &Url,
+        remote: RemoteDevice,
         others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
-        let derived = url.unit.as_ref().map(identity::of_remote_lun);
+        let url = config.device.portal();
+        let derived = url.and_then(|url| url.unit.as_ref()).map(identity::of_remote_lun);
         let uuid = config.uuid.or(derived).unwrap_or_else(Uuid::new_v4);
-        let (device, identity) = match config.identity {
-            IdentitySource::Own => (self.opener.open(&config.device, &config.options)?, None),
-            IdentitySource::Device => {
-                let opened = self.opener.open_with_identity(&config.device, &config.options)?;
-                (opened.0, Some(Arc::new(opened.1)))
-            }
-        };
+        let (device, identity) = (remote.device, remote.identity.map(Arc::new));
         if let Some(identity) = &identity {
             refuse_shared_identity(config, identity, others)?;
         }
@@ -292,6 +325,19 @@ impl UnitOpener {
         set_size(&mut config, size_bytes);
         Ok(OpenUnit { config, file, unit, pool: None })
     }
+}
+
+/// Opens the device of a remote LUN.
+pub(super) fn open_remote(
+    opener: &dyn Opener,
+    config: &UnitConfig,
+    time_max: Duration,
+) -> Result<RemoteDevice, Failure> {
+    let Some(url) = config.device.portal() else {
+        return Err(Failure::new(format!("{} is not a remote LUN", config.device)));
+    };
+    let opening = RemoteOpening { identity: config.identity, time_max };
+    opener.open_remote(url, &config.options, opening)
 }
 
 /// Refuses an identity of another machine's unit by which hosts would take it and a unit of this

@@ -1,5 +1,6 @@
 //! The table of all metrics: name, meaning, and source of the values.
 
+use super::Scrape;
 use super::points::Points;
 use lunar_block::DeviceLink;
 use lunar_target::{
@@ -18,7 +19,7 @@ pub(super) struct Family {
     pub(super) kind: MetricType,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
-    pub(super) write: fn(&Statistics, &mut Points<'_>) -> fmt::Result,
+    pub(super) write: fn(&Scrape, &mut Points<'_>) -> fmt::Result,
 }
 
 const NONE: &[&str] = &[];
@@ -101,8 +102,23 @@ pub(super) const FAMILIES: &[Family] = &[
                     to.gauge(&[target, id, state.name()], (lun.link == Some(state)).into())?;
                 }
                 Ok(())
+            })?;
+            all.waiting.iter().try_for_each(|lun| {
+                let id = lun.id.to_string();
+                DeviceLink::ALL.into_iter().try_for_each(|state| {
+                    let waits = state == DeviceLink::Waiting;
+                    to.gauge(&[&lun.target, &id, state.name()], waits.into())
+                })
             })
         },
+    },
+    Family {
+        name: "lunar_waiting_luns",
+        unit: None,
+        kind: Gauge,
+        labels: NONE,
+        help: "LUNs that are not served yet because the storage of a remote LUN is away",
+        write: |all, to| to.gauge(&[], all.waiting.len() as u64),
     },
     Family {
         name: "lunar_lun_held_writes",
@@ -129,7 +145,7 @@ pub(super) const FAMILIES: &[Family] = &[
         labels: ERRORS,
         help: "SCSI commands that failed, by status; for check_condition also by sense key and \
                additional sense code with qualifier (hexadecimal)",
-        write: command_errors,
+        write: |all, to| command_errors(all, to),
     },
     Family {
         name: "lunar_commands_in_flight",

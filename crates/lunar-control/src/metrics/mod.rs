@@ -5,6 +5,7 @@ mod page;
 mod points;
 
 use crate::Failure;
+use crate::daemon::{WaitingLun, WaitingLuns};
 use crate::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use axum::Router;
 use axum::routing::get;
@@ -19,32 +20,38 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
+use std::ops::Deref;
+use std::sync::Arc;
 
 /// Maximum number of connections, as there are few scrapers; further ones wait.
 const CONNECTIONS_MAX: usize = 16;
 /// Maximum number of connections of one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
-/// Serves the metrics of `observer` at `http://ADDRESS/metrics`, in plain HTTP and without
-/// authentication, as is usual for Prometheus.
+/// Serves the metrics of `observer`, and of the LUNs that wait for their storages, at
+/// `http://ADDRESS/metrics`, in plain HTTP and without authentication, as is usual for Prometheus.
 ///
 /// # Errors
 /// Fails if the address is taken or not available.
-pub fn serve(address: SocketAddr, observer: Observer) -> Result<HttpServer, Failure> {
+pub fn serve(
+    address: SocketAddr,
+    observer: Observer,
+    waiting: Arc<WaitingLuns>,
+) -> Result<HttpServer, Failure> {
     let limits = HttpLimits {
         connections: CONNECTIONS_MAX,
         connections_per_address: CONNECTIONS_PER_ADDRESS_MAX,
         ..HttpLimits::default()
     };
     let options = HttpOptions { address: Address::Tcp(address), tls: None, limits };
-    HttpServer::start(options, router(observer))
+    HttpServer::start(options, router(observer, waiting))
 }
 
 /// Router with `GET /metrics`.
-pub fn router(observer: Observer) -> Router {
+pub fn router(observer: Observer, waiting: Arc<WaitingLuns>) -> Router {
     let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Server { observer }));
+    registry.register_collector(Box::new(Server { observer, waiting }));
     let pages = Pages::new(registry, account);
     Router::new().route("/metrics", get(move || std::future::ready(pages.response())))
 }
@@ -53,17 +60,33 @@ pub fn router(observer: Observer) -> Router {
 #[derive(Debug)]
 struct Server {
     observer: Observer,
+    waiting: Arc<WaitingLuns>,
+}
+
+/// The values of one scrape.
+struct Scrape {
+    statistics: Statistics,
+    waiting: Vec<WaitingLun>,
+}
+
+impl Deref for Scrape {
+    type Target = Statistics;
+
+    fn deref(&self) -> &Statistics {
+        &self.statistics
+    }
 }
 
 impl Collector for Server {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         // `None`: the server has ended, and the process is about to.
         let statistics: Statistics = self.observer.statistics().unwrap_or_default();
+        let scrape = Scrape { statistics, waiting: self.waiting.all() };
         for family in FAMILIES {
             let unit = family.unit.as_ref();
             let descriptor =
                 encoder.encode_descriptor(family.name, family.help, unit, family.kind)?;
-            (family.write)(&statistics, &mut Points::new(descriptor, family.labels))?;
+            (family.write)(&scrape, &mut Points::new(descriptor, family.labels))?;
         }
         Ok(())
     }

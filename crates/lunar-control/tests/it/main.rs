@@ -12,3 +12,4 @@ mod long_answers;
 mod metrics;
 mod renewal;
 mod rig;
+mod waiting;

@@ -60,7 +60,7 @@ impl Scraped {
         })
         .unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let http = lunar_control::metrics::serve(any, server.observer()).unwrap();
+        let http = lunar_control::metrics::serve(any, server.observer(), Arc::default()).unwrap();
         Self { server: Some(server), http, device }
     }
 

@@ -290,6 +290,44 @@ fn newer_keys_are_offered_anew_when_a_login_failed() {
     });
 }
 
+/// Fault: a target that closes each connection right after its login, and requires no wait before
+/// the next (DefaultTime2Wait), got 400 logins and 800 warnings per second.
+///
+/// Goal: the logins of a command's second are as few as the growing pauses allow, however fast the
+/// machine, and the first session that answers a command is established as usual.
+#[test]
+fn a_target_that_closes_after_each_login() {
+    // The shortest pauses: 25, 50, 100, 200, 400 and 800 ms.
+    const LOGINS_MAX: usize = 6;
+    let warnings = Warnings::default();
+    block_on_with(&warnings, async {
+        let server = serve();
+        let stand_in = StandIn::of(server.addresses()[0], Deviation::CutsLogins(0)).await;
+        let options = SessionOptions { recovery_seconds: 1, ..options(1) };
+        let disk = open(&stand_in, &options).await.unwrap();
+        stand_in.change(Deviation::ClosesAfterLogin);
+        stand_in.cut_all();
+        let before = stand_in.leading_logins();
+        let buffer = disk.unit().initiator().pool().take(BLOCK_BYTES);
+        let error = disk.read(BlockRange::new(0, 1), buffer).await.expect_err("no session lasts");
+        assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected, "{error}");
+        assert!(error.to_string().contains("lost soon after"), "{error}");
+        let logins = stand_in.leading_logins() - before;
+        assert!((2..=LOGINS_MAX).contains(&logins), "{logins} logins");
+        stand_in.change(Deviation::CutsLogins(0));
+        // The pause may be longer than the recovery time of one command.
+        let buffer = || disk.unit().initiator().pool().take(BLOCK_BYTES);
+        while let Err(error) = disk.read(BlockRange::new(0, 1), buffer()).await {
+            assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected, "{error}");
+        }
+        disk.close().await.unwrap();
+        end(server).await;
+    });
+    // For each loss until a session answers a command; they are at most as many as the logins.
+    let lines = warnings.containing("session lost") + warnings.containing("session re-established");
+    assert!((2..=2 * LOGINS_MAX).contains(&lines), "{lines} warnings");
+}
+
 /// Goal: at protocol level 1 the keys are never sent, and a login that ends without an answer is
 /// not repeated. With the keys it is repeated twice, and the next initiator sends them again.
 #[test]

@@ -15,6 +15,9 @@ use tokio::task::AbortHandle;
 const IMMEDIATE: u8 = 0x40;
 const LOGIN_REQUEST: u8 = 0x03;
 const DATA_OUT: u8 = 0x05;
+const LOGIN_RESPONSE: u8 = 0x23;
+/// Flags of the Login Response that ends a login: Transit, and the full feature phase as NSG.
+const LAST_RESPONSE: u8 = 0x83;
 /// Delay of a detour in the network.
 const DETOUR_TIME: Duration = Duration::from_millis(2);
 
@@ -27,6 +30,8 @@ pub enum Deviation {
     ClosesEveryLogin,
     /// Cuts this number of first logins after reading them; otherwise none.
     CutsLogins(usize),
+    /// Closes every connection once its login is complete.
+    ClosesAfterLogin,
     /// Accepts commands only in the order of their CmdSN: closes the connection on which one
     /// arrives too early.
     ClosesOnGap,
@@ -195,6 +200,10 @@ async fn back(
     loop {
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
+        let complete = pdu[0] == LOGIN_RESPONSE && pdu[1] & LAST_RESPONSE == LAST_RESPONSE;
+        if complete && state.habit() == Deviation::ClosesAfterLogin {
+            return state.close();
+        }
         let drops = matches!(state.habit(), Deviation::DropsFurther | Deviation::EndsJoinedSession);
         if drops && joins.load(Relaxed) {
             return state.close();
@@ -222,7 +231,10 @@ impl State {
                 through
             }
             Deviation::RefusesFurther | Deviation::EndsSessionOnJoin => login.is_leading(),
-            Deviation::ClosesOnGap | Deviation::DropsFurther | Deviation::EndsJoinedSession => true,
+            Deviation::ClosesAfterLogin
+            | Deviation::ClosesOnGap
+            | Deviation::DropsFurther
+            | Deviation::EndsJoinedSession => true,
         };
         self.logins.send_modify(|logins| logins.push(login));
         takes
