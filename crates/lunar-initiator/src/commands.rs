@@ -4,6 +4,7 @@ use crate::opcodes::{
     INQUIRY, MODE_SENSE_6, READ_CAPACITY_10, READ_CAPACITY_16, READ_CAPACITY_16_ACTION,
     REPORT_LUNS, SYNCHRONIZE_CACHE_10,
 };
+use crate::queue_depth::CommandTurn;
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
 use bytes::Bytes;
@@ -138,9 +139,10 @@ impl Unit {
                 }
                 None => initiator.execute(lun, cdb.clone(), data_out.clone(), data_in_max).await?,
             };
-            match attempt.interpret_end(initiator, &cdb, &reply.result).await? {
+            match attempt.interpret_end(initiator.command_time(), &cdb, &reply.result)? {
                 RetryDecision::Good => return Ok(reply),
                 RetryDecision::Again => {}
+                RetryDecision::Refused => initiator.pause(attempt.turn.pause).await,
             }
         }
     }
@@ -374,25 +376,30 @@ pub struct Reservation {
 }
 
 /// Verdict on a command: it ended well, or has to be sent again.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RetryDecision {
     Good,
     Again,
+    /// The unit was busy: the command is sent again in its turn, or after a pause.
+    Refused,
 }
 
 /// Number of times a command was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Attempt {
     tries: u32,
-    /// Number of busy statuses, and the time until which another one is accepted.
-    busy: u32,
+    /// Turn of the command after a busy status.
+    pub(crate) turn: CommandTurn,
+    /// Time until which another busy status is accepted, not counting the time for which the
+    /// command waited while the unit executed others.
     busy_until: Option<Instant>,
 }
 
 impl Attempt {
-    /// Judges how a command ended; pauses when the target is busy.
-    pub(crate) async fn interpret_end(
+    /// Judges how a command ended that may take `command_time`.
+    pub(crate) fn interpret_end(
         &mut self,
-        initiator: &Initiator,
+        command_time: Option<Duration>,
         cdb: &[u8],
         result: &lunar_iscsi::connection::initiator::CommandResult,
     ) -> Result<RetryDecision, Error> {
@@ -410,11 +417,10 @@ impl Attempt {
                 }
                 Err(sense_error(opcode, &result.sense))
             }
-            Status::BUSY | Status::TASK_SET_FULL if self.may_wait(initiator.command_time()) => {
-                self.busy += 1;
-                let pause = busy_pause(self.busy, result.status_qualifier);
-                Box::pin(initiator.pause(pause)).await;
-                Ok(RetryDecision::Again)
+            Status::BUSY | Status::TASK_SET_FULL if self.may_wait(command_time) => {
+                let pause = busy_pause(self.turn.refusals + 1, result.status_qualifier);
+                self.turn.record_refusal(pause);
+                Ok(RetryDecision::Refused)
             }
             Status(status) => {
                 let what = match Status(status) {
@@ -433,7 +439,7 @@ impl Attempt {
     fn may_wait(&mut self, command_time: Option<Duration>) -> bool {
         let now = Instant::now();
         let time = command_time.map_or(BUSY_TIME, |limit| limit.min(BUSY_TIME));
-        now < *self.busy_until.get_or_insert(now + time)
+        now < *self.busy_until.get_or_insert(now + time) + self.turn.waited
     }
 }
 

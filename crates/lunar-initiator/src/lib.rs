@@ -65,6 +65,7 @@ mod opcodes;
 mod options;
 mod paths;
 mod port_groups;
+mod queue_depth;
 mod quirks;
 mod recovery;
 mod relogin_pace;

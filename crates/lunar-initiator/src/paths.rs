@@ -7,13 +7,14 @@
 use crate::attentions::{CacheLossCounts, UnitAttentions};
 use crate::commands::Unit;
 use crate::port_groups::{TargetPortGroups, rank};
+use crate::queue_depth::QueueDepth;
 use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::{Error, ErrorKind, PathPolicy};
 use arc_swap::ArcSwap;
 use lunar_block::DeviceLink;
 use lunar_scsi::ports::AccessState;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -30,8 +31,6 @@ const REESTABLISH_TIME: Duration = Duration::from_secs(24 * 3600);
 const WRONG_UNIT_TIME: Duration = Duration::from_secs(1);
 /// Value for a port without target port group; no group has this number.
 const NO_GROUP: u32 = u32::MAX;
-/// Load that a command counts for besides its data, in bytes.
-const COMMAND_BYTES: u64 = 512;
 
 /// One path to a disk.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ pub(crate) struct DiskPath {
     /// Target port group of the path's port; [`NO_GROUP`] if the unit does not report it.
     group: AtomicU32,
     access: AtomicU8,
-    outstanding_bytes: AtomicU64,
+    pub(crate) queue_depth: QueueDepth,
     state: Mutex<State>,
 }
 
@@ -74,19 +73,6 @@ struct Checked {
     at: Instant,
 }
 
-/// Counts a command as in flight on its path until dropped.
-#[derive(Debug)]
-pub(crate) struct PathLoadGuard<'a> {
-    path: &'a DiskPath,
-    bytes: u64,
-}
-
-impl Drop for PathLoadGuard<'_> {
-    fn drop(&mut self) {
-        self.path.outstanding_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
 impl DiskPath {
     /// Returns a path to `unit` that is used from now on.
     pub(crate) fn new(unit: Unit, key: PathKey, resets_before: u64) -> Self {
@@ -98,21 +84,14 @@ impl DiskPath {
             resets_before,
             group: AtomicU32::new(NO_GROUP),
             access: AtomicU8::new(AccessState::ACTIVE_OPTIMIZED.0),
-            outstanding_bytes: AtomicU64::new(0),
+            queue_depth: QueueDepth::default(),
             state: Mutex::default(),
         }
     }
 
-    /// Counts a command with `data_bytes` of data as in flight.
-    pub(crate) fn count_in_flight(&self, data_bytes: usize) -> PathLoadGuard<'_> {
-        let bytes = COMMAND_BYTES + data_bytes as u64;
-        self.outstanding_bytes.fetch_add(bytes, Ordering::Relaxed);
-        PathLoadGuard { path: self, bytes }
-    }
-
     /// True when no command is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.outstanding_bytes.load(Ordering::Relaxed) == 0
+        self.queue_depth.outstanding_bytes() == 0
     }
 
     /// Returns the result of verifying the unit in this session, unless the unit has reported an
@@ -351,9 +330,7 @@ impl Paths {
             match path.usable() {
                 Ok(rank) => {
                     let bytes = match self.policy {
-                        PathPolicy::LeastOutstanding => {
-                            path.outstanding_bytes.load(Ordering::Relaxed)
-                        }
+                        PathPolicy::LeastOutstanding => path.queue_depth.outstanding_bytes(),
                         PathPolicy::RoundRobin => 0,
                     };
                     if best.is_none_or(|(r, b, _)| (rank, bytes) < (r, b)) {

@@ -9,6 +9,7 @@ use crate::initiator::REFUSED_PAUSE;
 use crate::opcodes::SYNCHRONIZE_CACHE_10;
 use crate::paths::DiskPath;
 use crate::port_groups::{TRANSITIONING, access_state_of_error};
+use crate::queue_depth::{CommandInProgress, CommandTurn, UnitAnswer};
 use crate::recovery::RetryDeadline;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
@@ -36,6 +37,8 @@ const RESET_REPORT_TIME: Duration = Duration::from_secs(2);
 const UNCERTAIN_WRITE_TIME: Duration = Duration::from_secs(45);
 /// Interval at which a waiting write has lost sessions re-established.
 const REESTABLISH_INTERVAL: Duration = Duration::from_secs(1);
+/// Load that a command counts for on its path besides its data, in bytes.
+const COMMAND_BYTES: u64 = 512;
 
 /// A command that may be sent several times.
 struct CommandRequest<'a> {
@@ -49,6 +52,13 @@ struct CommandRequest<'a> {
     writes: Option<BlockRange>,
     /// Set when the command was sent and its outcome is unknown.
     may_have_run: Option<&'a AtomicBool>,
+}
+
+impl CommandRequest<'_> {
+    /// Bytes that the command counts for on its path.
+    fn load_bytes(&self) -> u64 {
+        COMMAND_BYTES + self.data_out.len() as u64 + u64::from(self.data_in_bytes)
+    }
 }
 
 /// Result of a command that was sent.
@@ -253,7 +263,8 @@ impl RemoteDisk {
                 return Box::pin(self.send_patiently(sent, data_in, begun)).await;
             }
         };
-        let (executed, sent_after) = self.try_once(&path, &session, &sent, data_in).await;
+        let in_progress = path.queue_depth.begin(sent.load_bytes());
+        let (executed, sent_after) = self.try_once(in_progress, &session, &sent, data_in).await;
         if executed.as_ref().is_ok_and(Executed::is_good) {
             return executed.map(|executed| SucceededCommand { executed, sent_after, session });
         }
@@ -270,7 +281,7 @@ impl RemoteDisk {
         let path = self.paths.pick_now().ok_or(None)?;
         let waits = writes.is_some_and(|range| self.uncertain_writes.overlaps(range));
         match ready_now(&path) {
-            Some(session) if !waits => Ok((path, session)),
+            Some(session) if !waits && !path.queue_depth.is_limited() => Ok((path, session)),
             _ => Err(Some(path)),
         }
     }
@@ -278,7 +289,7 @@ impl RemoteDisk {
     /// Sends a command once; also returns the losses reported before.
     fn try_once<'a>(
         &self,
-        path: &'a DiskPath,
+        in_progress: CommandInProgress<'a>,
         session: &'a Session,
         sent: &CommandRequest<'_>,
         data_in: Option<Buffer>,
@@ -286,11 +297,11 @@ impl RemoteDisk {
     {
         let sent_after = self.paths.reported_losses();
         let ticket = sent.writes.map(|range| self.uncertain_writes.ticket(range));
-        let in_flight = path.count_in_flight(sent.data_out.len() + sent.data_in_bytes as usize);
         let (cdb, data_out) = (sent.cdb.clone(), sent.data_out.clone());
         let executed = session.execute(self.unit.lun(), cdb, data_out, data_in, ticket);
         executed.map(move |executed| {
-            drop(in_flight);
+            let answer = executed.as_ref().ok().map(|ended| UnitAnswer::of(ended.result.status));
+            in_progress.end(answer);
             (executed, sent_after)
         })
     }
@@ -319,7 +330,7 @@ impl RemoteDisk {
                         None => Box::pin(self.paths.pick(&mut deadline)).await?,
                     };
                     let on = (path, &mut deadline, &mut checks);
-                    Box::pin(self.send_on(on, &sent, &mut data_in)).await?
+                    Box::pin(self.send_on(on, &sent, &mut attempt.turn, &mut data_in)).await?
                 }
             };
             let Some(CommandEnd { path, session, executed, sent_after }) = again else { continue };
@@ -342,11 +353,11 @@ impl RemoteDisk {
                 }
                 executed => executed?,
             };
-            match attempt.interpret_end(initiator, cdb, &executed.result).await {
+            match attempt.interpret_end(initiator.command_time(), cdb, &executed.result) {
                 Ok(RetryDecision::Good) => {
                     return Ok(SucceededCommand { executed, sent_after, session });
                 }
-                Ok(RetryDecision::Again) => data_in = executed.data_in,
+                Ok(RetryDecision::Again | RetryDecision::Refused) => data_in = executed.data_in,
                 Err(error) => {
                     Box::pin(self.other_path(&path, error, &mut deadline)).await?;
                     data_in = executed.data_in;
@@ -362,6 +373,7 @@ impl RemoteDisk {
         &self,
         (path, deadline, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
         sent: &CommandRequest<'_>,
+        turn: &mut CommandTurn,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<CommandEnd>, Error> {
         let ready = match ready_now(&path) {
@@ -374,10 +386,25 @@ impl RemoteDisk {
             Box::pin(self.wait_for_uncertain_writes(range, deadline)).await?;
             return Ok(None); // the session may be another one by now
         }
+        let mut in_progress = match turn.refusals > 0 || path.queue_depth.is_limited() {
+            true => {
+                let timer = |until| path.unit.initiator().timer(until);
+                let in_progress = Box::pin(path.queue_depth.wait(turn, timer)).await;
+                let is_as_before =
+                    ready_now(&path).is_some_and(|now| now.number() == session.number());
+                let overlaps = |range| self.uncertain_writes.overlaps(range);
+                if !is_as_before || sent.writes.is_some_and(overlaps) {
+                    return Ok(None);
+                }
+                in_progress
+            }
+            false => path.queue_depth.begin(0),
+        };
+        in_progress.add_bytes(sent.load_bytes());
         // The buffer of a lost command is lost with it.
         let another = || Some(sent.pool.as_ref()?.take(sent.data_in_bytes as usize));
         let buffer = data_in.take().or_else(another);
-        let (executed, sent_after) = self.try_once(&path, &session, sent, buffer).await;
+        let (executed, sent_after) = self.try_once(in_progress, &session, sent, buffer).await;
         Ok(Some(CommandEnd { path, session, executed, sent_after }))
     }
 

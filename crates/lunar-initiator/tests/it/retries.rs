@@ -4,6 +4,7 @@ use crate::lost_writes::{Rig, block_on};
 use crate::relay::Rule;
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::join_all;
 use lunar_block::{
     BlockDevice, BlockRange, BufferPool, Effect, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
@@ -88,6 +89,46 @@ fn many_dropped_commands_do_not_cost_the_session() {
         faults.heal();
         write(&rig).await.unwrap();
         assert_eq!(rig.relay.connections(), 1, "it is still the first session");
+        rig.end().await;
+    });
+}
+
+/// Goal: commands that wait because the target has refused some are sent in the next session when
+/// theirs is lost. Method: READs hang, so that a refused WRITE has others to wait for.
+#[test]
+fn refused_commands_outlive_their_session() {
+    block_on(async {
+        let memory = MemoryDevice::new(1 << 20, 512, 4096).unwrap();
+        let faults = FaultDevice::new(Arc::new(memory), 0);
+        let rig = Rig::with(Arc::<FaultDevice>::clone(&faults), |_| {}).await;
+        write(&rig).await.unwrap(); // the first command examines the unit
+        faults.inject(Fault::new(Effect::Hang).on(FaultOperation::Read));
+        let pool = BufferPool::default();
+        let mut reads: Vec<_> =
+            (0..4).map(|_| rig.disk.read(BlockRange::new(0, 1), pool.take(512))).collect();
+        for read in &mut reads {
+            assert!(read.now_or_never().is_none());
+        }
+        while faults.hanging() < reads.len() {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..4 {
+            rig.relay.rule(Rule { status: Some((TASK_SET_FULL, 0x3ffe)), ..Rule::of(WRITE_16) });
+        }
+        let mut writes = Box::pin(join_all((0..8).map(|_| write(&rig))));
+        tokio::select! {
+            _ = &mut writes => panic!("four were refused"),
+            () = rig.relay.until_all_applied() => {}
+        }
+        rig.relay.cut_all();
+        faults.heal();
+        faults.release();
+        for written in writes.await {
+            written.unwrap();
+        }
+        for read in reads {
+            read.await.unwrap();
+        }
         rig.end().await;
     });
 }
