@@ -21,7 +21,7 @@ use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
 use lunar_scsi::commands::{opcode, service_action};
 use lunar_scsi::sense::{SenseKey, Status};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const READ_16: u8 = opcode("READ (16)");
@@ -81,6 +81,8 @@ pub struct RemoteDisk {
     granularity_bytes: u32,
     mode: Mutex<DeviceMode>,
     fingerprint: Fingerprint,
+    /// True if the last check has found another unit, which is logged once.
+    is_replaced: AtomicBool,
     paths: Arc<Paths>,
     uncertain_writes: Arc<UncertainWrites>,
     unflushed: FlushTracker,
@@ -155,6 +157,7 @@ impl RemoteDisk {
                 .unwrap_or(physical),
             mode: Mutex::new(mode.unwrap_or_default()),
             fingerprint,
+            is_replaced: AtomicBool::new(false),
             // The first command checks the unit again: the session may have changed meanwhile.
             unflushed: FlushTracker::new(paths.reported_losses()),
             paths: Arc::new(paths),

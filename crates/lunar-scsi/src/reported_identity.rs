@@ -87,13 +87,16 @@ impl ReportedIdentity {
 
     /// True if both have a designator in common, so that hosts take their units for one.
     pub fn overlaps(&self, other: &Self) -> bool {
-        self.designators.iter().any(|designator| other.designators.contains(designator))
+        self.designators.iter().any(|one| {
+            other.designators.iter().any(|other| is_same(one.kind, &one.designator, other))
+        })
     }
 
     /// True if one of the designators is that of a unit with this UUID and no other identity.
     pub fn includes_that_of(&self, uuid: &[u8; 16]) -> bool {
-        self.designators.iter().any(|UnitDesignator { code_set, kind, designator }| {
-            vpd::designates_unit(uuid, None, *code_set, *kind, designator)
+        let own = vpd::unit_designators(uuid);
+        own.iter().any(|(kind, designator)| {
+            self.designators.iter().any(|other| is_same(*kind, designator, other))
         })
     }
 
@@ -165,6 +168,23 @@ fn is_usable(code_set: u8, kind: DesignatorType, designator: &[u8]) -> bool {
         }
         _ => false,
     }
+}
+
+/// True if hosts would take the designators for the same: they compare texts without their padding,
+/// and names without regard to the case.
+fn is_same(kind: DesignatorType, designator: &[u8], other: &UnitDesignator) -> bool {
+    let is_padding = |byte: &u8| matches!(byte, 0 | b' ');
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().rposition(|byte| !is_padding(byte)).map_or(0, |last| last + 1);
+        bytes[..end].to_ascii_lowercase()
+    };
+    kind == other.kind
+        && match kind {
+            DesignatorType::T10_VENDOR_ID | DesignatorType::SCSI_NAME_STRING => {
+                text(designator) == text(&other.designator)
+            }
+            _ => designator == other.designator,
+        }
 }
 
 fn without_zeroes(bytes: &[u8]) -> &[u8] {
@@ -332,5 +352,42 @@ pub(crate) mod tests {
         assert!(both.overlaps(&one) && other.overlaps(&both) && !one.overlaps(&other));
         assert!(one.has(1, DesignatorType::NAA, &NAA_6));
         assert!(!one.has(1, DesignatorType::UUID, &NAA_6));
+    }
+
+    /// Fault: a storage that reported the T10 designator or the name of another one with more
+    /// padding was served beside it, and hosts saw two disks as one.
+    #[test]
+    fn padding_distinguishes_no_identities() {
+        let of = |kind: u8, text: &[u8]| {
+            let code_set = if kind == 1 { 2 } else { 3 };
+            ReportedIdentity::parse(&standard(), Some(&descriptor(code_set, kind, text)), None)
+                .unwrap()
+        };
+        let vendor = of(1, b"ACME    x1");
+        for same in [&b"ACME    x1\0"[..], b"ACME    x1  ", b"ACME    X1\0\0"] {
+            assert!(vendor.overlaps(&of(1, same)), "{same:?}");
+        }
+        assert!(!vendor.overlaps(&of(1, b"ACME    x12")) && !vendor.overlaps(&of(1, b"ACME    x")));
+        let name = of(8, b"naa.5000000000000001\0\0\0\0");
+        assert!(name.overlaps(&of(8, b"NAA.5000000000000001\0\0\0\0\0\0\0\0")));
+        assert!(!name.overlaps(&of(8, b"naa.5000000000000002\0\0\0\0")));
+    }
+
+    /// Goal: no padding hides that a storage reports the identity of a unit of this server.
+    #[test]
+    fn own_units_are_recognized_by_padded_designators() {
+        let uuid = [7; 16];
+        for (kind, designator) in vpd::unit_designators(&uuid) {
+            let (code_set, padding) = match kind {
+                DesignatorType::T10_VENDOR_ID => (2, 1),
+                DesignatorType::SCSI_NAME_STRING => (3, 4),
+                _ => (1, 0),
+            };
+            let padded = [&designator[..], &vec![0; padding]].concat();
+            let body = descriptor(code_set, kind.0, &padded);
+            let reported = ReportedIdentity::parse(&standard(), Some(&body), None).unwrap();
+            assert!(reported.includes_that_of(&uuid), "{kind:?}");
+            assert!(!reported.includes_that_of(&[8; 16]), "{kind:?}");
+        }
     }
 }

@@ -215,6 +215,11 @@ const UNIT_DESIGNATORS: [(CodeSet, DesignatorType); 4] = [
     (CodeSet::Utf8, DesignatorType::SCSI_NAME_STRING),
 ];
 
+/// Returns the designators of the unit with this UUID.
+pub(crate) fn unit_designators(uuid: &[u8; 16]) -> Vec<(DesignatorType, Vec<u8>)> {
+    UNIT_DESIGNATORS.iter().map(|(_, kind)| (*kind, unit_designator(uuid, *kind))).collect()
+}
+
 /// Builds one of [`UNIT_DESIGNATORS`].
 fn unit_designator(uuid: &[u8; 16], kind: DesignatorType) -> Vec<u8> {
     match kind {

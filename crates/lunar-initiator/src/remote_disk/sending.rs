@@ -571,12 +571,16 @@ impl RemoteDisk {
         let in_use = self.block_count.load(Ordering::Acquire);
         let result = self.fingerprint.check(&now, in_use, &self.name);
         match &result {
-            Err(error) => tracing::error!(%error, "the unit is not the disk that was opened"),
+            Err(error) if !self.is_replaced.swap(true, Ordering::AcqRel) => {
+                tracing::error!(%error, "the unit is not the disk that was opened");
+            }
+            Err(_) => {}
             Ok(()) if now.block_count > in_use => {
+                self.is_replaced.store(false, Ordering::Release);
                 self.block_count.fetch_max(now.block_count, Ordering::AcqRel);
                 tracing::info!(disk = &*self.name, blocks = now.block_count, "the disk has grown");
             }
-            Ok(()) => {}
+            Ok(()) => self.is_replaced.store(false, Ordering::Release),
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
         path.record_verification(session, attentions, result);
