@@ -23,9 +23,9 @@ use std::task::{Context, Poll};
 const COMMANDS: FairLimits = FairLimits {
     owners_max: 32,
     shared_max: 80,
-    contended_max: 24,
+    contended_max: 26,
     owner_bytes_max: 8 << 20,
-    contended_bytes_max: 5 << 20,
+    contended_bytes_max: 6 << 20,
     bytes_max: 32 << 20,
 };
 

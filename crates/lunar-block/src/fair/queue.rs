@@ -31,8 +31,8 @@ pub(super) struct FairLimits {
     pub(super) owner_bytes_max: usize,
     /// The same while other owners use the device all the time.
     pub(super) contended_bytes_max: usize,
-    /// While all owners together have this much data in progress, no owner begins a second command
-    /// with which it has more than its even share of this.
+    /// While all owners together have this much data in progress, no owner that has its even share
+    /// of it begins a second command.
     pub(super) bytes_max: usize,
 }
 
@@ -238,9 +238,7 @@ impl State {
     /// is that of owners with more than their share.
     fn has_room(&self, commands: &OwnerCommands, limits: &FairLimits) -> bool {
         let share = limits.bytes_max / self.running_owners.max(1);
-        let next = commands.urgent.first_key_value().or_else(|| commands.waiting.first_key_value());
-        let next_bytes = next.map_or(0, |(_, command)| command.bytes);
-        self.bytes < limits.bytes_max || commands.bytes.saturating_add(next_bytes) <= share
+        self.bytes < limits.bytes_max || commands.bytes < share
     }
 
     /// Returns the share of the time for which other owners than the one at this position use the
