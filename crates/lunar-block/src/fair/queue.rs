@@ -234,8 +234,8 @@ impl State {
         is_within(limits.of_owner(1.0)) || is_within(limits.of_owner(self.others_share(at, now)))
     }
 
-    /// True if data of all owners leaves room for another command of this one. Data beyond the limit
-    /// is that of owners with more than their share.
+    /// True if data of all owners leaves room for another command of this one. Data beyond the
+    /// limit is that of owners with more than their share.
     fn has_room(&self, commands: &OwnerCommands, limits: &FairLimits) -> bool {
         let share = limits.bytes_max / self.running_owners.max(1);
         self.bytes < limits.bytes_max || commands.bytes < share

@@ -204,8 +204,8 @@ impl Disk {
         UnfinishedMap { range, left: bytes, extents }
     }
 
-    /// Continues a map to its end, or to the end of a piece after which `must_stop` returns true. At
-    /// least one piece is added.
+    /// Continues a map to its end, or to the end of a piece after which `must_stop` returns true.
+    /// At least one piece is added.
     pub(super) fn continue_map(
         &self,
         map: &mut UnfinishedMap,

@@ -75,8 +75,8 @@ pub(super) fn written_extents_end(file: &File, bytes: &Range<u64>) -> Result<u64
         reserved: 0,
         extents: [FoundExtent::default(); EXTENTS_MAX],
     };
-    // SAFETY: `file` is open for the whole call. The kernel reads the header and writes the header
-    // and at most `extent_count` extents, all of them inside `query`, which is borrowed exclusively.
+    // SAFETY: `file` is open for the whole call. The kernel reads the header and writes it and at
+    // most `extent_count` extents, all of them inside `query`, which is borrowed exclusively.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), FIEMAP, std::ptr::from_mut(&mut query)) };
     if result == -1 {
         return Err(last_error());

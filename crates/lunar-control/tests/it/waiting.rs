@@ -109,6 +109,15 @@ fn end(daemon: &Daemon) {
     daemon.shutdown(Duration::from_secs(1), &mut |_| {});
 }
 
+/// Recovers LUN 1, the first one that is served.
+fn recover_second(daemon: &Daemon) {
+    let catalogue = daemon.server().catalogue();
+    let disk = catalogue.targets[0].luns[0].disk().unwrap();
+    disk.poison();
+    daemon.recover(&at(1), &"a test").unwrap();
+    assert!(!disk.is_poisoned(), "the disk of that LUN was recovered");
+}
+
 /// Goal: LUNs whose storages are away do not keep others from being served, and are part of the
 /// running configuration; changes of other LUNs find the right ones. A LUN is served when its
 /// storage returns, while another one waits on, until a configuration without it is applied.
@@ -136,11 +145,7 @@ fn luns_wait_for_their_storages() {
         assert_eq!(refused.kind, FailureKind::Conflict, "{refused}");
         assert!(refused.what.contains("waits for its storage"), "{refused}");
     }
-    let catalogue = daemon.server().catalogue();
-    let disk = catalogue.targets[0].luns[0].disk().unwrap();
-    disk.poison();
-    daemon.recover(&at(1), &"a test").unwrap();
-    assert!(!disk.is_poisoned(), "the disk of that LUN was recovered");
+    recover_second(&daemon);
     let limit = LimitSettings { iops: Some(1000), ..LimitSettings::default() };
     daemon.limit(&at(0), &limit, &"a test").unwrap();
     let limited: Vec<_> =

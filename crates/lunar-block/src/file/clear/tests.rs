@@ -391,9 +391,9 @@ fn maps_hold_no_slot_of_transfers() {
 }
 
 /// Fault: a server that exports LUNs of another one sends the maps of all its hosts, and is one
-/// owner there. Its short maps waited for its long ones: a host with eight long maps left the others
-/// less than one map a second, instead of 171. Goal: a new job waits for one slice of the long maps
-/// of its owner only. Method: three maps wait for their second slices.
+/// owner there. Its short maps waited for its long ones: a host with eight long maps left the
+/// others less than one map a second, instead of 171. Goal: a new job waits for one slice of the
+/// long maps of its owner only. Method: three maps wait for their second slices.
 #[test]
 fn a_new_job_waits_for_one_slice_of_long_maps() {
     const BYTES: u64 = 8 * MIB;

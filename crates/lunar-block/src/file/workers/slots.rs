@@ -12,8 +12,8 @@
 //! meanwhile, and a clear that no job waits for goes on without a change of threads. A clear that
 //! other owners wait for leaves it to jobs of its own owner only if others wait for these, too.
 //! After a longer job its owner pauses ([`pauses`]). A job that continues and new jobs of its owner
-//! take turns, so that a short one waits for one slice: a server that exports LUNs of another one is
-//! one owner there.
+//! take turns, so that a short one waits for one slice: a server that exports LUNs of another one
+//! is one owner there.
 //!
 //! Maps of allocated blocks have a slot of their own, which rests as long as they have computed:
 //! maps of many hosts take half of a processor. They stop like clears; a system call takes about a
