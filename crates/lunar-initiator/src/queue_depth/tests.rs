@@ -255,8 +255,7 @@ fn refused_commands_of_one_kind_do_not_delay_others() {
             };
             let refused = join_all((0..writes).map(|_| send(&depth, refuse)));
             join(join_all((0..64).map(reader)), refused).await;
-            let reads = storage.executed.borrow().len();
-            reads
+            storage.executed.borrow().len()
         })
     };
     let (alone, beside) = (reads_beside(0), reads_beside(32));
