@@ -277,7 +277,7 @@ fn dropped_commands_leave() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 2);
-        let mut turns: [CommandTurn; 3] = Default::default();
+        let mut turns: [RetryTurn; 3] = Default::default();
         let [first, second, third] = &mut turns;
         let mut first = Box::pin(depth.wait(first, sleep_until));
         let mut second = Box::pin(depth.wait(second, sleep_until));
@@ -302,7 +302,7 @@ fn refused_commands_come_first() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 3);
-        let mut turns: [CommandTurn; 3] = Default::default();
+        let mut turns: [RetryTurn; 3] = Default::default();
         turns[1].record_refusal(SERVICE);
         turns[2].record_refusal(SERVICE);
         let order = RefCell::new(Vec::new());
@@ -332,7 +332,7 @@ fn commands_do_not_wait_for_ever() {
         let depth = QueueDepth::default();
         let unpolled = limited(&depth, 2);
         let began = Instant::now();
-        let mut turns: [CommandTurn; 2] = Default::default();
+        let mut turns: [RetryTurn; 2] = Default::default();
         let [first, second] = &mut turns;
         let (first, second) = (depth.wait(first, sleep_until), depth.wait(second, sleep_until));
         let (first, second) = (pin!(first), pin!(second));
