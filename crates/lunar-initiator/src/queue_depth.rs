@@ -79,7 +79,7 @@ struct PausingOrder {
 
 /// State of a command between its attempts.
 #[derive(Debug, Default)]
-pub(crate) struct DepthTurn {
+pub(crate) struct RetryTurn {
     /// Place in the order, once the command has waited.
     number: Option<u64>,
     /// Number of times the command was refused.
@@ -155,7 +155,7 @@ impl QueueDepth {
     /// Waits until the command may be sent. `timer` returns a timer on any thread.
     pub(crate) async fn wait(
         &self,
-        turn: &mut DepthTurn,
+        turn: &mut RetryTurn,
         timer: impl Fn(Instant) -> Sleep,
     ) -> CommandInProgress<'_> {
         let mut queued = match self.enter(turn) {
@@ -178,7 +178,7 @@ impl QueueDepth {
     }
 
     /// Admits the command, or queues it.
-    fn enter(&self, turn: &mut DepthTurn) -> Result<CommandInProgress<'_>, QueuedCommand<'_>> {
+    fn enter(&self, turn: &mut RetryTurn) -> Result<CommandInProgress<'_>, QueuedCommand<'_>> {
         let now = Instant::now();
         let number =
             *turn.number.get_or_insert_with(|| NEXT_NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -328,7 +328,7 @@ impl State {
     }
 }
 
-impl DepthTurn {
+impl RetryTurn {
     /// Records that the command was refused, and is sent again after `pause` at the latest if no
     /// other command is in progress.
     pub(crate) fn record_refusal(&mut self, pause: Duration) {

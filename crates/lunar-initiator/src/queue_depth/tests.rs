@@ -255,8 +255,7 @@ fn refused_commands_of_one_kind_do_not_delay_others() {
             };
             let refused = join_all((0..writes).map(|_| send(&depth, refuse)));
             join(join_all((0..64).map(reader)), refused).await;
-            let executed = storage.executed.borrow();
-            executed.len()
+            storage.executed.borrow().len()
         })
     };
     let (alone, beside) = (reads_beside(0), reads_beside(32));
@@ -278,7 +277,7 @@ fn dropped_commands_leave() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 2);
-        let mut turns: [DepthTurn; 3] = Default::default();
+        let mut turns: [RetryTurn; 3] = Default::default();
         let [first, second, third] = &mut turns;
         let mut first = Box::pin(depth.wait(first, sleep_until));
         let mut second = Box::pin(depth.wait(second, sleep_until));
@@ -303,7 +302,7 @@ fn refused_commands_come_first() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 3);
-        let mut turns: [DepthTurn; 3] = Default::default();
+        let mut turns: [RetryTurn; 3] = Default::default();
         turns[1].record_refusal(SERVICE);
         turns[2].record_refusal(SERVICE);
         let order = RefCell::new(Vec::new());
@@ -333,7 +332,7 @@ fn commands_do_not_wait_for_ever() {
         let depth = QueueDepth::default();
         let unpolled = limited(&depth, 2);
         let began = Instant::now();
-        let mut turns: [DepthTurn; 2] = Default::default();
+        let mut turns: [RetryTurn; 2] = Default::default();
         let [first, second] = &mut turns;
         let (first, second) = (depth.wait(first, sleep_until), depth.wait(second, sleep_until));
         let (first, second) = (pin!(first), pin!(second));
