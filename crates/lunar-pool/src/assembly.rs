@@ -72,50 +72,22 @@ impl Assembly {
 
     fn place(found: Vec<FoundMember>, causes: Vec<String>) -> Result<Self, PoolError> {
         let Some(first) = found.first() else { return Err(PoolError::MemberCount(0)) };
-        let (shape, other) = (first.label.clone(), first.device.name().to_owned());
-        let mut newest = shape.clone();
+        let other = first.device.name().to_owned();
+        let newest = newest_of_one_pool(&found, first)?.clone();
+        refuse_split(&found, &newest)?;
         let mut members: Vec<Option<FoundMember>> = Vec::new();
-        members.resize_with(usize::from(shape.member_count), || None);
+        members.resize_with(usize::from(newest.member_count), || None);
         for member in found {
-            let (label, device) = (&member.label, member.device.name().to_owned());
-            if label.pool != shape.pool {
-                let (pool, other_pool) = (label.pool, shape.pool);
-                return Err(PoolError::Foreign { device, pool, other, other_pool });
-            }
-            if !label.is_same_pool(&shape) {
-                return Err(PoolError::Shape { device, other });
-            }
-            if label.generation > newest.generation {
-                newest = label.clone();
-            }
-            let place = label.place;
-            let generation = label.generation;
-            if let Some(same) = members[usize::from(place)].replace(member) {
-                return Err(PoolError::Cloned {
-                    place,
-                    device,
-                    generation,
-                    other: same.device.name().to_owned(),
-                    other_generation: same.label.generation,
-                });
-            }
+            let at = usize::from(member.label.place);
+            let Some(same) = members[at].take() else {
+                members[at] = Some(member);
+                continue;
+            };
+            members[at] = Some(one_of_two(same, member)?);
         }
         let assembly = Self { members, newest, causes };
-        assembly.refuse_split()?;
         assembly.refuse_wrong_sum(other)?;
         Ok(assembly)
-    }
-
-    /// Both sides of a mirror that were written apart have data that the other has not.
-    fn refuse_split(&self) -> Result<(), PoolError> {
-        let belongs = |member: &&FoundMember| self.newest.descends_from(&member.label);
-        let Some(other) = self.present().find(|member| !belongs(member)) else { return Ok(()) };
-        let names = |is_newer: bool| -> Vec<String> {
-            let side = self.present().filter(|member| belongs(member) == is_newer);
-            side.map(|member| member.device.name().to_owned()).collect()
-        };
-        let split = SplitMirror::new((&self.newest, names(true)), (&other.label, names(false)));
-        Err(PoolError::Split(Box::new(split)))
     }
 
     /// Members of a concatenation have together as many blocks as each label says.
@@ -153,4 +125,63 @@ impl Assembly {
         self.newest.current.contains(place)
             && member.is_some_and(|member| member.label.generation == self.newest.generation)
     }
+}
+
+/// Returns the label of the highest generation.
+fn newest_of_one_pool<'a>(
+    found: &'a [FoundMember],
+    first: &'a FoundMember,
+) -> Result<&'a Label, PoolError> {
+    let mut newest = &first.label;
+    for member in found {
+        let (label, device) = (&member.label, member.device.name().to_owned());
+        let (other, shape) = (first.device.name().to_owned(), &first.label);
+        if label.pool != shape.pool {
+            let (pool, other_pool) = (label.pool, shape.pool);
+            return Err(PoolError::Foreign { device, pool, other, other_pool });
+        }
+        if !label.is_same_pool(shape) {
+            return Err(PoolError::Shape { device, other });
+        }
+        if label.generation > newest.generation {
+            newest = label;
+        }
+    }
+    Ok(newest)
+}
+
+/// Both sides of a mirror that were written apart have data that the other has not.
+fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> {
+    let belongs = |member: &&FoundMember| newest.descends_from(&member.label);
+    let Some(other) = found.iter().find(|member| !belongs(member)) else { return Ok(()) };
+    let names = |is_newer: bool| -> Vec<String> {
+        let side = found.iter().filter(|member| belongs(member) == is_newer);
+        side.map(|member| member.device.name().to_owned()).collect()
+    };
+    let split = SplitMirror::new((newest, names(true)), (&other.label, names(false)));
+    Err(PoolError::Split(Box::new(split)))
+}
+
+/// Returns that one of two devices with the label of one member which has replaced the other: the
+/// one with the higher generation. Its predecessor was left out before it got its label.
+fn one_of_two(one: FoundMember, other: FoundMember) -> Result<FoundMember, PoolError> {
+    let is_newer = one.label.generation > other.label.generation;
+    let (newer, older) = if is_newer { (one, other) } else { (other, one) };
+    if newer.label.kind != PoolKind::MIRROR || newer.label.generation == older.label.generation {
+        return Err(PoolError::Cloned {
+            place: newer.label.place,
+            device: newer.device.name().to_owned(),
+            generation: newer.label.generation,
+            other: older.device.name().to_owned(),
+            other_generation: older.label.generation,
+        });
+    }
+    tracing::warn!(
+        "{} is not used: {} has its place {} in pool {}",
+        older.device.name(),
+        newer.device.name(),
+        newer.label.place,
+        newer.label.pool
+    );
+    Ok(newer)
 }

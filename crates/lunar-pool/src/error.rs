@@ -1,10 +1,10 @@
-//! Reasons why a pool cannot be created or opened.
+//! Reasons why a pool cannot be created, opened or changed.
 
-use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, Unusable};
+use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, PoolKind, Unusable};
 use lunar_block::ErrorKind;
 
-/// A reason why a pool was not created or opened. Nothing was written to the members of a pool that
-/// was not opened.
+/// A reason why a pool was not created, opened or changed. Nothing was written to the members of a
+/// pool that was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -153,6 +153,43 @@ pub enum PoolError {
     /// The device cannot be erased by deallocation.
     #[error("{device} cannot be erased: it does not support deallocation")]
     NotErasable {
+        /// The device.
+        device: String,
+    },
+    /// Only a mirror can do this.
+    #[error("a {} cannot {operation}: only a mirror can", .kind.as_str())]
+    NotAMirror {
+        /// The kind of the pool.
+        kind: PoolKind,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// The pool has no member at this place.
+    #[error("the pool has no member {place}")]
+    NoSuchMember {
+        /// The place.
+        place: u16,
+    },
+    /// The member has data that no other current member has.
+    #[error(
+        "member {place} ({device}) has data that no other current member has: wait until another \
+         member has everything"
+    )]
+    LastCurrent {
+        /// The place.
+        place: u16,
+        /// The device.
+        device: String,
+    },
+    /// The pool has sent writes to the device that have not ended, and may undo newer ones.
+    #[error("earlier writes to {device} have not ended: try again when it answers")]
+    Unsettled {
+        /// The device.
+        device: String,
+    },
+    /// The device does not support deallocation, unlike the members of the pool.
+    #[error("{device} does not support deallocation, unlike the members of the pool")]
+    NotSparse {
         /// The device.
         device: String,
     },

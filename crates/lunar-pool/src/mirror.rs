@@ -1,10 +1,10 @@
 //! Mirrors: pools whose members all have the same blocks.
 //!
-//! Locks, in this order: the rewriting of regions; the turn of a change in the queue of overlapping
-//! changes; the membership (`Roster`), which a change holds shared from the choice of the members
-//! to their last answer, and which a change of the members' states holds alone, also while labels
-//! are written. A change that a member missed is therefore acknowledged only after the labels of
-//! the others record this, durably.
+//! Locks, in this order: the exchange of members (`reshaping`); the rewriting of regions; the turn
+//! of a change in the queue of overlapping changes; the membership (`Roster`), which a change holds
+//! shared from the choice of the members to their last answer, and which a change of the members'
+//! states holds alone, also while labels are written. A change that a member missed is therefore
+//! acknowledged only after the labels of the others record this, durably.
 
 mod bounded;
 mod change;
@@ -16,13 +16,16 @@ mod member;
 mod membership;
 mod open;
 mod options;
+mod places;
 mod read;
+mod replace;
 mod resync;
 mod rewrites;
 mod sparse;
 
 pub use options::MirrorOptions;
 
+use crate::PoolError;
 use crate::format::PoolKind;
 use crate::losses::LossLatch;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
@@ -35,8 +38,8 @@ use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
     Sparse, SyncCounts,
 };
-use member::MirrorMember;
 use membership::Roster;
+use places::{FormerMembers, Place, Places};
 use rewrites::Rewrites;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
@@ -47,12 +50,13 @@ use tokio::sync::{RwLock, watch};
 pub(crate) struct Mirror {
     name: Arc<str>,
     geometry: Geometry,
-    /// By place; `None` is missing.
-    members: Vec<Option<Arc<MirrorMember>>>,
+    places: Places,
     options: MirrorOptions,
     /// True if a member was read-only at opening: nothing is written to any member.
     is_read_only: bool,
     roster: RwLock<Roster>,
+    /// Held while members are exchanged.
+    reshaping: tokio::sync::Mutex<FormerMembers>,
     /// The same as in the roster, without the lock.
     is_unrecorded: AtomicBool,
     /// Generation of the label in the roster, without the lock.
@@ -88,6 +92,15 @@ impl Drop for MirrorDevice {
 }
 
 impl MirrorDevice {
+    /// Gives the place of a member to a new device, see [`Pool::replace`](crate::Pool::replace).
+    pub(crate) async fn replace(
+        &self,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<(), PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).replace(place, device)).await
+    }
+
     /// Closes the mirror: makes everything durable, and removes the marks.
     ///
     /// # Errors
@@ -109,11 +122,11 @@ impl MirrorDevice {
             latency_nanos: 0,
             last_failure: String::new(),
         };
-        let member = |(place, member): (u16, &Option<Arc<MirrorMember>>)| match member {
-            Some(member) => member.status(region_bytes),
-            None => missing(place),
+        let member = |(place, taken): (u16, &Place)| match taken {
+            Place::Taken(member) => member.status(region_bytes),
+            Place::Missing => missing(place),
         };
-        let members: Vec<PoolMember> = (0..).zip(&mirror.members).map(member).collect();
+        let members: Vec<PoolMember> = (0..).zip(&*mirror.places.all()).map(member).collect();
         let all = members.iter().all(|member| member.state == MemberState::Current);
         let any = mirror.present().any(|member| member.is_current());
         let health = match (all, any) {
@@ -228,7 +241,7 @@ impl BlockDevice for MirrorDevice {
 
     fn io_tier(&self) -> String {
         let tier = self.0.present().next().map(|member| member.device.device().io_tier());
-        format!("mirror of {}, {}", self.0.members.len(), tier.unwrap_or_default())
+        format!("mirror of {}, {}", self.0.places.all().len(), tier.unwrap_or_default())
     }
 
     /// Recovers the current members.

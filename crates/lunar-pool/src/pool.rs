@@ -91,6 +91,29 @@ impl Pool {
         Ok(Arc::new(Self { id, kind, joined }))
     }
 
+    /// Gives the place of a member of a mirror to a new device, while the mirror is in use. The
+    /// device needs no label, and loses its data. Returns when the device has the place, durably;
+    /// the mirror is copied to it from then on, as [`status`](Self::status) shows.
+    ///
+    /// The member may be missing, stale or current. A current one is left out first, durably. The
+    /// replaced device keeps its label, which is older than that of the new device: a mirror that
+    /// is opened with both uses the new one. Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// The reason why the device does not fit; nothing was changed then · `LastCurrent` for a
+    /// member that has data of its own · `Device` when a device failed; the replaced member is
+    /// recovered then.
+    pub async fn replace(&self, place: u16, device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
+        self.mirror("replace a member")?.replace(place, device).await
+    }
+
+    fn mirror(&self, operation: &'static str) -> Result<&MirrorDevice, PoolError> {
+        match &self.joined {
+            Joined::Mirror(mirror) => Ok(mirror),
+            Joined::Device(_) => Err(PoolError::NotAMirror { kind: self.kind, operation }),
+        }
+    }
+
     /// Closes the pool: everything is durable, and a mirror has no marks left. Later operations of
     /// a mirror fail. A mirror that is dropped without this call opens as after a crash.
     ///

@@ -106,7 +106,10 @@ impl Mirror {
     }
 
     /// Returns the current members that miss a region of `range`.
-    pub(super) fn lacking(&self, range: BlockRange) -> impl Iterator<Item = &Arc<MirrorMember>> {
+    pub(super) fn lacking(
+        &self,
+        range: BlockRange,
+    ) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
         let (first, last) = self.intents.span(range);
         self.present().filter(move |one| one.is_current() && !one.holds(first, last))
     }
@@ -145,7 +148,7 @@ impl Mirror {
                     (vec![Arc::clone(member)], LimitFrom::Begin)
                 }
                 Targets::One(_) => (Vec::new(), LimitFrom::Begin),
-                Targets::Lacking => (self.lacking(range).cloned().collect(), LimitFrom::Begin),
+                Targets::Lacking => (self.lacking(range).collect(), LimitFrom::Begin),
             };
             let work = targets.into_iter().map(|member| {
                 let work = start(&member);

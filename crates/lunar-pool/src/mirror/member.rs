@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// Weight of a new latency: one part in 2³.
@@ -43,6 +43,8 @@ pub(super) struct MirrorMember {
     /// True while the member misses regions.
     is_partial: AtomicBool,
     pub(super) is_recovering: AtomicBool,
+    /// True when another device gets the place: the member is not recovered any more.
+    pub(super) retired: watch::Sender<bool>,
     facts: Mutex<MemberFacts>,
 }
 
@@ -86,6 +88,7 @@ impl MirrorMember {
             changes_flushed: AtomicU64::new(0),
             is_partial: AtomicBool::new(!is_current),
             is_recovering: AtomicBool::new(false),
+            retired: watch::Sender::new(false),
             facts: Mutex::new(facts),
         }
     }
@@ -100,6 +103,10 @@ impl MirrorMember {
 
     pub(super) fn is_syncing(&self) -> bool {
         self.state.load(SeqCst) == MemberState::Syncing as u8
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        *self.retired.borrow()
     }
 
     /// True if changes are sent to the member.
@@ -326,6 +333,10 @@ impl MirrorMember {
     /// True if a change that was given up has not ended.
     pub(super) fn is_unsettled(&self) -> bool {
         self.given_up.load(SeqCst) > 0
+    }
+
+    pub(super) fn has_open_changes(&self) -> bool {
+        self.open_changes.load(SeqCst) > 0
     }
 
     /// Waits until no change of the device is open.

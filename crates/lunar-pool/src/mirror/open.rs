@@ -4,6 +4,7 @@ use super::change_queue::ChangeQueue;
 use super::intent_log::IntentLog;
 use super::member::MirrorMember;
 use super::membership::Roster;
+use super::places::{Place, Places};
 use super::rewrites::Rewrites;
 use super::{Mirror, MirrorDevice, MirrorOptions};
 use crate::PoolError;
@@ -43,8 +44,8 @@ impl MirrorDevice {
         if !is_degraded {
             found.require(label.current)?;
         }
-        let members = members(found);
-        let present = || members.iter().flatten();
+        let places = places(found);
+        let present = || places.iter().filter_map(Place::member);
         if !present().any(|member| member.is_current()) {
             return Err(PoolError::NoneCurrent { generation: label.generation });
         }
@@ -75,7 +76,8 @@ impl MirrorDevice {
             copied_blocks: AtomicU64::new(0),
             buffers: std::sync::RwLock::default(),
             runtime,
-            members,
+            places: Places::new(places),
+            reshaping: tokio::sync::Mutex::default(),
         });
         mirror.begin(&label, &intents).await?;
         Ok(Self(mirror))
@@ -118,15 +120,14 @@ impl Mirror {
     }
 }
 
-fn members(found: Assembly) -> Vec<Option<Arc<MirrorMember>>> {
+fn places(found: Assembly) -> Vec<Place> {
     let regions = found.newest.regions();
     let is_current: Vec<bool> =
         (0..found.newest.member_count).map(|place| found.is_current(place)).collect();
     let member = |(place, member): (u16, Option<crate::assembly::FoundMember>)| {
-        member.map(|member| {
-            let is_current = is_current[usize::from(place)];
-            Arc::new(MirrorMember::new(place, member.device, is_current, regions))
-        })
+        let Some(member) = member else { return Place::Missing };
+        let is_current = is_current[usize::from(place)];
+        Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions)))
     };
     (0..).zip(found.members).map(member).collect()
 }

@@ -340,14 +340,14 @@ impl Mirror {
     fn first_current(&self, range: BlockRange) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
         let mut members = self.present();
-        members.find(|member| member.is_current() && member.holds(first, last)).map(Arc::clone)
+        members.find(|member| member.is_current() && member.holds(first, last))
     }
 
     /// Returns the member with the least outstanding work, weighted by its latency, that has these
     /// blocks and is not in `tried`.
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
-        let mut best: Option<(&Arc<MirrorMember>, u64)> = None;
+        let mut best: Option<(Arc<MirrorMember>, u64)> = None;
         for member in self.present() {
             let fits =
                 member.is_current() && !tried.contains(member.place) && member.holds(first, last);
@@ -355,8 +355,8 @@ impl Mirror {
                 continue;
             }
             let cost = member.cost();
-            match best {
-                Some((_, least)) if least <= cost => member.not_asked(),
+            match &best {
+                Some((_, least)) if *least <= cost => member.not_asked(),
                 _ => {
                     if let Some((other, _)) = best.replace((member, cost)) {
                         other.not_asked();
@@ -364,7 +364,7 @@ impl Mirror {
                 }
             }
         }
-        best.map(|(member, _)| Arc::clone(member))
+        best.map(|(member, _)| member)
     }
 
     /// Reads if no waiting is needed.

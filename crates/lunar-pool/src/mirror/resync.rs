@@ -47,10 +47,10 @@ impl Mirror {
     /// Starts the recovery of all members that are stale, each in a task of its own.
     pub(super) fn recover_stale(self: &Arc<Self>) {
         let is_closed = self.closing.load(SeqCst);
-        for member in self.present().filter(|member| !member.receives_changes()) {
+        let is_stale = |one: &Arc<MirrorMember>| !one.receives_changes() && !one.is_retired();
+        for member in self.present().filter(is_stale) {
             if !self.is_read_only && !is_closed && !member.is_recovering.swap(true, SeqCst) {
-                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
-                self.runtime.spawn(recover(mirror, member));
+                self.runtime.spawn(recover(Arc::downgrade(self), member));
             }
         }
     }
@@ -59,8 +59,7 @@ impl Mirror {
     pub(super) fn complete_partial(self: &Arc<Self>) {
         for member in self.present().filter(|one| one.is_current() && !one.holds_all()) {
             if !self.is_read_only && !member.is_recovering.swap(true, SeqCst) {
-                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
-                self.runtime.spawn(recover(mirror, member));
+                self.runtime.spawn(recover(Arc::downgrade(self), member));
             }
         }
     }
@@ -69,7 +68,7 @@ impl Mirror {
     /// not stale.
     async fn begin_copy(&self, member: &Arc<MirrorMember>) -> bool {
         let roster = self.roster.write().await;
-        let is_stale = !roster.is_closed && !member.receives_changes();
+        let is_stale = !roster.is_closed && !member.receives_changes() && !member.is_retired();
         if is_stale {
             member.begin_copy();
         }
@@ -78,8 +77,9 @@ impl Mirror {
 }
 
 /// Brings a member up to date, again and again until it is current and has everything. Ends when
-/// the pool is closed.
+/// the pool is closed, or when another device gets the place.
 async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
+    let mut retired = member.retired.subscribe();
     let mut pause: Option<Duration> = None;
     loop {
         let Some(mirror) = weak.upgrade() else { return };
@@ -92,13 +92,19 @@ async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
             pause = Some(next);
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => return,
+                _ = retired.wait_for(|retired| *retired) => {}
                 () = tokio::time::sleep(next) => {}
             }
         }
         // Changes of unknown outcome must not reach the member after newer data.
         tokio::select! {
             _ = closed.wait_for(|closed| *closed) => return,
+            _ = retired.wait_for(|retired| *retired) => {}
             () = member.wait_until_drained() => {}
+        }
+        if member.is_retired() {
+            member.is_recovering.store(false, SeqCst);
+            return;
         }
         let Some(mirror) = weak.upgrade().filter(|mirror| !mirror.closing.load(SeqCst)) else {
             return;

@@ -1,12 +1,14 @@
 //! Deallocation on mirrors.
 
 use super::change::{Change, not_sparse};
+use super::member::MirrorMember;
 use super::{Mirror, MirrorDevice};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Error, Extent, ExtentState, SpaceUsage, Sparse,
 };
+use std::sync::Arc;
 
 impl Mirror {
     pub(super) fn prefetch(&self, range: BlockRange) {
@@ -71,8 +73,10 @@ impl Sparse for MirrorDevice {
     }
 
     fn granularity_bytes(&self) -> u32 {
-        let sparse = self.0.present().filter_map(|member| member.device.device().sparse());
-        let longest = sparse.map(Sparse::granularity_bytes).max();
+        let granularity = |member: Arc<MirrorMember>| {
+            member.device.device().sparse().map(Sparse::granularity_bytes)
+        };
+        let longest = self.0.present().filter_map(granularity).max();
         longest.unwrap_or(self.0.geometry.block_bytes)
     }
 
@@ -91,7 +95,7 @@ impl Sparse for MirrorDevice {
     }
 }
 
-impl super::member::MirrorMember {
+impl MirrorMember {
     fn prefetch(&self, range: BlockRange) {
         self.device.device().prefetch(self.on_device(range));
     }

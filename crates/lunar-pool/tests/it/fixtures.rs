@@ -5,7 +5,7 @@
 //! a line `OFFSET LENGTH HEX` fills LENGTH bytes with repetitions of HEX. All other bytes are 0.
 //! `LUNAR_WRITE_POOL_FIXTURES=1 cargo test -p lunar-pool fixtures::written` writes those of Rust.
 
-use crate::common::{DATA_START, Device, filled, first_byte, memories, read};
+use crate::common::{DATA_START, Device, filled, first_byte, memories, read, snapshots};
 use lunar_block::{
     BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
@@ -177,20 +177,6 @@ async fn split_mirrors() {
         let opened = Pool::open("fixture", members(name).await, OpenOptions::default()).await;
         assert!(matches!(opened, Err(PoolError::Split(_))), "{name}: {opened:?}");
     }
-}
-
-/// Copies disks as a power cut leaves them.
-async fn snapshots(disks: &[Device]) -> Vec<Device> {
-    let mut copies: Vec<Device> = Vec::new();
-    for disk in disks {
-        let geometry = disk.geometry();
-        let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
-        let all = read(&**disk, 0, geometry.block_count).await;
-        let range = BlockRange::new(0, geometry.block_count);
-        copy.write(range, all.into(), false).await.unwrap();
-        copies.push(Arc::new(copy));
-    }
-    copies
 }
 
 async fn new_mirror() -> Vec<Device> {

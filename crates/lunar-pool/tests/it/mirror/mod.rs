@@ -7,5 +7,6 @@ mod late;
 mod linear;
 mod losses;
 mod opening;
+mod replace;
 mod resync;
 mod trial;
