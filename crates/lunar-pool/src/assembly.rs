@@ -73,12 +73,19 @@ impl Assembly {
     fn place(found: Vec<FoundMember>, causes: Vec<String>) -> Result<Self, PoolError> {
         let Some(first) = found.first() else { return Err(PoolError::MemberCount(0)) };
         let other = first.device.name().to_owned();
-        let newest = newest_of_one_pool(&found, first)?.clone();
+        let newest = newest_of_one_pool(&found, first)?;
+        refuse_other_shapes(&found, newest)?;
+        let newest = newest.label.clone();
         refuse_split(&found, &newest)?;
         let mut members: Vec<Option<FoundMember>> = Vec::new();
         members.resize_with(usize::from(newest.member_count), || None);
         for member in found {
             let at = usize::from(member.label.place);
+            if !newest.has_place(member.label.place) {
+                let device = member.device.name();
+                tracing::warn!("{device} is not used: it was removed from pool {}", newest.pool);
+                continue;
+            }
             let Some(same) = members[at].take() else {
                 members[at] = Some(member);
                 continue;
@@ -127,27 +134,38 @@ impl Assembly {
     }
 }
 
-/// Returns the label of the highest generation.
+/// Returns the member with the label that is authoritative: that of the highest generation. Of
+/// these, labels of stale members can have been written earlier than the others.
 fn newest_of_one_pool<'a>(
     found: &'a [FoundMember],
     first: &'a FoundMember,
-) -> Result<&'a Label, PoolError> {
-    let mut newest = &first.label;
+) -> Result<&'a FoundMember, PoolError> {
+    let order = |member: &FoundMember| (member.label.generation, member.label.names_itself());
+    let mut newest = first;
     for member in found {
-        let (label, device) = (&member.label, member.device.name().to_owned());
-        let (other, shape) = (first.device.name().to_owned(), &first.label);
-        if label.pool != shape.pool {
-            let (pool, other_pool) = (label.pool, shape.pool);
-            return Err(PoolError::Foreign { device, pool, other, other_pool });
+        if member.label.pool != first.label.pool {
+            return Err(PoolError::Foreign {
+                device: member.device.name().to_owned(),
+                pool: member.label.pool,
+                other: first.device.name().to_owned(),
+                other_pool: first.label.pool,
+            });
         }
-        if !label.is_same_pool(shape) {
-            return Err(PoolError::Shape { device, other });
-        }
-        if label.generation > newest.generation {
-            newest = label;
+        if order(member) > order(newest) {
+            newest = member;
         }
     }
     Ok(newest)
+}
+
+fn refuse_other_shapes(found: &[FoundMember], newest: &FoundMember) -> Result<(), PoolError> {
+    match found.iter().find(|member| !member.label.is_same_pool(&newest.label)) {
+        None => Ok(()),
+        Some(member) => Err(PoolError::Shape {
+            device: member.device.name().to_owned(),
+            other: newest.device.name().to_owned(),
+        }),
+    }
 }
 
 /// Both sides of a mirror that were written apart have data that the other has not.

@@ -170,6 +170,9 @@ pub enum PoolError {
         /// The place.
         place: u16,
     },
+    /// A mirror keeps two members.
+    #[error("a mirror keeps at least {MEMBERS_MIN} members: replace the member instead")]
+    TooFewMembers,
     /// The member has data that no other current member has.
     #[error(
         "member {place} ({device}) has data that no other current member has: wait until another \

@@ -10,6 +10,7 @@ mod bounded;
 mod change;
 mod change_queue;
 mod close;
+mod count;
 mod flush;
 mod intent_log;
 mod member;
@@ -35,8 +36,8 @@ use change::Change;
 use change_queue::ChangeQueue;
 use intent_log::IntentLog;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
-    Sparse, SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Sparse,
+    SyncCounts,
 };
 use membership::Roster;
 use places::{FormerMembers, Place, Places};
@@ -101,6 +102,16 @@ impl MirrorDevice {
         RunToEnd::new(Arc::clone(&self.0).replace(place, device)).await
     }
 
+    /// Adds a member, see [`Pool::add`](crate::Pool::add).
+    pub(crate) async fn add(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).add(device)).await
+    }
+
+    /// Removes a member, see [`Pool::remove`](crate::Pool::remove).
+    pub(crate) async fn remove(&self, place: u16) -> Result<(), PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).remove(place)).await
+    }
+
     /// Closes the mirror: makes everything durable, and removes the marks.
     ///
     /// # Errors
@@ -123,10 +134,12 @@ impl MirrorDevice {
             last_failure: String::new(),
         };
         let member = |(place, taken): (u16, &Place)| match taken {
-            Place::Taken(member) => member.status(region_bytes),
-            Place::Missing => missing(place),
+            Place::Taken(member) => Some(member.status(region_bytes)),
+            Place::Missing => Some(missing(place)),
+            Place::Vacant => None,
         };
-        let members: Vec<PoolMember> = (0..).zip(&*mirror.places.all()).map(member).collect();
+        let members: Vec<PoolMember> =
+            (0..).zip(&*mirror.places.all()).filter_map(member).collect();
         let all = members.iter().all(|member| member.state == MemberState::Current);
         let any = mirror.present().any(|member| member.is_current());
         let health = match (all, any) {
@@ -148,11 +161,7 @@ impl MirrorDevice {
     }
 
     fn check_writable(&self, range: BlockRange) -> Result<(), Error> {
-        if self.is_read_only() {
-            let what = "a member is read-only, so nothing is written to any member";
-            return Err(Error::new(ErrorKind::ReadOnly, self.name(), what).at(range));
-        }
-        Ok(())
+        self.0.check_writable().map_err(|error| error.at(range))
     }
 
     /// Changes blocks. The change runs to its end, also if its future is dropped after it has
@@ -241,7 +250,7 @@ impl BlockDevice for MirrorDevice {
 
     fn io_tier(&self) -> String {
         let tier = self.0.present().next().map(|member| member.device.device().io_tier());
-        format!("mirror of {}, {}", self.0.places.all().len(), tier.unwrap_or_default())
+        format!("mirror of {}, {}", self.0.places.members(), tier.unwrap_or_default())
     }
 
     /// Recovers the current members.

@@ -107,6 +107,30 @@ impl Pool {
         self.mirror("replace a member")?.replace(place, device).await
     }
 
+    /// Adds a member to a mirror while it is in use. The device needs no label, and loses its data.
+    /// Returns its place when the labels of all members name it, durably; the mirror is copied to
+    /// it from then on. Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// The reason why the device does not fit; nothing was changed then · `NotAMirror` for a
+    /// concatenation or a stripe · `Device` when a device failed. If the labels of no current
+    /// member could be written, the mirror acknowledges nothing until they are, with the new place.
+    pub async fn add(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        self.mirror("add a member")?.add(device).await
+    }
+
+    /// Removes a member of a mirror while it is in use; the mirror keeps at least two. Returns when
+    /// the labels of the others record this, durably: the device is never a member of this mirror
+    /// again, also if it is given at the next opening. Its label is cleared if it can be reached.
+    /// Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// `TooFewMembers` · `LastCurrent` for a member that has data of its own · `NoSuchMember` ·
+    /// `Device` when all current members failed.
+    pub async fn remove(&self, place: u16) -> Result<(), PoolError> {
+        self.mirror("remove a member")?.remove(place).await
+    }
+
     fn mirror(&self, operation: &'static str) -> Result<&MirrorDevice, PoolError> {
         match &self.joined {
             Joined::Mirror(mirror) => Ok(mirror),

@@ -121,11 +121,13 @@ impl Mirror {
 }
 
 fn places(found: Assembly) -> Vec<Place> {
-    let regions = found.newest.regions();
+    let (regions, vacant) = (found.newest.regions(), found.newest.vacant);
     let is_current: Vec<bool> =
         (0..found.newest.member_count).map(|place| found.is_current(place)).collect();
     let member = |(place, member): (u16, Option<crate::assembly::FoundMember>)| {
-        let Some(member) = member else { return Place::Missing };
+        let Some(member) = member else {
+            return if vacant.contains(place) { Place::Vacant } else { Place::Missing };
+        };
         let is_current = is_current[usize::from(place)];
         Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions)))
     };

@@ -11,6 +11,8 @@ pub(super) struct Places(RwLock<Arc<[Place]>>);
 /// A place of a mirror.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
+    /// The member was removed.
+    Vacant,
     /// The device of the member is missing.
     Missing,
     Taken(Arc<MirrorMember>),
@@ -20,7 +22,7 @@ impl Place {
     pub(super) fn member(&self) -> Option<&Arc<MirrorMember>> {
         match self {
             Self::Taken(member) => Some(member),
-            Self::Missing => None,
+            Self::Vacant | Self::Missing => None,
         }
     }
 }
@@ -41,11 +43,18 @@ impl Places {
         (0..all.len()).filter_map(move |at| all[at].member().cloned())
     }
 
-    /// Changes a place that exists.
+    /// Returns the number of members, also missing ones.
+    pub(super) fn members(&self) -> usize {
+        self.all().iter().filter(|place| !matches!(place, Place::Vacant)).count()
+    }
+
+    /// Changes a place, which may be a new one.
     pub(super) fn set(&self, at: u16, place: Place) {
         let mut places = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let mut all = places.to_vec();
-        all[usize::from(at)] = place;
+        let at = usize::from(at);
+        all.resize(all.len().max(at + 1), Place::Vacant);
+        all[at] = place;
         *places = all.into();
     }
 }

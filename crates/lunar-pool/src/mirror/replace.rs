@@ -30,13 +30,13 @@ impl Mirror {
         let old = match self.places.all().get(usize::from(place)) {
             Some(Place::Taken(member)) => Some(Arc::clone(member)),
             Some(Place::Missing) => None,
-            None => return Err(PoolError::NoSuchMember { place }),
+            Some(Place::Vacant) | None => return Err(PoolError::NoSuchMember { place }),
         };
         let new = self.new_member(place, device, &mut former).await?;
         if let Some(old) = &old {
             self.leave_out_for_good(old, "another device gets its place").await?;
         }
-        let placed = self.place_new(&new).await;
+        let placed = self.take_place(&new).await;
         match (&placed, old) {
             (Ok(()), Some(old)) => former.add(old),
             (Ok(()), None) => {}
@@ -82,12 +82,17 @@ impl Mirror {
         Ok(new)
     }
 
-    fn check_fits(&self, new: &MemberDevice, label: &Label) -> Result<(), PoolError> {
-        let device = || new.name().to_owned();
+    pub(super) fn check_writable(&self) -> Result<(), Error> {
         if self.is_read_only {
             let what = "a member is read-only, so nothing is written to any member";
-            return Err(Error::new(ErrorKind::ReadOnly, &*self.name, what).into());
+            return Err(Error::new(ErrorKind::ReadOnly, &*self.name, what));
         }
+        Ok(())
+    }
+
+    fn check_fits(&self, new: &MemberDevice, label: &Label) -> Result<(), PoolError> {
+        let device = || new.name().to_owned();
+        self.check_writable()?;
         if new.device().is_read_only() {
             return Err(PoolError::ReadOnly { device: device() });
         }
@@ -142,13 +147,10 @@ impl Mirror {
         self.present().any(|one| !Arc::ptr_eq(&one, old) && is_complete(&one))
     }
 
-    /// Writes the label of a new device, which is stale, and gives it its place.
-    pub(super) async fn place_new(&self, new: &Arc<MirrorMember>) -> Result<(), PoolError> {
+    /// Gives a new device the label of its place, and the place.
+    async fn take_place(&self, new: &Arc<MirrorMember>) -> Result<(), PoolError> {
         let label = self.recorded().await?.label.at(new.place);
-        debug_assert!(!label.current.contains(new.place), "{label:?}");
-        let (of, buffers) = (Arc::clone(new), self.buffers());
-        let written = new.tracked(async move { of.device.write_label(&label, &buffers).await });
-        self.on_new(new, written).await?;
+        self.label_new(new, label).await?;
         let roster = self.roster.write().await;
         self.refuse_closed(roster.is_closed)?;
         self.places.set(new.place, Place::Taken(Arc::clone(new)));
@@ -156,6 +158,18 @@ impl Mirror {
         let name = new.device.name();
         tracing::info!("{}: {name} has place {} now, and gets a copy", self.name, new.place);
         Ok(())
+    }
+
+    /// Writes the label of a new device, which is stale.
+    pub(super) async fn label_new(
+        &self,
+        new: &Arc<MirrorMember>,
+        label: Label,
+    ) -> Result<(), Error> {
+        debug_assert!(!label.names_itself(), "{label:?}");
+        let (of, buffers) = (Arc::clone(new), self.buffers());
+        let written = new.tracked(async move { of.device.write_label(&label, &buffers).await });
+        self.on_new(new, written).await
     }
 
     async fn on_new(&self, new: &Arc<MirrorMember>, work: MemberWork) -> Result<(), Error> {

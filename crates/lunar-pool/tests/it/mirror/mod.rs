@@ -2,6 +2,8 @@
 
 mod bench;
 mod closing;
+mod count;
+mod cuts;
 mod failures;
 mod late;
 mod linear;

@@ -1,10 +1,7 @@
-//! Replacement of members, and power cuts in it.
+//! Replacement of members.
 
-use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded, without_recovery};
-use crate::common::{
-    DATA_START, Device, LineDevice, PowerLine, filled, first_byte, memories, memory, next, read,
-    snapshots,
-};
+use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded};
+use crate::common::{DATA_START, Device, filled, first_byte, memories, memory, read};
 use lunar_block::{
     BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
@@ -105,13 +102,13 @@ async fn refused_replacements() {
 /// is refused until its writes have ended.
 #[tokio::test(start_paused = true)]
 async fn a_silent_new_device() {
-    for passes in 0..6 {
+    for passes in 0..8 {
         let bench = Bench::new(2).await;
         bench.write(0, 1).await;
         let new = FaultDevice::new(memory(BLOCKS * 512, 512, 512), 1);
         new.inject(Fault::new(Effect::Hang).on(FaultOperation::Write).after(passes).times(1));
         let replaced = bench.pool.replace(1, new.clone()).await;
-        assert_eq!(replaced.is_ok(), passes >= 4, "{passes}: {replaced:?}");
+        assert_eq!(replaced.is_ok(), passes >= 6, "{passes}: {replaced:?}");
         if replaced.is_err() {
             bench.until_healthy().await;
             let again = bench.pool.replace(1, new.clone()).await.unwrap_err();
@@ -148,119 +145,6 @@ async fn a_silent_old_device() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     bench.assert_same().await;
     assert_eq!(first_byte(&*old, DATA_START).await, 1, "the late write, and nothing else");
-}
-
-/// A mirror on a power line, and a device that is to replace its second member.
-struct CutBench {
-    /// The members, then the new device.
-    disks: Vec<Device>,
-    line: Arc<PowerLine>,
-    devices: Vec<Arc<LineDevice>>,
-}
-
-impl CutBench {
-    async fn new() -> Self {
-        let disks = memories(3, BLOCKS * 512);
-        Pool::create(PoolSpec::Mirror { erase: true }, disks[..2].to_vec()).await.unwrap();
-        let line = PowerLine::new();
-        let devices = LineDevice::all(&line, &disks);
-        Self { disks, line, devices }
-    }
-
-    /// Replaces the second member beside writes. Returns the durable content of block 0.
-    async fn run(&self, is_stale: bool, steps: u64) -> u8 {
-        let fault = FaultDevice::new(self.devices[1].clone(), 1);
-        let members: Vec<Device> = vec![self.devices[0].clone(), fault.clone()];
-        let pool = Pool::open("pool", members, without_recovery()).await.unwrap();
-        let write = async |value| {
-            pool.write(BlockRange::new(0, 1), filled(value, 1), false).await?;
-            pool.flush().await
-        };
-        write(1).await.unwrap();
-        if is_stale {
-            fault.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write));
-            pool.write(BlockRange::new(REGION, 1), filled(7, 1), false).await.unwrap();
-        }
-        self.line.cut_after(steps);
-        let mut durable = 1;
-        let replace = pool.replace(1, self.devices[2].clone());
-        let writes = async {
-            for value in 2..8 {
-                if write(value).await.is_ok() && !self.line.is_off() {
-                    durable = value;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let (replaced, ()) = futures_util::future::join(replace, writes).await;
-        assert!(replaced.is_ok() || self.line.is_off(), "{replaced:?}");
-        while !self.line.is_off() && pool.status().health != PoolHealth::Healthy {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        durable
-    }
-
-    /// Opens copies of the disks, and checks them. Returns false if they do not open.
-    async fn check(&self, which: &[usize], durable: u8, when: &str) -> bool {
-        let copies = snapshots(&self.disks).await;
-        let disks: Vec<Device> = which.iter().map(|at| copies[*at].clone()).collect();
-        let bench = match Bench::open(disks.clone(), 1, OpenOptions::default()).await {
-            Ok(bench) => bench,
-            Err(PoolError::NotAMember { .. }) => return false,
-            Err(error) => panic!("{when}: {error}"),
-        };
-        // A flush that was not acknowledged may have ended.
-        let value = bench.byte(0).await;
-        assert!((durable..8).contains(&value), "{when}: {value} after {durable}");
-        bench.until_healthy().await;
-        assert_eq!(bench.byte(0).await, value, "{when}");
-        let used = bench.pool.status().members;
-        assert_eq!(used.len(), 2, "{when}");
-        let last = *which.last().unwrap();
-        let members = [&copies[0], &copies[last]];
-        let contents = [read(&**members[0], DATA_START, BLOCKS).await, {
-            read(&**members[1], DATA_START, BLOCKS).await
-        }];
-        assert!(contents[0] == contents[1], "{when}: members differ");
-        true
-    }
-}
-
-/// Goal: wherever the power fails in a replacement, the mirror opens with the old or the new
-/// device, has everything that was durable, and its members become equal.
-/// Method: the power fails after each write and each flush of the replacement and of the writes
-/// beside it; each device loses some of its unflushed blocks, by seed.
-#[test]
-fn power_cuts() {
-    for (is_stale, seed) in [(false, 1), (true, 2), (false, 3), (true, 4)] {
-        let mut steps = 0;
-        loop {
-            let when = format!("stale {is_stale}, seed {seed}, step {steps}");
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-            let was_cut = runtime.block_on(async {
-                let bench = CutBench::new().await;
-                let durable = bench.run(is_stale, steps).await;
-                let was_cut = bench.line.is_off();
-                let mut random = seed * 1000 + steps;
-                next(&mut random);
-                for device in &bench.devices {
-                    device.lose_unflushed(&mut random).await;
-                }
-                let old = bench.check(&[0, 1], durable, &when).await;
-                let new = bench.check(&[0, 2], durable, &when).await;
-                let both = bench.check(&[1, 0, 2], durable, &when).await;
-                assert!(old && (new || was_cut), "{when}");
-                assert_eq!(new, both, "{when}");
-                was_cut
-            });
-            if !was_cut {
-                assert!(steps > 40, "{when}: there are more writes and flushes");
-                break;
-            }
-            steps += 1;
-        }
-    }
 }
 
 /// Goal: a device with a label, also a damaged one, is refused: its data may be needed.
