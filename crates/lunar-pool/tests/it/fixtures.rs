@@ -170,6 +170,19 @@ async fn stale_members() {
     }
 }
 
+/// Goal: a removed member is ignored, and missing to nobody.
+#[tokio::test(start_paused = true)]
+async fn removed_members() {
+    let disks = members("rust-vacant").await;
+    for members in [disks.clone(), vec![disks[2].clone(), disks[0].clone()]] {
+        let pool = open(members).await;
+        let status = pool.status();
+        let places: Vec<u16> = status.members.iter().map(|member| member.place).collect();
+        assert_eq!((status.health, places), (PoolHealth::Healthy, vec![0, 2]));
+        assert_eq!(first_byte(&*pool, 0).await, 4);
+    }
+}
+
 /// Goal: a mirror of which both sides were written apart is refused.
 #[tokio::test]
 async fn split_mirrors() {
@@ -224,6 +237,21 @@ async fn written_mirrors() {
     write(&pool, 0, 7).await;
     pool.close().await.unwrap();
     std::fs::write(path("rust-stale"), text(&disks).await).unwrap();
+
+    let disks = memories(3, 1024 * 512);
+    Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
+    let pool = open(disks.clone()).await;
+    write(&pool, 0, 3).await;
+    pool.flush().await.unwrap();
+    // The removed device keeps its label, as if it could not be reached.
+    let mut vacant = snapshots(&disks).await;
+    pool.remove(1).await.unwrap();
+    write(&pool, 0, 4).await;
+    pool.close().await.unwrap();
+    for at in [0, 2] {
+        vacant[at] = disks[at].clone();
+    }
+    std::fs::write(path("rust-vacant"), text(&vacant).await).unwrap();
 
     let disks = new_mirror().await;
     for disk in &disks {
