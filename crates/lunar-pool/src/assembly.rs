@@ -2,8 +2,9 @@
 
 use crate::PoolError;
 use crate::error::SplitMirror;
-use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolKind};
+use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind};
 use crate::member_device::MemberDevice;
+use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BufferPool};
 use std::sync::Arc;
@@ -21,25 +22,31 @@ pub(crate) struct Assembly {
     pub(crate) members: Vec<Option<FoundMember>>,
     /// A label of the highest generation.
     pub(crate) newest: Label,
+    /// Devices with labels of this pool that are no members.
+    pub(crate) unused: Vec<UnusedDevice>,
+    /// The spare devices, with the reason why one may not become a member now.
+    pub(crate) spares: Vec<(Arc<dyn BlockDevice>, String)>,
     /// Failures of devices whose labels could not be read.
     causes: Vec<String>,
 }
 
 impl Assembly {
     /// Reads the labels of devices, in any order, and puts the devices in their places. Writes
-    /// nothing.
+    /// nothing. A spare device with a label of the pool is a member: it has replaced one.
     ///
     /// # Errors
     /// The device that does not belong to the pool, and why.
     pub(crate) async fn find(
         devices: Vec<Arc<dyn BlockDevice>>,
+        spares: Vec<Arc<dyn BlockDevice>>,
         buffers: &BufferPool,
     ) -> Result<Self, PoolError> {
         if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
             return Err(PoolError::MemberCount(devices.len()));
         }
-        for (index, device) in devices.iter().enumerate() {
-            if devices[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
+        let all: Vec<_> = devices.iter().chain(&spares).collect();
+        for (index, device) in all.iter().enumerate() {
+            if all[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
                 return Err(PoolError::NamedTwice { device: device.name().to_owned() });
             }
         }
@@ -67,10 +74,19 @@ impl Assembly {
         {
             return Err(PoolError::Device(first));
         }
-        Self::place(found, causes)
+        let spares = match found.first() {
+            Some(first) => find_spares(first.label.pool, spares, &mut found, buffers).await,
+            None => Vec::new(),
+        };
+        Self::place(found, spares, causes)
     }
 
-    fn place(found: Vec<FoundMember>, causes: Vec<String>) -> Result<Self, PoolError> {
+    fn place(
+        found: Vec<FoundMember>,
+        spares: Vec<(Arc<dyn BlockDevice>, String)>,
+        causes: Vec<String>,
+    ) -> Result<Self, PoolError> {
+        let mut unused = Vec::new();
         let Some(first) = found.first() else { return Err(PoolError::MemberCount(0)) };
         let other = first.device.name().to_owned();
         let newest = newest_of_one_pool(&found, first)?;
@@ -84,15 +100,22 @@ impl Assembly {
             if !newest.has_place(member.label.place) {
                 let device = member.device.name();
                 tracing::warn!("{device} is not used: it was removed from pool {}", newest.pool);
+                unused.push(UnusedDevice::new(device, UnusedState::Removed, String::new()));
                 continue;
             }
             let Some(same) = members[at].take() else {
                 members[at] = Some(member);
                 continue;
             };
-            members[at] = Some(one_of_two(same, member)?);
+            let (newer, older) = one_of_two(same, member)?;
+            unused.push(UnusedDevice::new(
+                older.device.name(),
+                UnusedState::Replaced,
+                String::new(),
+            ));
+            members[at] = Some(newer);
         }
-        let assembly = Self { members, newest, causes };
+        let assembly = Self { members, newest, unused, spares, causes };
         assembly.refuse_wrong_sum(other)?;
         Ok(assembly)
     }
@@ -180,9 +203,12 @@ fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> 
     Err(PoolError::Split(Box::new(split)))
 }
 
-/// Returns that one of two devices with the label of one member which has replaced the other: the
-/// one with the higher generation. Its predecessor was left out before it got its label.
-fn one_of_two(one: FoundMember, other: FoundMember) -> Result<FoundMember, PoolError> {
+/// Returns first that one of two devices with the label of one member which has replaced the
+/// other: the one with the higher generation. Its predecessor was left out before it got its label.
+fn one_of_two(
+    one: FoundMember,
+    other: FoundMember,
+) -> Result<(FoundMember, FoundMember), PoolError> {
     let is_newer = one.label.generation > other.label.generation;
     let (newer, older) = if is_newer { (one, other) } else { (other, one) };
     if newer.label.kind != PoolKind::MIRROR || newer.label.generation == older.label.generation {
@@ -201,5 +227,34 @@ fn one_of_two(one: FoundMember, other: FoundMember) -> Result<FoundMember, PoolE
         newer.label.place,
         newer.label.pool
     );
-    Ok(newer)
+    Ok((newer, older))
+}
+
+/// Reads the labels of spare devices. Those with a label of the pool are added to the members.
+async fn find_spares(
+    pool: PoolId,
+    spares: Vec<Arc<dyn BlockDevice>>,
+    found: &mut Vec<FoundMember>,
+    buffers: &BufferPool,
+) -> Vec<(Arc<dyn BlockDevice>, String)> {
+    let mut rest = Vec::new();
+    for spare in spares {
+        let device = MemberDevice::new(Arc::clone(&spare));
+        let failure = match device.read_label(buffers).await {
+            Ok(FoundLabel::Valid(label)) if label.pool == pool => {
+                found.push(FoundMember { device, label });
+                continue;
+            }
+            Ok(FoundLabel::None) => String::new(),
+            Ok(FoundLabel::Valid(label)) => {
+                PoolError::InUse { device: spare.name().to_owned(), pool: label.pool }.to_string()
+            }
+            Ok(FoundLabel::Unusable(why)) => {
+                PoolError::InUnknownUse { device: spare.name().to_owned(), why }.to_string()
+            }
+            Err(error) => error.to_string(),
+        };
+        rest.push((spare, failure));
+    }
+    rest
 }

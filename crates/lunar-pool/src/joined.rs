@@ -97,6 +97,7 @@ impl JoinedDevice {
             repairs: 0,
             copied_bytes: 0,
             members: (0..).zip(self.devices()).map(member).collect(),
+            unused: Vec::new(),
         }
     }
 

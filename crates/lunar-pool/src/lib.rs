@@ -38,4 +38,4 @@ pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
 pub use mirror::MirrorOptions;
 pub use pool::{OpenOptions, Pool};
-pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus};
+pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus, UnusedDevice, UnusedState};

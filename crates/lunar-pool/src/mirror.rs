@@ -22,6 +22,7 @@ mod read;
 mod replace;
 mod resync;
 mod rewrites;
+mod spares;
 mod sparse;
 
 pub use options::MirrorOptions;
@@ -42,6 +43,7 @@ use lunar_block::{
 use membership::Roster;
 use places::{FormerMembers, Place, Places};
 use rewrites::Rewrites;
+use spares::Spares;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{RwLock, watch};
@@ -67,6 +69,7 @@ pub(crate) struct Mirror {
     closed: watch::Sender<bool>,
     queue: Arc<ChangeQueue>,
     intents: IntentLog,
+    spares: Spares,
     rewrites: Rewrites,
     /// Number of failures whose members were not left out yet: marks of the missed changes stay.
     failures_pending: AtomicUsize,
@@ -157,6 +160,7 @@ impl MirrorDevice {
             copied_bytes: mirror.copied_blocks.load(SeqCst)
                 * u64::from(mirror.geometry.block_bytes),
             members,
+            unused: mirror.spares.status(),
         }
     }
 

@@ -16,11 +16,15 @@ use lunar_block::{
 use std::sync::Arc;
 
 /// Options for opening a pool.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// True to open a mirror although members with all data are missing. They are stale from then
     /// on: if they are opened elsewhere, the mirror is split, and only one side can be kept.
     pub is_degraded: bool,
+    /// Spare devices of a mirror, without labels. One of them replaces a member that is missing,
+    /// whose device is gone, or that was out for [`MirrorOptions::spare_wait`], and gets its label.
+    /// A spare device that has replaced a member before is found by this label.
+    pub spares: Vec<Arc<dyn BlockDevice>>,
     /// Options of a mirror.
     pub mirror: MirrorOptions,
 }
@@ -80,11 +84,14 @@ impl Pool {
         members: Vec<Arc<dyn BlockDevice>>,
         options: OpenOptions,
     ) -> Result<Arc<Self>, PoolError> {
-        let found = Assembly::find(members, &BufferPool::default()).await?;
+        let OpenOptions { is_degraded, spares, mirror } = options;
+        let has_spares = !spares.is_empty();
+        let found = Assembly::find(members, spares, &BufferPool::default()).await?;
         let (id, kind) = (found.newest.pool, found.newest.kind);
         let joined = if kind == PoolKind::MIRROR {
-            let OpenOptions { is_degraded, mirror } = options;
             Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror).await?)
+        } else if has_spares {
+            return Err(PoolError::NotAMirror { kind, operation: "use spare devices" });
         } else {
             Joined::Device(JoinedDevice::open(name, found)?)
         };

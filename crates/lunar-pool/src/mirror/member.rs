@@ -59,6 +59,8 @@ struct MemberFacts {
     copying: Option<RegionSet>,
     /// Number of copies that have begun; a later copy ends an earlier one.
     copies: u64,
+    /// The time since which the member is not current.
+    out_since: Option<Instant>,
     last_failure: String,
 }
 
@@ -71,6 +73,7 @@ impl MirrorMember {
             additions: 0,
             copying: None,
             copies: 0,
+            out_since: (!is_current).then(Instant::now),
             last_failure: String::new(),
         };
         Self {
@@ -116,7 +119,10 @@ impl MirrorMember {
 
     /// Makes the member current: a copy to it is durable, and recorded on the labels.
     pub(super) fn become_current(&self) {
-        self.facts().copying = None;
+        let mut facts = self.facts();
+        facts.copying = None;
+        facts.out_since = None;
+        drop(facts);
         self.state.store(MemberState::Current as u8, SeqCst);
     }
 
@@ -124,6 +130,7 @@ impl MirrorMember {
     pub(super) fn become_stale(&self, marked: &RegionSet) {
         self.miss(marked);
         let mut facts = self.facts();
+        facts.out_since.get_or_insert_with(Instant::now);
         if let Some(copying) = facts.copying.take() {
             facts.missing.unite(&copying);
             self.is_partial.store(true, SeqCst);
@@ -140,6 +147,11 @@ impl MirrorMember {
         facts.copying = Some(facts.missing.clone());
         drop(facts);
         self.state.store(MemberState::Syncing as u8, SeqCst);
+    }
+
+    /// Returns the time since which the member is out; `None` if it gets all changes.
+    pub(super) fn out_since(&self) -> Option<Instant> {
+        self.facts().out_since.filter(|_| !self.receives_changes())
     }
 
     pub(super) fn copies(&self) -> u64 {

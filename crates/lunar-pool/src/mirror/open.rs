@@ -6,6 +6,7 @@ use super::member::MirrorMember;
 use super::membership::Roster;
 use super::places::{Place, Places};
 use super::rewrites::Rewrites;
+use super::spares::Spares;
 use super::{Mirror, MirrorDevice, MirrorOptions};
 use crate::PoolError;
 use crate::assembly::Assembly;
@@ -41,6 +42,7 @@ impl MirrorDevice {
             Error::new(ErrorKind::Open, name, "a mirror needs a tokio runtime").because(error)
         })?;
         let label = found.newest.clone();
+        let spares = Spares::new(found.spares.clone(), found.unused.clone());
         if !is_degraded {
             found.require(label.current)?;
         }
@@ -67,6 +69,7 @@ impl MirrorDevice {
             closed: watch::Sender::new(false),
             queue: Arc::new(ChangeQueue::default()),
             intents: log,
+            spares,
             rewrites: Rewrites::new(intents.changed.clone()),
             failures_pending: AtomicUsize::new(0),
             losses: AtomicU64::new(0),
@@ -115,6 +118,7 @@ impl Mirror {
             self.set_current(&mut roster, current, false).await?;
         }
         self.recover_stale();
+        self.start_spares();
         self.complete_partial();
         Ok(())
     }

@@ -26,11 +26,25 @@ impl Mirror {
         place: u16,
         device: Arc<dyn BlockDevice>,
     ) -> Result<(), PoolError> {
+        self.replace_if(place, device, |_| true).await
+    }
+
+    /// Replaces a member in a wanted state.
+    pub(super) async fn replace_if(
+        self: &Arc<Self>,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+        is_wanted: impl Fn(&Place) -> bool,
+    ) -> Result<(), PoolError> {
         let mut former = self.reshaping.lock().await;
-        let old = match self.places.all().get(usize::from(place)) {
-            Some(Place::Taken(member)) => Some(Arc::clone(member)),
-            Some(Place::Missing) => None,
-            Some(Place::Vacant) | None => return Err(PoolError::NoSuchMember { place }),
+        let all = self.places.all();
+        let Some(taken) = all.get(usize::from(place)).filter(|taken| is_wanted(taken)) else {
+            return Err(PoolError::NoSuchMember { place });
+        };
+        let old = match taken {
+            Place::Taken(member) => Some(Arc::clone(member)),
+            Place::Missing => None,
+            Place::Vacant => return Err(PoolError::NoSuchMember { place }),
         };
         let new = self.new_member(place, device, &mut former).await?;
         if let Some(old) = &old {
@@ -38,7 +52,10 @@ impl Mirror {
         }
         let placed = self.take_place(&new).await;
         match (&placed, old) {
-            (Ok(()), Some(old)) => former.add(old),
+            (Ok(()), Some(old)) => {
+                self.spares.has_replaced(old.device.name(), old.last_failure());
+                former.add(old);
+            }
             (Ok(()), None) => {}
             (Err(_), old) => {
                 former.add(new);

@@ -46,6 +46,7 @@ enum Piece {
 impl Mirror {
     /// Starts the recovery of all members that are stale, each in a task of its own.
     pub(super) fn recover_stale(self: &Arc<Self>) {
+        self.spares.members_changed();
         let is_closed = self.closing.load(SeqCst);
         let is_stale = |one: &Arc<MirrorMember>| !one.receives_changes() && !one.is_retired();
         for member in self.present().filter(is_stale) {

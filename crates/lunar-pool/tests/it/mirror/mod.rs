@@ -11,4 +11,5 @@ mod losses;
 mod opening;
 mod replace;
 mod resync;
+mod spares;
 mod trial;
