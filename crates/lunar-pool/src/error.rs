@@ -173,6 +173,9 @@ pub enum PoolError {
     /// A mirror keeps two members.
     #[error("a mirror keeps at least {MEMBERS_MIN} members: replace the member instead")]
     TooFewMembers,
+    /// A scrub runs already.
+    #[error("a scrub runs already")]
+    ScrubRuns,
     /// The member has data that no other current member has.
     #[error(
         "member {place} ({device}) has data that no other current member has: wait until another \

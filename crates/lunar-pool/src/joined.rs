@@ -98,6 +98,7 @@ impl JoinedDevice {
             copied_bytes: 0,
             members: (0..).zip(self.devices()).map(member).collect(),
             unused: Vec::new(),
+            scrub: None,
         }
     }
 

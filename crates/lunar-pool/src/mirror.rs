@@ -17,15 +17,18 @@ mod member;
 mod membership;
 mod open;
 mod options;
+mod pace;
 mod places;
 mod read;
 mod replace;
 mod resync;
 mod rewrites;
+mod scrub;
 mod spares;
 mod sparse;
 
 pub use options::MirrorOptions;
+pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 
 use crate::PoolError;
 use crate::format::PoolKind;
@@ -70,6 +73,8 @@ pub(crate) struct Mirror {
     queue: Arc<ChangeQueue>,
     intents: IntentLog,
     spares: Spares,
+    /// The last scrub.
+    scrub: std::sync::Mutex<Option<ScrubProgress>>,
     rewrites: Rewrites,
     /// Number of failures whose members were not left out yet: marks of the missed changes stay.
     failures_pending: AtomicUsize,
@@ -113,6 +118,11 @@ impl MirrorDevice {
     /// Removes a member, see [`Pool::remove`](crate::Pool::remove).
     pub(crate) async fn remove(&self, place: u16) -> Result<(), PoolError> {
         RunToEnd::new(Arc::clone(&self.0).remove(place)).await
+    }
+
+    /// Compares all members, see [`Pool::scrub`](crate::Pool::scrub).
+    pub(crate) async fn scrub(&self, options: ScrubOptions) -> Result<ScrubReport, PoolError> {
+        self.0.scrub_all(options).await
     }
 
     /// Closes the mirror: makes everything durable, and removes the marks.
@@ -161,6 +171,7 @@ impl MirrorDevice {
                 * u64::from(mirror.geometry.block_bytes),
             members,
             unused: mirror.spares.status(),
+            scrub: mirror.scrub_progress(),
         }
     }
 

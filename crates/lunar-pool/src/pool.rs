@@ -6,7 +6,7 @@ use crate::create::{self, PoolSpec};
 use crate::format::{PoolId, PoolKind};
 use crate::joined::JoinedDevice;
 use crate::member_device::MemberDevice;
-use crate::mirror::{MirrorDevice, MirrorOptions};
+use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
 use crate::status::PoolStatus;
 use bytes::Bytes;
 use lunar_block::{
@@ -136,6 +136,21 @@ impl Pool {
     /// `Device` when all current members failed.
     pub async fn remove(&self, place: u16) -> Result<(), PoolError> {
         self.mirror("remove a member")?.remove(place).await
+    }
+
+    /// Reads all current members of a mirror and compares them, piece by piece beside the users.
+    /// Blocks that a member cannot read are written to it again from another one. Blocks that
+    /// differ are made equal: to the content that most of at least three members have, else to that
+    /// of the first current member, as after a power cut.
+    ///
+    /// Progress and results are in [`status`](Self::status). The scrub stops when this future is
+    /// dropped, at the end of a piece.
+    ///
+    /// # Errors
+    /// `NotAMirror` · `ScrubRuns` · `Device` if the mirror is read-only or is closed, or if no
+    /// member has accepted a repair.
+    pub async fn scrub(&self, options: ScrubOptions) -> Result<ScrubReport, PoolError> {
+        self.mirror("be compared")?.scrub(options).await
     }
 
     fn mirror(&self, operation: &'static str) -> Result<&MirrorDevice, PoolError> {

@@ -1,6 +1,7 @@
 //! The status of an open pool.
 
 use crate::format::{PoolId, PoolKind};
+use crate::mirror::ScrubProgress;
 
 /// The status of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -23,6 +24,8 @@ pub struct PoolStatus {
     pub members: Vec<PoolMember>,
     /// Devices that were given or were members, and are none.
     pub unused: Vec<UnusedDevice>,
+    /// The last scrub since the pool was opened, or the one that runs.
+    pub scrub: Option<ScrubProgress>,
 }
 
 /// A device that is not a member of the pool.

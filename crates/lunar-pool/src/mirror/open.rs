@@ -70,6 +70,7 @@ impl MirrorDevice {
             queue: Arc::new(ChangeQueue::default()),
             intents: log,
             spares,
+            scrub: std::sync::Mutex::default(),
             rewrites: Rewrites::new(intents.changed.clone()),
             failures_pending: AtomicUsize::new(0),
             losses: AtomicU64::new(0),

@@ -4,6 +4,7 @@ use super::Mirror;
 use super::bounded::{MemberFailure, run_one};
 use super::change_queue::ChangeQueue;
 use super::member::MirrorMember;
+use super::pace::{Pace, Rates};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
@@ -29,9 +30,7 @@ struct Resync {
     target: Arc<MirrorMember>,
     /// Number of this copy to the target; a later one ends it.
     number: u64,
-    /// Number of operations of users when the last piece was copied.
-    foreground: u64,
-    last_piece_blocks: u64,
+    pace: Pace,
 }
 
 /// The result of a piece.
@@ -132,8 +131,8 @@ impl Resync {
         }
         let name = mirror.name.clone();
         tracing::info!("{name}: a copy to member {} has begun", target.device.name());
-        let (number, foreground) = (target.copies(), mirror.foreground.load(SeqCst));
-        let mut resync = Self { mirror, target, number, foreground, last_piece_blocks: 0 };
+        let (number, pace) = (target.copies(), Pace::new(&mirror));
+        let mut resync = Self { mirror, target, number, pace };
         let done = resync.copy_all().await;
         match &done {
             Ok(()) => tracing::info!("{name}: member {} is current", resync.target.device.name()),
@@ -202,12 +201,17 @@ impl Resync {
 
     /// Copies until no region is missing; others may be added meanwhile.
     async fn copy_missing(&mut self) -> Result<(), Error> {
+        let options = &self.mirror.options;
+        let rates = Rates {
+            busy: options.resync_busy_bytes_per_second_max,
+            idle: options.resync_bytes_per_second_max,
+        };
         while let Some(region) = self.target.next_missing(0) {
             let additions = self.target.additions();
             for piece in self.mirror.pieces(region, PIECE_BYTES) {
-                self.throttle().await;
+                self.pace.wait(&self.mirror, rates).await;
                 self.copy_piece(region, piece).await?;
-                self.last_piece_blocks = piece.count;
+                self.pace.has_done(piece.count * u64::from(self.mirror.geometry.block_bytes));
             }
             self.mirror.intents.copied(region);
             self.target.copied(region, additions);
@@ -281,24 +285,6 @@ impl Resync {
             None => "no current member has these blocks".to_owned(),
         };
         Err(Error::new(ErrorKind::Medium, &*self.mirror.name, what).at(piece))
-    }
-
-    /// Waits before another piece if users have operations, or if the rate is limited.
-    async fn throttle(&mut self) {
-        let foreground = self.mirror.foreground.load(SeqCst);
-        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
-        let options = &self.mirror.options;
-        let busy = options.resync_busy_bytes_per_second_max;
-        let rate = if is_busy { busy } else { options.resync_bytes_per_second_max };
-        let bytes = self.last_piece_blocks * u64::from(self.mirror.geometry.block_bytes);
-        if let Some(rate) = rate {
-            let pause = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
-            let mut closed = self.mirror.closed.subscribe();
-            tokio::select! {
-                _ = closed.wait_for(|closed| *closed) => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
     }
 
     /// Finishes the copy. Returns false if the target misses more regions.

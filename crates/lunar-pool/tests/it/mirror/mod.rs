@@ -11,5 +11,6 @@ mod losses;
 mod opening;
 mod replace;
 mod resync;
+mod scrub;
 mod spares;
 mod trial;

@@ -3,7 +3,7 @@
 use super::bench::{BLOCKS, Bench, REGION};
 use crate::common::{Device, VolatileDevice, filled, memories, next, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
-use lunar_pool::{OpenOptions, PoolError};
+use lunar_pool::{OpenOptions, PoolError, ScrubOptions};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,9 @@ const STEPS: u64 = 40;
 
 /// Maximum number of members.
 const MEMBERS_MAX: usize = 4;
+
+/// Time after which a scrub is stopped.
+const SCRUB_TIME: Duration = Duration::from_secs(5);
 
 /// Number of seeds in a usual run; `LUNAR_POOL_SEEDS=10000` runs more.
 const SEEDS: u64 = 20;
@@ -171,6 +174,9 @@ impl Trial {
     async fn one_member_fails(&mut self) {
         let member = self.draw(self.places.len() as u64) as usize;
         for step in 0..STEPS {
+            if self.draw(10) == 0 {
+                self.scrub().await;
+            }
             if step % 8 == 0 {
                 let fault = self.random_fault();
                 self.bench().faults[member].inject(fault);
@@ -224,9 +230,10 @@ impl Trial {
                 let fault = self.random_fault();
                 new.inject(fault);
             }
-            match self.draw(3) {
-                0 if self.places.len() < MEMBERS_MAX => self.add(&cache, new).await,
-                1 if self.places.len() > 2 => self.remove().await,
+            match self.draw(4) {
+                0 => self.scrub().await,
+                1 if self.places.len() < MEMBERS_MAX => self.add(&cache, new).await,
+                2 if self.places.len() > 2 => self.remove().await,
                 _ => self.replace(&cache, new).await,
             }
             if self.draw(4) == 0 {
@@ -243,6 +250,15 @@ impl Trial {
             }
         };
         futures_util::future::join(change, operations).await.0
+    }
+
+    /// Compares all members beside operations: whatever fails, current members are equal.
+    async fn scrub(&mut self) {
+        let pool = Arc::clone(&self.bench().pool);
+        let scrub = tokio::time::timeout(SCRUB_TIME, pool.scrub(ScrubOptions::default()));
+        if let Ok(report) = self.beside(scrub).await {
+            assert_eq!(report.unwrap().different_blocks, 0, "{:?}", pool.status());
+        }
     }
 
     async fn add(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
@@ -363,8 +379,8 @@ async fn trial(seed: u64) {
 /// Goal: what was acknowledged as durable is read back as long as one current member lives; a loss
 /// of unflushed writes fails a flush; a failure of one member is no failure of the pool; members
 /// are equal after every recovery.
-/// Method: rounds in which one member fails, members are replaced, added and removed, all lose
-/// power, or the pool crashes, by seed.
+/// Method: rounds in which one member fails, members are replaced, added, removed and compared,
+/// all lose power, or the pool crashes, by seed.
 #[test]
 fn members_fail_in_all_ways() {
     let seeds = std::env::var("LUNAR_POOL_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());
