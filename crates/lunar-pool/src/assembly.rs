@@ -6,7 +6,7 @@ use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind}
 use crate::member_device::MemberDevice;
 use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
-use lunar_block::{BlockDevice, BufferPool};
+use lunar_block::{BlockDevice, BufferPool, Error};
 use std::sync::Arc;
 
 /// A member that was found.
@@ -41,33 +41,9 @@ impl Assembly {
         spares: Vec<Arc<dyn BlockDevice>>,
         buffers: &BufferPool,
     ) -> Result<Self, PoolError> {
-        if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
-            return Err(PoolError::MemberCount(devices.len()));
-        }
         let all: Vec<_> = devices.iter().chain(&spares).collect();
-        for (index, device) in all.iter().enumerate() {
-            if all[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
-                return Err(PoolError::NamedTwice { device: device.name().to_owned() });
-            }
-        }
-        let members = devices.into_iter().map(MemberDevice::new);
-        let read = async |member: MemberDevice| {
-            let label = member.read_label(buffers).await;
-            (member, label)
-        };
-        let mut found = Vec::new();
-        let mut failures = Vec::new();
-        for (device, label) in join_all(members.map(read)).await {
-            let name = || device.name().to_owned();
-            match label {
-                Err(error) => failures.push(error),
-                Ok(FoundLabel::None) => return Err(PoolError::NotAMember { device: name() }),
-                Ok(FoundLabel::Unusable(why)) => {
-                    return Err(PoolError::Unusable { device: name(), why });
-                }
-                Ok(FoundLabel::Valid(label)) => found.push(FoundMember { device, label }),
-            }
-        }
+        refuse_twice(&all)?;
+        let (mut found, failures) = read_labels(devices, buffers).await?;
         let causes = failures.iter().map(ToString::to_string).collect();
         if found.is_empty()
             && let Some(first) = failures.into_iter().next()
@@ -159,7 +135,7 @@ impl Assembly {
 
 /// Returns the member with the label that is authoritative: that of the highest generation. Of
 /// these, labels of stale members can have been written earlier than the others.
-fn newest_of_one_pool<'a>(
+pub(crate) fn newest_of_one_pool<'a>(
     found: &'a [FoundMember],
     first: &'a FoundMember,
 ) -> Result<&'a FoundMember, PoolError> {
@@ -257,4 +233,43 @@ async fn find_spares(
         rest.push((spare, failure));
     }
     rest
+}
+
+/// Reads the labels of devices. Returns the members, and the failures of devices that did not
+/// answer.
+pub(crate) async fn read_labels(
+    devices: Vec<Arc<dyn BlockDevice>>,
+    buffers: &BufferPool,
+) -> Result<(Vec<FoundMember>, Vec<Error>), PoolError> {
+    if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
+        return Err(PoolError::MemberCount(devices.len()));
+    }
+    refuse_twice(&devices.iter().collect::<Vec<_>>())?;
+    let members = devices.into_iter().map(MemberDevice::new);
+    let read = async |member: MemberDevice| {
+        let label = member.read_label(buffers).await;
+        (member, label)
+    };
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    for (device, label) in join_all(members.map(read)).await {
+        let name = || device.name().to_owned();
+        match label {
+            Err(error) => failures.push(error),
+            Ok(FoundLabel::None) => return Err(PoolError::NotAMember { device: name() }),
+            Ok(FoundLabel::Unusable(why)) => {
+                return Err(PoolError::Unusable { device: name(), why });
+            }
+            Ok(FoundLabel::Valid(label)) => found.push(FoundMember { device, label }),
+        }
+    }
+    Ok((found, failures))
+}
+
+fn refuse_twice(devices: &[&Arc<dyn BlockDevice>]) -> Result<(), PoolError> {
+    for (index, device) in devices.iter().enumerate() {
+        if devices[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
+            return Err(PoolError::NamedTwice { device: device.name().to_owned() });
+        }
+    }
+    Ok(())
 }

@@ -173,6 +173,9 @@ pub enum PoolError {
     /// A mirror keeps two members.
     #[error("a mirror keeps at least {MEMBERS_MIN} members: replace the member instead")]
     TooFewMembers,
+    /// No device belongs to the side that is to be kept.
+    #[error("no device belongs to the side of the mirror that is to be kept")]
+    NoSuchSide,
     /// A scrub runs already.
     #[error("a scrub runs already")]
     ScrubRuns,
@@ -208,7 +211,7 @@ pub enum PoolError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the mirror {pool} is split: {} were each written without the other since generation \
-     {common_generation}; decide which side is kept, and clear the label of the other",
+     {common_generation}; decide which side is kept",
     .sides.each_ref().map(|side| side.to_string()).join(" and ")
 )]
 pub struct SplitMirror {

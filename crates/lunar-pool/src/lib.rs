@@ -32,6 +32,7 @@ mod member_device;
 mod member_io;
 mod mirror;
 mod pool;
+mod resolve;
 mod status;
 
 pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};

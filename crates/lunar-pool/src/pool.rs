@@ -1,12 +1,13 @@
 //! An open pool.
 
-use crate::PoolError;
 use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
+use crate::error::{MirrorSide, PoolError};
 use crate::format::{PoolId, PoolKind};
 use crate::joined::JoinedDevice;
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
+use crate::resolve;
 use crate::status::PoolStatus;
 use bytes::Bytes;
 use lunar_block::{
@@ -73,6 +74,24 @@ impl Pool {
             return Err(PoolError::TooSmall { device, need_blocks: None });
         }
         Ok(member.clear_labels().await?)
+    }
+
+    /// Decides a split mirror, which is not open: the members of the side `keep`, as
+    /// [`PoolError::Split`] shows it, keep their content. Those of all other sides become stale: at
+    /// the next opening they get all data of the kept side, and what was written to them is lost.
+    /// `devices` are all members, as for [`open`](Self::open).
+    ///
+    /// If this fails or is interrupted, the mirror is still split, and the call can be repeated.
+    ///
+    /// # Errors
+    /// The device that does not belong to the pool, as of `open` · `NoSuchSide` · `NoneCurrent` if
+    /// the kept side has no member with all data · `Cloned` for two devices of different sides with
+    /// one place · `ReadOnly` · `Device`.
+    pub async fn resolve(
+        devices: Vec<Arc<dyn BlockDevice>>,
+        keep: &MirrorSide,
+    ) -> Result<(), PoolError> {
+        resolve::resolve(devices, keep).await
     }
 
     /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.

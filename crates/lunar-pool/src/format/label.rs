@@ -391,6 +391,22 @@ impl Label {
         self.current.contains(self.place)
     }
 
+    /// True if this label and one of `generation` with `history` are one line: one of them belongs
+    /// to the history of the other. False if the other generation is newer and too old for an
+    /// answer.
+    pub fn is_in_line_with(&self, generation: u64, history: &History) -> bool {
+        let mark = |history: &History, back: u64| {
+            usize::try_from(back).ok().and_then(|back| history.marks.get(back)).copied()
+        };
+        match self.generation.checked_sub(generation) {
+            Some(back) => mark(&self.history, back) == history.marks.first().copied(),
+            None => {
+                let mark = mark(history, generation - self.generation);
+                mark.is_none_or(|mark| mark == self.history.marks[0])
+            }
+        }
+    }
+
     /// True if all fields match that are equal on all labels of a pool.
     ///
     /// The members of a mirror change in a new generation, so labels of other generations, and
