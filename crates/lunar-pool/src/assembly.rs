@@ -69,6 +69,8 @@ impl Assembly {
         refuse_other_shapes(&found, newest)?;
         let newest = newest.label.clone();
         refuse_split(&found, &newest)?;
+        let generations: Vec<(u16, u64)> =
+            found.iter().map(|one| (one.label.place, one.label.generation)).collect();
         let mut members: Vec<Option<FoundMember>> = Vec::new();
         members.resize_with(usize::from(newest.member_count), || None);
         for member in found {
@@ -83,7 +85,9 @@ impl Assembly {
                 members[at] = Some(member);
                 continue;
             };
-            let (newer, older) = one_of_two(same, member)?;
+            let others = generations.iter().filter(|(place, _)| usize::from(*place) != at);
+            let witness = others.map(|(_, generation)| *generation).max();
+            let (newer, older) = one_of_two(same, member, witness)?;
             unused.push(UnusedDevice::new(
                 older.device.name(),
                 UnusedState::Replaced,
@@ -180,14 +184,19 @@ fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> 
 }
 
 /// Returns first that one of two devices with the label of one member which has replaced the
-/// other: the one with the higher generation. Its predecessor was left out before it got its label.
+/// other: the one with the higher generation. Its predecessor was left out before it got its label,
+/// so a member of another place has a higher generation than the predecessor, too. Otherwise one
+/// may be a copy of the other that was written alone, and nobody knows which one counts.
 fn one_of_two(
     one: FoundMember,
     other: FoundMember,
+    witness: Option<u64>,
 ) -> Result<(FoundMember, FoundMember), PoolError> {
     let is_newer = one.label.generation > other.label.generation;
     let (newer, older) = if is_newer { (one, other) } else { (other, one) };
-    if newer.label.kind != PoolKind::MIRROR || newer.label.generation == older.label.generation {
+    let is_replaced =
+        newer.label.generation > older.label.generation && witness > Some(older.label.generation);
+    if newer.label.kind != PoolKind::MIRROR || !is_replaced {
         return Err(PoolError::Cloned {
             place: newer.label.place,
             device: newer.device.name().to_owned(),
