@@ -81,6 +81,14 @@ impl Assembly {
                 unused.push(UnusedDevice::new(device, UnusedState::Removed, String::new()));
                 continue;
             }
+            if member.device.layout().data_blocks_max() < newest.data_blocks
+                && newest.kind == PoolKind::MIRROR
+            {
+                let device = member.device.name();
+                tracing::warn!("{device} is not used: pool {} has grown", newest.pool);
+                unused.push(UnusedDevice::new(device, UnusedState::TooSmall, String::new()));
+                continue;
+            }
             let Some(same) = members[at].take() else {
                 members[at] = Some(member);
                 continue;

@@ -21,6 +21,7 @@ mod pace;
 mod places;
 mod read;
 mod replace;
+mod resize;
 mod resync;
 mod rewrites;
 mod scrub;
@@ -40,8 +41,8 @@ use change::Change;
 use change_queue::ChangeQueue;
 use intent_log::IntentLog;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Sparse,
-    SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Resize,
+    Sparse, SyncCounts,
 };
 use membership::Roster;
 use places::{FormerMembers, Place, Places};
@@ -55,7 +56,9 @@ use tokio::sync::{RwLock, watch};
 #[derive(Debug)]
 pub(crate) struct Mirror {
     name: Arc<str>,
-    geometry: Geometry,
+    /// The geometry at opening.
+    first_geometry: Geometry,
+    block_count: AtomicU64,
     places: Places,
     options: MirrorOptions,
     /// True if a member was read-only at opening: nothing is written to any member.
@@ -136,12 +139,13 @@ impl MirrorDevice {
 
     pub(crate) fn status(&self) -> PoolStatus {
         let mirror = &self.0;
-        let region_bytes = mirror.intents.region_blocks() * u64::from(mirror.geometry.block_bytes);
+        let region_bytes =
+            mirror.intents.region_blocks() * u64::from(mirror.geometry().block_bytes);
         let missing = |place| PoolMember {
             place,
             device: String::new(),
             state: MemberState::Missing,
-            missing_bytes: mirror.geometry.size_bytes(),
+            missing_bytes: mirror.geometry().size_bytes(),
             outstanding_reads: 0,
             latency_nanos: 0,
             last_failure: String::new(),
@@ -168,7 +172,7 @@ impl MirrorDevice {
             losses: mirror.loss_count(),
             repairs: mirror.repairs.load(SeqCst),
             copied_bytes: mirror.copied_blocks.load(SeqCst)
-                * u64::from(mirror.geometry.block_bytes),
+                * u64::from(mirror.geometry().block_bytes),
             members,
             unused: mirror.spares.status(),
             scrub: mirror.scrub_progress(),
@@ -195,11 +199,11 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.0.geometry
+        self.0.geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        match self.0.geometry.checked(self.name(), range, into.len(), false) {
+        match self.0.geometry().checked(self.name(), range, into.len(), false) {
             Err(error) => Box::pin(std::future::ready(Err(error))),
             Ok(_) if range.count == 0 => Box::pin(std::future::ready(Ok(into))),
             Ok(_) => self.0.read_blocks(range, into),
@@ -207,7 +211,7 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.0.geometry.checked(self.name(), range, into.len(), false).is_ok()
+        self.0.geometry().checked(self.name(), range, into.len(), false).is_ok()
             && range.count > 0
             && self.0.read_now(range, into)
     }
@@ -218,7 +222,7 @@ impl BlockDevice for MirrorDevice {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        let checked = self.0.geometry.checked(self.name(), range, from.len(), true);
+        let checked = self.0.geometry().checked(self.name(), range, from.len(), true);
         if let Err(error) = checked.and_then(|_| self.check_writable(range)) {
             return Box::pin(std::future::ready(Err(error)));
         }
@@ -226,7 +230,7 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        self.0.geometry.checked(self.name(), range, from.len(), true).is_ok()
+        self.0.geometry().checked(self.name(), range, from.len(), true).is_ok()
             && range.count > 0
             && !self.is_read_only()
             && self.0.write_now(range, from, durable)
@@ -249,9 +253,13 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn prefetch(&self, range: BlockRange) {
-        if self.0.geometry.byte_range(range).is_some() && range.count > 0 {
+        if self.0.geometry().byte_range(range).is_some() && range.count > 0 {
             self.0.prefetch(range);
         }
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        (!self.0.is_read_only).then_some(self)
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

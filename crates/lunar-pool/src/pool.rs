@@ -12,7 +12,7 @@ use crate::status::PoolStatus;
 use bytes::Bytes;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry,
-    PoisonWatcher, Sparse, SyncCounts,
+    PoisonWatcher, Resize, Sparse, SyncCounts,
 };
 use std::sync::Arc;
 
@@ -266,6 +266,10 @@ impl BlockDevice for Pool {
 
     fn sparse(&self) -> Option<&dyn Sparse> {
         self.device().sparse()
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        self.device().resize()
     }
 
     fn is_read_only(&self) -> bool {

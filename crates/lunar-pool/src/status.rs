@@ -46,6 +46,8 @@ pub enum UnusedState {
     Spare,
     /// Another device has its place.
     Replaced,
+    /// The mirror has grown, and the device has not.
+    TooSmall,
     /// The mirror has no member at its place any more.
     Removed,
 }
@@ -56,6 +58,7 @@ impl UnusedState {
         match self {
             Self::Spare => "spare",
             Self::Replaced => "replaced",
+            Self::TooSmall => "too-small",
             Self::Removed => "removed",
         }
     }

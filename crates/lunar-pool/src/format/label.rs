@@ -386,6 +386,17 @@ impl Label {
         mark.is_none_or(|mark| *mark == older.history.marks[0])
     }
 
+    /// Returns the label of a mirror with more blocks. Regions become larger if one page had not
+    /// enough bits for them.
+    #[must_use]
+    pub fn with_data_blocks(&self, data_blocks: u64) -> Self {
+        let mut unit_blocks = self.unit_blocks;
+        while data_blocks.div_ceil(unit_blocks) > u64::from(REGIONS_MAX) {
+            unit_blocks *= 2;
+        }
+        Self { data_blocks, unit_blocks, ..self.clone() }
+    }
+
     /// True if the label names its own member as one with all data.
     pub fn names_itself(&self) -> bool {
         self.current.contains(self.place)
@@ -409,8 +420,8 @@ impl Label {
 
     /// True if all fields match that are equal on all labels of a pool.
     ///
-    /// The members of a mirror change in a new generation, so labels of other generations, and
-    /// those of stale members, may have other numbers of members.
+    /// The members and the size of a mirror change in a new generation, so labels of other
+    /// generations, and those of stale members, may have other ones.
     pub fn is_same_pool(&self, other: &Self) -> bool {
         let is_changed = self.kind == PoolKind::MIRROR
             && (self.generation != other.generation
@@ -420,10 +431,11 @@ impl Label {
         self.kind == other.kind
             && self.pool == other.pool
             && self.block_bytes == other.block_bytes
-            && self.unit_blocks == other.unit_blocks
-            && (self.data_blocks == other.data_blocks || self.kind == PoolKind::CONCAT)
             && (is_changed
-                || (self.member_count == other.member_count && self.vacant == other.vacant))
+                || (self.member_count == other.member_count
+                    && self.vacant == other.vacant
+                    && self.unit_blocks == other.unit_blocks
+                    && (self.data_blocks == other.data_blocks || self.kind == PoolKind::CONCAT)))
     }
 
     /// Returns the number of regions of a mirror.

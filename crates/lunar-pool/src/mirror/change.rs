@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Maximum length of a deallocation that members do within one limit; longer ones are split.
-const CLEAR_BYTES_MAX: u64 = 64 << 20;
+pub(super) const CLEAR_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of blocks.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Mirror {
         self.foreground.fetch_add(1, SeqCst);
         let most = match change {
             Change::Write { .. } => range.count.max(1),
-            _ => CLEAR_BYTES_MAX / u64::from(self.geometry.block_bytes),
+            _ => CLEAR_BYTES_MAX / u64::from(self.geometry().block_bytes),
         };
         let end = range.lba + range.count;
         for lba in (range.lba..end).step_by(most as usize) {

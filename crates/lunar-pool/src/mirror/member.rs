@@ -181,6 +181,14 @@ impl MirrorMember {
         self.is_partial.store(!facts.missing.is_empty(), SeqCst);
     }
 
+    /// Continues with another number of regions. The member is current and misses none.
+    pub(super) fn grow(&self, regions: u32) {
+        let mut facts = self.facts();
+        debug_assert!(facts.missing.is_empty() && facts.copying.is_none());
+        facts.missing = RegionSet::new(regions);
+        facts.additions += 1;
+    }
+
     /// Returns the number of additions to the missing regions.
     pub(super) fn additions(&self) -> u64 {
         self.facts().additions

@@ -59,7 +59,8 @@ impl MirrorDevice {
             IntentLog::new(&label, intents.marked.clone(), intents.sequence, options.member_wait);
         let mirror = Arc::new(Mirror {
             name: name.into(),
-            geometry,
+            first_geometry: geometry,
+            block_count: AtomicU64::new(geometry.block_count),
             options,
             is_read_only,
             roster: RwLock::new(roster),

@@ -146,7 +146,7 @@ impl Mirror {
         into: Buffer,
     ) -> Result<Option<Buffer>, Error> {
         let (pool, len) = (into.pool(), into.len());
-        let bytes = range.count as usize * self.geometry.block_bytes as usize;
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
         let turn = ChangeQueue::enter(&self.queue, range).await;
         let mut buffer = Some(into);
         let mut tried = MemberSet::default();
@@ -285,7 +285,7 @@ impl Mirror {
         let Some(source) = self.choose(range, [member.place].into_iter().collect()) else {
             return Ok(());
         };
-        let bytes = range.count as usize * self.geometry.block_bytes as usize;
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
         let Some(data) = self.read_checked(&source, range, self.buffers().take(bytes)).await else {
             // Neither member is better than the other: later reads of these blocks fail.
             return Ok(());
@@ -401,7 +401,7 @@ impl Mirror {
         halves: [BlockRange; 2],
         mut into: Buffer,
     ) -> Result<Buffer, Error> {
-        let block = self.geometry.block_bytes as usize;
+        let block = self.geometry().block_bytes as usize;
         let buffers: BufferPool = into.pool();
         let mut at = 0;
         for half in halves {

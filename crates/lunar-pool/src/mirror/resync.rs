@@ -211,7 +211,7 @@ impl Resync {
             for piece in self.mirror.pieces(region, PIECE_BYTES) {
                 self.pace.wait(&self.mirror, rates).await;
                 self.copy_piece(region, piece).await?;
-                self.pace.has_done(piece.count * u64::from(self.mirror.geometry.block_bytes));
+                self.pace.has_done(piece.count * u64::from(self.mirror.geometry().block_bytes));
             }
             self.mirror.intents.copied(region);
             self.target.copied(region, additions);
@@ -265,7 +265,7 @@ impl Resync {
     ) -> Result<Result<Buffer, Vec<Arc<MirrorMember>>>, Error> {
         let mut tried: MemberSet = [self.target.place].into_iter().collect();
         let mut bad = Vec::new();
-        let bytes = piece.count as usize * self.mirror.geometry.block_bytes as usize;
+        let bytes = piece.count as usize * self.mirror.geometry().block_bytes as usize;
         while let Some(source) = self.mirror.choose(piece, tried) {
             let buffer = self.mirror.buffers().take_when_free(bytes).await;
             if let Some(data) = self.mirror.read_checked(&source, piece, buffer).await {

@@ -95,7 +95,7 @@ impl<'a> RunningScrub<'a> {
         if scrub.as_ref().is_some_and(|scrub| scrub.is_running) {
             return Err(PoolError::ScrubRuns);
         }
-        let total_bytes = mirror.geometry.size_bytes();
+        let total_bytes = mirror.geometry().size_bytes();
         let report = ScrubReport::default();
         *scrub = Some(ScrubProgress { is_running: true, total_bytes, report });
         Ok(Self(mirror))
@@ -136,16 +136,19 @@ impl Mirror {
         let rates =
             Rates { busy: options.busy_bytes_per_second_max, idle: options.bytes_per_second_max };
         let mut pace = Pace::new(self);
-        let block_bytes = u64::from(self.geometry.block_bytes);
-        let mut region = 0;
-        while u64::from(region) * self.intents.region_blocks() < self.geometry.block_count {
-            for piece in self.pieces(region, PIECE_BYTES) {
-                pace.wait(self, rates).await;
-                self.refuse_closed(false)?;
-                RunToEnd::new(Arc::clone(self).scrub_and_record(piece)).await?;
-                pace.has_done(piece.count * block_bytes);
-            }
-            region += 1;
+        let block_bytes = u64::from(self.geometry().block_bytes);
+        let mut lba = 0;
+        // The mirror and its regions may grow meanwhile.
+        while lba < self.geometry().block_count {
+            let region_blocks = self.intents.region_blocks();
+            let region_end = (lba / region_blocks + 1) * region_blocks;
+            let end = region_end.min(lba + PIECE_BYTES / block_bytes);
+            let piece = BlockRange::new(lba, end.min(self.geometry().block_count) - lba);
+            pace.wait(self, rates).await;
+            self.refuse_closed(false)?;
+            RunToEnd::new(Arc::clone(self).scrub_and_record(piece)).await?;
+            pace.has_done(piece.count * block_bytes);
+            lba += piece.count;
         }
         drop(running);
         Ok(self.scrub_progress().map(|scrub| scrub.report).unwrap_or_default())
@@ -155,7 +158,7 @@ impl Mirror {
         self: Arc<Self>,
         piece: BlockRange,
     ) -> Result<(), lunar_block::Error> {
-        let bytes = piece.count * u64::from(self.geometry.block_bytes);
+        let bytes = piece.count * u64::from(self.geometry().block_bytes);
         let is_compared = self.scrub_piece(piece).await?;
         self.record_scrub(|report| match is_compared {
             true => report.checked_bytes += bytes,

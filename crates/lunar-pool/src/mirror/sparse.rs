@@ -18,7 +18,7 @@ impl Mirror {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        self.geometry.checked_range(&self.name, range)?;
+        self.geometry().checked_range(&self.name, range)?;
         if range.count == 0 || extents_max == 0 {
             return Ok(Vec::new());
         }
@@ -42,7 +42,7 @@ impl Mirror {
 
 impl MirrorDevice {
     fn clear(&self, range: BlockRange, change: Change) -> BoxFuture<'_, Result<(), Error>> {
-        let checked = self.0.geometry.checked_range(self.name(), range);
+        let checked = self.0.geometry().checked_range(self.name(), range);
         match checked.and_then(|_| self.check_writable(range)) {
             Ok(()) => self.change(range, change),
             Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -77,7 +77,7 @@ impl Sparse for MirrorDevice {
             member.device.device().sparse().map(Sparse::granularity_bytes)
         };
         let longest = self.0.present().filter_map(granularity).max();
-        longest.unwrap_or(self.0.geometry.block_bytes)
+        longest.unwrap_or(self.0.geometry().block_bytes)
     }
 
     /// Returns the space of the member with the least available space.

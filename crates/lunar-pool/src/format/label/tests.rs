@@ -74,6 +74,19 @@ fn places_come_and_go() {
     assert_eq!(full.next_place(), None);
 }
 
+/// Goal: a mirror that grows keeps its regions as long as a page has room for them.
+#[test]
+fn regions_of_grown_mirrors() {
+    let limit = u64::from(REGIONS_MAX) * 128;
+    for (data_blocks, want) in [(2048, 128), (limit, 128), (limit + 1, 256), (limit * 5, 1024)] {
+        let grown = mirror().with_data_blocks(data_blocks);
+        assert_eq!((grown.data_blocks, grown.unit_blocks), (data_blocks, want));
+        assert!(grown.regions() <= REGIONS_MAX);
+    }
+    let (one, grown) = (mirror(), mirror().with_data_blocks(4096));
+    assert!(!one.is_same_pool(&grown) && one.is_same_pool(&grown.next(one.current, 5)));
+}
+
 /// Goal: labels of one generation describe the same places, unless one is of a stale member;
 /// stripes always do.
 #[test]

@@ -61,7 +61,7 @@ impl Mirror {
         if holders.len() < 2 {
             return Ok(false);
         }
-        let bytes = piece.count as usize * self.geometry.block_bytes as usize;
+        let bytes = piece.count as usize * self.geometry().block_bytes as usize;
         let reads = holders.iter().map(|member| self.read_in_time(member, piece));
         let mut reads = join_all(reads).await.into_iter();
         if let Some(Ok(first)) = reads.next()
@@ -104,7 +104,7 @@ impl Mirror {
         range: BlockRange,
     ) -> Result<Vec<u8>, MemberFailure> {
         let limit = self.options.member_wait;
-        let bytes = range.count as usize * self.geometry.block_bytes as usize;
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
         let read = member.read(range, self.buffers().take(bytes));
         match tokio::time::timeout(limit, read).await {
             Ok(Ok(data)) => Ok(data[..bytes].to_vec()),
@@ -136,7 +136,7 @@ impl Mirror {
         member: &Arc<MirrorMember>,
         piece: BlockRange,
     ) -> Result<Content, MemberFailure> {
-        let block = self.geometry.block_bytes as usize;
+        let block = self.geometry().block_bytes as usize;
         let mut content = Content {
             member: Arc::clone(member),
             data: vec![0; piece.count as usize * block],
@@ -172,7 +172,7 @@ impl Mirror {
         piece: BlockRange,
         contents: &[Content],
     ) -> Result<(), Error> {
-        let block = self.geometry.block_bytes as usize;
+        let block = self.geometry().block_bytes as usize;
         let verdict = judge(contents, block);
         if verdict.different_blocks > 0 {
             tracing::warn!(

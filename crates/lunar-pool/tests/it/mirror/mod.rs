@@ -10,6 +10,7 @@ mod linear;
 mod losses;
 mod opening;
 mod replace;
+mod resize;
 mod resolve;
 mod resync;
 mod scrub;
