@@ -115,11 +115,18 @@ impl Assembly {
             self.present().try_fold(0u64, |sum, member| sum.checked_add(member.label.data_blocks));
         if self.newest.kind == PoolKind::CONCAT
             && is_complete
-            && sum != Some(self.newest.unit_blocks)
+            && sum != Some(self.oldest().unit_blocks)
         {
             return Err(PoolError::Shape { device: "another member".into(), other });
         }
         Ok(())
+    }
+
+    /// Returns a label of the lowest generation. A resize of a stripe or a concatenation is
+    /// complete when all labels have the new size, so this one counts.
+    pub(crate) fn oldest(&self) -> &Label {
+        let labels = self.present().map(|member| &member.label);
+        labels.min_by_key(|label| label.generation).unwrap_or(&self.newest)
     }
 
     fn present(&self) -> impl Iterator<Item = &FoundMember> {

@@ -386,6 +386,18 @@ impl Label {
         mark.is_none_or(|mark| *mark == older.history.marks[0])
     }
 
+    /// True if the sizes of two labels of members that belong together fit: a stripe or a
+    /// concatenation is resized in a new generation.
+    fn has_same_size(&self, other: &Self) -> bool {
+        let is_resized = self.generation != other.generation;
+        let same_unit = self.unit_blocks == other.unit_blocks;
+        match self.kind {
+            PoolKind::CONCAT => same_unit || is_resized,
+            PoolKind::STRIPE => same_unit && (self.data_blocks == other.data_blocks || is_resized),
+            _ => same_unit && self.data_blocks == other.data_blocks,
+        }
+    }
+
     /// Returns the label of a mirror with more blocks. Regions become larger if one page had not
     /// enough bits for them.
     #[must_use]
@@ -434,8 +446,7 @@ impl Label {
             && (is_changed
                 || (self.member_count == other.member_count
                     && self.vacant == other.vacant
-                    && self.unit_blocks == other.unit_blocks
-                    && (self.data_blocks == other.data_blocks || self.kind == PoolKind::CONCAT)))
+                    && self.has_same_size(other)))
     }
 
     /// Returns the number of regions of a mirror.

@@ -25,8 +25,8 @@ pub struct MirrorOptions {
     /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
     /// minute.
     pub recovery_pause: Duration,
-    /// Time for which a member may be out before a spare device replaces it. While data is copied to
-    /// the member, it is not replaced.
+    /// Time for which a member may be out before a spare device replaces it. While data is copied
+    /// to the member, it is not replaced.
     pub spare_wait: Duration,
     /// Maximum rate of a copy while users have no operations; `None`: as fast as the members.
     pub resync_bytes_per_second_max: Option<NonZeroU64>,

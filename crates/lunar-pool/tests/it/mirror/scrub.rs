@@ -114,8 +114,8 @@ async fn unreadable_blocks_are_repaired() {
     }
 }
 
-/// Goal: a block that cannot be repaired leaves its member out; one that nobody can read is counted,
-/// and no member is.
+/// Goal: a block that cannot be repaired leaves its member out; one that nobody can read is
+/// counted, and no member is.
 #[tokio::test(start_paused = true)]
 async fn blocks_that_stay_unreadable() {
     let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read);

@@ -1,4 +1,5 @@
-//! Mirrors whose members fail in all ways and change, by seed, against a model of what each block may hold.
+//! Mirrors whose members fail in all ways and change, by seed, against a model of what each block
+//! may hold.
 
 use super::bench::{BLOCKS, Bench, REGION};
 use crate::common::{Device, VolatileDevice, filled, memories, next, read};
