@@ -1,8 +1,8 @@
 //! Growth of a stripe whose devices have grown, and of the last member of a concatenation.
 //!
 //! What a power cut leaves, in the order of the steps:
-//! 1. Members that grow get their labels again, first at the present ends of the devices. From now
-//!    on nothing needs the copies where the devices ended before.
+//! 1. Members that grow get their labels again, first at the present ends of the devices: the copies
+//!    where the devices ended before are not found any more.
 //! 2. The new blocks become zero, also where these copies were.
 //! 3. All members get labels of a new generation with the new size, the last one at the end. The
 //!    pool has the size of its oldest label, so it grows with the last one.

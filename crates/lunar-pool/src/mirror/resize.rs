@@ -3,7 +3,8 @@
 //! What a power cut leaves, in the order of the steps:
 //! 1. Each member gets its label again, in a new generation: first at the present end of the
 //!    device, then at its beginning. Until then only the label at the beginning counts, because the
-//!    other copy is where the device ended before. From now on nothing needs that copy.
+//!    other copy is where the device ended before. From now on there are two again, also while the
+//!    next step takes its time.
 //! 2. The new blocks become zero on all members, also where the earlier copies of labels are. No
 //!    label names these blocks yet.
 //! 3. The labels have the new size, and larger regions if that is necessary, in a new generation.

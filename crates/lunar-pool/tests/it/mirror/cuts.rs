@@ -67,8 +67,9 @@ impl CutBench {
     }
 
     /// Changes the members beside writes, until the power fails after `steps` writes and flushes.
-    /// Returns the last content of block 0 that was acknowledged as durable.
-    async fn run(&self, steps: u64) -> u8 {
+    /// Returns the last content of block 0 that was acknowledged as durable, and true if the change
+    /// had returned before.
+    async fn run(&self, steps: u64) -> (u8, bool) {
         let fault = FaultDevice::new(self.devices[1].clone(), 1);
         let mut members: Vec<Device> = vec![self.devices[0].clone(), fault.clone()];
         if self.operation.lists()[0].len() > 2 {
@@ -90,13 +91,17 @@ impl CutBench {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        let change = self.operation.run(&pool, self.devices[2].clone());
-        let (changed, ()) = futures_util::future::join(change, writes).await;
+        let change = async {
+            let changed = self.operation.run(&pool, self.devices[2].clone()).await;
+            (changed, !self.line.is_off())
+        };
+        let ((changed, was_in_time), ()) = futures_util::future::join(change, writes).await;
         assert!(changed.is_ok() || self.line.is_off(), "{changed:?}");
+        let is_changed = changed.is_ok() && was_in_time;
         while !self.line.is_off() && pool.status().health != PoolHealth::Healthy {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        durable
+        (durable, is_changed)
     }
 
     fn is_removal(&self) -> bool {
@@ -151,7 +156,7 @@ async fn write(pool: &Pool, value: u8) -> Result<(), Error> {
 async fn trial(operation: Operation, seed: u64, steps: u64) -> bool {
     let when = format!("{operation:?}, seed {seed}, step {steps}");
     let bench = CutBench::new(operation).await;
-    let durable = bench.run(steps).await;
+    let (durable, is_changed) = bench.run(steps).await;
     let was_cut = bench.line.is_off();
     let mut random = seed * 1000 + steps;
     for device in &bench.devices {
@@ -161,7 +166,8 @@ async fn trial(operation: Operation, seed: u64, steps: u64) -> bool {
     let old = bench.check(before, durable, &when).await;
     let new = bench.check(after, durable, &when).await;
     assert!(old || new, "{when}");
-    assert!(new || was_cut, "{when}");
+    assert!(new || !is_changed, "{when}: the change had returned");
+    assert!(is_changed || was_cut, "{when}");
     if new {
         // With all devices, unless a label was cleared.
         bench.check(&[1, 2, 0], durable, &when).await;
@@ -170,7 +176,8 @@ async fn trial(operation: Operation, seed: u64, steps: u64) -> bool {
 }
 
 /// Goal: wherever the power fails while the members change, the mirror opens with the members
-/// before or after the change, has everything that was durable, and its members become equal.
+/// before or after the change, and with those after it once it has returned; it has everything that
+/// was durable, and its members become equal.
 /// Method: the power fails after each write and each flush of the change and of the writes beside
 /// it; each device loses some of its unflushed blocks, by seed.
 #[test]
