@@ -2,10 +2,11 @@
 
 use crate::PoolError;
 use crate::error::SplitMirror;
-use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolKind};
+use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind};
 use crate::member_device::MemberDevice;
+use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
-use lunar_block::{BlockDevice, BufferPool};
+use lunar_block::{BlockDevice, BufferPool, Error};
 use std::sync::Arc;
 
 /// A member that was found.
@@ -21,101 +22,90 @@ pub(crate) struct Assembly {
     pub(crate) members: Vec<Option<FoundMember>>,
     /// A label of the highest generation.
     pub(crate) newest: Label,
+    /// Devices with labels of this pool that are no members.
+    pub(crate) unused: Vec<UnusedDevice>,
+    /// The spare devices, with the reason why one may not become a member now.
+    pub(crate) spares: Vec<(Arc<dyn BlockDevice>, String)>,
     /// Failures of devices whose labels could not be read.
     causes: Vec<String>,
 }
 
 impl Assembly {
     /// Reads the labels of devices, in any order, and puts the devices in their places. Writes
-    /// nothing.
+    /// nothing. A spare device with a label of the pool is a member: it has replaced one.
     ///
     /// # Errors
     /// The device that does not belong to the pool, and why.
     pub(crate) async fn find(
         devices: Vec<Arc<dyn BlockDevice>>,
+        spares: Vec<Arc<dyn BlockDevice>>,
         buffers: &BufferPool,
     ) -> Result<Self, PoolError> {
-        if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
-            return Err(PoolError::MemberCount(devices.len()));
-        }
-        for (index, device) in devices.iter().enumerate() {
-            if devices[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
-                return Err(PoolError::NamedTwice { device: device.name().to_owned() });
-            }
-        }
-        let members = devices.into_iter().map(MemberDevice::new);
-        let read = async |member: MemberDevice| {
-            let label = member.read_label(buffers).await;
-            (member, label)
-        };
-        let mut found = Vec::new();
-        let mut failures = Vec::new();
-        for (device, label) in join_all(members.map(read)).await {
-            let name = || device.name().to_owned();
-            match label {
-                Err(error) => failures.push(error),
-                Ok(FoundLabel::None) => return Err(PoolError::NotAMember { device: name() }),
-                Ok(FoundLabel::Unusable(why)) => {
-                    return Err(PoolError::Unusable { device: name(), why });
-                }
-                Ok(FoundLabel::Valid(label)) => found.push(FoundMember { device, label }),
-            }
-        }
+        let all: Vec<_> = devices.iter().chain(&spares).collect();
+        refuse_twice(&all)?;
+        let (mut found, failures) = read_labels(devices, buffers).await?;
         let causes = failures.iter().map(ToString::to_string).collect();
         if found.is_empty()
             && let Some(first) = failures.into_iter().next()
         {
             return Err(PoolError::Device(first));
         }
-        Self::place(found, causes)
+        let spares = match found.first() {
+            Some(first) => find_spares(first.label.pool, spares, &mut found, buffers).await,
+            None => Vec::new(),
+        };
+        Self::place(found, spares, causes)
     }
 
-    fn place(found: Vec<FoundMember>, causes: Vec<String>) -> Result<Self, PoolError> {
+    fn place(
+        found: Vec<FoundMember>,
+        spares: Vec<(Arc<dyn BlockDevice>, String)>,
+        causes: Vec<String>,
+    ) -> Result<Self, PoolError> {
+        let mut unused = Vec::new();
         let Some(first) = found.first() else { return Err(PoolError::MemberCount(0)) };
-        let (shape, other) = (first.label.clone(), first.device.name().to_owned());
-        let mut newest = shape.clone();
+        let other = first.device.name().to_owned();
+        let newest = newest_of_one_pool(&found, first)?;
+        refuse_other_shapes(&found, newest)?;
+        let newest = newest.label.clone();
+        refuse_split(&found, &newest)?;
+        let generations: Vec<(u16, u64)> =
+            found.iter().map(|one| (one.label.place, one.label.generation)).collect();
         let mut members: Vec<Option<FoundMember>> = Vec::new();
-        members.resize_with(usize::from(shape.member_count), || None);
+        members.resize_with(usize::from(newest.member_count), || None);
         for member in found {
-            let (label, device) = (&member.label, member.device.name().to_owned());
-            if label.pool != shape.pool {
-                let (pool, other_pool) = (label.pool, shape.pool);
-                return Err(PoolError::Foreign { device, pool, other, other_pool });
+            let at = usize::from(member.label.place);
+            if !newest.has_place(member.label.place) {
+                let device = member.device.name();
+                tracing::warn!("{device} is not used: it was removed from pool {}", newest.pool);
+                unused.push(UnusedDevice::new(device, UnusedState::Removed, String::new()));
+                continue;
             }
-            if !label.is_same_pool(&shape) {
-                return Err(PoolError::Shape { device, other });
+            if member.device.layout().data_blocks_max() < newest.data_blocks
+                && newest.kind == PoolKind::MIRROR
+            {
+                let device = member.device.name();
+                tracing::warn!("{device} is not used: pool {} has grown", newest.pool);
+                unused.push(UnusedDevice::new(device, UnusedState::TooSmall, String::new()));
+                continue;
             }
-            if label.generation > newest.generation {
-                newest = label.clone();
-            }
-            let place = label.place;
-            let generation = label.generation;
-            if let Some(same) = members[usize::from(place)].replace(member) {
-                return Err(PoolError::Cloned {
-                    place,
-                    device,
-                    generation,
-                    other: same.device.name().to_owned(),
-                    other_generation: same.label.generation,
-                });
-            }
+            let Some(same) = members[at].take() else {
+                members[at] = Some(member);
+                continue;
+            };
+            let others = generations.iter().filter(|(place, _)| usize::from(*place) != at);
+            let witness = others.map(|(_, generation)| *generation).max();
+            let (newer, older) = one_of_two(same, member, witness)?;
+            unused.push(UnusedDevice::new(
+                older.device.name(),
+                UnusedState::Replaced,
+                String::new(),
+            ));
+            members[at] = Some(newer);
         }
-        let assembly = Self { members, newest, causes };
-        assembly.refuse_split()?;
+        let assembly = Self { members, newest, unused, spares, causes };
         assembly.refuse_wrong_sum(other)?;
         Ok(assembly)
-    }
-
-    /// Both sides of a mirror that were written apart have data that the other has not.
-    fn refuse_split(&self) -> Result<(), PoolError> {
-        let belongs = |member: &&FoundMember| self.newest.descends_from(&member.label);
-        let Some(other) = self.present().find(|member| !belongs(member)) else { return Ok(()) };
-        let names = |is_newer: bool| -> Vec<String> {
-            let side = self.present().filter(|member| belongs(member) == is_newer);
-            side.map(|member| member.device.name().to_owned()).collect()
-        };
-        let split = SplitMirror::new((&self.newest, names(true)), (&other.label, names(false)));
-        Err(PoolError::Split(Box::new(split)))
     }
 
     /// Members of a concatenation have together as many blocks as each label says.
@@ -125,11 +115,18 @@ impl Assembly {
             self.present().try_fold(0u64, |sum, member| sum.checked_add(member.label.data_blocks));
         if self.newest.kind == PoolKind::CONCAT
             && is_complete
-            && sum != Some(self.newest.unit_blocks)
+            && sum != Some(self.oldest().unit_blocks)
         {
             return Err(PoolError::Shape { device: "another member".into(), other });
         }
         Ok(())
+    }
+
+    /// Returns a label of the lowest generation. A resize of a stripe or a concatenation is
+    /// complete when all labels have the new size, so this one counts.
+    pub(crate) fn oldest(&self) -> &Label {
+        let labels = self.present().map(|member| &member.label);
+        labels.min_by_key(|label| label.generation).unwrap_or(&self.newest)
     }
 
     fn present(&self) -> impl Iterator<Item = &FoundMember> {
@@ -153,4 +150,150 @@ impl Assembly {
         self.newest.current.contains(place)
             && member.is_some_and(|member| member.label.generation == self.newest.generation)
     }
+}
+
+/// Returns the member with the label that is authoritative: that of the highest generation. Of
+/// these, labels of stale members can have been written earlier than the others.
+pub(crate) fn newest_of_one_pool<'a>(
+    found: &'a [FoundMember],
+    first: &'a FoundMember,
+) -> Result<&'a FoundMember, PoolError> {
+    let order = |member: &FoundMember| (member.label.generation, member.label.names_itself());
+    let mut newest = first;
+    for member in found {
+        if member.label.pool != first.label.pool {
+            return Err(PoolError::Foreign {
+                device: member.device.name().to_owned(),
+                pool: member.label.pool,
+                other: first.device.name().to_owned(),
+                other_pool: first.label.pool,
+            });
+        }
+        if order(member) > order(newest) {
+            newest = member;
+        }
+    }
+    Ok(newest)
+}
+
+fn refuse_other_shapes(found: &[FoundMember], newest: &FoundMember) -> Result<(), PoolError> {
+    match found.iter().find(|member| !member.label.is_same_pool(&newest.label)) {
+        None => Ok(()),
+        Some(member) => Err(PoolError::Shape {
+            device: member.device.name().to_owned(),
+            other: newest.device.name().to_owned(),
+        }),
+    }
+}
+
+/// Both sides of a mirror that were written apart have data that the other has not.
+fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> {
+    let belongs = |member: &&FoundMember| newest.descends_from(&member.label);
+    let Some(other) = found.iter().find(|member| !belongs(member)) else { return Ok(()) };
+    let names = |is_newer: bool| -> Vec<String> {
+        let side = found.iter().filter(|member| belongs(member) == is_newer);
+        side.map(|member| member.device.name().to_owned()).collect()
+    };
+    let split = SplitMirror::new((newest, names(true)), (&other.label, names(false)));
+    Err(PoolError::Split(Box::new(split)))
+}
+
+/// Returns first that one of two devices with the label of one member which has replaced the
+/// other: the one with the higher generation. Its predecessor was left out before it got its label,
+/// so a member of another place has a higher generation than the predecessor, too. Otherwise one
+/// may be a copy of the other that was written alone, and nobody knows which one counts.
+fn one_of_two(
+    one: FoundMember,
+    other: FoundMember,
+    witness: Option<u64>,
+) -> Result<(FoundMember, FoundMember), PoolError> {
+    let is_newer = one.label.generation > other.label.generation;
+    let (newer, older) = if is_newer { (one, other) } else { (other, one) };
+    let is_replaced =
+        newer.label.generation > older.label.generation && witness > Some(older.label.generation);
+    if newer.label.kind != PoolKind::MIRROR || !is_replaced {
+        return Err(PoolError::Cloned {
+            place: newer.label.place,
+            device: newer.device.name().to_owned(),
+            generation: newer.label.generation,
+            other: older.device.name().to_owned(),
+            other_generation: older.label.generation,
+        });
+    }
+    tracing::warn!(
+        "{} is not used: {} has its place {} in pool {}",
+        older.device.name(),
+        newer.device.name(),
+        newer.label.place,
+        newer.label.pool
+    );
+    Ok((newer, older))
+}
+
+/// Reads the labels of spare devices. Those with a label of the pool are added to the members.
+async fn find_spares(
+    pool: PoolId,
+    spares: Vec<Arc<dyn BlockDevice>>,
+    found: &mut Vec<FoundMember>,
+    buffers: &BufferPool,
+) -> Vec<(Arc<dyn BlockDevice>, String)> {
+    let mut rest = Vec::new();
+    for spare in spares {
+        let device = MemberDevice::new(Arc::clone(&spare));
+        let failure = match device.read_label(buffers).await {
+            Ok(FoundLabel::Valid(label)) if label.pool == pool => {
+                found.push(FoundMember { device, label });
+                continue;
+            }
+            Ok(FoundLabel::None) => String::new(),
+            Ok(FoundLabel::Valid(label)) => {
+                PoolError::InUse { device: spare.name().to_owned(), pool: label.pool }.to_string()
+            }
+            Ok(FoundLabel::Unusable(why)) => {
+                PoolError::InUnknownUse { device: spare.name().to_owned(), why }.to_string()
+            }
+            Err(error) => error.to_string(),
+        };
+        rest.push((spare, failure));
+    }
+    rest
+}
+
+/// Reads the labels of devices. Returns the members, and the failures of devices that did not
+/// answer.
+pub(crate) async fn read_labels(
+    devices: Vec<Arc<dyn BlockDevice>>,
+    buffers: &BufferPool,
+) -> Result<(Vec<FoundMember>, Vec<Error>), PoolError> {
+    if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
+        return Err(PoolError::MemberCount(devices.len()));
+    }
+    refuse_twice(&devices.iter().collect::<Vec<_>>())?;
+    let members = devices.into_iter().map(MemberDevice::new);
+    let read = async |member: MemberDevice| {
+        let label = member.read_label(buffers).await;
+        (member, label)
+    };
+    let (mut found, mut failures) = (Vec::new(), Vec::new());
+    for (device, label) in join_all(members.map(read)).await {
+        let name = || device.name().to_owned();
+        match label {
+            Err(error) => failures.push(error),
+            Ok(FoundLabel::None) => return Err(PoolError::NotAMember { device: name() }),
+            Ok(FoundLabel::Unusable(why)) => {
+                return Err(PoolError::Unusable { device: name(), why });
+            }
+            Ok(FoundLabel::Valid(label)) => found.push(FoundMember { device, label }),
+        }
+    }
+    Ok((found, failures))
+}
+
+fn refuse_twice(devices: &[&Arc<dyn BlockDevice>]) -> Result<(), PoolError> {
+    for (index, device) in devices.iter().enumerate() {
+        if devices[..index].iter().any(|other| Arc::ptr_eq(other, device)) {
+            return Err(PoolError::NamedTwice { device: device.name().to_owned() });
+        }
+    }
+    Ok(())
 }

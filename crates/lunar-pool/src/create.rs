@@ -119,6 +119,7 @@ fn first_labels(spec: PoolSpec, members: &[MemberDevice]) -> Result<Vec<Label>, 
         generation: 1,
         current: MemberSet::first(count),
         history: History::new(mark_from(&random[16..])),
+        vacant: MemberSet::default(),
     };
     let labels: Vec<Label> = (0..count).zip(data_blocks).map(|(at, n)| label(at, n)).collect();
     let fits = labels.iter().zip(members).all(|(label, of)| label.check(of.layout()).is_ok());

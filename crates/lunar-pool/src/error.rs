@@ -1,10 +1,10 @@
-//! Reasons why a pool cannot be created or opened.
+//! Reasons why a pool cannot be created, opened or changed.
 
-use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, Unusable};
+use crate::format::{History, Label, MEMBERS_MAX, MEMBERS_MIN, PoolId, PoolKind, Unusable};
 use lunar_block::ErrorKind;
 
-/// A reason why a pool was not created or opened. Nothing was written to the members of a pool that
-/// was not opened.
+/// A reason why a pool was not created, opened or changed. Nothing was written to the members of a
+/// pool that was not opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -156,6 +156,52 @@ pub enum PoolError {
         /// The device.
         device: String,
     },
+    /// Only a mirror can do this.
+    #[error("a {} cannot {operation}: only a mirror can", .kind.as_str())]
+    NotAMirror {
+        /// The kind of the pool.
+        kind: PoolKind,
+        /// The operation.
+        operation: &'static str,
+    },
+    /// The pool has no member at this place.
+    #[error("the pool has no member {place}")]
+    NoSuchMember {
+        /// The place.
+        place: u16,
+    },
+    /// A mirror keeps two members.
+    #[error("a mirror keeps at least {MEMBERS_MIN} members: replace the member instead")]
+    TooFewMembers,
+    /// No device belongs to the side that is to be kept.
+    #[error("no device belongs to the side of the mirror that is to be kept")]
+    NoSuchSide,
+    /// A scrub runs already.
+    #[error("a scrub runs already")]
+    ScrubRuns,
+    /// The member has data that no other current member has.
+    #[error(
+        "member {place} ({device}) has data that no other current member has: wait until another \
+         member has everything"
+    )]
+    LastCurrent {
+        /// The place.
+        place: u16,
+        /// The device.
+        device: String,
+    },
+    /// The pool has sent writes to the device that have not ended, and may undo newer ones.
+    #[error("earlier writes to {device} have not ended: try again when it answers")]
+    Unsettled {
+        /// The device.
+        device: String,
+    },
+    /// The device does not support deallocation, unlike the members of the pool.
+    #[error("{device} does not support deallocation, unlike the members of the pool")]
+    NotSparse {
+        /// The device.
+        device: String,
+    },
     /// A member failed.
     #[error(transparent)]
     Device(#[from] lunar_block::Error),
@@ -165,7 +211,7 @@ pub enum PoolError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the mirror {pool} is split: {} were each written without the other since generation \
-     {common_generation}; decide which side is kept, and clear the label of the other",
+     {common_generation}; decide which side is kept",
     .sides.each_ref().map(|side| side.to_string()).join(" and ")
 )]
 pub struct SplitMirror {

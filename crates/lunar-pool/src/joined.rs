@@ -2,6 +2,8 @@
 
 mod block_map;
 mod poison;
+mod resize;
+mod shapes;
 mod sparse;
 
 use crate::PoolError;
@@ -15,9 +17,11 @@ use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
-    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, PoisonWatcher, Sparse, SyncCounts,
+    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, PoisonWatcher, Resize, Sparse, SyncCounts,
 };
 use poison::PoisonRelay;
+use shapes::Shapes;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 /// Longest optimal transfer that a stripe reports: one stripe unit of each member.
@@ -27,9 +31,11 @@ const STRIPE_WIDTH_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct JoinedDevice {
     name: String,
-    geometry: Geometry,
-    map: BlockMap,
+    shapes: Shapes,
     members: Vec<JoinedMember>,
+    /// The members with their labels, by place. Locked while the pool is resized.
+    labelled: tokio::sync::Mutex<Vec<FoundMember>>,
+    generation: AtomicU64,
     losses: LossLatch,
     buffers: OnceLock<BufferPool>,
     poison: Arc<PoisonRelay>,
@@ -44,8 +50,8 @@ struct JoinedMember {
 impl JoinedDevice {
     /// Opens a pool of which all members are present.
     pub(crate) fn open(name: &str, found: Assembly) -> Result<Self, PoolError> {
-        let label = found.newest.clone();
-        found.require(MemberSet::first(label.member_count))?;
+        found.require(MemberSet::first(found.newest.member_count))?;
+        let label = found.oldest().clone();
         let present: Vec<FoundMember> = found.members.into_iter().flatten().collect();
         let map = if label.kind == PoolKind::CONCAT {
             BlockMap::concat(present.iter().map(|member| member.label.data_blocks))
@@ -57,7 +63,7 @@ impl JoinedDevice {
             }
         };
         let members: Vec<JoinedMember> = present
-            .into_iter()
+            .iter()
             .map(|member| JoinedMember {
                 data_start: member.device.layout().data_start(),
                 device: Arc::clone(member.device.device()),
@@ -65,9 +71,16 @@ impl JoinedDevice {
             .collect();
         let geometry = geometry(name, &map, label.block_bytes, &members)?;
         let poison = PoisonRelay::new(members.len());
-        let (buffers, losses) = (OnceLock::new(), LossLatch::new(0));
-        let mut joined =
-            Self { name: name.to_owned(), geometry, map, members, losses, buffers, poison };
+        let mut joined = Self {
+            name: name.to_owned(),
+            shapes: Shapes::new(geometry, map),
+            members,
+            labelled: tokio::sync::Mutex::new(present),
+            generation: AtomicU64::new(label.generation),
+            losses: LossLatch::new(0),
+            buffers: OnceLock::new(),
+            poison,
+        };
         joined.losses = LossLatch::new(joined.cache_losses().unwrap_or(0));
         Ok(joined)
     }
@@ -91,13 +104,19 @@ impl JoinedDevice {
         PoolStatus {
             pool,
             kind,
-            generation: 1,
+            generation: self.generation.load(SeqCst),
             health: if is_failed { PoolHealth::Failed } else { PoolHealth::Healthy },
             losses: self.cache_losses().unwrap_or(0),
             repairs: 0,
             copied_bytes: 0,
             members: (0..).zip(self.devices()).map(member).collect(),
+            unused: Vec::new(),
+            scrub: None,
         }
+    }
+
+    fn map(&self) -> &BlockMap {
+        self.shapes.map()
     }
 
     fn buffers(&self) -> &BufferPool {
@@ -105,7 +124,7 @@ impl JoinedDevice {
     }
 
     fn block_bytes(&self) -> usize {
-        self.geometry.block_bytes as usize
+        self.geometry().block_bytes as usize
     }
 
     /// Returns the member of a run, and its blocks on the device.
@@ -117,7 +136,7 @@ impl JoinedDevice {
 
     /// Returns the members with a part of `range`, and their blocks on the device.
     fn parts_on_devices(&self, range: BlockRange) -> Vec<(&dyn BlockDevice, BlockRange)> {
-        let parts = self.map.parts(range).into_iter();
+        let parts = self.map().parts(range).into_iter();
         let on_device = |(member, part): (usize, BlockRange)| {
             let member = &self.members[member];
             (&*member.device, BlockRange::new(member.data_start + part.lba, part.count))
@@ -131,13 +150,13 @@ impl JoinedDevice {
 
     async fn read_parts(&self, range: BlockRange, mut into: Buffer) -> Result<Buffer, Error> {
         let pool = into.pool();
-        let parts = self.map.parts(range);
+        let parts = self.map().parts(range);
         let reads = self.parts_on_devices(range).into_iter().map(|(device, part)| {
             let own = pool.take(part.count as usize * self.block_bytes());
             in_own_context(device.read(part, own))
         });
         let read = try_join_all(reads).await.map_err(self.failed(range))?;
-        for run in self.map.runs(range) {
+        for run in self.map().runs(range) {
             let Some(at) = parts.iter().position(|(member, _)| *member == run.member) else {
                 continue;
             };
@@ -160,7 +179,7 @@ impl JoinedDevice {
         from: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let writes = self.map.parts(range).into_iter().map(|(member, part)| {
+        let writes = self.map().parts(range).into_iter().map(|(member, part)| {
             let data = self.gathered(range, &from, member, part);
             let JoinedMember { device, data_start } = &self.members[member];
             let part = BlockRange::new(data_start + part.lba, part.count);
@@ -174,7 +193,7 @@ impl JoinedDevice {
     /// Returns the data of one member: shared if it is one run, else copied into a buffer.
     fn gathered(&self, range: BlockRange, from: &Bytes, member: usize, part: BlockRange) -> Bytes {
         let source = |run: MappedRun| self.bytes_in(run.range.lba - range.lba, run.range.count);
-        let mut runs = self.map.runs(range).filter(|run| run.member == member);
+        let mut runs = self.map().runs(range).filter(|run| run.member == member);
         let Some(first) = runs.next() else { return Bytes::new() };
         if first.range.count == part.count {
             return from.slice(source(first));
@@ -258,14 +277,14 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.geometry
+        self.shapes.geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        if let Err(error) = self.geometry.checked(&self.name, range, into.len(), false) {
+        if let Err(error) = self.geometry().checked(&self.name, range, into.len(), false) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        match self.map.only_run(range) {
+        match self.map().only_run(range) {
             Some(run) => {
                 let (device, part) = self.on_device(run);
                 let read = device.read(part, into);
@@ -276,10 +295,10 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        if self.geometry.checked(&self.name, range, into.len(), false).is_err() {
+        if self.geometry().checked(&self.name, range, into.len(), false).is_err() {
             return false;
         }
-        self.map.only_run(range).is_some_and(|run| {
+        self.map().only_run(range).is_some_and(|run| {
             let (device, part) = self.on_device(run);
             device.try_read_now(part, into)
         })
@@ -291,10 +310,10 @@ impl BlockDevice for JoinedDevice {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        if let Err(error) = self.geometry.checked(&self.name, range, from.len(), true) {
+        if let Err(error) = self.geometry().checked(&self.name, range, from.len(), true) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        match self.map.only_run(range) {
+        match self.map().only_run(range) {
             Some(run) => {
                 let (device, part) = self.on_device(run);
                 let written = device.write(part, from, durable);
@@ -305,10 +324,10 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        if self.geometry.checked(&self.name, range, from.len(), true).is_err() {
+        if self.geometry().checked(&self.name, range, from.len(), true).is_err() {
             return false;
         }
-        self.map.only_run(range).is_some_and(|run| {
+        self.map().only_run(range).is_some_and(|run| {
             let (device, part) = self.on_device(run);
             device.try_write_now(part, from, durable)
         })
@@ -331,11 +350,15 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn prefetch(&self, range: BlockRange) {
-        if self.geometry.byte_range(range).is_some() {
+        if self.geometry().byte_range(range).is_some() {
             for (device, part) in self.parts_on_devices(range) {
                 device.prefetch(part);
             }
         }
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        (!self.is_read_only()).then_some(self)
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
@@ -348,7 +371,7 @@ impl BlockDevice for JoinedDevice {
 
     fn io_tier(&self) -> String {
         let (count, tier) = (self.members.len(), self.members[0].device.io_tier());
-        match self.map {
+        match self.map() {
             BlockMap::Concat { .. } => format!("concat of {count}, {tier}"),
             BlockMap::Stripe { .. } => format!("stripe of {count}, {tier}"),
         }

@@ -32,10 +32,11 @@ mod member_device;
 mod member_io;
 mod mirror;
 mod pool;
+mod resolve;
 mod status;
 
 pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
-pub use mirror::MirrorOptions;
+pub use mirror::{MirrorOptions, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 pub use pool::{OpenOptions, Pool};
-pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus};
+pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus, UnusedDevice, UnusedState};

@@ -121,9 +121,16 @@ impl MemberDevice {
         }
     }
 
-    /// Clears both labels, durably.
+    /// Clears both labels, durably. The first block of each is cleared before the others, so that a
+    /// power cut leaves no damaged label.
     pub(crate) async fn clear_labels(&self) -> Result<(), Error> {
         let zeroes = Bytes::from(vec![0; LABEL_BYTES]);
+        for copy in 0..LABEL_COPIES {
+            let first = zeroes.slice(..self.layout().block_bytes as usize);
+            let range = BlockRange::new(self.layout().label(copy), 1);
+            self.device.write(range, first, false).await?;
+        }
+        self.flush().await?;
         for copy in 0..LABEL_COPIES {
             self.write_page(self.layout().label(copy), zeroes.clone()).await?;
         }

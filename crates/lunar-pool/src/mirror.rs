@@ -1,28 +1,37 @@
 //! Mirrors: pools whose members all have the same blocks.
 //!
-//! Locks, in this order: the rewriting of regions; the turn of a change in the queue of overlapping
-//! changes; the membership (`Roster`), which a change holds shared from the choice of the members
-//! to their last answer, and which a change of the members' states holds alone, also while labels
-//! are written. A change that a member missed is therefore acknowledged only after the labels of
-//! the others record this, durably.
+//! Locks, in this order: the exchange of members (`reshaping`); the rewriting of regions; the turn
+//! of a change in the queue of overlapping changes; the membership (`Roster`), which a change holds
+//! shared from the choice of the members to their last answer, and which a change of the members'
+//! states holds alone, also while labels are written. A change that a member missed is therefore
+//! acknowledged only after the labels of the others record this, durably.
 
 mod bounded;
 mod change;
 mod change_queue;
 mod close;
+mod count;
 mod flush;
 mod intent_log;
 mod member;
 mod membership;
 mod open;
 mod options;
+mod pace;
+mod places;
 mod read;
+mod replace;
+mod resize;
 mod resync;
 mod rewrites;
+mod scrub;
+mod spares;
 mod sparse;
 
 pub use options::MirrorOptions;
+pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 
+use crate::PoolError;
 use crate::format::PoolKind;
 use crate::losses::LossLatch;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
@@ -32,12 +41,13 @@ use change::Change;
 use change_queue::ChangeQueue;
 use intent_log::IntentLog;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Resize,
     Sparse, SyncCounts,
 };
-use member::MirrorMember;
 use membership::Roster;
+use places::{FormerMembers, Place, Places};
 use rewrites::Rewrites;
+use spares::Spares;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
 use tokio::sync::{RwLock, watch};
@@ -46,13 +56,16 @@ use tokio::sync::{RwLock, watch};
 #[derive(Debug)]
 pub(crate) struct Mirror {
     name: Arc<str>,
-    geometry: Geometry,
-    /// By place; `None` is missing.
-    members: Vec<Option<Arc<MirrorMember>>>,
+    /// The geometry at opening.
+    first_geometry: Geometry,
+    block_count: AtomicU64,
+    places: Places,
     options: MirrorOptions,
     /// True if a member was read-only at opening: nothing is written to any member.
     is_read_only: bool,
     roster: RwLock<Roster>,
+    /// Held while members are exchanged.
+    reshaping: tokio::sync::Mutex<FormerMembers>,
     /// The same as in the roster, without the lock.
     is_unrecorded: AtomicBool,
     /// Generation of the label in the roster, without the lock.
@@ -62,6 +75,9 @@ pub(crate) struct Mirror {
     closed: watch::Sender<bool>,
     queue: Arc<ChangeQueue>,
     intents: IntentLog,
+    spares: Spares,
+    /// The last scrub.
+    scrub: std::sync::Mutex<Option<ScrubProgress>>,
     rewrites: Rewrites,
     /// Number of failures whose members were not left out yet: marks of the missed changes stay.
     failures_pending: AtomicUsize,
@@ -88,6 +104,30 @@ impl Drop for MirrorDevice {
 }
 
 impl MirrorDevice {
+    /// Gives the place of a member to a new device, see [`Pool::replace`](crate::Pool::replace).
+    pub(crate) async fn replace(
+        &self,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<(), PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).replace(place, device)).await
+    }
+
+    /// Adds a member, see [`Pool::add`](crate::Pool::add).
+    pub(crate) async fn add(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).add(device)).await
+    }
+
+    /// Removes a member, see [`Pool::remove`](crate::Pool::remove).
+    pub(crate) async fn remove(&self, place: u16) -> Result<(), PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).remove(place)).await
+    }
+
+    /// Compares all members, see [`Pool::scrub`](crate::Pool::scrub).
+    pub(crate) async fn scrub(&self, options: ScrubOptions) -> Result<ScrubReport, PoolError> {
+        self.0.scrub_all(options).await
+    }
+
     /// Closes the mirror: makes everything durable, and removes the marks.
     ///
     /// # Errors
@@ -99,21 +139,24 @@ impl MirrorDevice {
 
     pub(crate) fn status(&self) -> PoolStatus {
         let mirror = &self.0;
-        let region_bytes = mirror.intents.region_blocks() * u64::from(mirror.geometry.block_bytes);
+        let region_bytes =
+            mirror.intents.region_blocks() * u64::from(mirror.geometry().block_bytes);
         let missing = |place| PoolMember {
             place,
             device: String::new(),
             state: MemberState::Missing,
-            missing_bytes: mirror.geometry.size_bytes(),
+            missing_bytes: mirror.geometry().size_bytes(),
             outstanding_reads: 0,
             latency_nanos: 0,
             last_failure: String::new(),
         };
-        let member = |(place, member): (u16, &Option<Arc<MirrorMember>>)| match member {
-            Some(member) => member.status(region_bytes),
-            None => missing(place),
+        let member = |(place, taken): (u16, &Place)| match taken {
+            Place::Taken(member) => Some(member.status(region_bytes)),
+            Place::Missing => Some(missing(place)),
+            Place::Vacant => None,
         };
-        let members: Vec<PoolMember> = (0..).zip(&mirror.members).map(member).collect();
+        let members: Vec<PoolMember> =
+            (0..).zip(&*mirror.places.all()).filter_map(member).collect();
         let all = members.iter().all(|member| member.state == MemberState::Current);
         let any = mirror.present().any(|member| member.is_current());
         let health = match (all, any) {
@@ -129,17 +172,15 @@ impl MirrorDevice {
             losses: mirror.loss_count(),
             repairs: mirror.repairs.load(SeqCst),
             copied_bytes: mirror.copied_blocks.load(SeqCst)
-                * u64::from(mirror.geometry.block_bytes),
+                * u64::from(mirror.geometry().block_bytes),
             members,
+            unused: mirror.spares.status(),
+            scrub: mirror.scrub_progress(),
         }
     }
 
     fn check_writable(&self, range: BlockRange) -> Result<(), Error> {
-        if self.is_read_only() {
-            let what = "a member is read-only, so nothing is written to any member";
-            return Err(Error::new(ErrorKind::ReadOnly, self.name(), what).at(range));
-        }
-        Ok(())
+        self.0.check_writable().map_err(|error| error.at(range))
     }
 
     /// Changes blocks. The change runs to its end, also if its future is dropped after it has
@@ -158,11 +199,11 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.0.geometry
+        self.0.geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        match self.0.geometry.checked(self.name(), range, into.len(), false) {
+        match self.0.geometry().checked(self.name(), range, into.len(), false) {
             Err(error) => Box::pin(std::future::ready(Err(error))),
             Ok(_) if range.count == 0 => Box::pin(std::future::ready(Ok(into))),
             Ok(_) => self.0.read_blocks(range, into),
@@ -170,7 +211,7 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.0.geometry.checked(self.name(), range, into.len(), false).is_ok()
+        self.0.geometry().checked(self.name(), range, into.len(), false).is_ok()
             && range.count > 0
             && self.0.read_now(range, into)
     }
@@ -181,7 +222,7 @@ impl BlockDevice for MirrorDevice {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        let checked = self.0.geometry.checked(self.name(), range, from.len(), true);
+        let checked = self.0.geometry().checked(self.name(), range, from.len(), true);
         if let Err(error) = checked.and_then(|_| self.check_writable(range)) {
             return Box::pin(std::future::ready(Err(error)));
         }
@@ -189,7 +230,7 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        self.0.geometry.checked(self.name(), range, from.len(), true).is_ok()
+        self.0.geometry().checked(self.name(), range, from.len(), true).is_ok()
             && range.count > 0
             && !self.is_read_only()
             && self.0.write_now(range, from, durable)
@@ -212,9 +253,13 @@ impl BlockDevice for MirrorDevice {
     }
 
     fn prefetch(&self, range: BlockRange) {
-        if self.0.geometry.byte_range(range).is_some() && range.count > 0 {
+        if self.0.geometry().byte_range(range).is_some() && range.count > 0 {
             self.0.prefetch(range);
         }
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        (!self.0.is_read_only).then_some(self)
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
@@ -228,7 +273,7 @@ impl BlockDevice for MirrorDevice {
 
     fn io_tier(&self) -> String {
         let tier = self.0.present().next().map(|member| member.device.device().io_tier());
-        format!("mirror of {}, {}", self.0.members.len(), tier.unwrap_or_default())
+        format!("mirror of {}, {}", self.0.places.members(), tier.unwrap_or_default())
     }
 
     /// Recovers the current members.

@@ -1,26 +1,31 @@
 //! An open pool.
 
-use crate::PoolError;
 use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
+use crate::error::{MirrorSide, PoolError};
 use crate::format::{PoolId, PoolKind};
 use crate::joined::JoinedDevice;
 use crate::member_device::MemberDevice;
-use crate::mirror::{MirrorDevice, MirrorOptions};
+use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
+use crate::resolve;
 use crate::status::PoolStatus;
 use bytes::Bytes;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry,
-    PoisonWatcher, Sparse, SyncCounts,
+    PoisonWatcher, Resize, Sparse, SyncCounts,
 };
 use std::sync::Arc;
 
 /// Options for opening a pool.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     /// True to open a mirror although members with all data are missing. They are stale from then
     /// on: if they are opened elsewhere, the mirror is split, and only one side can be kept.
     pub is_degraded: bool,
+    /// Spare devices of a mirror, without labels. One of them replaces a member that is missing,
+    /// whose device is gone, or that was out for [`MirrorOptions::spare_wait`], and gets its label.
+    /// A spare device that has replaced a member before is found by this label.
+    pub spares: Vec<Arc<dyn BlockDevice>>,
     /// Options of a mirror.
     pub mirror: MirrorOptions,
 }
@@ -71,6 +76,24 @@ impl Pool {
         Ok(member.clear_labels().await?)
     }
 
+    /// Decides a split mirror, which is not open: the members of the side `keep`, as
+    /// [`PoolError::Split`] shows it, keep their content. Those of all other sides become stale: at
+    /// the next opening they get all data of the kept side, and what was written to them is lost.
+    /// `devices` are all members, as for [`open`](Self::open).
+    ///
+    /// If this fails or is interrupted, the mirror is still split, and the call can be repeated.
+    ///
+    /// # Errors
+    /// The device that does not belong to the pool, as of `open` · `NoSuchSide` · `NoneCurrent` if
+    /// the kept side has no member with all data · `Cloned` for two devices of different sides with
+    /// one place · `ReadOnly` · `Device`.
+    pub async fn resolve(
+        devices: Vec<Arc<dyn BlockDevice>>,
+        keep: &MirrorSide,
+    ) -> Result<(), PoolError> {
+        resolve::resolve(devices, keep).await
+    }
+
     /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.
     ///
     /// # Errors
@@ -80,15 +103,80 @@ impl Pool {
         members: Vec<Arc<dyn BlockDevice>>,
         options: OpenOptions,
     ) -> Result<Arc<Self>, PoolError> {
-        let found = Assembly::find(members, &BufferPool::default()).await?;
+        let OpenOptions { is_degraded, spares, mirror } = options;
+        let has_spares = !spares.is_empty();
+        let found = Assembly::find(members, spares, &BufferPool::default()).await?;
         let (id, kind) = (found.newest.pool, found.newest.kind);
         let joined = if kind == PoolKind::MIRROR {
-            let OpenOptions { is_degraded, mirror } = options;
             Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror).await?)
+        } else if has_spares {
+            return Err(PoolError::NotAMirror { kind, operation: "use spare devices" });
         } else {
             Joined::Device(JoinedDevice::open(name, found)?)
         };
         Ok(Arc::new(Self { id, kind, joined }))
+    }
+
+    /// Gives the place of a member of a mirror to a new device, while the mirror is in use. The
+    /// device needs no label, and loses its data. Returns when the device has the place, durably;
+    /// the mirror is copied to it from then on, as [`status`](Self::status) shows.
+    ///
+    /// The member may be missing, stale or current. A current one is left out first, durably. The
+    /// replaced device keeps its label, which is older than that of the new device: a mirror that
+    /// is opened with both uses the new one. Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// The reason why the device does not fit; nothing was changed then · `LastCurrent` for a
+    /// member that has data of its own · `Device` when a device failed; the replaced member is
+    /// recovered then.
+    pub async fn replace(&self, place: u16, device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
+        self.mirror("replace a member")?.replace(place, device).await
+    }
+
+    /// Adds a member to a mirror while it is in use. The device needs no label, and loses its data.
+    /// Returns its place when the labels of all members name it, durably; the mirror is copied to
+    /// it from then on. Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// The reason why the device does not fit; nothing was changed then · `NotAMirror` for a
+    /// concatenation or a stripe · `Device` when a device failed. If the labels of no current
+    /// member could be written, the mirror acknowledges nothing until they are, with the new place.
+    pub async fn add(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        self.mirror("add a member")?.add(device).await
+    }
+
+    /// Removes a member of a mirror while it is in use; the mirror keeps at least two. Returns when
+    /// the labels of the others record this, durably: the device is never a member of this mirror
+    /// again, also if it is given at the next opening. Its label is cleared if it can be reached.
+    /// Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// `TooFewMembers` · `LastCurrent` for a member that has data of its own · `NoSuchMember` ·
+    /// `Device` when all current members failed.
+    pub async fn remove(&self, place: u16) -> Result<(), PoolError> {
+        self.mirror("remove a member")?.remove(place).await
+    }
+
+    /// Reads all current members of a mirror and compares them, piece by piece beside the users.
+    /// Blocks that a member cannot read are written to it again from another one. Blocks that
+    /// differ are made equal: to the content that most of at least three members have, else to that
+    /// of the first current member, as after a power cut.
+    ///
+    /// Progress and results are in [`status`](Self::status). The scrub stops when this future is
+    /// dropped, at the end of a piece.
+    ///
+    /// # Errors
+    /// `NotAMirror` · `ScrubRuns` · `Device` if the mirror is read-only or is closed, or if no
+    /// member has accepted a repair.
+    pub async fn scrub(&self, options: ScrubOptions) -> Result<ScrubReport, PoolError> {
+        self.mirror("be compared")?.scrub(options).await
+    }
+
+    fn mirror(&self, operation: &'static str) -> Result<&MirrorDevice, PoolError> {
+        match &self.joined {
+            Joined::Mirror(mirror) => Ok(mirror),
+            Joined::Device(_) => Err(PoolError::NotAMirror { kind: self.kind, operation }),
+        }
     }
 
     /// Closes the pool: everything is durable, and a mirror has no marks left. Later operations of
@@ -178,6 +266,10 @@ impl BlockDevice for Pool {
 
     fn sparse(&self) -> Option<&dyn Sparse> {
         self.device().sparse()
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        self.device().resize()
     }
 
     fn is_read_only(&self) -> bool {

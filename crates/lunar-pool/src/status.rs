@@ -1,6 +1,7 @@
 //! The status of an open pool.
 
 use crate::format::{PoolId, PoolKind};
+use crate::mirror::ScrubProgress;
 
 /// The status of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -21,6 +22,52 @@ pub struct PoolStatus {
     pub copied_bytes: u64,
     /// The members, by their places.
     pub members: Vec<PoolMember>,
+    /// Devices that were given or were members, and are none.
+    pub unused: Vec<UnusedDevice>,
+    /// The last scrub since the pool was opened, or the one that runs.
+    pub scrub: Option<ScrubProgress>,
+}
+
+/// A device that is not a member of the pool.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnusedDevice {
+    /// Name of the device.
+    pub device: String,
+    /// The reason why it is not used.
+    pub state: UnusedState,
+    /// Last failure; empty if there was none.
+    pub last_failure: String,
+}
+
+/// The reason why a device is not used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnusedState {
+    /// A spare device, which replaces a member when one is out for too long.
+    Spare,
+    /// Another device has its place.
+    Replaced,
+    /// The mirror has grown, and the device has not.
+    TooSmall,
+    /// The mirror has no member at its place any more.
+    Removed,
+}
+
+impl UnusedState {
+    /// Returns the name for status and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Spare => "spare",
+            Self::Replaced => "replaced",
+            Self::TooSmall => "too-small",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+impl UnusedDevice {
+    pub(crate) fn new(device: &str, state: UnusedState, last_failure: String) -> Self {
+        Self { device: device.to_owned(), state, last_failure }
+    }
 }
 
 /// The health of a pool.

@@ -37,6 +37,7 @@ lunar_wire::wire_struct! {
         56 => generation: u64,
         64 => current: MemberSet,
         72 => marks: Marks,
+        328 => vacant: MemberSet,
         4092 => checksum: u32,
     }
 }
@@ -72,7 +73,7 @@ pub struct Label {
     pub pool: PoolId,
     /// Place of this member, from 0.
     pub place: u16,
-    /// Number of members of the pool, from [`MEMBERS_MIN`] to [`MEMBERS_MAX`].
+    /// Number of places of the pool, from [`MEMBERS_MIN`] to [`MEMBERS_MAX`].
     pub member_count: u16,
     /// Length of a block of every member.
     pub block_bytes: u32,
@@ -87,6 +88,8 @@ pub struct Label {
     pub current: MemberSet,
     /// Random marks of this generation and of those before.
     pub history: History,
+    /// Places of a mirror that have no member, because it was removed.
+    pub vacant: MemberSet,
 }
 
 /// A random mark of each generation of a pool, the latest first. Two parts of a mirror that were
@@ -226,6 +229,7 @@ impl Label {
             generation: raw.generation,
             current: raw.current,
             history,
+            vacant: raw.vacant,
         };
         if label.is_consistent() { Ok(label) } else { Err(Unusable::Fields) }
     }
@@ -236,10 +240,60 @@ impl Label {
         (MEMBERS_MIN..=MEMBERS_MAX).contains(&self.member_count)
             && self.place < self.member_count
             && self.current.is_within(self.member_count)
+            && self.vacant_is_consistent()
             && positive(self.data_blocks)
             && positive(self.unit_blocks)
             && positive(self.generation)
             && self.generation < i64::MAX as u64
+    }
+
+    fn vacant_is_consistent(&self) -> bool {
+        let is_possible = self.vacant.is_empty() || self.kind == PoolKind::MIRROR;
+        is_possible
+            && self.vacant.is_within(self.member_count)
+            && self.vacant.0 & self.current.0 == 0
+            && !self.vacant.contains(self.place)
+            && self.members() >= MEMBERS_MIN
+    }
+
+    /// Returns the number of members: places that are not vacant.
+    pub fn members(&self) -> u16 {
+        self.member_count.saturating_sub(self.vacant.len())
+    }
+
+    /// True if the pool has a member at this place.
+    pub fn has_place(&self, place: u16) -> bool {
+        place < self.member_count && !self.vacant.contains(place)
+    }
+
+    /// Returns the place of another member of the mirror, below [`MEMBERS_MAX`]: the first vacant
+    /// one, or a new one.
+    pub fn next_place(&self) -> Option<u16> {
+        let first = (0..self.member_count).find(|place| self.vacant.contains(*place));
+        first.or((self.member_count < MEMBERS_MAX).then_some(self.member_count))
+    }
+
+    /// Returns the label of the same generation in which `place` has a member; it is
+    /// [`next_place`](Self::next_place).
+    #[must_use]
+    pub fn with_place(&self, place: u16) -> Self {
+        let mut label = self.clone();
+        label.member_count = label.member_count.max(place + 1);
+        label.vacant.remove(place);
+        label
+    }
+
+    /// Returns the label of the same generation in which `place`, which is not current, has no
+    /// member. Vacant places at the end do not exist any more.
+    #[must_use]
+    pub fn without_place(&self, place: u16) -> Self {
+        let mut label = self.clone();
+        label.vacant.insert(place);
+        while label.vacant.contains(label.member_count - 1) {
+            label.member_count -= 1;
+            label.vacant.remove(label.member_count);
+        }
+        label
     }
 
     /// Encodes the label.
@@ -258,6 +312,7 @@ impl Label {
             generation: self.generation,
             current: self.current,
             marks: self.history.to_marks(),
+            vacant: self.vacant,
             checksum: 0,
         };
         let mut bytes = raw.encode();
@@ -331,14 +386,67 @@ impl Label {
         mark.is_none_or(|mark| *mark == older.history.marks[0])
     }
 
+    /// True if the sizes of two labels of members that belong together fit: a stripe or a
+    /// concatenation is resized in a new generation.
+    fn has_same_size(&self, other: &Self) -> bool {
+        let is_resized = self.generation != other.generation;
+        let same_unit = self.unit_blocks == other.unit_blocks;
+        match self.kind {
+            PoolKind::CONCAT => same_unit || is_resized,
+            PoolKind::STRIPE => same_unit && (self.data_blocks == other.data_blocks || is_resized),
+            _ => same_unit && self.data_blocks == other.data_blocks,
+        }
+    }
+
+    /// Returns the label of a mirror with more blocks. Regions become larger if one page had not
+    /// enough bits for them.
+    #[must_use]
+    pub fn with_data_blocks(&self, data_blocks: u64) -> Self {
+        let mut unit_blocks = self.unit_blocks;
+        while data_blocks.div_ceil(unit_blocks) > u64::from(REGIONS_MAX) {
+            unit_blocks *= 2;
+        }
+        Self { data_blocks, unit_blocks, ..self.clone() }
+    }
+
+    /// True if the label names its own member as one with all data.
+    pub fn names_itself(&self) -> bool {
+        self.current.contains(self.place)
+    }
+
+    /// True if this label and one of `generation` with `history` are one line: one of them belongs
+    /// to the history of the other. False if the other generation is newer and too old for an
+    /// answer.
+    pub fn is_in_line_with(&self, generation: u64, history: &History) -> bool {
+        let mark = |history: &History, back: u64| {
+            usize::try_from(back).ok().and_then(|back| history.marks.get(back)).copied()
+        };
+        match self.generation.checked_sub(generation) {
+            Some(back) => mark(&self.history, back) == history.marks.first().copied(),
+            None => {
+                let mark = mark(history, generation - self.generation);
+                mark.is_none_or(|mark| mark == self.history.marks[0])
+            }
+        }
+    }
+
     /// True if all fields match that are equal on all labels of a pool.
+    ///
+    /// The members and the size of a mirror change in a new generation, so labels of other
+    /// generations, and those of stale members, may have other ones.
     pub fn is_same_pool(&self, other: &Self) -> bool {
+        let is_changed = self.kind == PoolKind::MIRROR
+            && (self.generation != other.generation
+                || self.history.marks.first() != other.history.marks.first()
+                || !self.names_itself()
+                || !other.names_itself());
         self.kind == other.kind
             && self.pool == other.pool
-            && self.member_count == other.member_count
             && self.block_bytes == other.block_bytes
-            && self.unit_blocks == other.unit_blocks
-            && (self.data_blocks == other.data_blocks || self.kind == PoolKind::CONCAT)
+            && (is_changed
+                || (self.member_count == other.member_count
+                    && self.vacant == other.vacant
+                    && self.has_same_size(other)))
     }
 
     /// Returns the number of regions of a mirror.

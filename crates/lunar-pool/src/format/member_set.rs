@@ -24,6 +24,18 @@ impl MemberSet {
         self.0 |= 1 << place;
     }
 
+    /// Removes the member at `place`.
+    pub const fn remove(&mut self, place: u16) {
+        if place < MEMBERS_MAX {
+            self.0 &= !(1 << place);
+        }
+    }
+
+    /// Returns the number of members in the set.
+    pub const fn len(self) -> u16 {
+        self.0.count_ones() as u16
+    }
+
     /// True if the set has no member.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -73,6 +85,10 @@ mod tests {
             assert!(set.is_within(count));
             assert!(count == 0 || !set.is_within(count - 1));
             assert_eq!(set.places().collect::<MemberSet>(), set);
+            assert_eq!(set.len(), count);
+            let mut less = set;
+            less.remove(0);
+            assert!(!less.contains(0) && less.len() == count.saturating_sub(1));
             assert!(!set.contains(count) && !set.contains(64) && !set.contains(u16::MAX));
         }
     }

@@ -51,9 +51,9 @@ impl JoinedDevice {
         range: BlockRange,
         change: impl Fn(&'a dyn Sparse, BlockRange) -> BoxFuture<'a, Result<(), Error>>,
     ) -> Result<(), Error> {
-        self.geometry.checked_range(&self.name, range)?;
+        self.shapes.geometry().checked_range(&self.name, range)?;
         let mut changes = Vec::new();
-        for (member, part) in self.map.parts(range) {
+        for (member, part) in self.map().parts(range) {
             let part = BlockRange::new(self.members[member].data_start + part.lba, part.count);
             changes.push(in_own_context(change(self.sparse_of(member)?, part)));
         }
@@ -63,13 +63,13 @@ impl JoinedDevice {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        self.geometry.checked_range(&self.name, range)?;
+        self.shapes.geometry().checked_range(&self.name, range)?;
         let mut members = Vec::new();
-        for member in 0..self.map.members() {
+        for member in 0..self.map().members() {
             members.push(MemberExtents {
                 sparse: self.sparse_of(member)?,
                 data_start: self.members[member].data_start,
-                part: self.map.member_range(member, range),
+                part: self.map().member_range(member, range),
                 extents: Vec::new(),
             });
         }
@@ -97,17 +97,17 @@ impl JoinedDevice {
         members: &mut [MemberExtents<'_>],
         extents_max: usize,
     ) -> Result<Option<Extent>, Error> {
-        let run = self.map.first_run(BlockRange::new(at, end(range) - at));
+        let run = self.map().first_run(BlockRange::new(at, end(range) - at));
         let failed = |error| member_failed(&self.name, Some(range), error);
         let own = members[run.member].extent_at(run.member_lba, extents_max).await;
         let Some(own) = own.map_err(failed)? else { return Ok(None) };
         let count = (end(own.range) - run.member_lba).min(run.range.count);
         let mut extent = Extent { range: BlockRange::new(at, count), state: own.state };
-        if count == run.range.count && matches!(self.map, BlockMap::Stripe { .. }) {
+        if count == run.range.count && matches!(self.map(), BlockMap::Stripe { .. }) {
             // An extent covers many stripe units if all members have the same state there.
             let mut common_end = end(range);
             for (place, member) in members.iter_mut().enumerate() {
-                let part = self.map.member_range(place, BlockRange::new(at, end(range) - at));
+                let part = self.map().member_range(place, BlockRange::new(at, end(range) - at));
                 if part.count == 0 {
                     continue;
                 }
@@ -117,7 +117,7 @@ impl JoinedDevice {
                 };
                 let behind = end(other.range).min(end(part));
                 if behind < end(part) {
-                    common_end = common_end.min(self.map.pool_end(place, behind, at));
+                    common_end = common_end.min(self.map().pool_end(place, behind, at));
                 }
             }
             extent.range.count = extent.range.count.max(common_end - at);
@@ -155,13 +155,13 @@ impl Sparse for JoinedDevice {
     fn granularity_bytes(&self) -> u32 {
         let sparse = self.devices().filter_map(|device| device.sparse());
         let longest = sparse.map(Sparse::granularity_bytes).max();
-        longest.unwrap_or(self.geometry.block_bytes)
+        longest.unwrap_or(self.shapes.geometry().block_bytes)
     }
 
     /// Returns the space of all members together, if all know theirs.
     fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
         let mut sum = SpaceUsage { used_bytes: 0, available_bytes: 0, total_bytes: 0 };
-        for member in 0..self.map.members() {
+        for member in 0..self.map().members() {
             let Some(usage) = self.sparse_of(member)?.space_usage()? else { return Ok(None) };
             sum.used_bytes = sum.used_bytes.saturating_add(usage.used_bytes);
             sum.available_bytes = sum.available_bytes.saturating_add(usage.available_bytes);

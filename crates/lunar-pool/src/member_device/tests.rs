@@ -18,6 +18,7 @@ fn label(generation: u64) -> Label {
         generation,
         current: MemberSet::first(2),
         history: History::new(9),
+        vacant: MemberSet::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::member::MirrorMember;
 use futures_util::future::poll_fn;
-use lunar_block::{BoxFuture, Error};
+use lunar_block::{BoxFuture, Error, ErrorKind};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,6 +38,13 @@ impl fmt::Display for MemberFailure {
             Self::Late(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
             Self::Lost => f.write_str("it may have lost acknowledged writes"),
         }
+    }
+}
+
+impl MemberFailure {
+    /// True if the member has refused a command that had no effect.
+    pub(super) fn is_busy(&self) -> bool {
+        matches!(self, Self::Device(error) if error.kind == ErrorKind::Busy)
     }
 }
 

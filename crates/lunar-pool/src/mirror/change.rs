@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Maximum length of a deallocation that members do within one limit; longer ones are split.
-const CLEAR_BYTES_MAX: u64 = 64 << 20;
+pub(super) const CLEAR_BYTES_MAX: u64 = 64 << 20;
 
 /// A change of blocks.
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ impl Mirror {
         self.foreground.fetch_add(1, SeqCst);
         let most = match change {
             Change::Write { .. } => range.count.max(1),
-            _ => CLEAR_BYTES_MAX / u64::from(self.geometry.block_bytes),
+            _ => CLEAR_BYTES_MAX / u64::from(self.geometry().block_bytes),
         };
         let end = range.lba + range.count;
         for lba in (range.lba..end).step_by(most as usize) {
@@ -106,7 +106,10 @@ impl Mirror {
     }
 
     /// Returns the current members that miss a region of `range`.
-    pub(super) fn lacking(&self, range: BlockRange) -> impl Iterator<Item = &Arc<MirrorMember>> {
+    pub(super) fn lacking(
+        &self,
+        range: BlockRange,
+    ) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
         let (first, last) = self.intents.span(range);
         self.present().filter(move |one| one.is_current() && !one.holds(first, last))
     }
@@ -145,7 +148,7 @@ impl Mirror {
                     (vec![Arc::clone(member)], LimitFrom::Begin)
                 }
                 Targets::One(_) => (Vec::new(), LimitFrom::Begin),
-                Targets::Lacking => (self.lacking(range).cloned().collect(), LimitFrom::Begin),
+                Targets::Lacking => (self.lacking(range).collect(), LimitFrom::Begin),
             };
             let work = targets.into_iter().map(|member| {
                 let work = start(&member);

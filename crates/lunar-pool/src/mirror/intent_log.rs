@@ -6,6 +6,7 @@ use super::membership::given_up;
 use crate::format::{IntentPage, Label, PoolId, RegionSet};
 use bytes::Bytes;
 use lunar_block::BlockRange;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(super) struct IntentLog {
     pool: PoolId,
-    regions: u32,
-    region_blocks: u64,
+    region_blocks: AtomicU64,
     state: Mutex<LogState>,
     /// The sequence number of the last page. Locked while pages are written: one at a time.
     sequence: tokio::sync::Mutex<u64>,
@@ -58,8 +58,7 @@ impl IntentLog {
         };
         Self {
             pool: label.pool,
-            regions,
-            region_blocks: label.unit_blocks,
+            region_blocks: AtomicU64::new(label.unit_blocks),
             state: Mutex::new(state),
             sequence: tokio::sync::Mutex::new(sequence),
             member_wait,
@@ -71,14 +70,15 @@ impl IntentLog {
     }
 
     pub(super) fn region_blocks(&self) -> u64 {
-        self.region_blocks
+        self.region_blocks.load(SeqCst)
     }
 
     /// Returns the first and the last region of `range`, which is within the pool and not empty.
     #[inline]
     pub(super) fn span(&self, range: BlockRange) -> (u32, u32) {
         let last = range.lba + range.count.max(1) - 1;
-        ((range.lba / self.region_blocks) as u32, (last / self.region_blocks) as u32)
+        let region_blocks = self.region_blocks();
+        ((range.lba / region_blocks) as u32, (last / region_blocks) as u32)
     }
 
     fn state(&self) -> MutexGuard<'_, LogState> {
@@ -131,7 +131,8 @@ impl IntentLog {
             }
             // One page has the regions of all open changes: the others wait for it.
             let mut next = state.durable.clone();
-            let open = (0..self.regions).filter(|region| state.open[*region as usize] > 0);
+            let open =
+                (0..state.durable.regions()).filter(|region| state.open[*region as usize] > 0);
             open.for_each(|region| next.insert(region));
             next
         };
@@ -250,6 +251,34 @@ impl IntentLog {
         Ok(())
     }
 
+    /// Continues with the regions of a mirror that has grown: each has the marks of those that it
+    /// is made of. Those of the new blocks are marked, because the blocks were written and are not
+    /// flushed; the pages have the marks when they were written next. Called behind the membership
+    /// lock, held alone: no change is open.
+    pub(super) async fn grow(&self, label: &Label, new: BlockRange) {
+        let _sequence = self.sequence.lock().await;
+        let regions = label.regions();
+        let factor = (label.unit_blocks / self.region_blocks()) as u32;
+        let mut state = self.state();
+        debug_assert!(state.open.iter().all(|open| *open == 0));
+        let mut durable = RegionSet::new(regions);
+        state.durable.iter().for_each(|region| durable.insert(region / factor));
+        let mut last_change = vec![0; regions as usize];
+        for (region, interval) in state.last_change.iter().enumerate() {
+            let at = &mut last_change[region / factor as usize];
+            *at = (*at).max(*interval);
+        }
+        state.open = vec![0; regions as usize];
+        (state.durable, state.last_change) = (durable, last_change);
+        self.region_blocks.store(label.unit_blocks, SeqCst);
+        let (first, last) = self.span(new);
+        let interval = state.interval;
+        for region in first..=last {
+            state.durable.insert(region);
+            state.last_change[region as usize] = interval;
+        }
+    }
+
     /// Returns the marked regions.
     pub(super) fn marked(&self) -> RegionSet {
         self.state().durable.clone()
@@ -258,7 +287,7 @@ impl IntentLog {
     /// Returns the regions that were changed since the last successful flush, or are being changed.
     pub(super) fn unflushed(&self) -> RegionSet {
         let state = self.state();
-        let mut regions = RegionSet::new(self.regions);
+        let mut regions = RegionSet::new(state.durable.regions());
         for region in state.durable.iter() {
             let at = region as usize;
             if state.open[at] > 0 || state.last_change[at] > state.covered {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 /// Weight of a new latency: one part in 2³.
@@ -43,6 +43,8 @@ pub(super) struct MirrorMember {
     /// True while the member misses regions.
     is_partial: AtomicBool,
     pub(super) is_recovering: AtomicBool,
+    /// True when another device gets the place: the member is not recovered any more.
+    pub(super) retired: watch::Sender<bool>,
     facts: Mutex<MemberFacts>,
 }
 
@@ -57,6 +59,8 @@ struct MemberFacts {
     copying: Option<RegionSet>,
     /// Number of copies that have begun; a later copy ends an earlier one.
     copies: u64,
+    /// The time since which the member is not current.
+    out_since: Option<Instant>,
     last_failure: String,
 }
 
@@ -69,6 +73,7 @@ impl MirrorMember {
             additions: 0,
             copying: None,
             copies: 0,
+            out_since: (!is_current).then(Instant::now),
             last_failure: String::new(),
         };
         Self {
@@ -86,6 +91,7 @@ impl MirrorMember {
             changes_flushed: AtomicU64::new(0),
             is_partial: AtomicBool::new(!is_current),
             is_recovering: AtomicBool::new(false),
+            retired: watch::Sender::new(false),
             facts: Mutex::new(facts),
         }
     }
@@ -102,6 +108,10 @@ impl MirrorMember {
         self.state.load(SeqCst) == MemberState::Syncing as u8
     }
 
+    pub(super) fn is_retired(&self) -> bool {
+        *self.retired.borrow()
+    }
+
     /// True if changes are sent to the member.
     pub(super) fn receives_changes(&self) -> bool {
         self.is_current() || self.is_syncing()
@@ -109,7 +119,10 @@ impl MirrorMember {
 
     /// Makes the member current: a copy to it is durable, and recorded on the labels.
     pub(super) fn become_current(&self) {
-        self.facts().copying = None;
+        let mut facts = self.facts();
+        facts.copying = None;
+        facts.out_since = None;
+        drop(facts);
         self.state.store(MemberState::Current as u8, SeqCst);
     }
 
@@ -117,6 +130,7 @@ impl MirrorMember {
     pub(super) fn become_stale(&self, marked: &RegionSet) {
         self.miss(marked);
         let mut facts = self.facts();
+        facts.out_since.get_or_insert_with(Instant::now);
         if let Some(copying) = facts.copying.take() {
             facts.missing.unite(&copying);
             self.is_partial.store(true, SeqCst);
@@ -133,6 +147,11 @@ impl MirrorMember {
         facts.copying = Some(facts.missing.clone());
         drop(facts);
         self.state.store(MemberState::Syncing as u8, SeqCst);
+    }
+
+    /// Returns the time since which the member is out; `None` if it gets all changes.
+    pub(super) fn out_since(&self) -> Option<Instant> {
+        self.facts().out_since.filter(|_| !self.receives_changes())
     }
 
     pub(super) fn copies(&self) -> u64 {
@@ -160,6 +179,14 @@ impl MirrorMember {
         let mut facts = self.facts();
         facts.missing.subtract(regions);
         self.is_partial.store(!facts.missing.is_empty(), SeqCst);
+    }
+
+    /// Continues with another number of regions. The member is current and misses none.
+    pub(super) fn grow(&self, regions: u32) {
+        let mut facts = self.facts();
+        debug_assert!(facts.missing.is_empty() && facts.copying.is_none());
+        facts.missing = RegionSet::new(regions);
+        facts.additions += 1;
     }
 
     /// Returns the number of additions to the missing regions.
@@ -326,6 +353,10 @@ impl MirrorMember {
     /// True if a change that was given up has not ended.
     pub(super) fn is_unsettled(&self) -> bool {
         self.given_up.load(SeqCst) > 0
+    }
+
+    pub(super) fn has_open_changes(&self) -> bool {
+        self.open_changes.load(SeqCst) > 0
     }
 
     /// Waits until no change of the device is open.

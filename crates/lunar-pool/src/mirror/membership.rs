@@ -30,18 +30,18 @@ pub(super) type RosterGuard<'a> = RwLockWriteGuard<'a, Roster>;
 
 impl Mirror {
     /// Returns the members whose devices are present.
-    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<MirrorMember>> {
-        self.members.iter().flatten()
+    pub(super) fn present(&self) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
+        self.places.present()
     }
 
     /// Returns the current members, in the order of their places.
     pub(super) fn current(&self) -> Vec<Arc<MirrorMember>> {
-        self.present().filter(|member| member.is_current()).map(Arc::clone).collect()
+        self.present().filter(|member| member.is_current()).collect()
     }
 
     /// Returns the members to which changes are sent.
     pub(super) fn receiving(&self) -> Vec<Arc<MirrorMember>> {
-        self.present().filter(|member| member.receives_changes()).map(Arc::clone).collect()
+        self.present().filter(|member| member.receives_changes()).collect()
     }
 
     /// Leaves failed members out, and those that may have lost acknowledged writes. Returns when
@@ -151,8 +151,8 @@ impl Mirror {
         let mut is_repeated = false;
         loop {
             for member in self.present() {
-                if member.is_current() && !contains(&next, member) {
-                    self.log_left_out(member);
+                if member.is_current() && !contains(&next, &member) {
+                    self.log_left_out(&member);
                     member.become_stale(&self.intents.marked());
                 }
             }
@@ -219,16 +219,20 @@ impl Mirror {
 
     /// Records the states of the members, if the last attempt has failed.
     pub(super) async fn record(self: &Arc<Self>) -> Result<(), Error> {
-        let mut roster = self.roster.write().await;
-        self.refuse_closed(roster.is_closed)?;
-        if !roster.is_unrecorded {
-            return Ok(());
-        }
-        let current = self.current();
-        let recorded = self.set_current(&mut roster, current, false).await;
-        drop(roster);
+        let recorded = self.recorded().await.map(drop);
         self.recover_stale();
         recorded
+    }
+
+    /// Acquires the membership lock alone. The states of the members are recorded.
+    pub(super) async fn recorded(&self) -> Result<RosterGuard<'_>, Error> {
+        let mut roster = self.roster.write().await;
+        self.refuse_closed(roster.is_closed)?;
+        if roster.is_unrecorded {
+            let current = self.current();
+            self.set_current(&mut roster, current, false).await?;
+        }
+        Ok(roster)
     }
 
     /// Handles the loss of the source of a copy. In regions that no current member has, the content
@@ -244,7 +248,7 @@ impl Mirror {
         first.has(&lost);
         self.rewrites.add(&lost);
         for member in self.present() {
-            if !Arc::ptr_eq(member, first) && member.receives_changes() {
+            if !Arc::ptr_eq(&member, first) && member.receives_changes() {
                 member.miss(&lost);
             }
         }

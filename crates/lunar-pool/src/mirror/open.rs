@@ -4,7 +4,9 @@ use super::change_queue::ChangeQueue;
 use super::intent_log::IntentLog;
 use super::member::MirrorMember;
 use super::membership::Roster;
+use super::places::{Place, Places};
 use super::rewrites::Rewrites;
+use super::spares::Spares;
 use super::{Mirror, MirrorDevice, MirrorOptions};
 use crate::PoolError;
 use crate::assembly::Assembly;
@@ -40,11 +42,12 @@ impl MirrorDevice {
             Error::new(ErrorKind::Open, name, "a mirror needs a tokio runtime").because(error)
         })?;
         let label = found.newest.clone();
+        let spares = Spares::new(found.spares.clone(), found.unused.clone());
         if !is_degraded {
             found.require(label.current)?;
         }
-        let members = members(found);
-        let present = || members.iter().flatten();
+        let places = places(found);
+        let present = || places.iter().filter_map(Place::member);
         if !present().any(|member| member.is_current()) {
             return Err(PoolError::NoneCurrent { generation: label.generation });
         }
@@ -56,7 +59,8 @@ impl MirrorDevice {
             IntentLog::new(&label, intents.marked.clone(), intents.sequence, options.member_wait);
         let mirror = Arc::new(Mirror {
             name: name.into(),
-            geometry,
+            first_geometry: geometry,
+            block_count: AtomicU64::new(geometry.block_count),
             options,
             is_read_only,
             roster: RwLock::new(roster),
@@ -66,6 +70,8 @@ impl MirrorDevice {
             closed: watch::Sender::new(false),
             queue: Arc::new(ChangeQueue::default()),
             intents: log,
+            spares,
+            scrub: std::sync::Mutex::default(),
             rewrites: Rewrites::new(intents.changed.clone()),
             failures_pending: AtomicUsize::new(0),
             losses: AtomicU64::new(0),
@@ -75,7 +81,8 @@ impl MirrorDevice {
             copied_blocks: AtomicU64::new(0),
             buffers: std::sync::RwLock::default(),
             runtime,
-            members,
+            places: Places::new(places),
+            reshaping: tokio::sync::Mutex::default(),
         });
         mirror.begin(&label, &intents).await?;
         Ok(Self(mirror))
@@ -113,20 +120,22 @@ impl Mirror {
             self.set_current(&mut roster, current, false).await?;
         }
         self.recover_stale();
+        self.start_spares();
         self.complete_partial();
         Ok(())
     }
 }
 
-fn members(found: Assembly) -> Vec<Option<Arc<MirrorMember>>> {
-    let regions = found.newest.regions();
+fn places(found: Assembly) -> Vec<Place> {
+    let (regions, vacant) = (found.newest.regions(), found.newest.vacant);
     let is_current: Vec<bool> =
         (0..found.newest.member_count).map(|place| found.is_current(place)).collect();
     let member = |(place, member): (u16, Option<crate::assembly::FoundMember>)| {
-        member.map(|member| {
-            let is_current = is_current[usize::from(place)];
-            Arc::new(MirrorMember::new(place, member.device, is_current, regions))
-        })
+        let Some(member) = member else {
+            return if vacant.contains(place) { Place::Vacant } else { Place::Missing };
+        };
+        let is_current = is_current[usize::from(place)];
+        Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions)))
     };
     (0..).zip(found.members).map(member).collect()
 }

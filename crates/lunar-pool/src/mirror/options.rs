@@ -12,6 +12,9 @@ const RECOVERY_PAUSE: Duration = Duration::from_secs(1);
 /// Default rate of copies while users have operations.
 const RESYNC_BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
 
+/// Default time after which a spare device replaces a member that is out.
+const SPARE_WAIT: Duration = Duration::from_secs(5 * 60);
+
 /// Options of an open mirror.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MirrorOptions {
@@ -22,6 +25,9 @@ pub struct MirrorOptions {
     /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
     /// minute.
     pub recovery_pause: Duration,
+    /// Time for which a member may be out before a spare device replaces it. While data is copied
+    /// to the member, it is not replaced.
+    pub spare_wait: Duration,
     /// Maximum rate of a copy while users have no operations; `None`: as fast as the members.
     pub resync_bytes_per_second_max: Option<NonZeroU64>,
     /// Maximum rate of a copy while users have operations; `None`: as fast as the members.
@@ -33,6 +39,7 @@ impl Default for MirrorOptions {
         Self {
             member_wait: MEMBER_WAIT,
             recovery_pause: RECOVERY_PAUSE,
+            spare_wait: SPARE_WAIT,
             resync_bytes_per_second_max: None,
             resync_busy_bytes_per_second_max: NonZeroU64::new(RESYNC_BUSY_BYTES_PER_SECOND),
         }

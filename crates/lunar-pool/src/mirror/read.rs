@@ -146,7 +146,7 @@ impl Mirror {
         into: Buffer,
     ) -> Result<Option<Buffer>, Error> {
         let (pool, len) = (into.pool(), into.len());
-        let bytes = range.count as usize * self.geometry.block_bytes as usize;
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
         let turn = ChangeQueue::enter(&self.queue, range).await;
         let mut buffer = Some(into);
         let mut tried = MemberSet::default();
@@ -285,7 +285,7 @@ impl Mirror {
         let Some(source) = self.choose(range, [member.place].into_iter().collect()) else {
             return Ok(());
         };
-        let bytes = range.count as usize * self.geometry.block_bytes as usize;
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
         let Some(data) = self.read_checked(&source, range, self.buffers().take(bytes)).await else {
             // Neither member is better than the other: later reads of these blocks fail.
             return Ok(());
@@ -340,14 +340,14 @@ impl Mirror {
     fn first_current(&self, range: BlockRange) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
         let mut members = self.present();
-        members.find(|member| member.is_current() && member.holds(first, last)).map(Arc::clone)
+        members.find(|member| member.is_current() && member.holds(first, last))
     }
 
     /// Returns the member with the least outstanding work, weighted by its latency, that has these
     /// blocks and is not in `tried`.
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
-        let mut best: Option<(&Arc<MirrorMember>, u64)> = None;
+        let mut best: Option<(Arc<MirrorMember>, u64)> = None;
         for member in self.present() {
             let fits =
                 member.is_current() && !tried.contains(member.place) && member.holds(first, last);
@@ -355,8 +355,8 @@ impl Mirror {
                 continue;
             }
             let cost = member.cost();
-            match best {
-                Some((_, least)) if least <= cost => member.not_asked(),
+            match &best {
+                Some((_, least)) if *least <= cost => member.not_asked(),
                 _ => {
                     if let Some((other, _)) = best.replace((member, cost)) {
                         other.not_asked();
@@ -364,7 +364,7 @@ impl Mirror {
                 }
             }
         }
-        best.map(|(member, _)| Arc::clone(member))
+        best.map(|(member, _)| member)
     }
 
     /// Reads if no waiting is needed.
@@ -401,7 +401,7 @@ impl Mirror {
         halves: [BlockRange; 2],
         mut into: Buffer,
     ) -> Result<Buffer, Error> {
-        let block = self.geometry.block_bytes as usize;
+        let block = self.geometry().block_bytes as usize;
         let buffers: BufferPool = into.pool();
         let mut at = 0;
         for half in halves {

@@ -4,6 +4,7 @@ use super::Mirror;
 use super::bounded::{MemberFailure, run_one};
 use super::change_queue::ChangeQueue;
 use super::member::MirrorMember;
+use super::pace::{Pace, Rates};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
@@ -29,9 +30,7 @@ struct Resync {
     target: Arc<MirrorMember>,
     /// Number of this copy to the target; a later one ends it.
     number: u64,
-    /// Number of operations of users when the last piece was copied.
-    foreground: u64,
-    last_piece_blocks: u64,
+    pace: Pace,
 }
 
 /// The result of a piece.
@@ -46,11 +45,12 @@ enum Piece {
 impl Mirror {
     /// Starts the recovery of all members that are stale, each in a task of its own.
     pub(super) fn recover_stale(self: &Arc<Self>) {
+        self.spares.members_changed();
         let is_closed = self.closing.load(SeqCst);
-        for member in self.present().filter(|member| !member.receives_changes()) {
+        let is_stale = |one: &Arc<MirrorMember>| !one.receives_changes() && !one.is_retired();
+        for member in self.present().filter(is_stale) {
             if !self.is_read_only && !is_closed && !member.is_recovering.swap(true, SeqCst) {
-                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
-                self.runtime.spawn(recover(mirror, member));
+                self.runtime.spawn(recover(Arc::downgrade(self), member));
             }
         }
     }
@@ -59,8 +59,7 @@ impl Mirror {
     pub(super) fn complete_partial(self: &Arc<Self>) {
         for member in self.present().filter(|one| one.is_current() && !one.holds_all()) {
             if !self.is_read_only && !member.is_recovering.swap(true, SeqCst) {
-                let (mirror, member) = (Arc::downgrade(self), Arc::clone(member));
-                self.runtime.spawn(recover(mirror, member));
+                self.runtime.spawn(recover(Arc::downgrade(self), member));
             }
         }
     }
@@ -69,7 +68,7 @@ impl Mirror {
     /// not stale.
     async fn begin_copy(&self, member: &Arc<MirrorMember>) -> bool {
         let roster = self.roster.write().await;
-        let is_stale = !roster.is_closed && !member.receives_changes();
+        let is_stale = !roster.is_closed && !member.receives_changes() && !member.is_retired();
         if is_stale {
             member.begin_copy();
         }
@@ -78,8 +77,9 @@ impl Mirror {
 }
 
 /// Brings a member up to date, again and again until it is current and has everything. Ends when
-/// the pool is closed.
+/// the pool is closed, or when another device gets the place.
 async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
+    let mut retired = member.retired.subscribe();
     let mut pause: Option<Duration> = None;
     loop {
         let Some(mirror) = weak.upgrade() else { return };
@@ -92,13 +92,19 @@ async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
             pause = Some(next);
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => return,
+                _ = retired.wait_for(|retired| *retired) => {}
                 () = tokio::time::sleep(next) => {}
             }
         }
         // Changes of unknown outcome must not reach the member after newer data.
         tokio::select! {
             _ = closed.wait_for(|closed| *closed) => return,
+            _ = retired.wait_for(|retired| *retired) => {}
             () = member.wait_until_drained() => {}
+        }
+        if member.is_retired() {
+            member.is_recovering.store(false, SeqCst);
+            return;
         }
         let Some(mirror) = weak.upgrade().filter(|mirror| !mirror.closing.load(SeqCst)) else {
             return;
@@ -125,8 +131,8 @@ impl Resync {
         }
         let name = mirror.name.clone();
         tracing::info!("{name}: a copy to member {} has begun", target.device.name());
-        let (number, foreground) = (target.copies(), mirror.foreground.load(SeqCst));
-        let mut resync = Self { mirror, target, number, foreground, last_piece_blocks: 0 };
+        let (number, pace) = (target.copies(), Pace::new(&mirror));
+        let mut resync = Self { mirror, target, number, pace };
         let done = resync.copy_all().await;
         match &done {
             Ok(()) => tracing::info!("{name}: member {} is current", resync.target.device.name()),
@@ -195,12 +201,17 @@ impl Resync {
 
     /// Copies until no region is missing; others may be added meanwhile.
     async fn copy_missing(&mut self) -> Result<(), Error> {
+        let options = &self.mirror.options;
+        let rates = Rates {
+            busy: options.resync_busy_bytes_per_second_max,
+            idle: options.resync_bytes_per_second_max,
+        };
         while let Some(region) = self.target.next_missing(0) {
             let additions = self.target.additions();
             for piece in self.mirror.pieces(region, PIECE_BYTES) {
-                self.throttle().await;
+                self.pace.wait(&self.mirror, rates).await;
                 self.copy_piece(region, piece).await?;
-                self.last_piece_blocks = piece.count;
+                self.pace.has_done(piece.count * u64::from(self.mirror.geometry().block_bytes));
             }
             self.mirror.intents.copied(region);
             self.target.copied(region, additions);
@@ -254,7 +265,7 @@ impl Resync {
     ) -> Result<Result<Buffer, Vec<Arc<MirrorMember>>>, Error> {
         let mut tried: MemberSet = [self.target.place].into_iter().collect();
         let mut bad = Vec::new();
-        let bytes = piece.count as usize * self.mirror.geometry.block_bytes as usize;
+        let bytes = piece.count as usize * self.mirror.geometry().block_bytes as usize;
         while let Some(source) = self.mirror.choose(piece, tried) {
             let buffer = self.mirror.buffers().take_when_free(bytes).await;
             if let Some(data) = self.mirror.read_checked(&source, piece, buffer).await {
@@ -274,24 +285,6 @@ impl Resync {
             None => "no current member has these blocks".to_owned(),
         };
         Err(Error::new(ErrorKind::Medium, &*self.mirror.name, what).at(piece))
-    }
-
-    /// Waits before another piece if users have operations, or if the rate is limited.
-    async fn throttle(&mut self) {
-        let foreground = self.mirror.foreground.load(SeqCst);
-        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
-        let options = &self.mirror.options;
-        let busy = options.resync_busy_bytes_per_second_max;
-        let rate = if is_busy { busy } else { options.resync_bytes_per_second_max };
-        let bytes = self.last_piece_blocks * u64::from(self.mirror.geometry.block_bytes);
-        if let Some(rate) = rate {
-            let pause = Duration::from_secs_f64(bytes as f64 / rate.get() as f64);
-            let mut closed = self.mirror.closed.subscribe();
-            tokio::select! {
-                _ = closed.wait_for(|closed| *closed) => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
     }
 
     /// Finishes the copy. Returns false if the target misses more regions.

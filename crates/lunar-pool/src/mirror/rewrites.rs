@@ -62,6 +62,18 @@ impl Rewrites {
         self.add(more);
     }
 
+    /// Continues with another number of regions. There are none to be rewritten.
+    pub(super) fn grow(&self, regions: u32) {
+        let mut state = self.state();
+        debug_assert!(state.regions.is_empty());
+        (state.regions, state.urgent) = (RegionSet::new(regions), RegionSet::new(regions));
+        state.additions += 1;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.is_empty.load(SeqCst)
+    }
+
     pub(super) fn contains(&self, region: u32) -> bool {
         !self.is_empty.load(SeqCst) && self.state().regions.contains(region)
     }
@@ -156,8 +168,8 @@ impl Mirror {
     ) -> impl Iterator<Item = BlockRange> + use<> {
         let region_blocks = self.intents.region_blocks();
         let first = u64::from(region) * region_blocks;
-        let end = (first + region_blocks).min(self.geometry.block_count);
-        let piece = piece_bytes / u64::from(self.geometry.block_bytes);
+        let end = (first + region_blocks).min(self.geometry().block_count);
+        let piece = piece_bytes / u64::from(self.geometry().block_bytes);
         (first..end).step_by(piece as usize).map(move |at| BlockRange::new(at, piece.min(end - at)))
     }
 }

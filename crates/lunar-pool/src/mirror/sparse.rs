@@ -1,12 +1,14 @@
 //! Deallocation on mirrors.
 
 use super::change::{Change, not_sparse};
+use super::member::MirrorMember;
 use super::{Mirror, MirrorDevice};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Error, Extent, ExtentState, SpaceUsage, Sparse,
 };
+use std::sync::Arc;
 
 impl Mirror {
     pub(super) fn prefetch(&self, range: BlockRange) {
@@ -16,7 +18,7 @@ impl Mirror {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        self.geometry.checked_range(&self.name, range)?;
+        self.geometry().checked_range(&self.name, range)?;
         if range.count == 0 || extents_max == 0 {
             return Ok(Vec::new());
         }
@@ -40,7 +42,7 @@ impl Mirror {
 
 impl MirrorDevice {
     fn clear(&self, range: BlockRange, change: Change) -> BoxFuture<'_, Result<(), Error>> {
-        let checked = self.0.geometry.checked_range(self.name(), range);
+        let checked = self.0.geometry().checked_range(self.name(), range);
         match checked.and_then(|_| self.check_writable(range)) {
             Ok(()) => self.change(range, change),
             Err(error) => Box::pin(std::future::ready(Err(error))),
@@ -71,9 +73,11 @@ impl Sparse for MirrorDevice {
     }
 
     fn granularity_bytes(&self) -> u32 {
-        let sparse = self.0.present().filter_map(|member| member.device.device().sparse());
-        let longest = sparse.map(Sparse::granularity_bytes).max();
-        longest.unwrap_or(self.0.geometry.block_bytes)
+        let granularity = |member: Arc<MirrorMember>| {
+            member.device.device().sparse().map(Sparse::granularity_bytes)
+        };
+        let longest = self.0.present().filter_map(granularity).max();
+        longest.unwrap_or(self.0.geometry().block_bytes)
     }
 
     /// Returns the space of the member with the least available space.
@@ -91,7 +95,7 @@ impl Sparse for MirrorDevice {
     }
 }
 
-impl super::member::MirrorMember {
+impl MirrorMember {
     fn prefetch(&self, range: BlockRange) {
         self.device.device().prefetch(self.on_device(range));
     }

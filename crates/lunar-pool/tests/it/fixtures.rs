@@ -5,7 +5,7 @@
 //! a line `OFFSET LENGTH HEX` fills LENGTH bytes with repetitions of HEX. All other bytes are 0.
 //! `LUNAR_WRITE_POOL_FIXTURES=1 cargo test -p lunar-pool fixtures::written` writes those of Rust.
 
-use crate::common::{DATA_START, Device, filled, first_byte, memories, read};
+use crate::common::{DATA_START, Device, filled, first_byte, memories, read, snapshots};
 use lunar_block::{
     BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
@@ -170,6 +170,19 @@ async fn stale_members() {
     }
 }
 
+/// Goal: a removed member is ignored, and missing to nobody.
+#[tokio::test(start_paused = true)]
+async fn removed_members() {
+    let disks = members("rust-vacant").await;
+    for members in [disks.clone(), vec![disks[2].clone(), disks[0].clone()]] {
+        let pool = open(members).await;
+        let status = pool.status();
+        let places: Vec<u16> = status.members.iter().map(|member| member.place).collect();
+        assert_eq!((status.health, places), (PoolHealth::Healthy, vec![0, 2]));
+        assert_eq!(first_byte(&*pool, 0).await, 4);
+    }
+}
+
 /// Goal: a mirror of which both sides were written apart is refused.
 #[tokio::test]
 async fn split_mirrors() {
@@ -177,20 +190,6 @@ async fn split_mirrors() {
         let opened = Pool::open("fixture", members(name).await, OpenOptions::default()).await;
         assert!(matches!(opened, Err(PoolError::Split(_))), "{name}: {opened:?}");
     }
-}
-
-/// Copies disks as a power cut leaves them.
-async fn snapshots(disks: &[Device]) -> Vec<Device> {
-    let mut copies: Vec<Device> = Vec::new();
-    for disk in disks {
-        let geometry = disk.geometry();
-        let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
-        let all = read(&**disk, 0, geometry.block_count).await;
-        let range = BlockRange::new(0, geometry.block_count);
-        copy.write(range, all.into(), false).await.unwrap();
-        copies.push(Arc::new(copy));
-    }
-    copies
 }
 
 async fn new_mirror() -> Vec<Device> {
@@ -238,6 +237,21 @@ async fn written_mirrors() {
     write(&pool, 0, 7).await;
     pool.close().await.unwrap();
     std::fs::write(path("rust-stale"), text(&disks).await).unwrap();
+
+    let disks = memories(3, 1024 * 512);
+    Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
+    let pool = open(disks.clone()).await;
+    write(&pool, 0, 3).await;
+    pool.flush().await.unwrap();
+    // The removed device keeps its label, as if it could not be reached.
+    let mut vacant = snapshots(&disks).await;
+    pool.remove(1).await.unwrap();
+    write(&pool, 0, 4).await;
+    pool.close().await.unwrap();
+    for at in [0, 2] {
+        vacant[at] = disks[at].clone();
+    }
+    std::fs::write(path("rust-vacant"), text(&vacant).await).unwrap();
 
     let disks = new_mirror().await;
     for disk in &disks {

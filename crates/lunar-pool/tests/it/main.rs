@@ -4,6 +4,7 @@
 mod common;
 mod contracts;
 mod fixtures;
+mod growth;
 mod joined;
 mod losses;
 mod mirror;

@@ -15,6 +15,7 @@ fn mirror() -> Label {
         generation: 7,
         current: [1, 2].into_iter().collect(),
         history: History::new(66).next(77),
+        vacant: MemberSet::default(),
     }
 }
 
@@ -50,6 +51,52 @@ fn bytes_of_the_document() {
         assert_eq!(number(at, len), want, "at {at}");
     }
     assert!(bytes[328..4092].iter().all(|byte| *byte == 0));
+    let vacant = Label { member_count: 4, vacant: [0].into_iter().collect(), ..mirror() };
+    let bytes = vacant.encode();
+    assert_eq!(bytes[328..336], [0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(valid(&bytes), vacant);
+}
+
+/// Goal: places are taken from the first vacant one on, and vacant ones at the end go.
+#[test]
+fn places_come_and_go() {
+    let first = mirror();
+    assert_eq!((first.next_place(), first.members()), (Some(3), 3));
+    let more = first.with_place(3);
+    assert_eq!((more.member_count, more.members(), more.has_place(3)), (4, 4, true));
+    let less = more.without_place(0);
+    assert_eq!((less.member_count, less.members(), less.next_place()), (4, 3, Some(0)));
+    assert!(!less.has_place(0) && less.has_place(3) && !less.has_place(4));
+    assert_eq!(less.with_place(0), more);
+    let two = Label { current: MemberSet::default(), ..more.without_place(2).without_place(3) };
+    assert_eq!((two.member_count, two.vacant), (2, MemberSet::default()));
+    let full = Label { member_count: MEMBERS_MAX, ..mirror() };
+    assert_eq!(full.next_place(), None);
+}
+
+/// Goal: a mirror that grows keeps its regions as long as a page has room for them.
+#[test]
+fn regions_of_grown_mirrors() {
+    let limit = u64::from(REGIONS_MAX) * 128;
+    for (data_blocks, want) in [(2048, 128), (limit, 128), (limit + 1, 256), (limit * 5, 1024)] {
+        let grown = mirror().with_data_blocks(data_blocks);
+        assert_eq!((grown.data_blocks, grown.unit_blocks), (data_blocks, want));
+        assert!(grown.regions() <= REGIONS_MAX);
+    }
+    let (one, grown) = (mirror(), mirror().with_data_blocks(4096));
+    assert!(!one.is_same_pool(&grown) && one.is_same_pool(&grown.next(one.current, 5)));
+}
+
+/// Goal: labels of one generation describe the same places, unless one is of a stale member;
+/// stripes always do.
+#[test]
+fn places_of_other_generations() {
+    let (one, more) = (mirror(), mirror().with_place(3));
+    assert!(!one.is_same_pool(&more));
+    assert!(one.is_same_pool(&more.next(one.current, 5)));
+    assert!(one.is_same_pool(&more.at(3)), "it is stale");
+    let stripe = |label: Label| Label { kind: PoolKind::STRIPE, ..label };
+    assert!(!stripe(one.clone()).is_same_pool(&stripe(more.next(one.current, 5))));
 }
 
 /// Goal: any changed bit of a label is found.
@@ -87,6 +134,9 @@ fn hostile_fields_are_refused() {
         (56, &[0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
         (64, &[0, 0, 0, 0, 0, 0, 0, 8]),
         (72, &[0; 8]),
+        (328, &[0, 0, 0, 0, 0, 0, 0, 3]),
+        (328, &[0, 0, 0, 0, 0, 0, 0, 2]),
+        (328, &[0, 0, 0, 0, 0, 0, 0, 8]),
     ] {
         assert_eq!(refused(at, value), Unusable::Fields, "at {at}: {value:?}");
     }
@@ -155,6 +205,7 @@ fn labels() -> impl Strategy<Value = Label> {
             generation: numbers.2,
             current: MemberSet(current & MemberSet::first(member_count).0),
             history: History { marks },
+            vacant: MemberSet::default(),
         },
     )
 }

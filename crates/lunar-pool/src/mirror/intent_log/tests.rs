@@ -25,6 +25,7 @@ fn label() -> Label {
         generation: 1,
         current: MemberSet::first(2),
         history: History::new(1),
+        vacant: MemberSet::default(),
     }
 }
 

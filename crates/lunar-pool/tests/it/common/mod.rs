@@ -1,7 +1,9 @@
 //! Members and helpers that the tests share.
 
+mod cut;
 mod volatile;
 
+pub use cut::{LineDevice, PowerLine};
 pub use volatile::VolatileDevice;
 
 use bytes::Bytes;
@@ -44,6 +46,20 @@ pub async fn read(device: &dyn BlockDevice, lba: u64, count: u64) -> Vec<u8> {
 /// Returns the first byte of a block.
 pub async fn first_byte(device: &dyn BlockDevice, lba: u64) -> u8 {
     read(device, lba, 1).await[0]
+}
+
+/// Copies disks as a power cut leaves them.
+pub async fn snapshots(disks: &[Device]) -> Vec<Device> {
+    let mut copies: Vec<Device> = Vec::new();
+    for disk in disks {
+        let geometry = disk.geometry();
+        let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
+        let all = read(&**disk, 0, geometry.block_count).await;
+        let range = BlockRange::new(0, geometry.block_count);
+        copy.write(range, all.into(), false).await.unwrap();
+        copies.push(Arc::new(copy));
+    }
+    copies
 }
 
 /// SplitMix64.

@@ -28,6 +28,11 @@ impl VolatileDevice {
         Arc::new(Self { inner, state: Mutex::default() })
     }
 
+    /// Returns the disk below the cache.
+    pub fn disk(&self) -> Arc<dyn BlockDevice> {
+        Arc::clone(&self.inner)
+    }
+
     /// Loses each unflushed block with a chance of one in `one_in`.
     pub async fn cut_power(&self, random: &mut u64, one_in: u64) {
         let before = std::mem::take(&mut self.state.lock().unwrap().before);

@@ -4,6 +4,7 @@
 use super::bench::Bench;
 use crate::common::{next, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultDevice, FaultOperation};
+use lunar_pool::ScrubOptions;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -168,7 +169,7 @@ fn inject_delays(fault: &FaultDevice) {
 /// Goal: whatever the order in which members finish, all members are equal at the end, and no read
 /// returns old data after new data.
 /// Method: tasks write and read the same blocks while each operation of each member takes another
-/// time, by seed; in some runs a member fails or is silent in between.
+/// time, by seed; in some runs a member fails or is silent in between. A scrub runs beside them.
 #[test]
 fn overlapping_operations_are_linearizable() {
     for seed in 0..SEEDS {
@@ -197,7 +198,10 @@ fn overlapping_operations_are_linearizable() {
                 of_blocks: RefCell::new(vec![Vec::new(); BLOCKS as usize]),
             };
             let tasks = (0..TASKS).map(|at| task(&bench, &histories, seed * 1000 + at));
-            futures_util::future::join_all(tasks).await;
+            let all = futures_util::future::join_all(tasks);
+            let scrub = bench.pool.scrub(ScrubOptions::default());
+            let (_, report) = futures_util::future::join(all, scrub).await;
+            assert_eq!(report.unwrap().different_blocks, 0, "seed {seed}");
             for (lba, history) in histories.of_blocks.borrow().iter().enumerate() {
                 check(history).unwrap_or_else(|why| panic!("seed {seed}, block {lba}: {why}"));
             }

@@ -2,10 +2,17 @@
 
 mod bench;
 mod closing;
+mod count;
+mod cuts;
 mod failures;
 mod late;
 mod linear;
 mod losses;
 mod opening;
+mod replace;
+mod resize;
+mod resolve;
 mod resync;
+mod scrub;
+mod spares;
 mod trial;

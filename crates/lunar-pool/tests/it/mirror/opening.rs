@@ -101,6 +101,28 @@ async fn degraded_openings() {
     assert!(text.contains("written without the other since generation 1"), "{text}");
 }
 
+/// Goal: a copy of a member that was written alone does not replace the member: the others may have
+/// been written with the member since.
+#[tokio::test(start_paused = true)]
+async fn copies_of_members_are_refused() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.pool.close().await.unwrap();
+    let disks = bench.disks.clone();
+    drop(bench);
+    let copy = crate::common::snapshots(&disks).await.remove(0);
+    let alone = Bench::open(vec![copy.clone()], 1, degraded()).await.unwrap();
+    alone.write(0, 9).await;
+    drop(alone);
+    let both = Bench::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
+    both.write(0, 2).await;
+    both.pool.close().await.unwrap();
+    drop(both);
+    let all = vec![copy, disks[0].clone(), disks[1].clone()];
+    let opened = Bench::open(all, 1, OpenOptions::default()).await.map(drop);
+    assert!(matches!(opened, Err(PoolError::Cloned { place: 0, .. })), "{opened:?}");
+}
+
 /// Goal: a stale member is never read, and gets everything before it is current.
 #[tokio::test(start_paused = true)]
 async fn stale_members_are_copied_completely() {

@@ -1,13 +1,21 @@
-//! Mirrors whose members fail in all ways, by seed, against a model of what each block may hold.
+//! Mirrors whose members fail in all ways and change, by seed, against a model of what each block
+//! may hold.
 
 use super::bench::{BLOCKS, Bench, REGION};
-use crate::common::{filled, next, read};
-use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultOperation};
-use lunar_pool::OpenOptions;
+use crate::common::{Device, VolatileDevice, filled, memories, next, read};
+use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
+use lunar_pool::{OpenOptions, PoolError, ScrubOptions};
+use std::sync::Arc;
 use std::time::Duration;
 
 const ROUNDS: u64 = 12;
 const STEPS: u64 = 40;
+
+/// Maximum number of members.
+const MEMBERS_MAX: usize = 4;
+
+/// Time after which a scrub is stopped.
+const SCRUB_TIME: Duration = Duration::from_secs(5);
 
 /// Number of seeds in a usual run; `LUNAR_POOL_SEEDS=10000` runs more.
 const SEEDS: u64 = 20;
@@ -71,6 +79,8 @@ impl Ledger {
 struct Trial {
     bench: Option<Bench>,
     ledger: Ledger,
+    /// The places of the devices of the bench.
+    places: Vec<u16>,
     random: u64,
     failed_flushes: u64,
 }
@@ -94,7 +104,7 @@ impl Trial {
     async fn operate(&mut self, is_strict: bool) {
         let draw = self.draw(10);
         let range = self.range();
-        let pool = std::sync::Arc::clone(&self.bench().pool);
+        let pool = Arc::clone(&self.bench().pool);
         match draw {
             0..5 => {
                 self.ledger.value = self.ledger.value % 250 + 1;
@@ -163,8 +173,11 @@ impl Trial {
 
     /// One member fails in all ways, also by power cuts: nothing is lost, and no call fails.
     async fn one_member_fails(&mut self) {
-        let member = self.draw(2) as usize;
+        let member = self.draw(self.places.len() as u64) as usize;
         for step in 0..STEPS {
+            if self.draw(10) == 0 {
+                self.scrub().await;
+            }
             if step % 8 == 0 {
                 let fault = self.random_fault();
                 self.bench().faults[member].inject(fault);
@@ -197,6 +210,102 @@ impl Trial {
         self.all_flushed().await;
         let has_failed = self.failed_flushes > failed_before;
         assert!(!has_lost || has_failed, "a counted loss fails a flush");
+    }
+
+    /// Members are replaced, added and removed beside operations; new devices may fail, and lose
+    /// power.
+    async fn members_change(&mut self) {
+        for step in 0..STEPS {
+            self.operate(true).await;
+            if !step.is_multiple_of(8) {
+                continue;
+            }
+            // A member that may become the last current one has no faults.
+            for fault in &self.bench().faults {
+                fault.heal();
+                fault.release();
+            }
+            let cache = VolatileDevice::new(memories(1, BLOCKS * 512).remove(0));
+            let new = FaultDevice::new(Arc::clone(&cache) as Device, self.draw(u64::MAX));
+            if self.draw(3) == 0 {
+                let fault = self.random_fault();
+                new.inject(fault);
+            }
+            match self.draw(4) {
+                0 => self.scrub().await,
+                1 if self.places.len() < MEMBERS_MAX => self.add(&cache, new).await,
+                2 if self.places.len() > 2 => self.remove().await,
+                _ => self.replace(&cache, new).await,
+            }
+            if self.draw(4) == 0 {
+                cache.cut_power(&mut self.random, 2).await;
+            }
+        }
+    }
+
+    /// Does a few operations beside a change of the members.
+    async fn beside<T>(&mut self, change: impl Future<Output = T>) -> T {
+        let operations = async {
+            for _ in 0..4 {
+                self.operate(true).await;
+            }
+        };
+        futures_util::future::join(change, operations).await.0
+    }
+
+    /// Compares all members beside operations: whatever fails, current members are equal.
+    async fn scrub(&mut self) {
+        let pool = Arc::clone(&self.bench().pool);
+        let scrub = tokio::time::timeout(SCRUB_TIME, pool.scrub(ScrubOptions::default()));
+        if let Ok(report) = self.beside(scrub).await {
+            assert_eq!(report.unwrap().different_blocks, 0, "{:?}", pool.status());
+        }
+    }
+
+    async fn add(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
+        let pool = Arc::clone(&self.bench().pool);
+        match self.beside(pool.add(Arc::clone(&new) as Device)).await {
+            Ok(place) => self.has_joined(place, cache, new),
+            Err(error) => assert!(is_new_device_failure(&error), "{error}"),
+        }
+    }
+
+    async fn replace(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
+        let at = self.draw(self.places.len() as u64) as usize;
+        let (place, pool) = (self.places[at], Arc::clone(&self.bench().pool));
+        match self.beside(pool.replace(place, Arc::clone(&new) as Device)).await {
+            Ok(()) => {
+                self.has_left(at);
+                self.has_joined(place, cache, new);
+            }
+            Err(PoolError::LastCurrent { .. }) => {}
+            Err(error) => assert!(is_new_device_failure(&error), "{error}"),
+        }
+    }
+
+    async fn remove(&mut self) {
+        let at = self.draw(self.places.len() as u64) as usize;
+        let (place, pool) = (self.places[at], Arc::clone(&self.bench().pool));
+        match self.beside(pool.remove(place)).await {
+            Ok(()) => self.has_left(at),
+            Err(error) => assert!(matches!(error, PoolError::LastCurrent { .. }), "{error}"),
+        }
+    }
+
+    fn has_left(&mut self, at: usize) {
+        let bench = self.bench.as_mut().unwrap();
+        bench.disks.remove(at);
+        bench.caches.remove(at);
+        bench.faults.remove(at);
+        self.places.remove(at);
+    }
+
+    fn has_joined(&mut self, place: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
+        let bench = self.bench.as_mut().unwrap();
+        bench.disks.push(cache.disk());
+        bench.caches.push(Arc::clone(cache));
+        bench.faults.push(new);
+        self.places.push(place);
     }
 
     /// Flushes until it succeeds. Returns false if the first flush failed.
@@ -245,14 +354,21 @@ impl Trial {
     }
 }
 
+fn is_new_device_failure(error: &PoolError) -> bool {
+    // The label of a device that cannot be read may be in use.
+    matches!(error, PoolError::Device(_) | PoolError::InUnknownUse { .. })
+}
+
 async fn trial(seed: u64) {
     let bench = Some(Bench::new(2).await);
-    let mut trial = Trial { bench, ledger: Ledger::new(), random: seed, failed_flushes: 0 };
+    let (ledger, places) = (Ledger::new(), vec![0, 1]);
+    let mut trial = Trial { bench, ledger, places, random: seed, failed_flushes: 0 };
     for round in 0..ROUNDS {
         println!("seed {seed} round {round}");
-        match trial.draw(3) {
+        match trial.draw(4) {
             0 => trial.one_member_fails().await,
-            1 => trial.power_cuts().await,
+            1 => trial.members_change().await,
+            2 => trial.power_cuts().await,
             _ => trial.crash().await,
         }
         trial.check_all().await;
@@ -264,7 +380,8 @@ async fn trial(seed: u64) {
 /// Goal: what was acknowledged as durable is read back as long as one current member lives; a loss
 /// of unflushed writes fails a flush; a failure of one member is no failure of the pool; members
 /// are equal after every recovery.
-/// Method: rounds in which one member fails, all lose power, or the pool crashes, by seed.
+/// Method: rounds in which one member fails, members are replaced, added, removed and compared,
+/// all lose power, or the pool crashes, by seed.
 #[test]
 fn members_fail_in_all_ways() {
     let seeds = std::env::var("LUNAR_POOL_SEEDS").map_or(SEEDS, |seeds| seeds.parse().unwrap());

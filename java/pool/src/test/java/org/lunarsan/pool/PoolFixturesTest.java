@@ -43,6 +43,18 @@ class PoolFixturesTest {
         }
     }
 
+    /** Goal: the place of a member that Rust has removed is that of a missing member. */
+    @Test
+    void removedMembers() throws Exception {
+        List<MemoryDevice> disks = PoolFixtures.members("rust-vacant");
+        MirroredDevice pool = MirroredDevice.of(List.of(disks.get(2), disks.get(0)));
+        pool.open();
+        assertEquals(4, first(pool, 0));
+        assertEquals(MemberState.MISSING, pool.status().members().get(1).state());
+        assertEquals(0, pool.status().members().get(2).regionsToCopy());
+        pool.close();
+    }
+
     /** Goal: in a marked region the first member counts. */
     @Test
     void markedMirrors() throws Exception {

@@ -1,0 +1,134 @@
+//! Growth of a stripe whose devices have grown, and of the last member of a concatenation.
+//!
+//! What a power cut leaves, in the order of the steps:
+//! 1. Members that grow get their labels again, first at the present ends of the devices: the copies
+//!    where the devices ended before are not found any more.
+//! 2. The new blocks become zero, also where these copies were.
+//! 3. All members get labels of a new generation with the new size, the last one at the end. The
+//!    pool has the size of its oldest label, so it grows with the last one.
+
+use super::block_map::BlockMap;
+use super::{JoinedDevice, JoinedMember};
+use crate::assembly::FoundMember;
+use crate::create::new_mark;
+use crate::format::{Label, PoolKind};
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// Length of the range to which zeroes are written at a time.
+const PIECE_BYTES: u64 = 1 << 20;
+
+impl Resize for JoinedDevice {
+    fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(self.grow(size_bytes))
+    }
+}
+
+impl JoinedDevice {
+    async fn grow(&self, size_bytes: u64) -> Result<(), Error> {
+        let mut members = self.labelled.lock().await;
+        let now = self.geometry();
+        let next =
+            Geometry::new(&self.name, size_bytes, now.block_bytes, now.physical_block_bytes)?;
+        if next.block_count == now.block_count {
+            return Ok(());
+        }
+        let labels = self.next_labels(&members, next.block_count)?;
+        let losses = self.cache_losses();
+        for (place, (member, label)) in members.iter().zip(&labels).enumerate() {
+            let new = label.data_blocks - self.data_blocks(place);
+            if new > 0 {
+                member.device.write_label(&member.label, self.buffers()).await?;
+                let first = label.data_blocks - new;
+                self.zero(&self.members[place], BlockRange::new(first, new)).await?;
+                member.device.flush().await?;
+            }
+        }
+        if self.cache_losses() != losses {
+            return Err(self.refused("a member may have lost writes".into()));
+        }
+        for (member, label) in members.iter_mut().zip(labels) {
+            member.device.write_label(&label, self.buffers()).await?;
+            member.label = label;
+        }
+        let sizes = members.iter().map(|member| member.label.data_blocks);
+        let map = match self.map() {
+            BlockMap::Concat { .. } => BlockMap::concat(sizes),
+            BlockMap::Stripe { members: count, unit_blocks, .. } => {
+                let data_blocks = members[0].label.data_blocks;
+                BlockMap::Stripe { members: *count, unit_blocks: *unit_blocks, data_blocks }
+            }
+        };
+        self.generation.store(members[0].label.generation, SeqCst);
+        self.shapes.push(Geometry { block_count: next.block_count, ..now }, map);
+        tracing::info!("{}: it has {} blocks now", self.name, next.block_count);
+        Ok(())
+    }
+
+    fn refused(&self, why: String) -> Error {
+        Error::new(ErrorKind::Open, &*self.name, format!("it cannot be resized: {why}"))
+    }
+
+    /// Returns the number of blocks of data on a member that users see.
+    fn data_blocks(&self, place: usize) -> u64 {
+        let all = BlockRange::new(0, self.geometry().block_count);
+        self.map().member_range(place, all).count
+    }
+
+    /// Returns the labels of a larger pool, in the order of the members.
+    fn next_labels(&self, members: &[FoundMember], block_count: u64) -> Result<Vec<Label>, Error> {
+        if block_count < self.geometry().block_count {
+            return Err(self.refused("it cannot become smaller".into()));
+        }
+        if !self.shapes.has_room() {
+            return Err(self.refused("it was resized too often since it was opened".into()));
+        }
+        let last = members.len() - 1;
+        let newest = members.iter().map(|member| &member.label).max_by_key(|one| one.generation);
+        let newest = newest.ok_or_else(|| self.refused("it has no members".into()))?;
+        let mark = new_mark()
+            .map_err(|error| self.refused("there are no random numbers".into()).because(error))?;
+        let next = newest.next(newest.current, mark);
+        let mut labels = Vec::new();
+        for (place, member) in members.iter().enumerate() {
+            let before = self.data_blocks(place);
+            let (data_blocks, unit_blocks) = if next.kind == PoolKind::CONCAT {
+                let more = block_count - self.geometry().block_count;
+                (if place == last { before + more } else { before }, block_count)
+            } else {
+                (block_count / members.len() as u64, next.unit_blocks)
+            };
+            let label = Label { data_blocks, unit_blocks, ..next.at(member.label.place) };
+            let width = next.unit_blocks * members.len() as u64;
+            if next.kind != PoolKind::CONCAT && !block_count.is_multiple_of(width) {
+                let why = format!("the size must be a multiple of {width} blocks");
+                return Err(self.refused(why));
+            }
+            if let Err(why) = label.check(member.device.layout()) {
+                let device = member.device.name();
+                return Err(self.refused(format!("of the label of {device}: {why}")));
+            }
+            labels.push(label);
+        }
+        Ok(labels)
+    }
+
+    /// Makes blocks beyond the end of a member's data zero.
+    async fn zero(&self, member: &JoinedMember, new: BlockRange) -> Result<(), Error> {
+        let on_device = BlockRange::new(member.data_start + new.lba, new.count);
+        if let Some(sparse) = member.device.sparse() {
+            return sparse.write_zeroes(on_device, true, false).await;
+        }
+        let block_bytes = self.block_bytes() as u64;
+        let most = PIECE_BYTES / block_bytes;
+        let zeroes = Bytes::from(vec![0; PIECE_BYTES as usize]);
+        let end = on_device.lba + on_device.count;
+        for lba in (on_device.lba..end).step_by(most as usize) {
+            let count = most.min(end - lba);
+            let data = zeroes.slice(..(count * block_bytes) as usize);
+            member.device.write(BlockRange::new(lba, count), data, false).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! More and fewer members while the mirror is in use.
+//!
+//! What a power cut leaves when a member is added, in the order of the steps:
+//! 1. The new device is prepared, and gets a label of the present generation with the new place.
+//!    The others do not have this place: the mirror opens without the device, or ignores it.
+//! 2. The labels of the current members have the place, in a new generation. From the first of
+//!    these on, the mirror opens with the device, which is stale, or without it.
+//!
+//! When a member is removed:
+//! 1. If it is current, it is left out: the labels of the others have a new generation.
+//! 2. The labels of the others do not have its place, in a new generation. From the first of these
+//!    on, the mirror ignores the device, and opens without it.
+//! 3. Its label is cleared.
+
+use super::Mirror;
+use super::bounded::run_one;
+use super::member::MirrorMember;
+use super::places::Place;
+use crate::PoolError;
+use crate::format::{MEMBERS_MAX, MEMBERS_MIN};
+use lunar_block::BlockDevice;
+use std::sync::Arc;
+
+impl Mirror {
+    /// Adds a member. Returns its place; the copy to it runs in a task.
+    pub(super) async fn add(
+        self: Arc<Self>,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<u16, PoolError> {
+        let mut former = self.reshaping.lock().await;
+        let next_place = self.roster.read().await.label.next_place();
+        let Some(place) = next_place else {
+            return Err(PoolError::MemberCount(usize::from(MEMBERS_MAX) + 1));
+        };
+        let new = self.new_member(place, device, &mut former).await?;
+        let label = self.recorded().await?.label.with_place(place).at(place);
+        if let Err(error) = self.label_new(&new, label).await {
+            former.add(new);
+            return Err(error.into());
+        }
+        let mut roster = self.recorded().await?;
+        roster.label = roster.label.with_place(place);
+        self.places.set(place, Place::Taken(Arc::clone(&new)));
+        let current = self.current();
+        let recorded = self.set_current(&mut roster, current, false).await;
+        drop(roster);
+        self.recover_stale();
+        recorded?;
+        tracing::info!("{}: {} is member {place} now", self.name, new.device.name());
+        Ok(place)
+    }
+
+    /// Removes a member for good.
+    pub(super) async fn remove(self: Arc<Self>, place: u16) -> Result<(), PoolError> {
+        let mut former = self.reshaping.lock().await;
+        let old = match self.places.all().get(usize::from(place)) {
+            Some(Place::Taken(member)) => Some(Arc::clone(member)),
+            Some(Place::Missing) => None,
+            Some(Place::Vacant) | None => return Err(PoolError::NoSuchMember { place }),
+        };
+        if self.places.members() <= usize::from(MEMBERS_MIN) {
+            return Err(PoolError::TooFewMembers);
+        }
+        self.check_writable()?;
+        if let Some(old) = &old {
+            self.leave_out_for_good(old, "it is removed").await?;
+        }
+        let mut roster = match self.recorded().await {
+            Ok(roster) => roster,
+            Err(error) => {
+                old.inspect(|old| _ = old.retired.send_replace(false));
+                return Err(error.into());
+            }
+        };
+        roster.label = roster.label.without_place(place);
+        self.places.set(place, Place::Vacant);
+        let current = self.current();
+        let recorded = self.set_current(&mut roster, current, false).await;
+        drop(roster);
+        self.recover_stale();
+        recorded?;
+        tracing::info!("{}: member {place} is removed", self.name);
+        if let Some(old) = old {
+            self.clear_label(&old).await;
+            former.add(old);
+        }
+        Ok(())
+    }
+
+    /// Clears the label of a removed device, so that other pools accept it. Its place is gone in
+    /// any case.
+    async fn clear_label(&self, old: &Arc<MirrorMember>) {
+        let name = old.device.name();
+        if old.has_open_changes() {
+            let why = "earlier writes have not ended";
+            tracing::warn!("{}: the label of {name} is not cleared: {why}", self.name);
+            return;
+        }
+        let of = Arc::clone(old);
+        let clear = old.tracked(async move { of.device.clear_labels().await });
+        if let Err(failure) = run_one(self.options.member_wait, old, clear).await {
+            tracing::warn!("{}: the label of {name} is not cleared: {failure}", self.name);
+        }
+    }
+}

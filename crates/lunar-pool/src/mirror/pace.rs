@@ -1,0 +1,48 @@
+//! The rate of background work.
+
+use super::Mirror;
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+/// The pace of work that goes through the mirror in pieces beside the users.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Number of operations of users at the last piece.
+    foreground: u64,
+    last_piece_bytes: u64,
+}
+
+/// Maximum rates in bytes per second.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rates {
+    /// While users have operations.
+    pub(super) busy: Option<NonZeroU64>,
+    /// While they have none.
+    pub(super) idle: Option<NonZeroU64>,
+}
+
+impl Pace {
+    pub(super) fn new(mirror: &Mirror) -> Self {
+        Self { foreground: mirror.foreground.load(SeqCst), last_piece_bytes: 0 }
+    }
+
+    /// Records that a piece is done.
+    pub(super) fn has_done(&mut self, bytes: u64) {
+        self.last_piece_bytes = bytes;
+    }
+
+    /// Waits before another piece if users have operations, or if the rate is limited.
+    pub(super) async fn wait(&mut self, mirror: &Mirror, rates: Rates) {
+        let foreground = mirror.foreground.load(SeqCst);
+        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
+        if let Some(rate) = if is_busy { rates.busy } else { rates.idle } {
+            let pause = Duration::from_secs_f64(self.last_piece_bytes as f64 / rate.get() as f64);
+            let mut closed = mirror.closed.subscribe();
+            tokio::select! {
+                _ = closed.wait_for(|closed| *closed) => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Replacement of members while the mirror is in use.
+//!
+//! What a power cut leaves, in the order of the steps:
+//! 1. Both places for labels on the new device are cleared. The mirror opens with the old device.
+//! 2. If the old member is current, it is left out: the labels of the others have a new generation.
+//! 3. The new device gets a label of the place, which is newer than that of the old device and in
+//!    no set of members with all data. The mirror opens with either device, or with both.
+//! 4. The device gets the place, and a copy as any other stale member.
+
+use super::Mirror;
+use super::bounded::{MemberFailure, MemberWork, run_one};
+use super::member::MirrorMember;
+use super::places::{FormerMembers, Place};
+use crate::PoolError;
+use crate::format::Label;
+use crate::member_device::MemberDevice;
+use crate::member_io::member_failed;
+use lunar_block::{BlockDevice, Error, ErrorKind};
+use std::sync::Arc;
+
+impl Mirror {
+    /// Gives the place of a member to a new device. Returns when the device has the place; the copy
+    /// to it runs in a task.
+    pub(super) async fn replace(
+        self: Arc<Self>,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<(), PoolError> {
+        self.replace_if(place, device, |_| true).await
+    }
+
+    /// Replaces a member in a wanted state.
+    pub(super) async fn replace_if(
+        self: &Arc<Self>,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+        is_wanted: impl Fn(&Place) -> bool,
+    ) -> Result<(), PoolError> {
+        let mut former = self.reshaping.lock().await;
+        let all = self.places.all();
+        let Some(taken) = all.get(usize::from(place)).filter(|taken| is_wanted(taken)) else {
+            return Err(PoolError::NoSuchMember { place });
+        };
+        let old = match taken {
+            Place::Taken(member) => Some(Arc::clone(member)),
+            Place::Missing => None,
+            Place::Vacant => return Err(PoolError::NoSuchMember { place }),
+        };
+        let new = self.new_member(place, device, &mut former).await?;
+        if let Some(old) = &old {
+            self.leave_out_for_good(old, "another device gets its place").await?;
+        }
+        let placed = self.take_place(&new).await;
+        match (&placed, old) {
+            (Ok(()), Some(old)) => {
+                self.spares.has_replaced(old.device.name(), old.last_failure());
+                former.add(old);
+            }
+            (Ok(()), None) => {}
+            (Err(_), old) => {
+                former.add(new);
+                old.inspect(|old| _ = old.retired.send_replace(false));
+            }
+        }
+        self.recover_stale();
+        placed
+    }
+
+    /// Checks a device without a label, and prepares it for one.
+    pub(super) async fn new_member(
+        &self,
+        place: u16,
+        device: Arc<dyn BlockDevice>,
+        former: &mut FormerMembers,
+    ) -> Result<Arc<MirrorMember>, PoolError> {
+        let label = self.roster.read().await.label.clone();
+        let device = MemberDevice::new(device);
+        self.check_fits(&device, &label)?;
+        if former.has_open_changes(device.device()) {
+            return Err(PoolError::Unsettled { device: device.name().to_owned() });
+        }
+        let limit = self.options.member_wait;
+        let buffers = self.buffers();
+        match tokio::time::timeout(limit, device.refuse_labelled(&buffers)).await {
+            Ok(checked) => checked?,
+            Err(_) => {
+                let what = MemberFailure::Late(limit).to_string();
+                return Err(Error::new(ErrorKind::Medium, device.name(), what).into());
+            }
+        }
+        device.device().set_buffers(&buffers);
+        let new = Arc::new(MirrorMember::new(place, device, false, label.regions()));
+        let of = Arc::clone(&new);
+        let clear = new.tracked(async move { of.device.clear_labels().await });
+        if let Err(error) = self.on_new(&new, clear).await {
+            former.add(new);
+            return Err(error.into());
+        }
+        Ok(new)
+    }
+
+    pub(super) fn check_writable(&self) -> Result<(), Error> {
+        if self.is_read_only {
+            let what = "a member is read-only, so nothing is written to any member";
+            return Err(Error::new(ErrorKind::ReadOnly, &*self.name, what));
+        }
+        Ok(())
+    }
+
+    fn check_fits(&self, new: &MemberDevice, label: &Label) -> Result<(), PoolError> {
+        let device = || new.name().to_owned();
+        self.check_writable()?;
+        if new.device().is_read_only() {
+            return Err(PoolError::ReadOnly { device: device() });
+        }
+        if self.present().any(|member| Arc::ptr_eq(member.device.device(), new.device())) {
+            return Err(PoolError::NamedTwice { device: device() });
+        }
+        let layout = new.layout();
+        if layout.block_bytes != label.block_bytes {
+            let (block_bytes, other_bytes) = (layout.block_bytes, label.block_bytes);
+            return Err(PoolError::BlockLength { device: device(), block_bytes, other_bytes });
+        }
+        if layout.data_blocks_max() < label.data_blocks {
+            let need_blocks = layout.member_blocks(label.data_blocks);
+            return Err(PoolError::TooSmall { device: device(), need_blocks });
+        }
+        // A mirror that supports deallocation must not lose this while it is in use.
+        let is_sparse = self.present().all(|member| member.device.device().sparse().is_some());
+        if is_sparse && new.device().sparse().is_none() {
+            return Err(PoolError::NotSparse { device: device() });
+        }
+        Ok(())
+    }
+
+    /// Leaves a member out that will not return. Another current member has everything.
+    pub(super) async fn leave_out_for_good(
+        &self,
+        old: &Arc<MirrorMember>,
+        why: &str,
+    ) -> Result<(), PoolError> {
+        let mut roster = self.recorded().await?;
+        let last =
+            || PoolError::LastCurrent { place: old.place, device: old.device.name().to_owned() };
+        if old.is_current() && !self.is_dispensable(old) {
+            return Err(last());
+        }
+        if old.receives_changes() {
+            old.fail(why);
+            self.leave_out_alone(&mut roster, std::slice::from_ref(old)).await?;
+            if old.is_current() {
+                return Err(last());
+            }
+        }
+        old.retired.send_replace(true);
+        Ok(())
+    }
+
+    /// True if another current member has everything.
+    pub(super) fn is_dispensable(&self, old: &Arc<MirrorMember>) -> bool {
+        let is_complete = |one: &Arc<MirrorMember>| {
+            one.is_current() && one.holds_all() && !one.has_lost() && !one.is_unsettled()
+        };
+        self.present().any(|one| !Arc::ptr_eq(&one, old) && is_complete(&one))
+    }
+
+    /// Gives a new device the label of its place, and the place.
+    async fn take_place(&self, new: &Arc<MirrorMember>) -> Result<(), PoolError> {
+        let label = self.recorded().await?.label.at(new.place);
+        self.label_new(new, label).await?;
+        let roster = self.roster.write().await;
+        self.refuse_closed(roster.is_closed)?;
+        self.places.set(new.place, Place::Taken(Arc::clone(new)));
+        drop(roster);
+        let name = new.device.name();
+        tracing::info!("{}: {name} has place {} now, and gets a copy", self.name, new.place);
+        Ok(())
+    }
+
+    /// Writes the label of a new device, which is stale.
+    pub(super) async fn label_new(
+        &self,
+        new: &Arc<MirrorMember>,
+        label: Label,
+    ) -> Result<(), Error> {
+        debug_assert!(!label.names_itself(), "{label:?}");
+        let (of, buffers) = (Arc::clone(new), self.buffers());
+        let written = new.tracked(async move { of.device.write_label(&label, &buffers).await });
+        self.on_new(new, written).await
+    }
+
+    async fn on_new(&self, new: &Arc<MirrorMember>, work: MemberWork) -> Result<(), Error> {
+        let done = run_one(self.options.member_wait, new, work).await;
+        done.map_err(|failure| match failure {
+            MemberFailure::Device(error) => member_failed(&self.name, None, error),
+            other => Error::new(ErrorKind::Medium, new.device.name(), other.to_string()),
+        })
+    }
+}
