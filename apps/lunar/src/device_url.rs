@@ -11,7 +11,7 @@ use lunar_control::device_url::{
     RemoteOpening,
 };
 use lunar_initiator::blocking::Connector;
-use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Handle, Runtime};
@@ -77,6 +77,41 @@ impl Opener for ServedDevices {
         options: &DeviceOptions,
         opening: RemoteOpening,
     ) -> Result<RemoteDevice, Failure> {
+        let (disk, identity) = self.log_in(url, options, opening)?;
+        // Several hosts use the disk's session.
+        Ok(RemoteDevice { device: FairDevice::new(disk), identity })
+    }
+
+    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
+        pool_devices::open(config, self, &self.pool_runtime()?)
+    }
+}
+
+impl ServedDevices {
+    /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:
+    /// a command that waited at one member would make it late.
+    pub fn open_member(
+        &self,
+        url: &DeviceUrl,
+        options: &DeviceOptions,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        match url {
+            DeviceUrl::Iscsi(url) => {
+                let opening =
+                    RemoteOpening { identity: IdentitySource::Own, time_max: REMOTE_OPEN_TIME_MAX };
+                Ok(self.log_in(url, options, opening)?.0)
+            }
+            _ => self.open(url, options),
+        }
+    }
+
+    /// Logs in to the target of a LUN; returns the disk, and its identity if it is wanted.
+    fn log_in(
+        &self,
+        url: &Url,
+        options: &DeviceOptions,
+        opening: RemoteOpening,
+    ) -> Result<(Arc<RemoteDisk>, Option<ReportedIdentity>), Failure> {
         let mut session = SessionOptions::new(default_initiator_name());
         session.chap = options.chap.as_ref().map(ChapConfig::credentials);
         let lun = url.clone();
@@ -90,13 +125,7 @@ impl Opener for ServedDevices {
             disk.stay_connected();
             Ok((disk, identity))
         };
-        let (disk, identity) = self.connector()?.run_within(opening.time_max, url, open)?;
-        // Several hosts use the disk's session.
-        Ok(RemoteDevice { device: FairDevice::new(disk), identity })
-    }
-
-    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
-        pool_devices::open(config, self, &self.pool_runtime()?)
+        Ok(self.connector()?.run_within(opening.time_max, url, open)?)
     }
 }
 

@@ -5,7 +5,6 @@ use crate::output::Failure;
 use lunar_block::BlockDevice;
 use lunar_control::OpenPool;
 use lunar_control::config::model::PoolConfig;
-use lunar_control::device_url::Opener;
 use lunar_pool::{MirrorOptions, OpenOptions, Pool, PoolError};
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -38,7 +37,7 @@ pub fn open(
                 nested.push(inner);
                 device
             }),
-            None => devices.open(&member.device, &member.options).map(|device| {
+            None => devices.open_member(&member.device, &member.options).map(|device| {
                 leaves.push(Arc::downgrade(&device));
                 Some(device)
             }),
@@ -66,6 +65,7 @@ fn options(config: &PoolConfig) -> OpenOptions {
     let busy_rate = config.resync_bytes_per_second;
     OpenOptions {
         is_degraded: config.degraded,
+        spares: Vec::new(),
         mirror: MirrorOptions {
             member_wait: config.member_wait.unwrap_or(default.member_wait),
             resync_busy_bytes_per_second_max: busy_rate

@@ -229,13 +229,6 @@ impl BlockDevice for MirrorDevice {
         self.change(range, Change::Write { from, durable })
     }
 
-    fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        self.0.geometry().checked(self.name(), range, from.len(), true).is_ok()
-            && range.count > 0
-            && !self.is_read_only()
-            && self.0.write_now(range, from, durable)
-    }
-
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(RunToEnd::new(Arc::clone(&self.0).flush_for_user()))
     }

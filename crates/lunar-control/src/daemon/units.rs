@@ -7,7 +7,8 @@ use crate::device_url::{
 };
 use crate::{Failure, OpenPool, identity};
 use lunar_block::{
-    BlockDevice, BufferPool, CreatedFile, FileIdentity, MemoryBudget, StateDirectory, file_identity,
+    BlockDevice, BufferPool, CreatedFile, FairDevice, FileIdentity, MemoryBudget, StateDirectory,
+    file_identity,
 };
 use lunar_initiator::ReportedIdentity;
 use lunar_target::{DiskUnit, DiskUnitOptions, Shrink, Unit};
@@ -235,7 +236,9 @@ impl UnitOpener {
         let Some(device) = opened.pool().cloned() else { return Err(Failure::stopping()) };
         let uuid = config.uuid.unwrap_or_else(|| Uuid::from_bytes(device.id().0));
         let directory = self.create_state(uuid, created)?;
-        let unit = self.open_unit(config, device, uuid.into(), directory, others)?;
+        // Hosts take turns, and have a limited number of commands at the members.
+        let shared = FairDevice::new(device);
+        let unit = self.open_unit(config, shared, uuid.into(), directory, others)?;
         Ok(OpenUnit { pool: Some(opened), ..unit })
     }
 

@@ -1,7 +1,7 @@
 //! Changes of blocks: writes, deallocation, zeroes.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, complete_in_task, run};
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
 use super::membership::{given_up, note_failures};
@@ -220,45 +220,5 @@ impl Mirror {
             Some(failure) => failure.to_string(),
         };
         Error { range, ..Error::new(ErrorKind::Medium, &*self.name, what) }
-    }
-
-    /// Writes if no waiting is needed: the regions are marked, no overlapping change is open, the
-    /// states of the members are recorded, and every member can write without waiting.
-    pub(super) fn write_now(
-        self: &Arc<Self>,
-        range: BlockRange,
-        from: &[u8],
-        durable: bool,
-    ) -> bool {
-        let Some(turn) = ChangeQueue::try_enter(&self.queue, range) else { return false };
-        let Ok(roster) = self.roster.try_read() else { return false };
-        if self.refuse_closed(roster.is_closed).is_err()
-            || roster.is_unrecorded
-            || !self.intents.try_begin(range)
-        {
-            return false;
-        }
-        self.foreground.fetch_add(1, SeqCst);
-        self.note_missed(range);
-        let mut written = 0;
-        let mut members = self.present().filter(|member| member.receives_changes());
-        let all = members.all(|member| {
-            let now = member.try_write_now(range, from, durable);
-            written += usize::from(now);
-            now
-        });
-        drop(members);
-        self.end_change(range, false);
-        if !all {
-            // The first member that declined may have written a part, too.
-            let change = Change::Write { from: Bytes::copy_from_slice(from), durable };
-            let mirror = Arc::clone(self);
-            drop(roster);
-            complete_in_task(async move {
-                let start = |member: &Arc<MirrorMember>| change.start(member, range);
-                mirror.change_in_turn(&turn, range, Targets::All, start).await
-            });
-        }
-        all
     }
 }

@@ -37,30 +37,13 @@ impl ChangeQueue {
         turn
     }
 
-    /// Enters the queue if no overlapping change is in it.
-    pub(super) fn try_enter(queue: &Arc<Self>, range: BlockRange) -> Option<ChangeTurn> {
-        let mut changes = queue.changes();
-        if changes.iter().any(|change| overlap(change.range, range)) {
-            return None;
-        }
-        Some(Self::push_into(queue, &mut changes, range))
-    }
-
     fn push(queue: &Arc<Self>, range: BlockRange) -> (ChangeTurn, Vec<Arc<Semaphore>>) {
         let mut changes = queue.changes();
         let earlier = overlapping(&changes, range);
-        (Self::push_into(queue, &mut changes, range), earlier)
-    }
-
-    fn push_into(
-        queue: &Arc<Self>,
-        changes: &mut Vec<QueuedChange>,
-        range: BlockRange,
-    ) -> ChangeTurn {
         let ended = Arc::new(Semaphore::new(0));
         changes.push(QueuedChange { range, ended: Arc::clone(&ended) });
         queue.count.store(changes.len(), SeqCst);
-        ChangeTurn { queue: Arc::clone(queue), ended }
+        (ChangeTurn { queue: Arc::clone(queue), ended }, earlier)
     }
 
     /// True if a change that overlaps `range` has not ended.
@@ -129,11 +112,11 @@ mod tests {
         assert!(third.is_none(), "it overlaps the second, which waits");
         let fourth = ChangeQueue::enter(&queue, range(20, 1)).now_or_never();
         assert!(fourth.is_some(), "nothing overlaps it");
-        assert!(ChangeQueue::try_enter(&queue, range(20, 1)).is_none());
+        assert!(ChangeQueue::enter(&queue, range(20, 1)).now_or_never().is_none());
         assert!(queue.overlaps(range(9, 1)) && !queue.overlaps(range(18, 2)));
         drop(first);
         let second = second.await;
-        assert!(ChangeQueue::try_enter(&queue, range(0, 8)).is_some());
+        assert!(ChangeQueue::enter(&queue, range(0, 8)).now_or_never().is_some());
         let mut waiting = pin!(queue.wait_for_overlapping(range(0, 100)));
         assert!(poll!(&mut waiting).is_pending());
         drop((second, fourth));

@@ -85,18 +85,6 @@ impl IntentLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a change if its regions are marked already. [`end`](Self::end) follows if the result
-    /// is true.
-    pub(super) fn try_begin(&self, range: BlockRange) -> bool {
-        let (first, last) = self.span(range);
-        let mut state = self.state();
-        let is_marked = state.all_marked(first, last);
-        if is_marked {
-            state.open_all(first, last);
-        }
-        is_marked
-    }
-
     /// Begins a change: marks its regions on the current members. [`end`](Self::end) follows in any
     /// case. Returns the members that could not be marked; the change is not sent then.
     pub(super) async fn begin(

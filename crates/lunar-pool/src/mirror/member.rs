@@ -263,14 +263,6 @@ impl MirrorMember {
         self.device.device().try_read_now(self.on_device(range), into)
     }
 
-    pub(super) fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        let written = self.device.device().try_write_now(self.on_device(range), from, durable);
-        if written {
-            self.changes.fetch_add(1, SeqCst);
-        }
-        written
-    }
-
     pub(super) fn write(
         self: &Arc<Self>,
         range: BlockRange,
