@@ -1,6 +1,6 @@
 //! Growth of a stripe whose devices have grown, and of the last member of a concatenation.
 //!
-//! What a power cut leaves, in the order of the steps:
+//! State after a power cut, in the order of the steps:
 //! 1. Members that grow get their labels again, first at the present ends of the devices: the
 //!    copies where the devices ended before are not found any more.
 //! 2. The new blocks become zero, also where these copies were.
