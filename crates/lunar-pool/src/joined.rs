@@ -17,9 +17,10 @@ use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
-    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, PoisonWatcher, Resize, Sparse, SyncCounts,
+    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, PoisonWatcher, Sparse, SyncCounts,
 };
 use poison::PoisonRelay;
+pub(crate) use resize::SharedJoinedDevice;
 use shapes::Shapes;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -355,10 +356,6 @@ impl BlockDevice for JoinedDevice {
                 device.prefetch(part);
             }
         }
-    }
-
-    fn resize(&self) -> Option<&dyn Resize> {
-        (!self.is_read_only()).then_some(self)
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

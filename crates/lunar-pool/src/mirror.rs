@@ -28,6 +28,7 @@ mod scrub;
 mod spares;
 mod sparse;
 
+pub(crate) use bounded::RunToEnd;
 pub use options::MirrorOptions;
 pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 
@@ -35,14 +36,13 @@ use crate::PoolError;
 use crate::format::PoolKind;
 use crate::losses::LossLatch;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
-use bounded::RunToEnd;
 use bytes::Bytes;
 use change::Change;
 use change_queue::ChangeQueue;
 use intent_log::IntentLog;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Resize,
-    Sparse, SyncCounts,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Sparse,
+    SyncCounts,
 };
 use membership::Roster;
 use places::{FormerMembers, Place, Places};
@@ -249,10 +249,6 @@ impl BlockDevice for MirrorDevice {
         if self.0.geometry().byte_range(range).is_some() && range.count > 0 {
             self.0.prefetch(range);
         }
-    }
-
-    fn resize(&self) -> Option<&dyn Resize> {
-        (!self.0.is_read_only).then_some(self)
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {

@@ -4,7 +4,7 @@ use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
 use crate::error::{MirrorSide, PoolError};
 use crate::format::{PoolId, PoolKind};
-use crate::joined::JoinedDevice;
+use crate::joined::{JoinedDevice, SharedJoinedDevice};
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
 use crate::resolve;
@@ -45,7 +45,7 @@ pub struct Pool {
 #[derive(Debug)]
 enum Joined {
     /// A concatenation or a stripe.
-    Device(JoinedDevice),
+    Device(SharedJoinedDevice),
     Mirror(MirrorDevice),
 }
 
@@ -112,7 +112,7 @@ impl Pool {
         } else if has_spares {
             return Err(PoolError::NotAMirror { kind, operation: "use spare devices" });
         } else {
-            Joined::Device(JoinedDevice::open(name, found)?)
+            Joined::Device(SharedJoinedDevice(Arc::new(JoinedDevice::open(name, found)?)))
         };
         Ok(Arc::new(Self { id, kind, joined }))
     }
@@ -187,7 +187,7 @@ impl Pool {
     /// reported. The pool is closed in any case.
     pub async fn close(&self) -> Result<(), Error> {
         match &self.joined {
-            Joined::Device(device) => device.flush().await,
+            Joined::Device(device) => device.0.flush().await,
             Joined::Mirror(mirror) => mirror.close().await,
         }
     }
@@ -205,14 +205,14 @@ impl Pool {
     /// Returns the status of the pool and of its members.
     pub fn status(&self) -> PoolStatus {
         match &self.joined {
-            Joined::Device(device) => device.status(self.id, self.kind),
+            Joined::Device(device) => device.0.status(self.id, self.kind),
             Joined::Mirror(mirror) => mirror.status(),
         }
     }
 
     fn device(&self) -> &dyn BlockDevice {
         match &self.joined {
-            Joined::Device(device) => device,
+            Joined::Device(device) => &*device.0,
             Joined::Mirror(mirror) => mirror,
         }
     }
@@ -269,7 +269,11 @@ impl BlockDevice for Pool {
     }
 
     fn resize(&self) -> Option<&dyn Resize> {
-        self.device().resize()
+        match &self.joined {
+            _ if self.is_read_only() => None,
+            Joined::Device(device) => Some(device),
+            Joined::Mirror(mirror) => Some(mirror),
+        }
     }
 
     fn is_read_only(&self) -> bool {

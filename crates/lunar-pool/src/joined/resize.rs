@@ -1,8 +1,8 @@
 //! Growth of a stripe whose devices have grown, and of the last member of a concatenation.
 //!
-//! What a power cut leaves, in the order of the steps:
-//! 1. Members that grow get their labels again, first at the present ends of the devices: the copies
-//!    where the devices ended before are not found any more.
+//! State after a power cut, in the order of the steps:
+//! 1. Members that grow get their labels again, first at the present ends of the devices: the
+//!    copies where the devices ended before are not found any more.
 //! 2. The new blocks become zero, also where these copies were.
 //! 3. All members get labels of a new generation with the new size, the last one at the end. The
 //!    pool has the size of its oldest label, so it grows with the last one.
@@ -12,16 +12,23 @@ use super::{JoinedDevice, JoinedMember};
 use crate::assembly::FoundMember;
 use crate::create::new_mark;
 use crate::format::{Label, PoolKind};
+use crate::mirror::RunToEnd;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Length of the range to which zeroes are written at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-impl Resize for JoinedDevice {
+/// A handle of an open concatenation or stripe.
+#[derive(Debug)]
+pub(crate) struct SharedJoinedDevice(pub(crate) Arc<JoinedDevice>);
+
+impl Resize for SharedJoinedDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
-        Box::pin(self.grow(size_bytes))
+        let device = Arc::clone(&self.0);
+        Box::pin(RunToEnd::new(async move { device.grow(size_bytes).await }))
     }
 }
 

@@ -141,13 +141,13 @@ pub(super) fn complete_in_task<T: Send + 'static>(work: impl Future<Output = T> 
 
 /// An operation of the pool that always runs to its end: if it is dropped after it has begun, it is
 /// completed in a task. Members would differ after half an operation.
-pub(super) struct RunToEnd<T: Send + 'static> {
+pub(crate) struct RunToEnd<T: Send + 'static> {
     work: Option<BoxFuture<'static, T>>,
     has_begun: bool,
 }
 
 impl<T: Send + 'static> RunToEnd<T> {
-    pub(super) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self { work: Some(Box::pin(work)), has_begun: false }
     }
 }

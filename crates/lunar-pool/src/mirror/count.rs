@@ -1,12 +1,12 @@
 //! More and fewer members while the mirror is in use.
 //!
-//! What a power cut leaves when a member is added, in the order of the steps:
+//! State after a power cut while a member is added, in the order of the steps:
 //! 1. The new device is prepared, and gets a label of the present generation with the new place.
 //!    The others do not have this place: the mirror opens without the device, or ignores it.
 //! 2. The labels of the current members have the place, in a new generation. From the first of
 //!    these on, the mirror opens with the device, which is stale, or without it.
 //!
-//! When a member is removed:
+//! While a member is removed:
 //! 1. If it is current, it is left out: the labels of the others have a new generation.
 //! 2. The labels of the others do not have its place, in a new generation. From the first of these
 //!    on, the mirror ignores the device, and opens without it.

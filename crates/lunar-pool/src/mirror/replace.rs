@@ -1,6 +1,6 @@
 //! Replacement of members while the mirror is in use.
 //!
-//! What a power cut leaves, in the order of the steps:
+//! State after a power cut, in the order of the steps:
 //! 1. Both places for labels on the new device are cleared. The mirror opens with the old device.
 //! 2. If the old member is current, it is left out: the labels of the others have a new generation.
 //! 3. The new device gets a label of the place, which is newer than that of the old device and in

@@ -1,6 +1,6 @@
 //! Growth of a mirror whose devices have grown.
 //!
-//! What a power cut leaves, in the order of the steps:
+//! State after a power cut, in the order of the steps:
 //! 1. Each member gets its label again, in a new generation: first at the present end of the
 //!    device, then at its beginning. Until then only the label at the beginning counts, because the
 //!    other copy is where the device ended before. From now on there are two again, also while the
