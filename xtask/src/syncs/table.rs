@@ -391,11 +391,13 @@ pub const CALLS: &[Call] = &[
     // Pools, which no program opens yet. Their own tests cut the power of members with volatile
     // caches.
     kept(POOL_MEMBER, "self.device.flush().await", VOLATILE),
-    kept(POOL_MEMBER, "self.flush().await?", VOLATILE),
+    kept(POOL_MEMBER, "bytes.clone()).await?;\n            «self.flush().await?»", VOLATILE),
+    kept(POOL_MEMBER, "first, false).await?;\n        }\n        «self.flush().await?»", VOLATILE),
+    kept("crates/lunar-pool/src/joined/resize.rs", "member.device.flush().await?", VOLATILE),
     kept(POOL_MEMBER, "zeroes.clone()).await?;\n        }\n        «self.flush().await»", VOLATILE),
     kept(POOL_MEMBER, "page).await?;\n        «self.flush().await»", VOLATILE),
     kept("crates/lunar-pool/src/create.rs", "member.flush().await?", VOLATILE),
-    kept("crates/lunar-pool/src/pool.rs", "device.flush().await", VOLATILE),
+    kept("crates/lunar-pool/src/pool.rs", "device.0.flush().await", VOLATILE),
     kept("crates/lunar-pool/src/pool.rs", "self.device().flush()", VOLATILE),
     kept("crates/lunar-pool/src/joined.rs", "in_own_context(member.device.flush())", VOLATILE),
     kept("crates/lunar-pool/src/joined.rs", "Box::pin(self.flush_all())", VOLATILE),

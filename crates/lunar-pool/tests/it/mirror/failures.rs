@@ -154,8 +154,8 @@ async fn reads_go_where_they_are_fast() {
 }
 
 /// Fault: a write that a mirror was asked to do at once went to its members in a task when one of
-/// them had to wait, and a second time by the caller: each write of a mirror of remote LUNs was sent
-/// twice. Goal: nothing is written at once.
+/// them had to wait, and a second time by the caller: each write of a mirror of remote LUNs was
+/// sent twice. Goal: nothing is written at once.
 #[tokio::test(start_paused = true)]
 async fn no_write_is_done_at_once() {
     let bench = Bench::new(2).await;
