@@ -292,7 +292,8 @@ struct OpenSession {
 
 impl OpenSession {
     fn with(server: &Server) -> Self {
-        let mut client = lunar(&["write", &server.lun(0), "--json"]);
+        // The server does not come back: a longer wait for it would show nothing more.
+        let mut client = lunar(&["write", &server.lun(0), "--recovery-seconds", "2", "--json"]);
         let mut client = client.stdin(std::process::Stdio::piped()).spawn().unwrap();
         let stdin = client.stdin.as_mut().unwrap();
         std::io::Write::write_all(stdin, &vec![7; 1 << 20]).unwrap();
