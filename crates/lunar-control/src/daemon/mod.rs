@@ -313,7 +313,7 @@ impl Daemon {
             becomes_applied: true,
             dry_run: options.dry_run,
             shrink: options.shrink,
-            // As at the next start with this configuration.
+            // The next start with this configuration treats such a LUN in the same way.
             storage: AwayStorage::Waits,
         };
         // A file that cannot be used refuses the whole change before anything is done.
