@@ -123,7 +123,7 @@ impl TargetBench {
         let count = |cell: &Cell| {
             let wanted = usize::from(self.rounds)
                 * if is_unsteady(cell) { UNSTEADY_ROUNDS_FACTOR } else { 1 };
-            RoundCounts { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR }
+            RoundCounts { wanted, extra: wanted * EXTRA_ROUNDS_FACTOR, turns: 1 }
         };
         let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
@@ -214,10 +214,11 @@ fn measure_cells(
             }
         };
         let seed = |round: u64| round + 1;
+        let counts = count(cell);
         let result = rounds::measure(
             cell,
-            count(cell),
-            || tcp_probe.run_round(cell, times.measured * PROBE_TURNS),
+            counts,
+            || tcp_probe.run_round(cell, times.measured * PROBE_TURNS * counts.turns as u32),
             |setup, round| clients.turn(&mut current, cell, setup, seed(round)),
         )?;
         check_durability(&mut current, cell, &mut durability)?;

@@ -36,11 +36,14 @@ pub struct BenchCompare {
     /// Rounds that count
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Time that each build is measured in a round
-    #[arg(long, default_value_t = 1.0, value_parser = parse_seconds)]
+    /// Turns of each build in a round; both builds alternate
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    turns: u16,
+    /// Time that each build is measured in a turn
+    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
     seconds: f64,
     /// Warm-up of each build before that
-    #[arg(long, default_value_t = 0.2, value_parser = parse_seconds)]
+    #[arg(long, default_value_t = 0.1, value_parser = parse_seconds)]
     warm_up: f64,
     /// Print one JSON document instead of the tables
     #[arg(long)]
@@ -81,7 +84,11 @@ impl BenchCompare {
             base: Some(base),
         };
         let rounds = usize::from(self.rounds);
-        let count = RoundCounts { wanted: rounds, extra: rounds * EXTRA_ROUNDS_FACTOR };
+        let count = RoundCounts {
+            wanted: rounds,
+            extra: rounds * EXTRA_ROUNDS_FACTOR,
+            turns: self.turns.into(),
+        };
         let times = TurnTimes {
             warm_up: Duration::from_secs_f64(self.warm_up),
             measured: Duration::from_secs_f64(self.seconds),

@@ -40,6 +40,24 @@ impl Sample {
             ..Self::default()
         }
     }
+
+    /// Returns the means of the figures of several turns, each of the turns that have it.
+    pub fn mean(turns: &[Self]) -> Self {
+        let mean = |figure: fn(&Self) -> Option<f64>| {
+            let figures: Vec<f64> = turns.iter().filter_map(figure).collect();
+            (!figures.is_empty()).then(|| figures.iter().sum::<f64>() / figures.len() as f64)
+        };
+        Self {
+            iops: mean(|turn| Some(turn.iops)).unwrap_or_default(),
+            bytes_per_second: mean(|turn| Some(turn.bytes_per_second)).unwrap_or_default(),
+            p50_us: mean(|turn| turn.p50_us),
+            p99_us: mean(|turn| turn.p99_us),
+            p99_9_us: mean(|turn| turn.p99_9_us),
+            target_cpu_us: mean(|turn| turn.target_cpu_us),
+            target_busy: mean(|turn| turn.target_busy),
+            client_busy: mean(|turn| turn.client_busy),
+        }
+    }
 }
 
 /// Measurements of raw TCP in one round.

@@ -6,6 +6,7 @@ use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::probe::{Probe, ProbeResults, ProbeShape, VARIATION_MAX};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Probe of raw TCP between the core of targets and that of clients.
@@ -75,31 +76,38 @@ pub struct RoundCounts {
     pub wanted: usize,
     /// Maximum number of additional rounds, while the results of the probe vary too much.
     pub extra: usize,
+    /// Number of turns of each setup in a round. Many short turns instead of a long one put setups
+    /// close together in time, so that a slow phase of the machine affects all of them.
+    pub turns: usize,
 }
 
-/// Measures a cell. `probe` and `run_round` receive the number of the round.
+/// Measures a cell. `run_turn` receives the number of the turn.
 ///
 /// # Errors
-/// The errors of `probe` and `run_round`.
+/// The errors of `probe` and `run_turn`.
 pub fn measure(
     cell: &Cell,
     count: RoundCounts,
     mut probe: impl FnMut() -> Result<RawTcpFigures>,
-    mut run_round: impl FnMut(&Setup, u64) -> Result<Sample>,
+    mut run_turn: impl FnMut(&Setup, u64) -> Result<Sample>,
 ) -> Result<CellResult> {
     let mut result = CellResult::new(cell);
     while result.rounds.len() < count.wanted
         || (result.is_void && result.rounds.len() < count.wanted + count.extra)
     {
         let number = result.rounds.len();
-        let mut round = Round { raw_tcp: probe()?, ..Round::default() };
-        for setup in order(cell.setups, number) {
-            let name = setup.name();
-            let sample = run_round(setup, number as u64);
-            let sample = sample.with_context(|| format!("{}, {name}", result.key))?;
-            round.setups.insert(name, sample);
+        let raw_tcp = probe()?;
+        let mut turns = BTreeMap::<String, Vec<Sample>>::new();
+        for turn in 0..count.turns {
+            for setup in order(cell.setups, number + turn) {
+                let name = setup.name();
+                let sample = run_turn(setup, (number * count.turns + turn) as u64);
+                let sample = sample.with_context(|| format!("{}, {name}", result.key))?;
+                turns.entry(name).or_default().push(sample);
+            }
         }
-        result.rounds.push(round);
+        let setups = turns.into_iter().map(|(name, turns)| (name, Sample::mean(&turns)));
+        result.rounds.push(Round { raw_tcp, setups: setups.collect() });
         let probes = result.rounds.iter().map(|round| round.raw_tcp.rate(cell.probe_kind()));
         (result.kept, result.probe_variation) = quietest(&probes.collect::<Vec<_>>(), count.wanted);
         // Other programs that are busy all the time do not change the results of the probe.
@@ -109,10 +117,10 @@ pub fn measure(
     Ok(result)
 }
 
-/// Returns the setups from first to last, and in reverse order in every second round.
-fn order(setups: &[Setup], round: usize) -> Vec<&Setup> {
+/// Returns the setups from first to last, and in reverse order in every second turn.
+fn order(setups: &[Setup], turn: usize) -> Vec<&Setup> {
     let mut order: Vec<&Setup> = setups.iter().collect();
-    if round % 2 == 1 {
+    if turn % 2 == 1 {
         order.reverse();
     }
     order
@@ -166,21 +174,34 @@ mod tests {
     /// their order.
     #[test]
     fn quiet_rounds_all_count() {
-        let (result, asked) = run(&[100.0, 110.0, 95.0], RoundCounts { wanted: 3, extra: 3 });
+        let (result, asked) =
+            run(&[100.0, 110.0, 95.0], RoundCounts { wanted: 3, extra: 3, turns: 1 });
         assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 1, 2][..], false));
         let order: Vec<_> = asked.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(order, ["lunar", "tgt", "tgt", "lunar", "lunar", "tgt"]);
+    }
+
+    /// Goal: several turns of a round alternate, and the round has their means.
+    #[test]
+    fn turns_alternate_within_a_round() {
+        let (result, asked) = run(&[100.0, 100.0], RoundCounts { wanted: 2, extra: 0, turns: 2 });
+        let order: Vec<_> = asked.iter().map(|(name, turn)| (name.as_str(), *turn)).collect();
+        let pairs = |first, second, turn| [(first, turn), (second, turn)];
+        let rounds = [pairs("lunar", "tgt", 0), pairs("tgt", "lunar", 1)].concat();
+        assert_eq!(order[..4], rounds[..]);
+        assert_eq!(result.rounds[1].setups["lunar"].iops, 2.5);
     }
 
     /// Goal: a round with a deviating probe is replaced, and the cell is void only when too few
     /// rounds agree.
     #[test]
     fn rounds_are_repeated_until_the_probe_agrees() {
-        let (result, _) = run(&[100.0, 40.0, 110.0, 105.0], RoundCounts { wanted: 3, extra: 3 });
+        let (result, _) =
+            run(&[100.0, 40.0, 110.0, 105.0], RoundCounts { wanted: 3, extra: 3, turns: 1 });
         assert_eq!((result.kept.as_slice(), result.is_void), (&[0, 2, 3][..], false));
         assert_eq!(result.setup("lunar", |one| Some(one.iops)).unwrap().median, 2.0);
         let varying = [100.0, 40.0, 200.0, 10.0, 400.0, 1000.0];
-        let (result, _) = run(&varying, RoundCounts { wanted: 3, extra: 3 });
+        let (result, _) = run(&varying, RoundCounts { wanted: 3, extra: 3, turns: 1 });
         assert_eq!((result.rounds.len(), result.is_void), (6, true));
     }
 }
