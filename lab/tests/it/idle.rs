@@ -9,8 +9,8 @@ use lunar_lab::system::scratch::Scratch;
 use std::time::{Duration, Instant};
 
 /// Maximum resident memory of an idle server in an optimized build, in bytes; most of it is the
-/// program, of 15 MiB.
-const RESIDENT_MAX: u64 = 20 << 20;
+/// program.
+const RESIDENT_MAX: u64 = 16 << 20;
 
 /// Maximum resident memory of an idle server besides its program, in bytes.
 const PRIVATE_MAX: u64 = 6 << 20;
