@@ -344,16 +344,22 @@ fn maps_leave_their_slot_to_other_owners() {
     assert!(mapped.workers.jobs() > before + 1);
 }
 
-/// Keeps one of these slots in use, by a job of this device, until the sender is dropped.
+/// Keeps one of these slots in use, by a job of this device, until the sender is dropped. Returns
+/// when the job has the slot: an earlier job returns its slot a moment after its result.
 fn hold<'a>(
     device: &'a FileDevice,
     slots: &'a ComputingSlots,
 ) -> (mpsc::Sender<()>, BoxFuture<'a, ()>) {
     let (end, ended) = mpsc::channel::<()>();
+    let (begin, begun) = mpsc::channel::<()>();
     let limits = JobLimits { permits: None, slots: Some(slots), is_continued: false };
-    let job = device.workers.run_within(limits, move || _ = ended.recv());
+    let job = device.workers.run_within(limits, move || {
+        drop(begin);
+        _ = ended.recv();
+    });
     let mut held = job.map(Result::unwrap).boxed();
     assert!((&mut held).now_or_never().is_none());
+    _ = begun.recv(); // fails when the job has begun
     (end, held)
 }
 
