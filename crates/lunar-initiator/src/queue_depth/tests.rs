@@ -20,6 +20,9 @@ const SERVICE: Duration = Duration::from_millis(2);
 const COMMANDS: usize = 112;
 /// Number of commands that are sent while one travels to the storage and back.
 const PER_ROUND_TRIP: usize = 5;
+/// Bytes that a short command counts for, and a long one.
+const SHORT: u64 = 512;
+const LONG: u64 = 8 << 20;
 
 /// A storage that refuses commands beyond a number.
 struct Storage {
@@ -74,17 +77,26 @@ fn result(status: Status) -> CommandResult {
     }
 }
 
-/// Sends a command as a remote disk does until it is executed. Returns the time that it took.
+/// Sends a short command until it is executed, see [`send_bytes`].
 async fn send<F: Future<Output = Status>>(
     depth: &QueueDepth,
+    execute: impl Fn() -> F,
+) -> Result<Duration, Error> {
+    send_bytes(depth, SHORT, execute).await
+}
+
+/// Sends a command as a remote disk does until it is executed. Returns the time that it took.
+async fn send_bytes<F: Future<Output = Status>>(
+    depth: &QueueDepth,
+    bytes: u64,
     execute: impl Fn() -> F,
 ) -> Result<Duration, Error> {
     let began = Instant::now();
     let mut attempt = Attempt::default();
     loop {
         let in_progress = match attempt.turn.refusals > 0 || depth.is_limited() {
-            true => depth.wait(&mut attempt.turn, sleep_until).await,
-            false => depth.begin(512),
+            true => depth.wait(&mut attempt.turn, bytes, sleep_until).await,
+            false => depth.begin(bytes),
         };
         let result = result(execute().await);
         in_progress.end(Some(UnitAnswer::of(result.status)));
@@ -103,7 +115,10 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 fn assert_is_empty(depth: &QueueDepth) {
     let state = depth.state();
-    assert_eq!((state.waiting.len(), state.pausing.len(), depth.commands()), (0, 0, 0));
+    for (class, limit) in state.limits.iter().enumerate() {
+        let left = (limit.waiting.len(), limit.pausing.len(), depth.commands(class));
+        assert_eq!(left, (0, 0, 0));
+    }
     assert_eq!(depth.outstanding_bytes(), 0);
 }
 
@@ -262,11 +277,105 @@ fn refused_commands_of_one_kind_do_not_delay_others() {
     assert!(beside * 10 >= alone * 9, "{beside} of {alone}");
 }
 
+/// A storage that executes all commands at once, with memory for a number of long ones.
+struct SmallStorage {
+    memory: Cell<usize>,
+}
+
+impl SmallStorage {
+    async fn execute(&self, is_long: bool) -> Status {
+        let needed = usize::from(is_long);
+        let Some(left) = self.memory.get().checked_sub(needed) else {
+            sleep(2 * ONE_WAY).await;
+            return Status::BUSY;
+        };
+        self.memory.set(left);
+        sleep(2 * ONE_WAY + SERVICE).await;
+        self.memory.set(self.memory.get() + needed);
+        Status::GOOD
+    }
+}
+
+/// Returns the number of short commands that `short` hosts execute beside `long` others at a
+/// storage with memory for `memory` long commands, and those that each of the others executes.
+fn beside_long(short: usize, long: usize, memory: usize) -> (usize, Vec<usize>) {
+    block_on(async {
+        let depth = QueueDepth::default();
+        let storage = SmallStorage { memory: Cell::new(memory) };
+        let end = Instant::now() + 20 * STALL_TIME;
+        let host = |n: usize| {
+            let (depth, storage, is_long) = (&depth, &storage, n >= short);
+            async move {
+                let mut executed = 0;
+                while Instant::now() < end {
+                    let bytes = if is_long { LONG } else { SHORT };
+                    let sent = send_bytes(depth, bytes, || storage.execute(is_long)).await;
+                    executed += usize::from(sent.is_ok());
+                }
+                executed
+            }
+        };
+        let mut executed = join_all((0..short + long).map(host)).await;
+        assert_is_empty(&depth);
+        let long = executed.split_off(short);
+        (executed.iter().sum(), long)
+    })
+}
+
+/// Fault: a storage that lacked memory for the long WRITEs of some hosts left all others one
+/// command at a time, because each refusal lowered the number of commands for all. Goal: refusals
+/// of long commands limit only these, and hosts with long ones take turns.
+#[test]
+fn refusals_of_long_commands_do_not_limit_short_ones() {
+    let (alone, _) = beside_long(26, 0, 0);
+    for (long, memory) in [(4, 1), (26, 2), (4, 0)] {
+        let (beside, executed) = beside_long(26, long, memory);
+        assert!(beside * 100 >= alone * 99, "{long}, {memory}: {beside} of {alone}");
+        let (all, least) = (executed.iter().sum::<usize>(), executed.iter().min());
+        assert!(least.is_some_and(|least| least * 2 >= all / long), "{executed:?}");
+        assert!(all >= memory * alone / 26 / 2, "{executed:?}");
+    }
+}
+
+/// Goal: at a storage that limits the number of commands, hosts with long and short ones wait for
+/// each other equally.
+#[test]
+fn commands_of_all_lengths_share_a_short_queue() {
+    for commands_max in [1, 4, 25, 97] {
+        block_on(async {
+            let (depth, storage) = (QueueDepth::default(), Storage::new(commands_max));
+            let (worst, end) = (Cell::new(Duration::ZERO), Instant::now() + 30 * STALL_TIME);
+            let host = |n: usize| {
+                let (depth, storage, worst) = (&depth, &storage, &worst);
+                let bytes = SHORT << (4 * (n % 4));
+                async move {
+                    let mut executed = 0;
+                    while Instant::now() < end {
+                        let took = send_bytes(depth, bytes, || storage.execute(n)).await;
+                        worst.set(worst.get().max(took.expect("no BUSY")));
+                        executed += 1;
+                    }
+                    executed
+                }
+            };
+            let executed: Vec<usize> = join_all((0..COMMANDS).map(host)).await;
+            let by_length = |length| executed.iter().skip(length).step_by(4).sum::<usize>();
+            let by_length: Vec<usize> = (0..4).map(by_length).collect();
+            let each = SERVICE.max((2 * ONE_WAY + SERVICE) / commands_max as u32);
+            let round = each * COMMANDS as u32;
+            assert!(worst.get() <= round * 3, "{commands_max}: {:?} of {round:?}", worst.get());
+            let even = executed.iter().sum::<usize>() / 4;
+            assert!(by_length.iter().all(|count| count * 2 >= even), "{by_length:?}");
+            assert_is_empty(&depth);
+        });
+    }
+}
+
 /// Returns a limit of `count` commands, all in progress.
 fn limited(depth: &QueueDepth, count: usize) -> Vec<CommandInProgress<'_>> {
-    let in_progress: Vec<_> = (0..count).map(|_| depth.begin(512)).collect();
-    depth.begin(512).end(Some(UnitAnswer::Refused));
-    assert_eq!((depth.state().commands_max, depth.is_limited()), (count, true));
+    let in_progress: Vec<_> = (0..count).map(|_| depth.begin(SHORT)).collect();
+    depth.begin(SHORT).end(Some(UnitAnswer::Refused));
+    assert_eq!((depth.state().limits[0].commands_max, depth.is_limited()), (count, true));
     in_progress
 }
 
@@ -279,18 +388,22 @@ fn dropped_commands_leave() {
         let mut in_progress = limited(&depth, 2);
         let mut turns: [RetryTurn; 3] = Default::default();
         let [first, second, third] = &mut turns;
-        let mut first = Box::pin(depth.wait(first, sleep_until));
-        let mut second = Box::pin(depth.wait(second, sleep_until));
-        let mut third = Box::pin(depth.wait(third, sleep_until));
+        let mut first = Box::pin(depth.wait(first, SHORT, sleep_until));
+        let mut second = Box::pin(depth.wait(second, SHORT, sleep_until));
+        let mut third = Box::pin(depth.wait(third, SHORT, sleep_until));
         assert!((&mut first).now_or_never().is_none());
         assert!((&mut second).now_or_never().is_none());
         assert!((&mut third).now_or_never().is_none());
         drop(second);
         in_progress.pop();
-        assert_eq!((depth.state().waiting.len(), depth.commands()), (1, 2), "the first has it");
+        assert_eq!(
+            (depth.state().limits[0].waiting.len(), depth.commands(0)),
+            (1, 2),
+            "the first has it"
+        );
         drop(first);
         let third = third.now_or_never().expect("it was returned");
-        assert_eq!(depth.commands(), 2);
+        assert_eq!(depth.commands(0), 2);
         drop((third, in_progress));
         assert_is_empty(&depth);
     });
@@ -309,7 +422,7 @@ fn refused_commands_come_first() {
         let waits = turns.iter_mut().enumerate().map(|(at, turn)| {
             let (depth, order) = (&depth, &order);
             async move {
-                let in_progress = depth.wait(turn, sleep_until).await;
+                let in_progress = depth.wait(turn, SHORT, sleep_until).await;
                 order.borrow_mut().push(at);
                 in_progress
             }
@@ -334,13 +447,45 @@ fn commands_do_not_wait_for_ever() {
         let began = Instant::now();
         let mut turns: [RetryTurn; 2] = Default::default();
         let [first, second] = &mut turns;
-        let (first, second) = (depth.wait(first, sleep_until), depth.wait(second, sleep_until));
+        let (first, second) =
+            (depth.wait(first, SHORT, sleep_until), depth.wait(second, SHORT, sleep_until));
         let (first, second) = (pin!(first), pin!(second));
         let (granted, second) = select(first, second).await.factor_first();
         assert_eq!(began.elapsed().as_secs(), STALL_TIME.as_secs());
         drop((granted, second.await, unpolled));
         assert_is_empty(&depth);
     });
+}
+
+/// Goal: a long command that waits for others whose futures nobody polls is sent, also while short
+/// ones are executed all the time.
+#[test]
+fn long_commands_do_not_wait_for_ever() {
+    block_on(async {
+        let depth = QueueDepth::default();
+        let unpolled = depth.begin(LONG);
+        depth.begin(LONG).end(Some(UnitAnswer::Refused));
+        let began = Instant::now();
+        let mut turn = RetryTurn::default();
+        let mut long = pin!(depth.wait(&mut turn, LONG, sleep_until));
+        let short = async {
+            loop {
+                send(&depth, || async { Status::GOOD }).await.unwrap();
+                sleep(SERVICE).await;
+            }
+        };
+        let granted = select(&mut long, pin!(short)).await.factor_first().0;
+        assert_eq!(began.elapsed().as_secs(), STALL_TIME.as_secs());
+        drop((granted, unpolled));
+        assert_is_empty(&depth);
+    });
+}
+
+/// Goal: the classes separate lengths of a factor of four, from 16 KiB to 4 MiB.
+#[test]
+fn lengths() {
+    let classes = [0, 512, 8704, 16_896, 66_048, 262_656, 1 << 20, 4 << 20, 16 << 20];
+    assert_eq!(classes.map(length_class), [0, 0, 0, 1, 2, 3, 4, 5, 5]);
 }
 
 /// Goal: the limit grows by one after a number of commands, and ends after a time without refusal.
@@ -350,14 +495,14 @@ fn the_limit_grows_and_ends() {
         let depth = QueueDepth::default();
         let in_progress = limited(&depth, 2);
         for executed in 1..=2 * GROWTH_COMMANDS {
-            depth.begin(512).end(Some(UnitAnswer::Executed));
+            depth.begin(SHORT).end(Some(UnitAnswer::Executed));
             let grown = 2 + (executed / GROWTH_COMMANDS) as usize;
-            assert_eq!(depth.state().commands_max, grown);
+            assert_eq!(depth.state().limits[0].commands_max, grown);
         }
         advance(QUIET_TIME).await;
-        depth.begin(512).end(None);
+        depth.begin(SHORT).end(None);
         assert!(depth.is_limited(), "no answer is no sign of room");
-        depth.begin(512).end(Some(UnitAnswer::Executed));
+        depth.begin(SHORT).end(Some(UnitAnswer::Executed));
         assert!(!depth.is_limited());
         drop(in_progress);
         assert_is_empty(&depth);

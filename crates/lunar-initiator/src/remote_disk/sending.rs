@@ -386,10 +386,11 @@ impl RemoteDisk {
             Box::pin(self.wait_for_uncertain_writes(range, deadline)).await?;
             return Ok(None); // the session may be another one by now
         }
-        let mut in_progress = match turn.refusals > 0 || path.queue_depth.is_limited() {
+        let in_progress = match turn.refusals > 0 || path.queue_depth.is_limited() {
             true => {
                 let timer = |until| path.unit.initiator().timer(until);
-                let in_progress = Box::pin(path.queue_depth.wait(turn, timer)).await;
+                let wait = path.queue_depth.wait(turn, sent.load_bytes(), timer);
+                let in_progress = Box::pin(wait).await;
                 let is_as_before =
                     ready_now(&path).is_some_and(|now| now.number() == session.number());
                 let overlaps = |range| self.uncertain_writes.overlaps(range);
@@ -398,9 +399,8 @@ impl RemoteDisk {
                 }
                 in_progress
             }
-            false => path.queue_depth.begin(0),
+            false => path.queue_depth.begin(sent.load_bytes()),
         };
-        in_progress.add_bytes(sent.load_bytes());
         // The buffer of a lost command is lost with it.
         let another = || Some(sent.pool.as_ref()?.take(sent.data_in_bytes as usize));
         let buffer = data_in.take().or_else(another);
