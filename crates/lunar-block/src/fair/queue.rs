@@ -1,11 +1,14 @@
 //! Admission of commands to a device: a limited number at a time, shared fairly between owners.
 
-use super::contention::BusyShare;
+use super::contention::{BusyShare, BusyShares};
 use crate::{Error, ErrorKind, MemoryOwner};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
 
 /// The owner of a command, compared by identity; `None` for the server itself.
 pub(super) type CommandOwner = Option<Arc<MemoryOwner>>;
@@ -52,6 +55,10 @@ impl FairLimits {
 
 /// Admits commands to a device. Owners take turns, and of the commands of an owner those come first
 /// for which other owners wait.
+///
+/// The work for a command does not grow with the number of owners, except for searches in trees: a
+/// turn is looked for among the owners with commands in progress, which are at most as many as
+/// places, and the first one of all others, which have equal rights.
 #[derive(Debug)]
 pub(super) struct FairQueue {
     limits: FairLimits,
@@ -60,20 +67,35 @@ pub(super) struct FairQueue {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Number of the next waiting command.
     next_number: u64,
+    /// Turn of the owner that comes last next.
+    next_turn: u64,
     /// Number of owners that have a command in progress.
     running_owners: usize,
     /// Number of commands in progress.
     running: usize,
     /// Data of all commands in progress.
     bytes: usize,
-    /// Owners with commands, or active until lately, in the order of their turns.
-    owners: VecDeque<OwnerCommands>,
+    /// Owners with commands, or active until lately.
+    owners: BTreeMap<OwnerKey, OwnerCommands>,
+    /// Owners with waiting commands and none in progress, in the order of their turns.
+    waiting_idle: BTreeSet<(u64, OwnerKey)>,
+    /// Owners with waiting commands and others in progress, in the order of their turns.
+    waiting_running: BTreeSet<(u64, OwnerKey)>,
+    /// Owners without commands, by the time from which they are forgotten.
+    forgotten_at: BTreeSet<(Instant, OwnerKey)>,
+    /// Shares of all owners in the recent time.
+    busy: BusyShares,
 }
+
+/// The address of an owner, which the queue keeps alive; 0 for the server itself.
+type OwnerKey = usize;
 
 #[derive(Debug)]
 struct OwnerCommands {
     owner: CommandOwner,
+    turn: u64,
     /// Waiting commands for which commands of other owners wait, by number.
     urgent: BTreeMap<u64, WaitingCommand>,
     /// Other waiting commands by number, which is their order of arrival.
@@ -123,21 +145,20 @@ impl FairQueue {
         bytes: usize,
         is_urgent: bool,
     ) -> Result<Place, QueuedCommand> {
-        let now = Instant::now();
+        let (key, now) = (key_of(&owner), Instant::now());
         let mut state = self.state();
-        let at = state.entry(&owner, now);
-        let is_first = state.owners[at].waiting_count() == 0;
-        if is_first && state.may_run(at, &self.limits, now) {
-            let place = self.begin(&mut state, at, bytes, now);
-            return Ok(place);
+        state.enter(key, &owner, now);
+        if state.may_begin(key, &self.limits, now) {
+            state.begin(key, now, |_| Some((bytes, ())));
+            return Ok(Place { queue: Arc::clone(self), owner, bytes, began: now });
         }
         let number = state.next_number;
         state.next_number += 1;
         let (sender, admitted) = oneshot::channel();
-        let commands = &mut state.owners[at];
-        let waiting = if is_urgent { &mut commands.urgent } else { &mut commands.waiting };
-        waiting.insert(number, WaitingCommand { bytes, since: now, admitted: sender });
-        commands.update_busy(now);
+        state.update(key, now, |commands| {
+            let waiting = if is_urgent { &mut commands.urgent } else { &mut commands.waiting };
+            waiting.insert(number, WaitingCommand { bytes, since: now, admitted: sender });
+        });
         drop(state);
         Err(QueuedCommand { queue: Arc::clone(self), owner, number, admitted })
     }
@@ -148,11 +169,14 @@ impl FairQueue {
         let now = Instant::now();
         let mut state = self.state();
         let mut failed = Vec::new();
-        for commands in &mut state.owners {
-            for waiting in [&mut commands.urgent, &mut commands.waiting] {
-                failed.extend(waiting.extract_if(.., |_, command| command.since <= before));
-            }
-            commands.update_busy(now);
+        let waiting = state.waiting_idle.iter().chain(&state.waiting_running);
+        let keys: Vec<OwnerKey> = waiting.map(|(_, key)| *key).collect();
+        for key in keys {
+            state.update(key, now, |commands| {
+                for waiting in [&mut commands.urgent, &mut commands.waiting] {
+                    failed.extend(waiting.extract_if(.., |_, command| command.since <= before));
+                }
+            });
         }
         drop(state);
         let device: Arc<str> = device.into();
@@ -166,27 +190,29 @@ impl FairQueue {
     /// Number of commands that wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.state().owners.iter().map(OwnerCommands::waiting_count).sum()
+        self.state().owners.values().map(OwnerCommands::waiting_count).sum()
     }
 
     /// Number of commands in progress.
     #[cfg(test)]
     pub(super) fn running(&self) -> usize {
-        self.state().owners.iter().map(|commands| commands.running).sum()
+        self.state().owners.values().map(|commands| commands.running).sum()
     }
 
-    /// Takes a place for a command of the owner at this position, whose turn is then over.
-    fn begin(self: &Arc<Self>, state: &mut State, at: usize, bytes: usize, now: Instant) -> Place {
-        let owner = state.begin(at, bytes, now);
-        Place { queue: Arc::clone(self), owner, bytes, began: now }
+    /// Number of owners that are remembered.
+    #[cfg(test)]
+    pub(super) fn owners(&self) -> usize {
+        self.state().owners.len()
     }
 
     /// Gives places to waiting commands as long as any may run.
     fn grant(self: &Arc<Self>, state: &mut State, now: Instant) -> Grants {
         let mut grants = Vec::new();
-        while let Some(at) = state.next_owner(&self.limits, now) {
-            let Some(command) = state.owners[at].pop() else { break };
-            grants.push((command.admitted, self.begin(state, at, command.bytes, now)));
+        while let Some(key) = state.next_owner(&self.limits, now) {
+            let Some((owner, bytes, admitted)) = state.begin(key, now, OwnerCommands::pop) else {
+                break;
+            };
+            grants.push((admitted, Place { queue: Arc::clone(self), owner, bytes, began: now }));
         }
         grants
     }
@@ -197,29 +223,87 @@ impl FairQueue {
 }
 
 impl State {
-    /// Returns the position of the owner's commands. A new owner comes last.
-    fn entry(&mut self, owner: &CommandOwner, now: Instant) -> usize {
-        if let Some(at) = self.position(owner) {
-            return at;
+    /// Adds the owner, which comes last, unless it is known.
+    fn enter(&mut self, key: OwnerKey, owner: &CommandOwner, now: Instant) {
+        if self.owners.contains_key(&key) {
+            return;
         }
-        self.owners.retain(|commands| !commands.busy.is_forgotten(now));
-        self.owners.push_back(OwnerCommands::new(owner.clone(), now));
-        self.owners.len() - 1
+        while let Some((at, forgotten)) = self.forgotten_at.first().copied()
+            && at <= now
+        {
+            self.forgotten_at.pop_first();
+            if let Some(commands) = self.owners.remove(&forgotten) {
+                self.busy.remove(&commands.busy, now);
+            }
+        }
+        let busy = BusyShare::new(now);
+        self.busy.add(&busy, now);
+        let commands = OwnerCommands::new(owner.clone(), self.next_turn, busy);
+        self.next_turn += 1;
+        self.forgotten_at.insert((busy.forgotten_at(), key));
+        self.owners.insert(key, commands);
     }
 
-    fn position(&self, owner: &CommandOwner) -> Option<usize> {
-        self.owners.iter().position(|commands| is_same(&commands.owner, owner))
+    /// Changes the commands of an owner, and its places in the orders.
+    fn update<T>(
+        &mut self,
+        key: OwnerKey,
+        now: Instant,
+        change: impl FnOnce(&mut OwnerCommands) -> T,
+    ) -> Option<T> {
+        let commands = self.owners.get_mut(&key)?;
+        let before = commands.place();
+        let changed = change(commands);
+        let after = commands.place();
+        if before != after {
+            if commands.is_busy() != commands.busy.is_busy() {
+                self.forgotten_at.remove(&(commands.busy.forgotten_at(), key));
+                self.busy.remove(&commands.busy, now);
+                commands.busy.set(commands.is_busy(), now);
+                self.busy.add(&commands.busy, now);
+                if !commands.is_busy() {
+                    self.forgotten_at.insert((commands.busy.forgotten_at(), key));
+                }
+            }
+            self.set_order(before, key, false);
+            self.set_order(after, key, true);
+        }
+        Some(changed)
     }
 
-    /// Returns the position of the owner whose waiting command may run next.
-    fn next_owner(&self, limits: &FairLimits, now: Instant) -> Option<usize> {
-        let mut owners = 0..self.owners.len();
-        owners.find(|at| self.owners[*at].waiting_count() > 0 && self.may_run(*at, limits, now))
+    /// Adds a waiting owner to the order of turns, or removes it.
+    fn set_order(&mut self, place: OwnerPlace, key: OwnerKey, is_added: bool) {
+        let order = match (place.is_waiting, place.is_running) {
+            (false, _) => return,
+            (true, false) => &mut self.waiting_idle,
+            (true, true) => &mut self.waiting_running,
+        };
+        match is_added {
+            true => order.insert((place.turn, key)),
+            false => order.remove(&(place.turn, key)),
+        };
     }
 
-    /// True if the owner at this position may begin another command.
-    fn may_run(&self, at: usize, limits: &FairLimits, now: Instant) -> bool {
-        let commands = &self.owners[at];
+    /// Returns the owner whose waiting command may run next.
+    fn next_owner(&self, limits: &FairLimits, now: Instant) -> Option<OwnerKey> {
+        let may_run = |(_, key): &&(u64, OwnerKey)| {
+            self.owners.get(key).is_some_and(|commands| self.may_run(commands, limits, now))
+        };
+        // All owners without a command in progress have the same right to one.
+        let idle = self.waiting_idle.first().filter(may_run);
+        let running = self.waiting_running.iter().find(may_run);
+        idle.into_iter().chain(running).min().map(|(_, key)| *key)
+    }
+
+    /// True if a new command of the owner need not wait.
+    fn may_begin(&self, key: OwnerKey, limits: &FairLimits, now: Instant) -> bool {
+        self.owners.get(&key).is_some_and(|commands| {
+            commands.waiting_count() == 0 && self.may_run(commands, limits, now)
+        })
+    }
+
+    /// True if the owner may begin another command.
+    fn may_run(&self, commands: &OwnerCommands, limits: &FairLimits, now: Instant) -> bool {
         let shared = self.running - self.running_owners.min(limits.owners_max);
         let leaves = limits.shared_max.saturating_sub(shared);
         if commands.running == 0 {
@@ -231,7 +315,8 @@ impl State {
         let is_within = |(count_max, bytes_max): (usize, usize)| {
             commands.running < count_max && commands.bytes < bytes_max
         };
-        is_within(limits.of_owner(1.0)) || is_within(limits.of_owner(self.others_share(at, now)))
+        is_within(limits.of_owner(1.0))
+            || is_within(limits.of_owner(self.busy.others(&commands.busy, now)))
     }
 
     /// True if data of all owners leaves room for another command of this one. Data beyond the
@@ -241,51 +326,61 @@ impl State {
         self.bytes < limits.bytes_max || commands.bytes < share
     }
 
-    /// Returns the share of the time for which other owners than the one at this position use the
-    /// device.
-    fn others_share(&self, at: usize, now: Instant) -> f64 {
-        let others = self.owners.iter().enumerate().filter(|(other, _)| *other != at);
-        others.map(|(_, other)| other.busy.at(now)).sum()
-    }
-
-    /// Counts a command of the owner at this position, who then comes last. Returns the owner.
-    fn begin(&mut self, at: usize, bytes: usize, now: Instant) -> CommandOwner {
-        let commands = &mut self.owners[at];
-        self.running_owners += usize::from(commands.running == 0);
+    /// Begins the command that `next` returns with the length of its data. The owner then comes
+    /// last.
+    fn begin<T>(
+        &mut self,
+        key: OwnerKey,
+        now: Instant,
+        next: impl FnOnce(&mut OwnerCommands) -> Option<(usize, T)>,
+    ) -> Option<(CommandOwner, usize, T)> {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let begun = self.update(key, now, |commands| {
+            let (bytes, next) = next(commands)?;
+            commands.turn = turn;
+            commands.running += 1;
+            commands.bytes += bytes;
+            Some((commands.owner.clone(), bytes, next, commands.running == 1))
+        });
+        let (owner, bytes, next, is_first) = begun.flatten()?;
+        self.running_owners += usize::from(is_first);
         self.running += 1;
-        commands.running += 1;
-        commands.bytes += bytes;
-        commands.update_busy(now);
         self.bytes += bytes;
-        let owner = commands.owner.clone();
-        if let Some(commands) = self.owners.remove(at) {
-            self.owners.push_back(commands);
-        }
-        owner
+        Some((owner, bytes, next))
     }
 
     /// Uncounts a command that has ended.
-    fn end(&mut self, owner: &CommandOwner, bytes: usize, now: Instant) {
-        let Some(at) = self.position(owner) else { return };
-        let commands = &mut self.owners[at];
-        commands.running -= 1;
-        commands.bytes -= bytes;
-        commands.update_busy(now);
-        self.running_owners -= usize::from(commands.running == 0);
+    fn end(&mut self, key: OwnerKey, bytes: usize, now: Instant) {
+        let ended = self.update(key, now, |commands| {
+            commands.running -= 1;
+            commands.bytes -= bytes;
+            commands.running == 0
+        });
+        self.running_owners -= usize::from(ended == Some(true));
         self.running -= 1;
         self.bytes -= bytes;
     }
 }
 
+/// The part of an owner's state that decides in which order it is.
+#[derive(Clone, Copy, Eq, PartialEq)]
+struct OwnerPlace {
+    turn: u64,
+    is_waiting: bool,
+    is_running: bool,
+}
+
 impl OwnerCommands {
-    fn new(owner: CommandOwner, now: Instant) -> Self {
+    fn new(owner: CommandOwner, turn: u64, busy: BusyShare) -> Self {
         Self {
             owner,
+            turn,
             urgent: BTreeMap::new(),
             waiting: BTreeMap::new(),
             running: 0,
             bytes: 0,
-            busy: BusyShare::new(now),
+            busy,
         }
     }
 
@@ -293,14 +388,19 @@ impl OwnerCommands {
         self.urgent.len() + self.waiting.len()
     }
 
-    /// Records after a change whether the owner has commands.
-    fn update_busy(&mut self, now: Instant) {
-        self.busy.set(self.running > 0 || self.waiting_count() > 0, now);
+    fn is_busy(&self) -> bool {
+        self.running > 0 || self.waiting_count() > 0
     }
 
-    fn pop(&mut self) -> Option<WaitingCommand> {
+    fn place(&self) -> OwnerPlace {
+        let is_waiting = self.waiting_count() > 0;
+        OwnerPlace { turn: self.turn, is_waiting, is_running: self.running > 0 }
+    }
+
+    /// Removes the command that comes next; returns the length of its data and its sender.
+    fn pop(&mut self) -> Option<(usize, oneshot::Sender<Result<Place, Error>>)> {
         let next = self.urgent.pop_first().or_else(|| self.waiting.pop_first());
-        next.map(|(_, command)| command)
+        next.map(|(_, command)| (command.bytes, command.admitted))
     }
 }
 
@@ -308,11 +408,9 @@ impl QueuedCommand {
     /// Lets the command come before the others of its owner.
     pub(super) fn promote(&self) {
         let mut state = self.queue.state();
-        if let Some(at) = state.position(&self.owner) {
-            let commands = &mut state.owners[at];
-            if let Some(command) = commands.waiting.remove(&self.number) {
-                commands.urgent.insert(self.number, command);
-            }
+        let Some(commands) = state.owners.get_mut(&key_of(&self.owner)) else { return };
+        if let Some(command) = commands.waiting.remove(&self.number) {
+            commands.urgent.insert(self.number, command);
         }
     }
 }
@@ -320,14 +418,12 @@ impl QueuedCommand {
 impl Drop for QueuedCommand {
     fn drop(&mut self) {
         let mut state = self.queue.state();
-        if let Some(at) = state.position(&self.owner) {
-            let commands = &mut state.owners[at];
+        let removed = state.update(key_of(&self.owner), Instant::now(), |commands| {
             let removed = commands.urgent.remove(&self.number);
-            let removed = removed.or_else(|| commands.waiting.remove(&self.number));
-            commands.update_busy(Instant::now());
-            drop(state);
-            drop(removed);
-        }
+            removed.or_else(|| commands.waiting.remove(&self.number))
+        });
+        drop(state);
+        drop(removed);
     }
 }
 
@@ -335,7 +431,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         let now = Instant::now();
         let mut state = self.queue.state();
-        state.end(&self.owner, self.bytes, now);
+        state.end(key_of(&self.owner), self.bytes, now);
         let grants = self.queue.grant(&mut state, now);
         drop(state);
         for (admitted, place) in grants {
@@ -344,10 +440,6 @@ impl Drop for Place {
     }
 }
 
-/// Returns true if both are the same owner.
-fn is_same(one: &CommandOwner, other: &CommandOwner) -> bool {
-    match (one, other) {
-        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-        (one, other) => one.is_none() && other.is_none(),
-    }
+fn key_of(owner: &CommandOwner) -> OwnerKey {
+    owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner).addr())
 }
