@@ -57,19 +57,25 @@ impl IoContext {
         Arc::new(Self { owner: Arc::clone(owner), stage, foreign_waiters })
     }
 
+    /// Creates the context of a part of this transfer, with the same owner and the same waiters: the
+    /// part is cancelled on its own.
+    pub fn part(&self) -> Arc<Self> {
+        Self::with_foreign_waiters(&self.owner, self.foreign_waiters.clone())
+    }
+
     /// Runs `work` in this context.
     pub async fn scope<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            let _entered = ContextGuard::new(self);
-            work.as_mut().poll(context)
-        })
-        .await
+        scope_in(Some(self), work).await
+    }
+
+    /// Runs `work` on behalf of the server itself, in no context: all owners may wait for it.
+    pub async fn server_scope<T>(work: impl Future<Output = T>) -> T {
+        scope_in(None, work).await
     }
 
     /// Calls `work` in this context.
     pub fn scope_sync<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        let _entered = ContextGuard::new(self);
+        let _entered = ContextGuard::new(Some(self));
         work()
     }
 
@@ -112,14 +118,23 @@ impl IoContext {
     }
 }
 
+async fn scope_in<T>(entered: Option<&Arc<IoContext>>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    poll_fn(|context| {
+        let _entered = ContextGuard::new(entered);
+        work.as_mut().poll(context)
+    })
+    .await
+}
+
 /// Sets the current context of this thread until it is dropped.
 struct ContextGuard {
     outer: Option<Arc<IoContext>>,
 }
 
 impl ContextGuard {
-    fn new(context: &Arc<IoContext>) -> Self {
-        Self { outer: CURRENT.replace(Some(Arc::clone(context))) }
+    fn new(context: Option<&Arc<IoContext>>) -> Self {
+        Self { outer: CURRENT.replace(context.cloned()) }
     }
 }
 
@@ -145,6 +160,8 @@ mod tests {
         assert!(Arc::ptr_eq(&seen.unwrap(), &context));
         let seen = context.scope_sync(IoContext::current);
         assert!(Arc::ptr_eq(&seen.unwrap(), &context));
+        let server = IoContext::server_scope(async { IoContext::current() });
+        assert!(context.scope(server).now_or_never().unwrap().is_none());
         assert!(IoContext::current().is_none());
         context.allow_cancel();
         assert!(context.begin());

@@ -39,6 +39,7 @@ use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
 use bytes::Bytes;
 use change::Change;
 use change_queue::ChangeQueue;
+use flush::SharedFlushes;
 use intent_log::IntentLog;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry, Sparse,
@@ -75,6 +76,7 @@ pub(crate) struct Mirror {
     closed: watch::Sender<bool>,
     queue: Arc<ChangeQueue>,
     intents: IntentLog,
+    flushes: SharedFlushes,
     spares: Spares,
     /// The last scrub.
     scrub: std::sync::Mutex<Option<ScrubProgress>>,

@@ -1,13 +1,16 @@
 //! Work on several members at once, with a bound for those that are later than another.
 
 use super::member::MirrorMember;
+use futures_util::FutureExt;
 use futures_util::future::poll_fn;
-use lunar_block::{BoxFuture, Error, ErrorKind};
+use lunar_block::{BoxFuture, Error, ErrorKind, IoContext};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, Sleep};
 
 /// Work on one member, which can be completed in a task of its own.
@@ -134,9 +137,20 @@ pub(super) async fn run_one(
 
 /// Completes work in a task of the current runtime. Without one the work is dropped.
 pub(super) fn complete_in_task<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) {
-    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+    if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(async move { drop(work.await) });
     }
+}
+
+/// Starts work for which several users wait, on behalf of the server. Returns its result if it ends
+/// at once, else the task that does it: it does not depend on its first user, who may not poll it.
+pub(super) fn start_for_all<T: Send + 'static>(
+    runtime: &Handle,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, JoinHandle<T>> {
+    let mut work = Box::pin(IoContext::server_scope(work));
+    let _runtime = runtime.enter(); // for timers
+    (&mut work).now_or_never().ok_or_else(|| runtime.spawn(work))
 }
 
 /// An operation of the pool that always runs to its end: if it is dropped after it has begun, it is

@@ -1,7 +1,7 @@
 //! Changes of blocks: writes, deallocation, zeroes.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run, start_for_all};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
 use super::membership::{given_up, note_failures};
@@ -137,7 +137,16 @@ impl Mirror {
             self.leave_out(&late).await?;
             return Ok(false);
         }
-        let mut failed = self.intents.begin(range, &current).await;
+        let mut failed = match self.intents.begin(range) {
+            true => Vec::new(),
+            false => match self.mark(range, current).await {
+                Ok(failed) => failed,
+                Err(error) => {
+                    self.end_change(range, false);
+                    return Err(error);
+                }
+            },
+        };
         let is_sent = failed.is_empty();
         if is_sent {
             self.note_missed(range);
@@ -162,6 +171,21 @@ impl Mirror {
             self.leave_out_failed(Some(range), failed).await?;
         }
         Ok(is_sent)
+    }
+
+    /// Marks the regions of a change on the current members. Changes of other users wait for the same
+    /// page.
+    async fn mark(
+        self: &Arc<Self>,
+        range: BlockRange,
+        current: Vec<Arc<MirrorMember>>,
+    ) -> Result<Vec<FailedMember>, Error> {
+        let mirror = Arc::clone(self);
+        let marked = async move { mirror.intents.mark(range, &current).await };
+        match start_for_all(&self.runtime, marked) {
+            Ok(failed) => Ok(failed),
+            Err(task) => task.await.map_err(|error| self.tasks_ended(error)),
+        }
     }
 
     /// Records for the stale members that they miss a change.

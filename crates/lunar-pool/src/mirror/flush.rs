@@ -1,10 +1,68 @@
 //! Flushes of the users of a mirror.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, run};
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
 use lunar_block::{Error, ErrorKind};
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// Flushes that users share: one runs at a time, in a task, so that it does not depend on the users
+/// who wait for it. Flushes that arrive meanwhile share the next one, which begins after all of
+/// them: users cannot make a member flush more often than it can.
+#[derive(Debug, Default)]
+pub(super) struct SharedFlushes(Mutex<FlushQueue>);
+
+#[derive(Debug, Default)]
+struct FlushQueue {
+    /// True while a task runs the flushes.
+    is_running: bool,
+    /// Tells the result of the next flush.
+    next: Option<watch::Sender<Option<FlushResult>>>,
+}
+
+type FlushResult = Result<(), Arc<Error>>;
+
+impl SharedFlushes {
+    /// Joins the next flush. Returns true if a task is to be started that runs it.
+    fn join(&self) -> (watch::Receiver<Option<FlushResult>>, bool) {
+        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = queue.next.get_or_insert_with(|| watch::Sender::new(None)).subscribe();
+        (next, !std::mem::replace(&mut queue.is_running, true))
+    }
+
+    /// Takes the next flush, if anybody waits for it. Without one the task ends.
+    fn take(&self) -> Option<watch::Sender<Option<FlushResult>>> {
+        let mut queue = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = queue.next.take();
+        queue.is_running = next.is_some();
+        next
+    }
+}
+
+/// The cause of an error of a flush that several users get.
+#[derive(Debug)]
+struct SharedCause(Arc<Error>);
+
+impl fmt::Display for SharedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.source.as_ref().map_or(Ok(()), |source| source.fmt(f))
+    }
+}
+
+impl std::error::Error for SharedCause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().and_then(|source| source.source())
+    }
+}
+
+/// Returns an error for one of the users who share a flush.
+fn copy_of(error: Arc<Error>) -> Error {
+    let copy = Error::new(error.kind, Arc::clone(&error.device), error.what.clone());
+    let copy = Error { range: error.range, ..copy };
+    if error.source.is_some() { copy.because(SharedCause(error)) } else { copy }
+}
 
 impl Mirror {
     /// Flushes for a user: all changes that had ended are durable, or the flush fails. Also fails
@@ -14,13 +72,33 @@ impl Mirror {
             return self.refuse_closed(false);
         }
         let flush = self.latch.begin();
-        let flushed = self.flush_until_rewritten().await;
+        let flushed = self.flush_shared().await;
         if self.latch.end(flush, flushed.is_ok(), self.losses.load(SeqCst)) {
             return Ok(());
         }
         flushed?;
         let what = "acknowledged writes that were not flushed may be lost: no member has all";
         Err(Error::new(ErrorKind::Medium, &*self.name, what))
+    }
+
+    /// Waits for a flush that begins from now on.
+    async fn flush_shared(self: &Arc<Self>) -> Result<(), Error> {
+        let (mut next, must_run) = self.flushes.join();
+        if must_run {
+            // The task is not waited for: it also runs the flushes of later users.
+            drop(start_for_all(&self.runtime, Arc::clone(self).run_flushes()));
+        }
+        let result = next.wait_for(Option::is_some).await;
+        let result = result.map_err(|error| self.tasks_ended(error))?;
+        result.clone().unwrap_or(Ok(())).map_err(copy_of)
+    }
+
+    /// Runs flushes until nobody waits for one.
+    async fn run_flushes(self: Arc<Self>) {
+        while let Some(next) = self.flushes.take() {
+            let flushed = self.flush_until_rewritten().await.map_err(Arc::new);
+            next.send_replace(Some(flushed));
+        }
     }
 
     async fn flush_until_rewritten(self: &Arc<Self>) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use super::member::MirrorMember;
 use super::membership::given_up;
 use crate::format::{IntentPage, Label, PoolId, RegionSet};
 use bytes::Bytes;
-use lunar_block::BlockRange;
+use lunar_block::{BlockRange, IoContext};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -85,28 +85,23 @@ impl IntentLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a change: marks its regions on the current members. [`end`](Self::end) follows in any
-    /// case. Returns the members that could not be marked; the change is not sent then.
-    pub(super) async fn begin(
+    /// Begins a change; [`end`](Self::end) follows in any case. Returns true if its regions are
+    /// marked on all current members; otherwise [`mark`](Self::mark) comes before the change.
+    pub(super) fn begin(&self, range: BlockRange) -> bool {
+        let (first, last) = self.span(range);
+        let mut state = self.state();
+        state.open_all(first, last);
+        state.all_marked(first, last)
+    }
+
+    /// Marks the regions of a change that has begun on the current members. Returns the members
+    /// that could not be marked; the change is not sent then.
+    pub(super) async fn mark(
         &self,
         range: BlockRange,
         current: &[Arc<MirrorMember>],
     ) -> Vec<FailedMember> {
         let (first, last) = self.span(range);
-        let is_marked = {
-            let mut state = self.state();
-            state.open_all(first, last);
-            state.all_marked(first, last)
-        };
-        if is_marked { Vec::new() } else { self.mark(first, last, current).await }
-    }
-
-    async fn mark(
-        &self,
-        first: u32,
-        last: u32,
-        current: &[Arc<MirrorMember>],
-    ) -> Vec<FailedMember> {
         let mut sequence = self.sequence.lock().await;
         let late = given_up(current, self.member_wait);
         if !late.is_empty() {
@@ -306,7 +301,9 @@ struct EncodedPage {
 
 fn write_page(member: &Arc<MirrorMember>, page: &EncodedPage) -> super::bounded::MemberWork {
     let (sequence, bytes, of) = (page.sequence, page.bytes.clone(), Arc::clone(member));
-    member.tracked(async move { of.device.write_intent(sequence, bytes).await })
+    let write = async move { of.device.write_intent(sequence, bytes).await };
+    // Changes of all users wait for it.
+    member.tracked(IoContext::server_scope(write))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::bounded::{FailedMember, LimitFrom, MemberFailure, run};
 use super::member::{MirrorMember, contains};
 use crate::create::new_mark;
 use crate::format::Label;
-use lunar_block::{BufferPool, Error, ErrorKind};
+use lunar_block::{BufferPool, Error, ErrorKind, IoContext};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -207,7 +207,7 @@ impl Mirror {
             let (label, of) = (roster.label.at(member.place), Arc::clone(member));
             let buffers = self.buffers();
             let work = async move { of.device.write_label(&label, &buffers).await };
-            (Arc::clone(member), member.tracked(work))
+            (Arc::clone(member), member.tracked(IoContext::server_scope(work)))
         });
         let failed = run(self.options.member_wait, LimitFrom::Success, work.collect()).await;
         if failed.is_empty() {
@@ -285,6 +285,13 @@ impl Mirror {
             return Err(Error::new(ErrorKind::Open, &*self.name, "the pool is closed"));
         }
         Ok(())
+    }
+
+    pub(super) fn tasks_ended(
+        &self,
+        error: impl std::error::Error + Send + Sync + 'static,
+    ) -> Error {
+        Error::new(ErrorKind::Open, &*self.name, "the tasks of the pool have ended").because(error)
     }
 
     pub(super) fn buffers(&self) -> BufferPool {

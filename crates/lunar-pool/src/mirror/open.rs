@@ -70,6 +70,7 @@ impl MirrorDevice {
             closed: watch::Sender::new(false),
             queue: Arc::new(ChangeQueue::default()),
             intents: log,
+            flushes: Default::default(),
             spares,
             scrub: std::sync::Mutex::default(),
             rewrites: Rewrites::new(intents.changed.clone()),

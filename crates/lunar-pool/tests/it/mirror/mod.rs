@@ -14,5 +14,6 @@ mod resize;
 mod resolve;
 mod resync;
 mod scrub;
+mod sharing;
 mod spares;
 mod trial;
