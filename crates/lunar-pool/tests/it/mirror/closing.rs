@@ -1,7 +1,10 @@
 //! The end of a mirror.
 
-use super::bench::{Bench, REGION, without_recovery};
-use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, FaultOperation};
+use super::bench::{BLOCKS, Bench, REGION, without_recovery};
+use crate::common::filled;
+use lunar_block::{
+    BlockDevice, BlockRange, Effect, ErrorKind, FairDevice, FaultOperation, IoContext, MemoryOwner,
+};
 use lunar_pool::{OpenOptions, PoolHealth};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,5 +59,44 @@ async fn closing_does_not_wait_for_ever() {
     let bench = bench.crash_and_reopen(without_recovery()).await.unwrap();
     assert_eq!(bench.pool.status().members[1].missing_bytes, REGION * 512);
     bench.until_healthy().await;
+    bench.assert_same().await;
+}
+
+/// Goal: a stop beside many writes at slow members waits for those that the members have, at most
+/// for the limit of a closing; the others, whose sessions are gone, are not sent. What was
+/// acknowledged is on the disks.
+#[tokio::test(start_paused = true)]
+async fn closing_beside_many_writes() {
+    const MEMBER_TIME: Duration = Duration::from_millis(1500);
+    const WRITES: u64 = 1300;
+    const HOSTS: usize = 11;
+    let bench = Bench::new(2).await;
+    for member in 0..2 {
+        bench.inject(member, Effect::Delay(MEMBER_TIME), FaultOperation::Write);
+    }
+    let served = FairDevice::new(Arc::clone(&bench.pool) as Arc<dyn BlockDevice>);
+    let hosts: Vec<Arc<MemoryOwner>> = (0..HOSTS).map(|_| Arc::default()).collect();
+    let write = |number: u64| {
+        let (served, context) =
+            (Arc::clone(&served), IoContext::new(&hosts[number as usize % HOSTS]));
+        Box::pin(async move {
+            let range = BlockRange::new(number.min(BLOCKS - 1), 1);
+            context.scope(served.write(range, filled(7, 1), false)).await
+        })
+    };
+    write(0).await.unwrap();
+    let before = bench.faults[0].seen(FaultOperation::Write);
+    let mut writes: Vec<_> = (1..=WRITES).map(write).collect();
+    for write in &mut writes {
+        assert!(futures_util::poll!(write).is_pending());
+    }
+    tokio::time::sleep(MEMBER_TIME / 2).await;
+    drop(writes);
+    let begun = tokio::time::Instant::now();
+    bench.pool.close().await.unwrap();
+    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+    let sent = bench.faults[0].seen(FaultOperation::Write) - before;
+    assert!(sent < WRITES / 4, "{sent} writes were sent");
+    assert_eq!([bench.byte_on(0, 0).await, bench.byte_on(1, 0).await], [7, 7]);
     bench.assert_same().await;
 }
