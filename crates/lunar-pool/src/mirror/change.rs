@@ -1,7 +1,7 @@
 //! Changes of blocks: writes, deallocation, zeroes.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run, start_for_all};
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
 use super::membership::{given_up, note_failures};
@@ -182,10 +182,7 @@ impl Mirror {
     ) -> Result<Vec<FailedMember>, Error> {
         let mirror = Arc::clone(self);
         let marked = async move { mirror.intents.mark(range, &current).await };
-        match start_for_all(&self.runtime, marked) {
-            Ok(failed) => Ok(failed),
-            Err(task) => task.await.map_err(|error| self.tasks_ended(error)),
-        }
+        self.run_for_all(marked).await
     }
 
     /// Records for the stale members that they miss a change.

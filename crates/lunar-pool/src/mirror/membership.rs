@@ -1,7 +1,7 @@
 //! The members of an open mirror, and the changes of their states, in memory and on the labels.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, run};
+use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
 use super::member::{MirrorMember, contains};
 use crate::create::new_mark;
 use crate::format::Label;
@@ -54,11 +54,26 @@ impl Mirror {
         self: &Arc<Self>,
         failed: &[Arc<MirrorMember>],
     ) -> Result<bool, Error> {
-        let mut roster = self.roster.write().await;
-        let left = self.leave_out_alone(&mut roster, failed).await;
-        drop(roster);
-        self.recover_stale();
-        left
+        let (mirror, failed) = (Arc::clone(self), failed.to_vec());
+        self.run_for_all(async move {
+            let mut roster = mirror.roster.write().await;
+            let left = mirror.leave_out_alone(&mut roster, &failed).await;
+            drop(roster);
+            mirror.recover_stale();
+            left
+        })
+        .await?
+    }
+
+    /// Does work for which several users wait, as [`start_for_all`] describes.
+    pub(super) async fn run_for_all<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, Error> {
+        match start_for_all(&self.runtime, work) {
+            Ok(done) => Ok(done),
+            Err(task) => task.await.map_err(|error| self.tasks_ended(error)),
+        }
     }
 
     /// Leaves a member out if it may have lost acknowledged writes. Returns true if data that was
@@ -219,9 +234,13 @@ impl Mirror {
 
     /// Records the states of the members, if the last attempt has failed.
     pub(super) async fn record(self: &Arc<Self>) -> Result<(), Error> {
-        let recorded = self.recorded().await.map(drop);
-        self.recover_stale();
-        recorded
+        let mirror = Arc::clone(self);
+        self.run_for_all(async move {
+            let recorded = mirror.recorded().await.map(drop);
+            mirror.recover_stale();
+            recorded
+        })
+        .await?
     }
 
     /// Acquires the membership lock alone. The states of the members are recorded.
