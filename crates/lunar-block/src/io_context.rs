@@ -57,8 +57,8 @@ impl IoContext {
         Arc::new(Self { owner: Arc::clone(owner), stage, foreign_waiters })
     }
 
-    /// Creates the context of a part of this transfer, with the same owner and the same waiters: the
-    /// part is cancelled on its own.
+    /// Creates the context of a part of this transfer, with the same owner and the same waiters:
+    /// the part is cancelled on its own.
     pub fn part(&self) -> Arc<Self> {
         Self::with_foreign_waiters(&self.owner, self.foreign_waiters.clone())
     }

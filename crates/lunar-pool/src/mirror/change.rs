@@ -173,8 +173,8 @@ impl Mirror {
         Ok(is_sent)
     }
 
-    /// Marks the regions of a change on the current members. Changes of other users wait for the same
-    /// page.
+    /// Marks the regions of a change on the current members. Changes of other users wait for the
+    /// same page.
     async fn mark(
         self: &Arc<Self>,
         range: BlockRange,
