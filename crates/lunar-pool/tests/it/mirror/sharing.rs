@@ -18,8 +18,8 @@ async fn settle() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
 
-fn let_go(bench: &Bench) {
-    bench.faults.iter().for_each(|fault| {
+fn let_go(faults: &[Arc<FaultDevice>]) {
+    faults.iter().for_each(|fault| {
         fault.heal();
         fault.release();
     });
@@ -52,7 +52,7 @@ async fn waiting_flushes_are_one() {
     for flush in &mut later {
         assert!(poll!(flush).is_pending(), "the first flush began before");
     }
-    let_go(&bench);
+    let_go(&bench.faults);
     assert!(join_all(later).await.iter().all(Result::is_ok));
     // The second flush, and that of the page without marks.
     assert_eq!(seen(&bench), before.map(|seen| seen + 3));
@@ -71,7 +71,7 @@ async fn a_failed_flush_fails_for_all() {
         assert!(error.to_string().contains("a member failed"), "{error}");
         assert!(std::error::Error::source(&error).is_some());
     }
-    let_go(&bench);
+    let_go(&bench.faults);
 }
 
 /// Fault: the page with the marks was written by the first change that needed it, so changes of all
@@ -87,7 +87,7 @@ async fn changes_do_not_wait_for_one_that_is_not_polled() {
     settle().await;
     let mut flush = bench.pool.flush();
     assert!(poll!(&mut flush).is_pending());
-    let_go(&bench);
+    let_go(&bench.faults);
     let others = (1..BLOCKS / REGION).map(|region| bench.try_write(region * REGION, 2));
     let others = tokio::time::timeout(Duration::from_secs(60), join_all(others));
     assert!(others.await.expect("nobody waits for the first").iter().all(Result::is_ok));
@@ -150,13 +150,6 @@ async fn members_know_that_others_wait() {
     }
     let written = tokio::time::timeout(Duration::from_secs(60), write).await;
     written.expect("it comes before the reads").unwrap();
-    let_go_of(&faults);
+    let_go(&faults);
     drop(queued);
-}
-
-fn let_go_of(faults: &[Arc<FaultDevice>]) {
-    faults.iter().for_each(|fault| {
-        fault.heal();
-        fault.release();
-    });
 }
