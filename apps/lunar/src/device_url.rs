@@ -5,7 +5,7 @@ use crate::output::Failure;
 use crate::pool_devices;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::OpenPool;
-use lunar_control::config::model::{ChapConfig, PoolConfig};
+use lunar_control::config::model::{ChapConfig, PoolConfig, PoolMemberConfig};
 use lunar_control::device_url::{
     DeviceOptions, DeviceUrl, IdentitySource, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice,
     RemoteOpening,
@@ -14,6 +14,7 @@ use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 
 /// Opens the devices that a server serves. The files of one opener coordinate their writes to a
@@ -82,28 +83,32 @@ impl Opener for ServedDevices {
         Ok(RemoteDevice { device: FairDevice::new(disk), identity })
     }
 
-    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
-        pool_devices::open(config, self, &self.pool_runtime()?)
+    fn open_pool(
+        &self,
+        config: &PoolConfig,
+        member_time_max: Duration,
+    ) -> Result<OpenPool, Failure> {
+        pool_devices::open(config, self, &self.pool_runtime()?, member_time_max)
+    }
+
+    /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:
+    /// a command that waited at one member would make it late.
+    fn open_member(
+        &self,
+        member: &PoolMemberConfig,
+        time_max: Duration,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        match &member.device {
+            DeviceUrl::Iscsi(url) => {
+                let opening = RemoteOpening { identity: IdentitySource::Own, time_max };
+                Ok(self.log_in(url, &member.options, opening)?.0)
+            }
+            url => self.open(url, &member.options),
+        }
     }
 }
 
 impl ServedDevices {
-    /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:
-    /// a command that waited at one member would make it late.
-    pub fn open_member(
-        &self,
-        url: &DeviceUrl,
-        options: &DeviceOptions,
-    ) -> Result<Arc<dyn BlockDevice>, Failure> {
-        match url {
-            DeviceUrl::Iscsi(url) => {
-                let opening =
-                    RemoteOpening { identity: IdentitySource::Own, time_max: REMOTE_OPEN_TIME_MAX };
-                Ok(self.log_in(url, options, opening)?.0)
-            }
-            _ => self.open(url, options),
-        }
-    }
 
     /// Logs in to the target of a LUN; returns the disk, and its identity if it is wanted.
     fn log_in(

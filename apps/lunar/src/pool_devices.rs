@@ -1,12 +1,14 @@
 //! Opens the pools that a server serves: their members, joined to one device.
 
 use crate::device_url::ServedDevices;
-use crate::output::Failure;
+use crate::output::{Failure, FailureKind};
 use lunar_block::BlockDevice;
-use lunar_control::OpenPool;
-use lunar_control::config::model::PoolConfig;
+use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
+use lunar_control::device_url::Opener;
+use lunar_control::{AbsentDevice, OpenPool, PoolDevices};
 use lunar_pool::{MirrorOptions, OpenOptions, Pool, PoolError};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 /// Starts the thread that runs the tasks of mirrors.
@@ -19,7 +21,17 @@ pub fn start_runtime() -> Result<Runtime, Failure> {
     runtime.map_err(|error| Failure::new(format!("cannot start a thread for pools: {error}")))
 }
 
-/// Opens a pool and its members. A mirror may lack members that cannot be opened, if it permits.
+/// The devices of a pool, as far as they could be opened.
+#[derive(Debug, Default)]
+struct OpenedDevices {
+    members: Vec<(PoolMemberConfig, Arc<dyn BlockDevice>)>,
+    spares: Vec<Arc<dyn BlockDevice>>,
+    /// For the handle of the pool.
+    all: PoolDevices,
+}
+
+/// Opens a pool and its members. A mirror may lack members that cannot be opened, if it permits or
+/// if they do not have all data anyway. Waits for each remote member at most for `member_time_max`.
 ///
 /// # Errors
 /// The members that are missing or do not belong to the pool.
@@ -27,45 +39,121 @@ pub fn open(
     config: &PoolConfig,
     devices: &ServedDevices,
     runtime: &Handle,
+    member_time_max: Duration,
 ) -> Result<OpenPool, Failure> {
-    let (mut members, mut nested, mut failures) = (Vec::new(), Vec::new(), Vec::new());
-    let mut leaves = Vec::new();
-    for member in &config.members {
-        let opened = match &member.options.pool {
-            Some(inner) => open(inner, devices, runtime).map(|inner| {
-                let device = inner.pool().map(|pool| Arc::clone(pool) as Arc<dyn BlockDevice>);
-                nested.push(inner);
-                device
-            }),
-            None => devices.open_member(&member.device, &member.options).map(|device| {
-                leaves.push(Arc::downgrade(&device));
-                Some(device)
-            }),
+    let mut opened = open_devices(config, devices, runtime, member_time_max);
+    if opened.members.is_empty() {
+        return Err(no_member(config, &opened.all.absent));
+    }
+    let pool = loop {
+        let members = opened.members.iter().map(|(_, device)| Arc::clone(device)).collect();
+        let options = options(config, opened.spares.clone());
+        let error = match runtime.block_on(Pool::open(&config.name, members, options)) {
+            Ok(pool) => break pool,
+            Err(error) => error,
         };
-        match opened {
-            Ok(device) => members.extend(device),
-            Err(failure) => failures.push((&member.device, failure)),
-        }
-    }
-    if members.is_empty() && !failures.is_empty() {
-        let failures = failures.iter().map(|(device, failure)| format!("; {device}: {failure}"));
-        let what = format!("the pool {}: no member can be opened", config.name);
-        return Err(Failure::new(what + &failures.collect::<String>()));
-    }
-    let pool = runtime.block_on(Pool::open(&config.name, members, options(config)));
-    let pool = pool.map_err(|error| describe(config, &error, &failures))?;
-    for (device, failure) in &failures {
+        // A device that is to become a member later has no label yet.
+        let without_label = match &error {
+            PoolError::NotAMember { device } if opened.members.len() > 1 => {
+                opened.members.iter().position(|(_, member)| member.name() == device)
+            }
+            _ => None,
+        };
+        let Some(at) = without_label else {
+            return Err(describe(config, &error, &opened.all.absent));
+        };
+        let failure = Failure::new(error.to_string());
+        let (config, _) = opened.members.remove(at);
+        opened.all.absent.push(AbsentDevice { config, failure, lacks_label: true });
+    };
+    for AbsentDevice { config: device, failure, .. } in &opened.all.absent {
+        let device = &device.device;
         tracing::warn!("the pool {} is served without {device}: {failure}", config.name);
     }
-    Ok(OpenPool::new(pool, runtime.clone(), leaves, nested))
+    Ok(OpenPool::new(pool, runtime.clone(), opened.all))
 }
 
-fn options(config: &PoolConfig) -> OpenOptions {
+/// Opens the members and spare devices, all at the same time if one is remote.
+fn open_devices(
+    config: &PoolConfig,
+    devices: &ServedDevices,
+    runtime: &Handle,
+    time_max: Duration,
+) -> OpenedDevices {
+    let open_one = |member: &PoolMemberConfig| match &member.options.pool {
+        Some(inner) => {
+            let inner = open(inner, devices, runtime, time_max)?;
+            let device = inner.pool().cloned().ok_or_else(Failure::stopping)?;
+            Ok((device as Arc<dyn BlockDevice>, Some(inner)))
+        }
+        None => devices.open_member(member, time_max).map(|device| (device, None)),
+    };
+    let listed: Vec<_> = config.members.iter().chain(&config.spares).collect();
+    let results: Vec<Result<_, Failure>> = match config.has_remote() {
+        false => listed.iter().map(|member| open_one(member)).collect(),
+        true => std::thread::scope(|scope| {
+            let start = |member: &&PoolMemberConfig| {
+                let member = (*member).clone();
+                let thread = std::thread::Builder::new().name("open".to_owned());
+                thread.spawn_scoped(scope, move || open_one(&member))
+            };
+            let threads: Vec<_> = listed.iter().map(start).collect();
+            let panicked = || Failure::new("opening it failed by an internal error");
+            let end = |thread: std::io::Result<std::thread::ScopedJoinHandle<'_, _>>| match thread {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(panicked())),
+                Err(error) => Err(Failure::new(format!("cannot start a thread: {error}"))),
+            };
+            threads.into_iter().map(end).collect()
+        }),
+    };
+    let mut opened = OpenedDevices::default();
+    for (at, (member, result)) in listed.into_iter().zip(results).enumerate() {
+        let config_of = || member.clone();
+        match result {
+            Err(failure) => {
+                let absent = AbsentDevice { config: config_of(), failure, lacks_label: false };
+                opened.all.absent.push(absent);
+            }
+            Ok((device, inner)) => {
+                match inner {
+                    Some(inner) => opened.all.nested.push(inner),
+                    None => opened.all.leaves.push(Arc::downgrade(&device)),
+                }
+                match at < config.members.len() {
+                    true => opened.members.push((config_of(), device)),
+                    false => opened.spares.push(device),
+                }
+            }
+        }
+    }
+    opened
+}
+
+fn no_member(config: &PoolConfig, absent: &[AbsentDevice]) -> Failure {
+    let what = format!("the pool {}: no member can be opened{}", config.name, causes(absent));
+    Failure { kind: kind_of(absent), ..Failure::new(what) }
+}
+
+/// The failures of devices.
+fn causes(absent: &[AbsentDevice]) -> String {
+    let cause = |one: &AbsentDevice| format!("; {}: {}", one.config.device, one.failure.what);
+    absent.iter().map(cause).collect()
+}
+
+/// A pool whose members are away may be opened later.
+fn kind_of(absent: &[AbsentDevice]) -> FailureKind {
+    match absent.iter().any(|absent| absent.failure.is_temporary()) {
+        true => FailureKind::Away,
+        false => FailureKind::Failed,
+    }
+}
+
+fn options(config: &PoolConfig, spares: Vec<Arc<dyn BlockDevice>>) -> OpenOptions {
     let default = MirrorOptions::default();
     let busy_rate = config.resync_bytes_per_second;
     OpenOptions {
         is_degraded: config.degraded,
-        spares: Vec::new(),
+        spares,
         mirror: MirrorOptions {
             member_wait: config.member_wait.unwrap_or(default.member_wait),
             resync_busy_bytes_per_second_max: busy_rate
@@ -76,17 +164,14 @@ fn options(config: &PoolConfig) -> OpenOptions {
 }
 
 /// The reason why a pool was not opened, with the failures of its members and what to do.
-fn describe(
-    config: &PoolConfig,
-    error: &PoolError,
-    failures: &[(&lunar_control::device_url::DeviceUrl, Failure)],
-) -> Failure {
+fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> Failure {
     let name = &config.name;
-    let mut what = format!("the pool {name}: {error}");
-    for (device, failure) in failures {
-        what.push_str(&format!("; {device}: {}", failure.what));
-    }
-    let failure = Failure::new(what);
+    let failure = Failure::new(format!("the pool {name}: {error}{}", causes(absent)));
+    let kind = match error {
+        PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
+        _ => FailureKind::Failed,
+    };
+    let failure = Failure { kind, ..failure };
     match error {
         PoolError::Missing { .. } if config.degraded => {
             failure.hint("make the missing members available: a stripe needs all of them")
@@ -98,7 +183,9 @@ fn describe(
         PoolError::NotAMember { .. } => {
             failure.hint(format!("create the pool first: lunar pool create {name} --kind KIND …"))
         }
-        PoolError::Split(_) => failure.hint("keep the members of one side only"),
+        PoolError::Split(_) => failure.hint(format!(
+            "keep the data of one side: lunar pool resolve {name} --config FILE --keep MEMBER"
+        )),
         _ => failure.hint(format!("correct the members of the [[pool]] {name}")),
     }
 }

@@ -105,6 +105,7 @@ pub fn serve(
     }
     notify::ready(&summary(&report));
     runtime.spawn(Daemon::serve_waiting(Arc::downgrade(&daemon)));
+    runtime.spawn(Daemon::return_members(Arc::downgrade(&daemon)));
     runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
 }
 

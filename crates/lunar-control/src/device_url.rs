@@ -1,6 +1,6 @@
 //! Device URLs, which name disks. An [`Opener`] decides which of them it opens.
 
-use crate::config::model::{ChapConfig, PoolConfig};
+use crate::config::model::{ChapConfig, PoolConfig, PoolMemberConfig};
 use crate::units::{parse_size, size_text};
 use crate::{Failure, OpenPool};
 use lunar_block::{BlockDevice, is_among_devices};
@@ -93,12 +93,33 @@ pub trait Opener: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Opens a pool that is to be served. May block.
+    /// Opens a pool that is to be served. May block; waits for each remote member at most for
+    /// `member_time_max`.
     ///
     /// # Errors
-    /// The members that are missing or do not belong to the pool, and the errors of devices.
-    fn open_pool(&self, config: &PoolConfig) -> Result<OpenPool, Failure> {
+    /// The members that are missing or do not belong to the pool, and the errors of devices; with
+    /// [`FailureKind::Away`](crate::FailureKind::Away) if the storages of missing members are away.
+    fn open_pool(
+        &self,
+        config: &PoolConfig,
+        member_time_max: Duration,
+    ) -> Result<OpenPool, Failure> {
+        let _ = member_time_max;
         Err(Failure::new(format!("the pool {} cannot be opened here", config.name)))
+    }
+
+    /// Opens a device that is a member of a pool, or becomes one. May block; waits for a remote LUN
+    /// at most for `time_max`.
+    ///
+    /// # Errors
+    /// Same as [`open_remote`](Self::open_remote).
+    fn open_member(
+        &self,
+        member: &PoolMemberConfig,
+        time_max: Duration,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let _ = time_max;
+        self.open(&member.device, &member.options)
     }
 }
 
@@ -213,6 +234,14 @@ impl DeviceUrl {
             (Some(asked), Some(own)) => whole(asked) == whole(own),
             _ => url == *self,
         })
+    }
+
+    /// Whether an open device with this name is the one that the URL names.
+    pub fn is_device(&self, name: &str) -> bool {
+        match self {
+            Self::Pool(pool) => pool == name,
+            _ => self.to_string() == name || self.is_named(name),
+        }
     }
 
     /// The portal and LUN, if the device is behind a session.

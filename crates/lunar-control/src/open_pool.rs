@@ -1,17 +1,26 @@
 //! Pools that are open because a LUN serves them.
 
+mod absent;
+mod scrub_job;
+
+use crate::Failure;
+use absent::AbsentMembers;
 use lunar_block::BlockDevice;
-use lunar_pool::Pool;
-use std::sync::{Arc, Weak};
+use lunar_pool::{Pool, ScrubOptions};
+use scrub_job::ScrubJob;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+
+pub use absent::{AbsentDevice, AbsentMember};
+pub use scrub_job::ScrubEnd;
 
 /// Maximum time for which the members of a closed pool are waited for: operations that hang in a
 /// member keep it open.
 const RELEASE_TIME_MAX: Duration = Duration::from_secs(10);
 const RELEASE_POLL: Duration = Duration::from_millis(5);
 
-/// An open pool. When the last handle is dropped, the pool is closed, and its members can be opened
+/// An open pool. When the last clone is dropped, the pool is closed, and its members can be opened
 /// again.
 #[derive(Clone, Debug)]
 pub struct OpenPool(Arc<PoolCloser>);
@@ -20,35 +29,66 @@ pub struct OpenPool(Arc<PoolCloser>);
 struct PoolCloser {
     /// `None` while it is being closed.
     pool: Option<Arc<Pool>>,
-    /// Runs the tasks of the pool.
-    runtime: Handle,
-    /// The members that are no pools.
-    members: Vec<Weak<dyn BlockDevice>>,
+    work: Arc<PoolWork>,
     /// The members that are pools: closed after this one.
     nested: Vec<OpenPool>,
 }
 
+/// The work with an open pool, besides that of its users.
+#[derive(Debug)]
+struct PoolWork {
+    /// Runs the tasks of the pool.
+    runtime: Handle,
+    /// The devices that were members and are no pools.
+    devices: Mutex<Vec<Weak<dyn BlockDevice>>>,
+    /// Configured devices that the pool was opened without.
+    absent: AbsentMembers,
+    scrub: ScrubJob,
+}
+
+/// The devices of a pool that was opened.
+#[derive(Debug, Default)]
+pub struct PoolDevices {
+    /// The members and spare devices that are no pools.
+    pub leaves: Vec<Weak<dyn BlockDevice>>,
+    /// The members that are pools.
+    pub nested: Vec<OpenPool>,
+    /// Configured devices that the pool was opened without.
+    pub absent: Vec<AbsentDevice>,
+}
+
+/// A pool that is served. This handle does not keep it open.
+#[derive(Clone, Debug)]
+pub struct ServedPool {
+    pool: Arc<Pool>,
+    work: Arc<PoolWork>,
+}
+
 /// A pool that may be closed.
 #[derive(Clone, Debug)]
-pub(crate) struct PoolReference(Weak<PoolCloser>);
+pub(crate) struct PoolReference {
+    pool: Weak<Pool>,
+    work: Arc<PoolWork>,
+}
 
 impl PoolReference {
-    /// The pool, which stays open as long as the handle; `None` if it is closed.
-    pub(crate) fn upgrade(&self) -> Option<OpenPool> {
-        self.0.upgrade().map(OpenPool)
+    /// The pool; `None` if it is closed.
+    pub(crate) fn upgrade(&self) -> Option<ServedPool> {
+        Some(ServedPool { pool: self.pool.upgrade()?, work: Arc::clone(&self.work) })
     }
 }
 
 impl OpenPool {
-    /// Takes over a pool, whose tasks run in `runtime`. `members` are those that are no pools,
-    /// `nested` those that are.
-    pub fn new(
-        pool: Arc<Pool>,
-        runtime: Handle,
-        members: Vec<Weak<dyn BlockDevice>>,
-        nested: Vec<Self>,
-    ) -> Self {
-        Self(Arc::new(PoolCloser { pool: Some(pool), runtime, members, nested }))
+    /// Takes over a pool, whose tasks run in `runtime`.
+    pub fn new(pool: Arc<Pool>, runtime: Handle, devices: PoolDevices) -> Self {
+        let PoolDevices { leaves, nested, absent } = devices;
+        let work = Arc::new(PoolWork {
+            runtime,
+            devices: Mutex::new(leaves),
+            absent: AbsentMembers::new(absent),
+            scrub: ScrubJob::default(),
+        });
+        Self(Arc::new(PoolCloser { pool: Some(pool), work, nested }))
     }
 
     /// Closes the pool and those inside it, at the end of the process: units may still hold them.
@@ -60,7 +100,11 @@ impl OpenPool {
     /// This pool and the pools inside it, without keeping them open; the inner ones first.
     pub(crate) fn all(&self) -> Vec<PoolReference> {
         let mut all: Vec<_> = self.0.nested.iter().flat_map(Self::all).collect();
-        all.push(PoolReference(Arc::downgrade(&self.0)));
+        let reference = |pool| PoolReference {
+            pool: Arc::downgrade(pool),
+            work: Arc::clone(&self.0.work),
+        };
+        all.extend(self.pool().map(reference));
         all
     }
 
@@ -70,11 +114,63 @@ impl OpenPool {
     }
 }
 
+impl ServedPool {
+    /// The pool.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The name of the pool in the configuration.
+    pub fn name(&self) -> &str {
+        self.pool.name()
+    }
+
+    /// Runs work with the pool in its runtime. Blocks.
+    pub(crate) fn run<F: Future>(&self, work: impl FnOnce(Arc<Pool>) -> F) -> F::Output {
+        self.work.runtime.block_on(work(Arc::clone(&self.pool)))
+    }
+
+    /// Records a device that becomes a member: it is waited for when the pool is closed.
+    pub(crate) fn add_device(&self, device: &Arc<dyn BlockDevice>) {
+        let mut devices = self.work.devices();
+        devices.retain(|device| device.strong_count() > 0);
+        devices.push(Arc::downgrade(device));
+    }
+
+    /// The configured devices that the pool was opened without, and that have not returned.
+    pub(crate) fn absent(&self) -> &AbsentMembers {
+        &self.work.absent
+    }
+
+    /// Starts a scrub, which runs until it ends, is stopped, or the pool is closed. Blocks until it
+    /// has begun.
+    pub(crate) fn start_scrub(&self, options: ScrubOptions) -> Result<(), Failure> {
+        self.work.scrub.start(&self.work.runtime, Arc::clone(&self.pool), options)
+    }
+
+    /// Stops the scrub. Returns false if none runs.
+    pub(crate) fn stop_scrub(&self) -> bool {
+        self.work.scrub.stop()
+    }
+
+    /// The way in which the last scrub has ended; `None` while one runs, or if there was none.
+    pub(crate) fn scrub_end(&self) -> Option<ScrubEnd> {
+        self.work.scrub.end()
+    }
+}
+
+impl PoolWork {
+    fn devices(&self) -> MutexGuard<'_, Vec<Weak<dyn BlockDevice>>> {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl PoolCloser {
     /// Closes the pool, so that its next opening does not find it as after a crash. Blocks.
     fn close(&self) {
+        self.work.scrub.stop();
         let Some(pool) = &self.pool else { return };
-        if let Err(error) = self.runtime.block_on(pool.close()) {
+        if let Err(error) = self.work.runtime.block_on(pool.close()) {
             tracing::warn!("the pool {} was not closed cleanly: {error}", pool.name());
         }
     }
@@ -87,7 +183,7 @@ impl Drop for PoolCloser {
         let name = pool.name().to_owned();
         drop(pool);
         let until = Instant::now() + RELEASE_TIME_MAX;
-        while self.members.iter().any(|member| member.strong_count() > 0) {
+        while self.work.devices().iter().any(|device| device.strong_count() > 0) {
             if Instant::now() >= until {
                 tracing::warn!("members of the closed pool {name} are still in use");
                 return;

@@ -20,6 +20,7 @@ mod options;
 mod pace;
 mod places;
 mod read;
+mod rejoin;
 mod replace;
 mod resize;
 mod resync;
@@ -113,6 +114,11 @@ impl MirrorDevice {
         device: Arc<dyn BlockDevice>,
     ) -> Result<(), PoolError> {
         RunToEnd::new(Arc::clone(&self.0).replace(place, device)).await
+    }
+
+    /// Gives a missing member its place again, see [`Pool::rejoin`](crate::Pool::rejoin).
+    pub(crate) async fn rejoin(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        RunToEnd::new(Arc::clone(&self.0).rejoin(device)).await
     }
 
     /// Adds a member, see [`Pool::add`](crate::Pool::add).

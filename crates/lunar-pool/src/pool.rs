@@ -94,6 +94,16 @@ impl Pool {
         resolve::resolve(devices, keep).await
     }
 
+    /// Checks that devices are the members of one pool, without writing to them: `Split` for a
+    /// mirror whose sides were written apart.
+    ///
+    /// # Errors
+    /// The device that does not belong to the pool, as of [`open`](Self::open); missing members are
+    /// no error.
+    pub async fn check(devices: Vec<Arc<dyn BlockDevice>>) -> Result<(), PoolError> {
+        Assembly::find(devices, Vec::new(), &BufferPool::default()).await.map(drop)
+    }
+
     /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.
     ///
     /// # Errors
@@ -131,6 +141,17 @@ impl Pool {
     /// recovered then.
     pub async fn replace(&self, place: u16, device: Arc<dyn BlockDevice>) -> Result<(), PoolError> {
         self.mirror("replace a member")?.replace(place, device).await
+    }
+
+    /// Gives a member that was missing when the mirror was opened its place again, while the mirror
+    /// is in use. The device has the label of this member. Returns the place; the mirror is copied
+    /// to the device from then on. Runs to its end, also if its future is dropped.
+    ///
+    /// # Errors
+    /// The reason why the device is not this member any more, as of [`open`](Self::open) ·
+    /// `NoSuchMember` for one that was removed · `Cloned` if another device has its place.
+    pub async fn rejoin(&self, device: Arc<dyn BlockDevice>) -> Result<u16, PoolError> {
+        self.mirror("wait for a member")?.rejoin(device).await
     }
 
     /// Adds a member to a mirror while it is in use. The device needs no label, and loses its data.

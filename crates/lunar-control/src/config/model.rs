@@ -52,6 +52,29 @@ impl Configuration {
 }
 
 impl PoolConfig {
+    /// This pool with another configuration of `pool`, which it is or has inside.
+    pub fn with(self: &Arc<Self>, pool: &Arc<Self>) -> Arc<Self> {
+        if self.name == pool.name {
+            return Arc::clone(pool);
+        }
+        if !self.has_inside(&pool.name) {
+            return Arc::clone(self);
+        }
+        let mut changed = Self::clone(self);
+        for inner in changed.members.iter_mut().filter_map(|member| member.options.pool.as_mut()) {
+            *inner = inner.with(pool);
+        }
+        Arc::new(changed)
+    }
+
+    /// True if the device of a member, also of a pool inside, is a LUN of another target.
+    pub fn has_remote(&self) -> bool {
+        self.members.iter().any(|member| match &member.options.pool {
+            Some(inner) => inner.has_remote(),
+            None => member.device.portal().is_some(),
+        })
+    }
+
     /// True if this is the pool `name`, or it is inside a member.
     fn has_inside(&self, name: &str) -> bool {
         let mut inner = self.members.iter().filter_map(|member| member.options.pool.as_deref());
@@ -66,6 +89,8 @@ pub struct PoolConfig {
     pub name: String,
     /// The devices, in any order.
     pub members: Vec<PoolMemberConfig>,
+    /// Spare devices of a mirror.
+    pub spares: Vec<PoolMemberConfig>,
     /// Opens a mirror although members that have all data are missing.
     pub degraded: bool,
     /// Time for which a member of a mirror is waited for behind another; `None`: the default.
@@ -193,4 +218,13 @@ pub struct UnitConfig {
     pub maintenance_bytes_per_second: Option<u64>,
     /// Whether the unit reports a removable medium.
     pub removable: bool,
+}
+
+impl UnitConfig {
+    /// True if the device, or a member of its pool, is a LUN of another target: its storage may be
+    /// away.
+    pub fn may_be_away(&self) -> bool {
+        self.device.portal().is_some()
+            || self.options.pool.as_ref().is_some_and(|pool| pool.has_remote())
+    }
 }

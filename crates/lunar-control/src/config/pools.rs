@@ -19,8 +19,15 @@ const MEMBER_WAIT_SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 struct WrittenPool {
     config: PoolConfig,
     span: TextSpan,
-    /// The members' positions.
-    member_spans: Vec<TextSpan>,
+    /// Positions of the members, then of the spare devices.
+    device_spans: Vec<TextSpan>,
+}
+
+impl WrittenPool {
+    /// The members, then the spare devices.
+    fn devices(&self) -> impl Iterator<Item = (&PoolMemberConfig, &TextSpan)> {
+        self.config.members.iter().chain(&self.config.spares).zip(&self.device_spans)
+    }
 }
 
 /// Reads all pools. A pool whose members are pools contains these as they are configured.
@@ -38,7 +45,7 @@ pub fn pools(top: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<
     }
     refuse_shared_members(&written, &mut resolver.problems);
     for pool in &written {
-        for (member, span) in pool.config.members.iter().zip(&pool.member_spans) {
+        for (member, span) in pool.devices() {
             if let Some(url) = member.device.portal() {
                 resolver.remote_luns.push(Located { value: url.clone(), span: span.clone() });
             }
@@ -54,6 +61,7 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         let hint = "add members = [\"/srv/a.img\", \"/srv/b.img\"]".to_owned();
         resolver.problems.add(&table.span, "the pool has no `members`", Some(hint));
     }
+    let spares = table.strings("spares", &mut resolver.problems).unwrap_or_default();
     let direct = resolver.choice(table, "io", &[("buffered", false), ("direct", true)]);
     let (block_bytes, physical_block_bytes) = resolver.block_sizes(table);
     let to = &mut resolver.problems;
@@ -80,19 +88,26 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         ..DeviceOptions::default()
     };
     let texts = texts?;
-    let (mut members, mut member_spans) = (Vec::new(), Vec::new());
-    for text in texts {
-        member_spans.push(text.span.clone());
-        members.push(member(text, &options, degraded, resolver)?);
-    }
+    let mut device_spans = Vec::new();
+    let mut all = |texts: Vec<Located<String>>, may_be_missing: bool| {
+        let device = |text: Located<String>| {
+            device_spans.push(text.span.clone());
+            member(text, &options, may_be_missing, resolver)
+        };
+        texts.into_iter().map(device).collect::<Option<Vec<_>>>()
+    };
+    let (members, spares) = (all(texts, degraded)?, all(spares, true)?);
     let config = PoolConfig {
         name: name.value,
         members,
+        spares,
         degraded,
         member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
         resync_bytes_per_second: resync,
     };
-    Some(WrittenPool { config, span: table.span.clone(), member_spans })
+    let pool = WrittenPool { config, span: table.span.clone(), device_spans };
+    refuse_spare_pools(&pool, &mut resolver.problems);
+    Some(pool)
 }
 
 fn member(
@@ -122,11 +137,21 @@ fn member(
     Some(PoolMemberConfig { device: device.value, options })
 }
 
+/// Refuses pools as spare devices.
+fn refuse_spare_pools(pool: &WrittenPool, to: &mut Problems<'_>) {
+    for (spare, span) in pool.devices().skip(pool.config.members.len()) {
+        if let DeviceUrl::Pool(_) = spare.device {
+            let what = format!("{} cannot be a spare device", spare.device);
+            to.add(span, what, Some("use a file or a remote LUN".to_owned()));
+        }
+    }
+}
+
 /// Refuses a device that is a member twice, of one pool or of two.
 fn refuse_shared_members(pools: &[WrittenPool], to: &mut Problems<'_>) {
     let mut seen: Vec<(&PoolMemberConfig, Option<FileLocation>)> = Vec::new();
     for pool in pools {
-        for (member, span) in pool.config.members.iter().zip(&pool.member_spans) {
+        for (member, span) in pool.devices() {
             let place = member.device.path().map(FileLocation::of);
             let is_same = |(other, other_place): &(&PoolMemberConfig, Option<FileLocation>)| {
                 (place.is_some() && place == *other_place) || member.device == other.device
@@ -169,8 +194,7 @@ fn nest(written: Vec<WrittenPool>, to: &mut Problems<'_>) -> Vec<Arc<PoolConfig>
         }
     }
     for pool in &waiting {
-        let members = pool.config.members.iter().zip(&pool.member_spans);
-        for (member, span) in members.filter(|(member, _)| !member.is_resolved()) {
+        for (member, span) in pool.devices().filter(|(member, _)| !member.is_resolved()) {
             let known = waiting.iter().any(|other| is_named(&other.config, &member.device));
             let hint = match known {
                 true => "a pool cannot be a member of itself",
@@ -253,5 +277,5 @@ pub fn pool_with_member<'p>(
         (Some(place), Some(path)) => FileLocation::of(path) == *place,
         _ => member.device == *device,
     };
-    pools.iter().find(|pool| pool.members.iter().any(is_member)).map(|pool| &**pool)
+    pools.iter().find(|pool| pool.members.iter().chain(&pool.spares).any(is_member)).map(|pool| &**pool)
 }

@@ -2,7 +2,9 @@
 
 use super::api_options::{ApiListen, ApiOptions};
 use super::defaults::{default_offer, default_portal};
-use super::model::{ChapConfig, Configuration, LunConfig, PoolConfig, TargetConfig};
+use super::model::{
+    ChapConfig, Configuration, LunConfig, PoolConfig, PoolMemberConfig, TargetConfig,
+};
 use super::setting::{Setting, Value};
 use crate::device_url::{DeviceOptions, IdentitySource};
 use crate::secrets;
@@ -136,17 +138,21 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
 /// The keys of `[[pool]]`.
 pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
     let usual = DeviceOptions::default();
-    let members = pool.members.iter().map(|member| Value::device(&member.device)).collect();
+    let devices = |list: &[PoolMemberConfig]| {
+        Value::List(list.iter().map(|member| Value::device(&member.device)).collect())
+    };
+    let spares = (!pool.spares.is_empty()).then(|| devices(&pool.spares));
     // All members have the same options.
     let is = pool.members.first().map_or(&usual, |member| &member.options);
-    let chap = pool.members.iter().find_map(|member| member.options.chap.as_ref());
+    let chap = pool.members.iter().chain(&pool.spares).find_map(|member| member.options.chap.as_ref());
     let size = |bytes: u32| Value::Size(bytes.into());
     let io = |direct| Value::text(if direct { "direct" } else { "buffered" });
     let wait = pool.member_wait.map(|wait| Value::Number(wait.as_secs()));
     let rate = pool.resync_bytes_per_second.map(|rate| Value::Rate(rate.get()));
     vec![
         Setting::new("name", Some(Value::text(&pool.name)), false),
-        Setting::new("members", Some(Value::List(members)), false),
+        Setting::new("members", Some(devices(&pool.members)), false),
+        Setting::optional("spares", spares),
         chap_setting("device_chap", &chap.into_iter().collect::<Vec<_>>()),
         Setting::or("io", is.direct, usual.direct, io),
         Setting::or("block_size", is.block_bytes, usual.block_bytes, size),

@@ -1,17 +1,17 @@
 //! The return of storages: LUNs that have waited are served.
 
 use super::change_transaction::ArrivedLun;
-use super::units::open_remote;
+use super::units::{OpenedStorage, open_storage};
 use super::{ChangeOptions, Daemon, WaitingLun};
 use crate::Failure;
 use crate::config::model::{LunConfig, TargetConfig};
-use crate::device_url::{REMOTE_OPEN_TIME_MAX, RemoteDevice};
+use crate::device_url::REMOTE_OPEN_TIME_MAX;
 use std::sync::{Arc, Weak};
 
 impl Daemon {
-    /// Serves a LUN that has waited for its storage, with its device.
-    fn serve_arrived(&self, lun: &WaitingLun, device: RemoteDevice) -> Result<(), Failure> {
-        let arrived = ArrivedLun { unit: lun.unit.clone(), device };
+    /// Serves a LUN that has waited for its storage, with the device that was opened.
+    fn serve_arrived(&self, lun: &WaitingLun, storage: OpenedStorage) -> Result<(), Failure> {
+        let arrived = ArrivedLun { unit: lun.unit.clone(), storage };
         let served = self.change_with(
             &ChangeOptions::default(),
             Some(arrived),
@@ -64,9 +64,9 @@ async fn attempt(daemon: Weak<Daemon>, lun: WaitingLun) -> Result<(), Failure> {
     let (done, result) = tokio::sync::oneshot::channel();
     // A thread of its own, for whose end the process does not wait when it stops.
     let thread = std::thread::Builder::new().name("open".to_owned()).spawn(move || {
-        let opened = open_remote(&*opener, &lun.unit, REMOTE_OPEN_TIME_MAX);
-        let served = opened.and_then(|device| match daemon.upgrade() {
-            Some(daemon) => daemon.serve_arrived(&lun, device),
+        let opened = open_storage(&*opener, &lun.unit, REMOTE_OPEN_TIME_MAX);
+        let served = opened.and_then(|storage| match daemon.upgrade() {
+            Some(daemon) => daemon.serve_arrived(&lun, storage),
             None => Err(Failure::stopping()),
         });
         // The receiver is dropped when the server stops.

@@ -4,10 +4,10 @@ use super::blocking::block_on;
 use super::catalogue::catalogue;
 use super::plan::{Layout, Plan, PlannedUnit, is_away};
 use super::remote_opening::{AwayStorage, open_remotes};
-use super::units::{Created, OpenUnit, UnitOpener, force_size, set_size};
+use super::units::{Created, OpenUnit, OpenedStorage, UnitOpener, force_size, set_size};
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
-use crate::device_url::{DeviceUrl, RemoteDevice};
+use crate::device_url::DeviceUrl;
 use lunar_block::{FileIdentity, file_identity};
 use lunar_target::{DiskUnit, Replaced, Server, Shrink};
 use std::sync::{Arc, Weak};
@@ -46,7 +46,7 @@ pub(super) struct ChangeTransaction<'d> {
 #[derive(Debug)]
 pub(super) struct ArrivedLun {
     pub(super) unit: UnitConfig,
-    pub(super) device: RemoteDevice,
+    pub(super) storage: OpenedStorage,
 }
 
 /// State after a change was undone.
@@ -98,24 +98,24 @@ impl<'d> ChangeTransaction<'d> {
     ) -> Result<Vec<Option<usize>>, Failure> {
         let mut arrived = arrived;
         let is_new = |wanted: &&PlannedUnit| {
-            wanted.open.is_none() && !wanted.waits && wanted.config.device.portal().is_some()
+            wanted.open.is_none() && !wanted.waits && wanted.config.may_be_away()
         };
         let new: Vec<_> = plan.wanted.iter().filter(is_new).map(|wanted| &wanted.config).collect();
         let mut remotes = open_remotes(&**self.unit_opener.opener(), &new, storage).into_iter();
         let mut slots = Vec::new();
         for wanted in &plan.wanted {
-            let remote = match &wanted.config.device {
+            let remote = match wanted.config.may_be_away() {
                 _ if wanted.open.is_some() => None,
-                DeviceUrl::Iscsi(_) if wanted.waits => {
+                _ if wanted.waits => {
                     match arrived.take_if(|arrived| arrived.unit == wanted.config) {
-                        Some(arrived) => Some(arrived.device),
+                        Some(arrived) => Some(arrived.storage),
                         None => {
                             slots.push(None);
                             continue;
                         }
                     }
                 }
-                DeviceUrl::Iscsi(_) => match remotes.next() {
+                true => match remotes.next() {
                     Some(Err(failure)) if storage.lets_wait(&failure) => {
                         self.away.push((wanted.config.device.clone(), failure));
                         slots.push(None);
@@ -123,7 +123,7 @@ impl<'d> ChangeTransaction<'d> {
                     }
                     remote => remote.transpose()?,
                 },
-                _ => None,
+                false => None,
             };
             slots.push(match wanted.open {
                 Some(slot) => Some(slot),

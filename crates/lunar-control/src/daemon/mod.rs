@@ -5,7 +5,10 @@ mod blocking;
 mod catalogue;
 mod change_transaction;
 mod limits;
+pub(crate) mod pause;
 mod plan;
+mod pools;
+mod returning_members;
 mod remote_opening;
 mod stopping;
 mod toml;
@@ -18,7 +21,7 @@ use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::{DeviceUrl, Opener};
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
-use crate::{Failure, OpenPool, PoolReference, config};
+use crate::{Failure, OpenPool, PoolReference, ServedPool, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
@@ -30,10 +33,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::Notify;
 use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
 pub use limits::LimitSettings;
+pub use pools::MemberChange;
 pub use remote_opening::AwayStorage;
 pub use waiting::{WaitingLun, WaitingLuns};
 
@@ -128,6 +133,8 @@ pub struct Daemon {
     configurations: Mutex<Configurations>,
     /// The pools that are served, as of the end of the last change.
     pools: Mutex<Vec<PoolReference>>,
+    /// Notified when other pools are served.
+    pools_changed: Arc<Notify>,
     /// LUNs of the running configuration that wait for their storages; set during a change.
     waiting: Arc<WaitingLuns>,
     /// No more changes are accepted.
@@ -176,7 +183,7 @@ impl OpenedConfig {
         let mut slots = vec![None; plan.wanted.len()];
         let mut remote = Vec::new();
         for (index, wanted) in plan.wanted.iter().enumerate() {
-            if wanted.config.device.portal().is_some() {
+            if wanted.config.may_be_away() {
                 remote.push((index, &wanted.config));
                 continue;
             }
@@ -241,6 +248,7 @@ impl OpenedConfig {
             entries: Mutex::new(entries),
             configurations,
             pools,
+            pools_changed: Arc::default(),
             waiting,
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
@@ -260,7 +268,7 @@ impl Daemon {
     }
 
     /// The pools that are served; a pool inside another one comes before it.
-    pub fn pools(&self) -> Vec<OpenPool> {
+    pub fn pools(&self) -> Vec<ServedPool> {
         lock(&self.pools).iter().filter_map(PoolReference::upgrade).collect()
     }
 
@@ -578,6 +586,7 @@ impl Daemon {
     /// Puts the units that are open after a change.
     fn put(&self, entries: &mut Vec<OpenUnit>, open: Vec<OpenUnit>) {
         *lock(&self.pools) = pools_of(&open);
+        self.pools_changed.notify_one();
         *entries = open;
     }
 

@@ -55,7 +55,7 @@ pub(super) fn away_luns<'c>(
     let targets = running.targets.iter();
     let luns = targets.flat_map(|target| target.luns.iter().map(|lun| (&*target.name, lun)));
     let is_open = |lun: &LunConfig| {
-        lun.unit.device.portal().is_none()
+        !lun.unit.may_be_away()
             || entries.iter().any(|entry| entry.config.device == lun.unit.device)
     };
     let away = luns.filter(|(_, lun)| !is_open(lun));
@@ -69,7 +69,7 @@ pub(super) fn away_luns<'c>(
 
 /// Whether a LUN with the unit `shown` waits for its storage.
 pub(super) fn is_away(lun: &LunConfig, shown: Option<usize>) -> bool {
-    shown.is_none() && lun.unit.device.portal().is_some()
+    shown.is_none() && lun.unit.may_be_away()
 }
 
 /// A unit of the new configuration.

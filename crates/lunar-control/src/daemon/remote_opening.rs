@@ -1,8 +1,8 @@
-//! Opening several remote LUNs at the same time.
+//! Opening several remote LUNs, and pools of them, at the same time.
 
-use super::units::open_remote;
+use super::units::{OpenedStorage, open_storage};
 use crate::config::model::UnitConfig;
-use crate::device_url::{Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice};
+use crate::device_url::{Opener, REMOTE_OPEN_TIME_MAX};
 use crate::{Failure, FailureKind};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,21 +31,21 @@ impl AwayStorage {
     }
 }
 
-/// Opens the devices of remote LUNs, several at a time. Returns the results in the order of
+/// Opens the devices of remote LUNs, and pools of them, several at a time. Returns the results in the order of
 /// `units`.
 pub(super) fn open_remotes(
     opener: &dyn Opener,
     units: &[&UnitConfig],
     away: AwayStorage,
-) -> Vec<Result<RemoteDevice, Failure>> {
+) -> Vec<Result<OpenedStorage, Failure>> {
     let begin = Instant::now();
     let open = |unit: &UnitConfig| match away {
-        AwayStorage::Fails => open_remote(opener, unit, REMOTE_OPEN_TIME_MAX),
+        AwayStorage::Fails => open_storage(opener, unit, REMOTE_OPEN_TIME_MAX),
         AwayStorage::Waits if begin.elapsed() >= WAITABLE_OPEN_TIME_MAX_ALL => {
             let what = "not tried yet, because other storages did not answer";
             Err(Failure { kind: FailureKind::Away, ..Failure::new(what) })
         }
-        AwayStorage::Waits => open_remote(opener, unit, WAITABLE_OPEN_TIME_MAX),
+        AwayStorage::Waits => open_storage(opener, unit, WAITABLE_OPEN_TIME_MAX),
     };
     let next = Mutex::new(units.iter().enumerate());
     let results = Mutex::new(Vec::new());

@@ -1,7 +1,7 @@
 //! Open units, and the opener of further ones.
 
 use super::blocking::block_on;
-use crate::config::model::{Configuration, PoolConfig, UnitConfig};
+use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{
     DeviceOptions, DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice, RemoteOpening,
 };
@@ -71,6 +71,15 @@ impl From<Uuid> for Identities {
     }
 }
 
+/// The device of a unit that may be away.
+#[derive(Clone, Debug)]
+pub(super) enum OpenedStorage {
+    /// A remote LUN.
+    Remote(RemoteDevice),
+    /// A pool with remote LUNs.
+    Pool(OpenPool),
+}
+
 /// Files and directories created by opening a unit.
 #[derive(Debug, Default)]
 pub(super) struct Created {
@@ -114,24 +123,27 @@ impl UnitOpener {
         config: &UnitConfig,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
-        let remote = match &config.device {
-            DeviceUrl::Iscsi(_) => Some(self.open_remote(config, REMOTE_OPEN_TIME_MAX)?),
-            _ => None,
+        let storage = match config.may_be_away() {
+            true => Some(open_storage(&*self.opener, config, REMOTE_OPEN_TIME_MAX)?),
+            false => None,
         };
-        self.open_over(config, remote, others)
+        self.open_over(config, storage, others)
     }
 
-    /// Opens a unit; if it is a remote LUN, its device is `remote`.
+    /// Opens a unit; if its storage may be away, that is open already.
     pub(super) fn open_over<'e>(
         &self,
         config: &UnitConfig,
-        remote: Option<RemoteDevice>,
+        storage: Option<OpenedStorage>,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
         let mut created = Created::default();
         let others: Vec<_> = others.map(|other| other.unit.options()).collect();
-        let opened = match remote {
-            Some(remote) => self.open_remote_unit(config, remote, &others, &mut created),
+        let opened = match storage {
+            Some(OpenedStorage::Pool(pool)) => {
+                self.open_pool_unit(config, pool, &others, &mut created)
+            }
+            Some(OpenedStorage::Remote(remote)) => self.open_remote_unit(config, remote, &others, &mut created),
             None => self.open_local_unit(config, &others, &mut created),
         };
         match opened {
@@ -141,15 +153,6 @@ impl UnitOpener {
                 Err(failure)
             }
         }
-    }
-
-    /// Opens the device of a remote LUN.
-    pub(super) fn open_remote(
-        &self,
-        config: &UnitConfig,
-        time_max: Duration,
-    ) -> Result<RemoteDevice, Failure> {
-        open_remote(&*self.opener, config, time_max)
     }
 
     /// The opener of devices.
@@ -177,7 +180,8 @@ impl UnitOpener {
                 let Some(pool) = &config.options.pool else {
                     return Err(Failure::new(format!("there is no pool {name}")));
                 };
-                return self.open_pool(config, pool, others, created);
+                let opened = self.opener.open_pool(pool, REMOTE_OPEN_TIME_MAX)?;
+                return self.open_pool_unit(config, opened, others, created);
             }
         };
         let directory = identity::directory(path, self.state.as_deref(), config.uuid)?;
@@ -224,15 +228,14 @@ impl UnitOpener {
         self.open_unit(config, device, identities, directory, others)
     }
 
-    /// Opens a pool. Its state is kept only in a common state directory.
-    fn open_pool(
+    /// Opens the unit of a pool. Its state is kept only in a common state directory.
+    fn open_pool_unit(
         &self,
         config: &UnitConfig,
-        pool: &PoolConfig,
+        opened: OpenPool,
         others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
-        let opened = self.opener.open_pool(pool)?;
         let Some(device) = opened.pool().cloned() else { return Err(Failure::stopping()) };
         let uuid = config.uuid.unwrap_or_else(|| Uuid::from_bytes(device.id().0));
         let directory = self.create_state(uuid, created)?;
@@ -330,17 +333,20 @@ impl UnitOpener {
     }
 }
 
-/// Opens the device of a remote LUN.
-pub(super) fn open_remote(
+/// Opens the device of a remote LUN, or a pool of remote LUNs.
+pub(super) fn open_storage(
     opener: &dyn Opener,
     config: &UnitConfig,
     time_max: Duration,
-) -> Result<RemoteDevice, Failure> {
-    let Some(url) = config.device.portal() else {
-        return Err(Failure::new(format!("{} is not a remote LUN", config.device)));
-    };
-    let opening = RemoteOpening { identity: config.identity, time_max };
-    opener.open_remote(url, &config.options, opening)
+) -> Result<OpenedStorage, Failure> {
+    match (&config.device, &config.options.pool) {
+        (DeviceUrl::Iscsi(url), _) => {
+            let opening = RemoteOpening { identity: config.identity, time_max };
+            opener.open_remote(url, &config.options, opening).map(OpenedStorage::Remote)
+        }
+        (_, Some(pool)) => opener.open_pool(pool, time_max).map(OpenedStorage::Pool),
+        _ => Err(Failure::new(format!("{} is not a remote LUN", config.device))),
+    }
 }
 
 /// Refuses an identity of another machine's unit by which hosts would take it and a unit of this

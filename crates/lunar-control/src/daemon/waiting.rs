@@ -1,20 +1,16 @@
 //! LUNs of other targets whose storage is away: they wait, and are opened when it returns.
 
+use super::pause::RetryPause;
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
 use crate::device_url::DeviceUrl;
 use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use uuid::Uuid;
 
-/// Pause after the first failed attempt; doubled after each further one.
-const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Longest pause between two attempts, and the pause after a refusal.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Maximum number of attempts at the same time.
 const ATTEMPTS_MAX: usize = 8;
 
@@ -35,9 +31,7 @@ pub struct WaitingLun {
     pub error: String,
     /// Number of this entry: a LUN that waits again has another one.
     number: u64,
-    pause: Duration,
-    /// Time of the next attempt; `None` during an attempt.
-    due: Option<Instant>,
+    pause: RetryPause,
 }
 
 impl WaitingLun {
@@ -56,22 +50,8 @@ impl WaitingLun {
     fn failed(&mut self, failure: &Failure) {
         self.attempts = self.attempts.saturating_add(1);
         self.error = failure.what.clone();
-        let pause = match failure.is_temporary() {
-            true => self.pause,
-            // A refusal repeats itself until an administrator changes something.
-            false => PAUSE_MAX,
-        };
-        self.pause = (self.pause * 2).min(PAUSE_MAX);
-        self.due = Some(Instant::now() + with_jitter(pause));
+        self.pause.failed(failure);
     }
-}
-
-/// Varies a pause at random between a half and the whole, so that the servers of a restarted
-/// storage do not all log in at once.
-fn with_jitter(pause: Duration) -> Duration {
-    let half = pause / 2;
-    let (random, _) = Uuid::new_v4().as_u64_pair();
-    half + Duration::from_micros(random % (half.as_micros() as u64 + 1))
 }
 
 /// The LUNs that wait for their storages.
@@ -190,17 +170,15 @@ impl WaitingLuns {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.list().luns.iter().filter_map(|lun| lun.due).min()
+        self.list().luns.iter().filter_map(|lun| lun.pause.due()).min()
     }
 
     /// Takes the LUN that is due first.
     fn begin_attempt(&self) -> Option<WaitingLun> {
         let mut list = self.list();
-        let now = Instant::now();
-        let due = list.luns.iter_mut().filter(|lun| lun.due.is_some_and(|due| due <= now));
-        let first = due.min_by_key(|lun| lun.due)?;
-        first.due = None;
-        Some(first.clone())
+        let due = list.luns.iter_mut().filter(|lun| lun.pause.due().is_some());
+        let first = due.min_by_key(|lun| lun.pause.due())?;
+        first.pause.begin().then(|| first.clone())
     }
 
     fn attempt_ended(&self, number: u64, failure: Option<Failure>) {
@@ -225,8 +203,7 @@ fn new_entry(number: u64, target: &str, lun: &LunConfig, failure: Option<&Failur
         attempts: 0,
         error: "its storage was lost".to_owned(),
         number,
-        pause: PAUSE_MIN,
-        due: Some(Instant::now()),
+        pause: RetryPause::none(),
     };
     if let Some(failure) = failure {
         entry.failed(failure);

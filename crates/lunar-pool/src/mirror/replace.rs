@@ -107,7 +107,7 @@ impl Mirror {
         Ok(())
     }
 
-    fn check_fits(&self, new: &MemberDevice, label: &Label) -> Result<(), PoolError> {
+    pub(super) fn check_fits(&self, new: &MemberDevice, label: &Label) -> Result<(), PoolError> {
         let device = || new.name().to_owned();
         self.check_writable()?;
         if new.device().is_read_only() {

@@ -1,11 +1,13 @@
 //! The list of waiting LUNs, with a paused clock.
 
+use super::super::pause::{PAUSE_MAX, PAUSE_MIN};
 use super::*;
 use crate::FailureKind;
 use crate::config;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.example:front";
 

@@ -1,0 +1,88 @@
+//! The return of members whose devices were missing when the mirror was opened.
+//!
+//! Nothing is written before the member has its place: it is stale, as after an opening with it.
+
+use super::Mirror;
+use super::bounded::MemberFailure;
+use super::member::MirrorMember;
+use super::places::Place;
+use crate::PoolError;
+use crate::error::SplitMirror;
+use crate::format::{FoundLabel, Label};
+use crate::member_device::MemberDevice;
+use lunar_block::{BlockDevice, Error, ErrorKind};
+use std::sync::Arc;
+
+impl Mirror {
+    /// Gives a device with a label the place that it names, if the member there is missing. Returns
+    /// the place; the copy to the device runs in a task.
+    pub(super) async fn rejoin(
+        self: Arc<Self>,
+        device: Arc<dyn BlockDevice>,
+    ) -> Result<u16, PoolError> {
+        let mut former = self.reshaping.lock().await;
+        let device = MemberDevice::new(device);
+        let name = || device.name().to_owned();
+        let (limit, buffers) = (self.options.member_wait, self.buffers());
+        let Ok(label) = tokio::time::timeout(limit, device.read_label(&buffers)).await else {
+            let what = MemberFailure::Late(limit).to_string();
+            return Err(Error::new(ErrorKind::Medium, device.name(), what).into());
+        };
+        let label = match label? {
+            FoundLabel::None => return Err(PoolError::NotAMember { device: name() }),
+            FoundLabel::Unusable(why) => return Err(PoolError::Unusable { device: name(), why }),
+            FoundLabel::Valid(label) => label,
+        };
+        let newest = self.recorded().await?.label.clone();
+        self.check_label(&device, &label, &newest)?;
+        self.check_fits(&device, &newest)?;
+        if former.has_open_changes(device.device()) {
+            return Err(PoolError::Unsettled { device: name() });
+        }
+        device.device().set_buffers(&buffers);
+        let place = label.place;
+        let member = Arc::new(MirrorMember::new(place, device, false, newest.regions()));
+        let roster = self.roster.write().await;
+        self.refuse_closed(roster.is_closed)?;
+        self.places.set(place, Place::Taken(Arc::clone(&member)));
+        drop(roster);
+        tracing::info!("{}: {} is member {place} again", self.name, member.device.name());
+        self.recover_stale();
+        Ok(place)
+    }
+
+    /// Fails unless the label is that of a missing member, which was not written without the
+    /// others.
+    fn check_label(
+        &self,
+        device: &MemberDevice,
+        label: &Label,
+        newest: &Label,
+    ) -> Result<(), PoolError> {
+        let name = || device.name().to_owned();
+        if label.pool != newest.pool {
+            let (pool, other_pool) = (label.pool, newest.pool);
+            let other = self.name.to_string();
+            return Err(PoolError::Foreign { device: name(), pool, other, other_pool });
+        }
+        if label.generation > newest.generation || !newest.descends_from(label) {
+            let others = self.present().map(|member| member.device.name().to_owned()).collect();
+            let split = SplitMirror::new((newest, others), (label, vec![name()]));
+            return Err(PoolError::Split(Box::new(split)));
+        }
+        if !label.is_same_pool(newest) {
+            return Err(PoolError::Shape { device: name(), other: self.name.to_string() });
+        }
+        match self.places.all().get(usize::from(label.place)) {
+            Some(Place::Missing) => Ok(()),
+            Some(Place::Taken(member)) => Err(PoolError::Cloned {
+                place: label.place,
+                device: member.device.name().to_owned(),
+                generation: newest.generation,
+                other: name(),
+                other_generation: label.generation,
+            }),
+            Some(Place::Vacant) | None => Err(PoolError::NoSuchMember { place: label.place }),
+        }
+    }
+}
