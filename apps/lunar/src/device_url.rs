@@ -109,7 +109,6 @@ impl Opener for ServedDevices {
 }
 
 impl ServedDevices {
-
     /// Logs in to the target of a LUN; returns the disk, and its identity if it is wanted.
     fn log_in(
         &self,

@@ -126,9 +126,9 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Default log filter: warnings, changes of the configuration, the raised limit of open files, and
-/// the return of storages.
-const LOG_DEFAULT: &str =
-    "warn,audit=info,lunar::open_files=info,lunar_control::daemon::waiting=info";
+/// the return of storages and of members of pools.
+const LOG_DEFAULT: &str = "warn,audit=info,lunar::open_files=info,\
+    lunar_control::daemon::waiting=info,lunar_control::daemon::returning_members=info";
 
 /// Starts logging to stderr; RUST_LOG selects the messages.
 fn start_logging() {

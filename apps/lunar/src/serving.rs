@@ -91,7 +91,8 @@ pub fn serve(
     }
     let metrics = metrics.map(|address| {
         let waiting = Arc::clone(daemon.waiting());
-        lunar_control::metrics::serve(address, server.observer(), waiting)
+        let pools = Arc::clone(daemon.pools());
+        lunar_control::metrics::serve(address, server.observer(), waiting, pools)
     });
     let metrics = metrics.transpose()?;
     report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));

@@ -48,7 +48,8 @@ pub use failure::{ErrorList, Failure, FailureKind, chain};
 pub use machine_memory::{
     MEMORY_BYTES_MAX_DEFAULT_MIN, memory_bytes_max_default, process_memory_bytes,
 };
-pub use open_pool::{AbsentDevice, AbsentMember, OpenPool, PoolDevices, ScrubEnd, ServedPool};
-pub(crate) use open_pool::PoolReference;
+pub use open_pool::{
+    AbsentDevice, AbsentMember, OpenPool, PoolDevices, ScrubEnd, ServedPool, ServedPools,
+};
 pub use small_file::Readable;
 pub use tls::TlsFiles;

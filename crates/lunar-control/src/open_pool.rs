@@ -11,6 +11,7 @@ use scrub_job::ScrubJob;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 pub use absent::{AbsentDevice, AbsentMember};
 pub use scrub_job::ScrubEnd;
@@ -66,15 +67,38 @@ pub struct ServedPool {
 
 /// A pool that may be closed.
 #[derive(Clone, Debug)]
-pub(crate) struct PoolReference {
+struct PoolReference {
     pool: Weak<Pool>,
     work: Arc<PoolWork>,
 }
 
 impl PoolReference {
     /// The pool; `None` if it is closed.
-    pub(crate) fn upgrade(&self) -> Option<ServedPool> {
+    fn upgrade(&self) -> Option<ServedPool> {
         Some(ServedPool { pool: self.pool.upgrade()?, work: Arc::clone(&self.work) })
+    }
+}
+
+/// The pools that are served.
+#[derive(Debug, Default)]
+pub struct ServedPools {
+    list: Mutex<Vec<PoolReference>>,
+    /// Notified when other pools are served.
+    pub(crate) changed: Notify,
+}
+
+impl ServedPools {
+    /// All pools; one inside another comes before that.
+    pub fn all(&self) -> Vec<ServedPool> {
+        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter_map(PoolReference::upgrade).collect()
+    }
+
+    /// Sets the pools, each with those inside it.
+    pub(crate) fn set<'p>(&self, pools: impl Iterator<Item = &'p OpenPool>) {
+        let all = pools.flat_map(OpenPool::all).collect();
+        *self.list.lock().unwrap_or_else(PoisonError::into_inner) = all;
+        self.changed.notify_one();
     }
 }
 
@@ -98,12 +122,10 @@ impl OpenPool {
     }
 
     /// This pool and the pools inside it, without keeping them open; the inner ones first.
-    pub(crate) fn all(&self) -> Vec<PoolReference> {
+    fn all(&self) -> Vec<PoolReference> {
         let mut all: Vec<_> = self.0.nested.iter().flat_map(Self::all).collect();
-        let reference = |pool| PoolReference {
-            pool: Arc::downgrade(pool),
-            work: Arc::clone(&self.0.work),
-        };
+        let reference =
+            |pool| PoolReference { pool: Arc::downgrade(pool), work: Arc::clone(&self.0.work) };
         all.extend(self.pool().map(reference));
         all
     }

@@ -1,17 +1,19 @@
-//! `lunar pool`: creates pools, and shows those of a running server.
+//! `lunar pool`: creates pools, and shows and changes those of a running server.
 
-use super::api_args::ApiArgs;
+mod change;
+mod resolve;
+mod scrub;
+mod status;
+
 use crate::device_url::ServedDevices;
 use crate::output::{self, Failure, Format};
 use lunar_block::BlockDevice;
-use lunar_control::api::pools::{PoolReport, Pools};
-use lunar_control::client::ApiPath;
 use lunar_control::config::rules;
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener, is_pool_name};
 use lunar_control::units::parse_size;
 use lunar_pool::{OpenOptions, Pool, PoolError, PoolSpec, STRIPE_UNIT_BYTES};
 use serde::Serialize;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Join disks to pools: concatenations, stripes and mirrors
@@ -19,6 +21,8 @@ use std::sync::Arc;
 #[command(after_help = "Examples:\n  \
     lunar pool create safe --kind mirror a.img b.img --size 10G\n  \
     lunar pool status\n  \
+    lunar pool replace safe 1 /srv/new.img --wait\n  \
+    lunar pool scrub safe --wait\n  \
     lunar pool clear old.img")]
 pub struct PoolCommand {
     #[command(subcommand)]
@@ -28,7 +32,12 @@ pub struct PoolCommand {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Create(Create),
-    Status(StatusCommand),
+    Status(status::StatusCommand),
+    Add(change::AddCommand),
+    Replace(change::ReplaceCommand),
+    Remove(change::RemoveCommand),
+    Scrub(scrub::ScrubCommand),
+    Resolve(resolve::ResolveCommand),
     Clear(Clear),
 }
 
@@ -74,16 +83,6 @@ enum Kind {
     Raid10,
 }
 
-/// Show the pools that a server serves: health, members, copies in progress
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  lunar pool status\n  lunar pool status safe --json")]
-struct StatusCommand {
-    /// The pool; without it, all pools
-    name: Option<String>,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
 /// Remove the label of a disk, so that it is no member of a pool any more
 ///
 /// Its pool does not find the disk again: a mirror loses one copy of its data, a stripe all of it.
@@ -114,7 +113,12 @@ struct CreatedPool {
 pub fn run(args: &PoolCommand, format: Format) -> Result<(), Failure> {
     match &args.command {
         Command::Create(args) => create(args, format),
-        Command::Status(args) => status(args, format),
+        Command::Status(args) => status::run(args, format),
+        Command::Add(args) => change::add(args, format),
+        Command::Replace(args) => change::replace(args, format),
+        Command::Remove(args) => change::remove(args, format),
+        Command::Scrub(args) => scrub::run(args, format),
+        Command::Resolve(args) => resolve::run(args, format),
         Command::Clear(args) => clear(args, format),
     }
 }
@@ -258,61 +262,6 @@ fn tell(pools: &[CreatedPool], block_size: u64, format: Format) -> Result<(), Fa
         text.push('\n');
     }
     output::print_text(&text)
-}
-
-fn status(args: &StatusCommand, format: Format) -> Result<(), Failure> {
-    let client = args.api.client()?;
-    let found = super::runtime()?
-        .block_on(async { client.get::<Pools>(&ApiPath::new(&["pools"])).await })?;
-    let pools: Vec<_> = found.pools.into_iter().filter(|pool| is_asked(args, pool)).collect();
-    if let (Some(name), true) = (&args.name, pools.is_empty()) {
-        return Err(Failure::not_found(format!("the server serves no pool {name}"))
-            .hint("see `lunar pool status` for the pools that it serves"));
-    }
-    match format {
-        Format::Json => output::print_json(&Pools { pools }),
-        Format::Human if pools.is_empty() => output::print_text("no pools\n"),
-        Format::Human => output::print_text(&pools.iter().map(human).collect::<String>()),
-    }
-}
-
-fn is_asked(args: &StatusCommand, pool: &PoolReport) -> bool {
-    args.name.as_ref().is_none_or(|name| *name == pool.name)
-}
-
-fn human(pool: &PoolReport) -> String {
-    let mut text = format!(
-        "{} ({}, {}): {}, generation {}\n",
-        pool.name,
-        pool.kind,
-        output::size(pool.size_bytes),
-        pool.health,
-        pool.generation
-    );
-    for member in &pool.members {
-        let device = if member.device.is_empty() { "-" } else { &member.device };
-        let _ = write!(text, "  {} {:<8} {device}", member.place, member.state);
-        if member.missing_bytes > 0 {
-            let _ = write!(text, ", {} to be copied", output::size(member.missing_bytes));
-        }
-        if !member.last_failure.is_empty() {
-            let _ = write!(text, ", last failure: {}", member.last_failure);
-        }
-        text.push('\n');
-    }
-    let counts = [
-        (pool.copied_bytes, format!("copied {}", output::size(pool.copied_bytes))),
-        (pool.repairs, format!("repairs {}", pool.repairs)),
-        (pool.losses, format!("LOSSES {}", pool.losses)),
-    ];
-    let counts: Vec<_> = counts.into_iter().filter(|(n, _)| *n > 0).map(|(_, text)| text).collect();
-    if !counts.is_empty() {
-        let _ = writeln!(text, "  {}", counts.join(", "));
-    }
-    if let Some(step) = &pool.next_step {
-        let _ = writeln!(text, "  next: {step}");
-    }
-    text
 }
 
 fn clear(args: &Clear, format: Format) -> Result<(), Failure> {

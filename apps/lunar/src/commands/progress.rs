@@ -66,6 +66,17 @@ impl ProgressMeter {
     /// Adds bytes that are done.
     pub fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
+        self.print_line();
+    }
+
+    /// Sets the number of bytes that are done.
+    pub fn set(&self, bytes: u64) {
+        self.bar.set_position(bytes);
+        self.print_line();
+    }
+
+    /// Without a terminal, prints a line if the last one is long ago.
+    fn print_line(&self) {
         let Some(last_line) = &self.last_line else { return };
         let mut last_line = last_line.lock().unwrap_or_else(PoisonError::into_inner);
         if last_line.elapsed() >= LINE_INTERVAL {

@@ -28,6 +28,8 @@ mod pages;
 mod paths;
 mod planted;
 mod pool;
+mod pool_away;
+mod pool_members;
 mod recovery;
 mod remote_disk;
 mod served_identity;

@@ -15,16 +15,16 @@ const DATA_START: usize = 1 << 20;
 const MIB: usize = 1 << 20;
 
 /// A pool of files, and the server of its LUN.
-struct Rig {
-    scratch: Scratch,
+pub struct PoolRig {
+    pub scratch: Scratch,
     /// The lines that `lunar pool create` printed.
-    tables: String,
+    pub tables: String,
     server: Option<Server>,
 }
 
-impl Rig {
+impl PoolRig {
     /// Creates a pool `p` of files `0.img`, `1.img` and so on.
-    fn new(name: &str, kind: &str, members: usize) -> Self {
+    pub fn new(name: &str, kind: &str, members: usize) -> Self {
         let scratch = Scratch::new(name);
         let files: Vec<_> = (0..members).map(|at| path(&scratch, &format!("{at}.img"))).collect();
         let mut arguments = vec!["pool", "create", "p", "--kind", kind, "--size", "8M"];
@@ -35,7 +35,7 @@ impl Rig {
         Self { scratch, tables, server: None }
     }
 
-    fn configuration(&self) -> String {
+    pub fn configuration(&self) -> String {
         let text = format!(
             "[listen]\nportals = [\"127.0.0.1:0\"]\n{}[[target]]\nname = \"{TARGET}\"\n\
              lun = [{{ id = 0, device = \"pool:p\" }}]\n",
@@ -44,26 +44,26 @@ impl Rig {
         self.scratch.file("lunar.toml", text.as_bytes())
     }
 
-    fn command(&self, arguments: &[&str]) -> std::process::Command {
+    pub fn command(&self, arguments: &[&str]) -> std::process::Command {
         let mut command = lunar(arguments);
         command.env("XDG_RUNTIME_DIR", self.scratch.path());
         command
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         let command = self.command(&["target", "--config", &self.configuration()]);
         self.server = Some(Server::start_command(command));
     }
 
     /// Starts a server that refuses its configuration; returns what it prints.
-    fn refused(&self) -> String {
+    pub fn refused(&self) -> String {
         let output = finish(self.command(&["target", "--config", &self.configuration()]), b"");
         assert_exit(&output, 1);
         printed(&output)
     }
 
     /// Stops the server by a signal; returns what it has printed.
-    fn stop(&mut self, signal: &str) -> String {
+    pub fn stop(&mut self, signal: &str) -> String {
         printed(&self.server.take().unwrap().stop_by(signal).0)
     }
 
@@ -71,31 +71,31 @@ impl Rig {
         self.server.as_ref().unwrap().lun(0)
     }
 
-    fn lunar(&self, arguments: &[&str]) -> Output {
+    pub fn lunar(&self, arguments: &[&str]) -> Output {
         finish(self.command(arguments), b"")
     }
 
     #[track_caller]
-    fn write(&self, data: &[u8]) {
+    pub fn write(&self, data: &[u8]) {
         assert_exit(&finish(self.command(&["write", &self.url()]), data), 0);
     }
 
     #[track_caller]
-    fn read(&self, bytes: usize) -> Vec<u8> {
+    pub fn read(&self, bytes: usize) -> Vec<u8> {
         let output = self.lunar(&["read", &self.url(), "--length", &bytes.to_string()]);
         assert_exit(&output, 0);
         output.stdout
     }
 
     #[track_caller]
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         let output = self.lunar(&["pool", "status", "p", "--json"]);
         assert_exit(&output, 0);
         json(&output)["pools"][0].clone()
     }
 
     #[track_caller]
-    fn until_healthy(&self) {
+    pub fn until_healthy(&self) {
         let begin = Instant::now();
         while self.status()["health"] != "healthy" {
             assert!(begin.elapsed() < TEST_TIMEOUT, "{:#}", self.status());
@@ -104,17 +104,17 @@ impl Rig {
     }
 
     /// The data that a member of a mirror holds at the beginning.
-    fn data_of(&self, member: usize, bytes: usize) -> Vec<u8> {
+    pub fn data_of(&self, member: usize, bytes: usize) -> Vec<u8> {
         let file = fs::read(path(&self.scratch, &format!("{member}.img"))).unwrap();
         file[DATA_START..DATA_START + bytes].to_vec()
     }
 }
 
-fn path(scratch: &Scratch, name: &str) -> PathBuf {
+pub fn path(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.path().join(name)
 }
 
-fn states(status: &Value) -> Vec<&str> {
+pub fn states(status: &Value) -> Vec<&str> {
     let members = status["members"].as_array().unwrap().iter();
     members.map(|member| member["state"].as_str().unwrap()).collect()
 }
@@ -123,7 +123,7 @@ fn states(status: &Value) -> Vec<&str> {
 #[test]
 fn pools_of_every_kind_are_served() {
     for (kind, members, size_mib) in [("concat", 2, 13), ("stripe", 2, 13), ("mirror", 3, 6)] {
-        let mut rig = Rig::new(&format!("pool-{kind}"), kind, members);
+        let mut rig = PoolRig::new(&format!("pool-{kind}"), kind, members);
         rig.start();
         let status = rig.status();
         assert_eq!((&status["kind"], &status["health"]), (&kind.into(), &"healthy".into()));
@@ -144,7 +144,7 @@ fn pools_of_every_kind_are_served() {
 /// Goal: what was acknowledged is read after a kill, and both members have it.
 #[test]
 fn a_killed_mirror_loses_nothing_and_becomes_equal() {
-    let mut rig = Rig::new("pool-kill", "mirror", 2);
+    let mut rig = PoolRig::new("pool-kill", "mirror", 2);
     rig.start();
     let data = pattern(2, 4 * MIB);
     rig.write(&data);
@@ -162,7 +162,7 @@ fn a_killed_mirror_loses_nothing_and_becomes_equal() {
 /// returns gets what it has missed.
 #[test]
 fn a_mirror_without_a_member_is_served_by_permission() {
-    let mut rig = Rig::new("pool-degraded", "mirror", 2);
+    let mut rig = PoolRig::new("pool-degraded", "mirror", 2);
     let (member, aside) = (path(&rig.scratch, "1.img"), path(&rig.scratch, "aside.img"));
     fs::rename(&member, &aside).unwrap();
     assert!(rig.refused().contains("1.img does not exist"), "{}", rig.refused());
@@ -173,7 +173,7 @@ fn a_mirror_without_a_member_is_served_by_permission() {
     rig.tables = rig.tables.replace("name = \"p\"", "name = \"p\"\ndegraded = true");
     rig.start();
     assert_eq!(states(&rig.status()), ["current", "missing"]);
-    assert!(rig.status()["next_step"].as_str().unwrap().contains("missing member"));
+    assert!(rig.status()["next_step"].as_str().unwrap().contains("make member 1 available"));
     let data = pattern(3, 4 * MIB);
     rig.write(&data);
     let output = rig.stop("TERM");
@@ -189,7 +189,7 @@ fn a_mirror_without_a_member_is_served_by_permission() {
 /// Goal: a stripe of mirrors is one disk; each mirror is shown.
 #[test]
 fn a_stripe_of_mirrors_is_served() {
-    let mut rig = Rig::new("pool-raid10", "raid10", 4);
+    let mut rig = PoolRig::new("pool-raid10", "raid10", 4);
     rig.start();
     let data = pattern(4, 5 * MIB);
     rig.write(&data);
@@ -205,7 +205,7 @@ fn a_stripe_of_mirrors_is_served() {
 /// Goal: a change of a served pool closes it and opens it again, and tells so; nothing is lost.
 #[test]
 fn a_changed_pool_is_reopened() {
-    let mut rig = Rig::new("pool-reopen", "mirror", 2);
+    let mut rig = PoolRig::new("pool-reopen", "mirror", 2);
     rig.start();
     let data = pattern(5, 2 * MIB);
     rig.write(&data);
@@ -226,7 +226,7 @@ fn a_changed_pool_is_reopened() {
 /// Goal: a disk that is a member is not taken by another pool before its label is cleared.
 #[test]
 fn members_are_protected_until_they_are_cleared() {
-    let rig = Rig::new("pool-clear", "mirror", 2);
+    let rig = PoolRig::new("pool-clear", "mirror", 2);
     let [first, second] = ["0.img", "1.img"].map(|name| path(&rig.scratch, name));
     let members = [first.to_str().unwrap(), second.to_str().unwrap()];
     let create = || run(&["pool", "create", "q", "--kind", "stripe", members[0], members[1]]);

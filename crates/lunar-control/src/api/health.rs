@@ -1,8 +1,11 @@
 //! Faults of the served units, each with a remedy.
 
+use super::pools::PoolReport;
+use crate::config::model::{Configuration, PoolConfig};
 use crate::daemon::WaitingLun;
 use crate::time::rfc3339;
 use lunar_block::DeviceLink;
+use lunar_pool::{MemberState, PoolHealth};
 use lunar_target::{Catalogue, DiskUnit, LunOptions, TargetOptions};
 use serde::{Deserialize, Serialize};
 use std::ptr;
@@ -55,6 +58,33 @@ impl UnitFault {
                    can be opened"
                 .to_owned(),
         }
+    }
+
+    /// The fault of a pool, at the first LUN that serves it.
+    pub(super) fn of_pool(pool: &PoolReport, running: &Configuration) -> Option<Self> {
+        if pool.health == PoolHealth::Healthy.name() {
+            return None;
+        }
+        let luns = running.targets.iter().flat_map(|target| {
+            target.luns.iter().map(move |lun| (target, lun, lun.unit.options.pool.as_ref()))
+        });
+        let serves = |served: Option<&Arc<PoolConfig>>| {
+            served.is_some_and(|served| served.has_inside(&pool.name))
+        };
+        let (target, lun, _) = luns.into_iter().find(|(.., served)| serves(*served))?;
+        let current = MemberState::Current.name();
+        let good = pool.members.iter().filter(|member| member.state == current).count();
+        Some(Self {
+            target: target.name.clone(),
+            lun: lun.id,
+            error: format!(
+                "pool:{} is {}: {good} of {} members are current",
+                pool.name,
+                pool.health,
+                pool.members.len()
+            ),
+            hint: pool.next_step.clone().unwrap_or_else(|| "see `lunar pool status`".to_owned()),
+        })
     }
 
     fn of(catalogue: &Catalogue, unit: &Arc<DiskUnit>) -> Vec<Self> {

@@ -208,9 +208,9 @@ fn next_step(
 }
 
 impl Pools {
-    fn of(served: &Served) -> Self {
+    pub(super) fn of(served: &Served) -> Self {
         let daemon = &served.daemon;
-        let pools = daemon.pools();
+        let pools = daemon.pools().all();
         Self { pools: pools.iter().map(|pool| report(daemon, pool)).collect() }
     }
 }
@@ -261,10 +261,8 @@ async fn add(
     PathParameters(pool): PathParameters<String>,
     Body(NewMember { device }, _charge): Body<NewMember>,
 ) -> Result<Json<PoolChanged>, Problem> {
-    change(&served, move |daemon| {
-        daemon.change_members(&pool, &MemberChange::Add { device }, &by)
-    })
-    .await
+    change(&served, move |daemon| daemon.change_members(&pool, &MemberChange::Add { device }, &by))
+        .await
 }
 
 /// Gives the place of a member of a mirror to another device; the mirror is copied to it from then

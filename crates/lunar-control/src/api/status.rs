@@ -2,6 +2,7 @@
 
 use super::documents::document;
 use super::health::{Health, UnitFault};
+use super::pools::{PoolReport, Pools};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
 use crate::Caller;
@@ -57,6 +58,9 @@ pub struct Status {
     /// the storages return.
     #[serde(default)]
     pub waiting: Vec<WaitingLunStatus>,
+    /// The pools that are served.
+    #[serde(default)]
+    pub pools: Vec<PoolSummary>,
     /// All units, each once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// Differences from the configuration, one per line. An apply or a restart undoes them, unless
@@ -109,6 +113,18 @@ pub struct UnitStatus {
     pub poisoned: bool,
 }
 
+/// The health of a pool; `GET /api/v1/pools` has its members.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+pub struct PoolSummary {
+    /// Name in the configuration.
+    pub name: String,
+    /// Health: `healthy`, `degraded` or `failed`.
+    pub health: String,
+    /// The next step for the administrator; none if nothing is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_step: Option<String>,
+}
+
 /// A LUN that waits for its storage.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 pub struct WaitingLunStatus {
@@ -159,6 +175,12 @@ impl Status {
         let waiting = served.daemon.waiting().all();
         let mut troubles = UnitFault::all(&catalogue);
         troubles.extend(waiting.iter().map(UnitFault::of_waiting));
+        let pools = Pools::of(served).pools;
+        let running = served.daemon.running();
+        troubles.extend(pools.iter().filter_map(|pool| UnitFault::of_pool(pool, &running)));
+        let pools = pools.into_iter().map(|PoolReport { name, health, next_step, .. }| {
+            PoolSummary { name, health, next_step }
+        });
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: rfc3339(served.started),
@@ -174,8 +196,9 @@ impl Status {
             connections: server.connections(),
             memory: server.buffers().budget().usage().into(),
             connections_max: server.connections_max(),
-            connections_configured: served.daemon.running().limits.server.connections,
+            connections_configured: running.limits.server.connections,
             waiting: waiting.iter().map(Into::into).collect(),
+            pools: pools.collect(),
             units: units.collect(),
             drift: drift.changes.iter().map(ConfigChange::drift_line).collect(),
         }

@@ -76,7 +76,7 @@ impl PoolConfig {
     }
 
     /// True if this is the pool `name`, or it is inside a member.
-    fn has_inside(&self, name: &str) -> bool {
+    pub(crate) fn has_inside(&self, name: &str) -> bool {
         let mut inner = self.members.iter().filter_map(|member| member.options.pool.as_deref());
         self.name == name || inner.any(|pool| pool.has_inside(name))
     }

@@ -277,5 +277,8 @@ pub fn pool_with_member<'p>(
         (Some(place), Some(path)) => FileLocation::of(path) == *place,
         _ => member.device == *device,
     };
-    pools.iter().find(|pool| pool.members.iter().chain(&pool.spares).any(is_member)).map(|pool| &**pool)
+    pools
+        .iter()
+        .find(|pool| pool.members.iter().chain(&pool.spares).any(is_member))
+        .map(|pool| &**pool)
 }

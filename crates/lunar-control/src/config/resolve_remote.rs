@@ -138,7 +138,8 @@ pub fn check_remote_luns(resolver: &mut Resolver<'_>, configuration: &Configurat
 pub fn check_remote_luns_of(configuration: &Configuration) -> Result<(), Failure> {
     let luns = configuration.targets.iter().flat_map(|target| &target.luns);
     let served = luns.map(|lun| &lun.unit.device);
-    let members = configuration.pools.iter().flat_map(|pool| pool.members.iter().chain(&pool.spares));
+    let members =
+        configuration.pools.iter().flat_map(|pool| pool.members.iter().chain(&pool.spares));
     let all = served.chain(members.map(|member| &member.device));
     let mut earlier = Vec::new();
     for url in all.filter_map(DeviceUrl::portal) {

@@ -144,7 +144,8 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
     let spares = (!pool.spares.is_empty()).then(|| devices(&pool.spares));
     // All members have the same options.
     let is = pool.members.first().map_or(&usual, |member| &member.options);
-    let chap = pool.members.iter().chain(&pool.spares).find_map(|member| member.options.chap.as_ref());
+    let chap =
+        pool.members.iter().chain(&pool.spares).find_map(|member| member.options.chap.as_ref());
     let size = |bytes: u32| Value::Size(bytes.into());
     let io = |direct| Value::text(if direct { "direct" } else { "buffered" });
     let wait = pool.member_wait.map(|wait| Value::Number(wait.as_secs()));

@@ -8,8 +8,8 @@ mod limits;
 pub(crate) mod pause;
 mod plan;
 mod pools;
-mod returning_members;
 mod remote_opening;
+mod returning_members;
 mod stopping;
 mod toml;
 mod trace;
@@ -21,7 +21,7 @@ use crate::config::model::{Configuration, LunConfig, TargetConfig};
 use crate::device_url::{DeviceUrl, Opener};
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
-use crate::{Failure, OpenPool, PoolReference, ServedPool, config};
+use crate::{Failure, OpenPool, ServedPools, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
@@ -33,7 +33,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tokio::sync::Notify;
 use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
@@ -132,9 +131,7 @@ pub struct Daemon {
     entries: Mutex<Vec<OpenUnit>>,
     configurations: Mutex<Configurations>,
     /// The pools that are served, as of the end of the last change.
-    pools: Mutex<Vec<PoolReference>>,
-    /// Notified when other pools are served.
-    pools_changed: Arc<Notify>,
+    pools: Arc<ServedPools>,
     /// LUNs of the running configuration that wait for their storages; set during a change.
     waiting: Arc<WaitingLuns>,
     /// No more changes are accepted.
@@ -240,7 +237,8 @@ impl OpenedConfig {
         let waiting = Arc::<WaitingLuns>::default();
         waiting.set(&running, &away_luns(&running, &entries, &away));
         let configurations = Mutex::new(Configurations { applied: configuration, running });
-        let pools = Mutex::new(pools_of(&entries));
+        let pools = Arc::<ServedPools>::default();
+        pools.set(pools_of(&entries));
         Ok(Daemon {
             server,
             origin,
@@ -248,7 +246,6 @@ impl OpenedConfig {
             entries: Mutex::new(entries),
             configurations,
             pools,
-            pools_changed: Arc::default(),
             waiting,
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
@@ -267,9 +264,9 @@ impl Daemon {
         &self.origin
     }
 
-    /// The pools that are served; a pool inside another one comes before it.
-    pub fn pools(&self) -> Vec<ServedPool> {
-        lock(&self.pools).iter().filter_map(PoolReference::upgrade).collect()
+    /// The pools that are served.
+    pub fn pools(&self) -> &Arc<ServedPools> {
+        &self.pools
     }
 
     /// The LUNs of the running configuration that wait for their storages.
@@ -585,8 +582,7 @@ impl Daemon {
 
     /// Puts the units that are open after a change.
     fn put(&self, entries: &mut Vec<OpenUnit>, open: Vec<OpenUnit>) {
-        *lock(&self.pools) = pools_of(&open);
-        self.pools_changed.notify_one();
+        self.pools.set(pools_of(&open));
         *entries = open;
     }
 
@@ -637,8 +633,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn pools_of(entries: &[OpenUnit]) -> Vec<PoolReference> {
-    entries.iter().filter_map(|entry| entry.pool.as_ref()).flat_map(OpenPool::all).collect()
+fn pools_of(entries: &[OpenUnit]) -> impl Iterator<Item = &OpenPool> {
+    entries.iter().filter_map(|entry| entry.pool.as_ref())
 }
 
 /// The wanted configuration, except settings that require a restart, which stay as they are.

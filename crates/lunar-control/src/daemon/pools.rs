@@ -1,7 +1,7 @@
 //! Changes of the members of served pools. The configuration lists every device that is a member
 //! at all times: a new one before it becomes a member, a removed one until afterwards.
 
-use super::{ConfigOrigin, ConfigSource, Daemon, OpenUnit, pools_of};
+use super::{ConfigOrigin, ConfigSource, Daemon, OpenUnit};
 use crate::config::model::{Configuration, PoolConfig, PoolMemberConfig};
 use crate::device_url::{DeviceUrl, REMOTE_OPEN_TIME_MAX};
 use crate::{Failure, ServedPool};
@@ -139,7 +139,7 @@ impl Daemon {
 
     pub(super) fn pool(&self, name: &str) -> Result<ServedPool, Failure> {
         let is_named = |pool: &ServedPool| pool.name() == name;
-        self.pools().into_iter().find(is_named).ok_or_else(|| {
+        self.pools().all().into_iter().find(is_named).ok_or_else(|| {
             Failure::not_found(format!("the server serves no pool {name}"))
                 .hint("see `lunar pool status` for the pools that it serves")
         })
@@ -205,7 +205,6 @@ impl Daemon {
             put(&mut configurations.applied, pool);
         }
         drop(configurations);
-        *super::lock(&self.pools) = pools_of(entries);
     }
 }
 
@@ -218,9 +217,8 @@ fn failed_pool(name: &str, error: &PoolError) -> Failure {
         PoolError::NoSuchMember { .. } => {
             failure.hint(format!("see `lunar pool status {name}` for its members"))
         }
-        PoolError::LastCurrent { .. } => failure.hint(format!(
-            "see `lunar pool status {name}` for the copy to the other members"
-        )),
+        PoolError::LastCurrent { .. } => failure
+            .hint(format!("see `lunar pool status {name}` for the copy to the other members")),
         PoolError::TooSmall { .. } => failure.hint("use a larger device"),
         _ => failure,
     }
@@ -238,7 +236,8 @@ fn unlisted(pool: &ServedPool, written: &PoolConfig, replaced: Option<u16>) -> V
 /// The line of a configuration with these members, and another one.
 fn members_line(members: &[PoolMemberConfig], other: Option<&str>) -> String {
     let members = members.iter().map(|member| member.device.to_string());
-    let all: Vec<_> = members.chain(other.map(str::to_owned)).map(|one| format!("{one:?}")).collect();
+    let all: Vec<_> =
+        members.chain(other.map(str::to_owned)).map(|one| format!("{one:?}")).collect();
     format!("members = [{}]", all.join(", "))
 }
 

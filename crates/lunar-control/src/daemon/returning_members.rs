@@ -15,12 +15,12 @@ impl Daemon {
     /// Opens the absent devices of pools, again and again, and gives each its place when it has
     /// returned. To be run in a task; ends with the daemon.
     pub async fn return_members(daemon: Weak<Self>) {
-        let Some(changed) = daemon.upgrade().map(|daemon| Arc::clone(&daemon.pools_changed)) else {
+        let Some(served) = daemon.upgrade().map(|daemon| Arc::clone(&daemon.pools)) else {
             return;
         };
         let mut attempts = JoinSet::new();
         loop {
-            let Some(pools) = daemon.upgrade().map(|daemon| daemon.pools()) else { return };
+            let pools = served.all();
             for pool in &pools {
                 for member in pool.absent().begin_attempts(ATTEMPTS_MAX - attempts.len()) {
                     attempts.spawn(attempt(Weak::clone(&daemon), pool.name().to_owned(), member));
@@ -39,7 +39,7 @@ impl Daemon {
             };
             tokio::select! {
                 () = until_due => {}
-                () = changed.notified() => {}
+                () = served.changed.notified() => {}
                 Some(_) = attempts.join_next() => {}
             }
         }
@@ -59,7 +59,8 @@ impl Daemon {
     /// A failure is with `true` if the device has no label.
     fn rejoin(&self, pool: &ServedPool, member: &PoolMemberConfig) -> Result<(), (Failure, bool)> {
         let opener = self.unit_opener.opener();
-        let device = opener.open_member(member, REMOTE_OPEN_TIME_MAX).map_err(|why| (why, false))?;
+        let device =
+            opener.open_member(member, REMOTE_OPEN_TIME_MAX).map_err(|why| (why, false))?;
         // No change of the pool runs meanwhile, and none closes it.
         let _alone = self.begin_change().map_err(|why| (why, false))?;
         pool.add_device(&device);

@@ -34,6 +34,12 @@ pub(super) fn of_drift(applied: &Configuration, running: &Configuration) -> Stri
     let find = |list: &[TargetConfig], name: &str| {
         list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
     };
+    for pool in &running.pools {
+        if let Some(old) = applied.pools.iter().find(|old| old.name == pool.name) {
+            let place = format!("[[pool]] {}", pool.name);
+            push_keys(&mut text, &place, &settings::of_pool(old), &settings::of_pool(pool), "");
+        }
+    }
     for target in &running.targets {
         match find(&applied.targets, &target.name) {
             Some(old) => push_drift(&mut text, &applied.targets[old], target),

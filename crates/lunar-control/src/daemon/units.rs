@@ -143,7 +143,9 @@ impl UnitOpener {
             Some(OpenedStorage::Pool(pool)) => {
                 self.open_pool_unit(config, pool, &others, &mut created)
             }
-            Some(OpenedStorage::Remote(remote)) => self.open_remote_unit(config, remote, &others, &mut created),
+            Some(OpenedStorage::Remote(remote)) => {
+                self.open_remote_unit(config, remote, &others, &mut created)
+            }
             None => self.open_local_unit(config, &others, &mut created),
         };
         match opened {

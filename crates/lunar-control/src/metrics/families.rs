@@ -31,7 +31,7 @@ const ERRORS: &[&str] = &["target", "lun", "op", "status", "sense_key", "additio
 /// Label value in place of the number of a LUN that does not exist.
 const ABSENT: &str = "none";
 
-/// All metrics, in the order of a scrape.
+/// The metrics of the server and of its LUNs, in the order of a scrape.
 pub(super) const FAMILIES: &[Family] = &[
     Family {
         name: "lunar_build",

@@ -3,17 +3,20 @@
 mod families;
 mod page;
 mod points;
+mod pool_families;
 
-use crate::Failure;
 use crate::daemon::{WaitingLun, WaitingLuns};
 use crate::http::{Address, HttpLimits, HttpOptions, HttpServer};
+use crate::{Failure, ServedPools};
 use axum::Router;
 use axum::routing::get;
-use families::FAMILIES;
+use families::{FAMILIES, Family};
 use lunar_block::MemoryKind;
+use lunar_pool::PoolStatus;
 use lunar_target::{Observer, Statistics};
 use page::Pages;
 use points::Points;
+use pool_families::POOL_FAMILIES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
@@ -28,7 +31,7 @@ const CONNECTIONS_MAX: usize = 16;
 /// Maximum number of connections of one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
-/// Serves the metrics of `observer`, and of the LUNs that wait for their storages, at
+/// Serves the metrics of `observer`, of the LUNs that wait for their storages, and of pools, at
 /// `http://ADDRESS/metrics`, in plain HTTP and without authentication, as is usual for Prometheus.
 ///
 /// # Errors
@@ -37,6 +40,7 @@ pub fn serve(
     address: SocketAddr,
     observer: Observer,
     waiting: Arc<WaitingLuns>,
+    pools: Arc<ServedPools>,
 ) -> Result<HttpServer, Failure> {
     let limits = HttpLimits {
         connections: CONNECTIONS_MAX,
@@ -44,16 +48,21 @@ pub fn serve(
         ..HttpLimits::default()
     };
     let options = HttpOptions { address: Address::Tcp(address), tls: None, limits };
-    HttpServer::start(options, router(observer, waiting))
+    HttpServer::start(options, router(observer, waiting, pools))
 }
 
 /// Router with `GET /metrics`.
-pub fn router(observer: Observer, waiting: Arc<WaitingLuns>) -> Router {
+pub fn router(observer: Observer, waiting: Arc<WaitingLuns>, pools: Arc<ServedPools>) -> Router {
     let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Server { observer, waiting }));
+    registry.register_collector(Box::new(Server { observer, waiting, pools }));
     let pages = Pages::new(registry, account);
     Router::new().route("/metrics", get(move || std::future::ready(pages.response())))
+}
+
+/// All metrics, in the order of a scrape.
+fn all_families() -> impl Iterator<Item = &'static Family> {
+    FAMILIES.iter().chain(POOL_FAMILIES)
 }
 
 /// Reads the statistics when it is scraped; does nothing between scrapes.
@@ -61,12 +70,15 @@ pub fn router(observer: Observer, waiting: Arc<WaitingLuns>) -> Router {
 struct Server {
     observer: Observer,
     waiting: Arc<WaitingLuns>,
+    pools: Arc<ServedPools>,
 }
 
 /// The values of one scrape.
 struct Scrape {
     statistics: Statistics,
     waiting: Vec<WaitingLun>,
+    /// The pools, with their names.
+    pools: Vec<(String, PoolStatus)>,
 }
 
 impl Deref for Scrape {
@@ -81,8 +93,10 @@ impl Collector for Server {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         // `None`: the server has ended, and the process is about to.
         let statistics: Statistics = self.observer.statistics().unwrap_or_default();
-        let scrape = Scrape { statistics, waiting: self.waiting.all() };
-        for family in FAMILIES {
+        let pools = self.pools.all().into_iter();
+        let pools = pools.map(|pool| (pool.name().to_owned(), pool.pool().status())).collect();
+        let scrape = Scrape { statistics, waiting: self.waiting.all(), pools };
+        for family in all_families() {
             let unit = family.unit.as_ref();
             let descriptor =
                 encoder.encode_descriptor(family.name, family.help, unit, family.kind)?;
@@ -95,7 +109,7 @@ impl Collector for Server {
 /// The table of all metrics in `docs/metrics.md`.
 pub fn table() -> String {
     let mut text = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
-    for family in FAMILIES {
+    for family in all_families() {
         let (kind, suffix) = match family.kind {
             MetricType::Counter => ("counter", "_total"),
             MetricType::Gauge => ("gauge", ""),

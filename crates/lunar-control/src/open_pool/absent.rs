@@ -59,7 +59,11 @@ impl AbsentMembers {
 
     /// Records the end of an attempt: a device that is a member again is not absent any more. A
     /// failure is with `true` if the device has no label.
-    pub(crate) fn attempt_ended(&self, config: &PoolMemberConfig, result: Result<(), (Failure, bool)>) {
+    pub(crate) fn attempt_ended(
+        &self,
+        config: &PoolMemberConfig,
+        result: Result<(), (Failure, bool)>,
+    ) {
         let mut list = self.list();
         let Some(at) = list.iter().position(|absent| absent.config == *config) else { return };
         match result {

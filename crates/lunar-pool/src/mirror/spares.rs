@@ -165,8 +165,9 @@ async fn supply(weak: Weak<Mirror>) {
             return;
         };
         let (changed, mut closed) = (Arc::clone(&mirror.spares.changed), mirror.closed.subscribe());
-        let now = Instant::now();
         let vacancy = mirror.next_vacancy();
+        // Taken last: a place that is vacant now is due.
+        let now = Instant::now();
         if let (Some(Vacancy { place, due }), Some(spare)) = (vacancy, mirror.spares.ready())
             && due <= now
         {

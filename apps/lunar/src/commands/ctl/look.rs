@@ -6,7 +6,7 @@ use crate::output::{self, Failure, Format};
 use lunar_control::api::configuration::ConfigurationText;
 use lunar_control::api::health::Health;
 use lunar_control::api::sessions::{self as api, Session};
-use lunar_control::api::status::{MemoryStatus, Status as ApiStatus};
+use lunar_control::api::status::{MemoryStatus, Status as ApiStatus, WaitingLunStatus};
 use lunar_control::api::targets::{self, Lun, Target};
 use lunar_control::client::{ApiClient, ApiPath};
 use std::fmt::Write;
@@ -97,13 +97,25 @@ pub async fn targets(
 /// Runs `lunar ctl luns`.
 pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
     let found: targets::Luns = client.get(&ApiPath::new(&["luns"])).await?;
+    let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
     match format {
-        Format::Json => output::print_json(&found),
+        Format::Json => {
+            output::print_json(&ListedLuns { luns: found.luns, waiting: status.waiting })
+        }
         Format::Human => {
-            let rows: Vec<_> = found.luns.iter().map(|of| lun_row(&of.target, &of.lun)).collect();
+            let served = found.luns.iter().map(|of| lun_row(&of.target, &of.lun));
+            let rows: Vec<_> = served.chain(status.waiting.iter().map(waiting_row)).collect();
             output::print_text(&or_none(table(LUN_HEADING, &rows), "no LUNs\n"))
         }
     }
+}
+
+/// All LUNs of the configuration as JSON.
+#[derive(Debug, serde::Serialize)]
+struct ListedLuns {
+    luns: Vec<targets::LunOfTarget>,
+    /// Those that are not served yet.
+    waiting: Vec<WaitingLunStatus>,
 }
 
 /// Prints lines to paste, in JSON format as one document.
@@ -152,6 +164,19 @@ fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
         lun.io_tier.clone(),
         plain(&lun.device),
         notes.join(", "),
+    ]
+}
+
+fn waiting_row(lun: &WaitingLunStatus) -> [String; 7] {
+    let [none, cache, tier] = ["-"; 3].map(str::to_owned);
+    [
+        lun.target.clone(),
+        lun.lun.to_string(),
+        none,
+        cache,
+        tier,
+        plain(&lun.device),
+        plain(&format!("waits for its storage: {}", lun.error)),
     ]
 }
 
@@ -256,6 +281,9 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
     for trouble in &status.troubles {
         line("", format!("{} LUN {}: {}", trouble.target, trouble.lun, plain(&trouble.error)));
         line("", format!("  {}", plain(&trouble.hint)));
+    }
+    for pool in &status.pools {
+        line("pool", format!("{}, {}", pool.name, pool.health));
     }
     for unit in &status.units {
         line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));
