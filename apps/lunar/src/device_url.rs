@@ -12,6 +12,7 @@ use lunar_control::device_url::{
 };
 use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
+use lunar_pool::Pool;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -140,6 +141,51 @@ pub enum OpenedDevice {
     Local(Arc<dyn BlockDevice>),
     /// A disk behind a session, which has to be closed.
     Remote(Arc<RemoteDisk>),
+    /// A pool, which has to be closed.
+    Pool(OpenedPool),
+}
+
+/// A pool that is open without a server, with the threads of its members.
+#[derive(Debug)]
+pub struct OpenedPool {
+    device: Arc<Pool>,
+    /// `None` once it is being closed.
+    open: Option<(OpenPool, ServedDevices)>,
+}
+
+impl OpenedPool {
+    /// Opens a pool and its members.
+    async fn open(config: PoolConfig) -> Result<Self, Failure> {
+        on_thread(move || {
+            let devices = ServedDevices::default();
+            let open = devices.open_pool(&config, REMOTE_OPEN_TIME_MAX)?;
+            let device = open.pool().cloned().ok_or_else(Failure::stopping)?;
+            Ok(Self { device, open: Some((open, devices)) })
+        })
+        .await
+    }
+
+    async fn close(mut self) -> Result<(), Failure> {
+        let open = self.open.take();
+        drop(self);
+        on_thread(move || open.map_or(Ok(()), |(pool, _devices)| pool.close())).await
+    }
+}
+
+impl Drop for OpenedPool {
+    fn drop(&mut self) {
+        // The end of a command that has failed. A pool is closed on a thread that may block.
+        if let Some(open) = self.open.take() {
+            std::thread::scope(|scope| _ = scope.spawn(|| drop(open)).join());
+        }
+    }
+}
+
+async fn on_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    let ended = tokio::task::spawn_blocking(work).await;
+    ended.unwrap_or_else(|error| Err(Failure::new(format!("the pool: internal error: {error}"))))
 }
 
 impl OpenedDevice {
@@ -148,6 +194,7 @@ impl OpenedDevice {
         match self {
             Self::Local(device) => device.as_ref(),
             Self::Remote(disk) => disk.as_ref(),
+            Self::Pool(pool) => pool.device.as_ref(),
         }
     }
 
@@ -156,22 +203,25 @@ impl OpenedDevice {
         match self {
             Self::Local(device) => Arc::clone(device),
             Self::Remote(disk) => Arc::<RemoteDisk>::clone(disk),
+            Self::Pool(pool) => Arc::<Pool>::clone(&pool.device),
         }
     }
 
     /// Closes the device; ends the session if there is one.
     ///
     /// # Errors
-    /// Fails if the target does not answer the logout.
+    /// Fails if the target does not answer the logout, or a pool may have lost data.
     pub async fn close(self) -> Result<(), Failure> {
-        if let Self::Remote(disk) = self {
-            disk.log_out().await?;
+        match self {
+            Self::Local(_) => Ok(()),
+            Self::Remote(disk) => Ok(disk.log_out().await?),
+            Self::Pool(pool) => pool.close().await,
         }
-        Ok(())
     }
 }
 
-/// Opens the device of a URL; for a LUN of a target, logs in to the target.
+/// Opens the device of a URL; for a LUN of a target, logs in to the target. The configuration of a
+/// pool is in the options.
 ///
 /// # Errors
 /// Returns errors of the device or the target.
@@ -180,6 +230,10 @@ pub async fn open(
     local: &DeviceOptions,
     session: &SessionOptions,
 ) -> Result<OpenedDevice, Failure> {
+    if let Some(config) = &local.pool {
+        let config = if local.read_only { config.read_only() } else { (**config).clone() };
+        return OpenedPool::open(config).await.map(OpenedDevice::Pool);
+    }
     match url {
         DeviceUrl::Iscsi(url) => {
             let disk = RemoteDisk::connect(url, session).await?;

@@ -115,6 +115,15 @@ impl OpenPool {
         Self(Arc::new(PoolCloser { pool: Some(pool), work, nested }))
     }
 
+    /// Closes the pool, if this is its last handle. Blocks.
+    ///
+    /// # Errors
+    /// Data that may be lost: the last flush has failed, or a member has reported a loss.
+    pub fn close(self) -> Result<(), Failure> {
+        let Some(pool) = self.pool() else { return Ok(()) };
+        Ok(self.0.work.runtime.block_on(pool.close())?)
+    }
+
     /// Closes the pool and those inside it, at the end of the process: units may still hold them.
     pub(crate) fn close_at_exit(&self) {
         self.0.close();

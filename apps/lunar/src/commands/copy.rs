@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
     destination is overwritten. After a lost connection the copy waits for the target\n\
     (--recovery-seconds) and continues.")]
 pub struct Copy {
-    /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
+    /// The disk to read: iscsi://HOST:PORT/TARGET/LUN, a path, file:PATH,
+    /// or pool:NAME
     #[arg(value_name = "SOURCE")]
     source: String,
     /// The disk to write, at least as large as the source
@@ -115,7 +116,7 @@ impl Copy {
         let url = DeviceUrl::parse(&self.source)?;
         let mut options = self.session.options(url.portal())?;
         options.connections = self.connections;
-        let local = DeviceOptions { read_only: true, ..DeviceOptions::default() };
+        let local = self.session.local_options(&url, false)?;
         device_url::open(&url, &local, &options).await
     }
 
@@ -130,7 +131,7 @@ impl Copy {
         options.connections = self.connections;
         let missing = url.path().is_some_and(|path| !path.exists());
         let size_bytes = missing.then_some(size_bytes);
-        let local = DeviceOptions { size_bytes, ..DeviceOptions::default() };
+        let local = DeviceOptions { size_bytes, ..self.session.local_options(&url, true)? };
         Ok((device_url::open(&url, &local, &options).await?, missing))
     }
 }

@@ -6,6 +6,7 @@ use lunar_initiator::{TargetRecord, Url};
 
 /// List the targets that a portal offers to this initiator, with their portals (SendTargets)
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("config", |arg| arg.hide(true)))]
 #[command(after_help = "Examples:\n  \
     lunar discover iscsi://127.0.0.1\n  \
     lunar discover iscsi://[2001:db8::1]:3260 --json")]

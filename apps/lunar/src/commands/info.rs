@@ -4,7 +4,7 @@ use super::session::{SessionArgs, runtime};
 use crate::device_url::{self, OpenedDevice};
 use crate::output::{self, Failure, Format};
 use lunar_block::BlockDevice;
-use lunar_control::device_url::{DeviceOptions, DeviceUrl};
+use lunar_control::device_url::DeviceUrl;
 use lunar_initiator::{Initiator, RemoteDisk, Reservation, Unit};
 use lunar_iscsi::text::TaskReporting;
 use serde::Serialize;
@@ -100,11 +100,11 @@ pub fn run(args: &Info, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     let report = runtime()?.block_on(async {
-        let local = DeviceOptions { read_only: url.path().is_some(), ..DeviceOptions::default() };
+        let local = args.session.local_options(&url, false)?;
         let opened = device_url::open(&url, &local, &options).await?;
         let report = match &opened {
-            OpenedDevice::Local(device) => describe(&url, device.as_ref()),
             OpenedDevice::Remote(disk) => describe_remote(&url, disk).await?,
+            local => describe(&url, local.device()),
         };
         opened.close().await?;
         Ok::<_, Failure>(report)

@@ -6,7 +6,7 @@ use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
-use lunar_control::device_url::{DeviceOptions, DeviceUrl};
+use lunar_control::device_url::DeviceUrl;
 use lunar_control::units::parse_size;
 
 /// Copy bytes of a disk to stdout
@@ -16,7 +16,7 @@ use lunar_control::units::parse_size;
     > block\n\n\
     Stdout contains the data. --json applies only to errors, which are printed on stderr.")]
 pub struct ReadCommand {
-    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
+    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path, file:PATH, or pool:NAME
     #[arg(value_name = "URL")]
     url: String,
     /// Offset of the first byte
@@ -37,7 +37,7 @@ pub fn run(args: &ReadCommand, _format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     runtime()?.block_on(async {
-        let local = DeviceOptions { read_only: url.path().is_some(), ..DeviceOptions::default() };
+        let local = args.session.local_options(&url, false)?;
         let opened = device_url::open(&url, &local, &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;

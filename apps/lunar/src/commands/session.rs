@@ -1,7 +1,9 @@
 //! Options common to all commands that log in to targets.
 
 use crate::output::Failure;
-use lunar_control::config::rules;
+use lunar_control::config::model::PoolConfig;
+use lunar_control::config::{self, rules};
+use lunar_control::device_url::{DeviceOptions, DeviceUrl};
 use lunar_control::secrets::{self, Lengths};
 use lunar_initiator::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, Url, parse_portal,
@@ -9,11 +11,18 @@ use lunar_initiator::{
 use lunar_iscsi::login::{ChapAlgorithm, Credential};
 use lunar_iscsi::text::Digest;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The configuration of the installed service.
+const CONFIG_DEFAULT: &str = "/etc/lunar/lunar.toml";
 
 /// Credentials and parameters of a session.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Session")]
 pub struct SessionArgs {
+    /// Configuration with the [[pool]] of a disk pool:NAME
+    #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, help_heading = "Pools")]
+    config: PathBuf,
     /// Name to log in with; the secret comes from --chap-secret-file or the environment variable
     /// LUNAR_CHAP_SECRET
     #[arg(long, value_name = "NAME")]
@@ -128,6 +137,34 @@ impl SessionArgs {
             options.protocol_level = level;
         }
         Ok(options)
+    }
+
+    /// The options for opening a disk that is no LUN of a target: with the configuration of a pool,
+    /// and read-only if nothing is written.
+    ///
+    /// # Errors
+    /// Fails if the configuration is invalid, or does not have the pool.
+    pub fn local_options(&self, url: &DeviceUrl, writes: bool) -> Result<DeviceOptions, Failure> {
+        let is_local = url.path().is_some() || matches!(url, DeviceUrl::Pool(_));
+        let read_only = is_local && !writes;
+        let pool = match url {
+            DeviceUrl::Pool(name) => Some(self.pool(name)?),
+            _ => None,
+        };
+        Ok(DeviceOptions { read_only, pool, ..DeviceOptions::default() })
+    }
+
+    fn pool(&self, name: &str) -> Result<Arc<PoolConfig>, Failure> {
+        let path = self.config.display();
+        if !self.config.exists() {
+            let what = format!("pool:{name} cannot be opened: {path} does not exist");
+            return Err(Failure::usage(what)
+                .hint("name the configuration that has its [[pool]]: --config FILE"));
+        }
+        let configuration = config::load(&self.config)?;
+        config::pools::find(&configuration.pools, name).map_err(|hint| {
+            Failure::not_found(format!("{path} has no [[pool]] {name}")).hint(hint)
+        })
     }
 
     /// Whether other portals were named.

@@ -6,7 +6,7 @@ use super::transfer::{ByteSpan, span};
 use crate::device_url;
 use crate::output::{self, Failure, Format};
 use lunar_block::{BlockDevice, BufferPool};
-use lunar_control::device_url::{DeviceOptions, DeviceUrl};
+use lunar_control::device_url::DeviceUrl;
 use lunar_control::units::parse_size;
 
 /// Copy stdin to a disk, and make it durable
@@ -15,7 +15,7 @@ use lunar_control::units::parse_size;
     lunar write iscsi://127.0.0.1/iqn.2026-11.org.lunarsan:disk/0 --offset 1M < block\n\n\
     If the range starts or ends within a block, the rest of the block is written back as read.")]
 pub struct Write {
-    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path or file:PATH
+    /// The disk: iscsi://HOST:PORT/TARGET/LUN, a path, file:PATH, or pool:NAME
     #[arg(value_name = "URL")]
     url: String,
     /// Offset of the first byte
@@ -36,7 +36,7 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     let written = runtime()?.block_on(async {
-        let opened = device_url::open(&url, &DeviceOptions::default(), &options).await?;
+        let opened = device_url::open(&url, &args.session.local_options(&url, true)?, &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;
         let written = copy(device, span, args.length.is_some()).await?;

@@ -1,6 +1,6 @@
 //! Changes of the members of a served mirror, scrubs, and split mirrors.
 
-use crate::common::{TEST_TIMEOUT, assert_exit, json, pattern, printed, run};
+use crate::common::{TEST_TIMEOUT, assert_exit, finish, json, pattern, printed, run};
 use crate::pool::{PoolRig, path, states};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -206,5 +206,40 @@ fn the_copy_to_a_new_member_is_shown() {
         assert!(begin.elapsed() < TEST_TIMEOUT, "{shown}");
         std::thread::sleep(Duration::from_millis(10));
     }
+    rig.stop("TERM");
+}
+
+/// Goal: commands without a server find the members of a pool in a configuration, and leave the
+/// pool closed; while a server has it, they are refused.
+#[test]
+fn a_pool_is_used_without_a_server() {
+    let mut rig = PoolRig::new("pool-alone", "mirror", 2);
+    let config = rig.configuration();
+    let at = |arguments: &[&'static str]| [arguments, &["--config", &*config]].concat();
+    let data = pattern(7, 3 * MIB);
+    assert_exit(&finish(rig.command(&at(&["write", "pool:p"])), &data), 0);
+    let read = || run(&at(&["read", "pool:p", "--length", "3M"])).stdout;
+    assert!(read() == data);
+    let copy = path(&rig.scratch, "copy.img");
+    let to = copy.to_str().unwrap();
+    assert_exit(&run(&["copy", "pool:p", to, "--verify", "--config", &config]), 0);
+    assert!(fs::read(&copy).unwrap()[..data.len()] == data);
+    let info = run(&at(&["info", "pool:p", "--json"]));
+    assert_eq!(json(&info)["size_bytes"].as_u64().unwrap(), fs::metadata(&copy).unwrap().len());
+    let bench =
+        run(&at(&["bench", "pool:p", "--seconds", "0.2", "--rounds", "1", "--depth", "4"]));
+    assert!(bench.status.success(), "{}", printed(&bench));
+    let too_long = finish(rig.command(&at(&["write", "pool:p", "--length", "1G"])), b"");
+    assert_exit(&too_long, 1);
+    assert!(!printed(&too_long).contains("panicked"), "{}", printed(&too_long));
+    let unknown = run(&at(&["read", "pool:q"]));
+    assert!(printed(&unknown).contains("the configured pools are p"), "{}", printed(&unknown));
+
+    rig.start();
+    assert_eq!(rig.status()["copied_bytes"], 0);
+    assert_eq!(rig.read(data.len()), data);
+    let held = run(&at(&["read", "pool:p"]));
+    assert_exit(&held, 1);
+    assert!(printed(&held).contains("in use"), "{}", printed(&held));
     rig.stop("TERM");
 }

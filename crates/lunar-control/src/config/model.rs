@@ -67,6 +67,17 @@ impl PoolConfig {
         Arc::new(changed)
     }
 
+    /// This pool with read-only members: nothing is written to any of them.
+    #[must_use]
+    pub fn read_only(&self) -> Self {
+        let mut pool = Self { spares: Vec::new(), ..self.clone() };
+        for member in &mut pool.members {
+            member.options.read_only = true;
+            member.options.pool = member.options.pool.as_ref().map(|one| Arc::new(one.read_only()));
+        }
+        pool
+    }
+
     /// True if the device of a member, also of a pool inside, is a LUN of another target.
     pub fn has_remote(&self) -> bool {
         self.members.iter().any(|member| match &member.options.pool {

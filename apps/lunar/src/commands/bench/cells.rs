@@ -2,10 +2,10 @@
 
 use super::session::SessionArgs;
 use super::{BenchCommand, PatternName};
-use crate::device_url;
+use crate::device_url::{self, OpenedDevice};
 use crate::output::Failure;
 use lunar_block::BlockDevice;
-use lunar_control::device_url::{DeviceOptions, DeviceUrl};
+use lunar_control::device_url::DeviceUrl;
 use lunar_iscsi::login::initiator::Established;
 use lunar_load::probe::{Probe, ProbeResults, ProbeShape};
 use lunar_load::relay::Model;
@@ -111,7 +111,7 @@ impl Disk {
 /// Open disks: local ones by URL, LUNs of targets also by connections and network.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    local: HashMap<String, Arc<dyn BlockDevice>>,
+    local: HashMap<String, OpenedDevice>,
     remote: RemoteSubjects,
 }
 
@@ -130,12 +130,12 @@ impl Disks {
             return opened.map(Disk::Remote).map_err(|error| self.with_portal_names(remote(error)));
         }
         if let Some(device) = self.local.get(disk_to_open.url) {
-            return Ok(Disk::Local(Arc::clone(device)));
+            return Ok(Disk::Local(device.shared()));
         }
-        let read_only = url.path().is_some() && !disk_to_open.writes;
-        let local = DeviceOptions { read_only, ..DeviceOptions::default() };
-        let device = device_url::open(&url, &local, &options).await?.shared();
-        self.local.insert(disk_to_open.url.to_owned(), Arc::clone(&device));
+        let local = session.local_options(&url, disk_to_open.writes)?;
+        let opened = device_url::open(&url, &local, &options).await?;
+        let device = opened.shared();
+        self.local.insert(disk_to_open.url.to_owned(), opened);
         Ok(Disk::Local(device))
     }
 
@@ -146,8 +146,11 @@ impl Disks {
         failure
     }
 
-    /// Closes all disks, which ends their sessions.
+    /// Closes all disks, which ends their sessions. No `Disk` may be left.
     pub(super) async fn close(mut self) -> Result<(), Failure> {
+        for (_, opened) in self.local.drain() {
+            opened.close().await?;
+        }
         let closed = self.remote.close().await;
         closed.map_err(|error| self.with_portal_names(remote(error)))
     }
