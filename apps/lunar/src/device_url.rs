@@ -145,13 +145,17 @@ pub enum OpenedDevice {
     Pool(OpenedPool),
 }
 
-/// A pool that is open without a server, with the threads of its members.
+/// A pool that is open without a server.
 #[derive(Debug)]
 pub struct OpenedPool {
+    /// Dropped before the handle: a closed pool waits until its members are released.
     device: Arc<Pool>,
-    /// `None` once it is being closed.
-    open: Option<(OpenPool, ServedDevices)>,
+    handle: PoolHandle,
 }
+
+/// A pool and the threads of its members. `None` once it is being closed.
+#[derive(Debug)]
+struct PoolHandle(Option<(OpenPool, ServedDevices)>);
 
 impl OpenedPool {
     /// Opens a pool and its members.
@@ -160,22 +164,23 @@ impl OpenedPool {
             let devices = ServedDevices::default();
             let open = devices.open_pool(&config, REMOTE_OPEN_TIME_MAX)?;
             let device = open.pool().cloned().ok_or_else(Failure::stopping)?;
-            Ok(Self { device, open: Some((open, devices)) })
+            Ok(Self { device, handle: PoolHandle(Some((open, devices))) })
         })
         .await
     }
 
-    async fn close(mut self) -> Result<(), Failure> {
-        let open = self.open.take();
-        drop(self);
+    async fn close(self) -> Result<(), Failure> {
+        let Self { device, mut handle } = self;
+        drop(device);
+        let open = handle.0.take();
         on_thread(move || open.map_or(Ok(()), |(pool, _devices)| pool.close())).await
     }
 }
 
-impl Drop for OpenedPool {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         // The end of a command that has failed. A pool is closed on a thread that may block.
-        if let Some(open) = self.open.take() {
+        if let Some(open) = self.0.take() {
             std::thread::scope(|scope| _ = scope.spawn(|| drop(open)).join());
         }
     }

@@ -36,6 +36,19 @@ impl MemberDevice {
         MemberLayout { block_bytes: geometry.block_bytes, block_count: geometry.block_count }
     }
 
+    /// Enlarges the device, if it can be enlarged, until it has room for `data_blocks` blocks of
+    /// data. Its second label is not found from then on, until the labels are written again.
+    pub(crate) async fn grow(&self, data_blocks: u64) -> Result<(), Error> {
+        let layout = self.layout();
+        let need = layout.member_blocks(data_blocks).filter(|need| *need > layout.block_count);
+        match (need, self.device.resize()) {
+            (Some(need), Some(resize)) => {
+                resize.resize(need.saturating_mul(u64::from(layout.block_bytes))).await
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Flushes the device. A failure counts as a loss before it is returned, because a device may
     /// report a loss to one flush only.
     pub(crate) async fn flush(&self) -> Result<(), Error> {

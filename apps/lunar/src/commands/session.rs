@@ -162,9 +162,8 @@ impl SessionArgs {
                 .hint("name the configuration that has its [[pool]]: --config FILE"));
         }
         let configuration = config::load(&self.config)?;
-        config::pools::find(&configuration.pools, name).map_err(|hint| {
-            Failure::not_found(format!("{path} has no [[pool]] {name}")).hint(hint)
-        })
+        config::pools::find(&configuration.pools, name)
+            .map_err(|hint| Failure::not_found(format!("{path} has no [[pool]] {name}")).hint(hint))
     }
 
     /// Whether other portals were named.

@@ -36,7 +36,8 @@ pub fn run(args: &Write, format: Format) -> Result<(), Failure> {
     let url = DeviceUrl::parse(&args.url)?;
     let options = args.session.options(url.portal())?;
     let written = runtime()?.block_on(async {
-        let opened = device_url::open(&url, &args.session.local_options(&url, true)?, &options).await?;
+        let opened =
+            device_url::open(&url, &args.session.local_options(&url, true)?, &options).await?;
         let device = opened.device();
         let span = span(device, args.offset, args.length)?;
         let written = copy(device, span, args.length.is_some()).await?;

@@ -226,8 +226,7 @@ fn a_pool_is_used_without_a_server() {
     assert!(fs::read(&copy).unwrap()[..data.len()] == data);
     let info = run(&at(&["info", "pool:p", "--json"]));
     assert_eq!(json(&info)["size_bytes"].as_u64().unwrap(), fs::metadata(&copy).unwrap().len());
-    let bench =
-        run(&at(&["bench", "pool:p", "--seconds", "0.2", "--rounds", "1", "--depth", "4"]));
+    let bench = run(&at(&["bench", "pool:p", "--seconds", "0.2", "--rounds", "1", "--depth", "4"]));
     assert!(bench.status.success(), "{}", printed(&bench));
     let too_long = finish(rig.command(&at(&["write", "pool:p", "--length", "1G"])), b"");
     assert_exit(&too_long, 1);
@@ -242,4 +241,29 @@ fn a_pool_is_used_without_a_server() {
     assert_exit(&held, 1);
     assert!(printed(&held).contains("in use"), "{}", printed(&held));
     rig.stop("TERM");
+}
+
+/// Goal: pools of files grow while they are served, and have their new size after a restart.
+#[test]
+fn pools_grow_while_they_are_served() {
+    for kind in ["mirror", "stripe", "concat"] {
+        let mut rig = PoolRig::new(&format!("pool-grow-{kind}"), kind, 2);
+        rig.start();
+        let data = pattern(8, 3 * MIB);
+        rig.write(&data);
+        let resized = rig.lunar(&["ctl", "resize", "0", "40M", "--json"]);
+        assert_exit(&resized, 0);
+        assert_eq!(json(&resized)["toml"], "", "{kind}");
+        let size_bytes = || rig.status()["size_bytes"].as_u64().unwrap();
+        assert_eq!(size_bytes(), 40 << 20, "{kind}");
+        let smaller = rig.lunar(&["ctl", "resize", "0", "20M", "--shrink"]);
+        assert_exit(&smaller, 1);
+        assert!(printed(&smaller).contains("cannot become smaller"), "{}", printed(&smaller));
+        assert_eq!(rig.drift(), [""; 0], "{kind}");
+        rig.stop("TERM");
+        rig.start();
+        assert_eq!(rig.status()["size_bytes"].as_u64().unwrap(), 40 << 20, "{kind}");
+        assert_eq!(rig.read(data.len()), data, "{kind}");
+        rig.stop("TERM");
+    }
 }

@@ -421,7 +421,11 @@ impl Daemon {
                 Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
             })?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-            let size = |lun: &mut LunConfig| force_size(&mut lun.unit, bytes);
+            let size = |lun: &mut LunConfig| match &lun.unit.device {
+                // Forgotten after the change: the labels of the members have the size.
+                DeviceUrl::Pool(_) => lun.unit.options.size_bytes = Some(bytes),
+                _ => force_size(&mut lun.unit, bytes),
+            };
             if let Some(target) = place {
                 self.each_of_unit(&mut wanted, (target, index), &size);
             }
@@ -655,6 +659,9 @@ fn tell_sizes(
 ) {
     for (target, shown) in running.targets.iter_mut().zip(&layout.0) {
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
+            if let DeviceUrl::Pool(_) = lun.unit.device {
+                lun.unit.options.size_bytes = None;
+            }
             if let Some(unit) = shown.and_then(unit) {
                 set_size(&mut lun.unit, unit.options().device.geometry().size_bytes());
             }

@@ -1,4 +1,5 @@
-//! Growth of a stripe whose devices have grown, and of the last member of a concatenation.
+//! Growth of a stripe whose devices have grown or can grow, and of the last member of a
+//! concatenation.
 //!
 //! State after a power cut, in the order of the steps:
 //! 1. Members that grow get their labels again, first at the present ends of the devices: the
@@ -42,6 +43,13 @@ impl JoinedDevice {
             return Ok(());
         }
         let labels = self.next_labels(&members, next.block_count)?;
+        for (member, label) in members.iter().zip(&labels) {
+            member.device.grow(label.data_blocks).await?;
+            if let Err(why) = label.check(member.device.layout()) {
+                let device = member.device.name();
+                return Err(self.refused(format!("of the label of {device}: {why}")));
+            }
+        }
         let losses = self.cache_losses();
         for (place, (member, label)) in members.iter().zip(&labels).enumerate() {
             let new = label.data_blocks - self.data_blocks(place);
@@ -111,10 +119,6 @@ impl JoinedDevice {
             if next.kind != PoolKind::CONCAT && !block_count.is_multiple_of(width) {
                 let why = format!("the size must be a multiple of {width} blocks");
                 return Err(self.refused(why));
-            }
-            if let Err(why) = label.check(member.device.layout()) {
-                let device = member.device.name();
-                return Err(self.refused(format!("of the label of {device}: {why}")));
             }
             labels.push(label);
         }

@@ -1,4 +1,4 @@
-//! Growth of a mirror whose devices have grown.
+//! Growth of a mirror whose devices have grown, or can grow.
 //!
 //! State after a power cut, in the order of the steps:
 //! 1. Each member gets its label again, in a new generation: first at the present end of the
@@ -48,6 +48,10 @@ impl Mirror {
             let refused = || self.refused("it cannot become smaller".to_owned());
             return if is_same { Ok(()) } else { Err(refused()) };
         }
+        self.check_complete()?;
+        for member in self.present() {
+            member.device.grow(next.block_count).await?;
+        }
         let mut roster = self.recorded().await?;
         self.check_growable(next.block_count)?;
         let current = self.current();
@@ -68,8 +72,8 @@ impl Mirror {
         Error::new(ErrorKind::Open, &*self.name, format!("it cannot be resized: {why}"))
     }
 
-    /// Fails unless all members are current, have everything, and have room for more blocks.
-    fn check_growable(&self, block_count: u64) -> Result<(), Error> {
+    /// Fails unless all members are current and have everything.
+    fn check_complete(&self) -> Result<(), Error> {
         for (place, taken) in (0..).zip(self.places.all().iter()) {
             let member = match taken {
                 Place::Vacant => continue,
@@ -81,6 +85,15 @@ impl Mirror {
             if !is_complete || member.is_unsettled() {
                 return Err(self.refused(format!("member {name} does not have all data")));
             }
+        }
+        Ok(())
+    }
+
+    /// Fails unless all members are current, have everything, and have room for more blocks.
+    fn check_growable(&self, block_count: u64) -> Result<(), Error> {
+        self.check_complete()?;
+        for member in self.present() {
+            let name = member.device.name();
             let room = member.device.layout().data_blocks_max();
             if room < block_count {
                 let why = format!("member {name} has room for {room} blocks, not {block_count}");
