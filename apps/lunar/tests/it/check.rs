@@ -61,6 +61,16 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        text: "[[pool]]\nname = \"a\"\nmembers = [\"/dev/null\", \"/dev/zero\"]\n\
+               spares = [\"/dev/null\", \"pool:a\"]\n\
+               [[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               [[target.lun]]\nid = 0\ndevice = \"pool:a\"\n",
+        expected: &[
+            (4, 11, "file:/dev/null is a member twice", "name each device once"),
+            (4, 24, "pool:a cannot be a spare device", "a file or a remote LUN"),
+        ],
+    },
+    Case {
         text: "[[pool]]\nname = \"a\"\nmembers = [\"pool:b\"]\n\
                [[pool]]\nname = \"b\"\nmembers = [\"pool:a\", \"pool:none\"]\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",

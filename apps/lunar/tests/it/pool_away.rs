@@ -1,8 +1,8 @@
 //! Pools with members whose storages are away at the start.
 
 use crate::common::{
-    ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, finish, json, lunar, pattern, printed,
-    run,
+    ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, finish, get, json, lunar, pattern,
+    printed, run,
 };
 use serde_json::Value;
 use std::net::TcpListener;
@@ -71,6 +71,7 @@ impl AwayRig {
     fn front(&self, keys: &str) -> Server {
         let text = format!(
             "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n\
+             [metrics]\nlisten = \"127.0.0.1:0\"\n\
              [[pool]]\nname = \"p\"\n{keys}members = [{:?}, {:?}]\n\
              [[target]]\nname = \"{FRONT}\"\n[[target.lun]]\nid = 0\ndevice = \"pool:p\"\n\
              [[target.lun]]\nid = 1\ndevice = \"mem:4M\"\n",
@@ -117,12 +118,23 @@ fn a_member_returns_to_a_served_mirror() {
     let front = rig.front("degraded = true\n");
     assert_eq!(rig.pool()["members"][1]["state"], "missing");
     assert_eq!(rig.pool()["others"][0]["state"], "absent");
+    let metric = |line: &str| {
+        let page = get(front.report["metrics"].as_str().unwrap());
+        assert!(page.lines().any(|other| other == line), "{line}: {page}");
+    };
+    metric("lunar_pool_health{pool=\"p\",state=\"degraded\"} 1");
+    metric("lunar_pool_members{pool=\"p\",state=\"missing\"} 1");
+    let shown = printed(&rig.lunar(&["ctl", "status"]));
+    assert!(shown.contains("pool:p is degraded: 1 of 2 members are current"), "{shown}");
     let data = pattern(1, 2 * MIB);
     write(&front, &data);
     let storage = rig.storage();
     rig.until("the member returns", |pool| pool["health"] == "healthy");
     assert_eq!(rig.pool()["others"], serde_json::json!([]));
     front.until_said("has returned to its pool");
+    metric("lunar_pool_health{pool=\"p\",state=\"healthy\"} 1");
+    metric("lunar_pool_member_missing_bytes{pool=\"p\",place=\"1\"} 0");
+    assert!(printed(&rig.lunar(&["ctl", "status"])).contains("health      good"));
     // The member that was away has everything: the mirror opens without the other one.
     assert_exit(&front.stop().0, 0);
     std::fs::rename(rig.local(), rig.scratch.path().join("aside.img")).unwrap();

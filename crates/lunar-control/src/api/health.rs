@@ -3,6 +3,7 @@
 use super::pools::PoolReport;
 use crate::config::model::{Configuration, PoolConfig};
 use crate::daemon::WaitingLun;
+use crate::device_url::DeviceUrl;
 use crate::time::rfc3339;
 use lunar_block::DeviceLink;
 use lunar_pool::{MemberState, PoolHealth};
@@ -54,9 +55,17 @@ impl UnitFault {
                 lun.attempts,
                 lun.error
             ),
-            hint: "check the target of that LUN, and the network: the LUN is served as soon as it \
-                   can be opened"
-                .to_owned(),
+            hint: match lun.device() {
+                DeviceUrl::Pool(_) => {
+                    "check the targets of its members, and the network: the pool is served as soon \
+                     as it can be opened"
+                }
+                _ => {
+                    "check the target of that LUN, and the network: the LUN is served as soon as \
+                     it can be opened"
+                }
+            }
+            .to_owned(),
         }
     }
 

@@ -1,7 +1,8 @@
-//! Stripes and concatenations that grow.
+//! Pools that grow, above all stripes and concatenations.
 
 use crate::common::{
-    Device, LineDevice, OVERHEAD_BYTES, PowerLine, filled, first_byte, memories, read,
+    Device, LineDevice, OVERHEAD_BYTES, PowerLine, VolatileDevice, filled, first_byte, memories,
+    read,
 };
 use lunar_block::{BlockDevice, BlockRange, Error};
 use lunar_pool::{OpenOptions, Pool, PoolError, PoolSpec};
@@ -66,7 +67,9 @@ async fn pools_grow() {
     for spec in [STRIPE, PoolSpec::Concat] {
         let disks = memories(3, BEFORE * 512);
         Pool::create(spec, disks.clone()).await.unwrap();
-        let pool = try_open(disks.clone()).await.unwrap();
+        // These devices cannot be enlarged by the pool.
+        let fixed = disks.iter().map(|disk| VolatileDevice::new(Arc::clone(disk)) as Device);
+        let pool = try_open(fixed.collect()).await.unwrap();
         let (before, after) = sizes(spec);
         fill(&pool, before).await;
         let error = resize(&*pool, after).await.unwrap_err();
@@ -86,6 +89,31 @@ async fn pools_grow() {
         assert_eq!((pool.geometry().block_count, pool.status().generation), (after, 2));
         assert_eq!(first_byte(&*pool, after - 1).await, 7);
         assert_eq!(read(&*pool, before - 1, 1).await, filled(before as u8, 1));
+    }
+}
+
+/// Goal: a pool enlarges devices that can be enlarged, each as far as it needs it.
+#[tokio::test]
+async fn devices_are_enlarged() {
+    for spec in [STRIPE, PoolSpec::Concat, PoolSpec::Mirror { erase: true }] {
+        let disks = memories(3, BEFORE * 512);
+        Pool::create(spec, disks.clone()).await.unwrap();
+        let pool = try_open(disks.clone()).await.unwrap();
+        let before = pool.geometry().block_count;
+        pool.write(BlockRange::new(before - 1, 1), filled(7, 1), false).await.unwrap();
+        pool.flush().await.unwrap();
+        resize(&*pool, 2 * before).await.unwrap();
+        assert_eq!(pool.geometry().block_count, 2 * before);
+        drop(pool);
+        let pool = try_open(disks.clone()).await.unwrap();
+        assert_eq!(pool.geometry().block_count, 2 * before);
+        assert_eq!(first_byte(&*pool, before - 1).await, 7);
+        assert_eq!(first_byte(&*pool, 2 * before - 1).await, 0);
+        let grown = disks
+            .iter()
+            .filter(|disk| disk.geometry().block_count > BEFORE + OVERHEAD_BYTES / 512)
+            .count();
+        assert_eq!(grown, if spec == PoolSpec::Concat { 1 } else { 3 });
     }
 }
 

@@ -9,6 +9,7 @@ mod late;
 mod linear;
 mod losses;
 mod opening;
+mod rejoin;
 mod replace;
 mod resize;
 mod resolve;

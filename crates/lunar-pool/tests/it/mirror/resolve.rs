@@ -48,7 +48,9 @@ async fn one_side_is_kept() {
     for (is_last, more) in [(false, 0), (true, 0), (false, 3), (true, 3), (false, 8), (true, 8)] {
         let disks = split(more).await;
         let keep = side(&disks, is_last).await;
+        assert!(matches!(Pool::check(disks.clone()).await, Err(PoolError::Split(_))));
         Pool::resolve(disks.clone(), &keep).await.unwrap();
+        Pool::check(disks.clone()).await.unwrap();
         Pool::resolve(disks.clone(), &keep).await.expect("it is decided already");
         let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
         let value = if is_last { 2 } else { 1 };
