@@ -156,10 +156,15 @@ impl ConfigChange {
             // Without a size in the configuration, any size is as configured.
             ChangeEffect::Grows if self.from.is_some() => "until `lunar apply --shrink`",
             ChangeEffect::Restart => "until a restart",
+            ChangeEffect::Reopens => return self.line_without_note().to_owned(),
             _ => return self.line.clone(),
         };
+        format!("{} ({lasts})", self.line_without_note())
+    }
+
+    fn line_without_note(&self) -> &str {
         let note = format!(" ({})", self.effect.note());
-        format!("{} ({lasts})", self.line.strip_suffix(&note).unwrap_or(&self.line))
+        self.line.strip_suffix(&note).unwrap_or(&self.line)
     }
 }
 

@@ -79,6 +79,9 @@ fn members_change_while_the_pool_is_served() {
     assert_eq!(states(&rig.status()), ["current"; 2]);
     let step = rig.status()["next_step"].as_str().unwrap().to_owned();
     assert!(step.contains("lunar pool add p file:"), "{step}");
+    assert_exit(&rig.lunar(&["pool", "add", "p", &third, "--wait"]), 0);
+    assert_eq!(rig.status()["others"], serde_json::json!([]));
+    assert_exit(&rig.lunar(&["pool", "remove", "p", &third]), 0);
     rig.list(&["0.img", "3.img"]);
     assert_exit(&rig.lunar(&["apply", &rig.configuration()]), 0);
     assert_eq!(rig.status()["next_step"], serde_json::Value::Null);

@@ -31,6 +31,11 @@ impl RetryPause {
         pause
     }
 
+    /// No attempt is due.
+    pub(crate) fn never() -> Self {
+        Self { next: PAUSE_MIN, due: None }
+    }
+
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }

@@ -47,41 +47,37 @@ impl Daemon {
     ) -> Result<ServedPool, Failure> {
         let mut entries = self.begin_change()?;
         let pool = self.pool(name)?;
-        let running = self.running();
-        let config = find_config(&running, name)?;
-        let config = match change {
+        let running = find_config(&self.running(), name)?;
+        let refused = |error: PoolError| failed_pool(name, &error);
+        let (config, device, place, what) = match change {
             MemberChange::Add { device } => {
-                let (listed, member) = self.listed(&config, &pool, device, None)?;
-                let device = self.open_new(&member)?;
-                pool.add_device(&device);
-                let added = pool.run(|pool| async move { pool.add(device).await });
-                let place = added.map_err(|error| failed_pool(name, &error))?;
-                tracing::info!(target: "audit", %by, pool = name, place, device = %member.device, "added");
-                listed
+                let (listed, device, opened) = self.open_listed(&running, &pool, device, None)?;
+                let added = pool.run(|pool| async move { pool.add(opened).await });
+                (listed, Some(device), added.map_err(refused)?, "added")
             }
             MemberChange::Replace { place, device } => {
-                let (listed, member) = self.listed(&config, &pool, device, Some(*place))?;
-                let (place, device) = (*place, self.open_new(&member)?);
-                pool.add_device(&device);
-                let done = pool.run(|pool| async move { pool.replace(place, device).await });
-                done.map_err(|error| failed_pool(name, &error))?;
-                tracing::info!(target: "audit", %by, pool = name, place, device = %member.device, "replaced");
-                listed
+                let place = *place;
+                let (listed, device, opened) =
+                    self.open_listed(&running, &pool, device, Some(place))?;
+                let replaced = pool.run(|pool| async move { pool.replace(place, opened).await });
+                replaced.map_err(refused)?;
+                (listed, Some(device), place, "replaced")
             }
             MemberChange::Remove { place } => {
                 let place = *place;
-                let removed = device_at(&pool, place);
-                let done = pool.run(|pool| async move { pool.remove(place).await });
-                done.map_err(|error| failed_pool(name, &error))?;
-                tracing::info!(target: "audit", %by, pool = name, place, device = removed, "removed");
-                without(&config, removed.as_deref())
+                let config = without(&running, device_at(&pool, place).as_deref());
+                let removed = pool.run(|pool| async move { pool.remove(place).await });
+                removed.map_err(refused)?;
+                (config, None, place, "removed")
             }
         };
-        self.adopt(&mut entries, &Arc::new(config), matches!(change, MemberChange::Remove { .. }));
-        pool.absent().retain(|member| {
-            find_config(&self.running(), name)
-                .is_ok_and(|config| config.members.iter().any(|m| m.device == member.device))
+        let shown = device.as_ref().map(ToString::to_string);
+        tracing::info!(target: "audit", %by, pool = name, place, device = shown, "{what}");
+        pool.absent().retain(|absent| {
+            let is_listed = config.members.iter().any(|member| member == absent);
+            is_listed && Some(&absent.device) != device.as_ref()
         });
+        self.adopt(&mut entries, &Arc::new(config), device.is_none());
         Ok(pool)
     }
 
@@ -145,12 +141,23 @@ impl Daemon {
         })
     }
 
-    fn open_new(&self, member: &PoolMemberConfig) -> Result<Arc<dyn BlockDevice>, Failure> {
+    /// Opens a device that becomes a member and that the configuration file lists. Returns the
+    /// configuration of the pool with the members of the file, too.
+    fn open_listed(
+        &self,
+        running: &PoolConfig,
+        pool: &ServedPool,
+        device: &str,
+        replaced: Option<u16>,
+    ) -> Result<(PoolConfig, DeviceUrl, Arc<dyn BlockDevice>), Failure> {
+        let (listed, member) = self.listed(running, pool, device, replaced)?;
         if let DeviceUrl::Pool(_) = member.device {
             let what = format!("{} cannot become a member while the pool is served", member.device);
             return Err(Failure::usage(what).hint("use a file or a remote LUN"));
         }
-        self.unit_opener.opener().open_member(member, REMOTE_OPEN_TIME_MAX)
+        let opened = self.unit_opener.opener().open_member(&member, REMOTE_OPEN_TIME_MAX)?;
+        pool.add_device(&opened);
+        Ok((listed, member.device, opened))
     }
 
     /// Looks a new device up in the configuration file. Returns the running configuration of the

@@ -36,7 +36,8 @@ pub(crate) struct AbsentMembers(Mutex<Vec<AbsentMember>>);
 impl AbsentMembers {
     pub(super) fn new(absent: Vec<AbsentDevice>) -> Self {
         let absent = absent.into_iter().map(|AbsentDevice { config, failure, lacks_label }| {
-            let pause = RetryPause::after(&failure);
+            // A label does not appear by itself, and the device may be wanted for a command.
+            let pause = if lacks_label { RetryPause::never() } else { RetryPause::after(&failure) };
             AbsentMember { config, error: failure.what, lacks_label, pause }
         });
         Self(Mutex::new(absent.collect()))
@@ -69,7 +70,9 @@ impl AbsentMembers {
         match result {
             Ok(()) => drop(list.remove(at)),
             Err((failure, lacks_label)) => {
-                list[at].pause.failed(&failure);
+                if !lacks_label {
+                    list[at].pause.failed(&failure);
+                }
                 list[at].lacks_label = lacks_label;
                 list[at].error = failure.what;
             }

@@ -42,8 +42,10 @@ pub fn run(args: &StatusCommand, format: Format) -> Result<(), Failure> {
 pub async fn pool(client: &ApiClient, name: &str) -> Result<PoolReport, Failure> {
     let found: Pools = client.get(&ApiPath::new(&["pools"])).await?;
     found.pools.into_iter().find(|pool| pool.name == name).ok_or_else(|| {
-        Failure::not_found(format!("the server serves no pool {name}"))
-            .hint("see `lunar pool status` for the pools that it serves, `lunar ctl luns` for LUNs that wait")
+        Failure::not_found(format!("the server serves no pool {name}")).hint(
+            "see `lunar pool status` for the pools that it serves, `lunar ctl luns` for LUNs that \
+             wait",
+        )
     })
 }
 

@@ -41,7 +41,7 @@ async fn a_member_returns() {
 #[tokio::test(start_paused = true)]
 async fn devices_that_do_not_belong() {
     let (bench, second) = without_second().await;
-    let copy = snapshots(&[second.clone()]).await.remove(0);
+    let copy = snapshots(std::slice::from_ref(&second)).await.remove(0);
     let refused = async |device: &Device| {
         let before = read(&**device, 0, device.geometry().block_count).await;
         let error = bench.pool.rejoin(device.clone()).await.unwrap_err();
