@@ -31,8 +31,8 @@ impl AwayStorage {
     }
 }
 
-/// Opens the devices of remote LUNs, and pools of them, several at a time. Returns the results in the order of
-/// `units`.
+/// Opens the devices of remote LUNs, and pools of them, several at a time. Returns the results in
+/// the order of `units`.
 pub(super) fn open_remotes(
     opener: &dyn Opener,
     units: &[&UnitConfig],
