@@ -124,6 +124,11 @@ fn use_the_disks_of_other_targets() -> Result<()> {
     walk(GUIDE, "Use the disks of other targets")
 }
 
+#[test]
+fn join_disks_to_a_pool() -> Result<()> {
+    walk(GUIDE, "Join disks to a pool")
+}
+
 /// Fault: the chapter's commands reached any tgtd that ran on the machine, removed its target 1 and
 /// stopped it.
 #[test]
