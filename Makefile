@@ -126,8 +126,9 @@ bench-java: ## Our Java initiator against the published jSCSI and libiscsi, as t
 	@scripts/setup bench
 	@scripts/bench-java $(BENCH_ARGS)
 
-papers: ## The measurements of two papers, repeated: target/papers/*.html; NFS and frame sizes need root
+papers: ## The measurements of three papers, repeated: target/papers/*.html; NFS and frame sizes need root
 	@scripts/setup test
 	@mkdir -p target/papers
 	$(CARGO) run --release --locked -p lunar-lab -- papers multi-connection --html target/papers/multi-connection.html --json target/papers/multi-connection.json
+	$(CARGO) run --release --locked -p lunar-lab -- papers jscsi --rounds 5 --html target/papers/jscsi.html --json target/papers/jscsi.json
 	$(CARGO) run --release --locked -p lunar-lab -- papers storage-over-ip --directory target/papers --html target/papers/storage-over-ip.html --json target/papers/storage-over-ip.json

@@ -5,6 +5,7 @@ mod flame;
 mod goal;
 mod group_commit;
 mod libiscsi;
+mod pool;
 mod scale;
 mod target;
 
@@ -30,6 +31,8 @@ pub enum Bench {
     BenchCompare(target::compare::BenchCompare),
     /// Time to the first and the last byte of a READ, of two builds of Lunar
     FirstByte(first_byte::FirstByteBench),
+    /// Pools against their members: stripes and mirrors of remote LUNs and of memory
+    Pool(pool::PoolBench),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: a ceiling for targets
@@ -50,6 +53,7 @@ impl Bench {
             Self::Profile(command) => command.run(),
             Self::BenchCompare(command) => command.run(),
             Self::FirstByte(command) => command.run(),
+            Self::Pool(command) => command.run(),
             Self::Scale(command) => command.run(),
             Self::NullTarget(command) => command.run(),
         }

@@ -1,9 +1,11 @@
 //! Measurements of papers, repeated with Lunar: the new figures beside those of the paper. They are
 //! discussed in docs/papers.md.
 
+mod jscsi;
 mod multi_connection;
 mod storage_over_ip;
 
+use self::jscsi::Jscsi;
 use self::multi_connection::MultiConnection;
 use self::storage_over_ip::StorageOverIp;
 use crate::system::files;
@@ -21,6 +23,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// A paper
 #[derive(Debug, clap::Subcommand)]
 pub enum Paper {
+    /// jSCSI, 2007: writes of 8 MB to one target, to a stripe and to a mirror of two
+    Jscsi(Jscsi),
     /// Hui Xiong, MSST 2004: one or several connections, queue depth, a metropolitan network, frame
     /// size
     MultiConnection(MultiConnection),
@@ -82,6 +86,7 @@ impl Paper {
     /// A peer does not start, a request fails, or a signal ends the run.
     pub fn run(&self) -> Result<()> {
         let (name, args) = match self {
+            Self::Jscsi(paper) => ("jscsi", &paper.common),
             Self::MultiConnection(paper) => ("multi-connection", &paper.common),
             Self::StorageOverIp(paper) => ("storage-over-ip", &paper.common),
         };
@@ -107,6 +112,7 @@ impl Paper {
         let mut terminate = signal(SignalKind::terminate()).context("catching signals")?;
         let measured = async {
             match self {
+                Self::Jscsi(paper) => paper.measure().await,
                 Self::MultiConnection(paper) => paper.measure().await,
                 Self::StorageOverIp(paper) => paper.measure().await,
             }

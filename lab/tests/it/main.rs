@@ -19,6 +19,8 @@ mod login_options;
 mod named_limits;
 mod package;
 mod papers;
+mod pool_bench;
+mod pool_members;
 mod power_cut;
 mod readme;
 mod report;

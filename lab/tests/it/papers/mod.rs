@@ -1,5 +1,6 @@
 //! `lab papers` in short runs: checks the reports, not the speed.
 
+mod jscsi;
 mod multi_connection;
 mod storage_over_ip;
 

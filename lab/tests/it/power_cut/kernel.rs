@@ -3,7 +3,7 @@
 
 use crate::power_cut::poison::{MEDIUM_ERROR, SYNCHRONIZE_CACHE, takes_no_writes, takes_writes};
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, seeds};
-use crate::power_cut::rounds::{RoundScene, SceneCounts};
+use crate::power_cut::rounds::{Control, RoundScene, SceneCounts};
 use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use crate::power_cut::states::{EXCLUSIVE_ACCESS, REGISTER, RESERVE, is_reserved, keys, must_out};
 use anyhow::{Context, Result, bail, ensure};
@@ -31,7 +31,7 @@ fn play(backing: Backing, initiators: u32) -> Result<()> {
     let seeds = seeds(5);
     for seed in seeds.clone() {
         let mode = modes()[seed as usize % modes().len()];
-        let played = RoundScene { backing, mode, initiators, lies: false }.run(seed)?;
+        let played = RoundScene { backing, mode, initiators, control: None }.run(seed)?;
         if mode.io == "direct" { &mut direct } else { &mut buffered }.add(played);
     }
     println!(
@@ -87,7 +87,7 @@ fn promised_blocks_of_several_initiators_are_on_ext4() -> Result<()> {
 fn promised_blocks_of_several_initiators_are_on_fuse() -> Result<()> {
     for seed in seeds(4) {
         let mode = MODES[seed as usize % MODES.len()];
-        let play = RoundScene { backing: Backing::Fuse, mode, initiators: SEVERAL, lies: false };
+        let play = RoundScene { backing: Backing::Fuse, mode, initiators: SEVERAL, control: None };
         let io = play.run(seed)?.io;
         ensure!(!is_inline(io) && io.ring_requests == 0, "not by the pool: {mode:?}, {io:?}");
     }
@@ -101,7 +101,8 @@ fn promised_blocks_of_several_initiators_are_on_fuse() -> Result<()> {
 fn a_disk_that_ignores_syncs_is_detected() -> Result<()> {
     for backing in [Backing::Device, Backing::Ext4] {
         for (mode, initiators) in MODES.into_iter().zip([1, SEVERAL, SEVERAL, 1]) {
-            let play = RoundScene { backing, mode, initiators, lies: true };
+            let play =
+                RoundScene { backing, mode, initiators, control: Some(Control::IgnoredSyncs) };
             match play.run(1) {
                 Err(error) if format!("{error:#}").contains(LOST) => {}
                 Err(error) => return Err(error),

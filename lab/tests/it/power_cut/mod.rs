@@ -5,12 +5,14 @@
 
 mod blocks;
 mod changes;
-mod commands;
+pub mod commands;
 mod kernel;
 mod left_overs;
+mod mirror;
+pub mod mirrored;
 mod poison;
 mod refused;
-mod rig;
+pub mod rig;
 mod rounds;
 mod served;
 mod starts;

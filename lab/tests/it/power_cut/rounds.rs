@@ -3,6 +3,7 @@
 use crate::power_cut::commands::{
     CHANGES, CommandBuilder, CommandKind, LedgerEffect, OVERWRITES, SYNCS,
 };
+use crate::power_cut::mirrored;
 use crate::power_cut::rig::{LOST, MODES, Mode, identity, log_in, read_all, seeds};
 use crate::power_cut::served::{Backing, IoCounts, ServedDisk};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,10 +13,12 @@ use lunar_lab::random::Random;
 use lunar_lab::wire::command_queue::Queue;
 use lunar_lab::wire::extended_copy::naa_designation;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 const BLOCKS: usize = 1024;
 const ROUNDS: u64 = 3;
 const DEPTH_MAX: u64 = 16;
+const STOP_MAX: Duration = Duration::from_secs(20);
 
 /// Number of changes that a disk which ignores syncs makes before its power cut: enough that many
 /// writes are promised by then.
@@ -28,8 +31,17 @@ pub struct RoundScene {
     pub mode: Mode,
     /// Number of initiators. A single one keeps its writes apart; the writes of several overlap.
     pub initiators: u32,
-    /// True if the disk ignores syncs while commands run, so that it loses data.
-    pub lies: bool,
+    /// A defect that makes the scene fail, which shows that it notices losses.
+    pub control: Option<Control>,
+}
+
+/// A defect of a scene.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Control {
+    /// The disk ignores syncs while commands run, so that it loses data.
+    IgnoredSyncs,
+    /// The intent log of a mirror is empty after each cut, so that its members stay different.
+    EmptyIntentLog,
 }
 
 /// Counts of a scene.
@@ -91,7 +103,7 @@ impl<'a> Load<'a> {
         let mut acknowledged = 0;
         let depth_max = DEPTH_MAX / u64::from(self.play.initiators);
         let depth = 1 + random.below(depth_max) as usize;
-        while !self.disk.power.is_frozen() {
+        while !self.disk.is_off() {
             while queue.depth() < depth {
                 self.send(&mut queue, &designation, &mut random)?;
             }
@@ -101,7 +113,7 @@ impl<'a> Load<'a> {
             let Some(((kind, effect), outcome)) = queue.wait()? else { break };
             match effect.record(&mut self.ledger(), &outcome) {
                 Ok(()) => acknowledged += 1,
-                Err(_) if self.disk.power.is_frozen() => break,
+                Err(_) if self.disk.is_off() => break,
                 Err(error) => return Err(error.context(format!("{kind:?}"))),
             }
         }
@@ -112,7 +124,7 @@ impl<'a> Load<'a> {
     /// off.
     fn write_back(&self, first: u64) -> Result<()> {
         match self.disk.write_back(&(first..first + 32)) {
-            Err(error) if !self.disk.power.is_frozen() => Err(error),
+            Err(error) if !self.disk.is_off() => Err(error),
             _ => Ok(()),
         }
     }
@@ -163,7 +175,13 @@ impl RoundScene {
             let moment = disk.lose_power(lunar)?;
             // The worst case is tried once in each play.
             let cut = if round == 0 { 0 } else { random.next_u64() };
-            lunar = disk.restart(moment, cut)?;
+            if self.control == Some(Control::EmptyIntentLog) {
+                disk.power_on(moment, cut);
+                mirrored::empty_intent_log(&disk.members())?;
+                lunar = disk.serve()?;
+            } else {
+                lunar = disk.restart(moment, cut)?;
+            }
             let mut raw = log_in(&lunar, 1)?;
             let same = identity(&mut raw)? == known_by;
             ensure!(same, "{LOST}: the disk is another one after a cut with seed {cut}");
@@ -175,6 +193,11 @@ impl RoundScene {
             repair(&lunar, self.mode, &mut ledger, &torn)?;
         }
         played.io.add(disk.io_counts(&mut lunar)?);
+        if self.backing.is_mirror() {
+            mirrored::until_healthy(&disk.api())?;
+            lunar.stop(STOP_MAX)?;
+            mirrored::check_equal(&disk.members()).context(LOST)?;
+        }
         Ok(played)
     }
 
@@ -186,10 +209,12 @@ impl RoundScene {
         ledger: &mut Ledger,
         random: &mut Random,
     ) -> Result<u64> {
-        if self.lies {
-            disk.power.ignore_syncs();
+        let is_lying = self.control == Some(Control::IgnoredSyncs);
+        if is_lying {
+            disk.ignore_syncs();
         }
-        disk.power.freeze_after(if self.lies { CHANGES_WITHOUT_SYNC } else { random.below(400) });
+        let changes = if is_lying { CHANGES_WITHOUT_SYNC } else { random.below(400) };
+        disk.lose_power_after(changes, random);
         let load = Load { play: self, lunar, disk, ledger: Mutex::new(ledger) };
         std::thread::scope(|scope| {
             let initiators = (1..=self.initiators).map(|number| {
@@ -212,7 +237,7 @@ impl RoundScene {
 fn a_cut_between_commands_loses_no_durable_data() -> Result<()> {
     for seed in seeds(6) {
         let mode = MODES[seed as usize % MODES.len()];
-        RoundScene { backing: Backing::Fuse, mode, initiators: 1, lies: false }.run(seed)?;
+        RoundScene { backing: Backing::Fuse, mode, initiators: 1, control: None }.run(seed)?;
     }
     Ok(())
 }

@@ -1,10 +1,12 @@
 //! A served disk with the layers below it, down to the file system that loses its power.
 
+use crate::power_cut::mirrored::{self, MEMBERS};
 use crate::power_cut::rig::{Mode, TARGET, after_the_cut, kill};
 use anyhow::{Context, Result};
 use lunar_lab::peers::lunar::Lunar;
 use lunar_lab::powercut::volume::Volume;
 use lunar_lab::powercut::{Ext4, LoopDevice, PowerCutDisk, make_ext4, write_back};
+use lunar_lab::random::Random;
 use lunar_lab::system::scratch::Scratch;
 use std::fs::File;
 use std::ops::Range;
@@ -30,12 +32,20 @@ pub enum Backing {
     Device,
     /// A file on ext4 on a loop device.
     Ext4,
+    /// A mirror of two files of the FUSE file system, which lose their power together.
+    Mirror,
+    /// A mirror of files of two such file systems, which lose their power one after the other.
+    MirrorOfDisks,
 }
 
 impl Backing {
     /// Returns the sector length: ext4 has to write its superblock of 1024 bytes whole.
     fn sector_bytes(self) -> u64 {
         if self == Self::Ext4 { 4096 } else { 512 }
+    }
+
+    pub fn is_mirror(self) -> bool {
+        matches!(self, Self::Mirror | Self::MirrorOfDisks)
     }
 }
 
@@ -44,6 +54,8 @@ pub struct ServedDisk {
     ext4: Option<Ext4>,
     device: Option<LoopDevice>,
     pub power: PowerCutDisk,
+    /// The disk of the second member of a mirror, if it has one of its own.
+    second: Option<PowerCutDisk>,
     backing: Backing,
     mode: Mode,
     blocks: usize,
@@ -77,8 +89,16 @@ impl ServedDisk {
         let power = PowerCutDisk::mount("power-served")?;
         power.set_sector_bytes(backing.sector_bytes());
         let beside = Scratch::new("power-beside")?;
-        let mut disk = Self { ext4: None, device: None, power, backing, mode, blocks, beside };
-        if backing == Backing::Fuse {
+        let second = match backing {
+            Backing::MirrorOfDisks => Some(PowerCutDisk::mount("power-second")?),
+            _ => None,
+        };
+        let (ext4, device) = (None, None);
+        let mut disk = Self { ext4, device, power, second, backing, mode, blocks, beside };
+        if backing.is_mirror() {
+            mirrored::create(&disk.members(), mode, blocks)?;
+        }
+        if backing.is_mirror() || backing == Backing::Fuse {
             return Ok(disk);
         }
         let whole = (blocks * mode.block_bytes) as u64;
@@ -113,9 +133,44 @@ impl ServedDisk {
         }
     }
 
+    /// Returns the paths of the members of a mirror.
+    pub fn members(&self) -> [String; 2] {
+        let second = self.second.as_ref().unwrap_or(&self.power);
+        [self.power.path(MEMBERS[0]), second.path(MEMBERS[1])]
+    }
+
+    /// Returns the address of the API of a server that has a configuration.
+    pub fn api(&self) -> String {
+        format!("unix:{}", self.beside.path("api.sock"))
+    }
+
+    fn powers(&self) -> impl Iterator<Item = &PowerCutDisk> {
+        [&self.power].into_iter().chain(&self.second)
+    }
+
+    /// Turns the power off after this many more changes, as of [`PowerCutDisk::freeze_after`]. If
+    /// there are two disks, one of them has power for some changes more.
+    pub fn lose_power_after(&self, changes: u64, random: &mut Random) {
+        let survives = random.below(2) as usize;
+        for (at, power) in self.powers().enumerate() {
+            let more = if self.second.is_some() && at == survives { random.below(300) } else { 0 };
+            power.freeze_after(changes + more);
+        }
+    }
+
+    /// True when no disk has power.
+    pub fn is_off(&self) -> bool {
+        self.powers().all(PowerCutDisk::is_frozen)
+    }
+
+    /// Makes syncs succeed without an effect.
+    pub fn ignore_syncs(&self) {
+        self.powers().for_each(PowerCutDisk::ignore_syncs);
+    }
+
     /// Starts a server of the disk.
     pub fn serve(&self) -> Result<Lunar> {
-        if self.backing == Backing::Device {
+        if self.backing == Backing::Device || self.backing.is_mirror() {
             return Lunar::start(&["target", "--config", &self.configuration()?]);
         }
         let block = self.mode.block_bytes.to_string();
@@ -126,17 +181,26 @@ impl ServedDisk {
         Lunar::serve(&[&what[..], &how].concat())
     }
 
-    /// Writes a configuration that serves the device. A UUID identifies the unit's state, since the
-    /// number of the loop device may differ after a cut.
+    /// Writes a configuration that serves the device or the mirror. A UUID identifies the unit's
+    /// state, since the number of the loop device may differ after a cut.
     fn configuration(&self) -> Result<String> {
         let Mode { cache, io, block_bytes } = self.mode;
-        let (device, state) = (self.path(), self.power.path("state"));
-        let api = self.beside.path("api.sock");
+        // With two disks, the state must not depend on the first one.
+        let state = match self.second {
+            Some(_) => self.beside.path("state"),
+            None => self.power.path("state"),
+        };
+        let api = self.api();
+        let blocks = format!("block_size = {block_bytes}\nio = \"{io}\"\n");
+        let (pool, device, options) = match self.backing.is_mirror() {
+            true => (mirrored::table(&self.members(), &blocks), "pool:p".to_owned(), ""),
+            false => (String::new(), self.path(), blocks.as_str()),
+        };
         let text = format!(
             "state = \"{state}\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n\
-             [api]\nlisten = \"unix:{api}\"\n[[target]]\nname = \"{TARGET}\"\n\
+             [api]\nlisten = \"{api}\"\n{pool}[[target]]\nname = \"{TARGET}\"\n\
              [[target.lun]]\nid = 0\nuuid = \"{UUID}\"\ndevice = \"{device}\"\n\
-             block_size = {block_bytes}\ncache = \"{cache}\"\nio = \"{io}\"\n"
+             {options}cache = \"{cache}\"\n"
         );
         self.beside.secret("lunar.toml", &text)
     }
@@ -164,11 +228,11 @@ impl ServedDisk {
 
     /// Cuts the power and kills the server; returns the state of the disk at this moment. The
     /// kernel's page cache is lost with it.
-    pub fn lose_power(&mut self, lunar: Lunar) -> Result<Volume> {
-        self.power.freeze();
+    pub fn lose_power(&mut self, lunar: Lunar) -> Result<Vec<Volume>> {
+        self.powers().for_each(PowerCutDisk::freeze);
         kill(lunar)?;
         self.take_down()?;
-        Ok(self.power.volume())
+        Ok(self.powers().map(PowerCutDisk::volume).collect())
     }
 
     /// Unmounts and detaches. Dirty pages are lost, since the disk is frozen.
@@ -178,14 +242,22 @@ impl ServedDisk {
     }
 
     /// Brings the disk back as a power cut at `moment` leaves it with this seed, and serves it.
-    pub fn restart(&mut self, moment: Volume, seed: u64) -> Result<Lunar> {
-        self.power.cut_from(moment, seed);
-        if self.backing != Backing::Fuse {
+    pub fn restart(&mut self, moment: Vec<Volume>, seed: u64) -> Result<Lunar> {
+        self.power_on(moment, seed);
+        if matches!(self.backing, Backing::Device | Backing::Ext4) {
             self.attach()?;
         }
         if self.backing == Backing::Ext4 {
             after_the_cut(self.mount(), seed).context("mounting ext4")?;
         }
         after_the_cut(self.serve(), seed)
+    }
+
+    /// Turns the power on again, as after a cut with this seed.
+    pub fn power_on(&self, moment: Vec<Volume>, seed: u64) {
+        // Each disk keeps another part of what was not synced, except in the extreme cases.
+        for ((at, power), moment) in (0..).zip(self.powers()).zip(moment) {
+            power.cut_from(moment, if seed < 2 { seed } else { seed ^ at });
+        }
     }
 }
