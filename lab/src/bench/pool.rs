@@ -5,7 +5,7 @@ mod document;
 mod resync;
 mod storages;
 
-use self::cells::{Cell, cells};
+use self::cells::Cell;
 use self::resync::ResyncCells;
 use self::storages::Storages;
 use super::goal::GoalVerdict;
@@ -79,7 +79,7 @@ impl PoolBench {
     async fn measure(&self, storages: &mut Storages) -> Result<Vec<GoalVerdict>> {
         let time = Duration::from_secs_f64(self.seconds);
         let mut cells: Vec<Cell> = Vec::new();
-        for cell in cells(storages).await? {
+        for cell in cells::open(storages).await? {
             if self.is_wanted(cell.title()) {
                 cells.push(cell);
             }

@@ -27,22 +27,33 @@ impl Pace {
         Self { foreground: mirror.foreground.load(SeqCst), last_piece_bytes: 0 }
     }
 
-    /// Records that a piece is done.
-    pub(super) fn has_done(&mut self, bytes: u64) {
+    /// Records that a piece of this length begins.
+    pub(super) fn has_begun(&mut self, bytes: u64) {
         self.last_piece_bytes = bytes;
+    }
+
+    /// Returns the rate that limits the next piece: users may have had operations since the last
+    /// call.
+    pub(super) fn rate(&mut self, mirror: &Mirror, rates: Rates) -> Option<NonZeroU64> {
+        let foreground = mirror.foreground.load(SeqCst);
+        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
+        if is_busy { rates.busy } else { rates.idle }
+    }
+
+    /// Waits for the time that the last piece takes at this rate.
+    pub(super) async fn pause(&self, mirror: &Mirror, rate: Option<NonZeroU64>) {
+        let Some(rate) = rate else { return };
+        let pause = Duration::from_secs_f64(self.last_piece_bytes as f64 / rate.get() as f64);
+        let mut closed = mirror.closed.subscribe();
+        tokio::select! {
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 
     /// Waits before another piece if users have operations, or if the rate is limited.
     pub(super) async fn wait(&mut self, mirror: &Mirror, rates: Rates) {
-        let foreground = mirror.foreground.load(SeqCst);
-        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
-        if let Some(rate) = if is_busy { rates.busy } else { rates.idle } {
-            let pause = Duration::from_secs_f64(self.last_piece_bytes as f64 / rate.get() as f64);
-            let mut closed = mirror.closed.subscribe();
-            tokio::select! {
-                _ = closed.wait_for(|closed| *closed) => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
+        let rate = self.rate(mirror, rates);
+        self.pause(mirror, rate).await;
     }
 }

@@ -7,6 +7,8 @@ use super::member::MirrorMember;
 use super::pace::{Pace, Rates};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
 use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
@@ -14,6 +16,13 @@ use std::time::Duration;
 
 /// Length of the range that is locked against changes while it is copied.
 const PIECE_BYTES: u64 = 1 << 20;
+
+/// Maximum number of pieces that are copied at once while no rate limits the copy: enough that both
+/// members always have work.
+const PIECES_MAX: usize = 16;
+
+/// Maximum number of bytes of these pieces.
+const PIECES_BYTES_MAX: u64 = 4 << 20;
 
 /// Maximum number of losses of sources while one piece is copied.
 const PIECE_LOSSES_MAX: u32 = 3;
@@ -30,7 +39,45 @@ struct Resync {
     target: Arc<MirrorMember>,
     /// Number of this copy to the target; a later one ends it.
     number: u64,
-    pace: Pace,
+}
+
+/// The missing regions in pieces, from the first to the last.
+struct MissingPieces<'a> {
+    resync: &'a Resync,
+    next_region: u32,
+    /// The rest of a region.
+    rest: Vec<MissingPiece>,
+}
+
+/// A piece that is to be copied.
+#[derive(Clone, Copy, Debug)]
+struct MissingPiece {
+    region: u32,
+    range: BlockRange,
+    /// True for the last piece of the region.
+    is_last: bool,
+    /// Number of additions to the missing regions before the first piece of the region.
+    additions: u64,
+}
+
+impl Iterator for MissingPieces<'_> {
+    type Item = MissingPiece;
+
+    fn next(&mut self) -> Option<MissingPiece> {
+        if self.rest.is_empty() {
+            let Resync { mirror, target, .. } = self.resync;
+            let region = target.next_missing(self.next_region)?;
+            self.next_region = region + 1;
+            let additions = target.additions();
+            let piece = |range| MissingPiece { region, range, is_last: false, additions };
+            self.rest = mirror.pieces(region, PIECE_BYTES).map(piece).collect();
+            if let Some(last) = self.rest.last_mut() {
+                last.is_last = true;
+            }
+            self.rest.reverse();
+        }
+        self.rest.pop()
+    }
 }
 
 /// The result of a piece.
@@ -131,8 +178,8 @@ impl Resync {
         }
         let name = mirror.name.clone();
         tracing::info!("{name}: a copy to member {} has begun", target.device.name());
-        let (number, pace) = (target.copies(), Pace::new(&mirror));
-        let mut resync = Self { mirror, target, number, pace };
+        let number = target.copies();
+        let resync = Self { mirror, target, number };
         let done = resync.copy_all().await;
         match &done {
             Ok(()) => tracing::info!("{name}: member {} is current", resync.target.device.name()),
@@ -141,10 +188,13 @@ impl Resync {
         done
     }
 
-    async fn copy_all(&mut self) -> Result<(), Error> {
+    async fn copy_all(&self) -> Result<(), Error> {
         self.accept_losses().await?;
+        let mut pace = Pace::new(&self.mirror);
         loop {
-            self.copy_missing().await?;
+            while self.target.next_missing(0).is_some() {
+                self.copy_missing(&mut pace).await?;
+            }
             self.flush_target().await?;
             if self.finish().await? {
                 return Ok(());
@@ -199,24 +249,49 @@ impl Resync {
         Err(Error::new(ErrorKind::Medium, self.target.device.name(), what))
     }
 
-    /// Copies until no region is missing; others may be added meanwhile.
-    async fn copy_missing(&mut self) -> Result<(), Error> {
+    /// Copies the missing regions once; others may be added meanwhile. While a rate limits the
+    /// copy, one piece is copied at a time.
+    async fn copy_missing(&self, pace: &mut Pace) -> Result<(), Error> {
         let options = &self.mirror.options;
         let rates = Rates {
             busy: options.resync_busy_bytes_per_second_max,
             idle: options.resync_bytes_per_second_max,
         };
-        while let Some(region) = self.target.next_missing(0) {
-            let additions = self.target.additions();
-            for piece in self.mirror.pieces(region, PIECE_BYTES) {
-                self.pace.wait(&self.mirror, rates).await;
-                self.copy_piece(region, piece).await?;
-                self.pace.has_done(piece.count * u64::from(self.mirror.geometry().block_bytes));
+        let block = u64::from(self.mirror.geometry().block_bytes);
+        let mut pieces = MissingPieces { resync: self, next_region: 0, rest: Vec::new() };
+        let mut copies = FuturesOrdered::new();
+        let (mut bytes, mut failed) = (0, None);
+        let (mut rate, mut is_limited) = (None, false);
+        loop {
+            while failed.is_none() && copies.len() < PIECES_MAX && bytes < PIECES_BYTES_MAX {
+                let is_idle = copies.is_empty();
+                if is_idle || !is_limited {
+                    rate = pace.rate(&self.mirror, rates);
+                    is_limited = rate.is_some();
+                }
+                if is_limited && !is_idle {
+                    break;
+                }
+                // Nothing is locked during a pause.
+                pace.pause(&self.mirror, rate).await;
+                let Some(piece) = pieces.next() else { break };
+                pace.has_begun(piece.range.count * block);
+                bytes += piece.range.count * block;
+                let copy = self.copy_piece(piece.region, piece.range);
+                copies.push_back(async move { (piece, copy.await) });
             }
-            self.mirror.intents.copied(region);
-            self.target.copied(region, additions);
+            // After a failure the others run to their end: dropped writes would stay open.
+            let Some((piece, copied)) = copies.next().await else {
+                return failed.map_or(Ok(()), Err);
+            };
+            bytes -= piece.range.count * block;
+            failed = failed.or(copied.err());
+            // Copies end in order, so all pieces of the region are copied.
+            if piece.is_last && failed.is_none() {
+                self.mirror.intents.copied(piece.region);
+                self.target.copied(piece.region, piece.additions);
+            }
         }
-        Ok(())
     }
 
     async fn copy_piece(&self, region: u32, piece: BlockRange) -> Result<(), Error> {

@@ -145,9 +145,9 @@ impl Mirror {
             let end = region_end.min(lba + PIECE_BYTES / block_bytes);
             let piece = BlockRange::new(lba, end.min(self.geometry().block_count) - lba);
             pace.wait(self, rates).await;
+            pace.has_begun(piece.count * block_bytes);
             self.refuse_closed(false)?;
             RunToEnd::new(Arc::clone(self).scrub_and_record(piece)).await?;
-            pace.has_done(piece.count * block_bytes);
             lba += piece.count;
         }
         drop(running);

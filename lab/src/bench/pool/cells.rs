@@ -1,7 +1,7 @@
 //! Cells: two subjects that take turns, and the goal of their comparison.
 
 use super::Device;
-use super::storages::{Distance, Storages, filled, memory, pool};
+use super::storages::{Distance, MEMORY_BYTES, Storages, filled, memory, pool};
 use crate::bench::goal::{Bound, GoalVerdict};
 use anyhow::Result;
 use lunar_block::{BlockRange, BufferPool};
@@ -215,7 +215,7 @@ fn futures(pattern: AccessPattern, io_bytes: u32, depth: usize) -> Requests {
 ///
 /// # Errors
 /// A server or a disk fails.
-pub async fn cells(storages: &mut Storages) -> Result<Vec<Cell>> {
+pub async fn open(storages: &mut Storages) -> Result<Vec<Cell>> {
     let mut list = CellList::default();
     remote_cells(&mut list, storages).await?;
     unequal_cells(&mut list, storages).await?;
@@ -265,9 +265,11 @@ async fn unequal_cells(list: &mut CellList, storages: &mut Storages) -> Result<(
 
 async fn cpu_cells(list: &mut CellList) -> Result<()> {
     use AccessPattern::{RandomRead, RandomWrite};
-    let one = filled(memory()?).await?;
-    let stripe = filled(pool(STRIPE, vec![memory()?, memory()?]).await?).await?;
-    let mirror = filled(pool(MIRROR, vec![memory()?, memory()?]).await?).await?;
+    // As large as both members together, so that caches of the processor help as little.
+    let one = filled(memory(2 * MEMORY_BYTES)?).await?;
+    let members = || anyhow::Ok(vec![memory(MEMORY_BYTES)?, memory(MEMORY_BYTES)?]);
+    let stripe = filled(pool(STRIPE, members()?).await?).await?;
+    let mirror = filled(pool(MIRROR, members()?).await?).await?;
     let (striped, mirrored) =
         ([("one", &one), ("stripe", &stripe)], [("one", &one), ("mirror", &mirror)]);
     let added = |most| CellGoal::Cpu { of_first: 1.0, most };

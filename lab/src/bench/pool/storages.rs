@@ -15,17 +15,17 @@ use std::time::Duration;
 
 const TARGET: &str = "iqn.2026-11.org.lunarsan.bench:pool";
 
-/// Delay of the relays in each direction: the round trip takes 1 ms.
-const DELAY: Duration = Duration::from_micros(500);
+/// Delay of the relays in each direction.
+const DELAY: Duration = Duration::from_millis(1);
 
 /// Delay to a storage that is four times slower.
-const SLOW_DELAY: Duration = Duration::from_millis(2);
+const SLOW_DELAY: Duration = Duration::from_millis(4);
 
 /// Bytes in flight on a connection: with the delay, they limit the throughput of a LUN.
 const WINDOW_BYTES: u64 = 256 << 10;
 
-/// Size of a disk in this process.
-const MEMORY_BYTES: u64 = 64 << 20;
+/// Size of a member in this process.
+pub const MEMORY_BYTES: u64 = 64 << 20;
 
 /// Number of LUNs of each server.
 const LUNS: usize = 8;
@@ -36,9 +36,9 @@ const FILL_BYTES: u64 = 1 << 20;
 /// The distance of a remote LUN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Distance {
-    /// A round trip of 1 ms.
+    /// A delay of 1 ms in each direction.
     Near,
-    /// A round trip of 4 ms.
+    /// A delay of 4 ms in each direction.
     Slow,
 }
 
@@ -88,12 +88,12 @@ impl Storages {
     }
 }
 
-/// Creates a disk in memory.
+/// Creates a disk in memory of this size.
 ///
 /// # Errors
 /// None with this size.
-pub fn memory() -> Result<Device> {
-    Ok(Arc::new(MemoryDevice::new(MEMORY_BYTES, 512, 4096)?))
+pub fn memory(bytes: u64) -> Result<Device> {
+    Ok(Arc::new(MemoryDevice::new(bytes, 512, 4096)?))
 }
 
 /// Creates a pool of these members, and opens it.

@@ -52,6 +52,39 @@ async fn users_come_first() {
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
 }
 
+/// Goal: a copy without users has several pieces in flight, so that both members always have work;
+/// beside users it has one.
+#[tokio::test(start_paused = true)]
+async fn pieces_of_an_idle_copy_overlap() {
+    let delay = Effect::Delay(Duration::from_millis(100));
+    for (is_limited, least_millis, most_millis) in [(false, 200, 1000), (true, 2000, 4000)] {
+        let rate = NonZeroU64::new(1 << 30).filter(|_| is_limited);
+        let options =
+            MirrorOptions { resync_bytes_per_second_max: rate, ..MirrorOptions::default() };
+        let bench = copying(options).await;
+        bench.inject(0, delay, FaultOperation::Read);
+        bench.inject(1, delay, FaultOperation::Write);
+        let begun = Instant::now();
+        bench.until_healthy().await;
+        let took = begun.elapsed().as_millis();
+        assert!((least_millis..most_millis).contains(&took), "{is_limited}: {took} ms");
+        bench.assert_same().await;
+    }
+}
+
+/// Goal: a piece that fails does not keep the pieces beside it open: the copy begins again.
+#[tokio::test(start_paused = true)]
+async fn a_piece_fails_beside_others() {
+    for region in 0..10 {
+        let bench = copying(MirrorOptions::default()).await;
+        bench.inject(1, Effect::Delay(Duration::from_millis(5)), FaultOperation::Write);
+        bench.fail_write(1, region * REGION);
+        bench.until_healthy().await;
+        assert!(bench.pool.status().copied_bytes >= BLOCKS * 512, "region {region}");
+        bench.assert_same().await;
+    }
+}
+
 /// Goal: writes beside a copy are on both members at its end, wherever the copy is.
 #[tokio::test(start_paused = true)]
 async fn writes_beside_a_copy() {
