@@ -12,7 +12,6 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 pub const TARGET: &str = "iqn.2026-11.org.lunarsan.test:members";
-const MEMBER: &str = "iqn.2026-11.org.lunarsan.test:member";
 const DISK: &str = "disk.img";
 const UUID: &str = "5f0b7c11-39b9-4f2c-9c0e-1d7b8f6a2e35";
 
@@ -28,12 +27,15 @@ pub struct Storage {
     server: Option<Lunar>,
     disk: PowerCutDisk,
     address: String,
+    target: String,
 }
 
 impl Storage {
     fn new(name: &str) -> Result<Self> {
         let (disk, port) = (PowerCutDisk::mount(name)?, free_port()?);
-        let mut storage = Self { server: None, disk, address: format!("127.0.0.1:{port}") };
+        let address = format!("127.0.0.1:{port}");
+        let target = format!("iqn.2026-11.org.lunarsan.test:{name}");
+        let mut storage = Self { server: None, disk, address, target };
         storage.start()?;
         Ok(storage)
     }
@@ -42,7 +44,7 @@ impl Storage {
     pub fn start(&mut self) -> Result<()> {
         if self.server.is_none() {
             let (path, size) = (self.disk.path(DISK), SIZE_BYTES.to_string());
-            let what = [path.as_str(), "--size", &size, "--name", MEMBER];
+            let what = [path.as_str(), "--size", &size, "--name", &self.target];
             let options = ["--cache", "write-back"];
             self.server = Some(Lunar::serve_on(&self.address, &[&what[..], &options].concat())?);
         }
@@ -50,7 +52,7 @@ impl Storage {
     }
 
     fn url(&self) -> String {
-        format!("iscsi://{}/{MEMBER}/0", self.address)
+        format!("iscsi://{}/{}/0", self.address, self.target)
     }
 
     /// Kills the server; its disk keeps what was written.
