@@ -20,7 +20,7 @@ const CONFIG_DEFAULT: &str = "/etc/lunar/lunar.toml";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Session")]
 pub struct SessionArgs {
-    /// Configuration with the [[pool]] of a disk pool:NAME
+    /// Configuration that lists the members of a disk pool:NAME
     #[arg(long, value_name = "FILE", default_value = CONFIG_DEFAULT, help_heading = "Pools")]
     config: PathBuf,
     /// Name to log in with; the secret comes from --chap-secret-file or the environment variable
