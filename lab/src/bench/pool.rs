@@ -2,6 +2,7 @@
 
 mod cells;
 mod document;
+mod plain_mirror;
 mod resync;
 mod storages;
 

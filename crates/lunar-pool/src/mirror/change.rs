@@ -5,6 +5,7 @@ use super::bounded::{FailedMember, LimitFrom, MemberFailure, MemberWork, run};
 use super::change_queue::{ChangeQueue, ChangeTurn};
 use super::member::MirrorMember;
 use super::membership::{given_up, note_failures};
+use super::places::Place;
 use crate::member_io::member_failed;
 use bytes::Bytes;
 use lunar_block::{BlockRange, Error, ErrorKind};
@@ -114,6 +115,14 @@ impl Mirror {
         self.present().filter(move |one| one.is_current() && !one.holds(first, last))
     }
 
+    /// True if a current member misses a region of `range`.
+    pub(super) fn is_lacking(&self, range: BlockRange) -> bool {
+        let (first, last) = self.intents.span(range);
+        let all = self.places.all();
+        let mut members = all.iter().filter_map(Place::member);
+        members.any(|one| one.is_current() && !one.holds(first, last))
+    }
+
     /// Attempts a change. Returns false if it was not sent, because a member could not be marked
     /// and was left out, or because the states of the members had to be recorded first.
     async fn attempt(
@@ -188,9 +197,11 @@ impl Mirror {
     /// Records for the stale members that they miss a change.
     fn note_missed(&self, range: BlockRange) {
         let (first, last) = self.intents.span(range);
-        for member in self.present().filter(|member| !member.receives_changes()) {
+        let all = self.places.all();
+        let members = all.iter().filter_map(Place::member);
+        members.filter(|member| !member.receives_changes()).for_each(|member| {
             member.miss_change(first, last);
-        }
+        });
     }
 
     /// Ends a change. After a failure the marks stay until the failed members are left out.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Weight of a new latency: one part in 2³.
 const LATENCY_SHIFT: u32 = 3;
 
-/// The latency of an unused member decays by one part in 2¹⁰, so that the member is tried again.
+/// The cost of an unused member decays by one part in 2¹⁰, so that the member is tried again.
 const FORGET_SHIFT: u32 = 10;
 
 /// A member of a mirror whose device is present. The state changes only behind the membership lock.
@@ -28,7 +28,11 @@ pub(super) struct MirrorMember {
     data_start: u64,
     state: AtomicU8,
     outstanding_reads: AtomicU64,
+    /// Mean latency of reads.
     latency_nanos: AtomicU64,
+    /// Mean of the latency of each read divided by the number of reads that were outstanding with
+    /// it. The latency itself grows with the load, so the load would count twice in the cost.
+    share_nanos: AtomicU64,
     /// The losses of the device that the mirror has handled.
     losses_known: AtomicU64,
     /// Number of changes that were sent to the device and are not known to have ended.
@@ -84,6 +88,7 @@ impl MirrorMember {
             state: AtomicU8::new(state as u8),
             outstanding_reads: AtomicU64::new(0),
             latency_nanos: AtomicU64::new(0),
+            share_nanos: AtomicU64::new(0),
             open_changes: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
             drained: Notify::new(),
@@ -250,11 +255,11 @@ impl MirrorMember {
 
     /// Reads blocks of the pool, and measures the latency.
     pub(super) async fn read(&self, range: BlockRange, into: Buffer) -> Result<Buffer, Error> {
-        let _outstanding = OutstandingRead::begin(self);
+        let outstanding = OutstandingRead::begin(self);
         let begun = Instant::now();
         let read = in_own_context(self.device.device().read(self.on_device(range), into)).await;
         if read.is_ok() {
-            self.measured(begun.elapsed());
+            self.measured(begun.elapsed(), outstanding.count);
         }
         read
     }
@@ -373,28 +378,25 @@ impl MirrorMember {
         }
     }
 
-    /// Records the latency of a read; one of two concurrent measurements may be lost.
-    fn measured(&self, elapsed: Duration) {
-        let nanos = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX).max(1);
-        let before = self.latency_nanos.load(SeqCst) as i64;
-        let now = match before {
-            0 => nanos,
-            _ => (before + ((nanos - before) >> LATENCY_SHIFT)).max(1),
-        };
-        self.latency_nanos.store(now as u64, SeqCst);
+    /// Records the latency of a read that was one of `outstanding` when it began. One of two
+    /// concurrent measurements may be lost.
+    fn measured(&self, elapsed: Duration, outstanding: u64) {
+        let nanos = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        add_to_mean(&self.latency_nanos, nanos);
+        add_to_mean(&self.share_nanos, nanos / outstanding.max(1));
     }
 
-    /// Returns the expected latency of a read in nanoseconds; 0 if it was not measured.
+    /// Returns the expected latency of one more read in nanoseconds; 0 if none was measured.
     pub(super) fn cost(&self) -> u64 {
         let outstanding = self.outstanding_reads.load(SeqCst) + 1;
-        outstanding.saturating_mul(self.latency_nanos.load(SeqCst))
+        outstanding.saturating_mul(self.share_nanos.load(SeqCst))
     }
 
-    /// Lets the measured latency of an unused member decay.
+    /// Lets the cost of an unused member decay.
     pub(super) fn not_asked(&self) {
-        let now = self.latency_nanos.load(SeqCst);
+        let now = self.share_nanos.load(SeqCst);
         // At least 1, or the value would never fall below 2¹⁰.
-        self.latency_nanos.store(now.saturating_sub((now >> FORGET_SHIFT).max(1)), SeqCst);
+        self.share_nanos.store(now.saturating_sub((now >> FORGET_SHIFT).max(1)), SeqCst);
     }
 
     pub(super) fn status(&self, region_bytes: u64) -> PoolMember {
@@ -417,19 +419,33 @@ impl MirrorMember {
     }
 }
 
+/// Adds a time to a moving mean.
+fn add_to_mean(mean: &AtomicU64, nanos: u64) {
+    let nanos = i64::try_from(nanos).unwrap_or(i64::MAX).max(1);
+    let before = mean.load(SeqCst) as i64;
+    let now = match before {
+        0 => nanos,
+        _ => (before + ((nanos - before) >> LATENCY_SHIFT)).max(1),
+    };
+    mean.store(now as u64, SeqCst);
+}
+
 /// A read that counts as outstanding until it is dropped.
-struct OutstandingRead<'a>(&'a MirrorMember);
+struct OutstandingRead<'a> {
+    member: &'a MirrorMember,
+    /// Number of outstanding reads when it began, with itself.
+    count: u64,
+}
 
 impl<'a> OutstandingRead<'a> {
     fn begin(member: &'a MirrorMember) -> Self {
-        member.outstanding_reads.fetch_add(1, SeqCst);
-        Self(member)
+        Self { member, count: member.outstanding_reads.fetch_add(1, SeqCst) + 1 }
     }
 }
 
 impl Drop for OutstandingRead<'_> {
     fn drop(&mut self) {
-        self.0.outstanding_reads.fetch_sub(1, SeqCst);
+        self.member.outstanding_reads.fetch_sub(1, SeqCst);
     }
 }
 
@@ -486,17 +502,20 @@ mod tests {
         assert!(futures_util::poll!(&mut drained).is_pending());
     }
 
-    /// Goal: the cost follows load and latency, and an unused member is tried again.
+    /// Goal: the cost follows load and latency, the load counts once, and an unused member is tried
+    /// again.
     #[test]
     fn costs() {
         let member = member(true);
         assert_eq!(member.cost(), 0);
-        member.measured(Duration::from_micros(800));
-        member.measured(Duration::from_micros(0));
+        member.measured(Duration::from_micros(800), 1);
+        member.measured(Duration::from_micros(0), 1);
         assert_eq!(member.cost(), 700_000);
         let outstanding = OutstandingRead::begin(&member);
         assert_eq!(member.cost(), 1_400_000);
         drop(outstanding);
+        member.measured(Duration::from_micros(5600), 8);
+        assert_eq!(member.cost(), 700_000, "one eighth of the latency of eight reads");
         (0..100_000).for_each(|_| member.not_asked());
         assert_eq!(member.cost(), 0);
     }

@@ -5,6 +5,7 @@ use super::bounded::{FailedMember, MemberFailure, RunToEnd, complete_in_task, de
 use super::change::Targets;
 use super::change_queue::ChangeQueue;
 use super::member::MirrorMember;
+use super::places::Place;
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use bytes::Bytes;
@@ -90,7 +91,7 @@ impl Mirror {
 
     async fn read_any(self: &Arc<Self>, range: BlockRange, into: Buffer) -> Result<Buffer, Error> {
         self.foreground.fetch_add(1, SeqCst);
-        if !self.is_read_only && self.lacking(range).next().is_some() {
+        if !self.is_read_only && self.is_lacking(range) {
             let read = RunToEnd::new(Arc::clone(self).read_and_spread(range, into));
             if let Some(data) = read.await? {
                 return Ok(data);
@@ -347,8 +348,9 @@ impl Mirror {
     /// blocks and is not in `tried`.
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
-        let mut best: Option<(Arc<MirrorMember>, u64)> = None;
-        for member in self.present() {
+        let all = self.places.all();
+        let mut best: Option<(&Arc<MirrorMember>, u64)> = None;
+        for member in all.iter().filter_map(Place::member) {
             let fits =
                 member.is_current() && !tried.contains(member.place) && member.holds(first, last);
             if !fits {
@@ -364,14 +366,14 @@ impl Mirror {
                 }
             }
         }
-        best.map(|(member, _)| member)
+        best.map(|(member, _)| Arc::clone(member))
     }
 
     /// Reads if no waiting is needed.
     pub(super) fn read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
         let is_slow = self.refuse_closed(false).is_err()
             || self.queue.overlaps(range)
-            || self.lacking(range).next().is_some();
+            || self.is_lacking(range);
         if is_slow {
             return false;
         }

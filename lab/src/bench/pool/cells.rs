@@ -1,12 +1,14 @@
 //! Cells: two subjects that take turns, and the goal of their comparison.
 
 use super::Device;
+use super::plain_mirror::PlainMirror;
 use super::storages::{Distance, MEMORY_BYTES, Storages, filled, memory, pool};
 use crate::bench::goal::{Bound, GoalVerdict};
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use lunar_block::{BlockRange, BufferPool};
 use lunar_load::{AccessPattern, Pace, Spread, Workload, processor_time};
 use lunar_pool::{PoolSpec, STRIPE_UNIT_BYTES};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const STRIPE: PoolSpec = PoolSpec::Stripe { unit_bytes: STRIPE_UNIT_BYTES };
@@ -238,6 +240,11 @@ async fn remote_cells(list: &mut CellList, storages: &mut Storages) -> Result<()
     list.add(("mirror", "64 KiB random reads, depth 8"), mirrored, reads, rate(1.8));
     let writes = futures(RandomWrite, 4096, 8);
     list.add(("mirror", "4 KiB writes, depth 8"), mirrored, writes, rate(0.9));
+    let plain: Device = Arc::new(PlainMirror(
+        storages.pair(Distance::Near).await?.try_into().map_err(|_| anyhow!("two LUNs"))?,
+    ));
+    let to_plain = [("two LUNs without a record", &plain), ("mirror", &mirror)];
+    list.add(("mirror", "4 KiB writes, depth 8, of two plain LUNs"), to_plain, writes, rate(0.9));
     let writes = futures(RandomWrite, 64 << 10, 8);
     list.add(("mirror", "64 KiB writes, depth 8"), mirrored, writes, rate(0.9));
     Ok(())
