@@ -121,7 +121,8 @@ impl Mirror {
             }
             good = vec![kept];
         }
-        if good.len() < before.len() {
+        // Another change may have found the failure first, and may have failed to record it.
+        if good.len() < before.len() || roster.is_unrecorded {
             self.set_current(roster, good, is_loss_counted).await?;
         }
         Ok(!left.is_empty() && self.current().iter().any(|one| !contains(failed, one)))

@@ -250,7 +250,7 @@ impl Resync {
     }
 
     /// Copies the missing regions once; others may be added meanwhile. While a rate limits the
-    /// copy, one piece is copied at a time.
+    /// copy, one piece is copied at a time; otherwise the number grows with each piece.
     async fn copy_missing(&self, pace: &mut Pace) -> Result<(), Error> {
         let options = &self.mirror.options;
         let rates = Rates {
@@ -261,15 +261,13 @@ impl Resync {
         let mut pieces = MissingPieces { resync: self, next_region: 0, rest: Vec::new() };
         let mut copies = FuturesOrdered::new();
         let (mut bytes, mut failed) = (0, None);
-        let (mut rate, mut is_limited) = (None, false);
+        let (mut window, mut is_limited) = (1, false);
         loop {
-            while failed.is_none() && copies.len() < PIECES_MAX && bytes < PIECES_BYTES_MAX {
-                let is_idle = copies.is_empty();
-                if is_idle || !is_limited {
-                    rate = pace.rate(&self.mirror, rates);
-                    is_limited = rate.is_some();
-                }
-                if is_limited && !is_idle {
+            while failed.is_none() && copies.len() < window && bytes < PIECES_BYTES_MAX {
+                let rate = pace.rate(&self.mirror, rates);
+                is_limited = rate.is_some();
+                if is_limited && !copies.is_empty() {
+                    window = 1;
                     break;
                 }
                 // Nothing is locked during a pause.
@@ -286,6 +284,7 @@ impl Resync {
             };
             bytes -= piece.range.count * block;
             failed = failed.or(copied.err());
+            window = if is_limited { 1 } else { PIECES_MAX.min(window + 1) };
             // Copies end in order, so all pieces of the region are copied.
             if piece.is_last && failed.is_none() {
                 self.mirror.intents.copied(piece.region);

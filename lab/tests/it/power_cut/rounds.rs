@@ -170,6 +170,10 @@ impl RoundScene {
         let known_by = identity(&mut log_in(&lunar, 1)?)?;
         let mut played = SceneCounts::default();
         for round in 0..ROUNDS {
+            if self.backing == Backing::MirrorOfDisks {
+                // The disk that loses its power first must not be the only one that has all data.
+                mirrored::until_healthy(&disk.api())?;
+            }
             played.acknowledged += self.load(&lunar, &disk, &mut ledger, &mut random)?;
             played.io.add(disk.io_counts(&mut lunar)?);
             let moment = disk.lose_power(lunar)?;

@@ -1,6 +1,6 @@
 //! Members that fail, and reads that are repaired.
 
-use super::bench::{Bench, REGION, without_recovery};
+use super::bench::{BLOCKS, Bench, REGION, without_recovery};
 use crate::common::{DATA_START, filled};
 use lunar_block::{BlockDevice, BlockRange, BufferPool, Effect, ErrorKind, Fault, FaultOperation};
 use lunar_pool::{MemberState, PoolHealth};
@@ -43,6 +43,33 @@ async fn a_missed_write_is_recorded_durably() {
         bench.until_healthy().await;
         bench.assert_same().await;
     }
+}
+
+/// Goal: no write is acknowledged that a member misses before the labels record this, also if
+/// another write has found the failure first and could not record it: after a crash both members
+/// would count as current.
+#[tokio::test(start_paused = true)]
+async fn writes_at_once_wait_for_the_record() {
+    let bench = Bench::new(2).await;
+    for lba in [0, 1] {
+        bench.write(lba, 1).await;
+        bench.fail_write(1, lba);
+    }
+    // Both writes are in flight when the first one notices the failure.
+    let delay = Fault::new(Effect::Delay(Duration::from_millis(10))).on(FaultOperation::Write);
+    bench.faults[0].inject(delay.at(BlockRange::new(DATA_START, 2)).times(2));
+    for label in [0, DATA_START + BLOCKS] {
+        let fails = Fault::new(Effect::Fail(ErrorKind::Disconnected)).on(FaultOperation::Write);
+        bench.faults[0].inject(fails.at(BlockRange::new(label, 8)));
+    }
+    let (one, other) = tokio::join!(bench.try_write(0, 2), bench.try_write(1, 2));
+    let kinds = [one, other].map(|written| written.map_err(|error| error.kind));
+    assert_eq!(kinds, [Err(ErrorKind::Disconnected); 2]);
+    bench.faults[0].heal();
+    bench.write(0, 3).await;
+    bench.until_healthy().await;
+    assert_eq!((bench.byte(0).await, bench.byte_on(1, 0).await), (3, 3));
+    bench.assert_same().await;
 }
 
 /// Goal: a write that all members fail is an error, and one of them stays; the last member is never

@@ -57,7 +57,7 @@ async fn users_come_first() {
 #[tokio::test(start_paused = true)]
 async fn pieces_of_an_idle_copy_overlap() {
     let delay = Effect::Delay(Duration::from_millis(100));
-    for (is_limited, least_millis, most_millis) in [(false, 200, 1000), (true, 2000, 4000)] {
+    for (is_limited, least_millis, most_millis) in [(false, 200, 1200), (true, 2000, 4000)] {
         let rate = NonZeroU64::new(1 << 30).filter(|_| is_limited);
         let options =
             MirrorOptions { resync_bytes_per_second_max: rate, ..MirrorOptions::default() };
