@@ -16,7 +16,7 @@ fn all_goals_of_pools_are_measured() -> Result<()> {
     let scratch = Scratch::new("pool-bench")?;
     let (json, markdown) = (scratch.path("pool.json"), scratch.path("pool.md"));
     let binary = format!("LUNAR_BIN={}", lunar::binary()?);
-    let short = ["--rounds", "1", "--seconds", "0.05", "--size", "16M"];
+    let short = ["--rounds", "1", "--seconds", "0.5", "--size", "16M"];
     let files = ["--json", json.as_str(), "--markdown", markdown.as_str()];
     let words =
         [&[binary.as_str(), env!("CARGO_BIN_EXE_lab"), "pool"], &short[..], &files].concat();

@@ -88,6 +88,11 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("PUT", "{t}/redirect", Some(r#"{"address": "nowhere"}"#), 422),
     ("DELETE", "{t}/redirect", None, 200),
     ("POST", "/api/v1/apply", Some(r#"{"dry_run": true}"#), 409),
+    ("POST", "/api/v1/pools/none/members", Some(r#"{"device": "file:a"}"#), 404),
+    ("POST", "/api/v1/pools/none/members/0/replace", Some(r#"{"device": "file:a"}"#), 404),
+    ("DELETE", "/api/v1/pools/none/members/0", None, 404),
+    ("POST", "/api/v1/pools/none/scrub", Some(r#"{"rate": "800Mbit"}"#), 404),
+    ("DELETE", "/api/v1/pools/none/scrub", None, 404),
 ];
 
 /// Goal: every operation of the document answers as documented, whether it succeeds or is refused.

@@ -28,6 +28,21 @@ impl WrittenPool {
     fn devices(&self) -> impl Iterator<Item = (&PoolMemberConfig, &TextSpan)> {
         self.config.members.iter().chain(&self.config.spares).zip(&self.device_spans)
     }
+
+    /// Refuses pools as spare devices, and leaves them out: nothing else is wrong with them.
+    fn refuse_spare_pools(&mut self, to: &mut Problems<'_>) {
+        let spans = self.device_spans.split_off(self.config.members.len());
+        let spares = std::mem::take(&mut self.config.spares);
+        for (spare, span) in spares.into_iter().zip(spans) {
+            if let DeviceUrl::Pool(_) = spare.device {
+                let what = format!("{} cannot be a spare device", spare.device);
+                to.add(&span, what, Some("use a file or a remote LUN".to_owned()));
+            } else {
+                self.config.spares.push(spare);
+                self.device_spans.push(span);
+            }
+        }
+    }
 }
 
 /// Reads all pools. A pool whose members are pools contains these as they are configured.
@@ -105,8 +120,8 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
         resync_bytes_per_second: resync,
     };
-    let pool = WrittenPool { config, span: table.span.clone(), device_spans };
-    refuse_spare_pools(&pool, &mut resolver.problems);
+    let mut pool = WrittenPool { config, span: table.span.clone(), device_spans };
+    pool.refuse_spare_pools(&mut resolver.problems);
     Some(pool)
 }
 
@@ -135,16 +150,6 @@ fn member(
         options.chap = None;
     }
     Some(PoolMemberConfig { device: device.value, options })
-}
-
-/// Refuses pools as spare devices.
-fn refuse_spare_pools(pool: &WrittenPool, to: &mut Problems<'_>) {
-    for (spare, span) in pool.devices().skip(pool.config.members.len()) {
-        if let DeviceUrl::Pool(_) = spare.device {
-            let what = format!("{} cannot be a spare device", spare.device);
-            to.add(span, what, Some("use a file or a remote LUN".to_owned()));
-        }
-    }
 }
 
 /// Refuses a device that is a member twice, of one pool or of two.
