@@ -1,8 +1,8 @@
 //! The lowest storage trait: a disk.
 
 use crate::{
-    BackingProbe, Buffer, BufferPool, CreatedFile, Error, ErrorKind, PoisonWatcher, Resize,
-    SyncCounts,
+    BackingProbe, Buffer, BufferPool, CreatedFile, Error, ErrorKind, ExclusiveOwnership,
+    PoisonWatcher, Resize, SyncCounts,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -288,6 +288,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
     /// Returns the interface for COMPARE AND WRITE, if the device has other users than this process
     /// and supports it.
     fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
+        None
+    }
+
+    /// Returns the interface for exclusive ownership, if other machines can write to the device.
+    fn ownership(&self) -> Option<&dyn ExclusiveOwnership> {
         None
     }
 

@@ -23,6 +23,8 @@ pub enum ErrorKind {
     Open,
     /// The connection to a remote device is lost.
     Disconnected,
+    /// The exclusive ownership of the device was lost: another owner may write to it.
+    Fenced,
     /// The remote device has no room for the command, which had no effect.
     Busy,
 }

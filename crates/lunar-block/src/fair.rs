@@ -7,8 +7,9 @@ mod tests;
 
 use crate::{
     AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange,
-    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent,
-    Geometry, IoContext, PoisonWatcher, Resize, SpaceUsage, Sparse, SyncCounts,
+    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind,
+    ExclusiveOwnership, Extent, Geometry, IoContext, PoisonWatcher, Resize, SpaceUsage, Sparse,
+    SyncCounts,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -234,6 +235,10 @@ impl BlockDevice for FairDevice {
 
     fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         self.inner.compare_and_write().is_some().then_some(self)
+    }
+
+    fn ownership(&self) -> Option<&dyn ExclusiveOwnership> {
+        self.inner.ownership()
     }
 
     fn resize(&self) -> Option<&dyn Resize> {

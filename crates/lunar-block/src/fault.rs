@@ -3,8 +3,8 @@
 use crate::device::clear_all;
 use crate::{
     AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange,
-    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind, Extent,
-    Geometry, PoisonWatcher, Resize, SpaceUsage, Sparse, SyncCounts,
+    BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind,
+    ExclusiveOwnership, Extent, Geometry, PoisonWatcher, Resize, SpaceUsage, Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -371,6 +371,10 @@ impl BlockDevice for FaultDevice {
 
     fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         self.inner.compare_and_write()
+    }
+
+    fn ownership(&self) -> Option<&dyn ExclusiveOwnership> {
+        self.inner.ownership()
     }
 
     fn resize(&self) -> Option<&dyn Resize> {
