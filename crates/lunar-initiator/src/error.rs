@@ -26,6 +26,8 @@ pub enum ErrorKind {
     /// The unit is not the one that was opened, or has shrunk. Nothing was read from it or
     /// written to it.
     Changed,
+    /// The exclusive ownership of the unit was lost: another initiator may write to it.
+    Fenced,
     /// Acknowledged writes that were not yet durable may be lost, because the target's cache was
     /// lost, for example by a restart, or because the target could not write them.
     CacheLost,
@@ -92,6 +94,7 @@ impl Error {
             ErrorKind::Authentication
             | ErrorKind::Login
             | ErrorKind::Changed
+            | ErrorKind::Fenced
             | ErrorKind::CacheLost
             | ErrorKind::Refused
             | ErrorKind::Sense(None)

@@ -64,6 +64,7 @@ mod initiator;
 mod opcodes;
 mod options;
 mod paths;
+mod persistent_reservations;
 mod port_groups;
 mod queue_depth;
 mod quirks;

@@ -117,6 +117,11 @@ impl DiskPath {
         self.state().checked = Some(Checked { session, attentions, result, at });
     }
 
+    /// Has the unit verified again before the path is used.
+    pub(crate) fn forget_verification(&self) {
+        self.state().checked = None;
+    }
+
     fn link(&self) -> DeviceLink {
         let initiator = self.unit.initiator();
         match initiator.session_now() {
@@ -243,8 +248,13 @@ impl Paths {
             set
         });
         // With one path, the unit's access states were not read.
-        self.set.load().all.iter().for_each(|path| path.state().checked = None);
+        self.forget_verifications();
         before.all.len() < PATHS_MAX
+    }
+
+    /// Has the unit verified again on each path before the path is used.
+    pub(crate) fn forget_verifications(&self) {
+        self.set.load().all.iter().for_each(|path| path.forget_verification());
     }
 
     /// Removes the paths that are not wanted, except the first; returns them.

@@ -2,9 +2,11 @@
 
 mod identity;
 mod layout;
+mod ownership;
 mod sending;
 
 use self::layout::Layout;
+use self::ownership::DiskOwnership;
 use crate::commands::{DeviceMode, Unit};
 use crate::flush_tracker::{FlushMark, FlushTracker};
 use crate::paths::{DiskPath, PathKey, Paths};
@@ -14,8 +16,8 @@ use crate::{Error, ErrorKind, PathPolicy, Url};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
-    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, DeviceLink, Extent,
-    ExtentState, Geometry, Sparse,
+    AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, DeviceLink,
+    ExclusiveOwnership, Extent, ExtentState, Geometry, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
@@ -86,6 +88,7 @@ pub struct RemoteDisk {
     paths: Arc<Paths>,
     uncertain_writes: Arc<UncertainWrites>,
     unflushed: FlushTracker,
+    ownership: DiskOwnership,
     /// The layout of the paths, if the disk made them itself.
     layout: Option<Layout>,
 }
@@ -162,6 +165,7 @@ impl RemoteDisk {
             unflushed: FlushTracker::new(paths.reported_losses()),
             paths: Arc::new(paths),
             uncertain_writes: Arc::default(),
+            ownership: DiskOwnership::default(),
             layout: None,
         })
     }
@@ -250,6 +254,7 @@ impl RemoteDisk {
             | ErrorKind::Changed
             | ErrorKind::Authentication
             | ErrorKind::Protocol => lunar_block::ErrorKind::Disconnected,
+            ErrorKind::Fenced => lunar_block::ErrorKind::Fenced,
             ErrorKind::Status(status)
                 if matches!(Status(*status), Status::BUSY | Status::TASK_SET_FULL) =>
             {
@@ -565,6 +570,10 @@ impl BlockDevice for RemoteDisk {
 
     fn compare_and_write(&self) -> Option<&dyn AtomicCompareAndWrite> {
         if self.blocks_max() > 0 { Some(self) } else { None }
+    }
+
+    fn ownership(&self) -> Option<&dyn ExclusiveOwnership> {
+        Some(self)
     }
 
     fn link(&self) -> Option<DeviceLink> {

@@ -254,6 +254,7 @@ impl RemoteDisk {
         sent: CommandRequest<'_>,
         data_in: Option<Buffer>,
     ) -> Result<SucceededCommand, Error> {
+        self.refuse_fenced()?;
         let writes = sent.writes;
         // The rest is rare and large, so its future is boxed.
         let (path, session) = match self.way_now(writes) {
@@ -322,6 +323,7 @@ impl RemoteDisk {
         let mut deadline = initiator.retry_deadline();
         let (mut attempt, mut checks) = (Attempt::default(), 0);
         loop {
+            self.refuse_fenced()?;
             let again = match met.take() {
                 Some(met) => Some(met),
                 None => {
@@ -359,6 +361,7 @@ impl RemoteDisk {
                 }
                 Ok(RetryDecision::Again | RetryDecision::Refused) => data_in = executed.data_in,
                 Err(error) => {
+                    let error = self.judge_conflict(error);
                     Box::pin(self.other_path(&path, error, &mut deadline)).await?;
                     data_in = executed.data_in;
                     attempt = Attempt::default();
@@ -478,6 +481,30 @@ impl RemoteDisk {
         Ok(()) // the next command reports that the disk is closed
     }
 
+    /// Returns a session in which the unit was verified, on any path.
+    ///
+    /// # Errors
+    /// When there is no time left · the result of verifying the unit.
+    pub(super) async fn verified_session(
+        &self,
+        deadline: &mut RetryDeadline,
+    ) -> Result<Session, Error> {
+        let mut checks = 0;
+        loop {
+            self.refuse_fenced()?;
+            let path = match self.paths.pick_now() {
+                Some(path) => path,
+                None => self.paths.pick(deadline).await?,
+            };
+            if let Some(session) = ready_now(&path) {
+                return Ok(session);
+            }
+            if let Some(session) = self.ready(&path, deadline, &mut checks).await? {
+                return Ok(session);
+            }
+        }
+    }
+
     /// Returns a session of this path in which the unit was verified to be the one that was opened.
     /// `None` if another path should be picked.
     ///
@@ -525,6 +552,7 @@ impl RemoteDisk {
                     self.lost(error, false, deadline)?;
                     *checks = 0;
                 }
+                Err(error) if error.kind == ErrorKind::Fenced => return Err(error),
                 Err(error) if several => {
                     path.pause(access_state_of_error(&error));
                     if self.lost(error.clone().not_sent(), false, deadline).is_err() {
@@ -549,6 +577,7 @@ impl RemoteDisk {
     async fn examine(&self, path: &DiskPath, session: &Session) -> Result<bool, Error> {
         let unit = path.unit.in_session(session);
         let several = self.paths.are_several();
+        let held = self.ownership.held();
         // Attentions that arrive from here on cause another check.
         let before = path.attentions.count();
         if several && !path.read_access_states(&unit, &self.paths).await? {
@@ -583,7 +612,13 @@ impl RemoteDisk {
             Ok(()) => self.is_replaced.store(false, Ordering::Release),
         }
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        if let (Some(held), Ok(())) = (&held, &result) {
+            self.confirm_ownership(&unit, held).await?;
+        }
         path.record_verification(session, attentions, result);
+        if !self.ownership.is_still(&held) {
+            path.forget_verification();
+        }
         Ok(true)
     }
 

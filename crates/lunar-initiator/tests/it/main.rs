@@ -5,6 +5,7 @@ mod clear;
 mod compare_and_write;
 mod lost_writes;
 mod odd_targets;
+mod ownership;
 mod relay;
 mod retries;
 mod server;

@@ -53,6 +53,8 @@ struct State {
     answered: watch::Sender<Vec<u8>>,
     /// True after [`Relay::release_held`], until the next rule.
     released: watch::Sender<bool>,
+    /// Portal of new connections, if it is not the first one.
+    portal: Mutex<Option<SocketAddr>>,
 }
 
 pub struct Relay {
@@ -68,6 +70,7 @@ impl Relay {
         let shared = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
+                let portal = shared.portal.lock().unwrap().unwrap_or(portal);
                 let Ok(far) = TcpStream::connect(portal).await else { continue };
                 let task = tokio::spawn(carry(near, far, Arc::clone(&shared)));
                 shared.connections.lock().unwrap().push(task.abort_handle());
@@ -82,6 +85,12 @@ impl Relay {
         self.state.unapplied.send_modify(|unapplied| *unapplied += 1);
         self.state.released.send_replace(false);
         self.state.rules.lock().unwrap().push_back(rule);
+    }
+
+    /// Connects to another portal from now on, and ends all connections.
+    pub fn redirect(&self, portal: SocketAddr) {
+        *self.state.portal.lock().unwrap() = Some(portal);
+        self.cut_all();
     }
 
     /// Waits until all rules were applied.
