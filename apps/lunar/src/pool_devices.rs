@@ -160,6 +160,9 @@ fn options(config: &PoolConfig, spares: Vec<Arc<dyn BlockDevice>>) -> OpenOption
                 .or(default.resync_busy_bytes_per_second_max),
             ..default
         },
+        // The key of a server must outlive it: otherwise its pools were owned by its former run.
+        is_unowned: true,
+        ..OpenOptions::default()
     }
 }
 

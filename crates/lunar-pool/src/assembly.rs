@@ -6,7 +6,7 @@ use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind}
 use crate::member_device::MemberDevice;
 use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
-use lunar_block::{BlockDevice, BufferPool, Error};
+use lunar_block::{BlockDevice, BufferPool, Error, OwnershipFence};
 use std::sync::Arc;
 
 /// A member that was found.
@@ -129,7 +129,17 @@ impl Assembly {
         labels.min_by_key(|label| label.generation).unwrap_or(&self.newest)
     }
 
-    fn present(&self) -> impl Iterator<Item = &FoundMember> {
+    /// Puts a fence before the devices of all members.
+    pub(crate) fn fence(&mut self, fence: &Arc<OwnershipFence>) {
+        for member in &mut self.members {
+            *member = member.take().map(|FoundMember { device, label }| FoundMember {
+                device: device.fenced(fence),
+                label,
+            });
+        }
+    }
+
+    pub(crate) fn present(&self) -> impl Iterator<Item = &FoundMember> {
         self.members.iter().flatten()
     }
 

@@ -202,6 +202,17 @@ pub enum PoolError {
         /// The device.
         device: String,
     },
+    /// Another host has a member.
+    #[error(
+        "{device} is owned by {owner}: close the pool there, or take it over, which ends its use \
+         there"
+    )]
+    OwnedElsewhere {
+        /// The device.
+        device: String,
+        /// Name of the owner.
+        owner: String,
+    },
     /// A member failed.
     #[error(transparent)]
     Device(#[from] lunar_block::Error),

@@ -25,12 +25,14 @@
 mod assembly;
 mod create;
 mod error;
+mod fenced_device;
 pub mod format;
 mod joined;
 mod losses;
 mod member_device;
 mod member_io;
 mod mirror;
+mod ownership;
 mod pool;
 mod resolve;
 mod status;

@@ -1,12 +1,13 @@
 //! A device of a pool: its labels, its intent pages, and its losses.
 
 use crate::PoolError;
+use crate::fenced_device::FencedDevice;
 use crate::format::{
     FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, LABEL_COPIES, Label, MemberLayout,
     PoolId, Unusable,
 };
 use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind};
+use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, OwnershipFence};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -14,13 +15,28 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[derive(Debug)]
 pub(crate) struct MemberDevice {
     device: Arc<dyn BlockDevice>,
+    /// The device without the fence of the pool.
+    given: Arc<dyn BlockDevice>,
     /// Number of flushes that failed.
     failed_flushes: AtomicU64,
 }
 
 impl MemberDevice {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
-        Self { device, failed_flushes: AtomicU64::new(0) }
+        let given = Arc::clone(&device);
+        Self { device, given, failed_flushes: AtomicU64::new(0) }
+    }
+
+    /// Returns the member with the fence of its pool, which ends the use of the device.
+    pub(crate) fn fenced(self, fence: &Arc<OwnershipFence>) -> Self {
+        let given = Arc::clone(&self.given);
+        let device = Arc::new(FencedDevice::new(given, Arc::clone(fence)));
+        Self { device, ..self }
+    }
+
+    /// Returns the device as it was given to the pool, for comparisons.
+    pub(crate) fn given(&self) -> &Arc<dyn BlockDevice> {
+        &self.given
     }
 
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {

@@ -36,6 +36,7 @@ pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 use crate::PoolError;
 use crate::format::PoolKind;
 use crate::losses::LossLatch;
+use crate::ownership::PoolOwnership;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
 use bytes::Bytes;
 use change::Change;
@@ -63,6 +64,7 @@ pub(crate) struct Mirror {
     block_count: AtomicU64,
     places: Places,
     options: MirrorOptions,
+    ownership: Arc<PoolOwnership>,
     /// True if a member was read-only at opening: nothing is written to any member.
     is_read_only: bool,
     roster: RwLock<Roster>,

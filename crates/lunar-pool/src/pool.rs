@@ -3,17 +3,20 @@
 use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
 use crate::error::{MirrorSide, PoolError};
+use crate::fenced_device::fenced;
 use crate::format::{PoolId, PoolKind};
 use crate::joined::{JoinedDevice, SharedJoinedDevice};
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
+use crate::ownership::PoolOwnership;
 use crate::resolve;
-use crate::status::PoolStatus;
+use crate::status::{PoolHealth, PoolStatus};
 use bytes::Bytes;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, Geometry,
     PoisonWatcher, Resize, Sparse, SyncCounts,
 };
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 /// Options for opening a pool.
@@ -28,6 +31,14 @@ pub struct OpenOptions {
     pub spares: Vec<Arc<dyn BlockDevice>>,
     /// Options of a mirror.
     pub mirror: MirrorOptions,
+    /// True to take the pool over from another host, which cannot read or write it from then on.
+    pub take_over: bool,
+    /// The key with which members on other machines are owned, by default a random one; its upper
+    /// 32 bits name the owner. With a key that outlives the process, a host gets its pool back after
+    /// a crash without a take-over.
+    pub owner_key: Option<NonZeroU64>,
+    /// True to acquire no members: the caller makes sure that no other host opens the pool.
+    pub is_unowned: bool,
 }
 
 /// An open pool: a block device whose blocks lie on its members.
@@ -39,6 +50,7 @@ pub struct Pool {
     id: PoolId,
     kind: PoolKind,
     joined: Joined,
+    ownership: Arc<PoolOwnership>,
 }
 
 /// The members of a pool, joined to a device.
@@ -106,25 +118,46 @@ impl Pool {
 
     /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.
     ///
+    /// Members that other hosts can reach are acquired before anything is written, all or none:
+    /// another host cannot write to them until the pool is [closed](Self::close), unless it takes
+    /// the pool over. Then all operations of the pool fail with
+    /// [`ErrorKind::Fenced`](lunar_block::ErrorKind::Fenced).
+    ///
     /// # Errors
-    /// The device that does not belong to the pool, or the members that are missing.
+    /// The device that does not belong to the pool, or the members that are missing ·
+    /// `OwnedElsewhere`.
     pub async fn open(
         name: &str,
         members: Vec<Arc<dyn BlockDevice>>,
         options: OpenOptions,
     ) -> Result<Arc<Self>, PoolError> {
-        let OpenOptions { is_degraded, spares, mirror } = options;
-        let has_spares = !spares.is_empty();
-        let found = Assembly::find(members, spares, &BufferPool::default()).await?;
+        let ownership = PoolOwnership::new(name, &options)?;
+        let ownership = Arc::new(ownership);
+        let opened = Self::open_owned(name, members, options, Arc::clone(&ownership)).await;
+        if opened.is_err()
+            && let Err(error) = ownership.release().await
+        {
+            tracing::warn!("{name}: a member may still be owned: {error}");
+        }
+        Ok(Arc::new(opened?))
+    }
+
+    async fn open_owned(
+        name: &str,
+        members: Vec<Arc<dyn BlockDevice>>,
+        options: OpenOptions,
+        ownership: Arc<PoolOwnership>,
+    ) -> Result<Self, PoolError> {
+        let found = ownership.find(members, &options).await?;
+        let OpenOptions { is_degraded, mirror, .. } = options;
         let (id, kind) = (found.newest.pool, found.newest.kind);
         let joined = if kind == PoolKind::MIRROR {
-            Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror).await?)
-        } else if has_spares {
-            return Err(PoolError::NotAMirror { kind, operation: "use spare devices" });
+            let owned = Arc::clone(&ownership);
+            Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror, owned).await?)
         } else {
             Joined::Device(SharedJoinedDevice(Arc::new(JoinedDevice::open(name, found)?)))
         };
-        Ok(Arc::new(Self { id, kind, joined }))
+        Ok(Self { id, kind, joined, ownership })
     }
 
     /// Gives the place of a member of a mirror to a new device, while the mirror is in use. The
@@ -205,12 +238,22 @@ impl Pool {
     ///
     /// # Errors
     /// Operations that did not end in time, a last flush that failed, or a loss that no flush has
-    /// reported. The pool is closed in any case.
+    /// reported; a member that is still owned. The pool is closed in any case.
     pub async fn close(&self) -> Result<(), Error> {
-        match &self.joined {
+        let closed = match &self.joined {
             Joined::Device(device) => device.0.flush().await,
             Joined::Mirror(mirror) => mirror.close().await,
-        }
+        };
+        let released = self.ownership.release().await;
+        closed.and(released)
+    }
+
+    fn is_fenced(&self) -> bool {
+        self.ownership.fence().is_lost()
+    }
+
+    fn fenced<T: Send + 'static>(&self) -> BoxFuture<'_, Result<T, Error>> {
+        Box::pin(std::future::ready(Err(fenced(self.name()))))
     }
 
     /// Returns the id of the pool.
@@ -225,9 +268,13 @@ impl Pool {
 
     /// Returns the status of the pool and of its members.
     pub fn status(&self) -> PoolStatus {
-        match &self.joined {
+        let status = match &self.joined {
             Joined::Device(device) => device.0.status(self.id, self.kind),
             Joined::Mirror(mirror) => mirror.status(),
+        };
+        match self.is_fenced() {
+            true => PoolStatus { health: PoolHealth::Failed, ..status },
+            false => status,
         }
     }
 
@@ -249,11 +296,14 @@ impl BlockDevice for Pool {
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
+        if self.is_fenced() {
+            return self.fenced();
+        }
         self.device().read(range, into)
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        self.device().try_read_now(range, into)
+        !self.is_fenced() && self.device().try_read_now(range, into)
     }
 
     fn write(
@@ -262,14 +312,20 @@ impl BlockDevice for Pool {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
+        if self.is_fenced() {
+            return self.fenced();
+        }
         self.device().write(range, from, durable)
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        self.device().try_write_now(range, from, durable)
+        !self.is_fenced() && self.device().try_write_now(range, from, durable)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
+        if self.is_fenced() {
+            return self.fenced();
+        }
         self.device().flush()
     }
 
@@ -318,7 +374,7 @@ impl BlockDevice for Pool {
     }
 
     fn link(&self) -> Option<DeviceLink> {
-        self.device().link()
+        if self.is_fenced() { Some(DeviceLink::Failed) } else { self.device().link() }
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {

@@ -13,6 +13,7 @@ use crate::assembly::Assembly;
 use crate::create::NEW_SEQUENCE_MAX;
 use crate::format::{Label, MemberSet, RegionSet};
 use crate::losses::LossLatch;
+use crate::ownership::PoolOwnership;
 use lunar_block::{
     BufferPool, Error, ErrorKind, Geometry, OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX,
 };
@@ -37,6 +38,7 @@ impl MirrorDevice {
         found: Assembly,
         is_degraded: bool,
         options: MirrorOptions,
+        ownership: Arc<PoolOwnership>,
     ) -> Result<Self, PoolError> {
         let runtime = tokio::runtime::Handle::try_current().map_err(|error| {
             Error::new(ErrorKind::Open, name, "a mirror needs a tokio runtime").because(error)
@@ -62,6 +64,7 @@ impl MirrorDevice {
             first_geometry: geometry,
             block_count: AtomicU64::new(geometry.block_count),
             options,
+            ownership,
             is_read_only,
             roster: RwLock::new(roster),
             is_unrecorded: AtomicBool::new(false),

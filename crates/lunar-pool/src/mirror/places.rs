@@ -72,6 +72,6 @@ impl FormerMembers {
 
     pub(super) fn has_open_changes(&mut self, device: &Arc<dyn BlockDevice>) -> bool {
         self.0.retain(|member| member.has_open_changes());
-        self.0.iter().any(|member| Arc::ptr_eq(member.device.device(), device))
+        self.0.iter().any(|member| Arc::ptr_eq(member.device.given(), device))
     }
 }

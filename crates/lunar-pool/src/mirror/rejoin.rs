@@ -3,14 +3,13 @@
 //! Nothing is written before the member has its place: it is stale, as after an opening with it.
 
 use super::Mirror;
-use super::bounded::MemberFailure;
 use super::member::MirrorMember;
 use super::places::Place;
 use crate::PoolError;
 use crate::error::SplitMirror;
 use crate::format::{FoundLabel, Label};
 use crate::member_device::MemberDevice;
-use lunar_block::{BlockDevice, Error, ErrorKind};
+use lunar_block::BlockDevice;
 use std::sync::Arc;
 
 impl Mirror {
@@ -21,27 +20,42 @@ impl Mirror {
         device: Arc<dyn BlockDevice>,
     ) -> Result<u16, PoolError> {
         let mut former = self.reshaping.lock().await;
-        let device = MemberDevice::new(device);
+        let device = MemberDevice::new(device).fenced(self.ownership.fence());
+        let given = Arc::clone(device.given());
+        self.returning_place(&device).await?;
+        if former.has_open_changes(&given) {
+            return Err(PoolError::Unsettled { device: device.name().to_owned() });
+        }
+        let is_acquired = self.acquire_member(&device).await?;
+        let place = self.take_again(device).await;
+        if is_acquired && place.is_err() {
+            self.ownership.give_back(&given).await;
+        }
+        place
+    }
+
+    /// Returns the place of a member that may return, and its number of regions.
+    async fn returning_place(&self, device: &MemberDevice) -> Result<(u16, u32), PoolError> {
         let name = || device.name().to_owned();
-        let (limit, buffers) = (self.options.member_wait, self.buffers());
-        let Ok(label) = tokio::time::timeout(limit, device.read_label(&buffers)).await else {
-            let what = MemberFailure::Late(limit).to_string();
-            return Err(Error::new(ErrorKind::Medium, device.name(), what).into());
-        };
-        let label = match label? {
+        let buffers = self.buffers();
+        let read = async { Ok(device.read_label(&buffers).await?) };
+        let label = match self.in_time(device, read).await? {
             FoundLabel::None => return Err(PoolError::NotAMember { device: name() }),
             FoundLabel::Unusable(why) => return Err(PoolError::Unusable { device: name(), why }),
             FoundLabel::Valid(label) => label,
         };
         let newest = self.recorded().await?.label.clone();
-        self.check_label(&device, &label, &newest)?;
-        self.check_fits(&device, &newest)?;
-        if former.has_open_changes(device.device()) {
-            return Err(PoolError::Unsettled { device: name() });
-        }
-        device.device().set_buffers(&buffers);
-        let place = label.place;
-        let member = Arc::new(MirrorMember::new(place, device, false, newest.regions()));
+        self.check_label(device, &label, &newest)?;
+        self.check_fits(device, &newest)?;
+        Ok((label.place, newest.regions()))
+    }
+
+    /// Gives a device that is owned its place. A former owner may have written to it until now, so
+    /// its label is read again.
+    async fn take_again(self: &Arc<Self>, device: MemberDevice) -> Result<u16, PoolError> {
+        let (place, regions) = self.returning_place(&device).await?;
+        device.device().set_buffers(&self.buffers());
+        let member = Arc::new(MirrorMember::new(place, device, false, regions));
         let roster = self.roster.write().await;
         self.refuse_closed(roster.is_closed)?;
         self.places.set(place, Place::Taken(Arc::clone(&member)));

@@ -74,29 +74,48 @@ impl Mirror {
         former: &mut FormerMembers,
     ) -> Result<Arc<MirrorMember>, PoolError> {
         let label = self.roster.read().await.label.clone();
-        let device = MemberDevice::new(device);
+        let device = MemberDevice::new(device).fenced(self.ownership.fence());
         self.check_fits(&device, &label)?;
-        if former.has_open_changes(device.device()) {
+        if former.has_open_changes(device.given()) {
             return Err(PoolError::Unsettled { device: device.name().to_owned() });
         }
-        let limit = self.options.member_wait;
         let buffers = self.buffers();
-        match tokio::time::timeout(limit, device.refuse_labelled(&buffers)).await {
-            Ok(checked) => checked?,
-            Err(_) => {
-                let what = MemberFailure::Late(limit).to_string();
-                return Err(Error::new(ErrorKind::Medium, device.name(), what).into());
-            }
+        self.in_time(&device, device.refuse_labelled(&buffers)).await?;
+        if self.acquire_member(&device).await?
+            && let Err(error) = self.in_time(&device, device.refuse_labelled(&buffers)).await
+        {
+            // Its former owner has labelled it.
+            self.ownership.give_back(device.given()).await;
+            return Err(error);
         }
         device.device().set_buffers(&buffers);
         let new = Arc::new(MirrorMember::new(place, device, false, label.regions()));
         let of = Arc::clone(&new);
         let clear = new.tracked(async move { of.device.clear_labels().await });
         if let Err(error) = self.on_new(&new, clear).await {
+            self.ownership.give_back(new.device.given()).await;
             former.add(new);
             return Err(error.into());
         }
         Ok(new)
+    }
+
+    /// Acquires a device that is to become a member. Returns true if it was not owned before.
+    pub(super) async fn acquire_member(&self, device: &MemberDevice) -> Result<bool, PoolError> {
+        self.in_time(device, self.ownership.acquire(device.given())).await
+    }
+
+    /// Runs work on a device that is no member yet, for the time that a member has to answer.
+    pub(super) async fn in_time<T>(
+        &self,
+        device: &MemberDevice,
+        work: impl Future<Output = Result<T, PoolError>>,
+    ) -> Result<T, PoolError> {
+        let limit = self.options.member_wait;
+        tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+            let what = MemberFailure::Late(limit).to_string();
+            Err(Error::new(ErrorKind::Medium, device.name(), what).into())
+        })
     }
 
     pub(super) fn check_writable(&self) -> Result<(), Error> {
@@ -113,7 +132,7 @@ impl Mirror {
         if new.device().is_read_only() {
             return Err(PoolError::ReadOnly { device: device() });
         }
-        if self.present().any(|member| Arc::ptr_eq(member.device.device(), new.device())) {
+        if self.present().any(|member| Arc::ptr_eq(member.device.given(), new.given())) {
             return Err(PoolError::NamedTwice { device: device() });
         }
         let layout = new.layout();

@@ -9,3 +9,4 @@ mod joined;
 mod losses;
 mod mirror;
 mod opening;
+mod ownership;

@@ -1,9 +1,11 @@
 //! Members and helpers that the tests share.
 
 mod cut;
+mod shared;
 mod volatile;
 
 pub use cut::{LineDevice, PowerLine};
+pub use shared::{HostDisk, SharedDisk};
 pub use volatile::VolatileDevice;
 
 use bytes::Bytes;
