@@ -34,8 +34,8 @@ pub struct OpenOptions {
     /// True to take the pool over from another host, which cannot read or write it from then on.
     pub take_over: bool,
     /// The key with which members on other machines are owned, by default a random one; its upper
-    /// 32 bits name the owner. With a key that outlives the process, a host gets its pool back after
-    /// a crash without a take-over.
+    /// 32 bits name the owner. With a key that outlives the process, a host gets its pool back
+    /// after a crash without a take-over.
     pub owner_key: Option<NonZeroU64>,
     /// True to acquire no members: the caller makes sure that no other host opens the pool.
     pub is_unowned: bool,

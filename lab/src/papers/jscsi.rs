@@ -218,7 +218,8 @@ impl Writer {
             Shape::Raid1 => PoolSpec::Mirror { erase: true },
         };
         Pool::create(spec, disks.clone()).await?;
-        Ok(Pool::open("pool", disks, OpenOptions::default()).await?)
+        let options = OpenOptions { is_unowned: true, ..OpenOptions::default() };
+        Ok(Pool::open("pool", disks, options).await?)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Exclusive ownership of a disk by a persistent reservation: Write Exclusive – Registrants Only.
 //!
 //! All paths of the owner are registered with one key, and no other initiator is. The upper half of
-//! the key names the owner, the lower half is new for each acquisition: so a former run of the owner
+//! the key names the owner, the lower half is new for each acquisition: a former run of the owner
 //! that still exists finds that the disk is not its own any more. A path is
 //! registered when its unit is verified: before its first command, in each new session, and after
 //! each unit attention. Registrations belong to initiator ports, so they outlive a session. After a

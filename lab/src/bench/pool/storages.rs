@@ -102,7 +102,8 @@ pub fn memory(bytes: u64) -> Result<Device> {
 /// A member does not fit, or fails.
 pub async fn pool(spec: PoolSpec, members: Vec<Device>) -> Result<Arc<Pool>> {
     Pool::create(spec, members.clone()).await?;
-    Ok(Pool::open("pool", members, OpenOptions::default()).await?)
+    let options = OpenOptions { is_unowned: true, ..OpenOptions::default() };
+    Ok(Pool::open("pool", members, options).await?)
 }
 
 /// Writes all blocks, so that reads find data everywhere.
