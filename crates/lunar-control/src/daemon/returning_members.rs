@@ -3,7 +3,8 @@
 use super::Daemon;
 use crate::config::model::PoolMemberConfig;
 use crate::device_url::REMOTE_OPEN_TIME_MAX;
-use crate::{Failure, ServedPool};
+use crate::{Failure, ServedPool, ServedPools};
+use lunar_block::BlockDevice;
 use lunar_pool::PoolError;
 use std::sync::{Arc, Weak};
 use tokio::task::JoinSet;
@@ -23,7 +24,13 @@ impl Daemon {
             let pools = served.all();
             for pool in &pools {
                 for member in pool.absent().begin_attempts(ATTEMPTS_MAX - attempts.len()) {
-                    attempts.spawn(attempt(Weak::clone(&daemon), pool.name().to_owned(), member));
+                    let pool = pool.name().to_owned();
+                    attempts.spawn(attempt(
+                        Weak::clone(&daemon),
+                        Arc::clone(&served),
+                        pool,
+                        member,
+                    ));
                 }
             }
             let due = match attempts.len() < ATTEMPTS_MAX {
@@ -45,22 +52,8 @@ impl Daemon {
         }
     }
 
-    /// Gives a device back its place, and records the result.
-    fn try_return(&self, name: &str, member: &PoolMemberConfig) -> Result<(), Failure> {
-        let pool = self.pool(name)?;
-        let result = self.rejoin(&pool, member);
-        if result.is_ok() {
-            tracing::info!(pool = name, "{} has returned to its pool", member.device);
-        }
-        pool.absent().attempt_ended(member, result);
-        Ok(())
-    }
-
-    /// A failure is with `true` if the device has no label.
-    fn rejoin(&self, pool: &ServedPool, member: &PoolMemberConfig) -> Result<(), (Failure, bool)> {
-        let opener = self.unit_opener.opener();
-        let device =
-            opener.open_member(member, REMOTE_OPEN_TIME_MAX).map_err(|why| (why, false))?;
+    /// Gives a device that was opened its place again.
+    fn rejoin(&self, pool: &ServedPool, device: Arc<dyn BlockDevice>) -> ReturnResult {
         // No change of the pool runs meanwhile, and none closes it.
         let _alone = self.begin_change().map_err(|why| (why, false))?;
         pool.add_device(&device);
@@ -72,21 +65,50 @@ impl Daemon {
     }
 }
 
-/// Tries to return a device, on a thread that may block.
-async fn attempt(daemon: Weak<Daemon>, pool: String, member: PoolMemberConfig) {
-    let (done, result) = tokio::sync::oneshot::channel::<()>();
+/// Result of an attempt; a failure is with `true` if the device has no label.
+type ReturnResult = Result<(), (Failure, bool)>;
+
+/// Tries to return a device, and records the result: every attempt has one, or no other would
+/// follow.
+async fn attempt(
+    daemon: Weak<Daemon>,
+    served: Arc<ServedPools>,
+    name: String,
+    member: PoolMemberConfig,
+) {
+    let result = open_and_rejoin(&daemon, &name, &member).await;
+    // A pool that is closed has no absent devices.
+    let Some(pool) = served.all().into_iter().find(|pool| pool.name() == name) else { return };
+    if result.is_ok() {
+        tracing::info!(pool = name, "{} has returned to its pool", member.device);
+    }
+    pool.absent().attempt_ended(&member, result);
+}
+
+/// Opens a device and gives it its place, on a thread that may block.
+async fn open_and_rejoin(
+    daemon: &Weak<Daemon>,
+    name: &str,
+    member: &PoolMemberConfig,
+) -> ReturnResult {
+    let opener = daemon.upgrade().map(|daemon| Arc::clone(daemon.unit_opener.opener()));
+    let opener = opener.ok_or_else(|| (Failure::stopping(), false))?;
+    let (daemon, name, member) = (Weak::clone(daemon), name.to_owned(), member.clone());
+    let (done, result) = tokio::sync::oneshot::channel();
     // A thread of its own, for whose end the process does not wait when it stops.
     let thread = std::thread::Builder::new().name("open".to_owned()).spawn(move || {
-        if let Some(daemon) = daemon.upgrade() {
-            // A pool that is closed has no absent devices.
-            let _ = daemon.try_return(&pool, &member);
-        }
-        drop(done);
+        let returned = || {
+            let device =
+                opener.open_member(&member, REMOTE_OPEN_TIME_MAX).map_err(|why| (why, false))?;
+            let daemon = daemon.upgrade().ok_or_else(|| (Failure::stopping(), false))?;
+            let pool = daemon.pool(&name).map_err(|why| (why, false))?;
+            daemon.rejoin(&pool, device)
+        };
+        // The receiver is dropped when the server stops.
+        let _ = done.send(returned());
     });
-    if let Err(error) = thread {
-        tracing::warn!(%error, "cannot start a thread to open a member");
-        return;
-    }
-    // An error: the thread has ended.
-    let _ = result.await;
+    thread.map_err(|why| (Failure::new(format!("cannot start a thread: {why}")), false))?;
+    result
+        .await
+        .unwrap_or_else(|_| Err((Failure::new("the attempt failed by an internal error"), false)))
 }

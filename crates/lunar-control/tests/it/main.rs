@@ -11,5 +11,6 @@ mod hostile;
 mod long_answers;
 mod metrics;
 mod renewal;
+mod returning;
 mod rig;
 mod waiting;
