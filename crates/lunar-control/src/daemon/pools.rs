@@ -74,7 +74,8 @@ impl Daemon {
         let shown = device.as_ref().map(ToString::to_string);
         tracing::info!(target: "audit", %by, pool = name, place, device = shown, "{what}");
         pool.absent().retain(|absent| {
-            let is_listed = config.members.iter().any(|member| member == absent);
+            let mut listed = config.members.iter().chain(&config.spares);
+            let is_listed = listed.any(|device| device == absent);
             is_listed && Some(&absent.device) != device.as_ref()
         });
         self.adopt(&mut entries, &Arc::new(config), device.is_none());

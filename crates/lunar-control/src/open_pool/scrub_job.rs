@@ -4,7 +4,7 @@ use crate::Failure;
 use lunar_pool::{Pool, PoolError, ScrubOptions};
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -16,31 +16,32 @@ pub enum ScrubEnd {
     Complete,
     /// An administrator has stopped it, or the pool was closed.
     Stopped,
-    /// It has failed, with the reason.
+    /// The scrub has failed; the text is the reason.
     Failed(String),
 }
 
 /// The scrub of a pool: at most one runs.
 #[derive(Debug, Default)]
-pub(super) struct ScrubJob(Arc<Mutex<JobState>>);
+pub(super) struct ScrubJob(Mutex<JobState>);
 
 #[derive(Debug, Default)]
 struct JobState {
     /// The last scrub.
     task: Option<JoinHandle<()>>,
-    /// The end of the last scrub; `None` while it runs.
-    end: Option<ScrubEnd>,
+    /// The end of the last scrub, set once: by its task or by a stop. Empty while it runs. Each
+    /// scrub has one of its own, so that a late end of an earlier scrub is not that of the next.
+    end: Arc<OnceLock<ScrubEnd>>,
 }
 
 impl JobState {
     fn is_running(&self) -> bool {
-        self.end.is_none() && self.task.as_ref().is_some_and(|task| !task.is_finished())
+        self.end.get().is_none() && self.task.as_ref().is_some_and(|task| !task.is_finished())
     }
 }
 
 impl ScrubJob {
     fn state(&self) -> MutexGuard<'_, JobState> {
-        lock(&self.0)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn start(
@@ -54,7 +55,8 @@ impl ScrubJob {
             return Err(Failure::conflict(PoolError::ScrubRuns.to_string())
                 .hint("see `lunar pool status` for its progress"));
         }
-        let ended = Arc::clone(&self.0);
+        let ended = Arc::<OnceLock<ScrubEnd>>::default();
+        state.end = Arc::clone(&ended);
         let stopped = state.task.take();
         let (begun, has_begun) = tokio::sync::oneshot::channel::<()>();
         let task = runtime.spawn(async move {
@@ -74,9 +76,9 @@ impl ScrubJob {
                 Ok(_) => ScrubEnd::Complete,
                 Err(error) => ScrubEnd::Failed(error.to_string()),
             };
-            lock(&ended).end.get_or_insert(end);
+            // An earlier stop counts.
+            let _ = ended.set(end);
         });
-        state.end = None;
         state.task = Some(task);
         drop(state);
         // An error: the sender was dropped.
@@ -86,18 +88,13 @@ impl ScrubJob {
 
     /// Stops the scrub. Returns false if none runs.
     pub(super) fn stop(&self) -> bool {
-        let mut state = self.state();
+        let state = self.state();
         let Some(task) = state.task.as_ref().filter(|_| state.is_running()) else { return false };
         task.abort();
-        state.end = Some(ScrubEnd::Stopped);
-        true
+        state.end.set(ScrubEnd::Stopped).is_ok()
     }
 
     pub(super) fn end(&self) -> Option<ScrubEnd> {
-        self.state().end.clone()
+        self.state().end.get().cloned()
     }
-}
-
-fn lock(state: &Mutex<JobState>) -> MutexGuard<'_, JobState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
