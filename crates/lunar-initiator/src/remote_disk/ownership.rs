@@ -2,11 +2,11 @@
 //!
 //! All paths of the owner are registered with one key, and no other initiator is. The upper half of
 //! the key names the owner, the lower half is new for each acquisition: a former run of the owner
-//! that still exists finds that the disk is not its own any more. A path is
-//! registered when its unit is verified: before its first command, in each new session, and after
-//! each unit attention. Registrations belong to initiator ports, so they outlive a session. After a
-//! restart of a target that has forgotten them, the disk is reserved again only if no other
-//! initiator was registered since.
+//! that still exists finds that the disk is not its own any more. A path is registered when its
+//! unit is verified: before its first command, in each new session, and after each unit attention.
+//! Registrations belong to initiator ports, so they outlive a session. After a restart of a target
+//! that has forgotten them, the disk is reserved again only if no other initiator was registered
+//! since.
 
 use super::RemoteDisk;
 use crate::commands::{Unit, is_illegal};

@@ -272,7 +272,7 @@ async fn unequal_cells(list: &mut CellList, storages: &mut Storages) -> Result<(
 
 async fn cpu_cells(list: &mut CellList) -> Result<()> {
     use AccessPattern::{RandomRead, RandomWrite};
-    // As large as both members together, so that caches of the processor help as little.
+    // A single disk as large as both members together: processor caches hold the same part of it.
     let one = filled(memory(2 * MEMORY_BYTES)?).await?;
     let members = || anyhow::Ok(vec![memory(MEMORY_BYTES)?, memory(MEMORY_BYTES)?]);
     let stripe = filled(pool(STRIPE, members()?).await?).await?;

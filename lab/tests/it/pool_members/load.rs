@@ -56,7 +56,7 @@ impl fmt::Display for Totals {
     }
 }
 
-/// What all initiators share.
+/// State of the load that all initiators share.
 struct Shared {
     ledger: Mutex<Ledger>,
     stop: AtomicBool,

@@ -114,7 +114,7 @@ pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
 #[derive(Debug, serde::Serialize)]
 struct ListedLuns {
     luns: Vec<targets::LunOfTarget>,
-    /// Those that are not served yet.
+    /// LUNs that are not served yet, because their storage is away.
     waiting: Vec<WaitingLunStatus>,
 }
 
