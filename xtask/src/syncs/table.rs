@@ -388,8 +388,7 @@ pub const CALLS: &[Call] = &[
     kept("apps/lunar/src/commands/pipes.rs", "result.and_then(|()| stdout.flush())", NO_DISK),
     kept("crates/lunar-load/src/probe/server.rs", "to.flush()?", NO_DISK),
     kept("crates/lunar-load/src/probe/server.rs", "return to.flush()", NO_DISK),
-    // Pools, which no program opens yet. Their own tests cut the power of members with volatile
-    // caches.
+    // Pools. Their own tests cut the power of members with volatile caches.
     kept(POOL_MEMBER, "self.device.flush().await", VOLATILE),
     kept(POOL_MEMBER, "bytes.clone()).await?;\n            «self.flush().await?»", VOLATILE),
     kept(POOL_MEMBER, "first, false).await?;\n        }\n        «self.flush().await?»", VOLATILE),
@@ -397,6 +396,7 @@ pub const CALLS: &[Call] = &[
     kept(POOL_MEMBER, "zeroes.clone()).await?;\n        }\n        «self.flush().await»", VOLATILE),
     kept(POOL_MEMBER, "page).await?;\n        «self.flush().await»", VOLATILE),
     kept("crates/lunar-pool/src/create.rs", "member.flush().await?", VOLATILE),
+    kept("crates/lunar-pool/src/fenced_device.rs", "self.guard(|inner| inner.flush())", VOLATILE),
     kept("crates/lunar-pool/src/pool.rs", "device.0.flush().await", VOLATILE),
     kept("crates/lunar-pool/src/pool.rs", "self.device().flush()", VOLATILE),
     kept("crates/lunar-pool/src/joined.rs", "in_own_context(member.device.flush())", VOLATILE),

@@ -338,7 +338,8 @@ fn all_sockets_of_a_group_count_for_its_owner() {
         running.into_iter().for_each(|running| running.abort());
     });
     let of_one = log.borrow().iter().filter(|owner| **owner == OwnerId(8)).count();
-    assert!((800..=1200).contains(&of_one), "{of_one} of 2000");
+    // Time that other processes take from the thread is charged to the owner whose turn it is.
+    assert!((500..=1500).contains(&of_one), "{of_one} of 2000");
 }
 
 /// Goal: the last members of a large group are polled in the same turn as the first. Fault: they

@@ -500,8 +500,10 @@ fn a_host_that_does_not_read_holds_its_storage_up() {
             tokio::task::yield_now().await;
             let sent = rig.disks[0].sent_bytes() - before;
             assert!(sent <= bound, "{sent} of {BYTES} bytes");
-            assert!(rig.relay.is_held(0) && !rig.host.is_ended(id));
+            assert!(!rig.host.is_ended(id));
         }
+        // The relay continues for a moment whenever a socket buffer has taken more.
+        until(|| rig.relay.is_held(0)).await;
         let most = rig.relay.most_bytes_of_a_task();
         assert!((TASK_BYTES_MAX - SEGMENT_BYTES + 1..=TASK_BYTES_MAX).contains(&most), "{most}");
         assert_eq!(rig.host.0.borrow().received_bytes, received);
