@@ -13,6 +13,7 @@ use lunar_control::device_url::{
 use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use lunar_pool::Pool;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -28,16 +29,35 @@ pub struct ServedDevices {
     connector: Mutex<Option<Connector>>,
     /// Runs the tasks of mirrors; started with the first pool.
     pools: Mutex<Option<Runtime>>,
+    /// Names of the pools that are to be taken over from other hosts, once.
+    take_over: Mutex<BTreeSet<String>>,
 }
 
 impl Default for ServedDevices {
     fn default() -> Self {
         let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
-        Self { file_systems, connector: Mutex::default(), pools: Mutex::default() }
+        let (connector, pools) = (Mutex::default(), Mutex::default());
+        Self { file_systems, connector, pools, take_over: Mutex::default() }
     }
 }
 
 impl ServedDevices {
+    /// Opens devices. At their first opening, the pools `names` are taken over from the hosts that
+    /// have them open.
+    pub fn taking_over(names: &[String]) -> Self {
+        Self { take_over: Mutex::new(names.iter().cloned().collect()), ..Self::default() }
+    }
+
+    /// True if a pool is to be taken over from another host.
+    pub fn takes_over(&self, pool: &str) -> bool {
+        self.take_over.lock().unwrap_or_else(PoisonError::into_inner).contains(pool)
+    }
+
+    /// Records that a pool was opened: another host that takes it over from here keeps it.
+    pub fn was_opened(&self, pool: &str) {
+        self.take_over.lock().unwrap_or_else(PoisonError::into_inner).remove(pool);
+    }
+
     fn connector(&self) -> Result<Connector, Failure> {
         let mut connector = self.connector.lock().unwrap_or_else(PoisonError::into_inner);
         match &*connector {

@@ -8,6 +8,7 @@ mod notify;
 mod open_files;
 mod output;
 mod pool_devices;
+mod pool_owner;
 mod serving;
 mod shutdown;
 

@@ -2,6 +2,7 @@
 
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, FailureKind};
+use crate::pool_owner::{self, PoolOwner};
 use lunar_block::BlockDevice;
 use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
 use lunar_control::device_url::Opener;
@@ -41,15 +42,23 @@ pub fn open(
     runtime: &Handle,
     member_time_max: Duration,
 ) -> Result<OpenPool, Failure> {
+    let owner = PoolOwner::take(config)?;
     let mut opened = open_devices(config, devices, runtime, member_time_max);
     if opened.members.is_empty() {
         return Err(no_member(config, &opened.all.absent));
     }
     let pool = loop {
         let members = opened.members.iter().map(|(_, device)| Arc::clone(device)).collect();
-        let options = options(config, opened.spares.clone());
+        let options = OpenOptions {
+            owner_key: owner.as_ref().map(|owner| owner.key),
+            take_over: devices.takes_over(&config.name),
+            ..options(config, opened.spares.clone())
+        };
         let error = match runtime.block_on(Pool::open(&config.name, members, options)) {
-            Ok(pool) => break pool,
+            Ok(pool) => {
+                devices.was_opened(&config.name);
+                break pool;
+            }
             Err(error) => error,
         };
         // A device that is to become a member later has no label yet.
@@ -70,6 +79,14 @@ pub fn open(
         let device = &device.device;
         tracing::warn!("the pool {} is served without {device}: {failure}", config.name);
     }
+    if owner.is_none() && pool_owner::is_shared(config) {
+        tracing::warn!(
+            "the pool {} has members on other machines and no state directory: after a crash it \
+             opens only with --take-over; set `state` in the configuration",
+            config.name
+        );
+    }
+    opened.all.lock = owner.map(|owner| owner.lock);
     Ok(OpenPool::new(pool, runtime.clone(), opened.all))
 }
 
@@ -160,8 +177,6 @@ fn options(config: &PoolConfig, spares: Vec<Arc<dyn BlockDevice>>) -> OpenOption
                 .or(default.resync_busy_bytes_per_second_max),
             ..default
         },
-        // The key of a server must outlive it: otherwise its pools were owned by its former run.
-        is_unowned: true,
         ..OpenOptions::default()
     }
 }
@@ -172,6 +187,8 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
     let failure = Failure::new(format!("the pool {name}: {error}{}", causes(absent)));
     let kind = match error {
         PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
+        // The owner may release it.
+        PoolError::OwnedElsewhere { .. } => FailureKind::Away,
         _ => FailureKind::Failed,
     };
     let failure = Failure { kind, ..failure };
@@ -186,6 +203,10 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
         PoolError::NotAMember { .. } => {
             failure.hint(format!("create the pool first: lunar pool create {name} --kind KIND …"))
         }
+        PoolError::OwnedElsewhere { .. } => failure.hint(format!(
+            "stop the server that has the pool; or, if it is gone or must not write any more, take \
+             the pool over: lunar target --config FILE --take-over {name}"
+        )),
         PoolError::Split(_) => failure.hint(format!(
             "keep the data of one side: lunar pool resolve {name} --config FILE --keep MEMBER"
         )),

@@ -61,6 +61,7 @@ pub fn serve(
     clients: &ClientCredentials,
     format: Format,
     storage: AwayStorage,
+    devices: ServedDevices,
 ) -> Result<(), Failure> {
     open_files::raise_limit();
     let runtime = runtime()?;
@@ -69,8 +70,7 @@ pub fn serve(
         ConfigOrigin::File { .. } => HangupAction::Applies,
         ConfigOrigin::Arguments => HangupAction::Ends,
     };
-    let devices = Arc::new(ServedDevices::default());
-    let opened = OpenedConfig::open(configuration.clone(), origin, devices, storage)?;
+    let opened = OpenedConfig::open(configuration.clone(), origin, Arc::new(devices), storage)?;
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == HangupAction::Applies)?;
     let daemon = Arc::new(opened.serve()?);

@@ -67,6 +67,6 @@ pub use ownership::{ExclusiveOwnership, OwnershipClaim, OwnershipFence, Ownershi
 pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;
 pub use resize::Resize;
-pub use state_directory::StateDirectory;
+pub use state_directory::{StateDirectory, StateLock};
 pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts, thread_number};
 pub use trusted::{SharedFolder, UntrustedFile, create_folder, open_folder};

@@ -3,8 +3,8 @@
 use crate::durable;
 use crate::path_lookup::FolderEntry;
 use crate::trusted::{self, SharedFolder, check_file, open_o_path};
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
-use rustix::fs::{linkat, openat, renameat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{flock, linkat, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,6 +27,19 @@ pub struct StateDirectory {
     path: PathBuf,
     folder: File,
     entry: FolderEntry,
+}
+
+/// A lock of a file in a [`StateDirectory`]; unlocked on drop, and when the process ends.
+#[derive(Debug)]
+pub struct StateLock(File);
+
+impl Drop for StateLock {
+    /// Unlocks before the file is closed: a process that was forked at this moment holds a
+    /// duplicate of the descriptor until it runs its own program.
+    fn drop(&mut self) {
+        // If this fails, the close that follows unlocks.
+        let _ = flock(&self.0, FlockOperation::Unlock);
+    }
 }
 
 impl StateDirectory {
@@ -100,6 +113,18 @@ impl StateDirectory {
     /// [`UntrustedFile`](crate::UntrustedFile), `InvalidData` if the file is longer, any other
     /// error of the system.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > bytes_max {
+            let what = format!("{name} is longer than the maximum of {bytes_max} bytes");
+            return Err(io::Error::new(ErrorKind::InvalidData, what));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Opens a file for reading; `None` if it does not exist.
+    fn open_file(&self, name: &str) -> io::Result<Option<File>> {
         let Some(mut found) = self.look(name)? else { return Ok(None) };
         if found.nlink() > 1 {
             self.remove_asides(name, found.ino())?;
@@ -112,13 +137,7 @@ impl StateDirectory {
         let file: File = openat(&self.folder, name, flags, Mode::empty())?.into();
         // The file may have been replaced since the first check.
         check_file(name.as_ref(), &file.metadata()?)?;
-        let mut bytes = Vec::new();
-        file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > bytes_max {
-            let what = format!("{name} is longer than the maximum of {bytes_max} bytes");
-            return Err(io::Error::new(ErrorKind::InvalidData, what));
-        }
-        Ok(Some(bytes))
+        Ok(Some(file))
     }
 
     /// Sets the content of `name`; durable when this returns. If the call fails, the old content
@@ -178,6 +197,22 @@ impl StateDirectory {
             created => created?.write_all(bytes)?,
         }
         self.folder.sync_all()
+    }
+
+    /// Locks a file of this folder until the lock is dropped. Returns `None` if another user of the
+    /// folder, in this process or another one, holds the lock, or there is no such file. The file
+    /// must never be replaced.
+    ///
+    /// # Errors
+    /// [`UntrustedFile`](crate::UntrustedFile) as for [`read`](Self::read); the file system has no
+    /// locks.
+    pub fn lock(&self, name: &str) -> io::Result<Option<StateLock>> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(StateLock(file))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Removes a name, unless a folder has it; durable when this returns, even if the name did not

@@ -4,7 +4,7 @@
 
 use crate::Failure;
 use crate::device_url::missing_hint;
-use lunar_block::{StateDirectory, UntrustedFile, is_among_devices, resolve_path};
+use lunar_block::{StateDirectory, StateLock, UntrustedFile, is_among_devices, resolve_path};
 use lunar_initiator::UnitPath;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -90,6 +90,16 @@ pub fn load_or_create(directory: &StateDirectory) -> Result<Uuid, Failure> {
     saved.map_err(|error| cannot_keep(directory.path(), &error))?;
     let path = directory.path().join(UUID_FILE);
     read(directory)?.ok_or_else(|| Failure::new(format!("{} vanished", path.display())))
+}
+
+/// The UUID as [`load_or_create`] returns it, and its lock; no lock if another process holds it.
+///
+/// # Errors
+/// The errors of [`load_or_create`]; the file system has no locks.
+pub fn load_and_lock(directory: &StateDirectory) -> Result<(Uuid, Option<StateLock>), Failure> {
+    let uuid = load_or_create(directory)?;
+    let lock = directory.lock(UUID_FILE);
+    Ok((uuid, lock.map_err(|error| cannot_keep(directory.path(), &error))?))
 }
 
 /// Whether a unit has stored its identity or other state in `directory`. If the configuration sets

@@ -5,7 +5,7 @@ mod scrub_job;
 
 use crate::Failure;
 use absent::AbsentMembers;
-use lunar_block::BlockDevice;
+use lunar_block::{BlockDevice, StateLock};
 use lunar_pool::{Pool, ScrubOptions};
 use scrub_job::ScrubJob;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -33,6 +33,8 @@ struct PoolCloser {
     work: Arc<PoolWork>,
     /// The members that are pools: closed after this one.
     nested: Vec<OpenPool>,
+    /// Dropped when the pool is closed.
+    _lock: Option<StateLock>,
 }
 
 /// The work with an open pool, besides that of its users.
@@ -56,6 +58,8 @@ pub struct PoolDevices {
     pub nested: Vec<OpenPool>,
     /// Configured devices that the pool was opened without.
     pub absent: Vec<AbsentDevice>,
+    /// The right to own the members, until the pool is closed.
+    pub lock: Option<StateLock>,
 }
 
 /// A pool that is served. This handle does not keep it open.
@@ -105,14 +109,14 @@ impl ServedPools {
 impl OpenPool {
     /// Takes over a pool, whose tasks run in `runtime`.
     pub fn new(pool: Arc<Pool>, runtime: Handle, devices: PoolDevices) -> Self {
-        let PoolDevices { leaves, nested, absent } = devices;
+        let PoolDevices { leaves, nested, absent, lock } = devices;
         let work = Arc::new(PoolWork {
             runtime,
             devices: Mutex::new(leaves),
             absent: AbsentMembers::new(absent),
             scrub: ScrubJob::default(),
         });
-        Self(Arc::new(PoolCloser { pool: Some(pool), work, nested }))
+        Self(Arc::new(PoolCloser { pool: Some(pool), work, nested, _lock: lock }))
     }
 
     /// Closes the pool, if this is its last handle. Blocks.

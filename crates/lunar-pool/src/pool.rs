@@ -273,7 +273,7 @@ impl Pool {
             Joined::Mirror(mirror) => mirror.status(),
         };
         match self.is_fenced() {
-            true => PoolStatus { health: PoolHealth::Failed, ..status },
+            true => PoolStatus { health: PoolHealth::Fenced, ..status },
             false => status,
         }
     }

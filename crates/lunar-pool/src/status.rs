@@ -79,6 +79,8 @@ pub enum PoolHealth {
     Degraded,
     /// No member has all data, or a member of a pool without redundancy fails.
     Failed,
+    /// Another host has taken the pool over: nothing is read or written here any more.
+    Fenced,
 }
 
 impl PoolHealth {
@@ -88,6 +90,7 @@ impl PoolHealth {
             Self::Healthy => "healthy",
             Self::Degraded => "degraded",
             Self::Failed => "failed",
+            Self::Fenced => "fenced",
         }
     }
 }

@@ -625,6 +625,8 @@ fn device_failed(error: &lunar_block::Error, medium_code: u16) -> Stop {
         // LOGICAL UNIT COMMUNICATION FAILURE
         ErrorKind::Disconnected => sense(SenseKey::HARDWARE_ERROR, 0x0800, None),
         ErrorKind::Busy => return Stop::Busy,
+        // LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED
+        ErrorKind::Fenced => sense(SenseKey::NOT_READY, 0x0403, None),
         _ => sense(SenseKey::MEDIUM_ERROR, medium_code, bad),
     };
     failed.into()

@@ -204,6 +204,11 @@ pub const CALLS: &[Call] = &[
         "identity::create_directory(&path)?",
         "opens the directory of a remote LUN or pool; the calls that make it durable are above",
     ),
+    kept(
+        "apps/lunar/src/pool_owner.rs",
+        "identity::create_directory(&state.join(format!(\"pool-{name}\")))?",
+        "opens the directory of a pool; the calls that make it durable are above",
+    ),
     // Reservations, and pending erasures.
     kept(
         STATE,

@@ -225,8 +225,7 @@ async fn stripe_of_mirrors(
     for (at, (pair, names)) in devices.chunks(2).zip(members.chunks(2)).enumerate() {
         let part = format!("{name}-{at}");
         created.extend(join(&part, mirror(pair), pair.to_vec(), names.to_vec()).await?);
-        let options = OpenOptions { is_unowned: true, ..OpenOptions::default() };
-        mirrors.push(Pool::open(&part, pair.to_vec(), options).await?);
+        mirrors.push(Pool::open(&part, pair.to_vec(), OpenOptions::default()).await?);
     }
     let inner = mirrors.iter().map(|mirror| Arc::clone(mirror) as Arc<dyn BlockDevice>).collect();
     let names = created.iter().map(|mirror| format!("pool:{}", mirror.name)).collect();

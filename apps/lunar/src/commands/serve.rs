@@ -4,6 +4,7 @@ use super::serve_api::ServeApiArgs;
 use super::serve_chap::{ChapArgs, DeviceChapArgs};
 use crate::administrators;
 use crate::client_lines::ClientCredentials;
+use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
 use crate::serving;
 use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
@@ -186,7 +187,8 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
         true => AwayStorage::Waits,
         false => AwayStorage::Fails,
     };
-    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format, storage)
+    let devices = ServedDevices::default();
+    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format, storage, devices)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {

@@ -2,6 +2,7 @@
 
 use super::serve_api::ServeApiArgs;
 use crate::client_lines::ClientCredentials;
+use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
 use crate::serving;
 use lunar_control::config;
@@ -10,13 +11,18 @@ use std::path::PathBuf;
 
 /// Serve the targets of a configuration, in the foreground
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  lunar target --config /etc/lunar/lunar.toml")]
+#[command(after_help = "Example:\n  lunar target --config /etc/lunar/lunar.toml\n  \
+    lunar target --config lunar.toml --take-over vms     # its former host is gone")]
 pub struct TargetCommand {
     /// The configuration; `lunar check` validates it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     #[command(flatten)]
     api: ServeApiArgs,
+    /// Take this pool over from the host that has it open, which cannot write to it from then on;
+    /// may be repeated
+    #[arg(long, value_name = "POOL")]
+    take_over: Vec<String>,
 }
 
 /// Runs the command.
@@ -29,10 +35,18 @@ pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
     // must give the same configuration.
     let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
     let mut configuration = config::load(&path)?;
+    for name in &args.take_over {
+        config::pools::find(&configuration.pools, name).map_err(|hint| {
+            let what = format!("{} has no [[pool]] {name}", path.display());
+            Failure::usage(what).hint(hint)
+        })?;
+    }
+    let devices = ServedDevices::taking_over(&args.take_over);
     let api = args.api.options()?;
     if let Some(api) = &api {
         configuration.api = api.clone();
     }
     let origin = ConfigOrigin::File { path, api };
-    serving::serve(configuration, origin, &ClientCredentials::default(), format, AwayStorage::Waits)
+    let clients = ClientCredentials::default();
+    serving::serve(configuration, origin, &clients, format, AwayStorage::Waits, devices)
 }

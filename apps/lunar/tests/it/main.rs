@@ -30,6 +30,7 @@ mod planted;
 mod pool;
 mod pool_away;
 mod pool_members;
+mod pool_owner;
 mod recovery;
 mod remote_disk;
 mod served_identity;

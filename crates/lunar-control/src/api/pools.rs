@@ -39,7 +39,7 @@ pub struct PoolReport {
     pub kind: String,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Health: `healthy`, `degraded` or `failed`.
+    /// Health: `healthy`, `degraded`, `failed`, or `fenced` once another host has taken it over.
     pub health: String,
     /// Generation of the labels; it grows whenever the set of members with all data changes.
     pub generation: u64,
@@ -165,6 +165,12 @@ fn next_step(
     absent: &[AbsentMember],
     listed: &[DeviceUrl],
 ) -> Option<String> {
+    if status.health == PoolHealth::Fenced {
+        return Some(format!(
+            "another host has taken the pool over: remove it here; or take it back with a restart: \
+             lunar target --config FILE --take-over {name}"
+        ));
+    }
     if status.health == PoolHealth::Failed {
         let step = "make the failed members available: no data can be read or written until one \
                     member has everything";

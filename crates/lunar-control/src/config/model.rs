@@ -108,6 +108,8 @@ pub struct PoolConfig {
     pub member_wait: Option<Duration>,
     /// Maximum rate of copies in a mirror while it is used; `None`: the default.
     pub resync_bytes_per_second: Option<NonZeroU64>,
+    /// The state directory of the configuration, which names the owner of the pool.
+    pub state: Option<PathBuf>,
 }
 
 /// A member of a pool.

@@ -119,6 +119,7 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         degraded,
         member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
         resync_bytes_per_second: resync,
+        state: resolver.state.clone(),
     };
     let mut pool = WrittenPool { config, span: table.span.clone(), device_spans };
     pool.refuse_spare_pools(&mut resolver.problems);

@@ -72,6 +72,8 @@ pub fn resolve(
 pub struct Resolver<'t> {
     /// Directory that relative paths are resolved against.
     base: PathBuf,
+    /// Directory for state that outlives a server.
+    pub state: Option<PathBuf>,
     /// Kinds of files that may be read.
     pub readable: Readable,
     /// Problems found so far.
@@ -91,6 +93,7 @@ impl<'t> Resolver<'t> {
     pub(super) fn new(base: PathBuf, problems: Problems<'t>, readable: Readable) -> Self {
         Self {
             base,
+            state: None,
             readable,
             problems,
             own_secrets: Vec::new(),
@@ -110,7 +113,7 @@ impl Resolver<'_> {
     fn top(&mut self, top: &mut TableReader<'_, '_>) -> Configuration {
         let to = &mut self.problems;
         let state = top.string("state", to);
-        let state = state.map(|state| self.path(&state.value));
+        self.state = state.map(|state| self.path(&state.value));
         let portals = self.portals(top);
         let discovery_chap = top.table("discovery", &mut self.problems).and_then(|mut table| {
             let chap = discovery_chap(&mut table, self);
@@ -143,7 +146,7 @@ impl Resolver<'_> {
         check_secrets_differ(self);
         top.finish(LATER_TOP, &mut self.problems);
         let configuration = Configuration {
-            state,
+            state: self.state.clone(),
             portals: portals.into_iter().map(|portal| portal.value).collect(),
             discovery_chap,
             api,

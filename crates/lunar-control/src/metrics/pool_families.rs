@@ -11,7 +11,8 @@ const POOL: &[&str] = &["pool"];
 const STATE: &[&str] = &["pool", "state"];
 const MEMBER: &[&str] = &["pool", "place"];
 
-const HEALTHS: [PoolHealth; 3] = [PoolHealth::Healthy, PoolHealth::Degraded, PoolHealth::Failed];
+const HEALTHS: [PoolHealth; 4] =
+    [PoolHealth::Healthy, PoolHealth::Degraded, PoolHealth::Failed, PoolHealth::Fenced];
 const STATES: [MemberState; 4] =
     [MemberState::Current, MemberState::Syncing, MemberState::Stale, MemberState::Missing];
 
@@ -22,7 +23,7 @@ pub(super) const POOL_FAMILIES: &[Family] = &[
         unit: None,
         kind: Gauge,
         labels: STATE,
-        help: "1 for the health of the pool: healthy, degraded or failed",
+        help: "1 for the health of the pool: healthy, degraded, failed or fenced",
         write: |all, to| {
             each_pool(all, |pool, status| {
                 HEALTHS.into_iter().try_for_each(|health| {
