@@ -8,8 +8,8 @@ use crate::format::{
 };
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, OwnershipFence};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device of a pool.
 #[derive(Debug)]
@@ -19,12 +19,14 @@ pub(crate) struct MemberDevice {
     given: Arc<dyn BlockDevice>,
     /// Number of flushes that failed.
     failed_flushes: AtomicU64,
+    /// The label that the next writing of labels writes last, if it is known.
+    last_label: Mutex<Option<u8>>,
 }
 
 impl MemberDevice {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
         let given = Arc::clone(&device);
-        Self { device, given, failed_flushes: AtomicU64::new(0) }
+        Self { device, given, failed_flushes: AtomicU64::new(0), last_label: Mutex::default() }
     }
 
     /// Returns the member with the fence of its pool, which ends the use of the device.
@@ -126,13 +128,32 @@ impl MemberDevice {
         label: &Label,
         buffers: &BufferPool,
     ) -> Result<(), Error> {
-        let last = better_copy(&self.read_copies(buffers).await?) as u8;
+        let prepared = self.last_label().take();
+        let last = match prepared {
+            Some(last) => last,
+            None => better_copy(&self.read_copies(buffers).await?) as u8,
+        };
         let bytes = Bytes::copy_from_slice(&label.encode());
         for copy in [LABEL_COPIES - 1 - last, last] {
             self.write_page(self.layout().label(copy), bytes.clone()).await?;
             self.flush().await?;
         }
         Ok(())
+    }
+
+    /// Reads the labels for [`write_label`](Self::write_label), which does not read them while the
+    /// returned value exists.
+    pub(crate) async fn prepare_label(
+        &self,
+        buffers: &BufferPool,
+    ) -> Result<PreparedLabel<'_>, Error> {
+        let last = better_copy(&self.read_copies(buffers).await?) as u8;
+        *self.last_label() = Some(last);
+        Ok(PreparedLabel(self))
+    }
+
+    fn last_label(&self) -> MutexGuard<'_, Option<u8>> {
+        self.last_label.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns an error if the device has a label, or no room for one.
@@ -206,6 +227,16 @@ impl MemberDevice {
     async fn write_page(&self, lba: u64, bytes: Bytes) -> Result<(), Error> {
         let range = BlockRange::new(lba, self.layout().page_blocks());
         self.device.write(range, bytes, false).await
+    }
+}
+
+/// Labels that were read before they are written.
+#[derive(Debug)]
+pub(crate) struct PreparedLabel<'a>(&'a MemberDevice);
+
+impl Drop for PreparedLabel<'_> {
+    fn drop(&mut self) {
+        *self.0.last_label() = None;
     }
 }
 

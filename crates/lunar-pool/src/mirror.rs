@@ -13,6 +13,7 @@ mod close;
 mod count;
 mod flush;
 mod intent_log;
+mod lateness;
 mod member;
 mod membership;
 mod open;

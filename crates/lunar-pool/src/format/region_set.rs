@@ -96,6 +96,11 @@ impl RegionSet {
         }
     }
 
+    /// True if `other` has all regions of the set.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).all(|(own, others)| own & !others == 0)
+    }
+
     /// Returns the first region of the set from `from` on.
     pub fn next(&self, from: u32) -> Option<u32> {
         let first = (from / WORD_BITS) as usize;
@@ -161,8 +166,10 @@ mod tests {
             set.put_bits(&mut bits);
             prop_assert_eq!(RegionSet::from_bits(&bits, regions), Some(set.clone()));
             let mut rest = RegionSet::full(regions);
+            prop_assert!(set.is_subset(&rest) && RegionSet::new(regions).is_subset(&set));
             rest.subtract(&set);
             prop_assert_eq!(rest.len() + set.len(), regions);
+            prop_assert_eq!(set.is_subset(&rest), set.is_empty());
             rest.unite(&set);
             prop_assert_eq!(rest, RegionSet::full(regions));
             prop_assert!(!set.contains(regions + 64));

@@ -1,5 +1,6 @@
 //! Work on several members at once, with a bound for those that are later than another.
 
+use super::lateness::{LATE_MAX, LATENESS_WINDOW};
 use super::member::MirrorMember;
 use futures_util::FutureExt;
 use futures_util::future::poll_fn;
@@ -7,7 +8,7 @@ use lunar_block::{BoxFuture, Error, ErrorKind, IoContext};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -30,6 +31,8 @@ pub(super) enum MemberFailure {
     Device(Error),
     /// The member did not answer in time; its work continues.
     Late(Duration),
+    /// The member answers, but has held up the others for too long.
+    Slow,
     /// Acknowledged writes may be lost.
     Lost,
 }
@@ -39,6 +42,12 @@ impl fmt::Display for MemberFailure {
         match self {
             Self::Device(error) => error.fmt(f),
             Self::Late(limit) => write!(f, "no answer within {} ms", limit.as_millis()),
+            Self::Slow => write!(
+                f,
+                "it held up the others for more than {} of {} s",
+                LATE_MAX.as_secs(),
+                LATENESS_WINDOW.as_secs()
+            ),
             Self::Lost => f.write_str("it may have lost acknowledged writes"),
         }
     }
@@ -62,61 +71,156 @@ impl FailedMember {
 pub(super) enum LimitFrom {
     /// The beginning of the work.
     Begin,
+    /// The beginning of the work of a copy, for which changes wait: a member that is not current
+    /// has its shorter limit.
+    Copy,
     /// The success of a current member. While no current member has succeeded, all are waited for.
     Success,
 }
 
 /// Does work on members side by side. Members that have not ended at the limit have failed; their
 /// work continues in a task. Returns the members that failed.
+///
+/// A member that is not current is needed by nobody, so it has a shorter limit if changes wait for
+/// it: [`MirrorMember::grace`]. A current member that is later than this behind another one has held
+/// up the others, which its [`Lateness`](super::lateness::Lateness) counts.
 pub(super) async fn run(
     limit: Duration,
     from: LimitFrom,
     work: Vec<(Arc<MirrorMember>, MemberWork)>,
 ) -> Vec<FailedMember> {
-    let mut running = Running { work, failed: Vec::new(), deadline: None };
-    poll_fn(|context| running.poll(context, limit, from)).await;
-    let Running { work, mut failed, .. } = running;
-    for (member, work) in work {
-        failed.push(FailedMember::new(&member, MemberFailure::Late(limit)));
-        member.give_up(work);
-    }
-    failed
+    let task = |(member, work)| MemberTask { member, work, grace: None };
+    let tasks = work.into_iter().map(task).collect();
+    let mut running =
+        Running { tasks, failed: Vec::new(), limit, from, waits_since: None, timer: None };
+    poll_fn(|context| running.poll(context)).await;
+    running.failed
 }
 
 struct Running {
-    work: Vec<(Arc<MirrorMember>, MemberWork)>,
+    tasks: Vec<MemberTask>,
     failed: Vec<FailedMember>,
-    deadline: Option<Pin<Box<Sleep>>>,
+    limit: Duration,
+    from: LimitFrom,
+    /// The moment from which limits count, once it is known.
+    waits_since: Option<Instant>,
+    timer: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+struct MemberTask {
+    member: Arc<MirrorMember>,
+    work: MemberWork,
+    /// Time by which the member may be later than another, with the work that it had when this
+    /// work began.
+    grace: Option<Duration>,
 }
 
 impl Running {
-    fn poll(&mut self, context: &mut Context<'_>, limit: Duration, from: LimitFrom) -> Poll<()> {
-        let mut at = 0;
-        let mut enough = from == LimitFrom::Begin;
-        while let Some((member, work)) = self.work.get_mut(at) {
-            let Poll::Ready(done) = work.as_mut().poll(context) else {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_tasks(context);
+        while let Some(due) = self.next_due() {
+            let timer = match &mut self.timer {
+                Some((at, timer)) if *at == due => timer,
+                other => &mut other.insert((due, Box::pin(tokio::time::sleep_until(due)))).1,
+            };
+            ready!(timer.as_mut().poll(context));
+            self.give_up(due);
+        }
+        if self.tasks.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn poll_tasks(&mut self, context: &mut Context<'_>) {
+        let (mut at, mut is_begin) = (0, self.from != LimitFrom::Success);
+        while let Some(task) = self.tasks.get_mut(at) {
+            let Poll::Ready(done) = task.work.as_mut().poll(context) else {
+                let (member, limit) = (&task.member, self.limit);
+                task.grace.get_or_insert_with(|| member.grace(limit));
                 at += 1;
                 continue;
             };
+            let MemberTask { member, grace, .. } = self.tasks.swap_remove(at);
             match done {
-                Ok(()) => enough |= member.is_current(),
+                Ok(()) if member.is_current() => {
+                    is_begin = true;
+                    self.note_lateness(&member, grace);
+                }
+                Ok(()) => {}
                 Err(error) => {
-                    let failed = FailedMember::new(member, MemberFailure::Device(error));
-                    self.failed.push(failed);
+                    self.failed.push(FailedMember::new(&member, MemberFailure::Device(error)));
                 }
             }
-            drop(self.work.swap_remove(at));
         }
-        if self.work.is_empty() {
-            return Poll::Ready(());
+        if is_begin && !self.tasks.is_empty() {
+            self.waits_since.get_or_insert_with(Instant::now);
         }
-        if enough && self.deadline.is_none() {
-            self.deadline = deadline(limit);
+    }
+
+    fn note_lateness(&self, member: &MirrorMember, grace: Option<Duration>) {
+        let (Some(since), Some(grace), LimitFrom::Success) = (self.waits_since, grace, self.from)
+        else {
+            return;
+        };
+        let now = Instant::now();
+        if now - since > grace {
+            member.lateness.note(since, now);
         }
-        match &mut self.deadline {
-            Some(deadline) => deadline.as_mut().poll(context),
-            None => Poll::Pending,
+    }
+
+    fn limit_of(&self, task: &MemberTask) -> Duration {
+        match task.grace {
+            Some(grace) if self.from != LimitFrom::Begin && !task.member.is_current() => grace,
+            _ => self.limit,
         }
+    }
+
+    /// Returns the next moment at which a member has failed; `None` if there is none.
+    fn next_due(&self) -> Option<Instant> {
+        let since = self.waits_since?;
+        self.tasks.iter().filter_map(|task| since.checked_add(self.limit_of(task))).min()
+    }
+
+    /// Gives up the work of members whose limit ends at `due`.
+    fn give_up(&mut self, due: Instant) {
+        let Some(since) = self.waits_since else { return };
+        let is_due = |limit| since.checked_add(limit).is_some_and(|at| at <= due);
+        for task in std::mem::take(&mut self.tasks) {
+            let limit = self.limit_of(&task);
+            if !is_due(limit) {
+                self.tasks.push(task);
+                continue;
+            }
+            self.failed.push(FailedMember::new(&task.member, MemberFailure::Late(limit)));
+            task.member.give_up(task.work);
+        }
+    }
+}
+
+/// A limit for several operations of a member together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct JointLimit {
+    begun: Instant,
+    limit: Duration,
+}
+
+impl JointLimit {
+    pub(super) fn begin(limit: Duration) -> Self {
+        Self { begun: Instant::now(), limit }
+    }
+
+    pub(super) fn left(self) -> Duration {
+        self.limit.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Does work on a member within the rest of the limit.
+    pub(super) async fn run_one(
+        self,
+        member: &Arc<MirrorMember>,
+        work: MemberWork,
+    ) -> Result<(), MemberFailure> {
+        run_one(self.left(), member, work).await.map_err(|failure| match failure {
+            MemberFailure::Late(_) => MemberFailure::Late(self.limit),
+            other => other,
+        })
     }
 }
 
@@ -131,7 +235,16 @@ pub(super) async fn run_one(
     member: &Arc<MirrorMember>,
     work: MemberWork,
 ) -> Result<(), MemberFailure> {
-    let failed = run(limit, LimitFrom::Begin, vec![(Arc::clone(member), work)]).await;
+    run_one_from(limit, LimitFrom::Begin, member, work).await
+}
+
+pub(super) async fn run_one_from(
+    limit: Duration,
+    from: LimitFrom,
+    member: &Arc<MirrorMember>,
+    work: MemberWork,
+) -> Result<(), MemberFailure> {
+    let failed = run(limit, from, vec![(Arc::clone(member), work)]).await;
     failed.into_iter().next().map_or(Ok(()), |failed| Err(failed.failure))
 }
 

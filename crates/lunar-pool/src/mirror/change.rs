@@ -123,8 +123,8 @@ impl Mirror {
         members.any(|one| one.is_current() && !one.holds(first, last))
     }
 
-    /// Attempts a change. Returns false if it was not sent, because a member could not be marked
-    /// and was left out, or because the states of the members had to be recorded first.
+    /// Attempts a change. Returns false if it was not sent, because a member was left out or the
+    /// states of the members had to be recorded first.
     async fn attempt(
         self: &Arc<Self>,
         range: BlockRange,
@@ -144,6 +144,11 @@ impl Mirror {
             drop(roster);
             let late: Vec<_> = late.into_iter().map(|late| late.member).collect();
             self.leave_out(&late).await?;
+            return Ok(false);
+        }
+        if self.slow_member().is_some() {
+            drop(roster);
+            self.leave_out_slow().await?;
             return Ok(false);
         }
         let mut failed = match self.intents.begin(range) {

@@ -1,6 +1,6 @@
 //! The write-intent log: regions are marked on the members before they are written.
 
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, run_one};
+use super::bounded::{FailedMember, JointLimit, LimitFrom, MemberFailure, run};
 use super::member::MirrorMember;
 use super::membership::given_up;
 use crate::format::{IntentPage, Label, PoolId, RegionSet};
@@ -223,15 +223,29 @@ impl IntentLog {
 
     /// Writes the marks to both pages of a member.
     pub(super) async fn copy_to(&self, member: &Arc<MirrorMember>) -> Result<(), MemberFailure> {
-        let mut sequence = self.sequence.lock().await;
-        let marked = self.marked();
-        // Both count in any case: otherwise the next page would replace the newest page of the
-        // other members.
-        let pages = [(); 2].map(|()| self.next_page(&mut sequence, &marked));
-        for page in &pages {
-            run_one(self.member_wait, member, write_page(member, page)).await?;
+        self.write_pages(member, 2, JointLimit::begin(2 * self.member_wait)).await.map(drop)
+    }
+
+    /// Writes the marks to one or both pages of a member. Returns these marks. Pages of other
+    /// members do not wait for it.
+    pub(super) async fn write_pages(
+        &self,
+        member: &Arc<MirrorMember>,
+        count: usize,
+        limit: JointLimit,
+    ) -> Result<RegionSet, MemberFailure> {
+        let (marked, pages) = {
+            let mut sequence = self.sequence.lock().await;
+            let marked = self.marked();
+            // Both numbers count in any case: otherwise the next page would replace the newest page
+            // of the other members, or of this one.
+            let pages = [(); 2].map(|()| self.next_page(&mut sequence, &marked));
+            (marked, pages)
+        };
+        for page in pages.iter().skip(pages.len().saturating_sub(count)) {
+            limit.run_one(member, write_page(member, page)).await?;
         }
-        Ok(())
+        Ok(marked)
     }
 
     /// Continues with the regions of a mirror that has grown: each has the marks of those that it

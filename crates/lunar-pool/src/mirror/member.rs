@@ -1,6 +1,7 @@
 //! A member of a mirror: its device, its state, and what it misses.
 
 use super::bounded::{MemberWork, complete_in_task};
+use super::lateness::Lateness;
 use crate::format::RegionSet;
 use crate::member_device::MemberDevice;
 use crate::member_io::in_own_context;
@@ -19,6 +20,19 @@ const LATENCY_SHIFT: u32 = 3;
 
 /// The cost of an unused member decays by one part in 2¹⁰, so that the member is tried again.
 const FORGET_SHIFT: u32 = 10;
+
+/// A member may be later than another one by one part in four of the limit, beside the time for
+/// the work that it has.
+const GRACE_SHARE: u32 = 4;
+
+/// Rate at which a member is expected to do the work that it has.
+const BACKLOG_BYTES_PER_SECOND: u64 = 8 << 20;
+
+/// Longest pause before another attempt to recover a member; the pauses double up to this.
+const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Time after which a current member counts as recovered: the next pause is short again.
+const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
 /// A member of a mirror whose device is present. The state changes only behind the membership lock.
 #[derive(Debug)]
@@ -44,6 +58,12 @@ pub(super) struct MirrorMember {
     /// Number of changes that have ended, and of those that a flush covers.
     changes: AtomicU64,
     changes_flushed: AtomicU64,
+    /// Number of bytes of the changes that were sent, and of those before that a running flush
+    /// covers.
+    backlog_bytes: AtomicU64,
+    /// Number of bytes that were changed since the last flush.
+    unflushed_bytes: AtomicU64,
+    pub(super) lateness: Lateness,
     /// True while the member misses regions.
     is_partial: AtomicBool,
     pub(super) is_recovering: AtomicBool,
@@ -65,6 +85,11 @@ struct MemberFacts {
     copies: u64,
     /// The time since which the member is not current.
     out_since: Option<Instant>,
+    /// The time since which the member is current.
+    current_since: Option<Instant>,
+    /// The last pause before a recovery. A member that fails soon after each copy has longer and
+    /// longer pauses, like one that fails before the end of each copy.
+    recovery_pause: Option<Duration>,
     last_failure: String,
 }
 
@@ -78,6 +103,8 @@ impl MirrorMember {
             copying: None,
             copies: 0,
             out_since: (!is_current).then(Instant::now),
+            current_since: is_current.then(Instant::now),
+            recovery_pause: None,
             last_failure: String::new(),
         };
         Self {
@@ -94,6 +121,9 @@ impl MirrorMember {
             drained: Notify::new(),
             changes: AtomicU64::new(0),
             changes_flushed: AtomicU64::new(0),
+            backlog_bytes: AtomicU64::new(0),
+            unflushed_bytes: AtomicU64::new(0),
+            lateness: Lateness::new(),
             is_partial: AtomicBool::new(!is_current),
             is_recovering: AtomicBool::new(false),
             retired: watch::Sender::new(false),
@@ -122,11 +152,17 @@ impl MirrorMember {
         self.is_current() || self.is_syncing()
     }
 
+    /// True if the member has all data.
+    pub(super) fn is_complete(&self) -> bool {
+        self.is_current() && self.holds_all() && !self.has_lost() && !self.is_unsettled()
+    }
+
     /// Makes the member current: a copy to it is durable, and recorded on the labels.
     pub(super) fn become_current(&self) {
         let mut facts = self.facts();
         facts.copying = None;
         facts.out_since = None;
+        facts.current_since.get_or_insert_with(Instant::now);
         drop(facts);
         self.state.store(MemberState::Current as u8, SeqCst);
     }
@@ -136,11 +172,15 @@ impl MirrorMember {
         self.miss(marked);
         let mut facts = self.facts();
         facts.out_since.get_or_insert_with(Instant::now);
+        if facts.current_since.take().is_some_and(|since| since.elapsed() >= RECOVERED_AFTER) {
+            facts.recovery_pause = None;
+        }
         if let Some(copying) = facts.copying.take() {
             facts.missing.unite(&copying);
             self.is_partial.store(true, SeqCst);
         }
         drop(facts);
+        self.lateness.reset();
         self.state.store(MemberState::Stale as u8, SeqCst);
     }
 
@@ -157,6 +197,17 @@ impl MirrorMember {
     /// Returns the time since which the member is out; `None` if it gets all changes.
     pub(super) fn out_since(&self) -> Option<Instant> {
         self.facts().out_since.filter(|_| !self.receives_changes())
+    }
+
+    /// Returns the pause before the next attempt to recover the member, if it has failed before.
+    pub(super) fn next_recovery_pause(&self, first: Duration) -> Option<Duration> {
+        let mut facts = self.facts();
+        if facts.last_failure.is_empty() && facts.recovery_pause.is_none() {
+            return None;
+        }
+        let next = facts.recovery_pause.map_or(first, |last| (2 * last).min(RECOVERY_PAUSE_MAX));
+        facts.recovery_pause = Some(next);
+        Some(next)
     }
 
     pub(super) fn copies(&self) -> u64 {
@@ -289,9 +340,12 @@ impl MirrorMember {
         + 'static,
     ) -> MemberWork {
         let member = Arc::clone(self);
+        let bytes = range.count * u64::from(self.device.layout().block_bytes);
         self.tracked(async move {
+            let _backlog = Backlog::add(&member, bytes);
             let range = member.on_device(range);
             let changed = change(&**member.device.device(), range).await;
+            member.unflushed_bytes.fetch_add(bytes, SeqCst);
             member.changes.fetch_add(1, SeqCst);
             changed
         })
@@ -302,6 +356,7 @@ impl MirrorMember {
         let member = Arc::clone(self);
         self.tracked(async move {
             let covered = member.changes.load(SeqCst);
+            let _backlog = Backlog::add(&member, member.unflushed_bytes.swap(0, SeqCst));
             member.device.flush().await?;
             member.changes_flushed.fetch_max(covered, SeqCst);
             Ok(())
@@ -315,6 +370,14 @@ impl MirrorMember {
             return Box::pin(std::future::ready(Ok(())));
         }
         self.flush()
+    }
+
+    /// Returns the time by which the member may be later than another one without holding it up: a
+    /// share of `limit`, and longer with much work, which a slow line needs time for.
+    pub(super) fn grace(&self, limit: Duration) -> Duration {
+        let backlog = self.backlog_bytes.load(SeqCst);
+        let micros = backlog.saturating_mul(1_000_000) / BACKLOG_BYTES_PER_SECOND;
+        (limit / GRACE_SHARE).saturating_add(Duration::from_micros(micros)).min(limit)
     }
 
     /// Counts work as a change until it is known to have ended. Work that is dropped before stays
@@ -449,6 +512,25 @@ impl Drop for OutstandingRead<'_> {
     }
 }
 
+/// Bytes that count as the backlog of a member until this value is dropped.
+struct Backlog<'a> {
+    member: &'a MirrorMember,
+    bytes: u64,
+}
+
+impl<'a> Backlog<'a> {
+    fn add(member: &'a MirrorMember, bytes: u64) -> Self {
+        member.backlog_bytes.fetch_add(bytes, SeqCst);
+        Self { member, bytes }
+    }
+}
+
+impl Drop for Backlog<'_> {
+    fn drop(&mut self) {
+        self.member.backlog_bytes.fetch_sub(self.bytes, SeqCst);
+    }
+}
+
 /// Finds a member in a list.
 pub(super) fn contains(members: &[Arc<MirrorMember>], member: &Arc<MirrorMember>) -> bool {
     members.iter().any(|other| Arc::ptr_eq(other, member))
@@ -500,6 +582,46 @@ mod tests {
         drop(hanging);
         let mut drained = std::pin::pin!(member.wait_until_drained());
         assert!(futures_util::poll!(&mut drained).is_pending());
+    }
+
+    /// Goal: a member may be later with much work than with little, up to the limit.
+    #[tokio::test]
+    async fn grace_grows_with_the_backlog() {
+        let member = member(true);
+        let limit = Duration::from_secs(2);
+        assert_eq!(member.grace(limit), Duration::from_millis(500));
+        assert_eq!(member.grace(Duration::MAX), Duration::MAX / 4);
+        let backlogs = [4, 100].map(|mebibytes| Backlog::add(&member, mebibytes << 20));
+        assert_eq!(member.grace(limit), limit);
+        let [four, hundred] = backlogs;
+        drop(hundred);
+        assert_eq!(member.grace(limit), Duration::from_secs(1));
+        drop(four);
+        member.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
+        let mut flush = member.flush();
+        assert_eq!(member.grace(limit), Duration::from_millis(500));
+        assert_eq!(member.unflushed_bytes.load(SeqCst), 512);
+        assert!(futures_util::poll!(&mut flush).is_ready());
+        assert_eq!(member.unflushed_bytes.load(SeqCst), 0);
+    }
+
+    /// Fault: the pause of a member that failed after each copy was always the first one.
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_until_the_member_has_recovered() {
+        let member = member(false);
+        let first = Duration::from_secs(1);
+        assert_eq!(member.next_recovery_pause(first), None, "it has not failed");
+        let mut pauses = Vec::new();
+        for round in 0..9 {
+            member.become_current();
+            member.become_current();
+            let is_good = round == 8;
+            tokio::time::sleep(Duration::from_secs(if is_good { 60 } else { 59 })).await;
+            member.fail("test");
+            member.become_stale(&set(&[]));
+            pauses.push(member.next_recovery_pause(first).unwrap().as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 1]);
     }
 
     /// Goal: the cost follows load and latency, the load counts once, and an unused member is tried

@@ -3,8 +3,10 @@
 use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
 use super::member::{MirrorMember, contains};
+use super::places::Place;
 use crate::create::new_mark;
 use crate::format::Label;
+use futures_util::future::select_all;
 use lunar_block::{BufferPool, Error, ErrorKind, IoContext};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, PoisonError};
@@ -65,6 +67,33 @@ impl Mirror {
         .await?
     }
 
+    /// Returns a current member that has held up the others for too long, if another one that has
+    /// not can do without it.
+    pub(super) fn slow_member(&self) -> Option<Arc<MirrorMember>> {
+        let all = self.places.all();
+        let is_slow = |one: &&Arc<MirrorMember>| one.is_current() && one.lateness.is_excessive();
+        let slow = all.iter().filter_map(Place::member).find(is_slow)?;
+        let is_enough = |one: &Arc<MirrorMember>| one.is_complete() && !one.lateness.is_excessive();
+        all.iter().filter_map(Place::member).any(is_enough).then(|| Arc::clone(slow))
+    }
+
+    /// Leaves out the members that have held up the others for too long.
+    pub(super) async fn leave_out_slow(self: &Arc<Self>) -> Result<(), Error> {
+        let mirror = Arc::clone(self);
+        self.run_for_all(async move {
+            let mut roster = mirror.roster.write().await;
+            let mut left = Ok(true);
+            while let (Ok(_), Some(slow)) = (&left, mirror.slow_member()) {
+                slow.fail(MemberFailure::Slow);
+                left = mirror.leave_out_alone(&mut roster, &[slow]).await;
+            }
+            drop(roster);
+            mirror.recover_stale();
+            left.map(drop)
+        })
+        .await?
+    }
+
     /// Does work for which several users wait, as [`start_for_all`] describes.
     pub(super) async fn run_for_all<T: Send + 'static>(
         &self,
@@ -112,9 +141,7 @@ impl Mirror {
             // the change that it failed is not acknowledged.
             let is_better = left.iter().any(|member| !member.is_unsettled());
             let among = if is_better { &left } else { &before };
-            let kept = keep_one(among);
-            // A change that was given up could reach the last member after newer ones.
-            kept.wait_until_settled().await;
+            let kept = keep_settled(among).await;
             is_loss_counted = kept.has_lost();
             if is_loss_counted {
                 self.latch_loss(&kept, among);
@@ -327,6 +354,23 @@ fn keep_one(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
     };
     // Among equals, the first.
     Arc::clone(members.iter().min_by_key(order).unwrap_or(&members[0]))
+}
+
+/// Chooses among failed members as [`keep_one`], and waits until no change of the member is open
+/// that was given up: it could reach the member after newer ones. If all have some, the first one
+/// whose changes have ended is chosen. There is no time limit, because no member can be used before.
+async fn keep_settled(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
+    let kept = keep_one(members);
+    let rank = |member: &Arc<MirrorMember>| (member.has_lost(), !member.holds_all());
+    let equal = members.iter().filter(|one| kept.is_unsettled() && rank(one) == rank(&kept));
+    let settled = equal.map(|member| {
+        Box::pin(async move {
+            member.wait_until_settled().await;
+            Arc::clone(member)
+        })
+    });
+    let settled: Vec<_> = settled.collect();
+    if settled.is_empty() { kept } else { select_all(settled).await.0 }
 }
 
 /// Returns the members with changes that were given up, if another one has none: they are about to

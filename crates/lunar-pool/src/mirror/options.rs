@@ -21,9 +21,13 @@ pub struct MirrorOptions {
     /// Time for which a member is waited for after another one has answered, and after which a read
     /// is sent to another member. A later member is left out; when its changes have ended, the
     /// regions that it missed are copied to it. While no member answers, all are waited for.
+    ///
+    /// A member that is later by a quarter of this time has held up the others: it is left out when
+    /// it has done so for more than 5 of 10 seconds. A member that data is copied to is waited for
+    /// no longer than this quarter. With much work that has not ended, a member has more time.
     pub member_wait: Duration,
     /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
-    /// minute.
+    /// minute, until the member was current for a minute.
     pub recovery_pause: Duration,
     /// Time for which a member may be out before a spare device replaces it. While data is copied
     /// to the member, it is not replaced.

@@ -177,10 +177,7 @@ impl Mirror {
 
     /// True if another current member has everything.
     pub(super) fn is_dispensable(&self, old: &Arc<MirrorMember>) -> bool {
-        let is_complete = |one: &Arc<MirrorMember>| {
-            one.is_current() && one.holds_all() && !one.has_lost() && !one.is_unsettled()
-        };
-        self.present().any(|one| !Arc::ptr_eq(&one, old) && is_complete(&one))
+        self.present().any(|one| !Arc::ptr_eq(&one, old) && one.is_complete())
     }
 
     /// Gives a new device the label of its place, and the place.

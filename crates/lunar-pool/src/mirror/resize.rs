@@ -81,8 +81,7 @@ impl Mirror {
                 Place::Taken(member) => member,
             };
             let name = member.device.name();
-            let is_complete = member.is_current() && member.holds_all() && !member.has_lost();
-            if !is_complete || member.is_unsettled() {
+            if !member.is_complete() {
                 return Err(self.refused(format!("member {name} does not have all data")));
             }
         }

@@ -1,18 +1,18 @@
 //! Copies to members that miss regions, and the recovery of members that were left out.
 
 use super::Mirror;
-use super::bounded::{MemberFailure, run_one};
+use super::bounded::{JointLimit, LimitFrom, MemberFailure, run_one, run_one_from};
 use super::change_queue::ChangeQueue;
 use super::member::MirrorMember;
 use super::pace::{Pace, Rates};
-use crate::format::MemberSet;
+use crate::format::{MemberSet, RegionSet};
+use crate::member_device::PreparedLabel;
 use crate::member_io::member_failed;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 /// Length of the range that is locked against changes while it is copied.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -27,8 +27,17 @@ const PIECES_BYTES_MAX: u64 = 4 << 20;
 /// Maximum number of losses of sources while one piece is copied.
 const PIECE_LOSSES_MAX: u32 = 3;
 
-/// Longest pause before another attempt to recover a member; the pauses double up to this.
-const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Maximum number of bytes that are copied between two flushes of the target: a flush or a durable
+/// change of a user has no more than this to wait for.
+const UNFLUSHED_BYTES_MAX: u64 = 16 << 20;
+
+/// Number of times that the pages of the target are written without the membership lock, while
+/// regions are marked meanwhile.
+const PAGE_ATTEMPTS: u32 = 3;
+
+/// The page that is written behind the membership lock has one part in eight of the time that a
+/// member has to answer.
+const PAGE_SHARE: u32 = 8;
 
 /// A copy to one member, side by side with reads and changes: one piece at a time is locked, and
 /// every change goes to the member as well.
@@ -127,20 +136,16 @@ impl Mirror {
 /// the pool is closed, or when another device gets the place.
 async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
     let mut retired = member.retired.subscribe();
-    let mut pause: Option<Duration> = None;
     loop {
         let Some(mirror) = weak.upgrade() else { return };
         let mut closed = mirror.closed.subscribe();
-        let first_pause = mirror.options.recovery_pause;
-        let has_failed_before = pause.is_some() || !member.last_failure().is_empty();
+        let pause = member.next_recovery_pause(mirror.options.recovery_pause);
         drop(mirror);
-        if has_failed_before {
-            let next = pause.map_or(first_pause, |last| (2 * last).min(RECOVERY_PAUSE_MAX));
-            pause = Some(next);
+        if let Some(pause) = pause {
             tokio::select! {
                 _ = closed.wait_for(|closed| *closed) => return,
                 _ = retired.wait_for(|retired| *retired) => {}
-                () = tokio::time::sleep(next) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
         // Changes of unknown outcome must not reach the member after newer data.
@@ -158,7 +163,6 @@ async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
         };
         if let Err(error) = Resync::run(mirror, Arc::clone(&member)).await {
             tracing::warn!("the copy to member {} has failed: {error}", member.device.name());
-            pause = pause.or(Some(first_pause));
             continue;
         }
         member.is_recovering.store(false, SeqCst);
@@ -250,7 +254,8 @@ impl Resync {
     }
 
     /// Copies the missing regions once; others may be added meanwhile. While a rate limits the
-    /// copy, one piece is copied at a time; otherwise the number grows with each piece.
+    /// copy, one piece is copied at a time; otherwise the number grows with each piece. Flushes of
+    /// the target are between the pieces.
     async fn copy_missing(&self, pace: &mut Pace) -> Result<(), Error> {
         let options = &self.mirror.options;
         let rates = Rates {
@@ -260,7 +265,7 @@ impl Resync {
         let block = u64::from(self.mirror.geometry().block_bytes);
         let mut pieces = MissingPieces { resync: self, next_region: 0, rest: Vec::new() };
         let mut copies = FuturesOrdered::new();
-        let (mut bytes, mut failed) = (0, None);
+        let (mut bytes, mut unflushed, mut failed) = (0, 0, None);
         let (mut window, mut is_limited) = (1, false);
         loop {
             while failed.is_none() && copies.len() < window && bytes < PIECES_BYTES_MAX {
@@ -275,8 +280,18 @@ impl Resync {
                 let Some(piece) = pieces.next() else { break };
                 pace.has_begun(piece.range.count * block);
                 bytes += piece.range.count * block;
-                let copy = self.copy_piece(piece.region, piece.range);
-                copies.push_back(async move { (piece, copy.await) });
+                unflushed += piece.range.count * block;
+                let must_flush = unflushed >= UNFLUSHED_BYTES_MAX;
+                if must_flush {
+                    unflushed = 0;
+                }
+                copies.push_back(async move {
+                    let mut copied = self.copy_piece(piece.region, piece.range).await;
+                    if copied.is_ok() && must_flush {
+                        copied = self.flush_target().await;
+                    }
+                    (piece, copied)
+                });
             }
             // After a failure the others run to their end: dropped writes would stay open.
             let Some((piece, copied)) = copies.next().await else {
@@ -326,7 +341,15 @@ impl Resync {
             Ok(data) => data,
             Err(bad) => return Ok(Piece::Bad(bad)),
         };
-        self.within(self.target.write(piece, data.freeze(), false)).await?;
+        if !self.target.is_current() {
+            // Nobody reads from the target, and no other copy to it begins before the write has
+            // ended: a change of the members need not wait for it.
+            drop(roster);
+        }
+        let (limit, write) = (self.mirror.options.member_wait, data.freeze());
+        let write = self.target.write(piece, write, false);
+        let written = run_one_from(limit, LimitFrom::Copy, &self.target, write).await;
+        written.map_err(|failure| self.failed(failure))?;
         self.mirror.copied_blocks.fetch_add(piece.count, SeqCst);
         Ok(Piece::Copied)
     }
@@ -361,23 +384,33 @@ impl Resync {
         Err(Error::new(ErrorKind::Medium, &*self.mirror.name, what).at(piece))
     }
 
-    /// Finishes the copy. Returns false if the target misses more regions.
+    /// Finishes the copy, whose data is durable. Returns false if the target misses more regions.
+    ///
+    /// The changes since then need no flush: they were sent to the target as to the others, and
+    /// their regions are marked until flushes of all of them have succeeded. Most of the work is
+    /// done before the membership lock is acquired, for which all changes wait. Behind the lock,
+    /// the label of the target is written, and a page if more regions were marked meanwhile.
     async fn finish(&self) -> Result<bool, Error> {
         let mirror = &self.mirror;
+        if self.target.is_current() {
+            let roster = mirror.roster.read().await;
+            self.refuse_stopped(roster.is_closed)?;
+            return Ok(self.target.next_missing(0).is_none());
+        }
+        let limit = JointLimit::begin(mirror.options.member_wait);
+        let (marked, _prepared) = self.prepare(limit).await?;
         let mut roster = mirror.roster.write().await;
         self.refuse_stopped(roster.is_closed)?;
         if self.target.next_missing(0).is_some() {
             return Ok(false);
         }
-        if self.target.is_current() {
-            return Ok(true);
-        }
-        // Covers the changes of the target since the flush before.
-        self.flush_target().await?;
-        let copied = mirror.intents.copy_to(&self.target).await;
-        copied.map_err(|failure| self.failed(failure))?;
+        self.mark_more(&marked).await?;
         if self.target.has_lost() {
             return Err(self.failed(MemberFailure::Lost));
+        }
+        if self.target.is_unsettled() {
+            // It is about to be left out.
+            return Err(self.failed(MemberFailure::Late(mirror.options.member_wait)));
         }
         let mut current = mirror.current();
         current.push(Arc::clone(&self.target));
@@ -388,7 +421,38 @@ impl Resync {
         if self.target.is_current() {
             return Ok(true);
         }
-        Err(self.failed(MemberFailure::Lost))
+        let what = format!("its label could not be written: {}", self.target.last_failure());
+        Err(Error::new(ErrorKind::Medium, self.target.device.name(), what))
+    }
+
+    /// Writes the pages of the target and reads its labels, while changes go on. Returns the marks
+    /// of the pages.
+    async fn prepare(&self, limit: JointLimit) -> Result<(RegionSet, PreparedLabel<'_>), Error> {
+        let (mirror, target) = (&self.mirror, &self.target);
+        let failed = |failure| self.failed(failure);
+        let buffers = mirror.buffers();
+        let prepared = tokio::time::timeout(limit.left(), target.device.prepare_label(&buffers));
+        let late = |_| self.failed(MemberFailure::Late(mirror.options.member_wait));
+        let prepared = prepared.await.map_err(late)??;
+        let mut marked = mirror.intents.write_pages(target, 2, limit).await.map_err(failed)?;
+        for _ in 1..PAGE_ATTEMPTS {
+            if mirror.intents.marked().is_subset(&marked) {
+                break;
+            }
+            marked = mirror.intents.write_pages(target, 2, limit).await.map_err(failed)?;
+        }
+        Ok((marked, prepared))
+    }
+
+    /// Writes a page of the target if more regions are marked than in its pages. Called behind the
+    /// membership lock, held alone.
+    async fn mark_more(&self, marked: &RegionSet) -> Result<(), Error> {
+        if self.mirror.intents.marked().is_subset(marked) {
+            return Ok(());
+        }
+        let limit = JointLimit::begin(self.mirror.options.member_wait / PAGE_SHARE);
+        let written = self.mirror.intents.write_pages(&self.target, 1, limit).await;
+        written.map(drop).map_err(|failure| self.failed(failure))
     }
 
     async fn give_up(&self, error: &Error) {

@@ -203,3 +203,50 @@ async fn old_writes_of_the_last_member_are_waited_for() {
     assert_eq!((bench.byte(0).await, bench.byte(REGION).await), (4, 5));
     bench.assert_same().await;
 }
+
+/// Fault: if all members were given up for some change, the pool waited for the first one, also
+/// when another one had ended its changes.
+#[tokio::test(start_paused = true)]
+async fn the_first_member_without_old_writes_is_kept() {
+    let bench = Bench::new(2).await;
+    for region in 0..3 {
+        bench.write(region * REGION, 1).await;
+    }
+    for member in 0..2 {
+        let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
+        let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
+        bench.faults[member].inject(hang.times(1));
+    }
+    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let mut writes = std::pin::pin!(writes);
+    assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
+    assert_eq!(bench.byte(2 * REGION).await, 1, "reads continue");
+    bench.faults[1].release();
+    let _ = writes.await;
+    assert_eq!((bench.state(0), bench.state(1)), (MemberState::Stale, MemberState::Current));
+    bench.write(0, 4).await;
+    bench.write(REGION, 5).await;
+    bench.faults[0].release();
+    bench.until_healthy().await;
+    assert_eq!((bench.byte(0).await, bench.byte(REGION).await), (4, 5));
+    bench.assert_same().await;
+}
+
+/// Goal: a pool whose members were all given up can be closed.
+#[tokio::test(start_paused = true)]
+async fn a_pool_of_silent_members_is_closed() {
+    let bench = Bench::new(2).await;
+    bench.write(0, 1).await;
+    bench.write(REGION, 1).await;
+    for member in 0..2 {
+        let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
+        let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
+        bench.faults[member].inject(hang.times(1));
+    }
+    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let mut writes = std::pin::pin!(writes);
+    assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
+    let begun = Instant::now();
+    assert!(bench.pool.close().await.is_err());
+    assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
+}

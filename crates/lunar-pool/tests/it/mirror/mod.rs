@@ -16,5 +16,6 @@ mod resolve;
 mod resync;
 mod scrub;
 mod sharing;
+mod slow;
 mod spares;
 mod trial;
