@@ -28,7 +28,6 @@ impl Mirror {
             Ok(roster) if roster.is_closed => return Ok(()),
             Ok(mut roster) => {
                 roster.is_closed = true;
-                self.end_pieces().await;
                 if roster.is_unrecorded || self.failures_pending.load(SeqCst) > 0 {
                     troubles.push("a member missed a change and could not be left out".into());
                 } else if !self.is_read_only {
@@ -55,16 +54,6 @@ impl Mirror {
         let marked = self.intents.marked().len();
         troubles.push(format!("the next opening copies {marked} marked regions"));
         Err(Error::new(ErrorKind::Medium, &*self.name, troubles.join("; ")))
-    }
-
-    /// Waits for the writes of copies, which run without the membership lock: the next opening must
-    /// not meet them.
-    async fn end_pieces(&self) {
-        let has_copy = |one: &Arc<MirrorMember>| !one.is_current() && !one.is_unsettled();
-        for member in self.present().filter(has_copy) {
-            let ended = member.wait_until_drained();
-            _ = tokio::time::timeout(self.options.member_wait, ended).await;
-        }
     }
 
     /// Makes all changes durable, and removes all marks except those of regions to be copied.

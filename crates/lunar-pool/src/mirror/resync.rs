@@ -341,11 +341,6 @@ impl Resync {
             Ok(data) => data,
             Err(bad) => return Ok(Piece::Bad(bad)),
         };
-        if !self.target.is_current() {
-            // Nobody reads from the target, and no other copy to it begins before the write has
-            // ended: a change of the members need not wait for it.
-            drop(roster);
-        }
         let (limit, write) = (self.mirror.options.member_wait, data.freeze());
         let write = self.target.write(piece, write, false);
         let written = run_one_from(limit, LimitFrom::Copy, &self.target, write).await;

@@ -1,8 +1,11 @@
 //! Members that answer within the limit, but late: on purpose, or because they are far away.
 
 use super::bench::{BLOCKS, Bench, REGION, WAIT, without_recovery};
+use crate::common::read;
 use lunar_block::{BlockDevice, Effect, Fault, FaultOperation};
 use lunar_pool::MemberState;
+use lunar_pool::format::{IntentPage, RegionSet};
+use std::cell::Cell;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,7 +36,7 @@ async fn write_for(bench: &Bench, time: Duration, mut each: impl FnMut()) -> Wri
         writes.count += 1;
         writes.longest = writes.longest.max(took);
         writes.slow += u64::from(took > millis(100));
-        tokio::time::sleep(millis(10)).await;
+        tokio::time::sleep(millis(50)).await;
     }
     writes
 }
@@ -48,16 +51,55 @@ async fn heal(bench: &Bench) {
 /// label were written, each within a limit of its own: no write was possible for 12.9 s.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_copy_does_not_hold_up_writes() {
-    for late in [150, 240, 450, 650, 950, 1850] {
+    for late in [150, 450, 950, 1850] {
         let bench = Bench::new(2).await;
         bench.fail_write(1, 0);
         bench.write(0, 1).await;
         bench.inject(1, Effect::Delay(millis(late)), FaultOperation::Flush);
         let writes = write_for(&bench, Duration::from_secs(60), || {}).await;
         assert!(writes.longest <= GRACE + GRACE / 2, "{late} ms: {writes:?}");
-        assert!(writes.count > 5000, "{late} ms: {writes:?}");
+        assert!(writes.count > 1000, "{late} ms: {writes:?}");
         heal(&bench).await;
     }
+}
+
+/// Returns the marks on the newest intent page of a member.
+async fn marks(bench: &Bench, member: usize) -> RegionSet {
+    let (pool, regions) = (bench.pool.status().pool, (BLOCKS / REGION) as u32);
+    let mut pages = Vec::new();
+    for lba in [128, 256] {
+        let bytes = read(&*bench.caches[member], lba, 8).await;
+        pages.extend(IntentPage::decode(&bytes.try_into().unwrap(), pool, regions));
+    }
+    pages.into_iter().max_by_key(|page| page.sequence).unwrap().marked
+}
+
+/// Goal: regions that are marked while the pages of a target are written are on its pages when it
+/// becomes current.
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_target_have_later_marks() {
+    let bench = Bench::new(2).await;
+    bench.fail_write(1, 0);
+    bench.write(0, 1).await;
+    bench.inject(1, Effect::Delay(millis(50)), FaultOperation::Write);
+    bench.until("copied to", |status| status.members[1].state == MemberState::Syncing).await;
+    let written = Cell::new(0);
+    let write = async {
+        for region in 1..10 {
+            bench.write(region * REGION, 2).await;
+            written.set(region as u32);
+        }
+        panic!("the member is not current before all regions are marked");
+    };
+    let observe = async {
+        while bench.state(1) != MemberState::Current {
+            tokio::time::sleep(millis(1)).await;
+        }
+        let marks = marks(&bench, 1).await;
+        assert!((0..=written.get()).all(|region| marks.contains(region)), "{written:?} {marks:?}");
+    };
+    tokio::select! { () = write => {}, () = observe => {} }
+    heal(&bench).await;
 }
 
 /// Fault: each write waited for a member that was only copied to.
@@ -70,7 +112,7 @@ async fn a_target_of_a_copy_does_not_hold_up_writes() {
         bench.inject(1, Effect::Delay(millis(late)), FaultOperation::Write);
         let writes = write_for(&bench, Duration::from_secs(120), || {}).await;
         assert!(writes.longest <= 2 * GRACE, "{late} ms: {writes:?}");
-        assert!(writes.slow < 30 && writes.count > 10_000, "{late} ms: {writes:?}");
+        assert!(writes.slow < 30 && writes.count > 2000, "{late} ms: {writes:?}");
         assert_ne!(bench.state(1), MemberState::Current);
         heal(&bench).await;
     }
@@ -105,7 +147,8 @@ async fn a_late_write_of_a_target_is_not_the_last() {
     bench.faults[1].heal();
     bench.inject(1, Effect::Hang, FaultOperation::Write);
     bench.write(3 * REGION, 2).await;
-    assert_eq!((bench.state(1), bench.faults[1].hanging()), (MemberState::Stale, 1));
+    assert_eq!(bench.state(1), MemberState::Stale);
+    assert!(bench.faults[1].hanging() > 0);
     bench.write(3 * REGION, 3).await;
     bench.faults[1].heal();
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -165,11 +208,12 @@ async fn the_last_member_may_be_late() {
     }
     // It has been too late now, but the other one has lost data.
     bench.caches[0].cut_power(&mut 0, 1).await;
-    for _ in 0..10 {
-        bench.write(0, 3).await;
+    for value in 3..10 {
+        bench.write(0, value).await;
         assert_eq!(bench.state(1), MemberState::Current);
+        bench.pool.flush().await.unwrap();
+        assert_eq!((bench.state(0), bench.state(1)), (MemberState::Stale, MemberState::Current));
     }
-    assert_eq!(bench.state(0), MemberState::Stale);
 }
 
 /// Goal: a member that is only far away is copied to at the first attempt beside writes that mark
@@ -182,12 +226,12 @@ async fn a_distant_member_stays() {
     let failure = bench.pool.status().members[1].last_failure.clone();
     bench.faults[1].inject(Fault::new(Effect::Delay(millis(50))));
     let flushes = async {
-        for _ in 0..300 {
+        for _ in 0..100 {
             bench.pool.flush().await.unwrap();
         }
     };
     futures_util::future::join(write_for(&bench, Duration::from_secs(30), || {}), flushes).await;
-    for round in 0..300 {
+    for round in 0..150 {
         let writes = (0..32).map(|at| bench.write((at * 97 + round) % BLOCKS, round as u8));
         futures_util::future::join_all(writes).await;
         bench.pool.flush().await.unwrap();
