@@ -82,8 +82,8 @@ pub(super) enum LimitFrom {
 /// work continues in a task. Returns the members that failed.
 ///
 /// A member that is not current is needed by nobody, so it has a shorter limit if changes wait for
-/// it: [`MirrorMember::grace`]. A current member that is later than this behind another one has held
-/// up the others, which its [`Lateness`](super::lateness::Lateness) counts.
+/// it: [`MirrorMember::grace`]. A current member that is later than this behind another one has
+/// held up the others, which its [`Lateness`](super::lateness::Lateness) counts.
 pub(super) async fn run(
     limit: Duration,
     from: LimitFrom,

@@ -358,7 +358,8 @@ fn keep_one(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
 
 /// Chooses among failed members as [`keep_one`], and waits until no change of the member is open
 /// that was given up: it could reach the member after newer ones. If all have some, the first one
-/// whose changes have ended is chosen. There is no time limit, because no member can be used before.
+/// whose changes have ended is chosen. There is no time limit, because no member can be used
+/// before.
 async fn keep_settled(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
     let kept = keep_one(members);
     let rank = |member: &Arc<MirrorMember>| (member.has_lost(), !member.holds_all());
