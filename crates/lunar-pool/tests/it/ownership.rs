@@ -62,7 +62,7 @@ async fn assert_fenced(pool: &Pool) {
     assert_eq!(kind(read.map(drop)), ErrorKind::Fenced);
     assert!(!pool.try_write_now(BlockRange::new(0, 1), &[9; 512], false));
     assert!(!pool.try_read_now(BlockRange::new(0, 1), &mut [0; 512]));
-    assert_eq!(pool.status().health, PoolHealth::Failed);
+    assert_eq!(pool.status().health, PoolHealth::Fenced);
 }
 
 /// Goal: a pool that is open elsewhere is refused with the owner's name, nothing is written, and
