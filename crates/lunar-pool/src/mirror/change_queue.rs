@@ -1,127 +1,141 @@
-//! The order of overlapping changes.
+//! The order of overlapping changes, and the turns of their owners.
 
-use lunar_block::BlockRange;
+mod range_order;
+
+use lunar_block::{BlockRange, IoContext, MemoryOwner};
+use range_order::{RangeGranted, RangeId, RangeOrder};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Semaphore;
 
-/// The changes of a mirror that have not ended. A change waits for all earlier ones that overlap
-/// it, so that all members get overlapping changes in the same order; other changes run side by
-/// side.
+/// The changes of a mirror that have not ended. All members get overlapping changes in the same
+/// order; other changes run side by side.
+///
+/// A change waits for the earlier overlapping ones of its own owner, and then in the common order
+/// for those that came there before it. There each owner has at most one change of a block.
+/// Therefore a change waits for one change of each other owner, or for several that run together,
+/// however many these owners have; and no change goes before one that is in the common order, so
+/// none waits for ever, however long it is. The changes of the pool itself have one owner together.
 #[derive(Debug, Default)]
 pub(super) struct ChangeQueue {
-    /// Number of changes, checked without the lock.
+    /// Number of changes in the common order, checked without the lock.
     count: AtomicUsize,
-    changes: Mutex<Vec<QueuedChange>>,
+    orders: Mutex<ChangeOrders>,
 }
 
-#[derive(Clone, Debug)]
-struct QueuedChange {
-    range: BlockRange,
-    /// Closed when the change has ended.
-    ended: Arc<Semaphore>,
+#[derive(Debug, Default)]
+struct ChangeOrders {
+    /// The owners that have changes.
+    owners: HashMap<OwnerAddress, OwnerChanges>,
+    /// Changes that have started, and those that wait for them.
+    common: RangeOrder,
 }
 
-/// A change in the queue, which leaves it when this value is dropped.
+/// The address of an owner, which the queue keeps alive; 0 for the pool itself.
+type OwnerAddress = usize;
+
+#[derive(Debug)]
+struct OwnerChanges {
+    order: RangeOrder,
+    _owner: Option<Arc<MemoryOwner>>,
+}
+
+/// A change whose turn has come. The next changes have theirs when this value is dropped.
 #[derive(Debug)]
 pub(super) struct ChangeTurn {
+    // Dropped first: changes of other owners come before the next one of this owner.
+    _common: OrderPlace,
+    _own: OrderPlace,
+}
+
+/// The place of a change in an order, which it leaves when this value is dropped.
+#[derive(Debug)]
+struct OrderPlace {
     queue: Arc<ChangeQueue>,
-    ended: Arc<Semaphore>,
+    /// The owner whose order this is; `None` for the common one.
+    owner: Option<OwnerAddress>,
+    id: RangeId,
 }
 
 impl ChangeQueue {
-    /// Enters the queue at once, and waits until all earlier overlapping changes have ended.
+    /// Enters the order of the current owner at once, and waits for the turn of the change.
     pub(super) async fn enter(queue: &Arc<Self>, range: BlockRange) -> ChangeTurn {
-        let (turn, earlier) = Self::push(queue, range);
-        wait_for(earlier).await;
-        turn
+        let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
+        let (own, granted) = Self::enter_own(queue, owner, range);
+        wait(granted).await;
+        let (common, granted) = Self::enter_common(queue, range);
+        wait(granted).await;
+        ChangeTurn { _common: common, _own: own }
     }
 
-    fn push(queue: &Arc<Self>, range: BlockRange) -> (ChangeTurn, Vec<Arc<Semaphore>>) {
-        let mut changes = queue.changes();
-        let earlier = overlapping(&changes, range);
-        let ended = Arc::new(Semaphore::new(0));
-        changes.push(QueuedChange { range, ended: Arc::clone(&ended) });
-        queue.count.store(changes.len(), SeqCst);
-        (ChangeTurn { queue: Arc::clone(queue), ended }, earlier)
+    fn enter_own(
+        queue: &Arc<Self>,
+        owner: Option<Arc<MemoryOwner>>,
+        range: BlockRange,
+    ) -> (OrderPlace, Option<RangeGranted>) {
+        let address = owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner).addr());
+        let mut orders = queue.orders();
+        let new = || OwnerChanges { order: RangeOrder::default(), _owner: owner };
+        let changes = orders.owners.entry(address).or_insert_with(new);
+        let (id, granted) = changes.order.enter(range);
+        (OrderPlace { queue: Arc::clone(queue), owner: Some(address), id }, granted)
     }
 
-    /// True if a change that overlaps `range` has not ended.
+    fn enter_common(queue: &Arc<Self>, range: BlockRange) -> (OrderPlace, Option<RangeGranted>) {
+        let mut orders = queue.orders();
+        let (id, granted) = orders.common.enter(range);
+        queue.count.store(orders.common.len(), SeqCst);
+        (OrderPlace { queue: Arc::clone(queue), owner: None, id }, granted)
+    }
+
+    /// True if a change of blocks of `range` has started, or will when others have ended.
     #[inline]
     pub(super) fn overlaps(&self, range: BlockRange) -> bool {
-        self.count.load(SeqCst) > 0
-            && self.changes().iter().any(|change| overlap(change.range, range))
+        self.count.load(SeqCst) > 0 && self.orders().common.overlaps(range)
     }
 
-    /// Waits until all changes that overlap `range` now have ended.
+    /// Waits until the changes have ended because of which [`overlaps`](Self::overlaps) is true
+    /// now.
     pub(super) async fn wait_for_overlapping(&self, range: BlockRange) {
-        let earlier = overlapping(&self.changes(), range);
-        wait_for(earlier).await;
+        let ended = self.orders().common.watch(range);
+        wait(ended).await;
     }
 
-    fn changes(&self) -> MutexGuard<'_, Vec<QueuedChange>> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn orders(&self) -> MutexGuard<'_, ChangeOrders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for ChangeTurn {
+impl Drop for OrderPlace {
     fn drop(&mut self) {
-        let mut changes = self.queue.changes();
-        if let Some(at) = changes.iter().position(|change| Arc::ptr_eq(&change.ended, &self.ended))
-        {
-            changes.swap_remove(at);
+        let mut orders = self.queue.orders();
+        let grants = match self.owner {
+            None => {
+                let grants = orders.common.leave(self.id);
+                self.queue.count.store(orders.common.len(), SeqCst);
+                grants
+            }
+            Some(address) => {
+                let Some(changes) = orders.owners.get_mut(&address) else { return };
+                let grants = changes.order.leave(self.id);
+                if changes.order.len() == 0 {
+                    orders.owners.remove(&address);
+                }
+                grants
+            }
+        };
+        drop(orders);
+        for grant in grants {
+            let _ = grant.send(()); // a waiter that is gone leaves its place itself
         }
-        self.queue.count.store(changes.len(), SeqCst);
-        drop(changes);
-        self.ended.close();
     }
 }
 
-fn overlapping(changes: &[QueuedChange], range: BlockRange) -> Vec<Arc<Semaphore>> {
-    let earlier = changes.iter().filter(|change| overlap(change.range, range));
-    earlier.map(|change| Arc::clone(&change.ended)).collect()
-}
-
-async fn wait_for(changes: Vec<Arc<Semaphore>>) {
-    for ended in changes {
-        // There are no permits: this ends with an error when the semaphore is closed.
-        let _ = ended.acquire().await;
+async fn wait(granted: Option<RangeGranted>) {
+    if let Some(granted) = granted {
+        let _ = granted.await; // the sender is dropped only after it was used
     }
-}
-
-fn overlap(one: BlockRange, other: BlockRange) -> bool {
-    one.lba < other.lba + other.count && other.lba < one.lba + one.count
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::{FutureExt, poll};
-    use std::pin::pin;
-
-    /// Goal: overlapping changes run one after the other in their order, others side by side, and
-    /// one that gives up lets the next ones run.
-    #[tokio::test]
-    async fn overlapping_changes_wait() {
-        let queue = Arc::new(ChangeQueue::default());
-        let range = BlockRange::new;
-        let first = ChangeQueue::enter(&queue, range(0, 10)).await;
-        let mut second = pin!(ChangeQueue::enter(&queue, range(8, 10)));
-        assert!(poll!(&mut second).is_pending());
-        let third = ChangeQueue::enter(&queue, range(10, 5)).now_or_never();
-        assert!(third.is_none(), "it overlaps the second, which waits");
-        let fourth = ChangeQueue::enter(&queue, range(20, 1)).now_or_never();
-        assert!(fourth.is_some(), "nothing overlaps it");
-        assert!(ChangeQueue::enter(&queue, range(20, 1)).now_or_never().is_none());
-        assert!(queue.overlaps(range(9, 1)) && !queue.overlaps(range(18, 2)));
-        drop(first);
-        let second = second.await;
-        assert!(ChangeQueue::enter(&queue, range(0, 8)).now_or_never().is_some());
-        let mut waiting = pin!(queue.wait_for_overlapping(range(0, 100)));
-        assert!(poll!(&mut waiting).is_pending());
-        drop((second, fourth));
-        waiting.await;
-        assert!(!queue.overlaps(range(0, 1000)));
-        assert_eq!(queue.changes().len(), 0);
-    }
-}
+mod tests;

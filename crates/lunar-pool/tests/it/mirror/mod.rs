@@ -5,6 +5,7 @@ mod closing;
 mod count;
 mod cuts;
 mod failures;
+mod hosts;
 mod late;
 mod linear;
 mod losses;
