@@ -51,7 +51,7 @@ impl Mirror {
         if troubles.is_empty() {
             return Ok(());
         }
-        let marked = self.intents.marked().len();
+        let marked = self.intents.on_members().len();
         troubles.push(format!("the next opening copies {marked} marked regions"));
         Err(Error::new(ErrorKind::Medium, &*self.name, troubles.join("; ")))
     }
@@ -60,7 +60,7 @@ impl Mirror {
     /// Returns the members that failed; then the marks stay.
     async fn settle(&self) -> Vec<FailedMember> {
         // Changes that were not flushed are marked.
-        if self.intents.marked().is_empty() {
+        if self.intents.on_members().is_empty() {
             return Vec::new();
         }
         let current = self.current();

@@ -2,10 +2,12 @@
 
 use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
+use super::membership::given_up;
 use lunar_block::{Error, ErrorKind};
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Flushes that users share: one runs at a time, in a task, so that it does not depend on the users
@@ -62,6 +64,30 @@ fn copy_of(error: Arc<Error>) -> Error {
     let copy = Error::new(error.kind, Arc::clone(&error.device), error.what.clone());
     let copy = Error { range: error.range, ..copy };
     if error.source.is_some() { copy.because(SharedCause(error)) } else { copy }
+}
+
+/// Shortest time between two pages that are written to remove marks only.
+const REMOVAL_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Removes settled marks that no other page has removed, until none is left.
+async fn remove_marks(weak: Weak<Mirror>) {
+    loop {
+        let Some(mirror) = weak.upgrade() else { return };
+        let mut closed = mirror.closed.subscribe();
+        let pause = mirror.options.mark_time.max(REMOVAL_PAUSE_MIN);
+        drop(mirror);
+        tokio::select! {
+            _ = closed.wait_for(|closed| *closed) => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+        let Some(mirror) = weak.upgrade() else { return };
+        if let Err(error) = mirror.remove_old_marks().await {
+            tracing::warn!("{}: marks could not be removed: {error}", mirror.name);
+        }
+        if mirror.intents.ends_removing() {
+            return;
+        }
+    }
 }
 
 impl Mirror {
@@ -135,9 +161,25 @@ impl Mirror {
             }
         }
         if failed.is_empty() {
-            let is_same = |region| self.is_same(region);
-            failed = self.intents.flushed(interval, is_same, &current).await;
+            if self.intents.flushed(interval, |region| self.is_same(region)) {
+                self.runtime.spawn(remove_marks(Arc::downgrade(self)));
+            }
+            return Ok(());
         }
+        self.failures_pending.fetch_add(1, SeqCst);
+        drop(roster);
+        self.leave_out_failed(None, failed).await
+    }
+
+    /// Removes old settled marks, unless the states of the members are to be recorded first.
+    async fn remove_old_marks(self: &Arc<Self>) -> Result<(), Error> {
+        let roster = self.roster.read().await;
+        self.refuse_closed(roster.is_closed)?;
+        let current = self.current();
+        if roster.is_unrecorded || !given_up(&current, self.options.member_wait).is_empty() {
+            return Ok(());
+        }
+        let failed = self.intents.remove_old(&current).await;
         if failed.is_empty() {
             return Ok(());
         }

@@ -3,16 +3,30 @@
 use super::bounded::{FailedMember, JointLimit, LimitFrom, MemberFailure, run};
 use super::member::MirrorMember;
 use super::membership::given_up;
+use super::options::MirrorOptions;
 use crate::format::{IntentPage, Label, PoolId, RegionSet};
 use bytes::Bytes;
 use lunar_block::{BlockRange, IoContext};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::time::Instant;
 
-/// Records on all current members, before a change is sent, the regions that it touches, and
-/// removes the marks later: when a region was not changed for a whole flush interval and all
-/// members were flushed since. After a power cut, members can differ only in marked regions.
+/// Maximum number of settled marks that are kept in a large pool. A crash makes the next opening
+/// copy these regions: at most one part in 32 of the pool, which has at least 16,208 regions then.
+const KEPT_MARKS: u64 = 512;
+
+/// Maximum length of the regions with settled marks in a small pool: copying them takes a minute at
+/// most disks.
+const KEPT_BYTES: u64 = 4 << 30;
+
+/// Records on all current members, before a change is sent, the regions that it touches. After a
+/// power cut, members can differ only in marked regions.
+///
+/// A mark is settled when all members were flushed since the last change of its region: then they
+/// do not differ there. It stays on the members for some time, so that another change of the region
+/// needs no page, and is removed by the next page that is written for other changes, or later by a
+/// page of its own. No flush waits for a page.
 #[derive(Debug)]
 pub(super) struct IntentLog {
     pool: PoolId,
@@ -22,19 +36,35 @@ pub(super) struct IntentLog {
     sequence: tokio::sync::Mutex<u64>,
     /// Time for which the write of a page waits for a member behind another.
     member_wait: Duration,
+    /// Time for which a mark stays after the last change of its region.
+    mark_time: Duration,
+    block_bytes: u32,
 }
 
 #[derive(Debug)]
 struct LogState {
     /// The regions that are marked durably on all current members.
     durable: RegionSet,
+    /// Those of them in which the members do not differ.
+    settled: RegionSet,
     /// Number of open changes, by region.
     open: Vec<u32>,
-    /// The flush interval of the last change, by region.
-    last_change: Vec<u64>,
+    /// By region.
+    last_change: Vec<LastChange>,
     interval: u64,
     /// The last interval that ended with a successful flush.
     covered: u64,
+    /// True while a task removes settled marks.
+    is_removing: bool,
+}
+
+/// The last change of a region.
+#[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
+struct LastChange {
+    /// The time of its end; `None` if there was none since the opening.
+    ended: Option<Instant>,
+    /// The flush interval of the last change or copy.
+    interval: u64,
 }
 
 /// The flush interval that a flush covers.
@@ -46,22 +76,26 @@ impl IntentLog {
         label: &Label,
         marked: RegionSet,
         sequence: u64,
-        member_wait: Duration,
+        options: &MirrorOptions,
     ) -> Self {
         let regions = label.regions();
         let state = LogState {
             durable: marked,
+            settled: RegionSet::new(regions),
             open: vec![0; regions as usize],
-            last_change: vec![0; regions as usize],
+            last_change: vec![LastChange::default(); regions as usize],
             interval: 1,
             covered: 0,
+            is_removing: false,
         };
         Self {
             pool: label.pool,
             region_blocks: AtomicU64::new(label.unit_blocks),
             state: Mutex::new(state),
             sequence: tokio::sync::Mutex::new(sequence),
-            member_wait,
+            member_wait: options.member_wait,
+            mark_time: options.mark_time,
+            block_bytes: label.block_bytes,
         }
     }
 
@@ -108,10 +142,11 @@ impl IntentLog {
             return late;
         }
         let next = {
-            let state = self.state();
+            let mut state = self.state();
             if state.all_marked(first, last) {
                 return Vec::new();
             }
+            state.remove_old(self.kept());
             // One page has the regions of all open changes: the others wait for it.
             let mut next = state.durable.clone();
             let open =
@@ -129,18 +164,19 @@ impl IntentLog {
     /// Ends a change.
     pub(super) fn end(&self, range: BlockRange) {
         let (first, last) = self.span(range);
+        let ended = Some(Instant::now());
         let mut state = self.state();
         let interval = state.interval;
         for region in first as usize..=last as usize {
             state.open[region] -= 1;
-            state.last_change[region] = interval;
+            state.last_change[region] = LastChange { ended, interval };
         }
     }
 
     /// Records that a copy has written a region of a member, which was not flushed since.
     pub(super) fn copied(&self, region: u32) {
         let mut state = self.state();
-        state.last_change[region as usize] = state.interval;
+        state.last_change[region as usize].interval = state.interval;
     }
 
     /// Begins a flush of all members.
@@ -150,55 +186,66 @@ impl IntentLog {
         FlushInterval(state.interval - 1)
     }
 
-    /// Ends a successful flush of all current members. Removes the marks of regions that were idle
-    /// before it and in which `is_same` says that all members are equal. Returns the members to
-    /// which the page could not be written.
-    pub(super) async fn flushed(
-        &self,
-        interval: FlushInterval,
-        is_same: impl Fn(u32) -> bool,
-        current: &[Arc<MirrorMember>],
-    ) -> Vec<FailedMember> {
-        let mut sequence = self.sequence.lock().await;
-        let next = self.unmark(interval.0, interval.0, is_same);
-        match next {
-            Some(next) => self.write(&mut sequence, &next, current, LimitFrom::Success).await,
-            None => Vec::new(),
-        }
+    /// Ends a successful flush of all current members. Settles the marks of regions that were not
+    /// changed since it began, and in which `is_same` says that all members are equal. Returns true
+    /// if a task is to be started that calls [`remove_old`](Self::remove_old) from time to time.
+    pub(super) fn flushed(&self, interval: FlushInterval, is_same: impl Fn(u32) -> bool) -> bool {
+        let mut state = self.state();
+        state.covered = state.covered.max(interval.0);
+        state.settle(is_same);
+        !state.settled.is_empty() && !std::mem::replace(&mut state.is_removing, true)
     }
 
-    /// Ends the last flush: also removes the marks of regions that were changed shortly before.
+    /// Ends the last flush, and removes all marks that it settles. Returns the members to which the
+    /// page could not be written.
     pub(super) async fn settle(
         &self,
         interval: FlushInterval,
         is_same: impl Fn(u32) -> bool,
         current: &[Arc<MirrorMember>],
     ) -> Vec<FailedMember> {
+        self.flushed(interval, is_same);
+        let none = KeptMarks { since: None, count_max: 0 };
+        self.remove(none, current, LimitFrom::Begin).await
+    }
+
+    /// Removes old settled marks, with a page of its own. Returns the members to which it could not
+    /// be written.
+    pub(super) async fn remove_old(&self, current: &[Arc<MirrorMember>]) -> Vec<FailedMember> {
+        self.remove(self.kept(), current, LimitFrom::Success).await
+    }
+
+    async fn remove(
+        &self,
+        kept: KeptMarks,
+        current: &[Arc<MirrorMember>],
+        from: LimitFrom,
+    ) -> Vec<FailedMember> {
         let mut sequence = self.sequence.lock().await;
-        let next = self.unmark(interval.0, interval.0 + 1, is_same);
+        let next = {
+            let mut state = self.state();
+            state.remove_old(kept).then(|| state.durable.clone())
+        };
         match next {
-            Some(next) => self.write(&mut sequence, &next, current, LimitFrom::Begin).await,
+            Some(next) => self.write(&mut sequence, &next, current, from).await,
             None => Vec::new(),
         }
     }
 
-    /// Removes unneeded marks. Returns the remaining ones if any was removed. From then on a change
-    /// of an unmarked region waits for another page.
-    fn unmark(
-        &self,
-        covered: u64,
-        idle_before: u64,
-        is_same: impl Fn(u32) -> bool,
-    ) -> Option<RegionSet> {
+    /// True if no mark is settled: then the task that removes them ends.
+    pub(super) fn ends_removing(&self) -> bool {
         let mut state = self.state();
-        state.covered = state.covered.max(covered);
-        let idle = |region: &u32| {
-            let at = *region as usize;
-            state.open[at] == 0 && state.last_change[at] < idle_before && is_same(*region)
-        };
-        let gone: Vec<u32> = state.durable.iter().filter(idle).collect();
-        gone.iter().for_each(|region| state.durable.remove(*region));
-        (!gone.is_empty()).then(|| state.durable.clone())
+        state.is_removing = !state.settled.is_empty();
+        !state.is_removing
+    }
+
+    /// The settled marks that stay now.
+    fn kept(&self) -> KeptMarks {
+        let region_bytes = self.region_blocks() * u64::from(self.block_bytes);
+        KeptMarks {
+            since: Instant::now().checked_sub(self.mark_time),
+            count_max: KEPT_MARKS.max(KEPT_BYTES / region_bytes) as usize,
+        }
     }
 
     /// Writes the next page. Each page is flushed before the next is begun: otherwise a power cut
@@ -236,7 +283,7 @@ impl IntentLog {
     ) -> Result<RegionSet, MemberFailure> {
         let (marked, pages) = {
             let mut sequence = self.sequence.lock().await;
-            let marked = self.marked();
+            let marked = self.on_members();
             // Both numbers count in any case: otherwise the next page would replace the newest page
             // of the other members, or of this one.
             let pages = [(); 2].map(|()| self.next_page(&mut sequence, &marked));
@@ -260,39 +307,52 @@ impl IntentLog {
         debug_assert!(state.open.iter().all(|open| *open == 0));
         let mut durable = RegionSet::new(regions);
         state.durable.iter().for_each(|region| durable.insert(region / factor));
-        let mut last_change = vec![0; regions as usize];
-        for (region, interval) in state.last_change.iter().enumerate() {
+        let mut last_change = vec![LastChange::default(); regions as usize];
+        for (region, last) in state.last_change.iter().enumerate() {
             let at = &mut last_change[region / factor as usize];
-            *at = (*at).max(*interval);
+            at.ended = at.ended.max(last.ended);
+            at.interval = at.interval.max(last.interval);
         }
         state.open = vec![0; regions as usize];
+        state.settled = RegionSet::new(regions);
         (state.durable, state.last_change) = (durable, last_change);
         self.region_blocks.store(label.unit_blocks, SeqCst);
         let (first, last) = self.span(new);
         let interval = state.interval;
         for region in first..=last {
             state.durable.insert(region);
-            state.last_change[region as usize] = interval;
+            state.last_change[region as usize].interval = interval;
         }
     }
 
-    /// Returns the marked regions.
-    pub(super) fn marked(&self) -> RegionSet {
+    /// Returns the regions that are marked on the members, also those with settled marks.
+    pub(super) fn on_members(&self) -> RegionSet {
         self.state().durable.clone()
+    }
+
+    /// Returns the regions in which members may differ: those with marks that are not settled.
+    pub(super) fn marked(&self) -> RegionSet {
+        self.state().marked()
     }
 
     /// Returns the regions that were changed since the last successful flush, or are being changed.
     pub(super) fn unflushed(&self) -> RegionSet {
         let state = self.state();
         let mut regions = RegionSet::new(state.durable.regions());
-        for region in state.durable.iter() {
-            let at = region as usize;
-            if state.open[at] > 0 || state.last_change[at] > state.covered {
-                regions.insert(region);
-            }
-        }
+        let marked = state.marked();
+        let unflushed = marked.iter().filter(|region| !state.is_flushed(*region));
+        unflushed.for_each(|region| regions.insert(region));
         regions
     }
+}
+
+/// The settled marks that are not removed.
+#[derive(Clone, Copy, Debug)]
+struct KeptMarks {
+    /// Those of regions that were changed after this; `None` for all.
+    since: Option<Instant>,
+    /// The latest of these, at most this number.
+    count_max: usize,
 }
 
 impl LogState {
@@ -300,11 +360,49 @@ impl LogState {
         (first..=last).all(|region| self.durable.contains(region))
     }
 
+    fn marked(&self) -> RegionSet {
+        let mut marked = self.durable.clone();
+        marked.subtract(&self.settled);
+        marked
+    }
+
     fn open_all(&mut self, first: u32, last: u32) {
-        for region in first as usize..=last as usize {
-            self.open[region] += 1;
-            self.last_change[region] = self.interval;
+        for region in first..=last {
+            self.open[region as usize] += 1;
+            self.settled.remove(region);
         }
+    }
+
+    /// True if all members were flushed since the last change of a region.
+    fn is_flushed(&self, region: u32) -> bool {
+        let at = region as usize;
+        self.open[at] == 0 && self.last_change[at].interval <= self.covered
+    }
+
+    /// Settles the marks of flushed regions in which `is_same` says that all members are equal.
+    fn settle(&mut self, is_same: impl Fn(u32) -> bool) {
+        let is_settled = |region: &u32| self.is_flushed(*region) && is_same(*region);
+        let settled: Vec<u32> = self.marked().iter().filter(is_settled).collect();
+        settled.into_iter().for_each(|region| self.settled.insert(region));
+    }
+
+    /// Removes settled marks. Returns true if there was any. From then on a change of such a region
+    /// waits for another page.
+    fn remove_old(&mut self, kept: KeptMarks) -> bool {
+        let settled = self.settled.iter().map(|region| (self.last_change[region as usize], region));
+        let is_kept =
+            |(last, _): &(LastChange, u32)| kept.since.is_none() || last.ended > kept.since;
+        let (mut young, mut gone): (Vec<_>, Vec<_>) = settled.partition(is_kept);
+        let excess = young.len().saturating_sub(kept.count_max);
+        if let Some(last) = excess.checked_sub(1) {
+            young.select_nth_unstable(last);
+            gone.extend(&young[..excess]);
+        }
+        for (_, region) in &gone {
+            self.settled.remove(*region);
+            self.durable.remove(*region);
+        }
+        !gone.is_empty()
     }
 }
 

@@ -57,8 +57,7 @@ impl MirrorDevice {
         let intents = read_intents(&label, present()).await?;
         let geometry = geometry(name, &label, present())?;
         let roster = Roster { label: label.clone(), is_unrecorded: false, is_closed: false };
-        let log =
-            IntentLog::new(&label, intents.marked.clone(), intents.sequence, options.member_wait);
+        let log = IntentLog::new(&label, intents.marked.clone(), intents.sequence, &options);
         let mirror = Arc::new(Mirror {
             name: name.into(),
             first_geometry: geometry,

@@ -15,6 +15,10 @@ const RESYNC_BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
 /// Default time after which a spare device replaces a member that is out.
 const SPARE_WAIT: Duration = Duration::from_secs(5 * 60);
 
+/// Default time for which a mark stays. Most programs write to a region again within it, if they do
+/// at all: databases, and file systems that commit every 5 s.
+const MARK_TIME: Duration = Duration::from_secs(60);
+
 /// Options of an open mirror.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MirrorOptions {
@@ -32,6 +36,10 @@ pub struct MirrorOptions {
     /// Time for which a member may be out before a spare device replaces it. While data is copied
     /// to the member, it is not replaced.
     pub spare_wait: Duration,
+    /// Time for which a region stays marked on the members after its last change. Another change
+    /// within this time needs no page with marks, and a crash within it makes the next opening copy
+    /// the region.
+    pub mark_time: Duration,
     /// Maximum rate of a copy while users have no operations; `None`: as fast as the members.
     pub resync_bytes_per_second_max: Option<NonZeroU64>,
     /// Maximum rate of a copy while users have operations; `None`: as fast as the members.
@@ -44,6 +52,7 @@ impl Default for MirrorOptions {
             member_wait: MEMBER_WAIT,
             recovery_pause: RECOVERY_PAUSE,
             spare_wait: SPARE_WAIT,
+            mark_time: MARK_TIME,
             resync_bytes_per_second_max: None,
             resync_busy_bytes_per_second_max: NonZeroU64::new(RESYNC_BUSY_BYTES_PER_SECOND),
         }

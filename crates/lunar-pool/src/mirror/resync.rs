@@ -431,7 +431,7 @@ impl Resync {
         let prepared = prepared.await.map_err(late)??;
         let mut marked = mirror.intents.write_pages(target, 2, limit).await.map_err(failed)?;
         for _ in 1..PAGE_ATTEMPTS {
-            if mirror.intents.marked().is_subset(&marked) {
+            if mirror.intents.on_members().is_subset(&marked) {
                 break;
             }
             marked = mirror.intents.write_pages(target, 2, limit).await.map_err(failed)?;
@@ -442,7 +442,7 @@ impl Resync {
     /// Writes a page of the target if more regions are marked than in its pages. Called behind the
     /// membership lock, held alone.
     async fn mark_more(&self, marked: &RegionSet) -> Result<(), Error> {
-        if self.mirror.intents.marked().is_subset(marked) {
+        if self.mirror.intents.on_members().is_subset(marked) {
             return Ok(());
         }
         let limit = JointLimit::begin(self.mirror.options.member_wait / PAGE_SHARE);

@@ -30,9 +30,13 @@ pub struct Bench {
 impl Bench {
     /// Creates a mirror whose members are equal from the beginning.
     pub async fn new(count: usize) -> Self {
+        Self::with_options(count, OpenOptions::default()).await
+    }
+
+    pub async fn with_options(count: usize, options: OpenOptions) -> Self {
         let disks = memories(count, BLOCKS * 512);
         Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
-        Self::open(disks, 1, OpenOptions::default()).await.unwrap()
+        Self::open(disks, 1, options).await.unwrap()
     }
 
     pub async fn open(
@@ -118,6 +122,17 @@ impl Bench {
 
 pub fn degraded() -> OpenOptions {
     OpenOptions { is_degraded: true, ..OpenOptions::default() }
+}
+
+/// Lets the marks go of regions that were flushed.
+pub async fn marks_go() {
+    tokio::time::sleep(2 * MirrorOptions::default().mark_time).await;
+}
+
+/// Options with this time for which marks stay.
+pub fn with_mark_time(mark_time: Duration) -> OpenOptions {
+    let mirror = MirrorOptions { mark_time, ..MirrorOptions::default() };
+    OpenOptions { mirror, ..OpenOptions::default() }
 }
 
 /// Options with recoveries that begin after an hour, so that a test sees what is before.

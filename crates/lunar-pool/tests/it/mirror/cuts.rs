@@ -75,7 +75,9 @@ impl CutBench {
         if self.operation.lists()[0].len() > 2 {
             members.push(self.devices[2].clone());
         }
-        let pool = Pool::open("pool", members, without_recovery()).await.unwrap();
+        let mut options = without_recovery();
+        options.mirror.mark_time = Duration::ZERO;
+        let pool = Pool::open("pool", members, options).await.unwrap();
         write(&pool, 1).await.unwrap();
         if self.operation == Operation::ReplaceStale {
             fault.inject(Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write));

@@ -1,6 +1,6 @@
 //! Losses of acknowledged writes.
 
-use super::bench::{Bench, REGION, without_recovery};
+use super::bench::{Bench, REGION, marks_go, without_recovery};
 use crate::common::{DATA_START, Device, VolatileDevice, filled, first_byte, memories};
 use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultOperation};
 use lunar_pool::{MemberState, OpenOptions, Pool, PoolSpec};
@@ -200,6 +200,7 @@ async fn stripes_of_mirrors_pass_losses_on() {
     let range = BlockRange::new(0, 16);
     pool.write(range, filled(1, 16), false).await.unwrap();
     pool.flush().await.unwrap();
+    marks_go().await;
     pool.write(range, filled(2, 16), false).await.unwrap();
     for cache in &caches[..2] {
         cache.cut_power(&mut 0, ALL).await;

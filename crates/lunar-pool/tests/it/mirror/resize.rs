@@ -1,6 +1,6 @@
 //! Mirrors that grow.
 
-use super::bench::{BLOCKS, Bench, REGION, degraded, without_recovery};
+use super::bench::{BLOCKS, Bench, REGION, degraded, marks_go, without_recovery};
 use crate::common::{
     DATA_START, Device, LineDevice, OVERHEAD_BYTES, PowerLine, filled, first_byte, memories, read,
 };
@@ -101,9 +101,8 @@ async fn regions_become_larger() {
         resize(&**disk, after + OVERHEAD_BYTES / 512).await.unwrap();
     }
     resize(&*pool, after).await.unwrap();
-    for _ in 0..3 {
-        pool.flush().await.unwrap();
-    }
+    pool.flush().await.unwrap();
+    marks_go().await;
     write(&pool, 5 * REGION, 2).await;
     write(&pool, after - 1, 3).await;
     drop(pool);

@@ -1,7 +1,7 @@
 //! Mirrors whose members fail in all ways and change, by seed, against a model of what each block
 //! may hold.
 
-use super::bench::{BLOCKS, Bench, REGION};
+use super::bench::{BLOCKS, Bench, REGION, with_mark_time};
 use crate::common::{Device, VolatileDevice, filled, memories, next, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
 use lunar_pool::{OpenOptions, PoolError, ScrubOptions};
@@ -334,7 +334,13 @@ impl Trial {
         }
         self.ledger.lost();
         let seed = self.draw(u64::MAX);
-        self.bench = Some(Bench::open(disks, seed, OpenOptions::default()).await.unwrap());
+        let options = self.random_options();
+        self.bench = Some(Bench::open(disks, seed, options).await.unwrap());
+    }
+
+    /// Marks go with the next page, after a page of their own, or hardly ever.
+    fn random_options(&mut self) -> OpenOptions {
+        with_mark_time([0, 5, 60_000].map(Duration::from_millis)[self.draw(3) as usize])
     }
 
     /// Checks all blocks, and that the members are equal.
@@ -360,9 +366,9 @@ fn is_new_device_failure(error: &PoolError) -> bool {
 }
 
 async fn trial(seed: u64) {
-    let bench = Some(Bench::new(2).await);
     let (ledger, places) = (Ledger::new(), vec![0, 1]);
-    let mut trial = Trial { bench, ledger, places, random: seed, failed_flushes: 0 };
+    let mut trial = Trial { bench: None, ledger, places, random: seed, failed_flushes: 0 };
+    trial.bench = Some(Bench::with_options(2, trial.random_options()).await);
     for round in 0..ROUNDS {
         println!("seed {seed} round {round}");
         match trial.draw(4) {
