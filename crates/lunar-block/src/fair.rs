@@ -33,6 +33,10 @@ const COMMANDS: FairLimits = FairLimits {
 /// Limits of maps of allocated blocks, which may take the other machine a long time each.
 const MAPS: FairLimits = FairLimits { owners_max: 8, shared_max: 8, contended_max: 3, ..COMMANDS };
 
+/// Maximum number of bytes that a clear counts as. A clear moves no data, but may be as much work
+/// for the device as a write; its owner can have other commands in progress beside it.
+const CLEAR_BYTES_MAX: u64 = 2 << 20;
+
 /// A device that passes a limited number of commands at a time to an inner device, such as a LUN of
 /// another target. The owners of waiting commands, which their [`IoContext`] names, take turns.
 ///
@@ -55,6 +59,13 @@ impl FairDevice {
     /// Returns the inner device.
     pub fn inner(&self) -> &Arc<dyn BlockDevice> {
         &self.inner
+    }
+
+    /// Returns the bytes that a clear of these ranges counts as.
+    fn clear_bytes(&self, ranges: &[BlockRange]) -> usize {
+        let blocks = ranges.iter().fold(0_u64, |sum, range| sum.saturating_add(range.count));
+        let bytes = blocks.saturating_mul(self.geometry().block_bytes.into());
+        bytes.min(CLEAR_BYTES_MAX) as usize
     }
 
     /// Runs a command that moves `bytes` when it has a place in `queue`.
@@ -280,7 +291,7 @@ impl BlockDevice for FairDevice {
 
 impl Sparse for FairDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
-        self.run(&self.commands, 0, move |inner| async move {
+        self.run(&self.commands, self.clear_bytes(&[range]), move |inner| async move {
             sparse_of(&*inner)?.unmap(range, durable).await
         })
     }
@@ -290,7 +301,7 @@ impl Sparse for FairDevice {
         ranges: Vec<BlockRange>,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        self.run(&self.commands, 0, move |inner| async move {
+        self.run(&self.commands, self.clear_bytes(&ranges), move |inner| async move {
             sparse_of(&*inner)?.unmap_all(ranges, durable).await
         })
     }
@@ -301,7 +312,7 @@ impl Sparse for FairDevice {
         may_unmap: bool,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        self.run(&self.commands, 0, move |inner| async move {
+        self.run(&self.commands, self.clear_bytes(&[range]), move |inner| async move {
             sparse_of(&*inner)?.write_zeroes(range, may_unmap, durable).await
         })
     }
@@ -312,7 +323,7 @@ impl Sparse for FairDevice {
         clear: Clear,
         durable: bool,
     ) -> BoxFuture<'_, Result<u64, Error>> {
-        self.run(&self.commands, 0, move |inner| async move {
+        self.run(&self.commands, self.clear_bytes(&ranges), move |inner| async move {
             sparse_of(&*inner)?.clear_piece(ranges, clear, durable).await
         })
     }

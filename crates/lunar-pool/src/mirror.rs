@@ -9,6 +9,7 @@
 mod bounded;
 mod change;
 mod change_queue;
+mod clears;
 mod close;
 mod count;
 mod flush;
@@ -42,6 +43,7 @@ use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
 use bytes::Bytes;
 use change::Change;
 use change_queue::ChangeQueue;
+use clears::ClearLengths;
 use flush::SharedFlushes;
 use intent_log::IntentLog;
 use lunar_block::{
@@ -80,6 +82,7 @@ pub(crate) struct Mirror {
     closed: watch::Sender<bool>,
     queue: Arc<ChangeQueue>,
     intents: IntentLog,
+    clears: ClearLengths,
     flushes: SharedFlushes,
     spares: Spares,
     /// The last scrub.

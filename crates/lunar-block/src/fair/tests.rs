@@ -497,3 +497,31 @@ fn waiting_commands_are_small() {
     ];
     assert!(sizes.iter().all(|bytes| *bytes <= 512), "{sizes:?}");
 }
+
+/// Fault: clears counted as no data, so one owner could have dozens of long ones in progress. Goal:
+/// long ones count as data, up to a limit, and short ones as their length.
+#[test]
+fn clears_count_as_data() {
+    block_on(async {
+        for (blocks, expected) in [(1 << 14, 4), (8, 1 + COMMANDS.shared_max / 2)] {
+            let rig = Rig::new();
+            rig.hang(FaultOperation::WriteZeroes);
+            let owner = owner();
+            let clears: Vec<_> = (0..100)
+                .map(|_| {
+                    let (device, context) = (Arc::clone(&rig.device), IoContext::new(&owner));
+                    let mut clear = Box::pin(async move {
+                        let (range, clear) =
+                            (BlockRange::new(0, blocks), Clear::Zero { may_unmap: false });
+                        let sparse = device.sparse().unwrap();
+                        context.scope(sparse.clear_piece(vec![range], clear, false)).await.is_ok()
+                    });
+                    assert!((&mut clear).now_or_never().is_none());
+                    clear
+                })
+                .collect();
+            assert_eq!(rig.hanging(), expected);
+            drop(clears);
+        }
+    });
+}

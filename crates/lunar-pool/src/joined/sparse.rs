@@ -4,7 +4,10 @@ use super::JoinedDevice;
 use super::block_map::BlockMap;
 use crate::member_io::{in_own_context, member_failed};
 use futures_util::future::join_all;
-use lunar_block::{BlockRange, BoxFuture, Error, ErrorKind, Extent, SpaceUsage, Sparse};
+use lunar_block::{BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse};
+
+/// Length of the range of which several members clear their parts at once.
+const CLEAR_BYTES_MAX: u64 = 16 << 20;
 
 /// A member's extents from some block on, read as far as needed.
 struct MemberExtents<'a> {
@@ -60,6 +63,38 @@ impl JoinedDevice {
         // All parts end, so that nothing changes behind a result.
         let failed = join_all(changes).await.into_iter().find_map(Result::err);
         failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
+    }
+
+    /// Clears the first piece of `ranges`. Returns the first block behind it.
+    async fn clear_first(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> Result<u64, Error> {
+        for range in &ranges {
+            self.shapes.geometry().checked_range(&self.name, *range)?;
+        }
+        let Some(first) = ranges.iter().find(|range| range.count > 0) else {
+            return Ok(ranges.last().map_or(0, |range| range.lba));
+        };
+        let only_run = match self.map() {
+            BlockMap::Concat { .. } => Some(self.map().first_run(*first)),
+            BlockMap::Stripe { .. } => self.map().only_run(*first),
+        };
+        if let Some(run) = only_run {
+            let failed = |error| member_failed(&self.name, Some(run.range), error);
+            let part = self.on_device(run).1;
+            let cleared = self.sparse_of(run.member)?.clear_piece(vec![part], clear, durable);
+            return Ok(first.lba + (cleared.await.map_err(failed)? - part.lba));
+        }
+        let most = CLEAR_BYTES_MAX / u64::from(self.shapes.geometry().block_bytes);
+        let piece = BlockRange::new(first.lba, first.count.min(most - first.lba % most));
+        match clear {
+            Clear::Unmap => self.unmap(piece, durable).await?,
+            Clear::Zero { may_unmap } => self.write_zeroes(piece, may_unmap, durable).await?,
+        }
+        Ok(end(piece))
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
@@ -142,6 +177,17 @@ impl Sparse for JoinedDevice {
                 sparse.write_zeroes(part, may_unmap, durable)
             }),
         )
+    }
+
+    /// Clears one piece of one range. With `durable`, each piece is durable: the last one may lie on
+    /// other members.
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        Box::pin(self.clear_first(ranges, clear, durable))
     }
 
     fn status(

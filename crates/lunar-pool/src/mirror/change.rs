@@ -9,11 +9,9 @@ use super::places::Place;
 use crate::member_io::member_failed;
 use bytes::Bytes;
 use lunar_block::{BlockRange, Error, ErrorKind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-
-/// Maximum length of a deallocation that members do within one limit; longer ones are split.
-pub(super) const CLEAR_BYTES_MAX: u64 = 64 << 20;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::time::Instant;
 
 /// A change of blocks.
 #[derive(Clone, Debug)]
@@ -70,18 +68,38 @@ impl Mirror {
         change: Change,
     ) -> Result<(), Error> {
         self.foreground.fetch_add(1, SeqCst);
-        let most = match change {
-            Change::Write { .. } => range.count.max(1),
-            _ => CLEAR_BYTES_MAX / u64::from(self.geometry().block_bytes),
-        };
-        let end = range.lba + range.count;
-        for lba in (range.lba..end).step_by(most as usize) {
-            let piece = BlockRange::new(lba, most.min(end - lba));
-            let change = change.clone();
-            self.change_with(piece, Targets::All, move |member| change.start(member, piece))
-                .await?;
+        if let Change::Write { .. } = change {
+            let start = move |member: &Arc<MirrorMember>| change.start(member, range);
+            return self.change_with(range, Targets::All, start).await;
+        }
+        let (mut lba, end) = (range.lba, range.lba + range.count);
+        while lba < end {
+            lba = self.clear_first(BlockRange::new(lba, end - lba), &change).await?;
         }
         Ok(())
+    }
+
+    /// Deallocates or zeroes the first piece of `range`. Returns the first block behind it.
+    pub(super) async fn clear_first(
+        self: &Arc<Self>,
+        range: BlockRange,
+        change: &Change,
+    ) -> Result<u64, Error> {
+        let deallocates = !matches!(change, Change::Zero { may_unmap: false, .. });
+        let length = self.clears.of(deallocates);
+        let block_bytes = u64::from(self.geometry().block_bytes);
+        // Pieces end at multiples of their length: what a member deallocates as a whole is not cut.
+        let most = length.bytes() / block_bytes;
+        let piece = BlockRange::new(range.lba, range.count.min(most - range.lba % most));
+        let sent = Mutex::new(Instant::now());
+        let done = self.change_with(piece, Targets::All, |member| {
+            *sent.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            change.start(member, piece)
+        });
+        done.await?;
+        let sent = *sent.lock().unwrap_or_else(PoisonError::into_inner);
+        length.ended(piece.count * block_bytes, sent.elapsed(), self.options.member_wait);
+        Ok(piece.lba + piece.count)
     }
 
     /// Changes blocks on some members, in the order of overlapping changes.

@@ -1,6 +1,7 @@
 //! Opens a mirror of the members that were found.
 
 use super::change_queue::ChangeQueue;
+use super::clears::ClearLengths;
 use super::intent_log::IntentLog;
 use super::member::MirrorMember;
 use super::membership::Roster;
@@ -72,6 +73,7 @@ impl MirrorDevice {
             closed: watch::Sender::new(false),
             queue: Arc::new(ChangeQueue::default()),
             intents: log,
+            clears: ClearLengths::default(),
             flushes: Default::default(),
             spares,
             scrub: std::sync::Mutex::default(),

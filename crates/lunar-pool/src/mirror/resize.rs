@@ -13,7 +13,7 @@
 //!    all marks, so an opening between the last two steps copies everything.
 
 use super::bounded::{LimitFrom, MemberFailure, RunToEnd, run};
-use super::change::CLEAR_BYTES_MAX;
+use super::clears::ZEROED_BYTES_MAX;
 use super::membership::RosterGuard;
 use super::places::Place;
 use super::{Mirror, MirrorDevice};
@@ -109,7 +109,7 @@ impl Mirror {
     async fn zero_new(&self, new: BlockRange) -> Result<(), Error> {
         let block_bytes = u64::from(self.first_geometry.block_bytes);
         let is_sparse = self.present().all(|member| member.device.device().sparse().is_some());
-        let most = if is_sparse { CLEAR_BYTES_MAX } else { PIECE_BYTES } / block_bytes;
+        let most = if is_sparse { ZEROED_BYTES_MAX } else { PIECE_BYTES } / block_bytes;
         let zeroes = Bytes::from(vec![0; if is_sparse { 0 } else { PIECE_BYTES as usize }]);
         let end = new.lba + new.count;
         for lba in (new.lba..end).step_by(most as usize) {

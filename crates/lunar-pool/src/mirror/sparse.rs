@@ -1,14 +1,16 @@
 //! Deallocation on mirrors.
 
+use super::bounded::RunToEnd;
 use super::change::{Change, not_sparse};
 use super::member::MirrorMember;
 use super::{Mirror, MirrorDevice};
 use crate::format::MemberSet;
 use crate::member_io::member_failed;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Error, Extent, ExtentState, SpaceUsage, Sparse,
+    BlockDevice, BlockRange, BoxFuture, Clear, Error, Extent, ExtentState, SpaceUsage, Sparse,
 };
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 impl Mirror {
     pub(super) fn prefetch(&self, range: BlockRange) {
@@ -62,6 +64,38 @@ impl Sparse for MirrorDevice {
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
         self.clear(range, Change::Zero { may_unmap, durable })
+    }
+
+    /// Clears one piece of one range, for which the members are waited for together. With `durable`,
+    /// each piece is durable: a flush at the end would not notice that all members lost an earlier
+    /// piece, if another caller has been told of the loss.
+    fn clear_piece(
+        &self,
+        ranges: Vec<BlockRange>,
+        clear: Clear,
+        durable: bool,
+    ) -> BoxFuture<'_, Result<u64, Error>> {
+        let change = match clear {
+            Clear::Unmap => Change::Unmap { durable },
+            Clear::Zero { may_unmap } => Change::Zero { may_unmap, durable },
+        };
+        let all = ranges.iter().copied();
+        let checked = all.clone().try_for_each(|range| {
+            self.0.geometry().checked_range(self.name(), range)?;
+            self.check_writable(range)
+        });
+        let mirror = Arc::clone(&self.0);
+        match (checked, all.clone().find(|range| range.count > 0)) {
+            (Err(error), _) => Box::pin(std::future::ready(Err(error))),
+            (Ok(()), None) => {
+                let end = all.last().map_or(0, |range| range.lba);
+                Box::pin(std::future::ready(Ok(end)))
+            }
+            (Ok(()), Some(range)) => Box::pin(RunToEnd::new(async move {
+                mirror.foreground.fetch_add(1, SeqCst);
+                mirror.clear_first(range, &change).await
+            })),
+        }
     }
 
     fn status(

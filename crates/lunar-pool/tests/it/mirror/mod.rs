@@ -1,6 +1,7 @@
 //! Mirrors, in virtual time.
 
 mod bench;
+mod clears;
 mod closing;
 mod count;
 mod cuts;
