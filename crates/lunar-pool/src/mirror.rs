@@ -56,7 +56,7 @@ use rewrites::Rewrites;
 use spares::Spares;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, PoisonError};
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 /// An open mirror.
 #[derive(Debug)]
@@ -96,6 +96,7 @@ pub(crate) struct Mirror {
     /// Number of operations of users.
     foreground: AtomicU64,
     repairs: AtomicU64,
+    repair_permits: Semaphore,
     copied_blocks: AtomicU64,
     buffers: std::sync::RwLock<BufferPool>,
     /// Runs recoveries and copies.

@@ -6,6 +6,7 @@ use super::intent_log::IntentLog;
 use super::member::MirrorMember;
 use super::membership::Roster;
 use super::places::{Place, Places};
+use super::read::REPAIRS_MAX;
 use super::rewrites::Rewrites;
 use super::spares::Spares;
 use super::{Mirror, MirrorDevice, MirrorOptions};
@@ -20,7 +21,7 @@ use lunar_block::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use tokio::sync::{RwLock, watch};
+use tokio::sync::{RwLock, Semaphore, watch};
 
 /// The intent pages of the current members.
 struct FoundIntents {
@@ -83,6 +84,7 @@ impl MirrorDevice {
             latch: LossLatch::new(0),
             foreground: AtomicU64::new(0),
             repairs: AtomicU64::new(0),
+            repair_permits: Semaphore::new(REPAIRS_MAX),
             copied_blocks: AtomicU64::new(0),
             buffers: std::sync::RwLock::default(),
             runtime,

@@ -12,11 +12,14 @@ use bytes::Bytes;
 use futures_util::future::poll_fn;
 use lunar_block::{BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
+
+/// Maximum number of repairs that are in progress at a time: a member may fail all its reads.
+pub(super) const REPAIRS_MAX: usize = 16;
 
 /// The reads of members that serve one read of the mirror, each into memory of its own.
 #[derive(Default)]
@@ -265,12 +268,7 @@ impl Mirror {
         member.fail(&failure);
         let settled = match failure {
             MemberFailure::Device(error) if error.kind == ErrorKind::Medium => {
-                let mirror = Arc::clone(self);
-                self.change_with(range, Targets::One(member), move |member| {
-                    let (mirror, of) = (Arc::clone(&mirror), Arc::clone(member));
-                    Box::pin(async move { mirror.repair(&of, range).await })
-                })
-                .await
+                self.try_repair(member, range).await
             }
             // A busy member has refused the command, so the command had no effect.
             MemberFailure::Device(error) if error.kind == ErrorKind::Busy => Ok(()),
@@ -281,17 +279,43 @@ impl Mirror {
         }
     }
 
+    /// Repairs blocks of a member, unless [`REPAIRS_MAX`] repairs are in progress: then the next
+    /// read or scrub of these blocks finds the error again.
+    async fn try_repair(
+        self: &Arc<Self>,
+        member: Arc<MirrorMember>,
+        range: BlockRange,
+    ) -> Result<(), Error> {
+        let Ok(_permit) = self.repair_permits.try_acquire() else { return Ok(()) };
+        let bytes = range.count as usize * self.geometry().block_bytes as usize;
+        // Before the turn of the change: changes that wait for it may hold the memory.
+        let into = Mutex::new(Some(self.buffers().take_when_free(bytes).await));
+        self.change_with(range, Targets::One(member), |member| {
+            let into = into.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let into = into.unwrap_or_else(|| self.buffers().take(bytes));
+            let (mirror, of) = (Arc::clone(self), Arc::clone(member));
+            Box::pin(async move { mirror.repair(&of, range, into).await })
+        })
+        .await
+    }
+
     /// Rewrites blocks of a member from another one, in the turn of a change.
-    async fn repair(&self, member: &Arc<MirrorMember>, range: BlockRange) -> Result<(), Error> {
+    async fn repair(
+        &self,
+        member: &Arc<MirrorMember>,
+        range: BlockRange,
+        into: Buffer,
+    ) -> Result<(), Error> {
+        let bytes = into.len();
         let Some(source) = self.choose(range, [member.place].into_iter().collect()) else {
             return Ok(());
         };
-        let bytes = range.count as usize * self.geometry().block_bytes as usize;
-        let Some(data) = self.read_checked(&source, range, self.buffers().take(bytes)).await else {
+        let Some(data) = self.read_checked(&source, range, into).await else {
             // Neither member is better than the other: later reads of these blocks fail.
             return Ok(());
         };
         member.write(range, data.freeze(), false).await?;
+        // The data is free, so that this takes its memory.
         member.read(range, self.buffers().take(bytes)).await?;
         self.repairs.fetch_add(1, SeqCst);
         tracing::warn!(

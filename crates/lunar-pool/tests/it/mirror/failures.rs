@@ -131,6 +131,34 @@ async fn bad_blocks_are_repaired() {
     assert!(bench.pool.status().members.iter().all(|member| !member.last_failure.is_empty()));
 }
 
+/// Fault: a member that failed all its reads had a repair in progress for each of them. Goal: a few
+/// run at a time, and the others are found again by later reads.
+#[tokio::test(start_paused = true)]
+async fn few_repairs_run_at_a_time() {
+    const READS: u64 = 100;
+    let bench = Bench::new(2).await;
+    let buffers = BufferPool::default();
+    bench.pool.set_buffers(&buffers);
+    for lba in 0..READS {
+        bench.write(lba, 1).await;
+    }
+    bench.inject(0, Effect::Fail(ErrorKind::Medium), FaultOperation::Read);
+    bench.inject(0, Effect::Hang, FaultOperation::Write);
+    for lba in 0..READS {
+        let fired = bench.faults[0].fired();
+        while bench.faults[0].fired() == fired {
+            assert_eq!(bench.byte(lba).await, 1);
+        }
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(bench.faults[0].hanging(), 16);
+    bench.faults[0].heal();
+    bench.faults[0].release();
+    bench.until("repaired", |status| status.repairs == 16).await;
+    assert_eq!(bench.state(0), MemberState::Current);
+    assert_eq!(buffers.in_use_bytes(), 0);
+}
+
 /// Goal: a block that cannot be rewritten leaves its member out.
 #[tokio::test(start_paused = true)]
 async fn a_block_that_stays_bad_leaves_its_member_out() {
