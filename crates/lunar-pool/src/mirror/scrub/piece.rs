@@ -5,9 +5,8 @@ use super::super::bounded::{FailedMember, MemberFailure, run_one};
 use super::super::change::Targets;
 use super::super::change_queue::{ChangeQueue, ChangeTurn};
 use super::super::member::MirrorMember;
-use bytes::Bytes;
 use futures_util::future::join_all;
-use lunar_block::{BlockRange, Error, ErrorKind};
+use lunar_block::{BlockRange, Buffer, Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -17,7 +16,7 @@ const ATTEMPTS_MAX: u32 = 3;
 /// The content of a piece on a member.
 struct Content {
     member: Arc<MirrorMember>,
-    data: Vec<u8>,
+    data: Buffer,
     /// By block; true if it cannot be read.
     unreadable: Vec<bool>,
 }
@@ -61,12 +60,7 @@ impl Mirror {
         if holders.len() < 2 {
             return Ok(false);
         }
-        let bytes = piece.count as usize * self.geometry().block_bytes as usize;
-        let reads = holders.iter().map(|member| self.read_in_time(member, piece));
-        let mut reads = join_all(reads).await.into_iter();
-        if let Some(Ok(first)) = reads.next()
-            && reads.all(|other| other.is_ok_and(|other| other[..bytes] == first[..bytes]))
-        {
+        if self.are_equal(&holders, piece).await {
             return Ok(true);
         }
         let turn = ChangeQueue::enter(&self.queue, piece).await;
@@ -92,6 +86,22 @@ impl Mirror {
         Ok(false)
     }
 
+    /// True if all holders of a piece can be read and have the same content.
+    async fn are_equal(&self, holders: &[Arc<MirrorMember>], piece: BlockRange) -> bool {
+        let bytes = piece.count as usize * self.geometry().block_bytes as usize;
+        let mut buffers = Vec::new();
+        for _ in holders {
+            // Only here: others that wait for the turn of a change may hold the memory.
+            buffers.push(self.buffers().take_when_free(bytes).await);
+        }
+        let reads = holders.iter().zip(buffers);
+        let reads = reads.map(|(member, into)| self.read_in_time(member, piece, into));
+        let mut reads = join_all(reads).await.into_iter();
+        reads.next().and_then(Result::ok).is_some_and(|first| {
+            reads.all(|other| other.is_ok_and(|other| other[..bytes] == first[..bytes]))
+        })
+    }
+
     /// Returns the current members that have a piece, in the order of their places.
     fn holders(&self, piece: BlockRange) -> Vec<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(piece);
@@ -102,12 +112,11 @@ impl Mirror {
         &self,
         member: &Arc<MirrorMember>,
         range: BlockRange,
-    ) -> Result<Vec<u8>, MemberFailure> {
+        into: Buffer,
+    ) -> Result<Buffer, MemberFailure> {
         let limit = self.options.member_wait;
-        let bytes = range.count as usize * self.geometry().block_bytes as usize;
-        let read = member.read(range, self.buffers().take(bytes));
-        match tokio::time::timeout(limit, read).await {
-            Ok(Ok(data)) => Ok(data[..bytes].to_vec()),
+        match tokio::time::timeout(limit, member.read(range, into)).await {
+            Ok(Ok(data)) => Ok(data),
             Ok(Err(error)) => Err(MemberFailure::Device(error)),
             Err(_) => Err(MemberFailure::Late(limit)),
         }
@@ -139,14 +148,17 @@ impl Mirror {
         let block = self.geometry().block_bytes as usize;
         let mut content = Content {
             member: Arc::clone(member),
-            data: vec![0; piece.count as usize * block],
+            data: self.buffers().take_zeroed(piece.count as usize * block),
             unreadable: vec![false; piece.count as usize],
         };
         let mut rest = vec![piece];
         while let Some(range) = rest.pop() {
             let first = (range.lba - piece.lba) as usize;
-            match self.read_in_time(member, range).await {
-                Ok(data) => content.data[first * block..][..data.len()].copy_from_slice(&data),
+            let bytes = range.count as usize * block;
+            match self.read_in_time(member, range, self.buffers().take(bytes)).await {
+                Ok(data) => {
+                    content.data[first * block..][..bytes].copy_from_slice(&data[..bytes]);
+                }
                 Err(MemberFailure::Device(error)) if error.kind == ErrorKind::Medium => {
                     if range.count == 1 {
                         content.unreadable[first] = true;
@@ -216,7 +228,8 @@ impl Mirror {
         range: BlockRange,
         repair: Repair,
     ) -> Result<(), Error> {
-        let (data, is_read_back) = (Bytes::from(repair.data), repair.was_unreadable);
+        let is_read_back = repair.was_unreadable;
+        let data = self.buffers().charge_vec(repair.data);
         let targets = Targets::One(Arc::clone(member));
         self.change_in_turn(turn, range, targets, |member| {
             let (of, data, buffers) = (Arc::clone(member), data.clone(), self.buffers());
@@ -297,15 +310,17 @@ fn add_repair(repairs: &mut Vec<Repair>, repair: Repair, block: usize) {
 mod tests {
     use super::*;
     use crate::member_device::MemberDevice;
-    use lunar_block::MemoryDevice;
+    use lunar_block::{BufferPool, MemoryDevice};
 
     /// Members whose blocks have one byte each; a space cannot be read.
     fn contents(of_members: &[&str]) -> Vec<Content> {
         let member = |(place, text): (u16, &&str)| {
             let disk = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
+            let mut data = BufferPool::default().take(text.len());
+            data.copy_from_slice(text.as_bytes());
             Content {
                 member: Arc::new(MirrorMember::new(place, MemberDevice::new(disk), true, 1)),
-                data: text.as_bytes().to_vec(),
+                data,
                 unreadable: text.chars().map(|char| char == ' ').collect(),
             }
         };

@@ -3,7 +3,7 @@
 use super::bench::{BLOCKS, Bench, REGION, without_recovery};
 use crate::common::{DATA_START, filled, memories};
 use futures_util::poll;
-use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultOperation};
+use lunar_block::{BlockDevice, BlockRange, BufferPool, Effect, ErrorKind, Fault, FaultOperation};
 use lunar_pool::{
     MemberState, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec, ScrubOptions, ScrubReport,
     ScrubbedMember,
@@ -58,6 +58,30 @@ async fn progress_and_rates() {
     Pool::create(PoolSpec::Concat, members.clone()).await.unwrap();
     let concat = Pool::open("concat", members, OpenOptions::default()).await.unwrap();
     assert!(matches!(concat.scrub(options).await, Err(PoolError::NotAMirror { .. })));
+}
+
+/// Fault: the contents that a scrub compares were copies outside of the buffer pool. Method: the
+/// second reading of a member hangs.
+#[tokio::test(start_paused = true)]
+async fn contents_are_charged() {
+    let bench = Bench::new(2).await;
+    let buffers = BufferPool::default();
+    bench.pool.set_buffers(&buffers);
+    bench.write(0, 1).await;
+    bench.corrupt(1, 0, 1, 9).await;
+    let hang = Fault::new(Effect::Hang).on(FaultOperation::Read).after(1);
+    bench.faults[1].inject(hang.times(1));
+    let mut scrub = Box::pin(bench.scrub());
+    while bench.faults[1].hanging() == 0 {
+        assert!(poll!(&mut scrub).is_pending());
+        tokio::task::yield_now().await;
+    }
+    // Both contents, and the data that is being read.
+    let region = REGION as usize * 512;
+    assert!(buffers.in_use_bytes() >= 3 * region, "{}", buffers.in_use_bytes());
+    bench.faults[1].release();
+    assert_eq!(scrub.await.different_blocks, 1);
+    assert_eq!(buffers.in_use_bytes(), 0);
 }
 
 /// Goal: of two members that differ, nobody is blamed, and the first one counts.
