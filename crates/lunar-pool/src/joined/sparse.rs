@@ -179,8 +179,8 @@ impl Sparse for JoinedDevice {
         )
     }
 
-    /// Clears one piece of one range. With `durable`, each piece is durable: the last one may lie on
-    /// other members.
+    /// Clears one piece of one range. With `durable`, each piece is durable: the last one may lie
+    /// on other members.
     fn clear_piece(
         &self,
         ranges: Vec<BlockRange>,

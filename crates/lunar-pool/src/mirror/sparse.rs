@@ -66,9 +66,9 @@ impl Sparse for MirrorDevice {
         self.clear(range, Change::Zero { may_unmap, durable })
     }
 
-    /// Clears one piece of one range, for which the members are waited for together. With `durable`,
-    /// each piece is durable: a flush at the end would not notice that all members lost an earlier
-    /// piece, if another caller has been told of the loss.
+    /// Clears one piece of one range, for which the members are waited for together. With
+    /// `durable`, each piece is durable: a flush at the end would not notice that all members lost
+    /// an earlier piece, if another caller has been told of the loss.
     fn clear_piece(
         &self,
         ranges: Vec<BlockRange>,

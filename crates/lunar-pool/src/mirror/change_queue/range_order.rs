@@ -193,8 +193,8 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: a range has its turn when all earlier ones that overlap it have ended, also through
-        /// those that have given up their turns, and nothing is left at the end.
+        /// Goal: a range has its turn when all earlier ones that overlap it have ended, also
+        /// through those that have given up their turns, and nothing is left at the end.
         #[test]
         fn the_order_is_that_of_the_definition(
             steps in prop::collection::vec((0..60u64, 1..12u64, 0..3u8), 0..150),
