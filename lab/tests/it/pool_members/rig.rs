@@ -114,7 +114,7 @@ impl Rig {
     }
 
     pub fn until_healthy(&self) -> Result<()> {
-        mirrored::until_healthy(&self.api())
+        mirrored::until_healthy(&self.api()).map(drop)
     }
 
     /// Stops all servers.

@@ -3,7 +3,7 @@
 use crate::power_cut::rig::Mode;
 use anyhow::{Context, Result, bail, ensure};
 use lunar_lab::peers::lunar::binary;
-use lunar_lab::system::process::must;
+use lunar_lab::system::process::{must, run};
 use lunar_pool::format::{
     DATA_OFFSET_BYTES, FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, Label, MemberLayout,
     RegionSet,
@@ -24,7 +24,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Creates a mirror `p` with this many blocks.
 pub fn create(members: &[String; 2], mode: Mode, blocks: usize) -> Result<()> {
-    let size = ((blocks * mode.block_bytes) as u64 + OVERHEAD_BYTES).to_string();
+    let size = member_bytes(mode, blocks).to_string();
     let block = mode.block_bytes.to_string();
     let what = ["pool", "create", "p", "--kind", "mirror", "--size", &size, "--block-size", &block];
     let [one, other] = members.each_ref().map(String::as_str);
@@ -32,20 +32,48 @@ pub fn create(members: &[String; 2], mode: Mode, blocks: usize) -> Result<()> {
     Ok(())
 }
 
+fn member_bytes(mode: Mode, blocks: usize) -> u64 {
+    (blocks * mode.block_bytes) as u64 + OVERHEAD_BYTES
+}
+
+/// Makes a file that can become a member.
+pub fn make_file(path: &str, mode: Mode, blocks: usize) -> Result<()> {
+    let file = File::create(path)?;
+    file.set_len(member_bytes(mode, blocks))?;
+    Ok(file.sync_all()?)
+}
+
+/// Replaces a member. Returns false if that is refused: the member has the only current data, or
+/// the disk has no power any more.
+pub fn replace(api: &str, place: u64, path: &str) -> Result<bool> {
+    let what = ["pool", "replace", "p", &place.to_string(), path, "--api", api];
+    Ok(run(&binary()?, &what, TOOL_MAX)?.succeeded())
+}
+
+/// Returns the devices of the members, once all are current.
+pub fn healthy_members(api: &str) -> Result<[String; 2]> {
+    let document = until_healthy(api)?;
+    let device = |place: usize| {
+        let device = document["pools"][0]["members"][place]["device"].as_str();
+        device.map(|device| device.trim_start_matches("file:").to_owned())
+    };
+    Ok([device(0).context("member 0")?, device(1).context("member 1")?])
+}
+
 /// Returns the table of the pool in a configuration. The server starts without a member whose
 /// content a power cut has left behind.
-pub fn table(members: &[String; 2], options: &str) -> String {
+pub fn table(members: &[String], options: &str) -> String {
     format!("[[pool]]\nname = \"p\"\nmembers = {members:?}\n{options}")
 }
 
-/// Waits until all members are current.
-pub fn until_healthy(api: &str) -> Result<()> {
+/// Waits until all members are current. Returns the status.
+pub fn until_healthy(api: &str) -> Result<serde_json::Value> {
     let until = Instant::now() + HEALTHY_MAX;
     loop {
         let status = must(&binary()?, &["pool", "status", "--json", "--api", api], TOOL_MAX)?;
         let document: serde_json::Value = serde_json::from_str(&status)?;
         if document["pools"][0]["health"] == "healthy" {
-            return Ok(());
+            return Ok(document);
         }
         ensure!(Instant::now() < until, "the mirror does not become healthy: {document:#}");
         std::thread::sleep(POLL);

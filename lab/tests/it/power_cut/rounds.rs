@@ -48,6 +48,8 @@ pub enum Control {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SceneCounts {
     pub acknowledged: u64,
+    /// Number of members that were replaced.
+    pub replaced: u64,
     pub io: IoCounts,
 }
 
@@ -55,6 +57,7 @@ impl SceneCounts {
     /// Adds the counts of another scene.
     pub fn add(&mut self, other: Self) {
         self.acknowledged += other.acknowledged;
+        self.replaced += other.replaced;
         self.io.add(other.io);
     }
 }
@@ -174,7 +177,8 @@ impl RoundScene {
                 // The disk that loses its power first must not be the only one that has all data.
                 mirrored::until_healthy(&disk.api())?;
             }
-            played.acknowledged += self.load(&lunar, &disk, &mut ledger, &mut random)?;
+            let loaded = self.load(&lunar, &disk, &mut ledger, &mut random)?;
+            played.add(loaded);
             played.io.add(disk.io_counts(&mut lunar)?);
             let moment = disk.lose_power(lunar)?;
             // The worst case is tried once in each play.
@@ -198,21 +202,22 @@ impl RoundScene {
         }
         played.io.add(disk.io_counts(&mut lunar)?);
         if self.backing.is_mirror() {
-            mirrored::until_healthy(&disk.api())?;
+            let members = mirrored::healthy_members(&disk.api())?;
             lunar.stop(STOP_MAX)?;
-            mirrored::check_equal(&disk.members()).context(LOST)?;
+            mirrored::check_equal(&members).context(LOST)?;
         }
         Ok(played)
     }
 
-    /// Runs the commands of all initiators until the power cut.
+    /// Runs the commands of all initiators until the power cut. Meanwhile a member is replaced, if
+    /// the scene does this.
     fn load(
         &self,
         lunar: &Lunar,
         disk: &ServedDisk,
         ledger: &mut Ledger,
         random: &mut Random,
-    ) -> Result<u64> {
+    ) -> Result<SceneCounts> {
         let is_lying = self.control == Some(Control::IgnoredSyncs);
         if is_lying {
             disk.ignore_syncs();
@@ -220,7 +225,11 @@ impl RoundScene {
         let changes = if is_lying { CHANGES_WITHOUT_SYNC } else { random.below(400) };
         disk.lose_power_after(changes, random);
         let load = Load { play: self, lunar, disk, ledger: Mutex::new(ledger) };
+        let place = random.below(2);
         std::thread::scope(|scope| {
+            let replacing = (self.backing == Backing::ReplacedMirror).then(|| {
+                scope.spawn(move || mirrored::replace(&disk.api(), place, &disk.replacement()))
+            });
             let initiators = (1..=self.initiators).map(|number| {
                 let (load, random) = (&load, Random::new(random.next_u64()));
                 scope.spawn(move || load.run(number, random))
@@ -230,7 +239,14 @@ impl RoundScene {
                 Ok(acknowledged) => acknowledged,
                 Err(_) => bail!("an initiator panicked"),
             });
-            ended.collect::<Vec<_>>().into_iter().sum()
+            let acknowledged: Result<u64> = ended.collect::<Vec<_>>().into_iter().sum();
+            let is_replaced = match replacing.map(|replacing| replacing.join()) {
+                Some(Ok(is_replaced)) => is_replaced?,
+                Some(Err(_)) => bail!("the replacement panicked"),
+                None => false,
+            };
+            let (acknowledged, replaced) = (acknowledged?, u64::from(is_replaced));
+            Ok(SceneCounts { acknowledged, replaced, io: IoCounts::default() })
         })
     }
 }

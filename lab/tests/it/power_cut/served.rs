@@ -36,6 +36,9 @@ pub enum Backing {
     Mirror,
     /// A mirror of files of two such file systems, which lose their power one after the other.
     MirrorOfDisks,
+    /// A mirror of files of the FUSE file system, of which one is replaced by another file in each
+    /// round.
+    ReplacedMirror,
 }
 
 impl Backing {
@@ -45,7 +48,7 @@ impl Backing {
     }
 
     pub fn is_mirror(self) -> bool {
-        matches!(self, Self::Mirror | Self::MirrorOfDisks)
+        matches!(self, Self::Mirror | Self::MirrorOfDisks | Self::ReplacedMirror)
     }
 }
 
@@ -56,6 +59,8 @@ pub struct ServedDisk {
     pub power: PowerCutDisk,
     /// The disk of the second member of a mirror, if it has one of its own.
     second: Option<PowerCutDisk>,
+    /// Number of files that replace members of a mirror.
+    replacements: usize,
     backing: Backing,
     mode: Mode,
     blocks: usize,
@@ -93,10 +98,12 @@ impl ServedDisk {
             Backing::MirrorOfDisks => Some(PowerCutDisk::mount("power-second")?),
             _ => None,
         };
-        let (ext4, device) = (None, None);
-        let mut disk = Self { ext4, device, power, second, backing, mode, blocks, beside };
+        let (ext4, device, replacements) = (None, None, 0);
+        let mut disk =
+            Self { ext4, device, power, second, replacements, backing, mode, blocks, beside };
         if backing.is_mirror() {
             mirrored::create(&disk.members(), mode, blocks)?;
+            disk.add_replacement()?;
         }
         if backing.is_mirror() || backing == Backing::Fuse {
             return Ok(disk);
@@ -137,6 +144,28 @@ impl ServedDisk {
     pub fn members(&self) -> [String; 2] {
         let second = self.second.as_ref().unwrap_or(&self.power);
         [self.power.path(MEMBERS[0]), second.path(MEMBERS[1])]
+    }
+
+    /// Makes the file that replaces a member in the next round.
+    fn add_replacement(&mut self) -> Result<()> {
+        if self.backing != Backing::ReplacedMirror {
+            return Ok(());
+        }
+        self.replacements += 1;
+        mirrored::make_file(&self.replacement(), self.mode, self.blocks)?;
+        Ok(File::open(self.power.folder())?.sync_all()?)
+    }
+
+    /// Returns the path of the file that replaces a member in this round.
+    pub fn replacement(&self) -> String {
+        self.power.path(&format!("replacement-{}.img", self.replacements))
+    }
+
+    /// Returns the paths of all files that are, were or become members of a mirror.
+    fn listed_members(&self) -> Vec<String> {
+        let replacements = 1..=self.replacements;
+        let path = |number| self.power.path(&format!("replacement-{number}.img"));
+        self.members().into_iter().chain(replacements.map(path)).collect()
     }
 
     /// Returns the address of the API of a server that has a configuration.
@@ -193,7 +222,7 @@ impl ServedDisk {
         let api = self.api();
         let blocks = format!("block_size = {block_bytes}\nio = \"{io}\"\n");
         let (pool, device, options) = match self.backing.is_mirror() {
-            true => (mirrored::table(&self.members(), &blocks), "pool:p".to_owned(), ""),
+            true => (mirrored::table(&self.listed_members(), &blocks), "pool:p".to_owned(), ""),
             false => (String::new(), self.path(), blocks.as_str()),
         };
         let text = format!(
@@ -244,6 +273,7 @@ impl ServedDisk {
     /// Brings the disk back as a power cut at `moment` leaves it with this seed, and serves it.
     pub fn restart(&mut self, moment: Vec<Volume>, seed: u64) -> Result<Lunar> {
         self.power_on(moment, seed);
+        self.add_replacement()?;
         if matches!(self.backing, Backing::Device | Backing::Ext4) {
             self.attach()?;
         }
