@@ -63,7 +63,9 @@ pub use fault::{Effect, Fault, FaultDevice, FaultOperation};
 pub use file::{FileDevice, FileIdentity, FileOptions, FileSystems, file_identity, with_ring};
 pub use io_context::{ForeignWaiters, IoContext};
 pub use memory::MemoryDevice;
-pub use ownership::{ExclusiveOwnership, OwnershipClaim, OwnershipFence, OwnershipGrant};
+pub use ownership::{
+    ExclusiveOwnership, OwnershipClaim, OwnershipFence, OwnershipGrant, WriteLease,
+};
 pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;
 pub use resize::Resize;

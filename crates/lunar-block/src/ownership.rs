@@ -3,7 +3,8 @@
 use crate::{BoxFuture, Error};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::time::Instant;
 
 /// A mark that an owner has lost the ownership of one of its devices. All devices of an owner
 /// share one fence: the loss of one device ends the use of all.
@@ -20,6 +21,50 @@ impl OwnershipFence {
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The time until which an owner may write to a disk that does not exclude others by itself, by the
+/// monotonic clock of this machine. A new one has no limit.
+#[derive(Debug)]
+pub struct WriteLease {
+    start: Instant,
+    /// Nanoseconds from `start`.
+    until_nanos: AtomicU64,
+}
+
+/// No limit.
+const UNLIMITED: u64 = u64::MAX;
+
+impl Default for WriteLease {
+    fn default() -> Self {
+        Self { start: Instant::now(), until_nanos: AtomicU64::new(UNLIMITED) }
+    }
+}
+
+impl WriteLease {
+    /// Returns true when nothing may be written for now.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        match self.until_nanos.load(Ordering::SeqCst) {
+            UNLIMITED => false,
+            until => self.nanos(Instant::now()) >= until,
+        }
+    }
+
+    /// Permits writes until then.
+    pub fn set_until(&self, until: Instant) {
+        self.until_nanos.store(self.nanos(until).min(UNLIMITED - 1), Ordering::SeqCst);
+    }
+
+    /// Permits no writes until the next call of [`set_until`](Self::set_until).
+    pub fn end(&self) {
+        self.until_nanos.store(0, Ordering::SeqCst);
+    }
+
+    fn nanos(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.start);
+        u64::try_from(since.as_nanos()).unwrap_or(UNLIMITED)
     }
 }
 
@@ -42,7 +87,8 @@ pub enum OwnershipGrant {
     Acquired,
     /// Another owner, of this name, has the disk; nothing was changed.
     OwnedBy(String),
-    /// The disk has no means to exclude others; nothing was changed.
+    /// The disk has no means to exclude others; nothing was changed. If its target knows COMPARE
+    /// AND WRITE, the disk offers [`compare_and_write`](crate::BlockDevice::compare_and_write) now.
     Unsupported,
 }
 
@@ -66,10 +112,41 @@ pub trait ExclusiveOwnership: Send + Sync {
     /// `Fenced` if the ownership is lost · `Disconnected` · `Medium`.
     fn check(&self) -> BoxFuture<'_, Result<(), Error>>;
 
+    /// Sets or removes the lease of a disk that does not support ownership: a write is not sent,
+    /// and not sent again in another session, while its lease is over. COMPARE AND WRITE is sent,
+    /// because it renews the lease.
+    fn set_lease(&self, _lease: Option<Arc<WriteLease>>) {}
+
     /// Releases the ownership, so that another owner can acquire the disk. A disk that was fenced
     /// stays fenced. Does nothing if another owner has the disk by now.
     ///
     /// # Errors
     /// `Disconnected`, `Medium`: the disk may still be owned.
     fn release(&self) -> BoxFuture<'_, Result<(), Error>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// Goal: a lease has no limit at first; it is over at its end, and not before; an end in the
+    /// past, and a distant one, are no surprise.
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_ends() {
+        let lease = WriteLease::default();
+        assert!(!lease.is_over());
+        lease.set_until(Instant::now() + Duration::from_secs(2));
+        tokio::time::advance(Duration::from_millis(1999)).await;
+        assert!(!lease.is_over());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(lease.is_over());
+        lease.set_until(Instant::now() + Duration::from_secs(1 << 32));
+        assert!(!lease.is_over());
+        lease.set_until(Instant::now() - Duration::from_secs(1));
+        assert!(lease.is_over());
+        lease.set_until(Instant::now() + Duration::from_secs(1));
+        lease.end();
+        assert!(lease.is_over());
+    }
 }

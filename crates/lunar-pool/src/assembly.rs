@@ -2,11 +2,12 @@
 
 use crate::PoolError;
 use crate::error::SplitMirror;
+use crate::fenced_device::PoolFence;
 use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind};
 use crate::member_device::MemberDevice;
 use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
-use lunar_block::{BlockDevice, BufferPool, Error, OwnershipFence};
+use lunar_block::{BlockDevice, BufferPool, Error};
 use std::sync::Arc;
 
 /// A member that was found.
@@ -130,7 +131,7 @@ impl Assembly {
     }
 
     /// Puts a fence before the devices of all members.
-    pub(crate) fn fence(&mut self, fence: &Arc<OwnershipFence>) {
+    pub(crate) fn fence(&mut self, fence: &PoolFence) {
         for member in &mut self.members {
             *member = member.take().map(|FoundMember { device, label }| FoundMember {
                 device: device.fenced(fence),

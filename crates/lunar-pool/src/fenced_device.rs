@@ -1,33 +1,81 @@
 //! A decorator of a member that ends all use of the device when the pool has lost its ownership.
 
+use crate::lease::is_same_device;
 use bytes::Bytes;
 use lunar_block::{
     BackingProbe, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Clear, DeviceLink, Error,
     ErrorKind, ExclusiveOwnership, Extent, Geometry, OwnershipFence, PoisonWatcher, Resize,
-    SpaceUsage, Sparse, SyncCounts,
+    SpaceUsage, Sparse, SyncCounts, WriteLease,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// The fence of a pool, and the leases of its devices.
+#[derive(Debug, Default)]
+pub(crate) struct PoolFence {
+    lost: Arc<OwnershipFence>,
+    leases: Mutex<Vec<(Weak<dyn BlockDevice>, Arc<WriteLease>)>>,
+}
+
+impl PoolFence {
+    /// Returns the fence that all devices share.
+    pub(crate) fn lost(&self) -> &Arc<OwnershipFence> {
+        &self.lost
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_lost()
+    }
+
+    /// Returns the lease of a device. It has no limit unless one is acquired.
+    pub(crate) fn lease_of(&self, device: &Arc<dyn BlockDevice>) -> Arc<WriteLease> {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.retain(|(device, _)| device.strong_count() > 0);
+        if let Some((_, lease)) = leases.iter().find(|(one, _)| is_same_device(one, device)) {
+            return Arc::clone(lease);
+        }
+        let lease = Arc::<WriteLease>::default();
+        leases.push((Arc::downgrade(device), Arc::clone(&lease)));
+        lease
+    }
+}
 
 /// A member of a pool. All members share one fence: the loss of one fences all, also those that
-/// have no ownership of their own. Nothing is read from them or written to them then.
+/// have no ownership of their own. Nothing is read from them or written to them then. A member whose
+/// lease is over is not used until the lease is renewed.
 #[derive(Debug)]
 pub(crate) struct FencedDevice {
     inner: Arc<dyn BlockDevice>,
     fence: Arc<OwnershipFence>,
+    lease: Arc<WriteLease>,
 }
 
 impl FencedDevice {
-    pub(crate) fn new(inner: Arc<dyn BlockDevice>, fence: Arc<OwnershipFence>) -> Self {
-        Self { inner, fence }
+    pub(crate) fn new(inner: Arc<dyn BlockDevice>, fence: &PoolFence) -> Self {
+        let lease = fence.lease_of(&inner);
+        Self { inner, fence: Arc::clone(fence.lost()), lease }
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.fence.is_lost() && !self.lease.is_over()
+    }
+
+    #[cold]
+    fn refusal(&self) -> Error {
+        if self.fence.is_lost() {
+            return fenced(self.inner.name());
+        }
+        let what = "its lease is over because it could not be renewed in time; it is not used \
+                    until it is renewed";
+        Error::new(ErrorKind::Disconnected, self.inner.name(), what)
     }
 
     fn guard<'a, T: Send + 'a>(
         &'a self,
         run: impl FnOnce(&'a dyn BlockDevice) -> BoxFuture<'a, Result<T, Error>>,
     ) -> BoxFuture<'a, Result<T, Error>> {
-        match self.fence.is_lost() {
-            true => Box::pin(std::future::ready(Err(fenced(self.inner.name())))),
-            false => run(&*self.inner),
+        match self.is_usable() {
+            false => Box::pin(std::future::ready(Err(self.refusal()))),
+            true => run(&*self.inner),
         }
     }
 
@@ -67,7 +115,7 @@ impl BlockDevice for FencedDevice {
     }
 
     fn try_read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
-        !self.fence.is_lost() && self.inner.try_read_now(range, into)
+        self.is_usable() && self.inner.try_read_now(range, into)
     }
 
     fn write(
@@ -80,7 +128,7 @@ impl BlockDevice for FencedDevice {
     }
 
     fn try_write_now(&self, range: BlockRange, from: &[u8], durable: bool) -> bool {
-        !self.fence.is_lost() && self.inner.try_write_now(range, from, durable)
+        self.is_usable() && self.inner.try_write_now(range, from, durable)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -108,9 +156,9 @@ impl BlockDevice for FencedDevice {
     }
 
     fn resize(&self) -> Option<&dyn Resize> {
-        match self.fence.is_lost() {
-            true => None,
-            false => self.inner.resize(),
+        match self.is_usable() {
+            false => None,
+            true => self.inner.resize(),
         }
     }
 

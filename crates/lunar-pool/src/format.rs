@@ -11,6 +11,7 @@ mod intent_page;
 mod kind;
 mod label;
 mod layout;
+mod lease_block;
 mod member_set;
 mod pool_id;
 mod region_set;
@@ -22,6 +23,9 @@ pub use label::{
     Unusable,
 };
 pub use layout::{DATA_OFFSET_BYTES, LABEL_COPIES, MemberLayout, REGION_BYTES_MIN, region_blocks};
+pub use lease_block::{
+    FoundLease, LEASE_BYTES, LEASE_TIME_MAX, LeaseBlock, LeasePhase, OWNER_NAME_BYTES_MAX,
+};
 pub use member_set::MemberSet;
 pub use pool_id::PoolId;
 pub use region_set::RegionSet;
@@ -33,7 +37,11 @@ const CHECKED_BYTES: usize = 4092;
 
 /// Returns the checksum of a label or an intent page.
 fn checksum(bytes: &[u8; 4096]) -> u32 {
+    checksum_of(&bytes[..CHECKED_BYTES])
+}
+
+fn checksum_of(bytes: &[u8]) -> u32 {
     let mut crc = Crc32c::new();
-    crc.update(&bytes[..CHECKED_BYTES]);
+    crc.update(bytes);
     crc.value()
 }

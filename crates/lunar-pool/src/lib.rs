@@ -28,6 +28,7 @@ mod error;
 mod fenced_device;
 pub mod format;
 mod joined;
+mod lease;
 mod losses;
 mod member_device;
 mod member_io;

@@ -1,13 +1,13 @@
 //! A device of a pool: its labels, its intent pages, and its losses.
 
 use crate::PoolError;
-use crate::fenced_device::FencedDevice;
+use crate::fenced_device::{FencedDevice, PoolFence};
 use crate::format::{
     FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, LABEL_COPIES, Label, MemberLayout,
     PoolId, Unusable,
 };
 use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, OwnershipFence};
+use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,9 +30,9 @@ impl MemberDevice {
     }
 
     /// Returns the member with the fence of its pool, which ends the use of the device.
-    pub(crate) fn fenced(self, fence: &Arc<OwnershipFence>) -> Self {
+    pub(crate) fn fenced(self, fence: &PoolFence) -> Self {
         let given = Arc::clone(&self.given);
-        let device = Arc::new(FencedDevice::new(given, Arc::clone(fence)));
+        let device = Arc::new(FencedDevice::new(given, fence));
         Self { device, ..self }
     }
 

@@ -2,11 +2,12 @@
 
 use crate::assembly::Assembly;
 use crate::create::new_mark;
+use crate::fenced_device::PoolFence;
 use crate::format::{MemberSet, PoolKind};
+use crate::lease::{self, FreeLease, LeaseOwner, LeaseSighting, MemberLease};
 use crate::{OpenOptions, PoolError};
-use lunar_block::{
-    BlockDevice, BufferPool, Error, ErrorKind, OwnershipClaim, OwnershipFence, OwnershipGrant,
-};
+use futures_util::future::try_join_all;
+use lunar_block::{BlockDevice, BufferPool, Error, ErrorKind, OwnershipClaim, OwnershipGrant};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use tokio::sync::Mutex;
@@ -16,9 +17,21 @@ use tokio::sync::Mutex;
 #[derive(Debug)]
 pub(crate) struct PoolOwnership {
     claim: OwnershipClaim,
+    lease_owner: LeaseOwner,
+    fence: PoolFence,
     /// True for a pool that acquires nothing.
     is_unowned: bool,
-    acquired: Mutex<Vec<Arc<dyn BlockDevice>>>,
+    acquired: Mutex<Vec<AcquiredDevice>>,
+    /// Leases of other owners.
+    seen: std::sync::Mutex<Vec<LeaseSighting>>,
+}
+
+/// A device that other hosts can reach.
+#[derive(Debug)]
+struct AcquiredDevice {
+    device: Arc<dyn BlockDevice>,
+    /// The lease of a device without reservations.
+    lease: Option<Arc<MemberLease>>,
 }
 
 impl PoolOwnership {
@@ -33,13 +46,16 @@ impl PoolOwnership {
             random.map(|key| NonZeroU64::new(key).unwrap_or(NonZeroU64::MIN))
         };
         let key = options.owner_key.map_or_else(random, Ok)?;
-        let OpenOptions { take_over, is_unowned, .. } = *options;
-        let claim = OwnershipClaim { key, take_over, fence: Arc::default() };
-        Ok(Self { claim, is_unowned, acquired: Mutex::default() })
+        let OpenOptions { take_over, is_unowned, lease_time, .. } = *options;
+        let lease_owner = LeaseOwner::new(key, random()?.get(), &options.owner_name, lease_time);
+        let fence = PoolFence::default();
+        let claim = OwnershipClaim { key, take_over, fence: Arc::clone(fence.lost()) };
+        let (acquired, seen) = (Mutex::default(), std::sync::Mutex::default());
+        Ok(Self { claim, lease_owner, fence, is_unowned, acquired, seen })
     }
 
-    pub(crate) fn fence(&self) -> &Arc<OwnershipFence> {
-        &self.claim.fence
+    pub(crate) fn fence(&self) -> &PoolFence {
+        &self.fence
     }
 
     /// Acquires a device, if it offers this. Returns true if it was not owned by the pool before.
@@ -47,22 +63,79 @@ impl PoolOwnership {
     /// # Errors
     /// `OwnedElsewhere` · `Device`.
     pub(crate) async fn acquire(&self, device: &Arc<dyn BlockDevice>) -> Result<bool, PoolError> {
-        let ownership = device.ownership().filter(|_| !self.is_unowned);
-        let Some(ownership) = ownership else { return Ok(false) };
+        self.acquire_all(std::slice::from_ref(device)).await
+    }
+
+    async fn acquire_all(&self, devices: &[Arc<dyn BlockDevice>]) -> Result<bool, PoolError> {
         let mut acquired = self.acquired.lock().await;
-        if acquired.iter().any(|one| Arc::ptr_eq(one, device)) {
-            return Ok(false);
-        }
-        match ownership.acquire(self.claim.clone()).await? {
-            OwnershipGrant::Acquired => {
-                acquired.push(Arc::clone(device));
-                Ok(true)
+        let before = acquired.len();
+        let mut without_reservations = Vec::new();
+        for device in devices {
+            if acquired.iter().any(|one| Arc::ptr_eq(&one.device, device)) {
+                continue;
             }
-            OwnershipGrant::OwnedBy(owner) => {
-                Err(PoolError::OwnedElsewhere { device: device.name().to_owned(), owner })
+            let Some(ownership) = device.ownership().filter(|_| !self.is_unowned) else { continue };
+            match ownership.acquire(self.claim.clone()).await? {
+                OwnershipGrant::Acquired => {
+                    acquired.push(AcquiredDevice { device: Arc::clone(device), lease: None });
+                }
+                OwnershipGrant::OwnedBy(owner) => {
+                    let device = device.name().to_owned();
+                    return Err(PoolError::OwnedElsewhere { device, owner });
+                }
+                OwnershipGrant::Unsupported => without_reservations.push(device),
             }
-            OwnershipGrant::Unsupported => Ok(false),
         }
+        self.lease_all(&mut acquired, without_reservations).await?;
+        let has_lease = |one: &&AcquiredDevice| devices.iter().any(|d| Arc::ptr_eq(d, &one.device));
+        let leases = acquired.iter().filter(has_lease).filter_map(|one| one.lease.as_ref());
+        // Also those of an earlier call that was dropped while it waited.
+        try_join_all(leases.map(|lease| lease.begin_use())).await?;
+        Ok(acquired.len() > before)
+    }
+
+    /// Acquires the leases of devices without reservations. Those of other owners are waited for at
+    /// the same time.
+    async fn lease_all(
+        &self,
+        acquired: &mut Vec<AcquiredDevice>,
+        devices: Vec<&Arc<dyn BlockDevice>>,
+    ) -> Result<(), PoolError> {
+        let find =
+            |device| async move { Ok::<_, PoolError>((device, self.find_free(device).await?)) };
+        for (device, mut free) in try_join_all(devices.into_iter().map(find)).await? {
+            let mut attempts = 0;
+            let lease = loop {
+                let Some(found) = free else {
+                    tracing::warn!(
+                        "{}: its target has neither persistent reservations nor COMPARE AND WRITE: \
+                         nothing prevents other hosts from writing to it",
+                        device.name()
+                    );
+                    break None;
+                };
+                let valid = self.fence.lease_of(device);
+                let fence = self.fence.lost();
+                if let Some(lease) = found.acquire(&self.lease_owner, valid, fence).await? {
+                    break Some(lease);
+                }
+                attempts += 1;
+                if attempts == lease::ATTEMPTS_MAX {
+                    let what = "other hosts change its lease endlessly; try again later";
+                    return Err(Error::new(ErrorKind::Medium, device.name(), what).into());
+                }
+                free = self.find_free(device).await?;
+            };
+            acquired.push(AcquiredDevice { device: Arc::clone(device), lease });
+        }
+        Ok(())
+    }
+
+    async fn find_free(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+    ) -> Result<Option<FreeLease>, PoolError> {
+        lease::find_free(device, &self.lease_owner, self.claim.take_over, &self.seen).await
     }
 
     /// Finds the members of a pool and acquires them, unless the pool is read-only. A former owner
@@ -78,12 +151,10 @@ impl PoolOwnership {
             let mut found = Assembly::find(members.clone(), spares, &buffers).await?;
             check_complete(&found, options)?;
             let mut is_changed = false;
-            let present = || found.present().map(|member| member.device.given());
-            let is_read_only = present().any(|device| device.is_read_only());
-            if !is_read_only {
-                for device in present() {
-                    is_changed |= self.acquire(device).await?;
-                }
+            let given = found.present().map(|member| Arc::clone(member.device.given()));
+            let present: Vec<_> = given.collect();
+            if !present.iter().any(|device| device.is_read_only()) {
+                is_changed = self.acquire_all(&present).await?;
             }
             if !is_changed {
                 found.fence(self.fence());
@@ -92,33 +163,45 @@ impl PoolOwnership {
         }
     }
 
-    /// Releases a device that does not become a member.
+    /// Releases a device that does not become a member. A write to it may be in flight.
     pub(crate) async fn give_back(&self, device: &Arc<dyn BlockDevice>) {
         let mut acquired = self.acquired.lock().await;
-        if let Some(at) = acquired.iter().position(|one| Arc::ptr_eq(one, device)) {
-            let device = acquired.swap_remove(at);
-            if let Some(Err(error)) = release(&*device).await {
+        if let Some(at) = acquired.iter().position(|one| Arc::ptr_eq(&one.device, device)) {
+            let given_back = acquired.swap_remove(at);
+            if let Err(error) = given_back.release(false).await {
                 tracing::warn!("{} may still be owned: {error}", device.name());
             }
         }
     }
 
-    /// Releases all members. Nothing is read from them or written to them from then on.
+    /// Releases all members. Nothing is read from them or written to them from then on. If
+    /// `is_quiet`, no command that writes is in flight.
     ///
     /// # Errors
     /// The first failure; the other members are released all the same.
-    pub(crate) async fn release(&self) -> Result<(), Error> {
+    pub(crate) async fn release(&self, is_quiet: bool) -> Result<(), Error> {
         let mut released = Ok(());
         let devices = std::mem::take(&mut *self.acquired.lock().await);
         for device in &devices {
-            if let Some(Err(error)) = release(&**device).await {
-                released = released.and(Err(error));
-            }
+            released = released.and(device.release(is_quiet).await);
         }
         if !devices.is_empty() {
-            self.fence().set_lost();
+            self.fence.lost().set_lost();
         }
         released
+    }
+}
+
+impl AcquiredDevice {
+    async fn release(&self, is_quiet: bool) -> Result<(), Error> {
+        let ended = match &self.lease {
+            Some(lease) => lease.release(is_quiet).await,
+            None => Ok(()),
+        };
+        match self.device.ownership() {
+            Some(ownership) if self.lease.is_none() => ownership.release().await,
+            _ => ended,
+        }
     }
 }
 
@@ -135,8 +218,4 @@ fn check_complete(found: &Assembly, options: &OpenOptions) -> Result<(), PoolErr
         return Ok(());
     }
     found.require(found.newest.current)
-}
-
-async fn release(device: &dyn BlockDevice) -> Option<Result<(), Error>> {
-    Some(device.ownership()?.release().await)
 }

@@ -18,6 +18,7 @@ use lunar_block::{
 };
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Options for opening a pool.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +38,13 @@ pub struct OpenOptions {
     /// 32 bits name the owner. With a key that outlives the process, a host gets its pool back
     /// after a crash without a take-over.
     pub owner_key: Option<NonZeroU64>,
+    /// Name of the owner of members whose targets have no persistent reservations; other hosts see
+    /// it. Empty: they see the key.
+    pub owner_name: String,
+    /// Length of a lease of such members, up to [`LEASE_TIME_MAX`](crate::format::LEASE_TIME_MAX);
+    /// `None`: a minute. A host that waits for the end of a lease waits for this time; a member
+    /// that does not answer for two thirds of it is not used until it answers.
+    pub lease_time: Option<Duration>,
     /// True to acquire no members: the caller makes sure that no other host opens the pool.
     pub is_unowned: bool,
 }
@@ -123,6 +131,10 @@ impl Pool {
     /// the pool over. Then all operations of the pool fail with
     /// [`ErrorKind::Fenced`](lunar_block::ErrorKind::Fenced).
     ///
+    /// Members whose targets have no persistent reservations get leases, which tasks of the current
+    /// runtime renew. If another host has such a member, this waits until it renews its lease; or,
+    /// if it is gone or the pool is taken over, for the length of the lease.
+    ///
     /// # Errors
     /// The device that does not belong to the pool, or the members that are missing ·
     /// `OwnedElsewhere`.
@@ -135,7 +147,7 @@ impl Pool {
         let ownership = Arc::new(ownership);
         let opened = Self::open_owned(name, members, options, Arc::clone(&ownership)).await;
         if opened.is_err()
-            && let Err(error) = ownership.release().await
+            && let Err(error) = ownership.release(is_quiet(&opened)).await
         {
             tracing::warn!("{name}: a member may still be owned: {error}");
         }
@@ -244,7 +256,7 @@ impl Pool {
             Joined::Device(device) => device.0.flush().await,
             Joined::Mirror(mirror) => mirror.close().await,
         };
-        let released = self.ownership.release().await;
+        let released = self.ownership.release(closed.is_ok()).await;
         closed.and(released)
     }
 
@@ -284,6 +296,11 @@ impl Pool {
             Joined::Mirror(mirror) => mirror,
         }
     }
+}
+
+/// True if no write of an opening that failed is in flight.
+fn is_quiet<T>(opened: &Result<T, PoolError>) -> bool {
+    !matches!(opened, Err(PoolError::Device(_)))
 }
 
 impl BlockDevice for Pool {

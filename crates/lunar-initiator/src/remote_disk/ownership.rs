@@ -17,7 +17,9 @@ use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Reservation};
 use arc_swap::ArcSwapOption;
 use futures_util::FutureExt;
-use lunar_block::{BoxFuture, ExclusiveOwnership, OwnershipClaim, OwnershipFence, OwnershipGrant};
+use lunar_block::{
+    BoxFuture, ExclusiveOwnership, OwnershipClaim, OwnershipFence, OwnershipGrant, WriteLease,
+};
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -30,6 +32,8 @@ const ATTEMPTS_MAX: u32 = 8;
 #[derive(Debug, Default)]
 pub(super) struct DiskOwnership {
     held: ArcSwapOption<HeldOwnership>,
+    /// The lease of a disk whose target has no reservations.
+    lease: ArcSwapOption<WriteLease>,
     /// Held while registrations are changed.
     exchange: tokio::sync::Mutex<()>,
 }
@@ -107,6 +111,17 @@ impl RemoteDisk {
     pub(super) fn refuse_fenced(&self) -> Result<(), Error> {
         match &*self.ownership.held.load() {
             Some(held) if held.fence.is_lost() => Err(self.fenced()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if the disk has a lease and it is over: another owner may write by now.
+    pub(super) fn refuse_without_lease(&self) -> Result<(), Error> {
+        match &*self.ownership.lease.load() {
+            Some(lease) if lease.is_over() => {
+                let what = format!("{}: its lease is over; nothing is written", self.name);
+                Err(Error::new(ErrorKind::NotSent, what))
+            }
             _ => Ok(()),
         }
     }
@@ -199,6 +214,10 @@ impl RemoteDisk {
             let attempt = self.try_acquire(&unit, &claim, key).await;
             drop(exchange);
             match attempt {
+                Ok(AcquireAttempt::Ended(OwnershipGrant::Unsupported)) => {
+                    self.offer_compare_and_write().await;
+                    return Ok(OwnershipGrant::Unsupported);
+                }
                 Ok(AcquireAttempt::Ended(grant)) => return Ok(grant),
                 Ok(AcquireAttempt::Disturbed) => {}
                 // An outcome that is unknown is seen by the next attempt.
@@ -325,6 +344,10 @@ impl ExclusiveOwnership for RemoteDisk {
     fn check(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {
         async move { self.check_ownership().await.map_err(|error| self.failed(None, error)) }
             .boxed()
+    }
+
+    fn set_lease(&self, lease: Option<Arc<WriteLease>>) {
+        self.ownership.lease.store(lease);
     }
 
     fn release(&self) -> BoxFuture<'_, Result<(), lunar_block::Error>> {

@@ -59,6 +59,11 @@ impl CommandRequest<'_> {
     fn load_bytes(&self) -> u64 {
         COMMAND_BYTES + self.data_out.len() as u64 + u64::from(self.data_in_bytes)
     }
+
+    /// True for a command that needs the lease of the disk: COMPARE AND WRITE renews it.
+    fn needs_lease(&self) -> bool {
+        self.writes.is_some() && self.may_have_run.is_none()
+    }
 }
 
 /// Result of a command that was sent.
@@ -255,6 +260,9 @@ impl RemoteDisk {
         data_in: Option<Buffer>,
     ) -> Result<SucceededCommand, Error> {
         self.refuse_fenced()?;
+        if sent.needs_lease() {
+            self.refuse_without_lease()?;
+        }
         let writes = sent.writes;
         // The rest is rare and large, so its future is boxed.
         let (path, session) = match self.way_now(writes) {
@@ -407,6 +415,10 @@ impl RemoteDisk {
         // The buffer of a lost command is lost with it.
         let another = || Some(sent.pool.as_ref()?.take(sent.data_in_bytes as usize));
         let buffer = data_in.take().or_else(another);
+        // Its lease may have ended while the command waited.
+        if sent.needs_lease() {
+            self.refuse_without_lease()?;
+        }
         let (executed, sent_after) = self.try_once(in_progress, &session, sent, buffer).await;
         Ok(Some(CommandEnd { path, session, executed, sent_after }))
     }

@@ -1,4 +1,4 @@
-//! Positions on a member: two labels, two intent pages, data.
+//! Positions on a member: two labels, two intent pages, a lease block, data.
 
 use super::{INTENT_PAGE_BYTES, LABEL_BYTES, REGIONS_MAX};
 
@@ -13,6 +13,9 @@ pub const REGION_BYTES_MIN: u64 = 64 << 10;
 
 /// Offset of the first intent page, and distance to the second.
 const INTENT_OFFSET_BYTES: u64 = 64 << 10;
+
+/// Offset of the lease block, for which COMPARE AND WRITE needs one block only.
+const LEASE_OFFSET_BYTES: u64 = 192 << 10;
 
 /// Size of a member, from which all positions follow.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -56,6 +59,11 @@ impl MemberLayout {
         if copy == 0 { 0 } else { self.block_count - self.page_blocks() }
     }
 
+    /// Returns the lease block.
+    pub const fn lease(self) -> u64 {
+        self.blocks(LEASE_OFFSET_BYTES)
+    }
+
     /// Returns the first block of the intent page with this sequence number.
     pub const fn intent_page(self, sequence: u64) -> u64 {
         self.blocks(INTENT_OFFSET_BYTES + sequence % LABEL_COPIES as u64 * INTENT_OFFSET_BYTES)
@@ -74,7 +82,8 @@ pub fn region_blocks(block_bytes: u32, data_blocks: u64) -> u64 {
 
 // The front of a member has room for all that is written there.
 const _: () = assert!(
-    2 * INTENT_OFFSET_BYTES + INTENT_PAGE_BYTES as u64 <= DATA_OFFSET_BYTES
+    2 * INTENT_OFFSET_BYTES + INTENT_PAGE_BYTES as u64 <= LEASE_OFFSET_BYTES
+        && LEASE_OFFSET_BYTES + 4096 <= DATA_OFFSET_BYTES
         && LABEL_BYTES as u64 <= INTENT_OFFSET_BYTES
 );
 
@@ -92,6 +101,7 @@ mod tests {
             assert_eq!(layout.label(1) * block, (2 << 20) - 4096);
             assert_eq!(layout.intent_page(6) * block, 65_536);
             assert_eq!(layout.intent_page(7) * block, 131_072);
+            assert_eq!(layout.lease() * block, 196_608);
             assert_eq!(layout.data_start() * block, 1_048_576);
             assert_eq!(layout.data_blocks_max() * block, (1 << 20) - 4096);
             assert_eq!(layout.member_blocks(layout.data_blocks_max()), Some(layout.block_count));
