@@ -6,6 +6,7 @@ mod contracts;
 mod fixtures;
 mod growth;
 mod joined;
+mod leases;
 mod losses;
 mod mirror;
 mod opening;

@@ -1,10 +1,12 @@
 //! Members and helpers that the tests share.
 
 mod cut;
+mod leased;
 mod shared;
 mod volatile;
 
 pub use cut::{LineDevice, PowerLine};
+pub use leased::{LeasedDisk, LeasedHostDisk};
 pub use shared::{HostDisk, SharedDisk};
 pub use volatile::VolatileDevice;
 
