@@ -1,5 +1,6 @@
 //! Opens the pools that a server serves: their members, joined to one device.
 
+use crate::commands::session::default_initiator_name;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, FailureKind};
 use crate::pool_owner::{self, PoolOwner};
@@ -177,6 +178,8 @@ fn options(config: &PoolConfig, spares: Vec<Arc<dyn BlockDevice>>) -> OpenOption
                 .or(default.resync_busy_bytes_per_second_max),
             ..default
         },
+        owner_name: default_initiator_name(),
+        lease_time: config.lease,
         ..OpenOptions::default()
     }
 }

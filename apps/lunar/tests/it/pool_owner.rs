@@ -5,7 +5,8 @@ use crate::common::{
     run, signal,
 };
 use serde_json::Value;
-use std::net::TcpListener;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,47 @@ struct OwnerRig {
     _storage: Server,
 }
 
+/// A relay before the servers of LUNs. It makes them a target that does not know persistent
+/// reservations: their operation codes are replaced by one that no target knows.
+fn without_reservations(portal: String) -> String {
+    let listener = TcpListener::bind(ELSEWHERE).unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let Ok(far) = TcpStream::connect(&portal) else { continue };
+            let (mut near_in, mut far_in) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = carry_requests(&mut near_in, &far);
+                let _ = far.shutdown(Shutdown::Both);
+            });
+            std::thread::spawn(move || {
+                let _ = io::copy(&mut far_in, &mut &near);
+                let _ = near.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+fn carry_requests(from: &mut TcpStream, mut to: &TcpStream) -> io::Result<()> {
+    const HEADER_BYTES: usize = 48;
+    const SCSI_COMMAND: u8 = 0x01;
+    const PERSISTENT_RESERVE: std::ops::RangeInclusive<u8> = 0x5e..=0x5f;
+    const UNKNOWN: u8 = 0xc1;
+    loop {
+        let mut pdu = vec![0; HEADER_BYTES];
+        from.read_exact(&mut pdu)?;
+        let data_bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]) as usize;
+        let rest = usize::from(pdu[4]) * 4 + data_bytes.next_multiple_of(4);
+        if pdu[0] & 0x3f == SCSI_COMMAND && PERSISTENT_RESERVE.contains(&pdu[32]) {
+            pdu[32] = UNKNOWN;
+        }
+        pdu.resize(HEADER_BYTES + rest, 0);
+        from.read_exact(&mut pdu[HEADER_BYTES..])?;
+        to.write_all(&pdu)?;
+    }
+}
+
 /// A host of the pool.
 struct Host {
     config: String,
@@ -27,12 +69,17 @@ struct Host {
 
 impl OwnerRig {
     fn new(name: &str) -> Self {
+        Self::behind(name, |portal| portal)
+    }
+
+    /// Creates a rig whose hosts reach the server of LUNs at another address.
+    fn behind(name: &str, address_of: impl FnOnce(String) -> String) -> Self {
         let scratch = Scratch::new(name);
         let address = TcpListener::bind(ELSEWHERE).unwrap().local_addr().unwrap().to_string();
         let storage = Server::start_command(lunar(&[
             "serve", "mem:8M", "mem:8M", "--name", STORAGE, "--listen", &address,
         ]));
-        let rig = Self { scratch, address, _storage: storage };
+        let rig = Self { scratch, address: address_of(address), _storage: storage };
         let [a, b] = [rig.lun(0), rig.lun(1)];
         assert_exit(&run(&["pool", "create", "p", "--kind", "stripe", &a, &b]), 0);
         rig
@@ -47,7 +94,7 @@ impl OwnerRig {
         let api = format!("unix:{}", within(format!("{name}.sock")));
         let text = format!(
             "state = {:?}\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{api}\"\n\
-             [[pool]]\nname = \"p\"\nmembers = [{:?}, {:?}]\n\
+             [[pool]]\nname = \"p\"\nlease_seconds = 6\nmembers = [{:?}, {:?}]\n\
              [[target]]\nname = \"{FRONT}\"\n[[target.lun]]\nid = 0\ndevice = \"pool:p\"\n",
             within(format!("{name}.state")),
             self.lun(0),
@@ -167,4 +214,32 @@ fn a_take_over_names_a_pool_of_the_configuration() {
     assert_exit(&refused, 2);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("has no [[pool]] q"), "{said}");
+}
+
+/// Goal: a target without persistent reservations is shared by leases: a second host names the
+/// owner and waits, a killed server gets its pool back, and a take-over fences the former owner.
+#[test]
+fn a_target_without_reservations_gets_leases() {
+    let rig = OwnerRig::behind("pool-owner-leases", without_reservations);
+    let (first, second) = (rig.host("a"), rig.host("b"));
+    let former = first.start(&[]);
+    assert_exit(&write(&former, &pattern(12, 1 << 20)), 0);
+    kill(former);
+    let former = first.start(&[]);
+    let data = pattern(13, 1 << 20);
+    assert_exit(&write(&former, &data), 0);
+    let standby = second.start(&[]);
+    let waiting = second.status()["waiting"][0]["error"].as_str().unwrap().to_owned();
+    assert!(waiting.contains("owned by iqn."), "{waiting}");
+    drop(standby.stop());
+    let front = second.start(&["--take-over", "p"]);
+    assert!(read(&front, data.len()) == data);
+    assert_eq!(first.pool_health(), "fenced");
+    assert_ne!(write(&former, &pattern(14, 1 << 20)).status.code(), Some(0));
+    drop(former.stop());
+    assert!(read(&front, data.len()) == data);
+    assert_exit(&front.stop().0, 0);
+    let front = first.start(&[]);
+    assert!(read(&front, data.len()) == data);
+    assert_exit(&front.stop().0, 0);
 }

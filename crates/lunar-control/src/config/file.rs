@@ -359,7 +359,10 @@ pub fn mismatch(
 const TABLE_KEYS: &[(&str, &[&str])] = &[
     ("[listen]", &["portals"]),
     ("[data_path]", &["cores", "latency_mode", "io_uring"]),
-    ("[[pool]]", &["members", "spares", "degraded", "member_wait_seconds", "resync_rate"]),
+    (
+        "[[pool]]",
+        &["members", "spares", "degraded", "member_wait_seconds", "resync_rate", "lease_seconds"],
+    ),
     (
         "[[target]]",
         &[

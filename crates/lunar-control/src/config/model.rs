@@ -108,6 +108,9 @@ pub struct PoolConfig {
     pub member_wait: Option<Duration>,
     /// Maximum rate of copies in a mirror while it is used; `None`: the default.
     pub resync_bytes_per_second: Option<NonZeroU64>,
+    /// Length of the leases of members whose targets have no persistent reservations; `None`: the
+    /// default.
+    pub lease: Option<Duration>,
     /// The state directory of the configuration, which names the owner of the pool.
     pub state: Option<PathBuf>,
 }

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Minimum and maximum of `member_wait_seconds`.
 const MEMBER_WAIT_SECONDS: std::ops::RangeInclusive<u64> = 1..=300;
 
+/// Minimum and maximum of `lease_seconds`.
+const LEASE_SECONDS: std::ops::RangeInclusive<u64> = 3..=600;
+
 /// A pool as written; its members may be other pools.
 struct WrittenPool {
     config: PoolConfig,
@@ -82,6 +85,7 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
     let to = &mut resolver.problems;
     let degraded = table.boolean("degraded", to).unwrap_or(false);
     let wait = table.integer("member_wait_seconds", MEMBER_WAIT_SECONDS, to);
+    let lease = table.integer("lease_seconds", LEASE_SECONDS, to);
     let resync = table.string("resync_rate", to);
     let resync = resync.and_then(|text| {
         let rate = parse_rate(&text.value).and_then(|bytes| {
@@ -119,6 +123,7 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         degraded,
         member_wait: wait.map(|seconds| Duration::from_secs(seconds.value)),
         resync_bytes_per_second: resync,
+        lease: lease.map(|seconds| Duration::from_secs(seconds.value)),
         state: resolver.state.clone(),
     };
     let mut pool = WrittenPool { config, span: table.span.clone(), device_spans };

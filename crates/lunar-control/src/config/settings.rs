@@ -149,6 +149,7 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
     let size = |bytes: u32| Value::Size(bytes.into());
     let io = |direct| Value::text(if direct { "direct" } else { "buffered" });
     let wait = pool.member_wait.map(|wait| Value::Number(wait.as_secs()));
+    let lease = pool.lease.map(|lease| Value::Number(lease.as_secs()));
     let rate = pool.resync_bytes_per_second.map(|rate| Value::Rate(rate.get()));
     vec![
         Setting::new("name", Some(Value::text(&pool.name)), false),
@@ -166,6 +167,7 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
         Setting::or("degraded", pool.degraded, false, Value::Flag),
         Setting::optional("member_wait_seconds", wait),
         Setting::optional("resync_rate", rate),
+        Setting::optional("lease_seconds", lease),
     ]
 }
 
