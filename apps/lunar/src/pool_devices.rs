@@ -1,6 +1,6 @@
 //! Opens the pools that a server serves: their members, joined to one device.
 
-use crate::commands::session::default_initiator_name;
+use crate::commands::default_initiator_name;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, FailureKind};
 use crate::pool_owner::{self, PoolOwner};

@@ -69,6 +69,17 @@ impl Unit {
         name.unwrap_or_else(|| format!("the holder of reservation key {:#x}", held.key))
     }
 
+    /// Reads the name of an initiator that is registered with `key`. If the unit does not report it,
+    /// the text names the key.
+    pub(crate) async fn registrant_name(&self, key: u64) -> String {
+        let data = self.reserve_in(InAction::READ_FULL_STATUS, FULL_STATUS_BYTES_MAX).await;
+        let name = data.ok().and_then(|data| {
+            let mut all = parse_registrants(&data)?.into_iter();
+            all.find(|one| one.key == key)?.name
+        });
+        name.unwrap_or_else(|| format!("the registrant with key {key:#x}"))
+    }
+
     /// True if the unit can keep reservations while it is switched off.
     ///
     /// # Errors
@@ -205,24 +216,43 @@ fn parse_reservation(data: &[u8]) -> Result<Option<Reservation>, Error> {
     Ok(Some(Reservation { key: held.key, kind: held.kind.0 & 0x0f }))
 }
 
+/// A registration as READ FULL STATUS reports it.
+struct Registrant {
+    key: u64,
+    is_holder: bool,
+    name: Option<String>,
+}
+
 /// Returns the name of the initiator that holds the reservation; of all registrants that hold it,
-/// the first. Descriptors are read up to the first incomplete one.
+/// the first.
 fn parse_holder(data: &[u8], key: u64) -> Option<String> {
+    let mut registrants = parse_registrants(data)?;
+    if let Some(at) = registrants.iter().position(|one| one.is_holder) {
+        return registrants.swap_remove(at).name;
+    }
+    registrants.into_iter().filter(|one| one.key == key).find_map(|one| one.name)
+}
+
+/// Returns the registrations. Descriptors are read up to the first incomplete one.
+fn parse_registrants(data: &[u8]) -> Option<Vec<Registrant>> {
     let mut rest = data.get(ReportHeader::LEN..)?;
     let additional = ReportHeader::decode(data.first_chunk()?).additional_bytes as usize;
     rest = rest.get(..additional).unwrap_or(rest);
-    let mut named = None;
+    let mut registrants = Vec::new();
     while let Some((raw, tail)) = rest.split_first_chunk() {
         let status = FullStatus::decode(raw);
-        let (transport_id, tail) = tail.split_at_checked(status.transport_id_bytes as usize)?;
-        let name = initiator_name(transport_id);
-        if status.flags & HOLDER != 0 {
-            return name;
-        }
-        named = named.or(name.filter(|_| status.key == key));
+        let Some((transport_id, tail)) = tail.split_at_checked(status.transport_id_bytes as usize)
+        else {
+            break;
+        };
+        registrants.push(Registrant {
+            key: status.key,
+            is_holder: status.flags & HOLDER != 0,
+            name: initiator_name(transport_id),
+        });
         rest = tail;
     }
-    named
+    Some(registrants)
 }
 
 /// Returns the iSCSI name in a TransportID, in a form that can be shown. SPC-4 §7.6.4.6.

@@ -275,10 +275,18 @@ impl RemoteDisk {
         Ok(AcquireAttempt::Ended(OwnershipGrant::Acquired))
     }
 
-    /// Removes the registrations of all others, which could write as well. Returns PRGENERATION.
+    /// Removes the registrations of all others: with this type of reservation each registrant may
+    /// write, also one that has reserved nothing. Returns PRGENERATION.
     async fn evict_others(&self, unit: &Unit, key: u64) -> Result<u32, Error> {
         let keys: BTreeSet<u64> = unit.registrations().await?.keys.into_iter().collect();
         for other in keys.into_iter().filter(|other| *other != key) {
+            if !is_same_owner(other, key) {
+                let name = unit.registrant_name(other).await;
+                tracing::warn!(
+                    disk = &*self.name,
+                    "{name} was registered, which would let it write; its registration is removed"
+                );
+            }
             match unit.preempt(key, other).await {
                 // The other one has left.
                 Err(error) if is_conflict(&error) => {}

@@ -3,6 +3,7 @@
 use crate::lost_writes::block_on;
 use crate::relay::{Relay, Rule};
 use crate::server::{NAME, serve_device};
+use crate::warnings::Warnings;
 use futures_util::future::join_all;
 use lunar_block::{
     BlockDevice, BlockRange, Error, ErrorKind, MemoryDevice, OwnershipClaim, OwnershipFence,
@@ -247,4 +248,58 @@ fn a_lost_response_is_asked_for_again() {
         }
         shut_down(target.server).await;
     });
+}
+
+/// Goal: a target that cuts the data of PERSISTENT RESERVE IN gets an error that says so; the disk
+/// is not owned then, and is not taken for a free one. The next attempt succeeds.
+#[test]
+fn short_reservation_data_is_an_error() {
+    block_on(async {
+        let target = SharedTarget::new();
+        let relay = target.relay().await;
+        let a = Host::new(&relay, HOST_A, 1, 1).await;
+        let b = Host::new(&relay, HOST_B, 2, 1).await;
+        assert_eq!(b.acquire(false).await.unwrap(), OwnershipGrant::Acquired);
+        for bytes in [0, 4, 7, 8, 20] {
+            relay.rule(Rule { data_bytes: Some(bytes), ..Rule::of(PERSISTENT_RESERVE_IN) });
+            let error = a.acquire(true).await.unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("PERSISTENT RESERVE IN (READ RESERVATION)"), "{text}");
+            assert!(!a.fence.is_lost());
+            b.check().await.expect("nothing was taken over");
+        }
+        assert_eq!(a.acquire(false).await.unwrap(), owned_by(HOST_B));
+        assert_eq!(a.acquire(true).await.unwrap(), OwnershipGrant::Acquired);
+        a.write().await.unwrap();
+        shut_down(target.server).await;
+    });
+}
+
+/// Goal: an initiator that is registered without a reservation is removed, because it could write;
+/// a warning names it. Registrations of the same owner are removed without one.
+#[test]
+fn other_registrants_are_removed_by_name() {
+    let warnings = Warnings::default();
+    let run = async {
+        let target = SharedTarget::new();
+        let relay = target.relay().await;
+        let a = Host::new(&relay, HOST_A, 1, 1).await;
+        let b = Host::new(&relay, HOST_B, 2, 1).await;
+        let register = |key: u64| {
+            let mut list = vec![0; 24];
+            list[8..16].copy_from_slice(&key.to_be_bytes());
+            // REGISTER AND IGNORE EXISTING KEY.
+            let cdb = vec![PERSISTENT_RESERVE_OUT, 6, 0, 0, 0, 0, 0, 0, 24, 0];
+            b.disk.unit().command(cdb, list.into(), 0)
+        };
+        for (key, warned) in [(1 << 32 | 9, 0), (7 << 32, 1)] {
+            register(key).await.unwrap();
+            assert_eq!(a.acquire(false).await.unwrap(), OwnershipGrant::Acquired);
+            assert_eq!(warnings.containing(&format!("{HOST_B} was registered")), warned);
+            b.write().await.expect_err("only the owner writes");
+            a.release().await;
+        }
+        shut_down(target.server).await;
+    };
+    tracing::subscriber::with_default(warnings.clone(), || block_on(run));
 }

@@ -33,11 +33,21 @@ pub struct Rule {
     pub held: bool,
     /// Ends the connection instead of passing the response.
     pub cut: bool,
+    /// Cuts the data of the response, which is one Data-In PDU, to this number of bytes.
+    pub data_bytes: Option<usize>,
 }
 
 impl Rule {
     pub fn of(opcode: u8) -> Self {
-        Self { opcode, failed: false, sense: None, status: None, held: false, cut: false }
+        Self {
+            opcode,
+            failed: false,
+            sense: None,
+            status: None,
+            held: false,
+            cut: false,
+            data_bytes: None,
+        }
     }
 }
 
@@ -181,6 +191,9 @@ async fn carry_responses(
             if rule.cut {
                 return Ok(());
             }
+            if let Some(bytes) = rule.data_bytes {
+                cut_data(&mut pdu, bytes);
+            }
             if let Some(sense) = &rule.sense {
                 fail(&mut pdu, sense);
             }
@@ -222,6 +235,21 @@ fn end_with(pdu: &mut Vec<u8>, status: u8, qualifier: u16) {
     pdu[4..8].fill(0);
     pdu[8..10].copy_from_slice(&qualifier.to_be_bytes());
     pdu[36..].fill(0);
+}
+
+/// Cuts the data of a Data-In PDU that also is the response, as a residual underflow. RFC 7143
+/// §11.7.
+fn cut_data(pdu: &mut Vec<u8>, bytes: usize) {
+    const UNDERFLOW: u8 = 0x02;
+    assert_eq!(pdu[0] & 0x3f, DATA_IN);
+    let field = |at: usize| u32::from_be_bytes(pdu[at..at + 4].try_into().unwrap());
+    let had = (field(4) & 0x00ff_ffff) as usize;
+    let residual = field(44) + had.saturating_sub(bytes) as u32;
+    let bytes = bytes.min(had);
+    pdu[1] |= UNDERFLOW;
+    pdu[4..8].copy_from_slice(&(bytes as u32).to_be_bytes());
+    pdu[44..48].copy_from_slice(&residual.to_be_bytes());
+    pdu.resize(HEADER_BYTES + bytes.next_multiple_of(4), 0);
 }
 
 fn tag(pdu: &[u8]) -> [u8; 4] {
