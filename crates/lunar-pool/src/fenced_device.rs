@@ -37,6 +37,12 @@ impl PoolFence {
         leases.push((Arc::downgrade(device), Arc::clone(&lease)));
         lease
     }
+
+    /// Forgets the lease of a device that was given back. It may become a member later.
+    pub(crate) fn forget(&self, device: &Arc<dyn BlockDevice>) {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        leases.retain(|(one, _)| !is_same_device(one, device));
+    }
 }
 
 /// A member of a pool. All members share one fence: the loss of one fences all, also those that

@@ -250,10 +250,6 @@ impl FreeLease {
         fence: &Arc<OwnershipFence>,
     ) -> Result<Option<Arc<MemberLease>>, Error> {
         let Self { on, content, wait } = self;
-        valid.end();
-        if let Some(ownership) = on.device.ownership() {
-            ownership.set_lease(Some(Arc::clone(&valid)));
-        }
         let (sequence, phase) = match wait {
             None => (content.next_sequence(), LeasePhase::InUse),
             Some(_) => (content.next_sequence(), LeasePhase::Waiting),
@@ -266,16 +262,13 @@ impl FreeLease {
             owner: owner.name.clone(),
         };
         let sent = Instant::now();
-        let replaced = on.replace(&content, Some(&first)).await;
-        if replaced.is_err()
-            && let Some(ownership) = on.device.ownership()
-        {
-            ownership.set_lease(None);
-        }
-        let replaced = replaced?;
+        let replaced = on.replace(&content, Some(&first)).await?;
         let Some(content) = replaced else { return Ok(None) };
         let usable_from = Instant::now() + wait.unwrap_or_default();
         valid.set_until(write_end(sent, owner.time));
+        if let Some(ownership) = on.device.ownership() {
+            ownership.set_lease(Some(Arc::clone(&valid)));
+        }
         let lease = Arc::new(MemberLease {
             on,
             owner: owner.clone(),
@@ -385,7 +378,8 @@ impl MemberLease {
             false => Ok(()),
         };
         self.valid.end();
-        if let Some(ownership) = self.on.device.ownership() {
+        // A write that was not sent yet must not be sent later.
+        if let Some(ownership) = self.on.device.ownership().filter(|_| is_quiet) {
             ownership.set_lease(None);
         }
         cleared

@@ -171,6 +171,7 @@ impl PoolOwnership {
             if let Err(error) = given_back.release(false).await {
                 tracing::warn!("{} may still be owned: {error}", device.name());
             }
+            self.fence.forget(device);
         }
     }
 
