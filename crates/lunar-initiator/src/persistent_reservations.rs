@@ -69,8 +69,8 @@ impl Unit {
         name.unwrap_or_else(|| format!("the holder of reservation key {:#x}", held.key))
     }
 
-    /// Reads the name of an initiator that is registered with `key`. If the unit does not report it,
-    /// the text names the key.
+    /// Reads the name of an initiator that is registered with `key`. If the unit does not report
+    /// it, the text names the key.
     pub(crate) async fn registrant_name(&self, key: u64) -> String {
         let data = self.reserve_in(InAction::READ_FULL_STATUS, FULL_STATUS_BYTES_MAX).await;
         let name = data.ok().and_then(|data| {

@@ -13,7 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 #[derive(Debug, Default)]
 pub(crate) struct PoolFence {
     lost: Arc<OwnershipFence>,
-    leases: Mutex<Vec<(Weak<dyn BlockDevice>, Arc<WriteLease>)>>,
+    leases: Mutex<Vec<DeviceLease>>,
+}
+
+#[derive(Debug)]
+struct DeviceLease {
+    device: Weak<dyn BlockDevice>,
+    lease: Arc<WriteLease>,
 }
 
 impl PoolFence {
@@ -29,25 +35,25 @@ impl PoolFence {
     /// Returns the lease of a device. It has no limit unless one is acquired.
     pub(crate) fn lease_of(&self, device: &Arc<dyn BlockDevice>) -> Arc<WriteLease> {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.retain(|(device, _)| device.strong_count() > 0);
-        if let Some((_, lease)) = leases.iter().find(|(one, _)| is_same_device(one, device)) {
-            return Arc::clone(lease);
+        leases.retain(|one| one.device.strong_count() > 0);
+        if let Some(found) = leases.iter().find(|one| is_same_device(&one.device, device)) {
+            return Arc::clone(&found.lease);
         }
         let lease = Arc::<WriteLease>::default();
-        leases.push((Arc::downgrade(device), Arc::clone(&lease)));
+        leases.push(DeviceLease { device: Arc::downgrade(device), lease: Arc::clone(&lease) });
         lease
     }
 
     /// Forgets the lease of a device that was given back. It may become a member later.
     pub(crate) fn forget(&self, device: &Arc<dyn BlockDevice>) {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.retain(|(one, _)| !is_same_device(one, device));
+        leases.retain(|one| !is_same_device(&one.device, device));
     }
 }
 
 /// A member of a pool. All members share one fence: the loss of one fences all, also those that
-/// have no ownership of their own. Nothing is read from them or written to them then. A member whose
-/// lease is over is not used until the lease is renewed.
+/// have no ownership of their own. Nothing is read from them or written to them then. A member
+/// whose lease is over is not used until the lease is renewed.
 #[derive(Debug)]
 pub(crate) struct FencedDevice {
     inner: Arc<dyn BlockDevice>,

@@ -356,7 +356,7 @@ impl Trial {
             key += 1;
             let (cut_at, cut_time) = (self.below(LEASE_TIME), self.below(LEASE_TIME * 3));
             let (open_at, take_over) =
-                (self.below(LEASE_TIME * 2), next(&mut self.random) % 2 == 0);
+                (self.below(LEASE_TIME * 2), next(&mut self.random).is_multiple_of(2));
             let former = self.shelf.host(&format!("host {round} before"), key);
             // The owner of this round opens the pool again under a name of its own.
             owner.close().await.unwrap();
