@@ -1,15 +1,16 @@
-//! Labels and intent pages of pools: hostile bytes on a disk.
+//! Labels, intent pages and leases of pools: hostile bytes on a disk.
 
 use lunar_pool::format::{
-    FoundLabel, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, Label, MemberLayout, PoolId,
+    FoundLabel, FoundLease, INTENT_PAGE_BYTES, IntentPage, LABEL_BYTES, LEASE_BYTES, Label,
+    LeaseBlock, MemberLayout, PoolId,
 };
 use lunar_wire::crc32c;
 
 /// Number of bytes that the checksum covers.
 const CHECKED_BYTES: usize = LABEL_BYTES - 4;
 
-/// Decodes the input as a label and as an intent page, as it is and with the right checksum, and
-/// checks that labels fit no device on which their data would not fit.
+/// Decodes the input as a label, as an intent page and as a lease, as it is and with the right
+/// checksum, and checks that labels fit no device on which their data would not fit.
 pub fn run(input: &[u8]) {
     let mut bytes = [0; LABEL_BYTES];
     let len = input.len().min(LABEL_BYTES);
@@ -18,6 +19,20 @@ pub fn run(input: &[u8]) {
     let sum = crc32c(&bytes[..CHECKED_BYTES]);
     bytes[CHECKED_BYTES..].copy_from_slice(&sum.to_be_bytes());
     decode(&bytes);
+    let mut lease = [0; LEASE_BYTES];
+    lease.copy_from_slice(&bytes[..LEASE_BYTES]);
+    decode_lease(&lease);
+    let sum = crc32c(&lease[..LEASE_BYTES - 4]);
+    lease[LEASE_BYTES - 4..].copy_from_slice(&sum.to_be_bytes());
+    decode_lease(&lease);
+}
+
+fn decode_lease(bytes: &[u8; LEASE_BYTES]) {
+    let found = LeaseBlock::decode(bytes);
+    if let FoundLease::Valid(lease) = &found {
+        assert_eq!(LeaseBlock::decode(&lease.encode()), found);
+        assert!(!lease.owner.chars().any(char::is_control));
+    }
 }
 
 fn decode(bytes: &[u8; LABEL_BYTES]) {

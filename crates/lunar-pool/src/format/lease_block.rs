@@ -140,7 +140,10 @@ impl LeaseBlock {
 fn shown_name(name: &[u8; OWNER_NAME_BYTES_MAX]) -> String {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     let text = String::from_utf8_lossy(&name[..end]);
-    text.chars().filter(|c| !c.is_control() && !c.is_whitespace()).collect()
+    let is_shown = |c: &char| !c.is_control() && !c.is_whitespace();
+    let mut name: String = text.chars().filter(is_shown).collect();
+    name.truncate(name.floor_char_boundary(OWNER_NAME_BYTES_MAX));
+    name
 }
 
 #[cfg(test)]
