@@ -1,123 +1,109 @@
-//! Concatenations and stripes: pools in which each block lies on one member.
+//! Concatenations and stripes of parts of devices: each block lies on one of them.
 
 mod block_map;
+mod labelled;
 mod poison;
 mod resize;
 mod shapes;
 mod sparse;
 
-use crate::PoolError;
-use crate::assembly::{Assembly, FoundMember};
-use crate::format::{MemberSet, PoolId, PoolKind};
 use crate::losses::LossLatch;
 use crate::member_io::{in_own_context, member_failed};
-use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
-use block_map::{BlockMap, MappedRun};
+use block_map::MappedRun;
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
-    OPTIMAL_TRANSFER_BYTES, PHYSICAL_BLOCK_BYTES_MAX, PoisonWatcher, Sparse, SyncCounts,
+    PoisonWatcher, Sparse, SyncCounts,
 };
 use poison::PoisonRelay;
-pub(crate) use resize::SharedJoinedDevice;
 use shapes::Shapes;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
-/// Longest optimal transfer that a stripe reports: one stripe unit of each member.
-const STRIPE_WIDTH_BYTES_MAX: u64 = 16 << 20;
+pub(crate) use labelled::LabelledDevice;
+pub(crate) use resize::SharedLabelledDevice;
+pub use shapes::JoinedShape;
 
-/// An open concatenation or stripe.
+/// Consecutive blocks of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceExtent {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// The blocks.
+    pub blocks: BlockRange,
+}
+
+/// The order in which the blocks of several extents make one device.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ExtentOrder {
+    /// The blocks of each extent follow those of the extent before.
+    Linear,
+    /// Stripe units of this number of blocks go to all extents in turn.
+    Striped(NonZeroU64),
+}
+
+/// A device whose blocks lie on extents of other devices. Nothing else is written to these.
 #[derive(Debug)]
-pub(crate) struct JoinedDevice {
+pub struct JoinedDevice {
     name: String,
     shapes: Shapes,
-    members: Vec<JoinedMember>,
-    /// The members with their labels, by place. Locked while the pool is resized.
-    labelled: tokio::sync::Mutex<Vec<FoundMember>>,
-    generation: AtomicU64,
     losses: LossLatch,
     buffers: OnceLock<BufferPool>,
     poison: Arc<PoisonRelay>,
 }
 
-#[derive(Debug)]
-struct JoinedMember {
-    device: Arc<dyn BlockDevice>,
-    data_start: u64,
-}
-
 impl JoinedDevice {
-    /// Opens a pool of which all members are present.
-    pub(crate) fn open(name: &str, found: Assembly) -> Result<Self, PoolError> {
-        found.require(MemberSet::first(found.newest.member_count))?;
-        let label = found.oldest().clone();
-        let present: Vec<FoundMember> = found.members.into_iter().flatten().collect();
-        let map = if label.kind == PoolKind::CONCAT {
-            BlockMap::concat(present.iter().map(|member| member.label.data_blocks))
-        } else {
-            BlockMap::Stripe {
-                members: present.len() as u64,
-                unit_blocks: label.unit_blocks,
-                data_blocks: label.data_blocks,
+    /// Joins extents, of which one device may have several. `name` is the name in messages.
+    ///
+    /// # Errors
+    /// `Open` if there is no extent, one is empty or has blocks past the end of its device, block
+    /// lengths differ, or stripe units do not fit.
+    pub fn new(name: &str, extents: &[DeviceExtent], order: ExtentOrder) -> Result<Self, Error> {
+        let shape = JoinedShape::new(name, extents, order)?;
+        let losses = LossLatch::new(shape.cache_losses().unwrap_or(0));
+        let poison = PoisonRelay::new(shape.devices().len());
+        let (name, buffers) = (name.to_owned(), OnceLock::new());
+        Ok(Self { name, shapes: Shapes::new(shape), losses, buffers, poison })
+    }
+
+    /// Enlarges the device to `extents`, while it is in use. The blocks that it has stay where they
+    /// are: a linear device may get a longer last extent and further ones, a striped one longer
+    /// extents. New blocks have the data that is there.
+    ///
+    /// # Errors
+    /// `Open` as of [`new`](Self::new), for other extents, and if the device was enlarged too often
+    /// since it was opened.
+    pub fn extend(&self, extents: &[DeviceExtent]) -> Result<(), Error> {
+        let now = self.shape();
+        let next = now.extended(&self.name, extents)?;
+        // Calls do not overlap, and devices are only added.
+        let known = now.devices().len();
+        if let Some(buffers) = self.buffers.get() {
+            next.devices()[known..].iter().for_each(|device| device.set_buffers(buffers));
+        }
+        if self.poison.is_watched() {
+            self.watch_devices(&next, known);
+        }
+        match self.shapes.push(next) {
+            true => Ok(()),
+            false => {
+                let what = "it was enlarged too often since it was opened";
+                Err(Error::new(ErrorKind::Open, &*self.name, what))
             }
-        };
-        let members: Vec<JoinedMember> = present
-            .iter()
-            .map(|member| JoinedMember {
-                data_start: member.device.layout().data_start(),
-                device: Arc::clone(member.device.device()),
-            })
-            .collect();
-        let geometry = geometry(name, &map, label.block_bytes, &members)?;
-        let poison = PoisonRelay::new(members.len());
-        let mut joined = Self {
-            name: name.to_owned(),
-            shapes: Shapes::new(geometry, map),
-            members,
-            labelled: tokio::sync::Mutex::new(present),
-            generation: AtomicU64::new(label.generation),
-            losses: LossLatch::new(0),
-            buffers: OnceLock::new(),
-            poison,
-        };
-        joined.losses = LossLatch::new(joined.cache_losses().unwrap_or(0));
-        Ok(joined)
-    }
-
-    /// Returns the devices of the members, in order.
-    pub(crate) fn devices(&self) -> impl Iterator<Item = &Arc<dyn BlockDevice>> {
-        self.members.iter().map(|member| &member.device)
-    }
-
-    pub(crate) fn status(&self, pool: PoolId, kind: PoolKind) -> PoolStatus {
-        let is_failed = self.link() == Some(DeviceLink::Failed);
-        let member = |(place, device): (u16, &Arc<dyn BlockDevice>)| PoolMember {
-            place,
-            device: device.name().to_owned(),
-            state: MemberState::Current,
-            missing_bytes: 0,
-            outstanding_reads: 0,
-            latency_nanos: 0,
-            last_failure: String::new(),
-        };
-        PoolStatus {
-            pool,
-            kind,
-            generation: self.generation.load(SeqCst),
-            health: if is_failed { PoolHealth::Failed } else { PoolHealth::Healthy },
-            losses: self.cache_losses().unwrap_or(0),
-            repairs: 0,
-            copied_bytes: 0,
-            members: (0..).zip(self.devices()).map(member).collect(),
-            unused: Vec::new(),
-            scrub: None,
         }
     }
 
-    fn map(&self) -> &BlockMap {
-        self.shapes.map()
+    fn watch_devices(&self, shape: &JoinedShape, first: usize) {
+        for (place, device) in shape.devices().iter().enumerate().skip(first) {
+            device.watch_poison(PoisonRelay::of_member(&self.poison, place));
+        }
+    }
+
+    /// Returns the present shape.
+    #[inline]
+    pub fn shape(&self) -> &JoinedShape {
+        self.shapes.last()
     }
 
     fn buffers(&self) -> &BufferPool {
@@ -128,36 +114,20 @@ impl JoinedDevice {
         self.geometry().block_bytes as usize
     }
 
-    /// Returns the member of a run, and its blocks on the device.
-    #[inline]
-    fn on_device(&self, run: MappedRun) -> (&dyn BlockDevice, BlockRange) {
-        let (member, part) = (&self.members[run.member], run.member_range());
-        (&*member.device, BlockRange::new(member.data_start + part.lba, part.count))
-    }
-
-    /// Returns the members with a part of `range`, and their blocks on the device.
-    fn parts_on_devices(&self, range: BlockRange) -> Vec<(&dyn BlockDevice, BlockRange)> {
-        let parts = self.map().parts(range).into_iter();
-        let on_device = |(member, part): (usize, BlockRange)| {
-            let member = &self.members[member];
-            (&*member.device, BlockRange::new(member.data_start + part.lba, part.count))
-        };
-        parts.map(on_device).collect()
-    }
-
     fn failed(&self, range: BlockRange) -> impl Fn(Error) -> Error {
         move |error| member_failed(&self.name, Some(range), error)
     }
 
     async fn read_parts(&self, range: BlockRange, mut into: Buffer) -> Result<Buffer, Error> {
-        let pool = into.pool();
-        let parts = self.map().parts(range);
-        let reads = self.parts_on_devices(range).into_iter().map(|(device, part)| {
+        let (pool, shape) = (into.pool(), self.shape());
+        let parts = shape.map().parts(range);
+        let reads = parts.iter().map(|part| {
+            let (device, part) = shape.on_device(*part);
             let own = pool.take(part.count as usize * self.block_bytes());
             in_own_context(device.read(part, own))
         });
         let read = try_join_all(reads).await.map_err(self.failed(range))?;
-        for run in self.map().runs(range) {
+        for run in shape.map().runs(range) {
             let Some(at) = parts.iter().position(|(member, _)| *member == run.member) else {
                 continue;
             };
@@ -180,10 +150,10 @@ impl JoinedDevice {
         from: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let writes = self.map().parts(range).into_iter().map(|(member, part)| {
-            let data = self.gathered(range, &from, member, part);
-            let JoinedMember { device, data_start } = &self.members[member];
-            let part = BlockRange::new(data_start + part.lba, part.count);
+        let shape = self.shape();
+        let writes = shape.map().parts(range).into_iter().map(|(member, part)| {
+            let data = self.gathered(shape, range, &from, (member, part));
+            let (device, part) = shape.on_device((member, part));
             in_own_context(device.write(part, data, durable))
         });
         // All parts end, so that nothing is written behind a result.
@@ -192,9 +162,15 @@ impl JoinedDevice {
     }
 
     /// Returns the data of one member: shared if it is one run, else copied into a buffer.
-    fn gathered(&self, range: BlockRange, from: &Bytes, member: usize, part: BlockRange) -> Bytes {
+    fn gathered(
+        &self,
+        shape: &JoinedShape,
+        range: BlockRange,
+        from: &Bytes,
+        (member, part): (usize, BlockRange),
+    ) -> Bytes {
         let source = |run: MappedRun| self.bytes_in(run.range.lba - range.lba, run.range.count);
-        let mut runs = self.map().runs(range).filter(|run| run.member == member);
+        let mut runs = shape.map().runs(range).filter(|run| run.member == member);
         let Some(first) = runs.next() else { return Bytes::new() };
         if first.range.count == part.count {
             return from.slice(source(first));
@@ -209,8 +185,8 @@ impl JoinedDevice {
 
     async fn flush_all(&self) -> Result<(), Error> {
         let flush = self.losses.begin();
-        let members = self.members.iter();
-        let flushes = members.map(|member| in_own_context(member.device.flush()));
+        let devices = self.shape().devices().iter();
+        let flushes = devices.map(|device| in_own_context(device.flush()));
         // All flushes end: a device that is left in the middle may report a loss to nobody.
         let flushed = join_all(flushes).await;
         let failed = flushed.into_iter().find_map(Result::err);
@@ -226,50 +202,12 @@ impl JoinedDevice {
     }
 
     async fn recover_all(&self) -> Result<(), Error> {
-        for member in &self.members {
-            let recovered = member.device.recover().await;
+        for device in self.shape().devices() {
+            let recovered = device.recover().await;
             recovered.map_err(|error| member_failed(&self.name, None, error))?;
         }
         Ok(())
     }
-}
-
-/// Returns the geometry of a pool: the longest physical block of its members, if units begin at
-/// physical blocks, and the stripe width as optimal transfer.
-fn geometry(
-    name: &str,
-    map: &BlockMap,
-    block_bytes: u32,
-    members: &[JoinedMember],
-) -> Result<Geometry, PoolError> {
-    let of = |member: &JoinedMember| member.device.geometry();
-    let longest = members.iter().map(|member| of(member).physical_block_bytes).max();
-    let longest = longest.unwrap_or(block_bytes).min(PHYSICAL_BLOCK_BYTES_MAX);
-    // Greatest power of two that divides the first block of every unit or member.
-    let alignment = match map {
-        BlockMap::Stripe { unit_blocks, .. } => *unit_blocks,
-        BlockMap::Concat { starts } => {
-            let inner = starts.iter().take(starts.len() - 1).skip(1);
-            1 << inner.map(|start| start.trailing_zeros()).min().unwrap_or(0).min(16)
-        }
-    };
-    let aligned = u64::from(block_bytes) << alignment.trailing_zeros().min(16);
-    let physical = u64::from(longest).min(aligned) as u32;
-    let size_bytes = map.block_count() * u64::from(block_bytes);
-    let mut geometry = Geometry::new(name, size_bytes, block_bytes, physical)?;
-    let width = match map {
-        BlockMap::Stripe { members, unit_blocks, .. } => {
-            unit_blocks.saturating_mul(*members).saturating_mul(u64::from(block_bytes))
-        }
-        BlockMap::Concat { .. } => {
-            let first = of(&members[0]).optimal_transfer_bytes;
-            let same = members.iter().all(|m| of(m).optimal_transfer_bytes == first);
-            u64::from(if same { first } else { OPTIMAL_TRANSFER_BYTES })
-        }
-    };
-    let fits = width <= STRIPE_WIDTH_BYTES_MAX && width.is_multiple_of(u64::from(physical));
-    geometry.optimal_transfer_bytes = if fits { width as u32 } else { OPTIMAL_TRANSFER_BYTES };
-    Ok(geometry)
 }
 
 impl BlockDevice for JoinedDevice {
@@ -278,16 +216,15 @@ impl BlockDevice for JoinedDevice {
     }
 
     fn geometry(&self) -> Geometry {
-        self.shapes.geometry()
+        self.shape().geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         if let Err(error) = self.geometry().checked(&self.name, range, into.len(), false) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        match self.map().only_run(range) {
-            Some(run) => {
-                let (device, part) = self.on_device(run);
+        match self.shape().only_part(range) {
+            Some((device, part)) => {
                 let read = device.read(part, into);
                 Box::pin(async move { read.await.map_err(self.failed(range)) })
             }
@@ -299,10 +236,8 @@ impl BlockDevice for JoinedDevice {
         if self.geometry().checked(&self.name, range, into.len(), false).is_err() {
             return false;
         }
-        self.map().only_run(range).is_some_and(|run| {
-            let (device, part) = self.on_device(run);
-            device.try_read_now(part, into)
-        })
+        let only = self.shape().only_part(range);
+        only.is_some_and(|(device, part)| device.try_read_now(part, into))
     }
 
     fn write(
@@ -314,9 +249,8 @@ impl BlockDevice for JoinedDevice {
         if let Err(error) = self.geometry().checked(&self.name, range, from.len(), true) {
             return Box::pin(std::future::ready(Err(error)));
         }
-        match self.map().only_run(range) {
-            Some(run) => {
-                let (device, part) = self.on_device(run);
+        match self.shape().only_part(range) {
+            Some((device, part)) => {
                 let written = device.write(part, from, durable);
                 Box::pin(async move { written.await.map_err(self.failed(range)) })
             }
@@ -328,50 +262,45 @@ impl BlockDevice for JoinedDevice {
         if self.geometry().checked(&self.name, range, from.len(), true).is_err() {
             return false;
         }
-        self.map().only_run(range).is_some_and(|run| {
-            let (device, part) = self.on_device(run);
-            device.try_write_now(part, from, durable)
-        })
+        let only = self.shape().only_part(range);
+        only.is_some_and(|(device, part)| device.try_write_now(part, from, durable))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(self.flush_all())
     }
 
-    /// Counts the losses of all members. A member that refuses all writes after a loss counts none:
-    /// its flushes fail, and with them those of the pool.
+    /// Counts the losses of all devices. A device that refuses all writes after a loss counts none:
+    /// its flushes fail, and with them those of the joined device.
     fn cache_losses(&self) -> Option<u64> {
-        let counts = self.members.iter().filter_map(|member| member.device.cache_losses());
-        counts.fold(None, |sum, count| Some(sum.unwrap_or(0) + count))
+        self.shape().cache_losses()
     }
 
     fn set_buffers(&self, buffers: &BufferPool) {
         let _ = self.buffers.set(buffers.clone());
-        self.members.iter().for_each(|member| member.device.set_buffers(buffers));
+        self.shape().devices().iter().for_each(|device| device.set_buffers(buffers));
     }
 
     fn prefetch(&self, range: BlockRange) {
-        if self.geometry().byte_range(range).is_some() {
-            for (device, part) in self.parts_on_devices(range) {
+        let shape = self.shape();
+        if shape.geometry().byte_range(range).is_some() {
+            for part in shape.map().parts(range) {
+                let (device, part) = shape.on_device(part);
                 device.prefetch(part);
             }
         }
     }
 
     fn sparse(&self) -> Option<&dyn Sparse> {
-        self.members.iter().all(|member| member.device.sparse().is_some()).then_some(self)
+        self.shape().devices().iter().all(|device| device.sparse().is_some()).then_some(self)
     }
 
     fn is_read_only(&self) -> bool {
-        self.members.iter().any(|member| member.device.is_read_only())
+        self.shape().devices().iter().any(|device| device.is_read_only())
     }
 
     fn io_tier(&self) -> String {
-        let (count, tier) = (self.members.len(), self.members[0].device.io_tier());
-        match self.map() {
-            BlockMap::Concat { .. } => format!("concat of {count}, {tier}"),
-            BlockMap::Stripe { .. } => format!("stripe of {count}, {tier}"),
-        }
+        self.shape().io_tier()
     }
 
     fn recover(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -380,22 +309,20 @@ impl BlockDevice for JoinedDevice {
 
     fn watch_poison(&self, watcher: Arc<dyn PoisonWatcher>) {
         self.poison.watch(watcher);
-        for (place, member) in self.members.iter().enumerate() {
-            member.device.watch_poison(PoisonRelay::of_member(&self.poison, place));
-        }
+        self.watch_devices(self.shape(), 0);
     }
 
     fn poison(&self) {
-        self.members.iter().for_each(|member| member.device.poison());
+        self.shape().devices().iter().for_each(|device| device.poison());
     }
 
     fn link(&self) -> Option<DeviceLink> {
-        worst_link(self.devices())
+        worst_link(self.shape().devices())
     }
 
     fn sync_counts(&self) -> Option<SyncCounts> {
-        let counts: Vec<SyncCounts> =
-            self.devices().filter_map(|device| device.sync_counts()).collect();
+        let devices = self.shape().devices().iter();
+        let counts: Vec<SyncCounts> = devices.filter_map(|device| device.sync_counts()).collect();
         let mut sum = *counts.first()?;
         for more in &counts[1..] {
             sum.durations.add(&more.durations);
@@ -408,7 +335,7 @@ impl BlockDevice for JoinedDevice {
 }
 
 /// Returns the worst state of the connections to devices of other machines.
-fn worst_link<'a>(devices: impl Iterator<Item = &'a Arc<dyn BlockDevice>>) -> Option<DeviceLink> {
+fn worst_link(devices: &[Arc<dyn BlockDevice>]) -> Option<DeviceLink> {
     let order = |link: &DeviceLink| DeviceLink::ALL.iter().position(|other| other == link);
-    devices.filter_map(|device| device.link()).max_by_key(order)
+    devices.iter().filter_map(|device| device.link()).max_by_key(order)
 }

@@ -5,7 +5,7 @@ use crate::create::{self, PoolSpec};
 use crate::error::{MirrorSide, PoolError};
 use crate::fenced_device::fenced;
 use crate::format::{PoolId, PoolKind};
-use crate::joined::{JoinedDevice, SharedJoinedDevice};
+use crate::joined::{LabelledDevice, SharedLabelledDevice};
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
 use crate::ownership::PoolOwnership;
@@ -65,7 +65,7 @@ pub struct Pool {
 #[derive(Debug)]
 enum Joined {
     /// A concatenation or a stripe.
-    Device(SharedJoinedDevice),
+    Device(SharedLabelledDevice),
     Mirror(MirrorDevice),
 }
 
@@ -167,7 +167,7 @@ impl Pool {
             let owned = Arc::clone(&ownership);
             Joined::Mirror(MirrorDevice::open(name, found, is_degraded, mirror, owned).await?)
         } else {
-            Joined::Device(SharedJoinedDevice(Arc::new(JoinedDevice::open(name, found)?)))
+            Joined::Device(SharedLabelledDevice(Arc::new(LabelledDevice::open(name, found)?)))
         };
         Ok(Self { id, kind, joined, ownership })
     }
@@ -253,7 +253,7 @@ impl Pool {
     /// reported; a member that is still owned. The pool is closed in any case.
     pub async fn close(&self) -> Result<(), Error> {
         let closed = match &self.joined {
-            Joined::Device(device) => device.0.flush().await,
+            Joined::Device(device) => device.0.joined().flush().await,
             Joined::Mirror(mirror) => mirror.close().await,
         };
         let released = self.ownership.release(closed.is_ok()).await;
@@ -292,7 +292,7 @@ impl Pool {
 
     fn device(&self) -> &dyn BlockDevice {
         match &self.joined {
-            Joined::Device(device) => &*device.0,
+            Joined::Device(device) => device.0.joined(),
             Joined::Mirror(mirror) => mirror,
         }
     }

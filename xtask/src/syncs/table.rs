@@ -402,10 +402,15 @@ pub const CALLS: &[Call] = &[
     kept(POOL_MEMBER, "page).await?;\n        «self.flush().await»", VOLATILE),
     kept("crates/lunar-pool/src/create.rs", "member.flush().await?", VOLATILE),
     kept("crates/lunar-pool/src/fenced_device.rs", "self.guard(|inner| inner.flush())", VOLATILE),
-    kept("crates/lunar-pool/src/pool.rs", "device.0.flush().await", VOLATILE),
+    kept("crates/lunar-pool/src/pool.rs", "device.0.joined().flush().await", VOLATILE),
     kept("crates/lunar-pool/src/pool.rs", "self.device().flush()", VOLATILE),
-    kept("crates/lunar-pool/src/joined.rs", "in_own_context(member.device.flush())", VOLATILE),
+    kept("crates/lunar-pool/src/joined.rs", "in_own_context(device.flush())", VOLATILE),
     kept("crates/lunar-pool/src/joined.rs", "Box::pin(self.flush_all())", VOLATILE),
+    kept(
+        "crates/lunar-switch/src/virtual_disk.rs",
+        "self.joined.flush()",
+        "covered by the tests of lunar-switch over storages that count flushes",
+    ),
     kept(
         "crates/lunar-pool/src/mirror/resync.rs",
         "self.within(self.target.flush()).await",

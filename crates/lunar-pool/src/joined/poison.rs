@@ -36,8 +36,16 @@ impl PoisonRelay {
         state.poisoned.fill(false);
     }
 
-    /// Returns the watcher for the member at `place`.
+    pub(super) fn is_watched(&self) -> bool {
+        self.state().watcher.is_some()
+    }
+
+    /// Returns the watcher for the member at `place`, which may be a new one.
     pub(super) fn of_member(relay: &Arc<Self>, place: usize) -> Arc<dyn PoisonWatcher> {
+        let mut state = relay.state();
+        let members = state.poisoned.len().max(place + 1);
+        state.poisoned.resize(members, false);
+        drop(state);
         Arc::new(MemberWatcher { relay: Arc::clone(relay), place })
     }
 

@@ -8,8 +8,8 @@
 //! 3. All members get labels of a new generation with the new size, the last one at the end. The
 //!    pool has the size of its oldest label, so it grows with the last one.
 
-use super::block_map::BlockMap;
-use super::{JoinedDevice, JoinedMember};
+use super::DeviceExtent;
+use super::labelled::{LabelledDevice, data_extent};
 use crate::assembly::FoundMember;
 use crate::create::new_mark;
 use crate::format::{Label, PoolKind};
@@ -24,21 +24,20 @@ const PIECE_BYTES: u64 = 1 << 20;
 
 /// A handle of an open concatenation or stripe.
 #[derive(Debug)]
-pub(crate) struct SharedJoinedDevice(pub(crate) Arc<JoinedDevice>);
+pub(crate) struct SharedLabelledDevice(pub(crate) Arc<LabelledDevice>);
 
-impl Resize for SharedJoinedDevice {
+impl Resize for SharedLabelledDevice {
     fn resize(&self, size_bytes: u64) -> BoxFuture<'_, Result<(), Error>> {
         let device = Arc::clone(&self.0);
         Box::pin(RunToEnd::new(async move { device.grow(size_bytes).await }))
     }
 }
 
-impl JoinedDevice {
+impl LabelledDevice {
     async fn grow(&self, size_bytes: u64) -> Result<(), Error> {
         let mut members = self.labelled.lock().await;
-        let now = self.geometry();
-        let next =
-            Geometry::new(&self.name, size_bytes, now.block_bytes, now.physical_block_bytes)?;
+        let (now, name) = (self.joined.geometry(), &*self.joined.name);
+        let next = Geometry::new(name, size_bytes, now.block_bytes, now.physical_block_bytes)?;
         if next.block_count == now.block_count {
             return Ok(());
         }
@@ -50,53 +49,48 @@ impl JoinedDevice {
                 return Err(self.refused(format!("of the label of {device}: {why}")));
             }
         }
-        let losses = self.cache_losses();
+        let losses = self.joined.cache_losses();
         for (place, (member, label)) in members.iter().zip(&labels).enumerate() {
             let new = label.data_blocks - self.data_blocks(place);
             if new > 0 {
-                member.device.write_label(&member.label, self.buffers()).await?;
+                member.device.write_label(&member.label, self.joined.buffers()).await?;
                 let first = label.data_blocks - new;
-                self.zero(&self.members[place], BlockRange::new(first, new)).await?;
+                self.zero(place, BlockRange::new(first, new)).await?;
                 member.device.flush().await?;
             }
         }
-        if self.cache_losses() != losses {
+        if self.joined.cache_losses() != losses {
             return Err(self.refused("a member may have lost writes".into()));
         }
         for (member, label) in members.iter_mut().zip(labels) {
-            member.device.write_label(&label, self.buffers()).await?;
+            member.device.write_label(&label, self.joined.buffers()).await?;
             member.label = label;
         }
-        let sizes = members.iter().map(|member| member.label.data_blocks);
-        let map = match self.map() {
-            BlockMap::Concat { .. } => BlockMap::concat(sizes),
-            BlockMap::Stripe { members: count, unit_blocks, .. } => {
-                let data_blocks = members[0].label.data_blocks;
-                BlockMap::Stripe { members: *count, unit_blocks: *unit_blocks, data_blocks }
-            }
-        };
+        let extent = |member: &FoundMember| data_extent(member, member.label.data_blocks);
+        let extents: Vec<DeviceExtent> = members.iter().map(extent).collect();
         self.generation.store(members[0].label.generation, SeqCst);
-        self.shapes.push(Geometry { block_count: next.block_count, ..now }, map);
-        tracing::info!("{}: it has {} blocks now", self.name, next.block_count);
+        self.joined.extend(&extents)?;
+        tracing::info!("{name}: it has {} blocks now", next.block_count);
         Ok(())
     }
 
     fn refused(&self, why: String) -> Error {
-        Error::new(ErrorKind::Open, &*self.name, format!("it cannot be resized: {why}"))
+        Error::new(ErrorKind::Open, &*self.joined.name, format!("it cannot be resized: {why}"))
     }
 
     /// Returns the number of blocks of data on a member that users see.
     fn data_blocks(&self, place: usize) -> u64 {
-        let all = BlockRange::new(0, self.geometry().block_count);
-        self.map().member_range(place, all).count
+        let shape = self.joined.shape();
+        let all = BlockRange::new(0, shape.geometry().block_count);
+        shape.map().member_range(place, all).count
     }
 
     /// Returns the labels of a larger pool, in the order of the members.
     fn next_labels(&self, members: &[FoundMember], block_count: u64) -> Result<Vec<Label>, Error> {
-        if block_count < self.geometry().block_count {
+        if block_count < self.joined.geometry().block_count {
             return Err(self.refused("it cannot become smaller".into()));
         }
-        if !self.shapes.has_room() {
+        if !self.joined.shapes.has_room() {
             return Err(self.refused("it was resized too often since it was opened".into()));
         }
         let last = members.len() - 1;
@@ -109,7 +103,7 @@ impl JoinedDevice {
         for (place, member) in members.iter().enumerate() {
             let before = self.data_blocks(place);
             let (data_blocks, unit_blocks) = if next.kind == PoolKind::CONCAT {
-                let more = block_count - self.geometry().block_count;
+                let more = block_count - self.joined.geometry().block_count;
                 (if place == last { before + more } else { before }, block_count)
             } else {
                 (block_count / members.len() as u64, next.unit_blocks)
@@ -126,19 +120,19 @@ impl JoinedDevice {
     }
 
     /// Makes blocks beyond the end of a member's data zero.
-    async fn zero(&self, member: &JoinedMember, new: BlockRange) -> Result<(), Error> {
-        let on_device = BlockRange::new(member.data_start + new.lba, new.count);
-        if let Some(sparse) = member.device.sparse() {
+    async fn zero(&self, place: usize, new: BlockRange) -> Result<(), Error> {
+        let (device, on_device) = self.joined.shape().on_device((place, new));
+        if let Some(sparse) = device.sparse() {
             return sparse.write_zeroes(on_device, true, false).await;
         }
-        let block_bytes = self.block_bytes() as u64;
+        let block_bytes = self.joined.block_bytes() as u64;
         let most = PIECE_BYTES / block_bytes;
         let zeroes = Bytes::from(vec![0; PIECE_BYTES as usize]);
         let end = on_device.lba + on_device.count;
         for lba in (on_device.lba..end).step_by(most as usize) {
             let count = most.min(end - lba);
             let data = zeroes.slice(..(count * block_bytes) as usize);
-            member.device.write(BlockRange::new(lba, count), data, false).await?;
+            device.write(BlockRange::new(lba, count), data, false).await?;
         }
         Ok(())
     }

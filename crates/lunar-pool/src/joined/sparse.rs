@@ -2,6 +2,7 @@
 
 use super::JoinedDevice;
 use super::block_map::BlockMap;
+use super::shapes::JoinedShape;
 use crate::member_io::{in_own_context, member_failed};
 use futures_util::future::join_all;
 use lunar_block::{BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse};
@@ -42,8 +43,12 @@ fn end(range: BlockRange) -> u64 {
 }
 
 impl JoinedDevice {
-    fn sparse_of(&self, member: usize) -> Result<&dyn Sparse, Error> {
-        let device = &self.members[member].device;
+    fn sparse_of<'a>(
+        &self,
+        shape: &'a JoinedShape,
+        member: usize,
+    ) -> Result<&'a dyn Sparse, Error> {
+        let (device, _) = shape.member(member);
         let none = || Error::new(ErrorKind::Medium, device.name(), "it is not sparse");
         device.sparse().ok_or_else(none)
     }
@@ -54,11 +59,12 @@ impl JoinedDevice {
         range: BlockRange,
         change: impl Fn(&'a dyn Sparse, BlockRange) -> BoxFuture<'a, Result<(), Error>>,
     ) -> Result<(), Error> {
-        self.shapes.geometry().checked_range(&self.name, range)?;
+        let shape = self.shape();
+        shape.geometry().checked_range(&self.name, range)?;
         let mut changes = Vec::new();
-        for (member, part) in self.map().parts(range) {
-            let part = BlockRange::new(self.members[member].data_start + part.lba, part.count);
-            changes.push(in_own_context(change(self.sparse_of(member)?, part)));
+        for (member, part) in shape.map().parts(range) {
+            let (_, part) = shape.on_device((member, part));
+            changes.push(in_own_context(change(self.sparse_of(shape, member)?, part)));
         }
         // All parts end, so that nothing changes behind a result.
         let failed = join_all(changes).await.into_iter().find_map(Result::err);
@@ -72,23 +78,25 @@ impl JoinedDevice {
         clear: Clear,
         durable: bool,
     ) -> Result<u64, Error> {
+        let shape = self.shape();
         for range in &ranges {
-            self.shapes.geometry().checked_range(&self.name, *range)?;
+            shape.geometry().checked_range(&self.name, *range)?;
         }
         let Some(first) = ranges.iter().find(|range| range.count > 0) else {
             return Ok(ranges.last().map_or(0, |range| range.lba));
         };
-        let only_run = match self.map() {
-            BlockMap::Concat { .. } => Some(self.map().first_run(*first)),
-            BlockMap::Stripe { .. } => self.map().only_run(*first),
+        let only_run = match shape.map() {
+            BlockMap::Concat { .. } => Some(shape.map().first_run(*first)),
+            BlockMap::Stripe { .. } => shape.map().only_run(*first),
         };
         if let Some(run) = only_run {
             let failed = |error| member_failed(&self.name, Some(run.range), error);
-            let part = self.on_device(run).1;
-            let cleared = self.sparse_of(run.member)?.clear_piece(vec![part], clear, durable);
+            let (_, part) = shape.on_device((run.member, run.member_range()));
+            let sparse = self.sparse_of(shape, run.member)?;
+            let cleared = sparse.clear_piece(vec![part], clear, durable);
             return Ok(first.lba + (cleared.await.map_err(failed)? - part.lba));
         }
-        let most = CLEAR_BYTES_MAX / u64::from(self.shapes.geometry().block_bytes);
+        let most = CLEAR_BYTES_MAX / u64::from(shape.geometry().block_bytes);
         let piece = BlockRange::new(first.lba, first.count.min(most - first.lba % most));
         match clear {
             Clear::Unmap => self.unmap(piece, durable).await?,
@@ -98,20 +106,21 @@ impl JoinedDevice {
     }
 
     async fn extents(&self, range: BlockRange, extents_max: usize) -> Result<Vec<Extent>, Error> {
-        self.shapes.geometry().checked_range(&self.name, range)?;
+        let shape = self.shape();
+        shape.geometry().checked_range(&self.name, range)?;
         let mut members = Vec::new();
-        for member in 0..self.map().members() {
+        for member in 0..shape.map().members() {
             members.push(MemberExtents {
-                sparse: self.sparse_of(member)?,
-                data_start: self.members[member].data_start,
-                part: self.map().member_range(member, range),
+                sparse: self.sparse_of(shape, member)?,
+                data_start: shape.member(member).1,
+                part: shape.map().member_range(member, range),
                 extents: Vec::new(),
             });
         }
         let mut done: Vec<Extent> = Vec::new();
         let mut at = range.lba;
         while at < end(range) && extents_max > 0 {
-            let next = self.next_extent(at, range, &mut members, extents_max).await?;
+            let next = self.next_extent(shape, (at, range), &mut members, extents_max).await?;
             let Some(next) = next else { break };
             at = end(next.range);
             let count = done.len();
@@ -127,22 +136,22 @@ impl JoinedDevice {
     /// Returns blocks from `at` on that have one state.
     async fn next_extent(
         &self,
-        at: u64,
-        range: BlockRange,
+        shape: &JoinedShape,
+        (at, range): (u64, BlockRange),
         members: &mut [MemberExtents<'_>],
         extents_max: usize,
     ) -> Result<Option<Extent>, Error> {
-        let run = self.map().first_run(BlockRange::new(at, end(range) - at));
+        let run = shape.map().first_run(BlockRange::new(at, end(range) - at));
         let failed = |error| member_failed(&self.name, Some(range), error);
         let own = members[run.member].extent_at(run.member_lba, extents_max).await;
         let Some(own) = own.map_err(failed)? else { return Ok(None) };
         let count = (end(own.range) - run.member_lba).min(run.range.count);
         let mut extent = Extent { range: BlockRange::new(at, count), state: own.state };
-        if count == run.range.count && matches!(self.map(), BlockMap::Stripe { .. }) {
+        if count == run.range.count && matches!(shape.map(), BlockMap::Stripe { .. }) {
             // An extent covers many stripe units if all members have the same state there.
             let mut common_end = end(range);
             for (place, member) in members.iter_mut().enumerate() {
-                let part = self.map().member_range(place, BlockRange::new(at, end(range) - at));
+                let part = shape.map().member_range(place, BlockRange::new(at, end(range) - at));
                 if part.count == 0 {
                     continue;
                 }
@@ -152,7 +161,7 @@ impl JoinedDevice {
                 };
                 let behind = end(other.range).min(end(part));
                 if behind < end(part) {
-                    common_end = common_end.min(self.map().pool_end(place, behind, at));
+                    common_end = common_end.min(shape.map().pool_end(place, behind, at));
                 }
             }
             extent.range.count = extent.range.count.max(common_end - at);
@@ -199,16 +208,18 @@ impl Sparse for JoinedDevice {
     }
 
     fn granularity_bytes(&self) -> u32 {
-        let sparse = self.devices().filter_map(|device| device.sparse());
+        let shape = self.shape();
+        let sparse = shape.devices().iter().filter_map(|device| device.sparse());
         let longest = sparse.map(Sparse::granularity_bytes).max();
-        longest.unwrap_or(self.shapes.geometry().block_bytes)
+        longest.unwrap_or(shape.geometry().block_bytes)
     }
 
-    /// Returns the space of all members together, if all know theirs.
+    /// Returns the space of all devices together, if all know theirs.
     fn space_usage(&self) -> Result<Option<SpaceUsage>, Error> {
         let mut sum = SpaceUsage { used_bytes: 0, available_bytes: 0, total_bytes: 0 };
-        for member in 0..self.map().members() {
-            let Some(usage) = self.sparse_of(member)?.space_usage()? else { return Ok(None) };
+        for device in self.shape().devices() {
+            let usage = device.sparse().map_or(Ok(None), Sparse::space_usage)?;
+            let Some(usage) = usage else { return Ok(None) };
             sum.used_bytes = sum.used_bytes.saturating_add(usage.used_bytes);
             sum.available_bytes = sum.available_bytes.saturating_add(usage.available_bytes);
             sum.total_bytes = sum.total_bytes.saturating_add(usage.total_bytes);
