@@ -1,8 +1,8 @@
 //! Turns a document's shell lines into a script that runs them as written.
 //!
-//! - A block of `sh` that holds only `lunar serve` or `lunar target` commands starts servers: a
-//!   single one stays until the next such block; several are alternatives, each of which is started
-//!   and stopped.
+//! - A block of `sh` that holds only `lunar serve`, `lunar target` or `lunar switch` commands
+//!   starts servers: a single one stays until the next such block; several are alternatives, each
+//!   of which is started and stopped.
 //! - Any other block of `sh` is run unchanged.
 //! - A block of `toml` that begins with a comment like `# lunar.toml` is that file.
 //! - An HTML comment that begins with `walk:` is run as well; a reader does not see it. It makes
@@ -131,7 +131,8 @@ fn commands(text: &str) -> Vec<String> {
 }
 
 fn is_server(command: &str) -> bool {
-    command.starts_with("lunar serve ") || command.starts_with("lunar target ")
+    let servers = ["lunar serve ", "lunar target ", "lunar switch --config "];
+    servers.iter().any(|server| command.starts_with(server))
 }
 
 /// Quotes a text as one word of a shell.

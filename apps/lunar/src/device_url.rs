@@ -3,9 +3,11 @@
 use crate::commands::default_initiator_name;
 use crate::output::Failure;
 use crate::pool_devices;
+use crate::storages::OpenStorages;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::OpenPool;
 use lunar_control::config::model::{ChapConfig, PoolConfig, PoolMemberConfig};
+use lunar_control::config::virtual_lun::{StorageConfig, VirtualDiskConfig};
 use lunar_control::device_url::{
     DeviceOptions, DeviceUrl, IdentitySource, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice,
     RemoteOpening,
@@ -31,13 +33,15 @@ pub struct ServedDevices {
     pools: Mutex<Option<Runtime>>,
     /// Names of the pools that are to be taken over from other hosts, once.
     take_over: Mutex<BTreeSet<String>>,
+    storages: OpenStorages,
 }
 
 impl Default for ServedDevices {
     fn default() -> Self {
         let file_systems = FileSystems::new(lunar_control::process_memory_bytes());
         let (connector, pools) = (Mutex::default(), Mutex::default());
-        Self { file_systems, connector, pools, take_over: Mutex::default() }
+        let (take_over, storages) = (Mutex::default(), OpenStorages::default());
+        Self { file_systems, connector, pools, take_over, storages }
     }
 }
 
@@ -99,7 +103,7 @@ impl Opener for ServedDevices {
         options: &DeviceOptions,
         opening: RemoteOpening,
     ) -> Result<RemoteDevice, Failure> {
-        let (disk, identity) = self.log_in(url, options, opening)?;
+        let (disk, identity) = self.log_in(url, session_options(options), opening)?;
         // Several hosts use the disk's session.
         Ok(RemoteDevice { device: FairDevice::new(disk), identity })
     }
@@ -112,6 +116,24 @@ impl Opener for ServedDevices {
         pool_devices::open(config, self, &self.pool_runtime()?, member_time_max)
     }
 
+    fn open_virtual(
+        &self,
+        name: &str,
+        config: &VirtualDiskConfig,
+        time_max: Duration,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let name = DeviceUrl::Virtual(name.to_owned()).to_string();
+        Ok(self.storages.open_disk(name, config, self, time_max)?)
+    }
+
+    fn prepare_growth(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        config: &VirtualDiskConfig,
+    ) -> Result<(), Failure> {
+        self.storages.prepare_growth(device, config, self, REMOTE_OPEN_TIME_MAX)
+    }
+
     /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:
     /// a command that waited at one member would make it late.
     fn open_member(
@@ -122,23 +144,36 @@ impl Opener for ServedDevices {
         match &member.device {
             DeviceUrl::Iscsi(url) => {
                 let opening = RemoteOpening { identity: IdentitySource::Own, time_max };
-                Ok(self.log_in(url, &member.options, opening)?.0)
+                Ok(self.log_in(url, session_options(&member.options), opening)?.0)
             }
+            DeviceUrl::Extent(extent) => self.storages.open_extent(extent, self, time_max),
             url => self.open(url, &member.options),
         }
     }
 }
 
 impl ServedDevices {
+    /// Opens a storage of virtual LUNs by itself.
+    ///
+    /// # Errors
+    /// Errors of the login.
+    pub fn open_storage(
+        &self,
+        config: &Arc<StorageConfig>,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        self.storages.open_storage(config, self, REMOTE_OPEN_TIME_MAX)
+    }
+
     /// Logs in to the target of a LUN; returns the disk, and its identity if it is wanted.
-    fn log_in(
+    ///
+    /// # Errors
+    /// Errors of the login.
+    pub fn log_in(
         &self,
         url: &Url,
-        options: &DeviceOptions,
+        session: SessionOptions,
         opening: RemoteOpening,
     ) -> Result<(Arc<RemoteDisk>, Option<ReportedIdentity>), Failure> {
-        let mut session = SessionOptions::new(default_initiator_name());
-        session.chap = options.chap.as_ref().map(ChapConfig::credentials);
         let lun = url.clone();
         let open = async move {
             let disk = Arc::new(RemoteDisk::connect(&lun, &session).await?);
@@ -152,6 +187,12 @@ impl ServedDevices {
         };
         Ok(self.connector()?.run_within(opening.time_max, url, open)?)
     }
+}
+
+fn session_options(options: &DeviceOptions) -> SessionOptions {
+    let mut session = SessionOptions::new(default_initiator_name());
+    session.chap = options.chap.as_ref().map(ChapConfig::credentials);
+    session
 }
 
 /// An open device.
@@ -283,7 +324,7 @@ fn open_local(
             let (block, physical) = (options.block_bytes, options.physical_block_bytes);
             Ok(Arc::new(MemoryDevice::new(*size_bytes, block, physical)?))
         }
-        DeviceUrl::Iscsi(_) | DeviceUrl::Pool(_) => {
+        DeviceUrl::Iscsi(_) | DeviceUrl::Pool(_) | DeviceUrl::Virtual(_) | DeviceUrl::Extent(_) => {
             Err(Failure::usage(format!("{url} cannot be opened here"))
                 .hint("serve it, and use the URL of its LUN: iscsi://HOST/TARGET/LUN"))
         }

@@ -11,12 +11,14 @@ mod pool_devices;
 mod pool_owner;
 mod serving;
 mod shutdown;
+mod storages;
 
 use clap::{Parser, Subcommand};
 use commands::progress::LogWriter;
 use commands::write;
 use commands::{
-    apply, bench, check, completions, copy, ctl, discover, info, man, pool, read, serve, target,
+    apply, bench, check, completions, copy, ctl, discover, info, man, pool, read, serve, switch,
+    target,
 };
 use output::{Failure, Format, Stdout};
 use rustix::io::Errno;
@@ -41,6 +43,7 @@ struct Cli {
 enum Command {
     Serve(serve::Serve),
     Target(target::TargetCommand),
+    Switch(switch::SwitchCommand),
     Check(check::Check),
     Apply(apply::ApplyCommand),
     Ctl(ctl::Ctl),
@@ -90,6 +93,7 @@ fn run(command: Command, format: Format) -> Result<(), Failure> {
     match command {
         Command::Serve(args) => serve::run(&args, format),
         Command::Target(args) => target::run(&args, format),
+        Command::Switch(args) => switch::run(&args, format),
         Command::Check(args) => check::run(&args, format),
         Command::Apply(args) => apply::run(&args, format),
         Command::Ctl(args) => ctl::run(&args, format),

@@ -204,7 +204,13 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
              in the [[pool]] {name}"
         )),
         PoolError::NotAMember { .. } => {
-            failure.hint(format!("create the pool first: lunar pool create {name} --kind KIND …"))
+            failure.hint(match config.is_of_virtual_lun() {
+                // The name of such a pool is that of its LUN.
+                true => "create the mirror first: lunar switch create-mirror TARGET LUN --config \
+                         FILE"
+                    .to_owned(),
+                false => format!("create the pool first: lunar pool create {name} --kind KIND …"),
+            })
         }
         PoolError::OwnedElsewhere { .. } => failure.hint(format!(
             "stop the server that has the pool; or, if it is gone or must not write any more, take \

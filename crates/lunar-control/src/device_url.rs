@@ -1,6 +1,7 @@
 //! Device URLs, which name disks. An [`Opener`] decides which of them it opens.
 
 use crate::config::model::{ChapConfig, PoolConfig, PoolMemberConfig};
+use crate::config::virtual_lun::{ExtentConfig, VirtualDiskConfig};
 use crate::units::{parse_size, size_text};
 use crate::{Failure, OpenPool};
 use lunar_block::{BlockDevice, is_among_devices};
@@ -24,6 +25,10 @@ pub enum DeviceUrl {
     Iscsi(Url),
     /// `pool:NAME`: a pool of the configuration.
     Pool(String),
+    /// `virtual:NAME`, only in messages: the blocks of a virtual LUN.
+    Virtual(String),
+    /// `extent:STORAGE:START+LENGTH`, only in messages: blocks of a storage.
+    Extent(ExtentConfig),
 }
 
 /// Maximum length of the name of a pool.
@@ -56,6 +61,8 @@ pub struct DeviceOptions {
     pub chap: Option<ChapConfig>,
     /// The configuration of a pool.
     pub pool: Option<Arc<PoolConfig>>,
+    /// The extents of a virtual disk.
+    pub virtual_disk: Option<Arc<VirtualDiskConfig>>,
 }
 
 /// Opens the disk of a device URL.
@@ -106,6 +113,36 @@ pub trait Opener: fmt::Debug + Send + Sync {
     ) -> Result<OpenPool, Failure> {
         let _ = member_time_max;
         Err(Failure::new(format!("the pool {} cannot be opened here", config.name)))
+    }
+
+    /// Opens a virtual disk that is to be served. May block; waits for each storage at most for
+    /// `time_max`.
+    ///
+    /// # Errors
+    /// The storages that cannot be opened, with [`FailureKind::Away`](crate::FailureKind::Away) if
+    /// they are away; extents that the storages do not have.
+    fn open_virtual(
+        &self,
+        name: &str,
+        config: &VirtualDiskConfig,
+        time_max: Duration,
+    ) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let _ = (config, time_max);
+        Err(Failure::new(format!("the virtual disk {name} cannot be opened here")))
+    }
+
+    /// Prepares an open virtual disk for a larger size, with which it gets these extents. May
+    /// block, as [`open_virtual`](Self::open_virtual).
+    ///
+    /// # Errors
+    /// Same as of `open_virtual`; fails for a device that is no open virtual disk.
+    fn prepare_growth(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        config: &VirtualDiskConfig,
+    ) -> Result<(), Failure> {
+        let _ = config;
+        Err(Failure::new(format!("{} cannot grow here", device.name())))
     }
 
     /// Opens a device that is a member of a pool, or becomes one. May block; waits for a remote LUN
@@ -179,6 +216,7 @@ impl Default for DeviceOptions {
             thin: true,
             chap: None,
             pool: None,
+            virtual_disk: None,
         }
     }
 }
@@ -230,6 +268,9 @@ impl DeviceUrl {
     /// Whether `text` names this device, as a URL or as a path; a relative path starts at the
     /// working directory of this process.
     pub fn is_named(&self, text: &str) -> bool {
+        if let Self::Virtual(_) | Self::Extent(_) = self {
+            return self.to_string() == text;
+        }
         Self::parse(text).is_ok_and(|url| match (url.path(), self.path()) {
             (Some(asked), Some(own)) => whole(asked) == whole(own),
             _ => url == *self,
@@ -250,6 +291,11 @@ impl DeviceUrl {
             Self::Iscsi(url) => Some(url),
             _ => None,
         }
+    }
+
+    /// True if the device is behind a session.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::Iscsi(_) | Self::Extent(_))
     }
 
     /// The path, if the device is a file.
@@ -293,6 +339,8 @@ impl fmt::Display for DeviceUrl {
             },
             Self::Iscsi(url) => url.fmt(f),
             Self::Pool(name) => write!(f, "pool:{name}"),
+            Self::Virtual(name) => write!(f, "virtual:{name}"),
+            Self::Extent(extent) => write!(f, "extent:{extent}"),
         }
     }
 }

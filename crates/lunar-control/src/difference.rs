@@ -1,9 +1,13 @@
 //! The difference between two configurations, and the effect of each change.
 
+mod changed_object;
+
 use crate::config::model::{Configuration, LunConfig, PoolConfig, TargetConfig, UnitConfig};
 use crate::config::setting::{Setting, Value};
 use crate::config::settings;
+use crate::config::virtual_lun::StorageConfig;
 use crate::device_url::DeviceUrl;
+use changed_object::ChangedObject;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -179,6 +183,7 @@ impl Difference {
         let mut difference = Self::default();
         let context = &DescriptionContext { known, new };
         difference.server(old, new);
+        difference.storages(old, new);
         difference.pools(old, new);
         let find = |list: &[TargetConfig], name: &str| {
             list.iter().position(|target| target.name.eq_ignore_ascii_case(name))
@@ -213,6 +218,27 @@ impl Difference {
                 };
                 self.setting(&ChangedObject::default(), &key, old, new, effect);
             }
+        }
+    }
+
+    fn storages(&mut self, old: &Configuration, new: &Configuration) {
+        let named = |all: &[Arc<StorageConfig>], name: &str| {
+            all.iter().find(|storage| storage.name == name).cloned()
+        };
+        for storage in &new.storages {
+            let (place, all) = (ChangedObject::of_storage(storage), settings::of_storage(storage));
+            match named(&old.storages, &storage.name) {
+                None => self.whole(ChangeKind::Add, &place, &all, "name", ChangeEffect::AtOnce),
+                Some(was) => {
+                    for (old, new) in settings::of_storage(&was).iter().zip(&all) {
+                        self.setting(&place, new.key, old, new, ChangeEffect::Reopens);
+                    }
+                }
+            }
+        }
+        for gone in old.storages.iter().filter(|one| named(&new.storages, &one.name).is_none()) {
+            let (place, all) = (ChangedObject::of_storage(gone), settings::of_storage(gone));
+            self.whole(ChangeKind::Remove, &place, &all, "name", ChangeEffect::AtOnce);
         }
     }
 
@@ -282,6 +308,10 @@ impl Difference {
         let (was, is) = (size_of(&old.unit), size_of(&new.unit));
         let resize = if is < was { ChangeEffect::Shrinks } else { ChangeEffect::Grows };
         let memory = matches!(new.unit.device, DeviceUrl::Memory { .. });
+        let disks =
+            old.unit.options.virtual_disk.as_ref().zip(new.unit.options.virtual_disk.as_ref());
+        let grows = disks.is_some_and(|(old, new)| new.extends(old));
+        let shrinks = disks.is_some_and(|(old, new)| old.extends(new));
         let (same, open) = (shown.same, shown.size_bytes.is_some());
         let same_device = old.unit.device == new.unit.device;
         if !same && !open && same_device && !memory {
@@ -296,6 +326,9 @@ impl Difference {
                 "size" if new.value.is_none() => continue,
                 "size" if same => resize,
                 "size" if open => continue,
+                "extents" | "stripe" if same && grows => ChangeEffect::AtOnce,
+                "extents" | "stripe" if same && shrinks => ChangeEffect::Reopens,
+                "extents" | "stripe" => ChangeEffect::OtherDisk,
                 "device" if same && memory => resize,
                 "device" if same => ChangeEffect::AtOnce,
                 // Only the UUID distinguishes memory of one size from other memory.
@@ -467,54 +500,6 @@ fn size_of(unit: &UnitConfig) -> Option<u64> {
     }
 }
 
-/// The object that a line begins with.
-#[derive(Default)]
-struct ChangedObject {
-    pool: Option<String>,
-    target: Option<String>,
-    lun: Option<u16>,
-    /// Device of the LUN, if several LUNs have the number.
-    which: Option<String>,
-    /// Whether the current device loses its contents when it is closed.
-    loses_contents: bool,
-}
-
-impl ChangedObject {
-    fn of(target: &TargetConfig) -> Self {
-        Self { target: Some(target.name.clone()), ..Self::default() }
-    }
-
-    fn of_pool(pool: &PoolConfig) -> Self {
-        Self { pool: Some(pool.name.clone()), ..Self::default() }
-    }
-
-    fn lun(&self, lun: &LunConfig, all: &[LunConfig]) -> Self {
-        let several = all.iter().filter(|other| other.id == lun.id).count() > 1;
-        Self {
-            pool: None,
-            target: self.target.clone(),
-            lun: Some(lun.id),
-            which: several.then(|| lun.unit.device.to_string()),
-            loses_contents: false,
-        }
-    }
-}
-
-impl fmt::Display for ChangedObject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(pool) = &self.pool {
-            write!(f, "pool:{pool} ")?;
-        }
-        let Some(target) = &self.target else { return Ok(()) };
-        write!(f, "{target} ")?;
-        let Some(lun) = self.lun else { return Ok(()) };
-        match &self.which {
-            Some(device) => write!(f, "LUN {lun} of {device} "),
-            None => write!(f, "LUN {lun} "),
-        }
-    }
-}
-
 /// Pairs the LUNs of `old` with those of `new`. LUNs with the same number belong together; of
 /// several, first those over the same device, then the others in their order. New LUNs follow in
 /// their order, then the removed ones.
@@ -550,7 +535,7 @@ mod tests {
 
     /// A configuration of a portal and these lines.
     fn read(text: &str) -> Configuration {
-        resolve(text, Path::new("/lunar.toml"), Readable::Regular).unwrap()
+        resolve(text, Path::new("/lunar.toml"), Readable::Regular, Default::default()).unwrap()
     }
 
     fn target(rest: &str) -> String {

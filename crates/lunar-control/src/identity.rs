@@ -14,6 +14,8 @@ use uuid::Uuid;
 const UUID_FILE: &str = "uuid";
 /// Namespace of the UUIDs of remote LUNs, a random UUID. RFC 9562.
 const REMOTE_LUNS: Uuid = Uuid::from_u128(0x5b0c_1f4e_92a7_4d38_8c15_e07f_3d6a_b914);
+/// Namespace of the UUIDs of virtual LUNs, a random UUID.
+const VIRTUAL_LUNS: Uuid = Uuid::from_u128(0x1d0e_94c7_6ba3_4f52_9e68_24d1_80f7_5c3b);
 /// Maximum length of a UUID file, above any spelling of a UUID.
 const UUID_BYTES_MAX: u64 = 256;
 /// The longest name of a directory entry on all usual file systems.
@@ -71,6 +73,11 @@ pub fn directory(
 pub fn of_remote_lun(lun: &UnitPath) -> Uuid {
     let name = format!("iscsi:{}/{}", lun.target.to_ascii_lowercase(), lun.lun);
     Uuid::new_v5(&REMOTE_LUNS, name.as_bytes())
+}
+
+/// The UUID of a virtual LUN without a configured one, derived from its name.
+pub fn of_virtual_lun(name: &str) -> Uuid {
+    Uuid::new_v5(&VIRTUAL_LUNS, name.as_bytes())
 }
 
 /// The UUID stored in `directory`; if there is none, a new one is generated and stored.

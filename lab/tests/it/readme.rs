@@ -1,5 +1,5 @@
-//! Chapters of README.md and docs/guide.md, run as written, in namespaces where their ports and
-//! addresses are free.
+//! Chapters of README.md, docs/guide.md and docs/switch.md, run as written, in namespaces where
+//! their ports and addresses are free.
 
 use anyhow::{Context, Result, ensure};
 use lunar_lab::peers::lunar;
@@ -66,6 +66,7 @@ END
 
 const README: &str = "README.md";
 const GUIDE: &str = "docs/guide.md";
+const SWITCH: &str = "docs/switch.md";
 
 /// Runs a chapter of a document in an empty folder, with `lunar` in the search path.
 fn walk(document: &str, title: &str) -> Result<()> {
@@ -127,6 +128,11 @@ fn use_the_disks_of_other_targets() -> Result<()> {
 #[test]
 fn join_disks_to_a_pool() -> Result<()> {
     walk(GUIDE, "Join disks to a pool")
+}
+
+#[test]
+fn two_targets_one_switch_one_host() -> Result<()> {
+    walk(SWITCH, "Two targets, one switch, one host")
 }
 
 /// Fault: the chapter's commands reached any tgtd that ran on the machine, removed its target 1 and

@@ -7,6 +7,7 @@ use lunar_control::config::model::{Configuration, UnitConfig};
 use lunar_control::config::{self, settings};
 use lunar_control::device_url::{DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteOpening};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Validate a configuration: print every problem with line, column and remedy
@@ -19,9 +20,9 @@ pub struct Check {
     /// The configuration
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Also log in to the target of each remote LUN (a device iscsi://…), and check that the LUN
-    /// can be served: credentials, device type, block size, and the identity if it is passed on.
-    /// Nothing is written
+    /// Also log in to the target of each remote LUN (a device iscsi://…) and each storage, and
+    /// check that they can be served: credentials, device type, block size, the identity if it is
+    /// passed on, and the ends of extents. Nothing is written
     #[arg(long)]
     connect: bool,
 }
@@ -33,6 +34,7 @@ struct DeviceKinds {
     mem: usize,
     iscsi: usize,
     pool: usize,
+    r#virtual: usize,
 }
 
 impl DeviceKinds {
@@ -42,7 +44,8 @@ impl DeviceKinds {
             *match &lun.unit.device {
                 DeviceUrl::File(_) => &mut kinds.file,
                 DeviceUrl::Memory { .. } => &mut kinds.mem,
-                DeviceUrl::Iscsi(_) => &mut kinds.iscsi,
+                DeviceUrl::Iscsi(_) | DeviceUrl::Extent(_) => &mut kinds.iscsi,
+                DeviceUrl::Virtual(_) => &mut kinds.r#virtual,
                 DeviceUrl::Pool(_) => &mut kinds.pool,
             } += 1;
         }
@@ -60,37 +63,64 @@ struct RemoteLun {
     block_bytes: u32,
 }
 
+/// A storage that was reached.
+#[derive(Debug, Serialize)]
+struct ReachedStorage {
+    name: String,
+    url: String,
+    size_bytes: u64,
+    block_bytes: u32,
+}
+
+/// The LUNs of other targets that were reached.
+#[derive(Debug)]
+struct Reached {
+    luns: Vec<RemoteLun>,
+    storages: Vec<ReachedStorage>,
+}
+
 /// Runs the command.
 ///
 /// # Errors
-/// Returns all problems of the file; with `--connect`, also of its remote LUNs.
+/// Returns all problems of the file; with `--connect`, also of its remote LUNs and storages.
 pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
     let configuration = config::load(&args.file)?;
     let targets = configuration.targets.len();
     let luns: usize = configuration.targets.iter().map(|target| target.luns.len()).sum();
     let kinds = DeviceKinds::of(&configuration);
-    let remote = match args.connect {
+    let reached = match args.connect {
         true => Some(connect(&configuration, &args.file)?),
         false => None,
     };
+    let reached = reached.as_ref();
     match format {
         Format::Json => output::print_json(&serde_json::json!({
             "valid": true,
             "targets": targets,
             "luns": luns,
             "devices": kinds,
-            "remote_luns": remote,
+            "remote_luns": reached.map(|reached| &reached.luns),
+            "storages": reached.map(|reached| &reached.storages),
             "configuration": settings::json(&configuration),
         })),
         Format::Human => {
-            let note = match (kinds.iscsi, &remote) {
+            let note = match (kinds.iscsi + configuration.storages.len(), reached) {
                 (0, _) => String::new(),
                 (count, None) => format!(" ({count} remote, not checked: see --connect)"),
                 (count, Some(_)) => format!(" ({count} remote, reached)"),
             };
             let file = args.file.display();
             let mut text = format!("{file}: valid, targets: {targets}, LUNs: {luns}{note}\n");
-            for lun in remote.iter().flatten() {
+            for storage in reached.iter().flat_map(|reached| &reached.storages) {
+                text.push_str(&format!(
+                    "storage {}: {}, {}, blocks of {}\n",
+                    storage.name,
+                    storage.url,
+                    output::size(storage.size_bytes),
+                    storage.block_bytes
+                ));
+            }
+            for lun in reached.iter().flat_map(|reached| &reached.luns) {
                 text.push_str(&format!(
                     "{} LUN {}: {}, {}, blocks of {}\n",
                     lun.target,
@@ -105,8 +135,28 @@ pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Opens each remote LUN as a server would, and closes it again.
-fn connect(configuration: &Configuration, file: &Path) -> Result<Vec<RemoteLun>, Failure> {
+/// Opens each remote LUN and storage as a server would, and closes it again.
+fn connect(configuration: &Configuration, file: &Path) -> Result<Reached, Failure> {
+    let luns = connect_luns(configuration, file)?;
+    let devices = ServedDevices::default();
+    let mut storages = Vec::new();
+    let mut geometries = BTreeMap::new();
+    for storage in &configuration.storages {
+        let geometry = devices.open_storage(storage)?.geometry();
+        geometries.insert(storage.name.clone(), geometry);
+        storages.push(ReachedStorage {
+            name: storage.name.clone(),
+            url: storage.url.to_string(),
+            size_bytes: geometry.size_bytes(),
+            block_bytes: geometry.block_bytes,
+        });
+    }
+    config::load_reached(file, geometries)?;
+    Ok(Reached { luns, storages })
+}
+
+/// Opens each remote LUN.
+fn connect_luns(configuration: &Configuration, file: &Path) -> Result<Vec<RemoteLun>, Failure> {
     let (mut reached, mut failed) = (Vec::new(), Vec::new());
     for target in &configuration.targets {
         for lun in target.luns.iter().filter(|lun| lun.unit.device.portal().is_some()) {

@@ -18,6 +18,7 @@ pub mod serve;
 mod serve_api;
 mod serve_chap;
 mod session;
+pub mod switch;
 pub mod target;
 mod transfer;
 pub mod write;

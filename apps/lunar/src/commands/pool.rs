@@ -194,7 +194,7 @@ fn absolute(text: &str) -> Result<DeviceUrl, Failure> {
 }
 
 /// A mirror of new disks is equal from the beginning if they can be deallocated.
-fn mirror(devices: &[Arc<dyn BlockDevice>]) -> PoolSpec {
+pub(super) fn mirror(devices: &[Arc<dyn BlockDevice>]) -> PoolSpec {
     PoolSpec::Mirror { erase: devices.iter().all(|device| device.sparse().is_some()) }
 }
 
@@ -236,7 +236,7 @@ async fn stripe_of_mirrors(
     Ok(created)
 }
 
-fn refused(error: &PoolError) -> Failure {
+pub(super) fn refused(error: &PoolError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
         PoolError::InUse { .. } | PoolError::InUnknownUse { .. } => {

@@ -252,6 +252,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         io_uring: true,
         limits: NamedLimits::default(),
         metrics: args.metrics,
+        storages: Vec::new(),
         pools: Vec::new(),
         targets: vec![target],
     })
@@ -339,7 +340,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
             args.size
         }
         DeviceUrl::Memory { .. } => None,
-        DeviceUrl::Iscsi(_) => None,
+        DeviceUrl::Iscsi(_) | DeviceUrl::Virtual(_) | DeviceUrl::Extent(_) => None,
         DeviceUrl::Pool(name) => {
             return Err(Failure::usage(format!("the pool {name} is not known here")).hint(
                 "serve it with a configuration that has its [[pool]]: lunar target --config FILE",
@@ -365,7 +366,7 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
         read_only: args.read_only,
         thin: !args.no_thin,
         chap: args.device_chap.credentials(&device)?,
-        pool: None,
+        ..DeviceOptions::default()
     };
     let cache = match args.cache {
         Cache::WriteThrough => CacheMode::WriteThrough,

@@ -6,8 +6,9 @@ use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
 use crate::serving;
 use lunar_control::config;
+use lunar_control::config::model::Configuration;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Serve the targets of a configuration, in the foreground
 #[derive(Debug, clap::Args)]
@@ -31,18 +32,33 @@ pub struct TargetCommand {
 /// Fails if the configuration is invalid, a device or address cannot be opened, or the final sync
 /// fails.
 pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
+    serve(&args.config, &args.api, format, &|configuration| {
+        for name in &args.take_over {
+            config::pools::find(&configuration.pools, name).map_err(|hint| {
+                let what = format!("{} has no [[pool]] {name}", args.config.display());
+                Failure::usage(what).hint(hint)
+            })?;
+        }
+        Ok(ServedDevices::taking_over(&args.take_over))
+    })
+}
+
+/// Serves a configuration, which `devices` checks before its devices are opened.
+///
+/// # Errors
+/// Same as of [`run`], and the errors of `devices`.
+pub fn serve(
+    file: &Path,
+    api: &ServeApiArgs,
+    format: Format,
+    devices: &dyn Fn(&Configuration) -> Result<ServedDevices, Failure>,
+) -> Result<(), Failure> {
     // `lunar apply` sends absolute paths, so that this path must be absolute too: the same file
     // must give the same configuration.
-    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
+    let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut configuration = config::load(&path)?;
-    for name in &args.take_over {
-        config::pools::find(&configuration.pools, name).map_err(|hint| {
-            let what = format!("{} has no [[pool]] {name}", path.display());
-            Failure::usage(what).hint(hint)
-        })?;
-    }
-    let devices = ServedDevices::taking_over(&args.take_over);
-    let api = args.api.options()?;
+    let devices = devices(&configuration)?;
+    let api = api.options()?;
     if let Some(api) = &api {
         configuration.api = api.clone();
     }

@@ -34,11 +34,11 @@ const CASES: &[Case] = &[
         expected: &[(1, 1, "unknown key `colour`", "known keys here:")],
     },
     Case {
-        text: "[storage]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
+        text: "[storages]\nlisten = \"unix:x\"\n[metrics]\nlisten = \"x\"\n\
                [data_path]\nlatency_mode = 1\n\
                [[target]]\nname = \"iqn.2026-11.org.example:a\"\nredirect = \"h:1\"\n",
         expected: &[
-            (1, 2, "unknown key `storage`", "not supported in this version"),
+            (1, 2, "unknown key `storages`", "did you mean `storage`?"),
             (4, 10, "invalid listen address: \"x\"", "write ADDRESS:PORT"),
             (6, 16, "`latency_mode` ", "true or false"),
         ],
@@ -181,7 +181,7 @@ const CASES: &[Case] = &[
             (22, 14, "`block_size` is not allowed", "omit"),
             (23, 23, "`physical_block_size` is not allowed", "omit"),
             (24, 18, "`thin_threshold` is not allowed", "omit"),
-            (27, 10, "LUN 7 of iqn.2026-11.org.example:B is served twice", "only once"),
+            (27, 10, "LUN 7 of iqn.2026-11.org.example:B is used twice", "only once"),
             (30, 10, "contains the target iqn.2026-11.org.example:b but no LUN", "/0"),
             (33, 10, "the URL contains a portal, but no target and LUN", "lunar discover"),
         ],
@@ -410,6 +410,32 @@ limit = [{ initiator = "iqn.1993-08.org.debian:01:abc", iops = 1000 }, { bandwid
   id = 0
   device = "mem:1M"
   networks = ["10.1.3.0/24", "::ffff:10.1.4.0/120"]
+[[storage]]
+name = "a"
+url = "iscsi://192.0.2.9/iqn.2026-11.org.example:storage/0"
+portals = ["192.0.2.10:3260"]
+chap = { user = "vm", secret_file = "vm.secret" }
+on_storage_loss = "wait 60s"
+[[storage]]
+name = "b"
+url = "iscsi://192.0.2.11/iqn.2026-11.org.example:storage-b/0"
+on_storage_loss = "fail"
+[[target]]
+name = "iqn.2026-11.org.example:virtual"
+networks = ["10.1.0.0/16"]
+  [[target.lun]]
+  id = 0
+  extents = [{ storage = "a", start = 0, length = "1GiB" }, { storage = "b", length = "1GiB" }]
+  [[target.lun]]
+  id = 1
+  [target.lun.stripe]
+  unit = "64KiB"
+  over = [{ storage = "a", start = "1GiB", length = "1GiB" },
+          { storage = "b", start = "1GiB", length = "1GiB" }]
+  [[target.lun]]
+  id = 2
+  mirror = [{ storage = "a", start = "2GiB", length = "1GiB" },
+            { storage = "b", start = "2GiB", length = "1GiB" }]
 [[target]]
 name = "iqn.2026-11.org.example:two"
 chap = [
@@ -434,7 +460,7 @@ fn every_key_is_known() {
     let document = json(&output);
     assert_eq!(
         (&document["valid"], &document["targets"], &document["luns"]),
-        (&true.into(), &2.into(), &2.into())
+        (&true.into(), &3.into(), &5.into())
     );
     let served = &document["configuration"];
     assert_eq!(served["limits"]["data_out_bytes"], 32 << 20);

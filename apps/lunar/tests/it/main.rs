@@ -36,4 +36,5 @@ mod remote_disk;
 mod served_identity;
 mod served_luns;
 mod sessions;
+mod switch;
 mod usage;

@@ -1,6 +1,7 @@
 //! Detection of disks that conflict with each other.
 
 use super::model::{LunConfig, UnitConfig};
+use crate::device_url::DeviceUrl;
 use lunar_block::{FileIdentity, file_identity};
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,10 @@ impl<'c> Disks<'c> {
                         "two LUNs with the same file are one disk: give both the same settings",
                     )
                 });
+            }
+            if unit.device == other.device && matches!(unit.device, DeviceUrl::Virtual(_)) {
+                let hint = "give each a `uuid`: a virtual LUN without one is known by its number";
+                return Some(("two virtual LUNs have this number".to_owned(), hint));
             }
             if unit.options.pool.is_some() && unit.device == other.device {
                 let hint = "a pool is served as one LUN";

@@ -359,6 +359,7 @@ pub fn mismatch(
 const TABLE_KEYS: &[(&str, &[&str])] = &[
     ("[listen]", &["portals"]),
     ("[data_path]", &["cores", "latency_mode", "io_uring"]),
+    ("[[storage]]", &["url", "on_storage_loss"]),
     (
         "[[pool]]",
         &["members", "spares", "degraded", "member_wait_seconds", "resync_rate", "lease_seconds"],
@@ -381,6 +382,9 @@ const TABLE_KEYS: &[(&str, &[&str])] = &[
             "id",
             "uuid",
             "device",
+            "extents",
+            "stripe",
+            "mirror",
             "device_chap",
             "identity",
             "size",

@@ -128,7 +128,7 @@ pub fn lun(
     let mut resolver = Resolver::new(PathBuf::new(), problems, Readable::Regular);
     resolver.pools = pools.to_vec();
     let mut table = TableReader::new(document.get_ref(), 0..0, "the LUN");
-    let lun = resolver.lun(&mut table, &target.access);
+    let lun = resolver.lun(&mut table, &target.name, &target.access);
     if let Some(lun) = &lun {
         resolver.check_distinct_luns(&target.access, &target.luns, lun, &(0..0));
     }

@@ -18,10 +18,13 @@ mod resolve_remote;
 pub mod rules;
 pub mod setting;
 pub mod settings;
+pub mod virtual_lun;
 
 use crate::small_file::{self, Readable};
 use crate::{ErrorList, Failure};
+use lunar_block::Geometry;
 use model::Configuration;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 pub use api_options::{ApiListen, ApiOptions};
@@ -35,6 +38,18 @@ pub use resolve_chap::check_user;
 /// Fails if the file cannot be read; else returns one failure that lists all problems.
 pub fn load(path: &Path) -> Result<Configuration, Failure> {
     parse(&read(path)?, path)
+}
+
+/// Like [`load`], with the geometries of storages that were reached: also checks that these have
+/// their extents.
+///
+/// # Errors
+/// Same as [`load`].
+pub fn load_reached(
+    path: &Path,
+    reached: BTreeMap<String, Geometry>,
+) -> Result<Configuration, Failure> {
+    parse_with(&read(path)?, path, Readable::Any, reached)
 }
 
 /// Like [`load`], for a running server: reads regular files only, as a pipe could block the server.
@@ -72,7 +87,7 @@ fn read_kind(path: &Path, readable: Readable) -> Result<String, Failure> {
 /// # Errors
 /// Returns one failure that lists all problems.
 pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_with(text, path, Readable::Any)
+    parse_with(text, path, Readable::Any, BTreeMap::new())
 }
 
 /// Like [`parse`], for a running server: the files named by the text must be regular files.
@@ -80,14 +95,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
 /// # Errors
 /// Same as [`parse`].
 pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_with(text, path, Readable::Regular)
+    parse_with(text, path, Readable::Regular, BTreeMap::new())
 }
 
-fn parse_with(text: &str, path: &Path, readable: Readable) -> Result<Configuration, Failure> {
+fn parse_with(
+    text: &str,
+    path: &Path,
+    readable: Readable,
+    reached: BTreeMap<String, Geometry>,
+) -> Result<Configuration, Failure> {
     if text.len() as u64 > file::FILE_BYTES_MAX {
         return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
     }
-    resolve::resolve(text, path, readable).map_err(|problems| failure(path, &problems))
+    resolve::resolve(text, path, readable, reached).map_err(|problems| failure(path, &problems))
 }
 
 /// Combines all problems into one failure: one line each for people, a list for programs.

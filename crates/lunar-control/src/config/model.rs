@@ -2,6 +2,7 @@
 
 use super::api_options::ApiOptions;
 use super::named_limits::NamedLimits;
+use super::virtual_lun::StorageConfig;
 use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource};
 use lunar_initiator::Chap;
 use lunar_iscsi::login::ChapDemand;
@@ -36,6 +37,8 @@ pub struct Configuration {
     pub limits: NamedLimits,
     /// Address of the metrics endpoint; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
+    /// The storages of virtual LUNs.
+    pub storages: Vec<Arc<StorageConfig>>,
     /// The pools; a pool whose members are pools comes after these.
     pub pools: Vec<Arc<PoolConfig>>,
     /// The targets.
@@ -78,11 +81,16 @@ impl PoolConfig {
         pool
     }
 
+    /// True for the mirror of a virtual LUN, which has no `[[pool]]`.
+    pub fn is_of_virtual_lun(&self) -> bool {
+        self.members.iter().any(|member| matches!(member.device, DeviceUrl::Extent(_)))
+    }
+
     /// True if the device of a member, also of a pool inside, is a LUN of another target.
     pub fn has_remote(&self) -> bool {
         self.members.iter().any(|member| match &member.options.pool {
             Some(inner) => inner.has_remote(),
-            None => member.device.portal().is_some(),
+            None => member.device.is_remote(),
         })
     }
 
@@ -237,10 +245,11 @@ pub struct UnitConfig {
 }
 
 impl UnitConfig {
-    /// True if the device, or a member of its pool, is a LUN of another target: its storage may be
-    /// away.
+    /// True if the device, a member of its pool or an extent is on a LUN of another target: its
+    /// storage may be away.
     pub fn may_be_away(&self) -> bool {
         self.device.portal().is_some()
+            || self.options.virtual_disk.is_some()
             || self.options.pool.as_ref().is_some_and(|pool| pool.has_remote())
     }
 }

@@ -4,7 +4,7 @@ use super::conflict::FileLocation;
 use super::file::{Located, Problems, TableReader, TextSpan};
 use super::model::{PoolConfig, PoolMemberConfig};
 use super::resolve::Resolver;
-use super::resolve_chap::device_chap;
+use super::resolve_chap::login_chap;
 use crate::device_url::{DeviceOptions, DeviceUrl, is_pool_name};
 use crate::units::parse_rate;
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ fn pool(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<
         });
         resolver.ok_or_report("resync_rate", &text, rate)
     });
-    let chap = device_chap(table, resolver).map(|chap| chap.value);
+    let chap = login_chap("device_chap", table, resolver).map(|chap| chap.value);
     table.finish(&[], &mut resolver.problems);
     let name = name?;
     let named = is_pool_name(&name.value).then_some(());

@@ -10,11 +10,13 @@ use super::named_limits::NamedLimits;
 use super::pools;
 use super::resolve_api::api;
 use super::resolve_chap::{chap_list, check_secrets_differ, discovery_chap};
-use super::resolve_remote::{check_remote_luns, remote_lun_keys};
+use super::resolve_remote::{RemoteLunKeys, check_remote_luns, remote_lun_keys};
 use super::rules;
+use super::virtual_lun::{self, StorageTable, VirtualLunKeys};
 use crate::Readable;
 use crate::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use crate::units::parse_rate;
+use lunar_block::Geometry;
 use lunar_initiator::Url;
 use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::{Digest, Offer};
@@ -25,8 +27,6 @@ use std::sync::Arc;
 use toml::de::DeValue;
 use uuid::Uuid;
 
-/// Sections and keys that later versions will have.
-const LATER_TOP: &[&str] = &["storage"];
 /// Settings of `[data_path]`.
 struct DataPath {
     /// Number of threads; 0: one per core.
@@ -39,7 +39,7 @@ struct DataPath {
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths in
 /// `text` are resolved against its directory. Files named by `text` must be of a kind that
-/// `readable` permits.
+/// `readable` permits. Extents are also checked against the storages that were reached.
 ///
 /// # Errors
 /// Returns all problems, in the order of the text.
@@ -47,6 +47,7 @@ pub fn resolve(
     text: &str,
     path: &Path,
     readable: Readable,
+    reached: BTreeMap<String, Geometry>,
 ) -> Result<Configuration, Vec<ConfigProblem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
@@ -61,6 +62,7 @@ pub fn resolve(
     // The path is absolute because messages may be read in another directory.
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     let mut resolver = Resolver::new(base, problems, readable);
+    resolver.storages.reached = reached;
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP_TABLE_NAME);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
@@ -86,6 +88,8 @@ pub struct Resolver<'t> {
     pub remote_luns: Vec<Located<Url>>,
     /// The pools.
     pub pools: Vec<Arc<PoolConfig>>,
+    /// The storages of virtual LUNs.
+    pub storages: StorageTable,
 }
 
 impl<'t> Resolver<'t> {
@@ -100,6 +104,24 @@ impl<'t> Resolver<'t> {
             initiator_secrets: Vec::new(),
             remote_luns: Vec::new(),
             pools: Vec::new(),
+            storages: StorageTable::default(),
+        }
+    }
+}
+
+/// The keys that tell the device of a LUN.
+enum DeviceKeys {
+    /// The text of `device`.
+    Named(Option<Located<String>>),
+    /// The extents of a virtual LUN, and its name.
+    Virtual(Option<VirtualLunKeys>, String),
+}
+
+impl DeviceKeys {
+    fn text(&self) -> Option<&Located<String>> {
+        match self {
+            Self::Named(text) => text.as_ref(),
+            Self::Virtual(..) => None,
         }
     }
 }
@@ -132,6 +154,7 @@ impl Resolver<'_> {
         let metrics = self.metrics(top);
         let open_wide = portals.iter().find(|p| !rules::is_loopback(&p.value.listen)).cloned();
         self.pools = pools::pools(top, self);
+        virtual_lun::storages(top, self);
         let mut tables = top.tables("target", &mut self.problems);
         let targets: Vec<_> =
             tables.iter_mut().map(|table| (self.target(table), table.span.clone())).collect();
@@ -144,7 +167,7 @@ impl Resolver<'_> {
         }
         self.unique(&targets);
         check_secrets_differ(self);
-        top.finish(LATER_TOP, &mut self.problems);
+        top.finish(&[], &mut self.problems);
         let configuration = Configuration {
             state: self.state.clone(),
             portals: portals.into_iter().map(|portal| portal.value).collect(),
@@ -155,6 +178,7 @@ impl Resolver<'_> {
             io_uring: data_path.io_uring,
             limits,
             metrics,
+            storages: std::mem::take(&mut self.storages.list),
             pools: std::mem::take(&mut self.pools),
             targets: targets.into_iter().map(|(target, _)| target).collect(),
         };
@@ -271,7 +295,8 @@ impl Resolver<'_> {
         let initiator_limits = self.initiator_limits(table, "limit");
         let mut luns: Vec<LunConfig> = Vec::new();
         for mut lun in table.tables("lun", &mut self.problems) {
-            let Some(read) = self.lun(&mut lun, &access) else { continue };
+            let of = name.as_ref().map_or("", |name| &*name.value);
+            let Some(read) = self.lun(&mut lun, of, &access) else { continue };
             self.check_distinct_luns(&access, &luns, &read, &lun.span);
             luns.push(read);
         }
@@ -347,10 +372,11 @@ impl Resolver<'_> {
         Some(digests)
     }
 
-    /// Reads a LUN of a target with this access.
+    /// Reads a LUN of a target with this name and access.
     pub(super) fn lun(
         &mut self,
         table: &mut TableReader<'_, '_>,
+        target_name: &str,
         target: &Access,
     ) -> Option<LunConfig> {
         let id = table.integer("id", 0..=u64::from(lunar_wire::Lun::UNIT_MAX), &mut self.problems);
@@ -358,12 +384,9 @@ impl Resolver<'_> {
             let hint = "add a line id = 0".to_owned();
             self.problems.add(&table.span, "the LUN has no `id`", Some(hint));
         }
-        let uuid = table.string("uuid", &mut self.problems).and_then(|text| {
-            let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
-            let expected = "write a UUID, as printed by `uuidgen`".to_owned();
-            self.ok_or_report("uuid", &text, read.ok_or(expected))
-        });
-        let device = table.required("device", &mut self.problems);
+        let uuid = self.uuid(table);
+        let place = id.as_ref().map_or(0, |id| id.value as u16);
+        let device = self.device_keys(table, (target_name, place), uuid);
         let cache = self.choice(
             table,
             "cache",
@@ -376,7 +399,7 @@ impl Resolver<'_> {
         let read_only = table.boolean("read_only", to).unwrap_or(false);
         let removable = table.boolean("removable", to).unwrap_or(false);
         let thin = table.boolean("thin", to).unwrap_or(true);
-        let thin_threshold_percent = self.thin_threshold(table, thin, device.as_ref());
+        let thin_threshold_percent = self.thin_threshold(table, thin, device.text());
         let maintenance_bytes_per_second = self.maintenance_rate(table);
         let out_of_space = self.choice(
             table,
@@ -398,12 +421,9 @@ impl Resolver<'_> {
             read_only,
             thin,
             chap: remote.chap(),
-            pool: None,
+            ..DeviceOptions::default()
         };
-        let Located { value: device, span } = self.device(device?, size, &options)?;
-        remote.check(table, &device, &span, self)?;
-        let pool = pools::check_lun(table, &device, &span, self)?;
-        let options = DeviceOptions { pool, ..options };
+        let (device, options) = self.lun_device(device, table, size, options, &remote)?;
         let unit = UnitConfig {
             uuid,
             identity: remote.identity(),
@@ -417,6 +437,52 @@ impl Resolver<'_> {
         };
         let id = id?.value as u16;
         Some(LunConfig { id, unit, access, administer, limit, initiator_limits })
+    }
+
+    fn uuid(&mut self, table: &mut TableReader<'_, '_>) -> Option<Uuid> {
+        let text = table.string("uuid", &mut self.problems)?;
+        let read = Uuid::parse_str(&text.value).ok().filter(|uuid| !uuid.is_nil());
+        let expected = "write a UUID, as printed by `uuidgen`".to_owned();
+        self.ok_or_report("uuid", &text, read.ok_or(expected))
+    }
+
+    fn device_keys(
+        &mut self,
+        table: &mut TableReader<'_, '_>,
+        (target, id): (&str, u16),
+        uuid: Option<Uuid>,
+    ) -> DeviceKeys {
+        if !virtual_lun::is_virtual(table) {
+            return DeviceKeys::Named(table.required("device", &mut self.problems));
+        }
+        let keys = virtual_lun::virtual_lun(table, &format!("LUN {id} of {target}"), self);
+        DeviceKeys::Virtual(keys, virtual_lun::lun_name(target, id, uuid))
+    }
+
+    /// Checks the device of a LUN; returns it, with the options for opening it.
+    fn lun_device(
+        &mut self,
+        keys: DeviceKeys,
+        table: &TableReader<'_, '_>,
+        size: Option<Located<u64>>,
+        options: DeviceOptions,
+        remote: &RemoteLunKeys,
+    ) -> Option<(DeviceUrl, DeviceOptions)> {
+        match keys {
+            DeviceKeys::Named(text) => {
+                let Located { value: device, span } = self.device(text?, size, &options)?;
+                remote.check(table, &device, &span, self)?;
+                let pool = pools::check_lun(table, &device, &span, self)?;
+                Some((device, DeviceOptions { pool, ..options }))
+            }
+            DeviceKeys::Virtual(keys, name) => {
+                let keys = keys?;
+                let span = keys.span().clone();
+                let (device, options) = keys.device(table, name, options, &mut self.problems);
+                remote.check(table, &device, &span, self)?;
+                Some((device, options))
+            }
+        }
     }
 
     fn maintenance_rate(&mut self, table: &mut TableReader<'_, '_>) -> Option<u64> {
@@ -501,6 +567,8 @@ impl Resolver<'_> {
                     to.add(&size.span, "`size` is not allowed for a remote LUN", Some(hint));
                 }
             }
+            // No text names these.
+            DeviceUrl::Virtual(_) | DeviceUrl::Extent(_) => {}
             DeviceUrl::Pool(_) => {
                 if let Some(size) = &size {
                     let hint = "omit `size`: the members of the pool determine it".to_owned();

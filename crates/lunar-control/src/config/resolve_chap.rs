@@ -46,12 +46,13 @@ pub fn discovery_chap(
     demand
 }
 
-/// Reads `device_chap` of a LUN: the credentials for the login to the target of a remote LUN.
-pub fn device_chap(
+/// Reads the credentials for the login to the target of a remote LUN.
+pub fn login_chap(
+    key: &'static str,
     table: &mut TableReader<'_, '_>,
     resolver: &mut Resolver<'_>,
 ) -> Option<Located<ChapConfig>> {
-    let mut reader = table.table("device_chap", &mut resolver.problems)?;
+    let mut reader = table.table(key, &mut resolver.problems)?;
     let span = reader.span.clone();
     let read = credentials(&mut reader, resolver);
     reader.finish(&[], &mut resolver.problems);

@@ -4,7 +4,7 @@
 use super::file::{Located, TableReader, TextSpan};
 use super::model::{ChapConfig, Configuration};
 use super::resolve::Resolver;
-use super::resolve_chap::device_chap;
+use super::resolve_chap::login_chap;
 use crate::Failure;
 use crate::device_url::{DeviceUrl, IdentitySource, NO_IDENTITY};
 use lunar_initiator::{Url, parse_portal};
@@ -22,6 +22,8 @@ const KEYS_OF_LOCAL_DEVICES: [(&str, &str); 4] = [
 /// The keys of a LUN that only a remote LUN has.
 #[derive(Debug)]
 pub struct RemoteLunKeys {
+    /// The key of the credentials.
+    chap_key: &'static str,
     chap: Option<Located<ChapConfig>>,
     identity: Option<Located<IdentitySource>>,
 }
@@ -31,7 +33,7 @@ pub fn remote_lun_keys(
     table: &mut TableReader<'_, '_>,
     resolver: &mut Resolver<'_>,
 ) -> RemoteLunKeys {
-    let chap = device_chap(table, resolver);
+    let chap = login_chap("device_chap", table, resolver);
     let text = table.string("identity", &mut resolver.problems);
     let identity = text.and_then(|text| {
         let sources = [IdentitySource::Own, IdentitySource::Device];
@@ -40,10 +42,15 @@ pub fn remote_lun_keys(
         let value = resolver.ok_or_report("identity", &text, source)?;
         Some(Located { value, span: text.span })
     });
-    RemoteLunKeys { chap, identity }
+    RemoteLunKeys { chap_key: "device_chap", chap, identity }
 }
 
 impl RemoteLunKeys {
+    /// The keys of a storage, which has no identity for hosts.
+    pub fn of_storage(chap: Option<Located<ChapConfig>>) -> Self {
+        Self { chap_key: "chap", chap, identity: None }
+    }
+
     /// The credentials for the login to the target of the LUN.
     pub fn chap(&self) -> Option<ChapConfig> {
         self.chap.as_ref().map(|chap| chap.value.clone())
@@ -98,26 +105,27 @@ impl RemoteLunKeys {
         let (span, what, hint) = match &self.chap {
             Some(chap) if device.portal().is_none() => {
                 let hint = "omit it: only a device iscsi://… is opened with a login";
-                (&chap.span, "`device_chap` is only for a remote LUN", hint)
+                (&chap.span, "`device_chap` is only for a remote LUN", hint.to_owned())
             }
             Some(chap)
                 if url_user.is_some_and(|user| *user != chap.value.demand.initiator.user) =>
             {
                 let what = "the user differs from that in the URL of the device";
-                (&chap.span, what, "omit the user in the URL")
+                (&chap.span, what, "omit the user in the URL".to_owned())
             }
             None if url_user.is_some() => {
-                let hint = "add device_chap = { user = \"…\", secret_file = \"…\" }";
+                let key = self.chap_key;
+                let hint = format!("add {key} = {{ user = \"…\", secret_file = \"…\" }}");
                 (at, "the URL of the device names a user, but there is no secret", hint)
             }
             _ => return Some(()),
         };
-        resolver.problems.add(span, what, Some(hint.to_owned()));
+        resolver.problems.add(span, what, Some(hint));
         None
     }
 }
 
-/// Checks that no remote LUN is a LUN of this configuration, and that each is served once. Nothing
+/// Checks that no remote LUN is a LUN of this configuration, and that each is used once. Nothing
 /// is sent to the network.
 pub fn check_remote_luns(resolver: &mut Resolver<'_>, configuration: &Configuration) {
     let luns = std::mem::take(&mut resolver.remote_luns);
@@ -134,15 +142,16 @@ pub fn check_remote_luns(resolver: &mut Resolver<'_>, configuration: &Configurat
 /// The checks of [`check_remote_luns`], for a configuration that changes while it is served.
 ///
 /// # Errors
-/// Fails for the first remote LUN that is a LUN of this configuration, or is served twice.
+/// Fails for the first remote LUN that is a LUN of this configuration, or is used twice.
 pub fn check_remote_luns_of(configuration: &Configuration) -> Result<(), Failure> {
     let luns = configuration.targets.iter().flat_map(|target| &target.luns);
     let served = luns.map(|lun| &lun.unit.device);
     let members =
         configuration.pools.iter().flat_map(|pool| pool.members.iter().chain(&pool.spares));
-    let all = served.chain(members.map(|member| &member.device));
+    let all = served.chain(members.map(|member| &member.device)).filter_map(DeviceUrl::portal);
+    let storages = configuration.storages.iter().map(|storage| &storage.url);
     let mut earlier = Vec::new();
-    for url in all.filter_map(DeviceUrl::portal) {
+    for url in all.chain(storages) {
         if let Some((what, hint)) = conflict(url, &earlier, configuration) {
             return Err(Failure::conflict(what).hint(hint));
         }
@@ -164,8 +173,8 @@ fn conflict(
         other.is_some_and(|other| other.lun == unit.lun && same_name(&other.target))
     };
     if earlier.iter().any(is_same) {
-        let what = format!("LUN {} of {} is served twice", unit.lun, unit.target);
-        let hint = "serve a LUN of another target only once: two disks have no common locks";
+        let what = format!("LUN {} of {} is used twice", unit.lun, unit.target);
+        let hint = "use a LUN of another target only once: two disks have no common locks";
         return Some((what, hint.to_owned()));
     }
     configuration.targets.iter().find(|target| same_name(&target.name))?;

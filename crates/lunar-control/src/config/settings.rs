@@ -6,7 +6,8 @@ use super::model::{
     ChapConfig, Configuration, LunConfig, PoolConfig, PoolMemberConfig, TargetConfig,
 };
 use super::setting::{Setting, Value};
-use crate::device_url::{DeviceOptions, IdentitySource};
+use super::virtual_lun::{self, StorageConfig};
+use crate::device_url::{DeviceOptions, DeviceUrl, IdentitySource};
 use crate::secrets;
 use lunar_iscsi::text::Digest;
 use lunar_target::{Access, CacheMode, InitiatorLimit, Limit, OutOfSpace, Portal};
@@ -103,12 +104,19 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
     let mut settings = vec![
         Setting::new("id", Some(Value::Number(lun.id.into())), false),
         Setting::optional("uuid", unit.uuid.map(|uuid| Value::Text(uuid.to_string()))),
-        Setting::new("device", Some(Value::device(&unit.device)), false),
+        match &unit.device {
+            DeviceUrl::Virtual(_) => Setting::optional("device", None),
+            device => Setting::new("device", Some(Value::device(device)), false),
+        },
         chap_setting("device_chap", &is.chap.iter().collect::<Vec<_>>()),
         Setting::or("identity", unit.identity, IdentitySource::Own, |source| {
             Value::text(source.name())
         }),
-        Setting::optional("size", is.size_bytes.map(Value::Size)),
+        // The extents of a virtual LUN determine its size.
+        Setting {
+            default: is.size_bytes.is_none() || is.virtual_disk.is_some(),
+            ..Setting::optional("size", is.size_bytes.map(Value::Size))
+        },
         Setting::or("cache", unit.cache, CacheMode::default(), cache),
         Setting::or("io", is.direct, usual.direct, io),
         Setting::or("block_size", is.block_bytes, usual.block_bytes, size),
@@ -125,6 +133,7 @@ pub fn of_lun(lun: &LunConfig) -> Vec<Setting> {
         Setting::or("out_of_space", unit.out_of_space, OutOfSpace::default(), hold),
         Setting::optional("maintenance_rate", unit.maintenance_bytes_per_second.map(Value::Rate)),
     ];
+    settings.extend(virtual_lun::settings_of(unit));
     settings.extend(access_settings(&lun.access));
     settings.push(administer(lun.administer.as_ref()));
     let limit = (!lun.limit.is_none()).then(|| Value::Table(limit_keys(lun.limit)));
@@ -169,6 +178,13 @@ pub fn of_pool(pool: &PoolConfig) -> Vec<Setting> {
         Setting::optional("resync_rate", rate),
         Setting::optional("lease_seconds", lease),
     ]
+}
+
+/// The keys of `[[storage]]`.
+pub fn of_storage(storage: &StorageConfig) -> Vec<Setting> {
+    let mut settings = virtual_lun::storage_values(storage).to_vec();
+    settings.push(chap_setting("chap", &storage.chap.iter().collect::<Vec<_>>()));
+    settings
 }
 
 /// The keys of `[[target]]`, without its LUNs.
@@ -283,6 +299,8 @@ pub fn json(configuration: &Configuration) -> serde_json::Value {
             }
         }
     }
+    let storages = configuration.storages.iter().map(|one| object(&of_storage(one)).into());
+    all.insert("storages".to_owned(), serde_json::Value::Array(storages.collect()));
     let pools = configuration.pools.iter().map(|pool| object(&of_pool(pool)).into());
     all.insert("pools".to_owned(), serde_json::Value::Array(pools.collect()));
     let targets = configuration.targets.iter().map(|target| {

@@ -146,7 +146,21 @@ impl<'d> ChangeTransaction<'d> {
 
     /// Enlarges units. This is not undone by a later failure: initiators use the space at once.
     pub(super) fn grow(&mut self, plan: &Plan) -> Result<(), Failure> {
-        self.resize(plan, Shrink::Refused, |is, wanted| wanted > is)
+        let kept = || plan.wanted.iter().filter(|wanted| !wanted.reopens);
+        let opener = self.unit_opener.opener();
+        for wanted in kept() {
+            if let Some(entry) = wanted.open.and_then(|slot| self.slots[slot].as_ref()) {
+                entry.prepare_growth(&wanted.config, &**opener)?;
+            }
+        }
+        self.resize(plan, Shrink::Refused, |is, wanted| wanted > is)?;
+        for wanted in kept() {
+            if let Some(entry) = wanted.open.and_then(|slot| self.slots[slot].as_mut()) {
+                let disk = &wanted.config.options.virtual_disk;
+                entry.config.options.virtual_disk.clone_from(disk);
+            }
+        }
+        Ok(())
     }
 
     /// Shrinks units, after everything else that can fail: the data there is lost.

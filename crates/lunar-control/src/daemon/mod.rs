@@ -421,10 +421,10 @@ impl Daemon {
                 Failure::usage(format!("invalid size of {bytes} bytes")).hint(why)
             })?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-            let size = |lun: &mut LunConfig| match &lun.unit.device {
+            let size = |lun: &mut LunConfig| match &lun.unit.options.pool {
                 // Forgotten after the change: the labels of the members have the size.
-                DeviceUrl::Pool(_) => lun.unit.options.size_bytes = Some(bytes),
-                _ => force_size(&mut lun.unit, bytes),
+                Some(_) => lun.unit.options.size_bytes = Some(bytes),
+                None => force_size(&mut lun.unit, bytes),
             };
             if let Some(target) = place {
                 self.each_of_unit(&mut wanted, (target, index), &size);
@@ -644,6 +644,7 @@ fn pools_of(entries: &[OpenUnit]) -> impl Iterator<Item = &OpenPool> {
 /// The wanted configuration, except settings that require a restart, which stay as they are.
 fn without_restart(wanted: &Configuration, running: &Configuration) -> Configuration {
     Configuration {
+        storages: wanted.storages.clone(),
         pools: wanted.pools.clone(),
         targets: wanted.targets.clone(),
         discovery_chap: wanted.discovery_chap.clone(),
@@ -659,7 +660,7 @@ fn tell_sizes(
 ) {
     for (target, shown) in running.targets.iter_mut().zip(&layout.0) {
         for (lun, shown) in target.luns.iter_mut().zip(shown) {
-            if let DeviceUrl::Pool(_) = lun.unit.device {
+            if lun.unit.options.pool.is_some() {
                 lun.unit.options.size_bytes = None;
             }
             if let Some(unit) = shown.and_then(unit) {

@@ -266,7 +266,10 @@ fn without(pool: &PoolConfig, device: Option<&str>) -> PoolConfig {
 }
 
 fn find_config(all: &Configuration, name: &str) -> Result<Arc<PoolConfig>, Failure> {
-    let pool = all.pools.iter().find(|pool| pool.name == name).cloned();
+    // The mirror of a virtual LUN is configured there.
+    let luns = all.targets.iter().flat_map(|target| &target.luns);
+    let of_luns = luns.filter_map(|lun| lun.unit.options.pool.as_ref());
+    let pool = all.pools.iter().chain(of_luns).find(|pool| pool.name == name).cloned();
     pool.ok_or_else(|| {
         Failure::conflict(format!("the configuration has no [[pool]] {name}"))
             .hint(format!("add a [[pool]] with name = {name:?} and its members"))

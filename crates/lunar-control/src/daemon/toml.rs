@@ -15,6 +15,10 @@ pub(super) fn of(configuration: &Configuration) -> String {
         }
         text.push_str(&lines);
     }
+    for storage in &configuration.storages {
+        text.push_str("[[storage]]\n");
+        text.push_str(&lines(&settings::of_storage(storage), ""));
+    }
     configuration.pools.iter().for_each(|pool| push_pool(&mut text, pool));
     for target in &configuration.targets {
         push_target(&mut text, target);

@@ -39,6 +39,19 @@ impl OpenUnit {
         self.unit.options().device.geometry().size_bytes()
     }
 
+    /// Prepares a virtual disk for the extents of `wanted`, with which it is resized then.
+    pub(super) fn prepare_growth(
+        &self,
+        wanted: &UnitConfig,
+        opener: &dyn Opener,
+    ) -> Result<(), Failure> {
+        let wanted = wanted.options.virtual_disk.as_ref();
+        match wanted.filter(|disk| self.config.options.virtual_disk.as_ref() != Some(disk)) {
+            Some(disk) => opener.prepare_growth(&self.unit.options().device, disk),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn resize(&mut self, bytes: u64, shrink: Shrink) -> Result<(), Failure> {
         let resized = block_on(self.unit.resize(bytes, shrink));
         let actual = self.size_bytes();
@@ -74,7 +87,7 @@ impl From<Uuid> for Identities {
 /// The device of a unit that may be away.
 #[derive(Clone, Debug)]
 pub(super) enum OpenedStorage {
-    /// A remote LUN.
+    /// A remote LUN, or a virtual disk.
     Remote(RemoteDevice),
     /// A pool with remote LUNs.
     Pool(OpenPool),
@@ -178,6 +191,9 @@ impl UnitOpener {
             DeviceUrl::Iscsi(url) => {
                 return Err(Failure::new(format!("{url} is not a local device")));
             }
+            DeviceUrl::Virtual(_) | DeviceUrl::Extent(_) => {
+                return Err(Failure::new(format!("{} is not a local device", config.device)));
+            }
             DeviceUrl::Pool(name) => {
                 let Some(pool) = &config.options.pool else {
                     return Err(Failure::new(format!("there is no pool {name}")));
@@ -209,8 +225,8 @@ impl UnitOpener {
         self.open_unit(config, device, uuid?.into(), Some(directory), others)
     }
 
-    /// Opens the unit of a LUN of another target. Its state is kept only in a common state
-    /// directory.
+    /// Opens the unit of a LUN of another target, or of a disk on such LUNs. Its state is kept only
+    /// in a common state directory.
     fn open_remote_unit(
         &self,
         config: &UnitConfig,
@@ -218,8 +234,11 @@ impl UnitOpener {
         others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
-        let url = config.device.portal();
-        let derived = url.and_then(|url| url.unit.as_ref()).map(identity::of_remote_lun);
+        let derived = match &config.device {
+            DeviceUrl::Iscsi(url) => url.unit.as_ref().map(identity::of_remote_lun),
+            DeviceUrl::Virtual(name) => Some(identity::of_virtual_lun(name)),
+            _ => None,
+        };
         let uuid = config.uuid.or(derived).unwrap_or_else(Uuid::new_v4);
         let (device, identity) = (remote.device, remote.identity.map(Arc::new));
         if let Some(identity) = &identity {
@@ -335,12 +354,16 @@ impl UnitOpener {
     }
 }
 
-/// Opens the device of a remote LUN, or a pool of remote LUNs.
+/// Opens the device of a remote LUN, a pool of remote LUNs, or a virtual disk.
 pub(super) fn open_storage(
     opener: &dyn Opener,
     config: &UnitConfig,
     time_max: Duration,
 ) -> Result<OpenedStorage, Failure> {
+    if let (DeviceUrl::Virtual(name), Some(disk)) = (&config.device, &config.options.virtual_disk) {
+        let device = opener.open_virtual(name, disk, time_max)?;
+        return Ok(OpenedStorage::Remote(RemoteDevice { device, identity: None }));
+    }
     match (&config.device, &config.options.pool) {
         (DeviceUrl::Iscsi(url), _) => {
             let opening = RemoteOpening { identity: config.identity, time_max };
@@ -432,9 +455,15 @@ pub(super) fn configured_size(config: &UnitConfig) -> Option<u64> {
     }
 }
 
-/// Whether two configurations differ in nothing but the size and the name of the device.
+/// Whether `one` differs from `other` in nothing but the size and the name of the device. A virtual
+/// disk may have more blocks, if those that it has stay where they are.
 pub(super) fn has_same_settings(one: &UnitConfig, other: &UnitConfig) -> bool {
     let mut renamed = UnitConfig { device: other.device.clone(), ..one.clone() };
+    if let (Some(new), Some(old)) = (&one.options.virtual_disk, &other.options.virtual_disk)
+        && new.extends(old)
+    {
+        renamed.options.virtual_disk = Some(Arc::clone(old));
+    }
     renamed.options.size_bytes = other.options.size_bytes;
     renamed == *other
 }

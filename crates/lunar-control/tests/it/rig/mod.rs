@@ -86,7 +86,7 @@ impl Opener for Shared {
                 self.0.files.lock().unwrap().insert(name.clone(), Arc::downgrade(&device));
                 Ok(Arc::new(Watched { name, device, opener: Arc::downgrade(&self.0) }))
             }
-            DeviceUrl::Iscsi(_) | DeviceUrl::Pool(_) => Err(Failure::usage("not here")),
+            _ => Err(Failure::usage("not here")),
         }
     }
 }

@@ -1,0 +1,587 @@
+//! The tables `[[storage]]`, and the keys of LUNs whose blocks lie on extents of storages.
+
+use super::file::{Located, Problems, TableReader, TextSpan, mismatch};
+use super::model::{ChapConfig, PoolConfig, PoolMemberConfig, UnitConfig};
+use super::resolve::Resolver;
+use super::resolve_chap::login_chap;
+use super::resolve_remote::RemoteLunKeys;
+use super::setting::{Setting, Value};
+use crate::device_url::{DeviceOptions, DeviceUrl, is_pool_name};
+use crate::units::size_text;
+use lunar_block::Geometry;
+use lunar_initiator::{Url, parse_portal};
+use lunar_pool::{STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
+use lunar_switch::blocks_of;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::sync::Arc;
+use toml::de::DeValue;
+use uuid::Uuid;
+
+/// Maximum number of extents of a LUN.
+const LUN_EXTENTS_MAX: usize = 1024;
+/// Smallest block of a disk, and thus of an extent.
+const BLOCK_BYTES_MIN: u64 = 512;
+/// Time for which I/O waits for a storage that is away, by default.
+const STORAGE_WAIT_SECONDS: NonZeroU32 = NonZeroU32::new(60).unwrap();
+/// Maximum of this time.
+const STORAGE_WAIT_SECONDS_MAX: u32 = 3600;
+
+/// A LUN of another target that has extents of virtual LUNs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct StorageConfig {
+    /// Name in the configuration.
+    pub name: String,
+    /// The LUN.
+    pub url: Url,
+    /// Credentials for the login to its target.
+    pub chap: Option<ChapConfig>,
+    /// Other portals of the target, each a path to the LUN.
+    pub portals: Vec<(String, u16)>,
+    /// Handling of I/O while the storage is away.
+    pub on_loss: StorageLossPolicy,
+}
+
+/// Handling of I/O while a storage is away. Sessions of hosts stay in any case.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum StorageLossPolicy {
+    /// I/O waits for the storage, at most for this number of seconds.
+    Wait(NonZeroU32),
+    /// I/O fails at once.
+    Fail,
+}
+
+impl StorageLossPolicy {
+    /// Time in seconds for which I/O waits; 0: it fails at once.
+    pub const fn wait_seconds(self) -> u32 {
+        match self {
+            Self::Wait(seconds) => seconds.get(),
+            Self::Fail => 0,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let seconds = |text: &str| text.trim().strip_suffix('s')?.trim_end().parse().ok();
+        match text.trim().split_once(' ') {
+            None if text.trim() == "fail" => return Ok(Self::Fail),
+            Some(("wait", time)) => {
+                let seconds: Option<NonZeroU32> = seconds(time);
+                let fits = |seconds: &NonZeroU32| seconds.get() <= STORAGE_WAIT_SECONDS_MAX;
+                if let Some(seconds) = seconds.filter(fits) {
+                    return Ok(Self::Wait(seconds));
+                }
+            }
+            _ => {}
+        }
+        Err(format!("write \"fail\", or \"wait 60s\" (1s to {STORAGE_WAIT_SECONDS_MAX}s)"))
+    }
+}
+
+impl fmt::Display for StorageLossPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wait(seconds) => write!(f, "wait {seconds}s"),
+            Self::Fail => f.write_str("fail"),
+        }
+    }
+}
+
+/// Consecutive blocks of a storage.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ExtentConfig {
+    /// The storage.
+    pub storage: Arc<StorageConfig>,
+    /// First byte.
+    pub start_bytes: u64,
+    /// Number of bytes.
+    pub length_bytes: u64,
+}
+
+impl ExtentConfig {
+    fn end_bytes(&self) -> u64 {
+        self.start_bytes.saturating_add(self.length_bytes)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.storage.name == other.storage.name
+            && self.start_bytes < other.end_bytes()
+            && other.start_bytes < self.end_bytes()
+    }
+
+    fn value(&self) -> Value {
+        Value::Table(vec![
+            ("storage", Value::text(&self.storage.name)),
+            ("start", Value::Size(self.start_bytes)),
+            ("length", Value::Size(self.length_bytes)),
+        ])
+    }
+}
+
+impl fmt::Display for ExtentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (start, length) = (bytes_text(self.start_bytes), bytes_text(self.length_bytes));
+        write!(f, "{}:{start}+{length}", self.storage.name)
+    }
+}
+
+fn bytes_text(bytes: u64) -> String {
+    size_text(bytes).unwrap_or_else(|| bytes.to_string())
+}
+
+/// A disk on extents, without labels.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct VirtualDiskConfig {
+    /// Stripe unit; `None`: the extents follow each other.
+    pub stripe_unit_bytes: Option<NonZeroU64>,
+    /// The extents, in order.
+    pub extents: Vec<ExtentConfig>,
+}
+
+impl VirtualDiskConfig {
+    /// The size of the disk.
+    pub fn size_bytes(&self) -> u64 {
+        self.extents.iter().fold(0, |sum, extent| sum.saturating_add(extent.length_bytes))
+    }
+
+    /// True if all blocks of `old` are where they were: the disk can grow while it is used.
+    pub fn extends(&self, old: &Self) -> bool {
+        let is_striped = self.stripe_unit_bytes.is_some();
+        let last = old.extents.len().saturating_sub(1);
+        let stays = |(at, old): (usize, &ExtentConfig)| {
+            self.extents.get(at).is_some_and(|new| {
+                let may_grow = is_striped || at == last;
+                let longer = may_grow && old.length_bytes < new.length_bytes;
+                old.storage == new.storage
+                    && old.start_bytes == new.start_bytes
+                    && (longer || old.length_bytes == new.length_bytes)
+            })
+        };
+        self.stripe_unit_bytes == old.stripe_unit_bytes
+            && (!is_striped || self.extents.len() == old.extents.len())
+            && old.extents.iter().enumerate().all(stays)
+    }
+}
+
+/// The blocks of a virtual LUN as they are written.
+enum WrittenBlocks {
+    Disk(VirtualDiskConfig),
+    Mirror(Vec<ExtentConfig>),
+}
+
+/// The key of a LUN that tells its extents, and its value.
+pub struct VirtualLunKeys {
+    blocks: WrittenBlocks,
+    span: TextSpan,
+}
+
+/// An extent that a LUN uses.
+#[derive(Debug)]
+pub struct UsedExtent {
+    extent: ExtentConfig,
+    /// The LUN, for messages.
+    lun: String,
+}
+
+/// The storages, as far as they are read, and the extents that are used.
+#[derive(Debug, Default)]
+pub struct StorageTable {
+    /// The storages, in the order of the configuration.
+    pub list: Vec<Arc<StorageConfig>>,
+    /// The geometries of storages that were reached.
+    pub reached: BTreeMap<String, Geometry>,
+    used: Vec<UsedExtent>,
+}
+
+/// Reads all storages.
+pub fn storages(top: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) {
+    for mut table in top.tables("storage", &mut resolver.problems) {
+        let Some(storage) = storage(&mut table, resolver) else { continue };
+        if resolver.storages.list.iter().any(|other| other.name == storage.name) {
+            let what = format!("the storage {} is configured twice", storage.name);
+            let hint = "give each storage its own name".to_owned();
+            resolver.problems.add(&table.span, what, Some(hint));
+            continue;
+        }
+        resolver.storages.list.push(Arc::new(storage));
+    }
+}
+
+fn storage(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<StorageConfig> {
+    let name = table.required("name", &mut resolver.problems);
+    let url = table.required("url", &mut resolver.problems);
+    let chap = login_chap("chap", table, resolver);
+    let portals = portals(table, resolver);
+    let on_loss = table.string("on_storage_loss", &mut resolver.problems).and_then(|text| {
+        resolver.ok_or_report("on_storage_loss", &text, StorageLossPolicy::parse(&text.value))
+    });
+    table.finish(&[], &mut resolver.problems);
+    let name = name?;
+    let named = is_pool_name(&name.value).then_some(());
+    let expected = "use 1 to 64 letters, digits, `-`, `_` and `.`".to_owned();
+    resolver.ok_or_report("invalid name of a storage", &name, named.ok_or(expected))?;
+    let Located { value: url, span } = url?;
+    let url = match DeviceUrl::parse(&url) {
+        Ok(DeviceUrl::Iscsi(url)) => url,
+        Ok(other) => {
+            let hint = "write iscsi://HOST[:PORT]/TARGET/LUN".to_owned();
+            resolver.problems.add(&span, format!("{other} cannot be a storage"), Some(hint));
+            return None;
+        }
+        Err(failure) => {
+            resolver.problems.add(&span, failure.what, failure.hint);
+            return None;
+        }
+    };
+    let keys = RemoteLunKeys::of_storage(chap);
+    keys.check(table, &DeviceUrl::Iscsi(url.clone()), &span, resolver)?;
+    Some(StorageConfig {
+        name: name.value,
+        url,
+        chap: keys.chap(),
+        portals,
+        on_loss: on_loss.unwrap_or(StorageLossPolicy::Wait(STORAGE_WAIT_SECONDS)),
+    })
+}
+
+fn portals(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Vec<(String, u16)> {
+    let texts = table.strings("portals", &mut resolver.problems).unwrap_or_default();
+    let portal = |text: &Located<String>| {
+        let parsed = parse_portal(&text.value).map_err(|error| error.hint);
+        resolver.ok_or_report("portals", text, parsed)
+    };
+    texts.iter().filter_map(portal).collect()
+}
+
+/// True if a LUN has extents in place of a device.
+pub fn is_virtual(table: &TableReader<'_, '_>) -> bool {
+    ["extents", "stripe", "mirror"].iter().any(|key| table.has(key))
+}
+
+/// Reads the extents of a LUN; `lun` names it in messages.
+pub fn virtual_lun(
+    table: &mut TableReader<'_, '_>,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<VirtualLunKeys> {
+    table.string("device", &mut resolver.problems);
+    let present = ["device", "extents", "stripe", "mirror"].map(|key| table.span_of(key));
+    let mut present = present.into_iter().flatten();
+    let first = present.next();
+    if let Some(second) = present.next() {
+        let what = "the LUN has several of `device`, `extents`, `stripe` and `mirror`";
+        resolver.problems.add(&second, what, Some("keep one of them".to_owned()));
+    }
+    let all = [
+        extents("extents", table, lun, resolver).map(|extents| {
+            WrittenBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents })
+        }),
+        stripe(table, lun, resolver).map(WrittenBlocks::Disk),
+        mirror(table, lun, resolver).map(WrittenBlocks::Mirror),
+    ];
+    let blocks = all.into_iter().flatten().next()?;
+    Some(VirtualLunKeys { blocks, span: first? })
+}
+
+fn stripe(
+    table: &mut TableReader<'_, '_>,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<VirtualDiskConfig> {
+    let mut table = table.table("stripe", &mut resolver.problems)?;
+    let range = BLOCK_BYTES_MIN..=STRIPE_UNIT_BYTES_MAX.into();
+    let unit = table.size("unit", range, &mut resolver.problems);
+    if !table.has("over") {
+        let hint = "add over = [{ storage = \"…\", start = 0, length = \"…\" }, …]".to_owned();
+        resolver.problems.add(&table.span, "the stripe has no `over`", Some(hint));
+    }
+    let extents = extents("over", &mut table, lun, resolver);
+    table.finish(&[], &mut resolver.problems);
+    let unit_bytes = match &unit {
+        Some(unit) => unit.value,
+        None if table.has("unit") => return None,
+        None => STRIPE_UNIT_BYTES.into(),
+    };
+    let extents = extents?;
+    let (to, length) = (&mut resolver.problems, extents[0].length_bytes);
+    if !unit_bytes.is_multiple_of(BLOCK_BYTES_MIN) {
+        let what = format!("`unit` is {unit_bytes} bytes");
+        let hint = format!("write a multiple of {BLOCK_BYTES_MIN}");
+        to.add(&table.span_of("unit")?, what, Some(hint));
+        return None;
+    }
+    let hint = format!(
+        "give all of them one length, a multiple of the stripe unit of {}",
+        bytes_text(unit_bytes)
+    );
+    let same = extents.iter().all(|extent| extent.length_bytes == length);
+    if !same || !length.is_multiple_of(unit_bytes) {
+        let what = match same {
+            true => "the extents are no whole number of stripe units",
+            false => "the extents of the stripe have different lengths",
+        };
+        to.add(&table.span_of("over")?, what, Some(hint));
+        return None;
+    }
+    Some(VirtualDiskConfig { stripe_unit_bytes: NonZeroU64::new(unit_bytes), extents })
+}
+
+fn mirror(
+    table: &mut TableReader<'_, '_>,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<Vec<ExtentConfig>> {
+    let extents = extents("mirror", table, lun, resolver)?;
+    let span = table.span_of("mirror")?;
+    let names: Vec<&str> = extents.iter().map(|extent| &*extent.storage.name).collect();
+    let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
+    let (what, hint) = match twice {
+        Some((_, name)) => (
+            format!("two copies are on the storage {name}: both are lost with it"),
+            "put each copy on a storage of its own",
+        ),
+        None if extents.len() < 2 => {
+            ("a mirror needs at least two extents".to_owned(), "add an extent of another storage")
+        }
+        None => return Some(extents),
+    };
+    resolver.problems.add(&span, what, Some(hint.to_owned()));
+    None
+}
+
+/// Reads a list of extents, which is not empty; `None` if there is a problem, or no such key.
+fn extents(
+    key: &'static str,
+    table: &mut TableReader<'_, '_>,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<Vec<ExtentConfig>> {
+    let span = table.span_of(key)?;
+    table.refuse_empty(key, &mut resolver.problems);
+    let items = table.items(key);
+    if items.len() > LUN_EXTENTS_MAX {
+        let what = format!("`{key}` has {} extents", items.len());
+        let hint = format!("a LUN can have {LUN_EXTENTS_MAX}");
+        resolver.problems.add(&span, what, Some(hint));
+        return None;
+    }
+    let mut extents = Vec::new();
+    let count = items.len();
+    for item in items {
+        let DeValue::Table(inner) = item.get_ref() else {
+            let wanted = "{ storage = \"…\", start = 0, length = \"10GiB\" }";
+            mismatch(key, wanted, item.get_ref(), &item.span(), &mut resolver.problems);
+            continue;
+        };
+        let mut reader = TableReader::new(inner, item.span(), "an extent");
+        extents.extend(extent(&mut reader, lun, resolver));
+    }
+    let sizes = extents.iter().try_fold(0u64, |sum, one| sum.checked_add(one.length_bytes));
+    if sizes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
+        let hint = "use fewer or shorter extents".to_owned();
+        resolver.problems.add(&span, "the extents together are too long for a disk", Some(hint));
+        return None;
+    }
+    (count > 0 && extents.len() == count).then_some(extents)
+}
+
+fn extent(
+    table: &mut TableReader<'_, '_>,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<ExtentConfig> {
+    let name = table.required("storage", &mut resolver.problems);
+    let start = table.size("start", 0..=i64::MAX as u64, &mut resolver.problems);
+    let length = table.size("length", 1..=i64::MAX as u64, &mut resolver.problems);
+    if !table.has("length") {
+        let hint = "add length = \"10GiB\"".to_owned();
+        resolver.problems.add(&table.span, "an extent has no `length`", Some(hint));
+    }
+    table.finish(&[], &mut resolver.problems);
+    for (key, value) in [("start", &start), ("length", &length)] {
+        if let Some(value) = value.as_ref().filter(|one| !one.value.is_multiple_of(BLOCK_BYTES_MIN))
+        {
+            let hint = format!("write a multiple of {BLOCK_BYTES_MIN}, the smallest block");
+            let what = format!("`{key}` is {} bytes", value.value);
+            resolver.problems.add(&value.span, what, Some(hint));
+            return None;
+        }
+    }
+    if start.is_none() && table.has("start") {
+        return None;
+    }
+    let (name, length) = (name?, length?.value);
+    let storages = &resolver.storages.list;
+    let found = storages.iter().find(|storage| storage.name == name.value).cloned();
+    let storage = found.ok_or_else(|| match storages.is_empty() {
+        true => format!("add a [[storage]] with name = {:?} and its url", name.value),
+        false => {
+            let known: Vec<&str> = storages.iter().map(|storage| &*storage.name).collect();
+            format!("the configured storages are {}", known.join(", "))
+        }
+    });
+    let storage = resolver.ok_or_report("there is no storage", &name, storage)?;
+    let start_bytes = start.map_or(0, |start| start.value);
+    let extent = ExtentConfig { storage, start_bytes, length_bytes: length };
+    check_extent(&extent, &table.span, lun, resolver)?;
+    Some(extent)
+}
+
+/// Checks an extent against the others, and against its storage if that was reached.
+fn check_extent(
+    extent: &ExtentConfig,
+    at: &TextSpan,
+    lun: &str,
+    resolver: &mut Resolver<'_>,
+) -> Option<()> {
+    let (storages, to) = (&mut resolver.storages, &mut resolver.problems);
+    let name = &extent.storage.name;
+    let reached = storages.reached.get(name);
+    let checked = reached.map(|of| blocks_of(*of, extent.start_bytes, extent.length_bytes));
+    if let Some(Err(error)) = checked {
+        let hint = reached.map(|of| {
+            format!(
+                "the storage {name} has {} bytes in blocks of {}",
+                of.size_bytes(),
+                of.block_bytes
+            )
+        });
+        to.add(at, format!("the storage {name}: {error}"), hint);
+    }
+    if let Some(other) = storages.used.iter().find(|other| other.extent.overlaps(extent)) {
+        let (start, end) = (other.extent.start_bytes, other.extent.end_bytes());
+        let whose = match other.lun == lun {
+            true => "another extent of this LUN".to_owned(),
+            false => format!("an extent of {}", other.lun),
+        };
+        let what = format!("the extent overlaps {whose} on the storage {name}");
+        let hint = format!(
+            "that one has the bytes {} to {}: use others",
+            bytes_text(start),
+            bytes_text(end)
+        );
+        to.add(at, what, Some(hint));
+        return None;
+    }
+    storages.used.push(UsedExtent { extent: extent.clone(), lun: lun.to_owned() });
+    Some(())
+}
+
+/// Keys without effect on a virtual LUN, with the reason.
+const KEYS_OF_STORAGES: [(&str, &str); 5] = [
+    ("io", "the targets of the storages determine how they store data"),
+    ("block_size", "the storages determine it"),
+    ("physical_block_size", "the storages determine it"),
+    ("thin_threshold", "only a thin disk in a sparse file can have a threshold"),
+    ("size", "the extents determine it"),
+];
+
+impl VirtualLunKeys {
+    /// Position of the extents.
+    pub fn span(&self) -> &TextSpan {
+        &self.span
+    }
+
+    /// The device of the LUN, and the options for opening it. `name` is that of the LUN.
+    pub fn device(
+        self,
+        table: &TableReader<'_, '_>,
+        name: String,
+        options: DeviceOptions,
+        to: &mut Problems<'_>,
+    ) -> (DeviceUrl, DeviceOptions) {
+        for (key, why) in KEYS_OF_STORAGES {
+            if let Some(span) = table.span_of(key) {
+                let what = format!("`{key}` is not allowed for a virtual LUN");
+                to.add(&span, what, Some(format!("omit `{key}`: {why}")));
+            }
+        }
+        let usual = DeviceOptions::default();
+        let options = DeviceOptions {
+            block_bytes: usual.block_bytes,
+            physical_block_bytes: usual.physical_block_bytes,
+            direct: usual.direct,
+            size_bytes: None,
+            ..options
+        };
+        let options = match self.blocks {
+            WrittenBlocks::Disk(disk) => DeviceOptions {
+                size_bytes: Some(disk.size_bytes()),
+                virtual_disk: Some(Arc::new(disk)),
+                ..options
+            },
+            WrittenBlocks::Mirror(extents) => {
+                let read_only = options.read_only;
+                let member = |extent| PoolMemberConfig {
+                    device: DeviceUrl::Extent(extent),
+                    options: DeviceOptions { read_only, ..usual.clone() },
+                };
+                let pool = PoolConfig {
+                    name: name.clone(),
+                    members: extents.into_iter().map(member).collect(),
+                    spares: Vec::new(),
+                    degraded: false,
+                    member_wait: None,
+                    resync_bytes_per_second: None,
+                    // Extents have no owner: their storage has one session for all.
+                    state: None,
+                };
+                DeviceOptions { pool: Some(Arc::new(pool)), ..options }
+            }
+        };
+        (DeviceUrl::Virtual(name), options)
+    }
+}
+
+/// The name of a virtual LUN: its UUID, or its place.
+pub fn lun_name(target: &str, id: u16, uuid: Option<Uuid>) -> String {
+    uuid.map_or_else(|| format!("{target}/{id}"), |uuid| uuid.to_string())
+}
+
+/// The keys `extents`, `stripe` and `mirror` of a LUN.
+pub fn settings_of(unit: &UnitConfig) -> [Setting; 3] {
+    let list =
+        |extents: &[ExtentConfig]| Value::List(extents.iter().map(ExtentConfig::value).collect());
+    let (mut linear, mut striped, mut mirror) = (None, None, None);
+    if let Some(disk) = &unit.options.virtual_disk {
+        match disk.stripe_unit_bytes {
+            None => linear = Some(list(&disk.extents)),
+            Some(unit) => {
+                let unit = ("unit", Value::Size(unit.get()));
+                striped = Some(Value::Table(vec![unit, ("over", list(&disk.extents))]));
+            }
+        }
+    } else if let (DeviceUrl::Virtual(_), Some(pool)) = (&unit.device, &unit.options.pool) {
+        let extents = pool.members.iter().filter_map(|member| match &member.device {
+            DeviceUrl::Extent(extent) => Some(extent.value()),
+            _ => None,
+        });
+        mirror = Some(Value::List(extents.collect()));
+    }
+    [
+        Setting::optional("extents", linear),
+        Setting::optional("stripe", striped),
+        Setting::optional("mirror", mirror),
+    ]
+}
+
+/// The keys of `[[storage]]`, without its credentials.
+pub fn storage_values(storage: &StorageConfig) -> [Setting; 4] {
+    let portal = |(host, port): &(String, u16)| {
+        Value::Text(match host.contains(':') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        })
+    };
+    [
+        Setting::new("name", Some(Value::text(&storage.name)), false),
+        Setting::new("url", Some(Value::Text(storage.url.to_string())), false),
+        Setting::list("portals", storage.portals.iter().map(portal).collect()),
+        Setting::or(
+            "on_storage_loss",
+            storage.on_loss,
+            StorageLossPolicy::Wait(STORAGE_WAIT_SECONDS),
+            |policy| Value::Text(policy.to_string()),
+        ),
+    ]
+}
