@@ -90,6 +90,7 @@ fn the_page_of_the_configuration_names_every_key() {
         "[data_path]",
         "[limits]",
         "[metrics]",
+        "[[storage]]",
         "[[target]]",
         "[[target]]\n[target.chap]",
         "[[target]]\n[[target.lun]]",

@@ -125,7 +125,7 @@ fn remote_luns_are_checked() {
     let checked = json(&run(&["check", &both, "--json"]));
     assert_eq!(
         checked["devices"],
-        serde_json::json!({ "file": 0, "mem": 1, "iscsi": 2, "pool": 0 })
+        serde_json::json!({ "file": 0, "mem": 1, "iscsi": 2, "pool": 0, "virtual": 0 })
     );
     assert!(checked["remote_luns"].is_null());
 
