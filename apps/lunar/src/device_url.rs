@@ -129,7 +129,7 @@ impl Opener for ServedDevices {
     fn prepare_growth(
         &self,
         device: &Arc<dyn BlockDevice>,
-        config: &VirtualDiskConfig,
+        config: Option<&VirtualDiskConfig>,
     ) -> Result<(), Failure> {
         self.storages.prepare_growth(device, config, self, REMOTE_OPEN_TIME_MAX)
     }

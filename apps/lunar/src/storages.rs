@@ -61,14 +61,14 @@ impl OpenStorages {
         Ok(disk)
     }
 
-    /// Prepares an open virtual disk for a larger size.
+    /// Prepares an open virtual disk for a larger size; `None`: it is not to grow.
     ///
     /// # Errors
     /// Same as of [`open_disk`](Self::open_disk); fails for another device.
     pub fn prepare_growth(
         &self,
         device: &Arc<dyn BlockDevice>,
-        config: &VirtualDiskConfig,
+        config: Option<&VirtualDiskConfig>,
         devices: &ServedDevices,
         time_max: Duration,
     ) -> Result<(), Failure> {
@@ -77,7 +77,8 @@ impl OpenStorages {
         let Some(disk) = disks.into_iter().find(is_it) else {
             return Err(Failure::new(format!("{} is no virtual disk", device.name())));
         };
-        disk.prepare_growth(self.extents(config, devices, time_max)?);
+        let extents = config.map(|config| self.extents(config, devices, time_max));
+        disk.prepare_growth(extents.transpose()?);
         Ok(())
     }
 

@@ -131,15 +131,15 @@ pub trait Opener: fmt::Debug + Send + Sync {
         Err(Failure::new(format!("the virtual disk {name} cannot be opened here")))
     }
 
-    /// Prepares an open virtual disk for a larger size, with which it gets these extents. May
-    /// block, as [`open_virtual`](Self::open_virtual).
+    /// Prepares an open virtual disk for a larger size, with which it gets these extents; `None`:
+    /// it is not to grow. May block, as [`open_virtual`](Self::open_virtual).
     ///
     /// # Errors
     /// Same as of `open_virtual`; fails for a device that is no open virtual disk.
     fn prepare_growth(
         &self,
         device: &Arc<dyn BlockDevice>,
-        config: &VirtualDiskConfig,
+        config: Option<&VirtualDiskConfig>,
     ) -> Result<(), Failure> {
         let _ = config;
         Err(Failure::new(format!("{} cannot grow here", device.name())))

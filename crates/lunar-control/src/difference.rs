@@ -25,10 +25,13 @@ pub struct Difference {
 pub struct ConfigChange {
     /// Kind of the change.
     pub change: ChangeKind,
+    /// The storage; none: no storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
     /// The pool; none: no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The target; none: the server or a pool.
+    /// The target; none: the server, a storage or a pool.
     pub target: Option<String>,
     /// The LUN; none: the target itself.
     pub lun: Option<u16>,
@@ -142,6 +145,7 @@ impl ConfigChange {
         let output = value.map_or_else(String::new, Value::toml);
         Self {
             change: ChangeKind::Change,
+            storage: None,
             pool: None,
             target: None,
             lun: None,
@@ -357,6 +361,7 @@ impl Difference {
         let note = effect.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            storage: place.storage.clone(),
             pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
@@ -373,6 +378,7 @@ impl Difference {
         let note = ChangeEffect::Reopens.note();
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            storage: place.storage.clone(),
             pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
@@ -405,6 +411,7 @@ impl Difference {
         line.push_str(&in_brackets(effect.note(), loses_contents));
         self.changes.push(ConfigChange {
             change: ChangeKind::Change,
+            storage: place.storage.clone(),
             pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,
@@ -464,6 +471,7 @@ impl Difference {
         let line = format!("{mark} {}{colon}{keys}{note}", place.to_string().trim_end());
         self.changes.push(ConfigChange {
             change,
+            storage: place.storage.clone(),
             pool: place.pool.clone(),
             target: place.target.clone(),
             lun: place.lun,

@@ -39,8 +39,9 @@ impl VirtualDisk {
 
     /// Sets the extents that the disk has after it is [resized](BlockDevice::resize) to their size.
     /// All blocks that it has must stay where they are; the new ones have the data that is there.
-    pub fn prepare_growth(&self, extents: Vec<DeviceExtent>) {
-        *self.growth() = Some(extents);
+    /// With `None` it is not resized any more.
+    pub fn prepare_growth(&self, extents: Option<Vec<DeviceExtent>>) {
+        *self.growth() = extents;
     }
 
     fn growth(&self) -> MutexGuard<'_, Option<Vec<DeviceExtent>>> {

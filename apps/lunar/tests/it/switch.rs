@@ -80,6 +80,17 @@ impl Rig {
         self.storages[at] = Some(storage(&self.scratch, at, &self.addresses[at], options));
     }
 
+    /// Stops the switch, and starts it again with the same configuration.
+    fn restart_switch(&mut self) {
+        // The API's socket is free only after the end of the first switch.
+        let placeholder = Server::start(&["mem:1M", "--api", "none"]);
+        let first = std::mem::replace(&mut self.switch, placeholder);
+        drop(first.stop());
+        let config = self.scratch.path().join("switch.toml");
+        let again = lunar(&["switch", "--config", config.to_str().unwrap()]);
+        self.switch = Server::start_command(again);
+    }
+
     /// Opens a virtual LUN as host `number`.
     fn open(&self, connector: &Connector, number: u32, lun: u16) -> Arc<RemoteDisk> {
         let name = format!("iqn.2026-11.org.lunarsan.test:host{number}");

@@ -585,3 +585,73 @@ pub fn storage_values(storage: &StorageConfig) -> [Setting; 4] {
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies() {
+        for (text, seconds) in [
+            ("fail", Some(0)),
+            ("wait 60s", Some(60)),
+            (" wait  5 s ", Some(5)),
+            ("wait 3600s", Some(3600)),
+        ] {
+            let policy = StorageLossPolicy::parse(text).ok();
+            assert_eq!(policy.map(StorageLossPolicy::wait_seconds), seconds, "{text}");
+            let again = policy.map(|policy| StorageLossPolicy::parse(&policy.to_string()));
+            assert_eq!(again, policy.map(Ok), "{text}");
+        }
+        for text in
+            ["", "wait", "wait 0s", "wait 3601s", "wait 5", "wait 5m", "fail 5s", "wait -1s"]
+        {
+            assert!(StorageLossPolicy::parse(text).is_err(), "{text}");
+        }
+    }
+
+    fn extent(name: &str, start_bytes: u64, length_bytes: u64) -> ExtentConfig {
+        let storage = StorageConfig {
+            name: name.to_owned(),
+            url: format!("iscsi://192.0.2.1/iqn.2026-11.org.example:{name}/0").parse().unwrap(),
+            chap: None,
+            portals: Vec::new(),
+            on_loss: StorageLossPolicy::Fail,
+        };
+        ExtentConfig { storage: Arc::new(storage), start_bytes, length_bytes }
+    }
+
+    /// Goal: a disk grows in use only if each block stays where it is.
+    #[test]
+    fn growths() {
+        let disk = |unit: u64, extents: &[(&str, u64, u64)]| VirtualDiskConfig {
+            stripe_unit_bytes: NonZeroU64::new(unit),
+            extents: extents.iter().map(|(name, at, length)| extent(name, *at, *length)).collect(),
+        };
+        let (a, b) = (("a", 0, 4096), ("b", 8192, 4096));
+        let linear = disk(0, &[a, b]);
+        for (unit, extents, extends) in [
+            (0, vec![a, b], true),
+            (0, vec![a, ("b", 8192, 8192)], true),
+            (0, vec![a, b, ("a", 4096, 512)], true),
+            (0, vec![a, ("b", 8192, 8192), ("c", 0, 512)], true),
+            (0, vec![("a", 0, 8192), b], false),
+            (0, vec![b, a], false),
+            (0, vec![a], false),
+            (0, vec![a, ("b", 8192, 512)], false),
+            (0, vec![a, ("b", 4096, 4096)], false),
+            (0, vec![a, ("c", 8192, 4096)], false),
+            (512, vec![a, b], false),
+        ] {
+            assert_eq!(disk(unit, &extents).extends(&linear), extends, "{unit} {extents:?}");
+        }
+        let striped = disk(512, &[a, b]);
+        for (unit, extents, extends) in [
+            (512, vec![("a", 0, 8192), ("b", 8192, 8192)], true),
+            (512, vec![a, b, ("c", 0, 4096)], false),
+            (1024, vec![a, b], false),
+        ] {
+            assert_eq!(disk(unit, &extents).extends(&striped), extends, "{unit} {extents:?}");
+        }
+    }
+}

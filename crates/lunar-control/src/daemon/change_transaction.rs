@@ -284,6 +284,7 @@ impl<'d> ChangeTransaction<'d> {
         // New LUNs that would wait are not in the previous configuration.
         self.away.clear();
         self.slots.truncate(self.old);
+        self.open().for_each(|entry| entry.forget_growth(&**self.unit_opener.opener()));
         let closed = std::mem::take(&mut self.closed);
         for (slot, ..) in &closed {
             let unit = self.slots[*slot].take().map(|entry| Arc::downgrade(&entry.unit));

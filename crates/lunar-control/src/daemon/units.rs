@@ -47,8 +47,18 @@ impl OpenUnit {
     ) -> Result<(), Failure> {
         let wanted = wanted.options.virtual_disk.as_ref();
         match wanted.filter(|disk| self.config.options.virtual_disk.as_ref() != Some(disk)) {
-            Some(disk) => opener.prepare_growth(&self.unit.options().device, disk),
+            Some(disk) => opener.prepare_growth(&self.unit.options().device, Some(disk)),
             None => Ok(()),
+        }
+    }
+
+    /// Makes a virtual disk forget the extents that it was prepared for.
+    pub(super) fn forget_growth(&self, opener: &dyn Opener) {
+        let device = &self.unit.options().device;
+        if self.config.options.virtual_disk.is_some()
+            && let Err(failure) = opener.prepare_growth(device, None)
+        {
+            tracing::warn!("{}: {failure}", self.config.device);
         }
     }
 

@@ -171,7 +171,7 @@ async fn growth() {
     disk.write(BlockRange::new(0, 8), vec![1; 4096].into(), false).await.unwrap();
     assert!(disk.resize().is_none());
 
-    disk.prepare_growth(vec![of(&a, 8, 16), of(&b, 0, 8)]);
+    disk.prepare_growth(Some(vec![of(&a, 8, 16), of(&b, 0, 8)]));
     disk.resize().unwrap().resize(24 * BLOCK).await.unwrap();
     assert_eq!(disk.geometry().block_count, 24);
     assert!(disk.resize().is_none());
@@ -188,16 +188,20 @@ async fn growth() {
         (vec![of(&a, 8, 16), of(&b, 0, 2048)], 2064),
     ] {
         let is_possible = blocks == 2064;
-        disk.prepare_growth(extents);
+        disk.prepare_growth(Some(extents));
         let resized = disk.resize().unwrap().resize(blocks * BLOCK).await;
         assert_eq!(resized.is_ok(), is_possible, "{blocks}: {resized:?}");
     }
 
+    disk.prepare_growth(Some(vec![of(&a, 8, 16), of(&b, 0, 2048)]));
+    disk.prepare_growth(None);
+    assert!(disk.resize().is_none());
+
     let two = order_of(2);
     let stripe = VirtualDisk::new("stripe", &[of(&a, 0, 4), of(&b, 0, 4)], two).unwrap();
-    stripe.prepare_growth(vec![of(&a, 0, 8), of(&b, 0, 8), of(&a, 8, 8)]);
+    stripe.prepare_growth(Some(vec![of(&a, 0, 8), of(&b, 0, 8), of(&a, 8, 8)]));
     assert!(stripe.resize().unwrap().resize(24 * BLOCK).await.is_err());
-    stripe.prepare_growth(vec![of(&a, 0, 8), of(&b, 0, 8)]);
+    stripe.prepare_growth(Some(vec![of(&a, 0, 8), of(&b, 0, 8)]));
     stripe.resize().unwrap().resize(16 * BLOCK).await.unwrap();
     assert_eq!(stripe.geometry().block_count, 16);
 }
@@ -212,7 +216,7 @@ async fn flushes_reach_all_storages() {
         blocks: BlockRange::new(lba, 8),
     };
     let disk = VirtualDisk::new("virtual", &[of(0, 8), of(0, 0)], ExtentOrder::Linear).unwrap();
-    disk.prepare_growth(vec![of(0, 8), of(0, 0), of(1, 0)]);
+    disk.prepare_growth(Some(vec![of(0, 8), of(0, 0), of(1, 0)]));
     disk.resize().unwrap().resize(24 * BLOCK).await.unwrap();
     disk.flush().await.unwrap();
     let flushes = |storage: &Arc<FaultDevice>| storage.seen(FaultOperation::Flush);

@@ -1,9 +1,7 @@
 //! What hosts do with virtual LUNs, and what becomes of it on the storages.
 
 use super::{MIB, Rig, RigOptions, block_on, command, extent, extents, lun, read, write};
-use crate::common::{
-    Scratch, Server, TEST_TIMEOUT, assert_exit, json, lunar, pattern, printed, run,
-};
+use crate::common::{Scratch, TEST_TIMEOUT, assert_exit, json, pattern, printed, run};
 use lunar_block::{BlockDevice, BlockRange, ExtentState};
 use lunar_initiator::blocking::Connector;
 use std::time::{Duration, Instant};
@@ -150,13 +148,7 @@ fn reservations_outlive_the_switch() {
         write(&holder, 0, &pattern(4, 4096)).await;
     });
     drop(holder);
-    let config = rig.scratch.path().join("switch.toml");
-    let again = lunar(&["switch", "--config", config.to_str().unwrap()]);
-    // The API's socket is free only after the end of the first switch.
-    let placeholder = Server::start(&["mem:1M", "--api", "none"]);
-    let first = std::mem::replace(&mut rig.switch, placeholder);
-    assert_exit(&first.stop().0, 0);
-    rig.switch = Server::start_command(again);
+    rig.restart_switch();
     assert_eq!(serial(&rig.switch.lun(0)), before);
     let other = rig.open(&connector, 2, 0);
     block_on(async {

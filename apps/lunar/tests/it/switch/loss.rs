@@ -68,6 +68,27 @@ fn io_fails_without_a_storage() {
     assert_eq!(back, data);
 }
 
+/// Goal: a LUN whose storage is away at the start of the switch waits, beside others that are
+/// served, and appears when the storage starts.
+#[test]
+fn a_lun_waits_for_its_storages() {
+    let luns = lun(0, &linear()) + &lun(1, &extents(&[extent("a", 8, 1)]));
+    // The switch stops while the storage is away.
+    let keys = "on_storage_loss = \"fail\"";
+    let options = RigOptions { luns: &luns, storage_keys: keys, ..RigOptions::default() };
+    let mut rig = Rig::new("switch-away", options);
+    let data = pattern(4, 64 << 10);
+    let connector = Connector::start().unwrap();
+    block_on(write(&rig.open(&connector, 1, 0), MIB, &data));
+    rig.kill_storage(1);
+    rig.restart_switch();
+    assert_eq!(rig.switch.report["waiting"][0]["lun"], 0);
+    block_on(write(&rig.open(&connector, 1, 1), 0, &data));
+    rig.start_storage(1, &[]);
+    rig.switch.until_said("its storage has returned");
+    assert_eq!(block_on(read(&rig.open(&connector, 1, 0), MIB, data.len())), data);
+}
+
 /// Sends SYNCHRONIZE CACHE (10). Returns true for GOOD, false for MEDIUM ERROR, WRITE ERROR.
 async fn synchronize(disk: &lunar_initiator::RemoteDisk) -> bool {
     let (status, sense) = command(disk, &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).await;
