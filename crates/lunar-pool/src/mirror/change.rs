@@ -109,8 +109,11 @@ impl Mirror {
         targets: Targets,
         start: impl Fn(&Arc<MirrorMember>) -> MemberWork + Send + Sync,
     ) -> Result<(), Error> {
-        let turn = ChangeQueue::enter(&self.queue, range).await;
-        self.change_in_turn(&turn, range, targets, start).await
+        let Some(transfer) = ChangeQueue::enter_transfer(&self.queue, range).await else {
+            let what = "the command was cancelled";
+            return Err(Error::new(ErrorKind::Medium, &*self.name, what).at(range));
+        };
+        self.change_in_turn(&transfer.turn, range, targets, start).await
     }
 
     pub(super) async fn change_in_turn(

@@ -2,11 +2,14 @@
 
 mod range_order;
 
+use futures_util::poll;
 use lunar_block::{BlockRange, IoContext, MemoryOwner};
 use range_order::{RangeGranted, RangeId, RangeOrder};
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 /// The changes of a mirror that have not ended. All members get overlapping changes in the same
 /// order; other changes run side by side.
@@ -48,6 +51,22 @@ pub(super) struct ChangeTurn {
     _own: OrderPlace,
 }
 
+/// The turn of a change of a transfer.
+#[derive(Debug)]
+pub(super) struct TransferTurn {
+    pub(super) turn: ChangeTurn,
+    /// The context of the transfer, if it was marked as begun.
+    begun: Option<Arc<IoContext>>,
+}
+
+impl Drop for TransferTurn {
+    fn drop(&mut self) {
+        if let Some(context) = &self.begun {
+            context.end();
+        }
+    }
+}
+
 /// The place of a change in an order, which it leaves when this value is dropped.
 #[derive(Debug)]
 struct OrderPlace {
@@ -66,6 +85,27 @@ impl ChangeQueue {
         let (common, granted) = Self::enter_common(queue, range);
         wait(granted).await;
         ChangeTurn { _common: common, _own: own }
+    }
+
+    /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be cancelled
+    /// while it waits. Returns `None` if it was.
+    pub(super) async fn enter_transfer(
+        queue: &Arc<Self>,
+        range: BlockRange,
+    ) -> Option<TransferTurn> {
+        let context = IoContext::current();
+        let mut entering = pin!(Self::enter(queue, range));
+        if let Poll::Ready(turn) = poll!(&mut entering) {
+            return Some(TransferTurn { turn, begun: None });
+        }
+        if let Some(context) = &context {
+            context.allow_cancel();
+        }
+        let turn = entering.await;
+        match &context {
+            Some(context) if !context.begin() => None,
+            _ => Some(TransferTurn { turn, begun: context }),
+        }
     }
 
     fn enter_own(

@@ -28,6 +28,9 @@ const GRACE_SHARE: u32 = 4;
 /// Rate at which a member is expected to do the work that it has.
 const BACKLOG_BYTES_PER_SECOND: u64 = 8 << 20;
 
+/// An operation counts at least as much: 32 random ones take a slow disk about a second.
+const BACKLOG_OPERATION_BYTES: u64 = 256 << 10;
+
 /// Longest pause before another attempt to recover a member; the pauses double up to this.
 const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -304,13 +307,15 @@ impl MirrorMember {
         BlockRange::new(self.data_start + range.lba, range.count)
     }
 
-    /// Reads blocks of the pool, and measures the latency.
+    /// Reads blocks of the pool, and measures the latency. A failed read never lowers it: otherwise
+    /// a member that fails at once would get most reads.
     pub(super) async fn read(&self, range: BlockRange, into: Buffer) -> Result<Buffer, Error> {
         let outstanding = OutstandingRead::begin(self);
         let begun = Instant::now();
         let read = in_own_context(self.device.device().read(self.on_device(range), into)).await;
-        if read.is_ok() {
-            self.measured(begun.elapsed(), outstanding.count);
+        let (elapsed, measured) = (begun.elapsed(), self.latency_nanos.load(SeqCst));
+        if read.is_ok() || elapsed.as_nanos() > u128::from(measured) {
+            self.measured(elapsed, outstanding.count);
         }
         read
     }
@@ -520,6 +525,7 @@ struct Backlog<'a> {
 
 impl<'a> Backlog<'a> {
     fn add(member: &'a MirrorMember, bytes: u64) -> Self {
+        let bytes = bytes.max(BACKLOG_OPERATION_BYTES);
         member.backlog_bytes.fetch_add(bytes, SeqCst);
         Self { member, bytes }
     }
@@ -597,6 +603,10 @@ mod tests {
         drop(hundred);
         assert_eq!(member.grace(limit), Duration::from_secs(1));
         drop(four);
+        // Fault: 64 short writes of one host to a disk of 62 operations a second counted as late.
+        let short: Vec<_> = (0..32).map(|_| Backlog::add(&member, 512)).collect();
+        assert_eq!(member.grace(limit), Duration::from_millis(1500));
+        drop(short);
         member.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
         let mut flush = member.flush();
         assert_eq!(member.grace(limit), Duration::from_millis(500));

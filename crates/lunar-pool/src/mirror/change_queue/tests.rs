@@ -76,6 +76,29 @@ async fn owners_take_turns() {
     assert_empty(&queue);
 }
 
+/// Fault: changes of a host that was gone had their turns all the same, each for the time of a
+/// write. Goal: one that waits can be cancelled, and ends when its turn comes; one that has its
+/// turn cannot.
+#[tokio::test]
+async fn waiting_transfers_can_be_cancelled() {
+    let queue = Arc::new(ChangeQueue::default());
+    let contexts: Vec<_> = (0..3).map(|_| IoContext::new(&Arc::default())).collect();
+    let enter = |at: usize| {
+        let context: &Arc<IoContext> = &contexts[at];
+        Box::pin(context.scope(ChangeQueue::enter_transfer(&queue, range(0, 8))))
+    };
+    let first = enter(0).await.expect("nothing was cancelled");
+    let (mut second, mut third) = (enter(1), enter(2));
+    assert!(poll!(&mut second).is_pending() && poll!(&mut third).is_pending());
+    assert!(!contexts[0].cancel() && contexts[1].cancel());
+    drop(first);
+    assert!(second.now_or_never().expect("its turn has come").is_none());
+    let third = third.now_or_never().expect("nothing is before it").expect("it goes on");
+    assert!(!contexts[2].cancel());
+    drop(third);
+    assert_empty(&queue);
+}
+
 /// Goal: a long change waits for the changes that were there before it, not for the many short
 /// changes of others that arrive later.
 #[tokio::test]
