@@ -584,7 +584,6 @@ fn sense(key: SenseKey, code: u16, information: Option<u64>) -> Sense {
     Sense { information, ..Sense::new(key, code) }
 }
 
-/// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
 /// Sets the bits of `set` in `bytes`, which are as long. Words are faster than bytes in builds that
 /// are not optimized.
 fn set_bits(bytes: &mut [u8], set: &[u8]) {
@@ -596,6 +595,7 @@ fn set_bits(bytes: &mut [u8], set: &[u8]) {
     rest.iter_mut().zip(set_rest).for_each(|(byte, set)| *byte |= set);
 }
 
+/// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs, SBC-3 §5.2.
 fn miscompare(offset: u64) -> Sense {
     sense(SenseKey::MISCOMPARE, 0x1d00, Some(offset))
 }

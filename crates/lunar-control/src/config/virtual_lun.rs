@@ -523,6 +523,7 @@ impl VirtualLunKeys {
                     degraded: false,
                     member_wait: None,
                     resync_bytes_per_second: None,
+                    lease: None,
                     // Extents have no owner: their storage has one session for all.
                     state: None,
                 };
