@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Serve virtual LUNs on the LUNs of storage targets, in the foreground
 ///
-/// A configuration lists the storages in [[storage]], and the extents of each virtual LUN.
+/// A configuration lists the storages, and the extents of each virtual LUN.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
