@@ -87,8 +87,8 @@ impl ChangeQueue {
         ChangeTurn { _common: common, _own: own }
     }
 
-    /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be cancelled
-    /// while it waits. Returns `None` if it was.
+    /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be
+    /// cancelled while it waits. Returns `None` if it was.
     pub(super) async fn enter_transfer(
         queue: &Arc<Self>,
         range: BlockRange,
