@@ -102,7 +102,7 @@ impl OpenStorages {
     /// Opens a storage by itself.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The storage cannot be opened.
     pub fn open_storage(
         &self,
         config: &Arc<StorageConfig>,

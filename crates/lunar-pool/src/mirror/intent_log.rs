@@ -45,7 +45,7 @@ pub(super) struct IntentLog {
 struct LogState {
     /// The regions that are marked durably on all current members.
     durable: RegionSet,
-    /// Those of them in which the members do not differ.
+    /// The durable marks of regions in which the members do not differ.
     settled: RegionSet,
     /// Number of open changes, by region.
     open: Vec<u32>,
@@ -349,7 +349,7 @@ impl IntentLog {
 /// The settled marks that are not removed.
 #[derive(Clone, Copy, Debug)]
 struct KeptMarks {
-    /// Those of regions that were changed after this; `None` for all.
+    /// Time after which a changed region keeps its mark; `None`: all regions do.
     since: Option<Instant>,
     /// The latest of these, at most this number.
     count_max: usize,

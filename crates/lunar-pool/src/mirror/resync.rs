@@ -404,7 +404,7 @@ impl Resync {
             return Err(self.failed(MemberFailure::Lost));
         }
         if self.target.is_unsettled() {
-            // It is about to be left out.
+            // The target is about to be left out.
             return Err(self.failed(MemberFailure::Late(mirror.options.member_wait)));
         }
         let mut current = mirror.current();

@@ -1,4 +1,4 @@
-//! What hosts do with virtual LUNs, and what becomes of it on the storages.
+//! Commands of hosts to virtual LUNs, and their effects on the storages.
 
 use super::{MIB, Rig, RigOptions, block_on, command, extent, extents, lun, read, write};
 use crate::common::{Scratch, TEST_TIMEOUT, assert_exit, json, pattern, printed, run};

@@ -206,7 +206,7 @@ async fn the_last_member_may_be_late() {
         assert_eq!(bench.state(1), MemberState::Current);
         bench.write(0, 2).await;
     }
-    // It has been too late now, but the other one has lost data.
+    // The member has been too late now, but the other one has lost data.
     bench.caches[0].cut_power(&mut 0, 1).await;
     for value in 3..10 {
         bench.write(0, value).await;
