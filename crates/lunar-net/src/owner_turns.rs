@@ -23,7 +23,7 @@ const ROUND_TIME: Duration = Duration::from_micros(100);
 const SLICE_MIN: Duration = Duration::from_micros(2);
 /// Maximum time charged for one turn, unless moved data explains more: in a longer turn the thread
 /// was mostly not running.
-const COUNTED_MAX: Duration = Duration::from_micros(300);
+pub(crate) const COUNTED_MAX: Duration = Duration::from_micros(300);
 /// Maximum lead of an owner's clock over the core's.
 const AHEAD_MAX: Duration = Duration::from_millis(20);
 
@@ -40,6 +40,17 @@ const MOVED_BYTES_PER_MICROSECOND: usize = 4 << 10;
 /// after the owner reconnects.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct OwnerId(pub u64);
+
+/// Returns the share of an owner in the time charged for these turns. The number of its turns says
+/// less: time that other processes take from the thread is charged, too.
+#[cfg(test)]
+pub(crate) fn time_share(turns: &[(OwnerId, Duration)], of: OwnerId) -> f64 {
+    let time = |is_counted: &dyn Fn(OwnerId) -> bool| -> f64 {
+        let counted = turns.iter().filter(|(owner, _)| is_counted(*owner));
+        counted.map(|(_, time)| time.as_secs_f64()).sum()
+    };
+    time(&|owner| owner == of) / time(&|_| true)
+}
 
 thread_local! {
     /// Number of this core's round.

@@ -2,6 +2,7 @@
 //! data.
 
 use super::*;
+use crate::owner_turns::{COUNTED_MAX, time_share};
 use crate::{CopyCount, Direction, TURN_BYTES, Tap, TappedConnection};
 use bytes::Bytes;
 use lunar_iscsi::framing::{Digests, Pdu, SegmentDigest, encode_head, encode_tail};
@@ -544,10 +545,10 @@ fn a_closing_connection_discards_a_limited_amount() {
     });
 }
 
-/// Works whenever it is polled, never sends, and logs its owner.
+/// Works whenever it is polled, never sends, and logs its owner and the time charged for the turn.
 struct Working {
     owner: OwnerId,
-    log: Rc<RefCell<Vec<OwnerId>>>,
+    log: Rc<RefCell<Vec<(OwnerId, Duration)>>>,
     /// Set if others wait for it: the number of times it worked out of turn.
     out_of_turn: Option<Rc<Cell<usize>>>,
     /// Set if it moves data out of turn, without an end. True when a turn began with moved bytes
@@ -573,7 +574,7 @@ impl ConnectionHandler for Working {
         }
         let begun = std::time::Instant::now();
         while begun.elapsed() < Duration::from_micros(100) {}
-        self.log.borrow_mut().push(self.owner);
+        self.log.borrow_mut().push((self.owner, begun.elapsed().min(COUNTED_MAX)));
         context.waker().wake_by_ref();
         if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -604,12 +605,13 @@ impl ConnectionHandler for Working {
 }
 
 /// Runs a connection for each of `owners`, in order, until there were enough turns. Returns the
-/// owners of the turns, and the number of times the first connection worked out of turn.
+/// owners of the turns with the time charged for each, and the number of times the first connection
+/// worked out of turn.
 fn turns_of(
     owners: impl Iterator<Item = OwnerId>,
     moved_uncounted: Option<&Rc<Cell<bool>>>,
-) -> (Vec<OwnerId>, usize) {
-    let log: Rc<RefCell<Vec<OwnerId>>> = Rc::default();
+) -> (Vec<(OwnerId, Duration)>, usize) {
+    let log: Rc<RefCell<Vec<(OwnerId, Duration)>>> = Rc::default();
     let out_of_turn: Rc<Cell<usize>> = Rc::default();
     let mut of_first = Some(Rc::clone(&out_of_turn));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -648,9 +650,8 @@ fn turns_of(
 #[test]
 fn work_of_commands_counts_for_their_owner() {
     let (turns, _) = turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
-    let of_one = turns.iter().filter(|owner| **owner == OwnerId(8)).count();
-    // Time that other processes take from the thread is charged to the owner whose turn it is.
-    assert!((500..=1500).contains(&of_one), "{of_one} of {}", Working::TURNS);
+    let share = time_share(&turns, OwnerId(8));
+    assert!((0.4..=0.6).contains(&share), "{share}");
 }
 
 /// Goal: work that others wait for continues in each round, although 20 connections have their
@@ -660,7 +661,7 @@ fn work_of_commands_counts_for_their_owner() {
 fn work_for_others_runs_out_of_turn() {
     let (turns, out_of_turn) =
         turns_of(std::iter::repeat_n(OwnerId(7), 20).chain([OwnerId(8)]), None);
-    let of_its_owner = turns.iter().filter(|owner| **owner == OwnerId(7)).count();
+    let of_its_owner = turns.iter().filter(|(owner, _)| *owner == OwnerId(7)).count();
     assert!(out_of_turn > of_its_owner / 2, "{out_of_turn} beside {of_its_owner} turns");
 }
 

@@ -1,6 +1,7 @@
 //! Tests over real loopback sockets, with handlers that pass each PDU on to another socket.
 
 use super::*;
+use crate::owner_turns::{COUNTED_MAX, time_share};
 use crate::{Clock, ConnectionHandler, DrivenSocket, Outbox, OwnerId, drive};
 use lunar_iscsi::framing::{Header, Pdu, SegmentDigest};
 use lunar_wire::Time;
@@ -280,8 +281,8 @@ fn a_socket_is_handed_back() {
     });
 }
 
-/// Always has work, which takes a while, and logs its owner.
-struct Working(OwnerId, Rc<RefCell<Vec<OwnerId>>>);
+/// Always has work, which takes a while, and logs its owner and the time charged for the turn.
+struct Working(OwnerId, Rc<RefCell<Vec<(OwnerId, Duration)>>>);
 
 impl ConnectionHandler for Working {
     fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
@@ -294,7 +295,7 @@ impl ConnectionHandler for Working {
     fn poll_work(&mut self, _: Time, _: &mut Context<'_>, _: &mut Outbox) -> Poll<()> {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_micros(100) {}
-        self.1.borrow_mut().push(self.0);
+        self.1.borrow_mut().push((self.0, begun.elapsed().min(COUNTED_MAX)));
         Poll::Ready(())
     }
     fn owner(&self) -> Option<OwnerId> {
@@ -316,7 +317,7 @@ impl ConnectionHandler for Working {
 /// Goal: a group of 20 sockets gets as much of its core as another owner's single socket.
 #[test]
 fn all_sockets_of_a_group_count_for_its_owner() {
-    let log: Rc<RefCell<Vec<OwnerId>>> = Rc::default();
+    let log: Rc<RefCell<Vec<(OwnerId, Duration)>>> = Rc::default();
     on_core(|| async {
         let mut running = Vec::new();
         let mut peers = Vec::new();
@@ -337,9 +338,8 @@ fn all_sockets_of_a_group_count_for_its_owner() {
         }
         running.into_iter().for_each(|running| running.abort());
     });
-    let of_one = log.borrow().iter().filter(|owner| **owner == OwnerId(8)).count();
-    // Time that other processes take from the thread is charged to the owner whose turn it is.
-    assert!((500..=1500).contains(&of_one), "{of_one} of 2000");
+    let share = time_share(&log.borrow(), OwnerId(8));
+    assert!((0.4..=0.6).contains(&share), "{share}");
 }
 
 /// Goal: the last members of a large group are polled in the same turn as the first. Fault: they
