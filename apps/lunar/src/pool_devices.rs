@@ -8,7 +8,7 @@ use lunar_block::BlockDevice;
 use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
 use lunar_control::device_url::Opener;
 use lunar_control::{AbsentDevice, OpenPool, PoolDevices};
-use lunar_pool::{MirrorOptions, OpenOptions, Pool, PoolError};
+use lunar_pool::{LeftOutMember, MirrorOptions, OpenOptions, Pool, PoolError};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -30,6 +30,19 @@ struct OpenedDevices {
     spares: Vec<Arc<dyn BlockDevice>>,
     /// For the handle of the pool.
     all: PoolDevices,
+}
+
+impl OpenedDevices {
+    /// Closes a member that the pool could not acquire: it may return later.
+    fn leave_out(&mut self, left_out: &LeftOutMember) {
+        let is_left_out = |device: &Arc<dyn BlockDevice>| Arc::ptr_eq(device, &left_out.device);
+        self.all.leaves.retain(|leaf| !leaf.upgrade().is_some_and(|leaf| is_left_out(&leaf)));
+        if let Some(at) = self.members.iter().position(|(_, device)| is_left_out(device)) {
+            let (config, _) = self.members.remove(at);
+            let failure = Failure::new(left_out.error.to_string());
+            self.all.absent.push(AbsentDevice { config, failure, lacks_label: false });
+        }
+    }
 }
 
 /// Opens a pool and its members. A mirror may lack members that cannot be opened, if it permits or
@@ -76,6 +89,9 @@ pub fn open(
         let (config, _) = opened.members.remove(at);
         opened.all.absent.push(AbsentDevice { config, failure, lacks_label: true });
     };
+    for left_out in pool.take_left_out() {
+        opened.leave_out(&left_out);
+    }
     for AbsentDevice { config: device, failure, .. } in &opened.all.absent {
         let device = &device.device;
         tracing::warn!("the pool {} is served without {device}: {failure}", config.name);
@@ -190,8 +206,8 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
     let failure = Failure::new(format!("the pool {name}: {error}{}", causes(absent)));
     let kind = match error {
         PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
-        // The owner may release it.
-        PoolError::OwnedElsewhere { .. } => FailureKind::Away,
+        // The owner may release it; a device may answer later.
+        PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Away,
         _ => FailureKind::Failed,
     };
     let failure = Failure { kind, ..failure };

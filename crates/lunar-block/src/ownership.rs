@@ -6,21 +6,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::time::Instant;
 
-/// A mark that an owner has lost the ownership of one of its devices. All devices of an owner
-/// share one fence: the loss of one device ends the use of all.
-#[derive(Debug, Default)]
-pub struct OwnershipFence(AtomicBool);
+/// A mark that an owner has lost the ownership of a device. The devices of an owner have fences of
+/// their own which are parts of one: the loss of a device that the owner needs ends the use of all.
+#[derive(Debug)]
+pub struct OwnershipFence {
+    is_lost: AtomicBool,
+    /// True if a loss ends the use of the whole.
+    is_needed: AtomicBool,
+    whole: Option<Arc<OwnershipFence>>,
+}
+
+impl Default for OwnershipFence {
+    fn default() -> Self {
+        Self { is_lost: AtomicBool::new(false), is_needed: AtomicBool::new(true), whole: None }
+    }
+}
 
 impl OwnershipFence {
-    /// Records the loss. Called before the first command fails because of it.
-    pub fn set_lost(&self) {
-        self.0.store(true, Ordering::SeqCst);
+    /// Creates the fence of one device of an owner, which needs the device at first.
+    pub fn part_of(whole: &Arc<Self>) -> Self {
+        Self { whole: Some(Arc::clone(whole)), ..Self::default() }
     }
 
-    /// Returns true when the ownership of a device was lost.
+    /// Records the loss. Called before the first command fails because of it.
+    pub fn set_lost(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+        self.pass_on();
+    }
+
+    /// Records whether the owner needs the device: one that it can do without ends only its own use
+    /// when it is lost. A loss before counts from now on.
+    pub fn set_needed(&self, is_needed: bool) {
+        self.is_needed.store(is_needed, Ordering::SeqCst);
+        self.pass_on();
+    }
+
+    fn pass_on(&self) {
+        let counts = self.is_needed.load(Ordering::SeqCst) && self.is_lost.load(Ordering::SeqCst);
+        if let Some(whole) = self.whole.as_ref().filter(|_| counts) {
+            whole.set_lost();
+        }
+    }
+
+    /// Returns true when the device may not be used any more: it was lost, or another one without
+    /// which the owner cannot go on.
     #[inline]
     pub fn is_lost(&self) -> bool {
-        self.0.load(Ordering::SeqCst)
+        self.is_lost.load(Ordering::SeqCst)
+            || self.whole.as_ref().is_some_and(|whole| whole.is_lost())
     }
 }
 
@@ -76,7 +109,7 @@ pub struct OwnershipClaim {
     pub key: NonZeroU64,
     /// True to take the disk over from another owner, which cannot write from then on.
     pub take_over: bool,
-    /// The fence of the owner, in which a loss is recorded.
+    /// The fence of the device, in which a loss is recorded.
     pub fence: Arc<OwnershipFence>,
 }
 
@@ -129,6 +162,25 @@ pub trait ExclusiveOwnership: Send + Sync {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    /// Goal: the loss of a device ends the use of the others if the owner needs it, also when it is
+    /// needed only later; otherwise only its own.
+    #[test]
+    fn a_loss_counts_where_the_device_is_needed() {
+        let whole = Arc::<OwnershipFence>::default();
+        let [stale, current, other] = [0; 3].map(|_| OwnershipFence::part_of(&whole));
+        stale.set_needed(false);
+        stale.set_lost();
+        assert!(stale.is_lost() && !current.is_lost() && !whole.is_lost());
+        current.set_lost();
+        assert!(whole.is_lost() && other.is_lost());
+        let whole = Arc::<OwnershipFence>::default();
+        let copied = OwnershipFence::part_of(&whole);
+        copied.set_needed(false);
+        copied.set_lost();
+        copied.set_needed(true);
+        assert!(whole.is_lost());
+    }
 
     /// Goal: a lease has no limit at first; it is over at its end, and not before; an end in the
     /// past, and a distant one, are no surprise.

@@ -5,6 +5,7 @@ use crate::error::SplitMirror;
 use crate::fenced_device::PoolFence;
 use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind};
 use crate::member_device::MemberDevice;
+use crate::ownership::LeftOutMember;
 use crate::status::{UnusedDevice, UnusedState};
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BufferPool, Error};
@@ -27,6 +28,8 @@ pub(crate) struct Assembly {
     pub(crate) unused: Vec<UnusedDevice>,
     /// The spare devices, with the reason why one may not become a member now.
     pub(crate) spares: Vec<(Arc<dyn BlockDevice>, String)>,
+    /// Members that the pool can do without and that could not be acquired.
+    pub(crate) left_out: Vec<LeftOutMember>,
     /// Failures of devices whose labels could not be read.
     causes: Vec<String>,
 }
@@ -104,7 +107,7 @@ impl Assembly {
             ));
             members[at] = Some(newer);
         }
-        let assembly = Self { members, newest, unused, spares, causes };
+        let assembly = Self { members, newest, unused, spares, left_out: Vec::new(), causes };
         assembly.refuse_wrong_sum(other)?;
         Ok(assembly)
     }

@@ -9,21 +9,24 @@ use lunar_block::{
 };
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The fence of a pool, and the leases of its devices.
+/// The fence of a pool, and the limits of its devices.
 #[derive(Debug, Default)]
 pub(crate) struct PoolFence {
     lost: Arc<OwnershipFence>,
-    leases: Mutex<Vec<DeviceLease>>,
+    devices: Mutex<Vec<(Weak<dyn BlockDevice>, DeviceLimits)>>,
 }
 
-#[derive(Debug)]
-struct DeviceLease {
-    device: Weak<dyn BlockDevice>,
-    lease: Arc<WriteLease>,
+/// The limits of the use of one device.
+#[derive(Clone, Debug)]
+pub(crate) struct DeviceLimits {
+    /// The part of the pool's fence.
+    pub(crate) fence: Arc<OwnershipFence>,
+    /// Without limit unless a lease is acquired.
+    pub(crate) lease: Arc<WriteLease>,
 }
 
 impl PoolFence {
-    /// Returns the fence that all devices share.
+    /// Returns the fence of which those of all devices are parts.
     pub(crate) fn lost(&self) -> &Arc<OwnershipFence> {
         &self.lost
     }
@@ -32,48 +35,47 @@ impl PoolFence {
         self.lost.is_lost()
     }
 
-    /// Returns the lease of a device. It has no limit unless one is acquired.
-    pub(crate) fn lease_of(&self, device: &Arc<dyn BlockDevice>) -> Arc<WriteLease> {
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.retain(|one| one.device.strong_count() > 0);
-        if let Some(found) = leases.iter().find(|one| is_same_device(&one.device, device)) {
-            return Arc::clone(&found.lease);
+    /// Returns the limits of a device.
+    pub(crate) fn limits_of(&self, device: &Arc<dyn BlockDevice>) -> DeviceLimits {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|(one, _)| one.strong_count() > 0);
+        if let Some((_, found)) = devices.iter().find(|(one, _)| is_same_device(one, device)) {
+            return found.clone();
         }
-        let lease = Arc::<WriteLease>::default();
-        leases.push(DeviceLease { device: Arc::downgrade(device), lease: Arc::clone(&lease) });
-        lease
+        let fence = Arc::new(OwnershipFence::part_of(&self.lost));
+        let limits = DeviceLimits { fence, lease: Arc::default() };
+        devices.push((Arc::downgrade(device), limits.clone()));
+        limits
     }
 
-    /// Forgets the lease of a device that was given back. It may become a member later.
+    /// Forgets the limits of a device that was given back. It may become a member later.
     pub(crate) fn forget(&self, device: &Arc<dyn BlockDevice>) {
-        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        leases.retain(|one| !is_same_device(&one.device, device));
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.retain(|(one, _)| !is_same_device(one, device));
     }
 }
 
-/// A member of a pool. All members share one fence: the loss of one fences all, also those that
-/// have no ownership of their own. Nothing is read from them or written to them then. A member
-/// whose lease is over is not used until the lease is renewed.
+/// A member of a pool. The loss of a member that the pool needs fences all, also those that have no
+/// ownership of their own. Nothing is read from them or written to them then. A member whose lease
+/// is over is not used until the lease is renewed.
 #[derive(Debug)]
 pub(crate) struct FencedDevice {
     inner: Arc<dyn BlockDevice>,
-    fence: Arc<OwnershipFence>,
-    lease: Arc<WriteLease>,
+    limits: DeviceLimits,
 }
 
 impl FencedDevice {
-    pub(crate) fn new(inner: Arc<dyn BlockDevice>, fence: &PoolFence) -> Self {
-        let lease = fence.lease_of(&inner);
-        Self { inner, fence: Arc::clone(fence.lost()), lease }
+    pub(crate) fn new(inner: Arc<dyn BlockDevice>, limits: DeviceLimits) -> Self {
+        Self { inner, limits }
     }
 
     fn is_usable(&self) -> bool {
-        !self.fence.is_lost() && !self.lease.is_over()
+        !self.limits.fence.is_lost() && !self.limits.lease.is_over()
     }
 
     #[cold]
     fn refusal(&self) -> Error {
-        if self.fence.is_lost() {
+        if self.limits.fence.is_lost() {
             return fenced(self.inner.name());
         }
         let what = "its lease is over because it could not be renewed in time; it is not used \

@@ -2,6 +2,7 @@
 //! its owner replaces by COMPARE AND WRITE.
 
 use crate::PoolError;
+use crate::fenced_device::DeviceLimits;
 use crate::format::{
     FoundLease, LEASE_BYTES, LEASE_TIME_MAX, LeaseBlock, LeasePhase, MemberLayout,
 };
@@ -246,8 +247,7 @@ impl FreeLease {
     pub(crate) async fn acquire(
         self,
         owner: &LeaseOwner,
-        valid: Arc<WriteLease>,
-        fence: &Arc<OwnershipFence>,
+        DeviceLimits { fence, lease: valid }: DeviceLimits,
     ) -> Result<Option<Arc<MemberLease>>, Error> {
         let Self { on, content, wait } = self;
         let (sequence, phase) = match wait {
@@ -274,7 +274,7 @@ impl FreeLease {
             owner: owner.clone(),
             content: tokio::sync::Mutex::new(content),
             valid,
-            fence: Arc::clone(fence),
+            fence,
             usable_from,
             renewal: std::sync::Mutex::default(),
         });

@@ -42,5 +42,6 @@ pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
 pub use joined::{DeviceExtent, ExtentOrder, JoinedDevice, JoinedShape};
 pub use mirror::{MirrorOptions, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
+pub use ownership::LeftOutMember;
 pub use pool::{OpenOptions, Pool};
 pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus, UnusedDevice, UnusedState};

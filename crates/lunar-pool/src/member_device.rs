@@ -7,7 +7,7 @@ use crate::format::{
     PoolId, Unusable,
 };
 use bytes::Bytes;
-use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind};
+use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind, OwnershipFence};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,6 +17,7 @@ pub(crate) struct MemberDevice {
     device: Arc<dyn BlockDevice>,
     /// The device without the fence of the pool.
     given: Arc<dyn BlockDevice>,
+    fence: Option<Arc<OwnershipFence>>,
     /// Number of flushes that failed.
     failed_flushes: AtomicU64,
     /// The label that the next writing of labels writes last, if it is known.
@@ -26,14 +27,23 @@ pub(crate) struct MemberDevice {
 impl MemberDevice {
     pub(crate) fn new(device: Arc<dyn BlockDevice>) -> Self {
         let given = Arc::clone(&device);
-        Self { device, given, failed_flushes: AtomicU64::new(0), last_label: Mutex::default() }
+        let (failed_flushes, last_label) = (AtomicU64::new(0), Mutex::default());
+        Self { device, given, fence: None, failed_flushes, last_label }
     }
 
     /// Returns the member with the fence of its pool, which ends the use of the device.
     pub(crate) fn fenced(self, fence: &PoolFence) -> Self {
-        let given = Arc::clone(&self.given);
-        let device = Arc::new(FencedDevice::new(given, fence));
-        Self { device, ..self }
+        let limits = fence.limits_of(&self.given);
+        let fence = Some(Arc::clone(&limits.fence));
+        let device = Arc::new(FencedDevice::new(Arc::clone(&self.given), limits));
+        Self { device, fence, ..self }
+    }
+
+    /// Records whether the pool needs the device: the loss of its ownership fences the pool then.
+    pub(crate) fn set_needed(&self, is_needed: bool) {
+        if let Some(fence) = &self.fence {
+            fence.set_needed(is_needed);
+        }
     }
 
     /// Returns the device as it was given to the pool, for comparisons.

@@ -3,7 +3,7 @@
 use crate::assembly::Assembly;
 use crate::create::new_mark;
 use crate::fenced_device::PoolFence;
-use crate::format::{MemberSet, PoolKind};
+use crate::format::{Label, MemberSet, PoolKind};
 use crate::lease::{self, FreeLease, LeaseOwner, LeaseSighting, MemberLease};
 use crate::{OpenOptions, PoolError};
 use futures_util::future::try_join_all;
@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 /// cannot exclude them, have none.
 #[derive(Debug)]
 pub(crate) struct PoolOwnership {
-    claim: OwnershipClaim,
+    key: NonZeroU64,
+    take_over: bool,
     lease_owner: LeaseOwner,
     fence: PoolFence,
     /// True for a pool that acquires nothing.
@@ -49,9 +50,8 @@ impl PoolOwnership {
         let OpenOptions { take_over, is_unowned, lease_time, .. } = *options;
         let lease_owner = LeaseOwner::new(key, random()?.get(), &options.owner_name, lease_time);
         let fence = PoolFence::default();
-        let claim = OwnershipClaim { key, take_over, fence: Arc::clone(fence.lost()) };
         let (acquired, seen) = (Mutex::default(), std::sync::Mutex::default());
-        Ok(Self { claim, lease_owner, fence, is_unowned, acquired, seen })
+        Ok(Self { key, take_over, lease_owner, fence, is_unowned, acquired, seen })
     }
 
     pub(crate) fn fence(&self) -> &PoolFence {
@@ -75,7 +75,9 @@ impl PoolOwnership {
                 continue;
             }
             let Some(ownership) = device.ownership().filter(|_| !self.is_unowned) else { continue };
-            match ownership.acquire(self.claim.clone()).await? {
+            let fence = Arc::clone(&self.fence.limits_of(device).fence);
+            let claim = OwnershipClaim { key: self.key, take_over: self.take_over, fence };
+            match ownership.acquire(claim).await? {
                 OwnershipGrant::Acquired => {
                     acquired.push(AcquiredDevice { device: Arc::clone(device), lease: None });
                 }
@@ -114,9 +116,8 @@ impl PoolOwnership {
                     );
                     break None;
                 };
-                let valid = self.fence.lease_of(device);
-                let fence = self.fence.lost();
-                if let Some(lease) = found.acquire(&self.lease_owner, valid, fence).await? {
+                let limits = self.fence.limits_of(device);
+                if let Some(lease) = found.acquire(&self.lease_owner, limits).await? {
                     break Some(lease);
                 }
                 attempts += 1;
@@ -135,32 +136,116 @@ impl PoolOwnership {
         &self,
         device: &Arc<dyn BlockDevice>,
     ) -> Result<Option<FreeLease>, PoolError> {
-        lease::find_free(device, &self.lease_owner, self.claim.take_over, &self.seen).await
+        lease::find_free(device, &self.lease_owner, self.take_over, &self.seen).await
     }
 
     /// Finds the members of a pool and acquires them, unless the pool is read-only. A former owner
     /// may have written labels until its members were acquired, so they are read again then.
+    ///
+    /// A member that the pool can do without and that cannot be acquired is left out.
     pub(crate) async fn find(
         &self,
-        members: Vec<Arc<dyn BlockDevice>>,
+        mut members: Vec<Arc<dyn BlockDevice>>,
         options: &OpenOptions,
     ) -> Result<Assembly, PoolError> {
-        let buffers = BufferPool::default();
+        let (buffers, mut spares) = (BufferPool::default(), options.spares.clone());
+        let mut left_out = Vec::<LeftOutMember>::new();
         loop {
-            let spares = options.spares.clone();
-            let mut found = Assembly::find(members.clone(), spares, &buffers).await?;
+            let mut found = Assembly::find(members.clone(), spares.clone(), &buffers).await?;
+            if let Some(at) = left_out.iter().position(|one| one.is_needed_by(&found.newest)) {
+                return Err(left_out.swap_remove(at).error);
+            }
             check_complete(&found, options)?;
+            let (needed, others) = self.by_need(&found);
             let mut is_changed = false;
-            let given = found.present().map(|member| Arc::clone(member.device.given()));
-            let present: Vec<_> = given.collect();
-            if !present.iter().any(|device| device.is_read_only()) {
-                is_changed = self.acquire_all(&present).await?;
+            if !found.present().any(|member| member.device.given().is_read_only()) {
+                is_changed = self.acquire_needed(needed, options, &mut left_out).await?;
+                is_changed |= self.acquire_others(others, options, &mut left_out).await;
             }
             if !is_changed {
                 found.fence(self.fence());
+                found.left_out = left_out;
                 return Ok(found);
             }
+            let is_left_out = |device: &Arc<dyn BlockDevice>| {
+                left_out.iter().any(|one| Arc::ptr_eq(&one.device, device))
+            };
+            members.retain(|device| !is_left_out(device));
+            spares.retain(|device| !is_left_out(device));
         }
+    }
+
+    /// Returns the members that have all data, by the newest label, and the others: a pool opens
+    /// without those, and their loss does not fence it.
+    fn by_need(&self, found: &Assembly) -> (Vec<PresentMember>, Vec<PresentMember>) {
+        let present = found.present().map(|member| PresentMember {
+            device: Arc::clone(member.device.given()),
+            place: member.label.place,
+        });
+        let (needed, others): (Vec<_>, Vec<_>) = present.partition(|member| {
+            found.newest.kind != PoolKind::MIRROR || found.newest.current.contains(member.place)
+        });
+        for member in &others {
+            self.fence.limits_of(&member.device).fence.set_needed(false);
+        }
+        (needed, others)
+    }
+
+    /// Acquires the members with all data. A degraded mirror opens without one that fails, if
+    /// another one was acquired; not without one that another host owns. Returns true if labels
+    /// may have changed.
+    async fn acquire_needed(
+        &self,
+        members: Vec<PresentMember>,
+        options: &OpenOptions,
+        left_out: &mut Vec<LeftOutMember>,
+    ) -> Result<bool, PoolError> {
+        match self.acquire_all(&devices_of(&members)).await {
+            Err(PoolError::Device(_)) if options.is_degraded && members.len() > 1 => {}
+            acquired => return acquired,
+        }
+        let count = members.len();
+        let mut failed = Vec::new();
+        for member in members {
+            match self.acquire(&member.device).await {
+                Err(error @ PoolError::Device(_)) => failed.push(LeftOutMember::new(member, error)),
+                acquired => drop(acquired?),
+            }
+        }
+        if failed.len() == count {
+            return Err(failed.swap_remove(0).error);
+        }
+        left_out.append(&mut failed);
+        Ok(true)
+    }
+
+    /// Acquires members that the pool can do without. Returns true if labels may have changed.
+    async fn acquire_others(
+        &self,
+        members: Vec<PresentMember>,
+        options: &OpenOptions,
+        left_out: &mut Vec<LeftOutMember>,
+    ) -> bool {
+        let wait = options.mirror.member_wait;
+        // Leases that end are waited for together.
+        let devices = devices_of(&members);
+        let together = self.acquire_all(&devices);
+        let together = tokio::time::timeout(self.lease_owner.time + wait, together).await;
+        if let Ok(Ok(is_changed)) = together {
+            return is_changed;
+        }
+        for member in members {
+            let acquired = tokio::time::timeout(wait, self.acquire(&member.device)).await;
+            let late = |_| {
+                let what = "it was not acquired in time";
+                Err(Error::new(ErrorKind::Medium, member.device.name(), what).into())
+            };
+            if let Err(error) = acquired.unwrap_or_else(late) {
+                self.give_back(&member.device).await;
+                left_out.push(LeftOutMember::new(member, error));
+            }
+        }
+        true
     }
 
     /// Releases a device that does not become a member. A write to it may be in flight.
@@ -190,6 +275,39 @@ impl PoolOwnership {
             self.fence.lost().set_lost();
         }
         released
+    }
+}
+
+/// A member whose device is present.
+struct PresentMember {
+    device: Arc<dyn BlockDevice>,
+    place: u16,
+}
+
+fn devices_of(members: &[PresentMember]) -> Vec<Arc<dyn BlockDevice>> {
+    members.iter().map(|member| Arc::clone(&member.device)).collect()
+}
+
+/// A member without which a pool was opened, because it could not be acquired.
+#[derive(Debug)]
+pub struct LeftOutMember {
+    /// Its device, which the pool does not use.
+    pub device: Arc<dyn BlockDevice>,
+    /// The reason.
+    pub error: PoolError,
+    place: u16,
+}
+
+impl LeftOutMember {
+    fn new(member: PresentMember, error: PoolError) -> Self {
+        let PresentMember { device, place } = member;
+        Self { device, error, place }
+    }
+
+    /// True if the member has all data by now, by a label that another owner has written since.
+    fn is_needed_by(&self, newest: &Label) -> bool {
+        matches!(self.error, PoolError::OwnedElsewhere { .. })
+            && newest.current.contains(self.place)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::format::{PoolId, PoolKind};
 use crate::joined::{LabelledDevice, SharedLabelledDevice};
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
-use crate::ownership::PoolOwnership;
+use crate::ownership::{LeftOutMember, PoolOwnership};
 use crate::resolve;
 use crate::status::{PoolHealth, PoolStatus};
 use bytes::Bytes;
@@ -17,7 +17,7 @@ use lunar_block::{
     PoisonWatcher, Resize, Sparse, SyncCounts,
 };
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Options for opening a pool.
@@ -59,6 +59,7 @@ pub struct Pool {
     kind: PoolKind,
     joined: Joined,
     ownership: Arc<PoolOwnership>,
+    left_out: Mutex<Vec<LeftOutMember>>,
 }
 
 /// The members of a pool, joined to a device.
@@ -160,7 +161,8 @@ impl Pool {
         options: OpenOptions,
         ownership: Arc<PoolOwnership>,
     ) -> Result<Self, PoolError> {
-        let found = ownership.find(members, &options).await?;
+        let mut found = ownership.find(members, &options).await?;
+        let left_out = Mutex::new(std::mem::take(&mut found.left_out));
         let OpenOptions { is_degraded, mirror, .. } = options;
         let (id, kind) = (found.newest.pool, found.newest.kind);
         let joined = if kind == PoolKind::MIRROR {
@@ -169,7 +171,13 @@ impl Pool {
         } else {
             Joined::Device(SharedLabelledDevice(Arc::new(LabelledDevice::open(name, found)?)))
         };
-        Ok(Self { id, kind, joined, ownership })
+        Ok(Self { id, kind, joined, ownership, left_out })
+    }
+
+    /// Returns the members without which the pool was opened because they could not be acquired, at
+    /// the first call. Such a member may [return](Self::rejoin).
+    pub fn take_left_out(&self) -> Vec<LeftOutMember> {
+        std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Gives the place of a member of a mirror to a new device, while the mirror is in use. The

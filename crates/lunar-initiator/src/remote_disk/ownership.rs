@@ -12,6 +12,7 @@ use super::RemoteDisk;
 use crate::commands::{Unit, is_illegal};
 use crate::paths::DiskPath;
 use crate::persistent_reservations::{OWNER_TYPE, Registrations, is_conflict};
+use crate::recovery::RetryDeadline;
 use crate::session::Session;
 use crate::target_connector::no_random;
 use crate::{Error, ErrorKind, Reservation};
@@ -131,12 +132,28 @@ impl RemoteDisk {
         Error::new(ErrorKind::Fenced, what).hint("nothing is read or written any more")
     }
 
-    /// Returns the error of a command; a reservation conflict of an owner is the loss of its
-    /// ownership.
-    pub(super) fn judge_conflict(&self, error: Error) -> Error {
-        match self.ownership.held() {
-            Some(held) if is_conflict(&error) => self.lose(&held),
-            _ => error,
+    /// Returns the ownership that a reservation conflict makes doubtful.
+    pub(super) fn doubted_by(&self, error: &Error) -> Option<Arc<HeldOwnership>> {
+        self.ownership.held().filter(|_| is_conflict(error))
+    }
+
+    /// Verifies an ownership after a reservation conflict on this path: the answer alone proves
+    /// nothing, the reservation and the keys do.
+    ///
+    /// # Errors
+    /// `Fenced` if it is lost · no time is left.
+    pub(super) async fn resolve_doubt(
+        &self,
+        held: &Arc<HeldOwnership>,
+        (path, session): (&DiskPath, &Session),
+        deadline: &mut RetryDeadline,
+    ) -> Result<(), Error> {
+        match self.confirm_ownership(&path.unit.in_session(session), held).await {
+            Err(error) if error.is_lost() => {
+                path.forget_verification();
+                deadline.lost(error).map(drop)
+            }
+            confirmed => confirmed,
         }
     }
 
@@ -163,7 +180,12 @@ impl RemoteDisk {
         match self.renew(unit, held).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(self.lose(held)),
-            Err(error) if is_conflict(&error) => Err(self.lose(held)),
+            Err(error) if is_conflict(&error) => {
+                match held.is_own(unit.held_reservation().await?) {
+                    true => Err(error),
+                    false => Err(self.lose(held)),
+                }
+            }
             Err(error) => Err(error),
         }
     }

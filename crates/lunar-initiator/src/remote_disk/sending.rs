@@ -329,7 +329,7 @@ impl RemoteDisk {
         let initiator = self.unit.initiator();
         let (cdb, writes) = (&sent.cdb, sent.writes);
         let mut deadline = initiator.retry_deadline();
-        let (mut attempt, mut checks) = (Attempt::default(), 0);
+        let (mut attempt, mut checks, mut was_doubted) = (Attempt::default(), 0, false);
         loop {
             self.refuse_fenced()?;
             let again = match met.take() {
@@ -369,8 +369,14 @@ impl RemoteDisk {
                 }
                 Ok(RetryDecision::Again | RetryDecision::Refused) => data_in = executed.data_in,
                 Err(error) => {
-                    let error = self.judge_conflict(error);
-                    Box::pin(self.other_path(&path, error, &mut deadline)).await?;
+                    match self.doubted_by(&error).filter(|_| !was_doubted) {
+                        Some(held) => {
+                            was_doubted = true;
+                            let at = (&*path, &session);
+                            Box::pin(self.resolve_doubt(&held, at, &mut deadline)).await?;
+                        }
+                        None => Box::pin(self.other_path(&path, error, &mut deadline)).await?,
+                    }
                     data_in = executed.data_in;
                     attempt = Attempt::default();
                 }

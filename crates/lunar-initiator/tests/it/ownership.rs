@@ -17,6 +17,8 @@ use std::time::Duration;
 
 const PERSISTENT_RESERVE_IN: u8 = 0x5e;
 const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
+const WRITE_16: u8 = 0x8a;
+const RESERVATION_CONFLICT: u8 = 0x18;
 const HOST_A: &str = "iqn.2026-11.org.lunarsan:host-a";
 const HOST_B: &str = "iqn.2026-11.org.lunarsan:host-b";
 
@@ -152,6 +154,34 @@ fn a_take_over_fences_the_former_owner() {
             b.write().await.unwrap();
             assert_eq!(b.read().await.unwrap(), 2);
             b.release().await;
+        }
+        shut_down(target.server).await;
+    });
+}
+
+/// Goal: a reservation conflict proves nothing while the reservation and the keys are still those
+/// of the owner: the command is sent again, once, and its failure is not the loss of the disk. A
+/// member of a mirror that lied once in this way ended the whole pool.
+#[test]
+fn a_conflict_is_verified() {
+    block_on(async {
+        let target = SharedTarget::new();
+        let relay = target.relay().await;
+        let conflict = || Rule { status: Some((RESERVATION_CONFLICT, 0)), ..Rule::of(WRITE_16) };
+        for connections in [1, 5] {
+            let a = Host::new(&relay, HOST_A, 1, connections).await;
+            assert_eq!(a.acquire(false).await.unwrap(), OwnershipGrant::Acquired);
+            relay.rule(conflict());
+            a.write().await.expect("the second attempt is answered well");
+            relay.rule(conflict());
+            relay.rule(conflict());
+            let error = a.write().await.unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Medium, "{error}");
+            relay.until_all_applied().await;
+            assert!(!a.fence.is_lost());
+            a.write().await.unwrap();
+            a.check().await.unwrap();
+            a.release().await;
         }
         shut_down(target.server).await;
     });

@@ -110,6 +110,7 @@ impl MirrorMember {
             recovery_pause: None,
             last_failure: String::new(),
         };
+        device.set_needed(is_current);
         Self {
             place,
             data_start: device.layout().data_start(),
@@ -167,6 +168,7 @@ impl MirrorMember {
         facts.out_since = None;
         facts.current_since.get_or_insert_with(Instant::now);
         drop(facts);
+        self.device.set_needed(true);
         self.state.store(MemberState::Current as u8, SeqCst);
     }
 
@@ -185,6 +187,7 @@ impl MirrorMember {
         drop(facts);
         self.lateness.reset();
         self.state.store(MemberState::Stale as u8, SeqCst);
+        self.device.set_needed(false);
     }
 
     /// Begins a copy of all missing regions to the stale member, which gets all changes from now

@@ -4,7 +4,7 @@ use crate::common::{
     DATA_START, Device, HostDisk, SharedDisk, filled, first_byte, memories, next, snapshots,
 };
 use lunar_block::{BlockDevice, BlockRange, BufferPool, Error, ErrorKind};
-use lunar_pool::{OpenOptions, Pool, PoolError, PoolHealth, PoolSpec};
+use lunar_pool::{MirrorOptions, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec};
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -136,6 +136,131 @@ async fn a_lost_member_fences_the_pool() {
         (0..now.len()).step_by(512).filter(|at| now[*at] != then[*at]).collect();
     let of_the_change = (DATA_START as usize + 1) * 512;
     assert!(differs.iter().all(|at| *at == of_the_change), "{differs:?}");
+}
+
+/// Acquires a disk for another host, as if a pool there did.
+async fn take_away(shared: &Arc<SharedDisk>, take_over: bool) -> Arc<HostDisk> {
+    let other = HostDisk::new(shared, "b");
+    let key = NonZeroU64::new(7).unwrap();
+    let claim = lunar_block::OwnershipClaim { key, take_over, fence: Arc::default() };
+    other.ownership().unwrap().acquire(claim).await.unwrap();
+    other
+}
+
+fn copying_slowly() -> MirrorOptions {
+    let rate = NonZeroU64::new(1);
+    MirrorOptions { resync_bytes_per_second_max: rate, ..MirrorOptions::default() }
+}
+
+/// Goal: the loss of a member that is not current does not end the pool, which can do without it.
+/// One that lied about its reservations did, with all data on the other member.
+#[tokio::test(start_paused = true)]
+async fn a_lost_member_that_is_stale_leaves_the_pool_alone() {
+    let shelf = Shelf::mirror().await;
+    let pool = shelf.open("a", OpenOptions::default()).await.unwrap();
+    write(&pool, 0, 1).await.unwrap();
+    pool.close().await.unwrap();
+    let degraded = OpenOptions { is_degraded: true, ..OpenOptions::default() };
+    let alone = Pool::open("pool", shelf.devices("a")[..1].to_vec(), degraded).await.unwrap();
+    write(&alone, 1, 2).await.unwrap();
+    alone.close().await.unwrap();
+    // The second member is stale, and taken away before anything is copied to it.
+    let options = OpenOptions { mirror: copying_slowly(), ..OpenOptions::default() };
+    let pool = shelf.open("a", options).await.unwrap();
+    take_away(&shelf.shared[1], true).await;
+    let waited = tokio::time::timeout(std::time::Duration::from_secs(60), async {
+        while pool.status().health != PoolHealth::Fenced {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+    waited.await.expect_err("the pool goes on");
+    write(&pool, 2, 3).await.unwrap();
+    pool.flush().await.unwrap();
+    assert_eq!(first_byte(&*pool, 1).await, 2);
+    take_away(&shelf.shared[0], true).await;
+    write(&pool, 2, 3).await.unwrap_err();
+    assert_fenced(&pool).await;
+}
+
+/// Goal: a member that is not current and that another host owns does not keep the pool closed.
+#[tokio::test(start_paused = true)]
+async fn a_stale_member_that_is_owned_elsewhere_is_left_out() {
+    for is_degraded in [false, true] {
+        let shelf = Shelf::mirror().await;
+        let degraded = OpenOptions { is_degraded: true, ..OpenOptions::default() };
+        let alone = Pool::open("pool", shelf.devices("a")[..1].to_vec(), degraded).await.unwrap();
+        write(&alone, 1, 2).await.unwrap();
+        alone.close().await.unwrap();
+        let other = take_away(&shelf.shared[1], false).await;
+        let options = OpenOptions { is_degraded, ..OpenOptions::default() };
+        let pool = shelf.open("a", options).await.unwrap();
+        let left_out = pool.take_left_out();
+        let [one] = &left_out[..] else { panic!("{left_out:?}") };
+        assert!(matches!(&one.error, PoolError::OwnedElsewhere { .. }), "{}", one.error);
+        assert!(pool.take_left_out().is_empty());
+        assert_eq!(first_byte(&*pool, 1).await, 2);
+        other.ownership().unwrap().release().await.unwrap();
+        pool.rejoin(Arc::clone(&one.device)).await.unwrap();
+        while pool.status().health != PoolHealth::Healthy {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        pool.close().await.unwrap();
+    }
+}
+
+/// Goal: a member that another host owns, and that has all data by the label which that host wrote
+/// last, keeps the pool closed, also a degraded one.
+#[tokio::test(start_paused = true)]
+async fn a_member_that_becomes_current_elsewhere_is_not_left_out() {
+    let shelf = Shelf::mirror().await;
+    let degraded = OpenOptions { is_degraded: true, ..OpenOptions::default() };
+    let alone = Pool::open("pool", shelf.devices("b")[..1].to_vec(), degraded.clone()).await;
+    let alone = alone.unwrap();
+    write(&alone, 1, 2).await.unwrap();
+    alone.close().await.unwrap();
+    let before = snapshots(&shelf.disks).await.remove(0);
+    let pool = shelf.open("b", OpenOptions::default()).await.unwrap();
+    while pool.status().health != PoolHealth::Healthy {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    pool.close().await.unwrap();
+    let (disk, all) = (&shelf.disks[0], BlockRange::new(0, BLOCKS));
+    let last = crate::common::read(&**disk, 0, BLOCKS).await;
+    disk.write(all, crate::common::read(&*before, 0, BLOCKS).await.into(), true).await.unwrap();
+    take_away(&shelf.shared[1], false).await;
+    let first = HostDisk::new(&shelf.shared[0], "a");
+    first.write_before_acquisition(last);
+    let devices = vec![first as Device, HostDisk::new(&shelf.shared[1], "a")];
+    let error = Pool::open("pool", devices, degraded).await.unwrap_err();
+    assert!(matches!(error, PoolError::OwnedElsewhere { .. }), "{error}");
+    assert_eq!(shelf.owners(), [None, Some("b".to_owned())]);
+}
+
+/// Goal: a degraded mirror opens without a current member that cannot be acquired, but not without
+/// one that another host owns; a complete one does not open.
+#[tokio::test(start_paused = true)]
+async fn a_degraded_mirror_opens_without_a_member_that_fails() {
+    for refused in 0..2 {
+        let shelf = Shelf::mirror().await;
+        let mut devices = shelf.devices("a");
+        let broken = HostDisk::new(&shelf.shared[refused], "a");
+        broken.refuse_acquisition();
+        devices[refused] = broken;
+        let open = |is_degraded| {
+            let options = OpenOptions { is_degraded, ..OpenOptions::default() };
+            Pool::open("pool", devices.clone(), options)
+        };
+        let error = open(false).await.unwrap_err();
+        assert!(matches!(error, PoolError::Device(_)), "{error}");
+        assert_eq!(shelf.owners(), [None, None]);
+        let pool = open(true).await.unwrap();
+        assert!(Arc::ptr_eq(&pool.take_left_out()[0].device, &devices[refused]));
+        write(&pool, 0, 1).await.unwrap();
+        pool.close().await.unwrap();
+        take_away(&shelf.shared[1 - refused], false).await;
+        let error = open(true).await.unwrap_err();
+        assert!(matches!(error, PoolError::OwnedElsewhere { .. }), "{error}");
+    }
 }
 
 /// Goal: a member that returns is acquired before it is written to; one that another host owns is

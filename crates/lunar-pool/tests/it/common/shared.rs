@@ -7,7 +7,7 @@ use lunar_block::{
     OwnershipClaim, OwnershipGrant,
 };
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 /// A disk that several hosts reach.
@@ -49,12 +49,32 @@ pub struct HostDisk {
     shared: Arc<SharedDisk>,
     host: String,
     claim: Mutex<Option<OwnershipClaim>>,
+    /// False for a disk that refuses every acquisition with an error.
+    is_acquirable: AtomicBool,
+    /// What a former owner writes before the next acquisition takes effect.
+    last_writes: Mutex<Option<Vec<u8>>>,
 }
 
 impl HostDisk {
     pub fn new(shared: &Arc<SharedDisk>, host: &str) -> Arc<Self> {
         let (shared, host) = (Arc::clone(shared), host.to_owned());
-        Arc::new(Self { shared, host, claim: Mutex::default() })
+        Arc::new(Self {
+            shared,
+            host,
+            claim: Mutex::default(),
+            is_acquirable: true.into(),
+            last_writes: Mutex::default(),
+        })
+    }
+
+    /// Makes every acquisition fail.
+    pub fn refuse_acquisition(&self) {
+        self.is_acquirable.store(false, SeqCst);
+    }
+
+    /// Has a former owner write all blocks before the next acquisition takes effect.
+    pub fn write_before_acquisition(&self, all: Vec<u8>) {
+        *self.last_writes.lock().unwrap() = Some(all);
     }
 
     /// Fails if another host owns the disk; discovers the loss of the ownership.
@@ -76,6 +96,15 @@ impl ExclusiveOwnership for HostDisk {
     fn acquire(&self, claim: OwnershipClaim) -> BoxFuture<'_, Result<OwnershipGrant, Error>> {
         Box::pin(async move {
             self.shared.delay().await;
+            if !self.is_acquirable.load(SeqCst) {
+                let what = "its reservations change endlessly";
+                return Err(Error::new(ErrorKind::Medium, self.name(), what));
+            }
+            let last_writes = self.last_writes.lock().unwrap().take();
+            if let Some(all) = last_writes {
+                let range = BlockRange::new(0, self.geometry().block_count);
+                self.shared.disk.write(range, all.into(), true).await?;
+            }
             let mut owner = self.shared.owner.lock().unwrap();
             if let Some((key, name)) = &*owner
                 && *key != claim.key

@@ -11,6 +11,7 @@ mod late;
 mod linear;
 mod losses;
 mod opening;
+mod read_errors;
 mod rejoin;
 mod replace;
 mod resize;
