@@ -57,7 +57,7 @@ pub fn open(
     member_time_max: Duration,
 ) -> Result<OpenPool, Failure> {
     let owner = PoolOwner::take(config)?;
-    let mut opened = open_devices(config, devices, runtime, member_time_max);
+    let mut opened = open_devices(config, devices, member_time_max);
     if opened.members.is_empty() {
         return Err(no_member(config, &opened.all.absent));
     }
@@ -108,20 +108,8 @@ pub fn open(
 }
 
 /// Opens the members and spare devices, all at the same time if one is remote.
-fn open_devices(
-    config: &PoolConfig,
-    devices: &ServedDevices,
-    runtime: &Handle,
-    time_max: Duration,
-) -> OpenedDevices {
-    let open_one = |member: &PoolMemberConfig| match &member.options.pool {
-        Some(inner) => {
-            let inner = open(inner, devices, runtime, time_max)?;
-            let device = inner.pool().cloned().ok_or_else(Failure::stopping)?;
-            Ok((device as Arc<dyn BlockDevice>, Some(inner)))
-        }
-        None => devices.open_member(member, time_max).map(|device| (device, None)),
-    };
+fn open_devices(config: &PoolConfig, devices: &ServedDevices, time_max: Duration) -> OpenedDevices {
+    let open_one = |member: &PoolMemberConfig| devices.open_any_member(member, time_max);
     let listed: Vec<_> = config.members.iter().chain(&config.spares).collect();
     let results: Vec<Result<_, Failure>> = match config.has_remote() {
         false => listed.iter().map(|member| open_one(member)).collect(),

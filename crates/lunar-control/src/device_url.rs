@@ -158,6 +158,23 @@ pub trait Opener: fmt::Debug + Send + Sync {
         let _ = time_max;
         self.open(&member.device, &member.options)
     }
+
+    /// Opens a member of a pool, which may be a pool itself: then its handle is returned as well.
+    ///
+    /// # Errors
+    /// Same as [`open_member`](Self::open_member) or [`open_pool`](Self::open_pool).
+    fn open_any_member(
+        &self,
+        member: &PoolMemberConfig,
+        time_max: Duration,
+    ) -> Result<(Arc<dyn BlockDevice>, Option<OpenPool>), Failure> {
+        let Some(inner) = &member.options.pool else {
+            return Ok((self.open_member(member, time_max)?, None));
+        };
+        let inner = self.open_pool(inner, time_max)?;
+        let device = inner.pool().cloned().ok_or_else(Failure::stopping)?;
+        Ok((device, Some(inner)))
+    }
 }
 
 /// Options for opening a remote LUN.

@@ -31,8 +31,6 @@ struct PoolCloser {
     /// `None` while it is being closed.
     pool: Option<Arc<Pool>>,
     work: Arc<PoolWork>,
-    /// The members that are pools: closed after this one.
-    nested: Vec<OpenPool>,
     /// Dropped when the pool is closed.
     _lock: Option<StateLock>,
 }
@@ -44,6 +42,8 @@ struct PoolWork {
     runtime: Handle,
     /// The devices that were members and are no pools.
     devices: Mutex<Vec<Weak<dyn BlockDevice>>>,
+    /// The members that are pools: closed after this one.
+    nested: Mutex<Vec<OpenPool>>,
     /// Configured devices that the pool was opened without.
     absent: AbsentMembers,
     scrub: ScrubJob,
@@ -104,6 +104,15 @@ impl ServedPools {
         *self.list.lock().unwrap_or_else(PoisonError::into_inner) = all;
         self.changed.notify_one();
     }
+
+    /// Adds a pool that has become a member of a served one.
+    pub(crate) fn add_inside(&self, pool: &ServedPool, inner: OpenPool) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        list.splice(..0, inner.all());
+        drop(list);
+        pool.add_nested(inner);
+        self.changed.notify_one();
+    }
 }
 
 impl OpenPool {
@@ -113,10 +122,11 @@ impl OpenPool {
         let work = Arc::new(PoolWork {
             runtime,
             devices: Mutex::new(leaves),
+            nested: Mutex::new(nested),
             absent: AbsentMembers::new(absent),
             scrub: ScrubJob::default(),
         });
-        Self(Arc::new(PoolCloser { pool: Some(pool), work, nested, _lock: lock }))
+        Self(Arc::new(PoolCloser { pool: Some(pool), work, _lock: lock }))
     }
 
     /// Closes the pool, if this is its last handle. Blocks.
@@ -131,12 +141,12 @@ impl OpenPool {
     /// Closes the pool and those inside it, at the end of the process: units may still hold them.
     pub(crate) fn close_at_exit(&self) {
         self.0.close();
-        self.0.nested.iter().for_each(Self::close_at_exit);
+        self.0.work.nested().iter().for_each(Self::close_at_exit);
     }
 
     /// This pool and the pools inside it, without keeping them open; the inner ones first.
     fn all(&self) -> Vec<PoolReference> {
-        let mut all: Vec<_> = self.0.nested.iter().flat_map(Self::all).collect();
+        let mut all: Vec<_> = self.0.work.nested().iter().flat_map(Self::all).collect();
         let reference =
             |pool| PoolReference { pool: Arc::downgrade(pool), work: Arc::clone(&self.0.work) };
         all.extend(self.pool().map(reference));
@@ -163,6 +173,11 @@ impl ServedPool {
     /// Runs work with the pool in its runtime. Blocks.
     pub(crate) fn run<F: Future>(&self, work: impl FnOnce(Arc<Pool>) -> F) -> F::Output {
         self.work.runtime.block_on(work(Arc::clone(&self.pool)))
+    }
+
+    /// Records a member that is a pool: it is closed after this one.
+    fn add_nested(&self, inner: OpenPool) {
+        self.work.nested().push(inner);
     }
 
     /// Records a device that becomes a member: it is waited for when the pool is closed.
@@ -195,6 +210,10 @@ impl ServedPool {
 }
 
 impl PoolWork {
+    fn nested(&self) -> MutexGuard<'_, Vec<OpenPool>> {
+        self.nested.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn devices(&self) -> MutexGuard<'_, Vec<Weak<dyn BlockDevice>>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -217,6 +236,8 @@ impl Drop for PoolCloser {
         let Some(pool) = self.pool.take() else { return };
         let name = pool.name().to_owned();
         drop(pool);
+        let nested = std::mem::take(&mut *self.work.nested());
+        drop(nested);
         let until = Instant::now() + RELEASE_TIME_MAX;
         while self.work.devices().iter().any(|device| device.strong_count() > 0) {
             if Instant::now() >= until {

@@ -3,7 +3,7 @@
 use super::Daemon;
 use crate::config::model::PoolMemberConfig;
 use crate::device_url::REMOTE_OPEN_TIME_MAX;
-use crate::{Failure, ServedPool, ServedPools};
+use crate::{Failure, OpenPool, ServedPool, ServedPools};
 use lunar_block::BlockDevice;
 use lunar_pool::PoolError;
 use std::sync::{Arc, Weak};
@@ -53,15 +53,25 @@ impl Daemon {
     }
 
     /// Gives a device that was opened its place again.
-    fn rejoin(&self, pool: &ServedPool, device: Arc<dyn BlockDevice>) -> ReturnResult {
+    fn rejoin(
+        &self,
+        pool: &ServedPool,
+        (device, inner): (Arc<dyn BlockDevice>, Option<OpenPool>),
+    ) -> ReturnResult {
         // No change of the pool runs meanwhile, and none closes it.
         let _alone = self.begin_change().map_err(|why| (why, false))?;
-        pool.add_device(&device);
+        if inner.is_none() {
+            pool.add_device(&device);
+        }
         let returned = pool.run(|pool| async move { pool.rejoin(device).await });
-        returned.map(drop).map_err(|error| {
+        returned.map_err(|error| {
             let lacks_label = matches!(error, PoolError::NotAMember { .. });
             (Failure::new(error.to_string()), lacks_label)
-        })
+        })?;
+        if let Some(inner) = inner {
+            self.pools.add_inside(pool, inner);
+        }
+        Ok(())
     }
 }
 
@@ -98,11 +108,11 @@ async fn open_and_rejoin(
     // A thread of its own, for whose end the process does not wait when it stops.
     let thread = std::thread::Builder::new().name("open".to_owned()).spawn(move || {
         let returned = || {
-            let device =
-                opener.open_member(&member, REMOTE_OPEN_TIME_MAX).map_err(|why| (why, false))?;
+            let opened = opener.open_any_member(&member, REMOTE_OPEN_TIME_MAX);
+            let opened = opened.map_err(|why| (why, false))?;
             let daemon = daemon.upgrade().ok_or_else(|| (Failure::stopping(), false))?;
             let pool = daemon.pool(&name).map_err(|why| (why, false))?;
-            daemon.rejoin(&pool, device)
+            daemon.rejoin(&pool, opened)
         };
         // The receiver is dropped when the server stops.
         let _ = done.send(returned());

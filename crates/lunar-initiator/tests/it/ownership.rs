@@ -7,13 +7,14 @@ use crate::warnings::Warnings;
 use futures_util::future::join_all;
 use lunar_block::{
     BlockDevice, BlockRange, Error, ErrorKind, MemoryDevice, OwnershipClaim, OwnershipFence,
-    OwnershipGrant,
+    OwnershipGrant, WriteLease,
 };
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
 use lunar_target::Server;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 const PERSISTENT_RESERVE_IN: u8 = 0x5e;
 const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
@@ -183,6 +184,39 @@ fn a_conflict_is_verified() {
             a.check().await.unwrap();
             a.release().await;
         }
+        shut_down(target.server).await;
+    });
+}
+
+/// Goal: nothing is written while the lease of the disk is over, also not again in another session;
+/// COMPARE AND WRITE, which renews the lease, and reads are sent.
+#[test]
+fn a_disk_without_its_lease_is_not_written_to() {
+    block_on(async {
+        let target = SharedTarget::new();
+        let relay = target.relay().await;
+        let a = Host::new(&relay, HOST_A, 1, 1).await;
+        let lease = Arc::<WriteLease>::default();
+        let ownership = a.disk.ownership().unwrap();
+        ownership.set_lease(Some(Arc::clone(&lease)));
+        a.write().await.unwrap();
+        lease.end();
+        let error = a.write().await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Disconnected, "{error}");
+        assert_eq!(relay.sent(WRITE_16), 1);
+        assert_eq!(a.read().await.unwrap(), 1);
+        lease.set_until(Instant::now() + Duration::from_secs(600));
+        a.write().await.unwrap();
+        relay.rule(Rule { cut: true, ..Rule::of(WRITE_16) });
+        let end = async {
+            relay.until_all_applied().await;
+            lease.end();
+        };
+        let (written, ()) = tokio::join!(a.write(), end);
+        written.expect_err("it is not sent again");
+        assert_eq!(relay.sent(WRITE_16), 3);
+        ownership.set_lease(None);
+        a.write().await.unwrap();
         shut_down(target.server).await;
     });
 }
