@@ -35,6 +35,9 @@ const WAITING: &[Waiting] = &[
     Waiting { name: "lunar-control/it", threads: 4, apart: &[] },
 ];
 
+/// These begin next: the longest of those that compute more than they wait.
+const COMPUTING: &[&str] = &["lunar-pool/it", "lunar-iscsi/lunar_iscsi"];
+
 /// The program of the tests with foreign peers, which `LUNAR_BIN` tells the server.
 const PEERS: &str = "lab/it";
 
@@ -104,8 +107,9 @@ impl Program {
 
     /// Returns a key by which those that last longest come first.
     fn order(&self) -> (usize, bool, String) {
-        let at = WAITING.iter().position(|waiting| waiting.name == self.name);
-        (at.unwrap_or(WAITING.len()), !self.name.ends_with("/it"), self.name.clone())
+        let mut long = WAITING.iter().map(|waiting| waiting.name).chain(COMPUTING.iter().copied());
+        let at = long.position(|name| name == self.name);
+        (at.unwrap_or(usize::MAX), !self.name.ends_with("/it"), self.name.clone())
     }
 
     /// Returns the runs of this program, which together run each of its tests once.
@@ -246,14 +250,18 @@ mod tests {
         }
     }
 
-    /// Goal: programs that wait begin first, then other integration tests.
+    /// Goal: programs that wait begin first, then long ones that compute, then other integration
+    /// tests.
     #[test]
     fn long_programs_begin_first() {
-        let names = ["fuzz/it", "lab/it", "lab/lab", "lunar-target/it", "xtask/xtask"];
+        let names =
+            ["fuzz/it", "lab/it", "lab/lab", "lunar-pool/it", "lunar-target/it", "xtask/xtask"];
         let mut programs = names.map(named);
         programs.sort_by_key(Program::order);
         let sorted = programs.each_ref().map(|program| program.name.as_str());
-        assert_eq!(sorted, ["lab/it", "lunar-target/it", "fuzz/it", "lab/lab", "xtask/xtask"]);
+        let expected =
+            ["lab/it", "lunar-target/it", "lunar-pool/it", "fuzz/it", "lab/lab", "xtask/xtask"];
+        assert_eq!(sorted, expected);
     }
 
     /// Goal: the parts of a program run each test once, and others run as a whole.

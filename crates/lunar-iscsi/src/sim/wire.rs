@@ -126,14 +126,19 @@ impl Wire {
             _ => 1 + rng.below(100_000),
         };
         let bytes = most.min(bytes_max).min(self.bytes.len());
-        self.bytes.drain(..bytes).collect()
+        // In debug builds, bytes that move one by one take most of the time of a run.
+        let (front, back) = self.bytes.as_slices();
+        let from_front = bytes.min(front.len());
+        let piece = [&front[..from_front], &back[..bytes - from_front]].concat();
+        self.bytes.drain(..bytes);
+        piece
     }
 
     /// Puts back bytes that the receiver did not take.
     pub(super) fn put_back(&mut self, rest: &[u8]) {
-        for byte in rest.iter().rev() {
-            self.bytes.push_front(*byte);
-        }
+        let mut bytes = VecDeque::from(rest.to_vec());
+        bytes.append(&mut self.bytes);
+        self.bytes = bytes;
     }
 }
 

@@ -48,7 +48,7 @@ async fn fill(disk: &dyn BlockDevice, offset: u64, len: usize, pattern: &[u8]) {
     let block = u64::from(disk.geometry().block_bytes);
     let first = offset / block;
     let count = (offset + len as u64 - 1) / block - first + 1;
-    let mut bytes = read(disk, first, count).await;
+    let mut bytes = read(disk, first, count).await.to_vec();
     let start = (offset % block) as usize;
     for at in 0..len {
         bytes[start + at] = pattern[at % pattern.len()];

@@ -66,7 +66,7 @@ async fn devices_that_do_not_belong() {
     assert!(matches!(try_open(&[]).await, Err(PoolError::MemberCount(0))));
     let damaged = clone_of(&members[1]).await;
     for lba in [0, damaged.geometry().block_count - 8] {
-        let mut label = read(&*damaged, lba, 8).await;
+        let mut label = read(&*damaged, lba, 8).await.to_vec();
         label[100] ^= 1;
         damaged.write(BlockRange::new(lba, 8), label.into(), true).await.unwrap();
     }

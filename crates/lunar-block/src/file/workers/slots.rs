@@ -221,10 +221,11 @@ impl ComputingSlots {
         slot.inspect(ComputingSlot::begin)
     }
 
-    /// Returns the number of slots in use.
+    /// Returns the number of jobs that wait for a slot or have one, at one moment.
     #[cfg(test)]
-    pub(in crate::file) fn in_use(&self) -> usize {
-        self.state().in_use.len()
+    pub(in crate::file) fn jobs(&self) -> usize {
+        let state = self.state();
+        state.waiting.len() + state.in_use.len()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

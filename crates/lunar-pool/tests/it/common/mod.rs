@@ -12,8 +12,8 @@ pub use volatile::VolatileDevice;
 
 use bytes::Bytes;
 use lunar_block::{
-    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, Geometry,
-    MemoryDevice,
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, ExtentState,
+    Geometry, MemoryDevice,
 };
 use lunar_pool::format::DATA_OFFSET_BYTES;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ pub fn filled(value: u8, blocks: u64) -> Bytes {
     vec![value; blocks as usize * 512].into()
 }
 
-pub async fn read(device: &dyn BlockDevice, lba: u64, count: u64) -> Vec<u8> {
+pub async fn read(device: &dyn BlockDevice, lba: u64, count: u64) -> Bytes {
     let block = device.geometry().block_bytes as usize;
     let buffer = BufferPool::default().take(count as usize * block);
-    device.read(BlockRange::new(lba, count), buffer).await.unwrap().to_vec()
+    device.read(BlockRange::new(lba, count), buffer).await.unwrap().freeze()
 }
 
 /// Returns the first byte of a block.
@@ -54,16 +54,24 @@ pub async fn first_byte(device: &dyn BlockDevice, lba: u64) -> u8 {
 
 /// Copies disks as a power cut leaves them.
 pub async fn snapshots(disks: &[Device]) -> Vec<Device> {
-    let mut copies: Vec<Device> = Vec::new();
+    let mut copies = Vec::new();
     for disk in disks {
-        let geometry = disk.geometry();
-        let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
-        let all = read(&**disk, 0, geometry.block_count).await;
-        let range = BlockRange::new(0, geometry.block_count);
-        copy.write(range, all.into(), false).await.unwrap();
-        copies.push(Arc::new(copy));
+        copies.push(snapshot(&**disk).await);
     }
     copies
+}
+
+/// Copies a disk as a power cut leaves it.
+pub async fn snapshot(disk: &dyn BlockDevice) -> Device {
+    let geometry = disk.geometry();
+    let copy = MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
+    let all = BlockRange::new(0, geometry.block_count);
+    let extents = disk.sparse().unwrap().status(all, usize::MAX).await.unwrap();
+    for extent in extents.iter().filter(|extent| extent.state == ExtentState::Mapped) {
+        let data = read(disk, extent.range.lba, extent.range.count).await;
+        copy.write(extent.range, data, false).await.unwrap();
+    }
+    Arc::new(copy)
 }
 
 /// SplitMix64.

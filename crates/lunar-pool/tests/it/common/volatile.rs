@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind, Geometry,
 };
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 /// A device whose writes are volatile until a flush, like a LUN with a write-back cache. After a
@@ -18,7 +18,7 @@ pub struct VolatileDevice {
 #[derive(Debug, Default)]
 struct State {
     /// Content of blocks before the writes that were not flushed.
-    before: HashMap<u64, Vec<u8>>,
+    before: BTreeMap<u64, Bytes>,
     losses: u64,
     is_unreported: bool,
 }
@@ -39,11 +39,9 @@ impl VolatileDevice {
         if before.is_empty() {
             return;
         }
-        let mut blocks: Vec<_> = before.into_iter().collect();
-        blocks.sort();
-        for (lba, old) in blocks {
+        for (lba, old) in before {
             if super::next(random).is_multiple_of(one_in) {
-                self.inner.write(BlockRange::new(lba, 1), old.into(), false).await.unwrap();
+                self.inner.write(BlockRange::new(lba, 1), old, false).await.unwrap();
             }
         }
         let mut state = self.state.lock().unwrap();
@@ -73,13 +71,14 @@ impl BlockDevice for VolatileDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let block = self.geometry().block_bytes as usize;
-            let pool = BufferPool::default();
+            let buffer = BufferPool::default().take(range.count as usize * block);
+            let mut old = self.inner.read(range, buffer).await?.freeze();
             for lba in range.lba..range.lba + range.count {
-                let old = self.inner.read(BlockRange::new(lba, 1), pool.take(block)).await?;
+                let old = old.split_to(block);
                 let mut state = self.state.lock().unwrap();
                 match durable {
                     true => drop(state.before.remove(&lba)),
-                    false => drop(state.before.entry(lba).or_insert_with(|| old.to_vec())),
+                    false => drop(state.before.entry(lba).or_insert(old)),
                 }
             }
             self.inner.write(range, from, durable).await

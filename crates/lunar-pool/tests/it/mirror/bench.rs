@@ -107,8 +107,8 @@ impl Bench {
         let first = read(&*self.disks[0], DATA_START, BLOCKS).await;
         for disk in &self.disks[1..] {
             let other = read(&**disk, DATA_START, BLOCKS).await;
-            let differs = first.iter().zip(&other).position(|(one, other)| one != other);
-            assert_eq!(differs.map(|at| at / 512), None, "the first block that differs");
+            let differs = first.chunks(512).zip(other.chunks(512)).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "the first block that differs");
         }
     }
 

@@ -1,7 +1,7 @@
 //! Power cuts while the members of a mirror change.
 
 use super::bench::{BLOCKS, Bench, REGION, without_recovery};
-use crate::common::{DATA_START, Device, LineDevice, PowerLine, filled, memories, read, snapshots};
+use crate::common::{DATA_START, Device, LineDevice, PowerLine, filled, memories, read, snapshot};
 use lunar_block::{
     BlockDevice, BlockRange, Effect, Error, ErrorKind, Fault, FaultDevice, FaultOperation,
 };
@@ -114,9 +114,11 @@ impl CutBench {
     /// disk has no label, or none that is complete, or is missing.
     async fn check(&self, which: &[usize], durable: u8, when: &str) -> bool {
         let when = format!("{when}, members {which:?}");
-        let copies = snapshots(&self.disks).await;
-        let disks: Vec<Device> = which.iter().map(|at| copies[*at].clone()).collect();
-        let bench = match Bench::open(disks, 1, OpenOptions::default()).await {
+        let mut copies = Vec::new();
+        for at in which {
+            copies.push(snapshot(&*self.disks[*at]).await);
+        }
+        let bench = match Bench::open(copies.clone(), 1, OpenOptions::default()).await {
             Ok(bench) => bench,
             Err(PoolError::NotAMember { .. } | PoolError::Missing { .. }) => return false,
             // The first label of the new device was being written.
@@ -141,8 +143,8 @@ impl CutBench {
         assert_eq!(bench.byte(0).await, value, "{when}");
         let all = read(&*bench.pool, 0, BLOCKS).await;
         let mut same = 0;
-        for at in which {
-            same += usize::from(read(&*copies[*at], DATA_START, BLOCKS).await == all);
+        for copy in &copies {
+            same += usize::from(read(&**copy, DATA_START, BLOCKS).await == all);
         }
         assert!(same >= places, "{when}: {same} of {places} members are equal");
         true

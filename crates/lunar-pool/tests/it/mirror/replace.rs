@@ -156,7 +156,7 @@ async fn a_device_with_a_foreign_label() {
     let error = bench.pool.replace(0, others[0].clone()).await.unwrap_err();
     assert!(matches!(error, PoolError::InUse { pool, .. } if pool == id));
     let junk = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
-    let mut label = read(&*others[0], 0, 8).await;
+    let mut label = read(&*others[0], 0, 8).await.to_vec();
     label[100] ^= 1;
     junk.write(BlockRange::new(0, 8), label.into(), true).await.unwrap();
     let error = bench.pool.replace(0, junk).await.unwrap_err();

@@ -69,7 +69,7 @@ async fn marks(bench: &Bench, member: usize) -> RegionSet {
     let mut pages = Vec::new();
     for lba in [128, 256] {
         let bytes = read(&*bench.caches[member], lba, 8).await;
-        pages.extend(IntentPage::decode(&bytes.try_into().unwrap(), pool, regions));
+        pages.extend(IntentPage::decode(bytes[..].try_into().unwrap(), pool, regions));
     }
     pages.into_iter().max_by_key(|page| page.sequence).unwrap().marked
 }
