@@ -463,6 +463,10 @@ impl MirrorMember {
         outstanding.saturating_mul(self.share_nanos.load(SeqCst))
     }
 
+    pub(super) fn outstanding_reads(&self) -> u64 {
+        self.outstanding_reads.load(SeqCst)
+    }
+
     /// Lets the cost of an unused member decay.
     pub(super) fn not_asked(&self) {
         let now = self.share_nanos.load(SeqCst);

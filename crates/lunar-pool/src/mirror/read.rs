@@ -18,6 +18,11 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
+/// Costs that differ by less than one part in eight are equal: then the member with the fewest
+/// reads is asked. Two members of one latency would otherwise keep an uneven distribution, because
+/// a member with more reads has a lower latency for each of them.
+const EQUAL_COST_SHARE: u64 = 8;
+
 /// Maximum number of repairs that are in progress at a time: a member may fail all its reads.
 pub(super) const REPAIRS_MAX: usize = 16;
 
@@ -373,24 +378,17 @@ impl Mirror {
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
         let (first, last) = self.intents.span(range);
         let all = self.places.all();
-        let mut best: Option<(&Arc<MirrorMember>, u64)> = None;
-        for member in all.iter().filter_map(Place::member) {
-            let fits =
-                member.is_current() && !tried.contains(member.place) && member.holds(first, last);
-            if !fits {
-                continue;
-            }
-            let cost = member.cost();
-            match &best {
-                Some((_, least)) if *least <= cost => member.not_asked(),
-                _ => {
-                    if let Some((other, _)) = best.replace((member, cost)) {
-                        other.not_asked();
-                    }
-                }
-            }
-        }
-        best.map(|(member, _)| Arc::clone(member))
+        let fits = |member: &&Arc<MirrorMember>| {
+            member.is_current() && !tried.contains(member.place) && member.holds(first, last)
+        };
+        let fitting = || all.iter().filter_map(Place::member).filter(fits);
+        let least = fitting().map(|member| member.cost()).min()?;
+        let equal = least.saturating_add(least / EQUAL_COST_SHARE);
+        let among = fitting().filter(|member| member.cost() <= equal);
+        let best = among.min_by_key(|member| (member.outstanding_reads(), member.cost()))?;
+        let others = fitting().filter(|member| !Arc::ptr_eq(member, best));
+        others.for_each(|member| member.not_asked());
+        Some(Arc::clone(best))
     }
 
     /// Reads if no waiting is needed.

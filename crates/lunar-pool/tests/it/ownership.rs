@@ -226,7 +226,7 @@ async fn a_member_that_becomes_current_elsewhere_is_not_left_out() {
     pool.close().await.unwrap();
     let (disk, all) = (&shelf.disks[0], BlockRange::new(0, BLOCKS));
     let last = crate::common::read(&**disk, 0, BLOCKS).await;
-    disk.write(all, crate::common::read(&*before, 0, BLOCKS).await.into(), true).await.unwrap();
+    disk.write(all, crate::common::read(&*before, 0, BLOCKS).await, true).await.unwrap();
     take_away(&shelf.shared[1], false).await;
     let first = HostDisk::new(&shelf.shared[0], "a");
     first.write_before_acquisition(last);

@@ -52,7 +52,7 @@ pub struct HostDisk {
     /// False for a disk that refuses every acquisition with an error.
     is_acquirable: AtomicBool,
     /// What a former owner writes before the next acquisition takes effect.
-    last_writes: Mutex<Option<Vec<u8>>>,
+    last_writes: Mutex<Option<Bytes>>,
 }
 
 impl HostDisk {
@@ -73,7 +73,7 @@ impl HostDisk {
     }
 
     /// Has a former owner write all blocks before the next acquisition takes effect.
-    pub fn write_before_acquisition(&self, all: Vec<u8>) {
+    pub fn write_before_acquisition(&self, all: Bytes) {
         *self.last_writes.lock().unwrap() = Some(all);
     }
 
@@ -103,7 +103,7 @@ impl ExclusiveOwnership for HostDisk {
             let last_writes = self.last_writes.lock().unwrap().take();
             if let Some(all) = last_writes {
                 let range = BlockRange::new(0, self.geometry().block_count);
-                self.shared.disk.write(range, all.into(), true).await?;
+                self.shared.disk.write(range, all, true).await?;
             }
             let mut owner = self.shared.owner.lock().unwrap();
             if let Some((key, name)) = &*owner

@@ -11,7 +11,7 @@ mod late;
 mod linear;
 mod losses;
 mod opening;
-mod read_errors;
+mod reads;
 mod rejoin;
 mod replace;
 mod resize;
