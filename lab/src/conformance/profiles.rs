@@ -30,6 +30,8 @@ pub enum Device {
     LunOfLunar(&'static str),
     /// The LUN of tgt, which serves a sparse file of this many bytes.
     LunOfTgt(u64),
+    /// A virtual LUN of a switch: a stripe over the LUNs of two Lunar servers, each of this size.
+    StripeOfLunar(&'static str),
 }
 
 /// Suites of the tool that a profile runs.
@@ -131,6 +133,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile { name: "lun-of-lunar", device: Device::LunOfLunar("1G"), ..BASE },
     Profile { name: "lun-of-tgt", device: Device::LunOfTgt(1 << 30), ..BASE },
+    Profile { name: "switch-slow", device: Device::StripeOfLunar("512M"), ..BASE },
     // Its reset test needs an operation that takes longer than a few seconds, and then sleeps for a
     // minute without answering NOP-Ins.
     Profile {
@@ -151,8 +154,8 @@ impl Profile {
     fn start_place(&self) -> u8 {
         match (self.config, self.suites, self.device) {
             (Some(_), ..) => 0,
-            (None, Suites::All, Device::LunOfLunar(_) | Device::LunOfTgt(_)) => 1,
-            (None, Suites::All, _) => 2,
+            (None, Suites::All, Device::File | Device::Existing(_) | Device::Memory(_)) => 2,
+            (None, Suites::All, _) => 1,
             (None, Suites::Only(_), _) => 3,
         }
     }
@@ -185,6 +188,9 @@ impl Profile {
             Device::Memory(url) => url,
             Device::LunOfLunar(_) => "iscsi://LUNAR/TARGET/0",
             Device::LunOfTgt(_) => "iscsi://TGT/TARGET/1",
+            Device::StripeOfLunar(size) => {
+                return format!("switch --config: a stripe over LUNs of two servers, each {size}");
+            }
         };
         let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
         [&["serve", device], self.serve, &listen[..]].concat().join(" ")
@@ -224,6 +230,7 @@ struct Subject {
 /// The target behind a served LUN.
 enum Storage {
     Lunar { _lunar: Box<Lunar> },
+    Lunars { _pair: [Lunar; 2] },
     Tgt { _tgt: Tgt },
 }
 
@@ -245,6 +252,9 @@ impl Subject {
 type Served = (Lunar, Option<Storage>, Vec<String>);
 
 fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
+    if let Device::StripeOfLunar(size) = profile.device {
+        return serve_stripe(size, scratch, number);
+    }
     let file = scratch.path(&format!("disk-{number}.img"));
     let sparse = |bytes| File::create(&file).and_then(|made| made.set_len(bytes));
     let (device, storage) = match profile.device {
@@ -264,6 +274,7 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
             tgt.make_thin()?;
             (tgt.url(), Some(Storage::Tgt { _tgt: tgt }))
         }
+        Device::StripeOfLunar(_) => unreachable!("it has a configuration of its own"),
     };
     let device = device.as_str();
     let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
@@ -280,6 +291,29 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
     let addresses = lunar.addresses(profile.portals)?;
     let urls = addresses.iter().map(|address| format!("iscsi://{address}/{TARGET}/0")).collect();
     Ok((lunar, storage, urls))
+}
+
+/// Starts two servers and a switch with a stripe over their LUNs.
+fn serve_stripe(size: &str, scratch: &Scratch, number: u32) -> Result<Served> {
+    let name = |storage: &str| format!("{STORAGE}-{storage}");
+    let storage = |storage: &str| {
+        let file = scratch.path(&format!("disk-{number}-{storage}.img"));
+        Lunar::serve(&[&file, "--name", &name(storage), "--size", size])
+    };
+    let pair = [storage("a")?, storage("b")?];
+    let (a, b) = (pair[0].url(&name("a"), 0), pair[1].url(&name("b"), 0));
+    let text = format!(
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[storage]]\nname = \"a\"\nurl = \"{a}\"\n\
+         [[storage]]\nname = \"b\"\nurl = \"{b}\"\n[[target]]\nname = \"{TARGET}\"\n\
+         [[target.lun]]\nid = 0\n[target.lun.stripe]\nunit = \"64KiB\"\n\
+         over = [{{ storage = \"a\", start = 0, length = \"{size}iB\" }}, \
+         {{ storage = \"b\", start = 0, length = \"{size}iB\" }}]\n"
+    );
+    let configuration = scratch.path("lunar.toml");
+    std::fs::write(&configuration, text).context("a configuration")?;
+    let lunar = Lunar::start(&["switch", "--config", &configuration])?;
+    let urls = vec![lunar.url(TARGET, 0)];
+    Ok((lunar, Some(Storage::Lunars { _pair: pair }), urls))
 }
 
 /// Returns a configuration of one target with one LUN.
