@@ -7,6 +7,7 @@ mod entry;
 mod first_bad;
 mod immediate;
 mod pieces;
+mod relayed;
 mod verify;
 
 pub(crate) use copy::copy;
@@ -207,7 +208,12 @@ impl Run<'_> {
             Plan::Read { range, from_medium } => {
                 return self.read(range, from_medium, read_memory).await;
             }
-            Plan::Write { range, durable } => self.write(range, data, durable).await?,
+            Plan::Write { range, durable } => match read_memory {
+                ReadMemory::Relayed(transfer) => {
+                    Box::pin(self.write_relayed(range, *transfer, durable)).await?;
+                }
+                _ => self.write(range, data, durable).await?,
+            },
             Plan::WriteAtomic { range, durable } => self.write_atomic(range, data, durable).await?,
             Plan::WriteAndVerify { range, compare } => {
                 Box::pin(self.write_and_verify(range, compare, data)).await?;

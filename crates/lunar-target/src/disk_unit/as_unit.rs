@@ -69,6 +69,14 @@ impl Unit for DiskUnit {
             return Err(RefusedCommand { refusal: sense.into(), data_out_bytes });
         }
         let data_in_bytes = fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes);
+        if let Some(relayed) = self.relayed_plan(&plan, command) {
+            let relayed = Some(Box::new(relayed));
+            let collect_bytes = plan.data_out_bytes(block_bytes) as usize;
+            let work = Work::Plan(JudgedPlan { plan, generation, relayed });
+            let judged = JudgedCommand::new(work);
+            let moved = (data_out_bytes, data_in_bytes);
+            return Ok(judged.streaming(moved, collect_bytes));
+        }
         let read_bytes = read_bytes(&plan, block_bytes);
         let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
         let moves_blocks = matches!(plan, Plan::Read { .. } | Plan::Write { .. });
@@ -88,7 +96,7 @@ impl Unit for DiskUnit {
             reports_luns: row.is_some_and(|command| command.reports_luns),
             work: match plan {
                 Plan::Reply(reply) => Work::Reply(reply),
-                plan => Work::Plan(JudgedPlan { plan, generation }),
+                plan => Work::Plan(JudgedPlan { plan, generation, relayed: None }),
             },
         })
     }
@@ -126,6 +134,7 @@ impl Unit for DiskUnit {
             io_tier: device.io_tier(),
             size_bytes: device.geometry().size_bytes(),
             held_writes: self.held_writes() as u64,
+            relayed: device.relay_map().map(|_| self.common.relay_counts.read()),
             backing_fault: !self.backing_faults().is_empty(),
             link: device.link(),
             syncs: device.sync_counts(),
@@ -179,9 +188,9 @@ impl DiskUnit {
         data: CommandData,
     ) -> PlanResult {
         let Execution { session, memory, .. } = execution;
-        let JudgedPlan { mut plan, generation } = judged;
+        let JudgedPlan { mut plan, generation, relayed } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
-        let (read_memory, mut data) = ReadMemory::split(data);
+        let (read_memory, mut data) = ReadMemory::split(data, relayed);
         let mut unsaved = None;
         // The plan contains the values of the parameters: their charge also covers the plan.
         let mut _parameters = Bytes::new();

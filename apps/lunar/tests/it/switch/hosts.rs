@@ -279,7 +279,7 @@ fn virtual_luns_change_while_they_are_used() {
     assert_eq!(block_on(read(&new, 0, 4096)), [0; 4096]);
 }
 
-/// Goal: a switch is not started without storages, and the fast path is refused until it is built.
+/// Goal: a switch is not started without storages.
 #[test]
 fn refused_starts() {
     let scratch = Scratch::new("switch-refused");
@@ -291,7 +291,4 @@ fn refused_starts() {
     let refused = run(&["switch", "--config", &config]);
     assert_exit(&refused, 1);
     assert!(printed(&refused).contains("no [[storage]] is configured"), "{}", printed(&refused));
-    let fast = run(&["switch", "--config", &config, "--path", "fast"]);
-    assert_exit(&fast, 2);
-    assert!(printed(&fast).contains("not built yet"), "{}", printed(&fast));
 }
