@@ -39,8 +39,9 @@ pub const OUTSTANDING_R2T_MAX: u16 = 2;
 /// Maximum data of one command that is held: arrived, and not taken by the other socket.
 pub const COMMAND_BYTES_MAX: usize = 512 << 10;
 
-/// Maximum data-in of all commands of one connection to a storage that is held.
-pub const LINK_BYTES_MAX: usize = 4 << 20;
+/// Maximum memory that is reserved for the data-in of all commands of one connection to a storage.
+/// Others are executed by the device.
+pub const LINK_BYTES_MAX: usize = 16 << 20;
 
 /// Maximum number of commands of one connection to a storage. Others are executed by the device.
 pub const LINK_COMMANDS_MAX: usize = 128;

@@ -35,6 +35,7 @@
 //!     latency_mode: false,
 //!     limits: Limits::default(),
 //!     buffers: BufferPool::default(),
+//!     relays: None,
 //! })?;
 //! assert_ne!(server.addresses()[0].port(), 0);
 //! server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});

@@ -22,13 +22,14 @@ use std::sync::Arc;
     after_help = "Examples:\n  \
         lunar check switch.toml --connect\n  \
         lunar switch --config switch.toml\n  \
+        lunar switch --config switch.toml --path fast\n  \
         lunar switch create-mirror iqn.2026-11.org.example:virtual 0 --config switch.toml"
 )]
 pub struct SwitchCommand {
     /// The configuration; `lunar check` validates it
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// The path of READ and WRITE commands
+    /// The path of READ and WRITE commands: both give the same results
     #[arg(long, value_enum, default_value = "slow")]
     path: DataPath,
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub struct SwitchCommand {
 /// The path of commands through the switch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum DataPath {
-    /// The data of READ is passed on as it comes from the storage, where possible
+    /// The data of READ and WRITE is passed on as it comes, where possible
     Fast,
     /// Commands are executed, and their data is collected
     Slow,

@@ -128,8 +128,8 @@ impl ConnectionRelay for HostRelay {
     fn is_ready(&self, parts: &[RelayPart]) -> bool {
         let mut are_ready = true;
         for part in parts {
-            let Some(link) = self.link(part) else { return false };
-            if !link.has_room() {
+            let (Some(link), Some(bytes)) = (self.link(part), bytes_of(part)) else { return false };
+            if !link.has_room(bytes) {
                 self.connect(part, &link);
                 are_ready = false;
             }
@@ -140,7 +140,7 @@ impl ConnectionRelay for HostRelay {
     fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
         let link = self.link(part)?;
         let bytes = bytes_of(part)?;
-        let id = link.begin(TransferDirection::In, bytes, buffers, |id| {
+        let id = link.begin(bytes, Some(buffers), |id| {
             StorageInput::Begin(RelayedCommand {
                 id,
                 direction: TransferDirection::In,
@@ -164,8 +164,7 @@ impl ConnectionRelay for HostRelay {
         let lun = shared(part)?.upgrade()?;
         let ticket = lun.begin_write(is_durable)?;
         let fua = ticket.has_fua();
-        let buffers = BufferPool::default();
-        let id = link.begin(TransferDirection::Out, bytes, &buffers, |id| {
+        let id = link.begin(bytes, None, |id| {
             StorageInput::Begin(RelayedCommand {
                 id,
                 direction: TransferDirection::Out,

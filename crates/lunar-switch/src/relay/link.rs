@@ -1,7 +1,6 @@
 //! What the commands of a host and the socket of a storage share: requests in one direction, data
 //! and ends in the other.
 
-use super::mapping::TransferDirection;
 use super::session::StorageInput;
 use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_MAX};
 use bytes::Bytes;
@@ -49,7 +48,10 @@ struct LinkState {
     /// Senders that are dropped when a WRITE can have no further effect.
     unsettled: UnsettledWrites,
     next_id: u64,
+    /// Data of all READs, which wakes the socket when it leaves.
     in_flight: Arc<FlightMeter>,
+    /// Memory that is reserved for the READs that have not ended, in bytes.
+    reserved_bytes: usize,
     /// READs that may have no room for a further segment.
     full: Vec<TaskId>,
     /// Time until which commands are executed by the device, after one has failed.
@@ -60,16 +62,29 @@ struct LinkState {
 /// The data of a command of the host that has not ended.
 #[derive(Debug)]
 struct Transfer {
-    direction: TransferDirection,
-    buffers: BufferPool,
-    /// Memory that is reserved for the data in flight and not used by a buffer.
-    reserve: MemoryCharge,
-    reserved_bytes: usize,
+    /// Memory of a READ; `None` of a WRITE.
+    memory: Option<ReadReserve>,
     in_flight: Arc<FlightMeter>,
+    /// Data of a READ that has not begun to arrive, in bytes.
+    missing_bytes: usize,
     pieces: VecDeque<Bytes>,
     wants: VecDeque<(u32, u32)>,
     end: Option<Result<(), RelayFailure>>,
     waker: Option<Waker>,
+}
+
+/// Memory of a READ.
+#[derive(Debug)]
+struct ReadReserve {
+    buffers: BufferPool,
+    /// Memory that is reserved for the data in flight and not used by a buffer.
+    charge: MemoryCharge,
+    reserved_bytes: usize,
+}
+
+/// Memory to reserve for a READ of `bytes`.
+fn reserve_bytes(bytes: u32) -> usize {
+    if bytes == 0 { 0 } else { BufferPool::charged_bytes(bytes as usize).min(COMMAND_BYTES_MAX) }
 }
 
 /// Event of a WRITE.
@@ -87,7 +102,9 @@ impl StorageLink {
             transfers: BTreeMap::new(),
             unsettled: BTreeMap::new(),
             next_id: 0,
-            in_flight: FlightMeter::of_connection(LINK_BYTES_MAX),
+            // `reserved_bytes` limits it.
+            in_flight: FlightMeter::of_connection(usize::MAX),
+            reserved_bytes: 0,
             full: Vec::new(),
             avoided_until: None,
             is_host_gone: false,
@@ -102,42 +119,45 @@ impl StorageLink {
         self.0.borrow_mut().phase = phase;
     }
 
-    /// True if a further command can be passed on.
-    pub(super) fn has_room(&self) -> bool {
+    /// True if a further command can be passed on, with this data-in.
+    pub(super) fn has_room(&self, data_in_bytes: u32) -> bool {
         let state = self.0.borrow();
         let is_avoided = state.avoided_until.is_some_and(|until| Instant::now() < until);
-        state.phase == LinkPhase::Up && !is_avoided && state.transfers.len() < LINK_COMMANDS_MAX
+        let reserved_bytes = state.reserved_bytes + reserve_bytes(data_in_bytes);
+        state.phase == LinkPhase::Up
+            && !is_avoided
+            && state.transfers.len() < LINK_COMMANDS_MAX
+            && reserved_bytes <= LINK_BYTES_MAX
     }
 
-    /// Begins a transfer of `bytes`; `None` if there is no room for it, or no memory. `request`
-    /// makes the request from the number of the command.
+    /// Begins a transfer; `None` if there is no room for it, or no memory. The data of a READ takes
+    /// memory of `buffers`. `request` makes the request from the number of the command.
     pub(super) fn begin(
         &self,
-        direction: TransferDirection,
         bytes: u32,
-        buffers: &BufferPool,
+        buffers: Option<&BufferPool>,
         request: impl FnOnce(TaskId) -> StorageInput,
     ) -> Option<TaskId> {
-        if !self.has_room() {
+        if !self.has_room(if buffers.is_some() { bytes } else { 0 }) {
             return None;
         }
-        let reserved_bytes = match direction {
-            TransferDirection::In => {
-                BufferPool::charged_bytes(bytes as usize).min(COMMAND_BYTES_MAX)
+        let memory = match buffers {
+            Some(buffers) => {
+                let reserved_bytes = reserve_bytes(bytes);
+                let charge = buffers.try_charge(reserved_bytes)?;
+                Some(ReadReserve { buffers: buffers.clone(), charge, reserved_bytes })
             }
-            TransferDirection::Out => 0,
+            None => None,
         };
-        let reserve = buffers.try_charge(reserved_bytes)?;
         let state = &mut *self.0.borrow_mut();
+        state.reserved_bytes += memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
         state.next_id += 1;
         let id = TaskId(state.next_id);
         let in_flight = FlightMeter::of_task(COMMAND_BYTES_MAX, &state.in_flight);
         let transfer = Transfer {
-            direction,
-            buffers: buffers.clone(),
-            reserve,
-            reserved_bytes,
+            memory,
             in_flight,
+            missing_bytes: bytes as usize,
             pieces: VecDeque::new(),
             wants: VecDeque::new(),
             end: None,
@@ -159,6 +179,7 @@ impl StorageLink {
     pub(super) fn end(&self, id: TaskId) {
         let state = &mut *self.0.borrow_mut();
         let Some(transfer) = state.transfers.remove(&id) else { return };
+        state.reserved_bytes -= transfer.memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
         if transfer.end.is_none() {
             state.push(StorageInput::Abort(id));
         }
@@ -241,14 +262,21 @@ impl StorageLink {
         let state = &mut *self.0.borrow_mut();
         let transfer = state.transfers.get_mut(&id)?;
         let bytes = bytes as usize;
-        let in_flight = transfer.in_flight.try_add(bytes)?;
-        // What is reserved gives way to the buffers.
-        let left = transfer.reserved_bytes.saturating_sub(transfer.in_flight.bytes());
-        transfer.reserve.set(left);
-        if transfer.in_flight.room_bytes() < SEGMENT_BYTES_MAX as usize {
+        let Some(in_flight) = transfer.in_flight.try_add(bytes) else {
+            // Cannot be: nothing is received while it does not fit.
+            transfer.end = Some(Err(RelayFailure::NotExecuted));
+            transfer.wake();
+            return None;
+        };
+        transfer.missing_bytes = transfer.missing_bytes.saturating_sub(bytes);
+        if transfer.is_full() {
             state.full.push(id);
         }
-        Some((transfer.buffers.take(bytes), in_flight))
+        let memory = transfer.memory.as_mut()?;
+        // What is reserved gives way to the buffers.
+        let left = memory.reserved_bytes.saturating_sub(transfer.in_flight.bytes());
+        memory.charge.set(left);
+        Some((memory.buffers.take(bytes), in_flight))
     }
 
     /// Gives a segment that was checked to its holder.
@@ -269,7 +297,7 @@ impl StorageLink {
     pub(super) fn ended(&self, id: TaskId, result: Result<(), RelayFailure>) {
         let state = &mut *self.0.borrow_mut();
         let Some(transfer) = state.transfers.get_mut(&id) else { return };
-        transfer.end = Some(result);
+        transfer.end.get_or_insert(result);
         transfer.wake();
         if result.is_err() {
             // The command is repeated, and the device reports the reason.
@@ -306,16 +334,9 @@ impl LinkState {
     }
 
     fn may_receive(&mut self) -> bool {
-        let segment = SEGMENT_BYTES_MAX as usize;
         let transfers = &self.transfers;
-        let is_full = |id: &TaskId| {
-            transfers.get(id).is_some_and(|transfer| {
-                transfer.direction == TransferDirection::In
-                    && transfer.in_flight.room_bytes() < segment
-            })
-        };
-        self.full.retain(is_full);
-        self.full.is_empty() && self.in_flight.room_bytes() >= segment
+        self.full.retain(|id| transfers.get(id).is_some_and(Transfer::is_full));
+        self.full.is_empty()
     }
 
     /// Has the session logged out once the host is gone and no transfer is left.
@@ -327,6 +348,12 @@ impl LinkState {
 }
 
 impl Transfer {
+    /// True while a further segment may not fit. A READ all of whose data fits is never full: it
+    /// may wait for other parts without keeping its socket from being read.
+    fn is_full(&self) -> bool {
+        self.in_flight.room_bytes() < self.missing_bytes.min(SEGMENT_BYTES_MAX as usize)
+    }
+
     fn wake(&mut self) {
         self.waker.take().into_iter().for_each(Waker::wake);
     }

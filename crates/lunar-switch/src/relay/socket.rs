@@ -3,7 +3,7 @@
 use super::link::{LinkPhase, StorageLink};
 use super::session::{SegmentPlace, StorageInput, StorageOutput, StorageSession};
 use bytes::Bytes;
-use lunar_block::{Buffer, BufferPool};
+use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::CloseReason;
 use lunar_iscsi::framing::{Header, SegmentDigest, TaskId};
 use lunar_net::{ConnectionHandler, InFlightBytes, Outbox, OwnerId};
@@ -22,8 +22,6 @@ pub(super) struct StorageSocket {
     session: StorageSession,
     link: StorageLink,
     owner: OwnerId,
-    /// Source of memory for what the session itself receives.
-    buffers: BufferPool,
     segment: IncomingData,
     announced_bytes: u32,
     /// Time before which silence of the storage has no consequence; it was not read.
@@ -36,7 +34,7 @@ pub(super) struct StorageSocket {
 /// The data segment of the current PDU.
 enum IncomingData {
     Nowhere,
-    Session { buffer: Buffer, filled: usize },
+    Session { buffer: Vec<u8>, filled: usize },
     Command { buffer: Buffer, filled: usize, in_flight: InFlightBytes },
 }
 
@@ -46,7 +44,6 @@ impl StorageSocket {
             session,
             link,
             owner,
-            buffers: BufferPool::default(),
             segment: IncomingData::Nowhere,
             announced_bytes: 0,
             held_until: None,
@@ -102,7 +99,7 @@ impl StorageSocket {
         match place {
             SegmentPlace::Session => {
                 // At most MaxRecvDataSegmentLength: the machine refuses longer ones.
-                let buffer = self.buffers.take(bytes as usize);
+                let buffer = vec![0; bytes as usize];
                 IncomingData::Session { buffer, filled: 0 }
             }
             SegmentPlace::Command(id) => match self.link.begin_segment(id, bytes) {
@@ -137,8 +134,10 @@ impl ConnectionHandler for StorageSocket {
     fn payload_buffer(&mut self, _missing: usize) -> &mut [u8] {
         match &mut self.segment {
             IncomingData::Nowhere => &mut [],
-            IncomingData::Session { buffer, filled }
-            | IncomingData::Command { buffer, filled, .. } => {
+            IncomingData::Session { buffer, filled } => {
+                buffer.get_mut(*filled..).unwrap_or_default()
+            }
+            IncomingData::Command { buffer, filled, .. } => {
                 buffer.get_mut(*filled..).unwrap_or_default()
             }
         }
@@ -155,7 +154,7 @@ impl ConnectionHandler for StorageSocket {
 
     fn payload_end(&mut self, now: Time, digest: SegmentDigest, out: &mut Outbox) {
         let data = match std::mem::replace(&mut self.segment, IncomingData::Nowhere) {
-            IncomingData::Session { buffer, .. } => buffer.freeze(),
+            IncomingData::Session { buffer, .. } => buffer.into(),
             segment => {
                 self.segment = segment;
                 Bytes::new()

@@ -6,7 +6,8 @@ use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
 use crate::detached_writes::ABORT_GRACE;
 use crate::execute::{
-    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, try_now,
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, RelayedTransfer, copy,
+    execute_paying, execute_relayed, try_now,
 };
 use crate::manage;
 use crate::plan_result::PlanResult;
@@ -190,7 +191,8 @@ impl DiskUnit {
         let Execution { session, memory, .. } = execution;
         let JudgedPlan { mut plan, generation, relayed } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
-        let (read_memory, mut data) = ReadMemory::split(data, relayed);
+        let (transfer, data) = RelayedTransfer::split(data, relayed);
+        let (read_memory, mut data) = ReadMemory::split(data);
         let mut unsaved = None;
         // The plan contains the values of the parameters: their charge also covers the plan.
         let mut _parameters = Bytes::new();
@@ -229,7 +231,10 @@ impl DiskUnit {
             quota_charge,
             memory,
         };
-        execute_paying(Arc::clone(self), plan, work).await
+        match transfer {
+            Some(transfer) => execute_relayed(self, &plan, work, transfer).await,
+            None => execute_paying(Arc::clone(self), plan, work).await,
+        }
     }
 
     /// Judges a command whose parameter list has arrived. Returns its plan, and the change of the

@@ -7,9 +7,7 @@
 //! a command of another host waits for these blocks, the rest is read at once, so that no host that
 //! takes its data slowly delays another.
 
-use super::relayed::RelayedTransfer;
 use super::{Run, Step, Stop};
-use crate::disk_unit::RelayedPlan;
 use crate::plan_result::PlanResult;
 use crate::streams::TaskInputs;
 use crate::unit::CommandData;
@@ -35,21 +33,14 @@ pub(crate) enum ReadMemory {
     /// A buffer for all of it.
     Whole(Buffer),
     Pieces(PieceReader),
-    /// None: a relay moves the data.
-    Relayed(Box<RelayedTransfer>),
 }
 
 impl ReadMemory {
     /// The memory for the data-in of a command, and its data-out.
-    pub(crate) fn split(data: CommandData, relayed: Option<Box<RelayedPlan>>) -> (Self, Bytes) {
-        let data = match (data, relayed) {
-            (CommandData::Pieces(reader), _) => return (Self::Pieces(reader), Bytes::new()),
-            (CommandData::Streams(streams), Some(plan)) => {
-                let transfer = RelayedTransfer { plan: *plan, streams: *streams };
-                return (Self::Relayed(Box::new(transfer)), Bytes::new());
-            }
-            (data, _) => data,
-        };
+    pub(crate) fn split(data: CommandData) -> (Self, Bytes) {
+        if let CommandData::Pieces(reader) = data {
+            return (Self::Pieces(reader), Bytes::new());
+        }
         let (data_in, data_out) = data.split();
         (data_in.map_or(Self::None, Self::Whole), data_out)
     }
@@ -129,10 +120,6 @@ impl Run<'_> {
     pub(super) async fn read_range(&self, range: LbaRange, memory: ReadMemory) -> Step<PlanResult> {
         let data = match memory {
             ReadMemory::Pieces(reader) => Box::pin(self.read_in_pieces(range, &reader)).await?,
-            ReadMemory::Relayed(transfer) => {
-                let last = Box::pin(self.read_relayed(range, *transfer)).await?;
-                return Ok(PlanResult::Good(last));
-            }
             ReadMemory::Whole(buffer) => self.get_into(range, buffer).await?,
             ReadMemory::None => self.get(range).await?,
         };

@@ -121,7 +121,12 @@ fn compare_and_write_reaches_the_storages() {
 
 /// A persistent reservation of the whole unit: REGISTER (0) or RESERVE (1) of type 5, registrants
 /// only write exclusive.
-async fn reserve(disk: &lunar_initiator::RemoteDisk, action: u8, key: u64, aptpl: u8) -> u8 {
+pub(super) async fn reserve(
+    disk: &lunar_initiator::RemoteDisk,
+    action: u8,
+    key: u64,
+    aptpl: u8,
+) -> u8 {
     let cdb = [0x5f, action, if action == 1 { 5 } else { 0 }, 0, 0, 0, 0, 0, 24, 0];
     let (existing, new) = if action == 0 { (0, key) } else { (key, 0) };
     let mut list = [0; 24];

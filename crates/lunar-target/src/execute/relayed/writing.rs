@@ -102,7 +102,7 @@ impl From<DataOutError> for Stop {
 
 impl Run<'_> {
     /// Writes `range`, whose data comes from the initiator meanwhile.
-    pub(in super::super) async fn write_relayed(
+    pub(super) async fn write_relayed(
         &self,
         range: LbaRange,
         transfer: RelayedTransfer,
@@ -217,21 +217,26 @@ impl Run<'_> {
         let mut buffer = self.take(self.bytes(range)).await?;
         let mut at = 0;
         for piece in kept {
-            buffer.get_mut(at..at + piece.len()).map(|room| room.copy_from_slice(&piece));
+            put(&mut buffer, at, &piece);
             at += piece.len();
         }
         data.reader.want_all();
         loop {
             while let Some((offset_bytes, piece)) = data.arrived.pop_first() {
-                let start = offset_bytes as usize;
-                let room = buffer.get_mut(start..start + piece.len());
-                room.map(|room| room.copy_from_slice(&piece));
+                put(&mut buffer, offset_bytes as usize, &piece);
             }
             if !self.abort.unless(data.receive()).await?? {
                 break;
             }
         }
         self.write(range, buffer.freeze(), durable).await
+    }
+}
+
+/// Copies a piece to its place, if it is within the buffer.
+fn put(buffer: &mut [u8], at: usize, piece: &[u8]) {
+    if let Some(room) = buffer.get_mut(at..at + piece.len()) {
+        room.copy_from_slice(piece);
     }
 }
 
