@@ -1,6 +1,6 @@
-//! A hostile storage of a relay: PDUs of all kinds with wrong tags, numbers, offsets and lengths, at
-//! a session with commands of a host. What the host gets is only what the storage sent for it, in
-//! order, and it ends with GOOD only if all of it came.
+//! A hostile storage of a relay: PDUs of all kinds with wrong tags, numbers, offsets and lengths,
+//! at a session with commands of a host. What the host gets is only what the storage sent for it,
+//! in order, and it ends with GOOD only if all of it came.
 
 use bytes::Bytes;
 use lunar_block::BlockRange;

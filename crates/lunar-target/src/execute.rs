@@ -384,10 +384,16 @@ impl Run<'_> {
         from_medium: bool,
         memory: ReadMemory,
     ) -> Step<PlanResult> {
+        self.flush_before_read(from_medium).await?;
+        self.read_range(range, memory).await
+    }
+
+    /// Makes written data durable, if a read has to come `from_medium`.
+    async fn flush_before_read(&self, from_medium: bool) -> Step<()> {
         if self.unit.flushes_before_read(from_medium) {
             self.flush().await?;
         }
-        self.read_range(range, memory).await
+        Ok(())
     }
 
     /// Writes `data`. The command holds its range while the disk may delay it behind other writes:

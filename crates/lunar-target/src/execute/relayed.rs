@@ -125,9 +125,7 @@ impl Run<'_> {
     async fn move_relayed(&self, plan: &Plan, transfer: RelayedTransfer) -> Step<PlanResult> {
         match *plan {
             Plan::Read { range, from_medium } => {
-                if self.unit.flushes_before_read(from_medium) {
-                    self.flush().await?;
-                }
+                self.flush_before_read(from_medium).await?;
                 Ok(PlanResult::Good(self.read_relayed(range, transfer).await?))
             }
             Plan::Write { range, durable } => {
