@@ -13,5 +13,6 @@ pub mod login;
 pub mod mode_select;
 pub mod persistent_reserve_out;
 pub mod pool_label;
+pub mod relay_storage;
 pub mod text;
 pub mod unmap_list;

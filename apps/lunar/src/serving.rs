@@ -14,7 +14,7 @@ use lunar_control::api::targets::{Lun, Target};
 use lunar_control::config::model::Configuration;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
 use lunar_control::identity;
-use lunar_target::{Catalogue, Portal};
+use lunar_target::{Catalogue, Portal, RelayFactory};
 use serde::Serialize;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -51,18 +51,29 @@ struct PortalReport {
     url: String,
 }
 
+/// The way in which a configuration is served.
+pub struct Serving {
+    /// Origin of the configuration.
+    pub origin: ConfigOrigin,
+    /// Format of the report.
+    pub format: Format,
+    /// Treatment of storages that are away.
+    pub storage: AwayStorage,
+    /// Creates the relays of connections; `None`: devices move all data.
+    pub relays: Option<Arc<dyn RelayFactory>>,
+}
+
 /// Opens the devices, serves, reports, and waits for the shutdown.
 ///
 /// # Errors
 /// Fails if a device or address cannot be opened, or the final sync fails.
 pub fn serve(
     configuration: Configuration,
-    origin: ConfigOrigin,
+    serving: Serving,
     clients: &ClientCredentials,
-    format: Format,
-    storage: AwayStorage,
     devices: ServedDevices,
 ) -> Result<(), Failure> {
+    let Serving { origin, format, storage, relays } = serving;
     open_files::raise_limit();
     let runtime = runtime()?;
     let metrics = configuration.metrics;
@@ -70,7 +81,10 @@ pub fn serve(
         ConfigOrigin::File { .. } => HangupAction::Applies,
         ConfigOrigin::Arguments => HangupAction::Ends,
     };
-    let opened = OpenedConfig::open(configuration.clone(), origin, Arc::new(devices), storage)?;
+    let mut opened = OpenedConfig::open(configuration.clone(), origin, Arc::new(devices), storage)?;
+    if let Some(relays) = relays {
+        opened = opened.with_relays(relays);
+    }
     let signals = runtime.block_on(async { Signals::catch(hangup) })?;
     let api = bind_api(&configuration, hangup == HangupAction::Applies)?;
     let daemon = Arc::new(opened.serve()?);

@@ -2,7 +2,7 @@
 
 use crate::{
     BackingProbe, Buffer, BufferPool, CreatedFile, Error, ErrorKind, ExclusiveOwnership,
-    PoisonWatcher, Resize, SyncCounts,
+    PoisonWatcher, RelayMap, Resize, SyncCounts,
 };
 use bytes::Bytes;
 use std::fmt;
@@ -298,6 +298,11 @@ pub trait BlockDevice: Send + Sync + fmt::Debug + 'static {
 
     /// Returns the interface for changes of size, if the device supports them.
     fn resize(&self) -> Option<&dyn Resize> {
+        None
+    }
+
+    /// Returns the translation to LUNs of other targets, if a relay may pass transfers on to them.
+    fn relay_map(&self) -> Option<&dyn RelayMap> {
         None
     }
 

@@ -8,8 +8,8 @@ mod tests;
 use crate::{
     AtomicCompareAndWrite, AtomicLimits, AtomicWrite, BackingProbe, BlockDevice, BlockRange,
     BoxFuture, Buffer, BufferPool, Clear, CreatedFile, DeviceLink, Error, ErrorKind,
-    ExclusiveOwnership, Extent, Geometry, IoContext, PoisonWatcher, Resize, SpaceUsage, Sparse,
-    SyncCounts,
+    ExclusiveOwnership, Extent, Geometry, IoContext, PoisonWatcher, RelayMap, Resize, SpaceUsage,
+    Sparse, SyncCounts,
 };
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -254,6 +254,12 @@ impl BlockDevice for FairDevice {
 
     fn resize(&self) -> Option<&dyn Resize> {
         self.inner.resize()
+    }
+
+    /// Transfers that are passed on take no turns: each connection of a host has its own
+    /// connections to storage.
+    fn relay_map(&self) -> Option<&dyn RelayMap> {
+        self.inner.relay_map()
     }
 
     fn is_read_only(&self) -> bool {

@@ -41,6 +41,7 @@ mod ownership;
 mod path_lookup;
 mod poison;
 mod random;
+mod relay_map;
 mod resize;
 #[cfg(test)]
 mod scratch;
@@ -68,6 +69,7 @@ pub use ownership::{
 };
 pub use path_lookup::{CreatedFile, is_among_devices, resolve_path};
 pub use poison::PoisonWatcher;
+pub use relay_map::{RELAY_PARTS_MAX, RelayMap, RelayPart, RelayStorage};
 pub use resize::Resize;
 pub use state_directory::{StateDirectory, StateLock};
 pub use statistics::{DURATION_BOUNDS, DurationCounts, Durations, SyncCounts, thread_number};

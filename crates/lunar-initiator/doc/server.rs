@@ -25,6 +25,7 @@ fn serve() -> (lunar_target::Server, String) {
         latency_mode: false,
         limits: lunar_target::Limits::default(),
         buffers: lunar_block::BufferPool::default(),
+        relays: None,
     });
     let server = server.unwrap();
     let url = format!("iscsi://{}/{NAME}/0", server.addresses()[0]);

@@ -32,6 +32,8 @@ const QUALIFIED_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// commands is shorter. If the unit is served again, the initiators of that server give up after
 /// 30 s or later; they send a command again if it ends with BUSY.
 const BUSY_TIME: Duration = Duration::from_secs(10);
+/// Length of the data of READ CAPACITY (16).
+const CAPACITY_16_BYTES: usize = 32;
 /// Room for INQUIRY data and VPD pages.
 const INQUIRY_BYTES: u16 = 1024;
 
@@ -238,38 +240,22 @@ impl Unit {
     /// # Errors
     /// `Protocol` when the response is malformed · as [`command`](Self::command).
     pub async fn capacity(&self) -> Result<Capacity, Error> {
-        const BYTES: usize = 32;
         let cdb = ServiceActionIn16 {
             opcode: READ_CAPACITY_16,
             service_action: READ_CAPACITY_16_ACTION,
             lba: 0,
-            allocation_bytes: BYTES as u32,
+            allocation_bytes: CAPACITY_16_BYTES as u32,
             flags: 0,
             control: 0,
         };
-        let reply = self.command(cdb.encode().to_vec(), Bytes::new(), BYTES as u32).await;
+        let reply =
+            self.command(cdb.encode().to_vec(), Bytes::new(), CAPACITY_16_BYTES as u32).await;
         let data = match reply {
             Ok(reply) => reply.data_in,
             Err(error) if is_illegal(&error) => return self.capacity_10().await,
             Err(error) => return Err(error),
         };
-        let raw: [u8; BYTES] =
-            data[..].try_into().map_err(|_| invalid_response("READ CAPACITY (16)"))?;
-        let capacity = Capacity16::decode(&raw);
-        let block_bytes = checked_block(capacity.block_bytes)?;
-        // Sizes are counted in bytes: a size that does not fit in 64 bits is invalid.
-        let block_count = capacity
-            .last_lba
-            .checked_add(1)
-            .filter(|count| count.checked_mul(block_bytes.into()).is_some())
-            .ok_or_else(|| invalid_response("READ CAPACITY (16)"))?;
-        Ok(Capacity {
-            block_count,
-            block_bytes,
-            physical_block_bytes: block_bytes << (capacity.exponents & 0x0f),
-            thin: capacity.provisioning & 0x8000 != 0,
-            unmapped_reads_zeroes: capacity.provisioning & 0x4000 != 0,
-        })
+        parse_capacity_16(&data)
     }
 
     async fn capacity_10(&self) -> Result<Capacity, Error> {
@@ -489,6 +475,27 @@ pub(crate) fn is_illegal(error: &Error) -> bool {
 
 fn invalid_response(command: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("the response to {command} is invalid"))
+}
+
+/// Parses the data of READ CAPACITY (16).
+pub(crate) fn parse_capacity_16(data: &[u8]) -> Result<Capacity, Error> {
+    let raw: [u8; CAPACITY_16_BYTES] =
+        data.try_into().map_err(|_| invalid_response("READ CAPACITY (16)"))?;
+    let capacity = Capacity16::decode(&raw);
+    let block_bytes = checked_block(capacity.block_bytes)?;
+    // Sizes are counted in bytes: a size that does not fit in 64 bits is invalid.
+    let block_count = capacity
+        .last_lba
+        .checked_add(1)
+        .filter(|count| count.checked_mul(block_bytes.into()).is_some())
+        .ok_or_else(|| invalid_response("READ CAPACITY (16)"))?;
+    Ok(Capacity {
+        block_count,
+        block_bytes,
+        physical_block_bytes: block_bytes << (capacity.exponents & 0x0f),
+        thin: capacity.provisioning & 0x8000 != 0,
+        unmapped_reads_zeroes: capacity.provisioning & 0x4000 != 0,
+    })
 }
 
 /// Returns `block_bytes` if a `BlockDevice` can have blocks of this length.

@@ -216,6 +216,11 @@ impl Initiator {
         (bytes > 0).then(|| self.shared.pool.take(bytes as usize))
     }
 
+    /// The target of the sessions.
+    pub(crate) fn connector(&self) -> &TargetConnector {
+        self.shared.supervisor.connector()
+    }
+
     /// Time after which an unanswered command fails; `None` without a limit.
     pub(crate) fn command_time(&self) -> Option<Duration> {
         self.shared.supervisor.connector().command_time()

@@ -90,5 +90,5 @@ pub use lunar_scsi::reported_identity::ReportedIdentity;
 pub use options::{
     COMMAND_SECONDS, Chap, PathPolicy, RECOVERY_SECONDS, SessionOptions, random_isid,
 };
-pub use remote_disk::RemoteDisk;
+pub use remote_disk::{RelayedLun, RelayedWriteTicket, RemoteDisk};
 pub use url::{NAME_BYTES_MAX, PORT_DEFAULT, UnitPath, Url, UrlError, parse_portal, portal_text};

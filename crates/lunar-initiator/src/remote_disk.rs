@@ -3,10 +3,12 @@
 mod identity;
 mod layout;
 mod ownership;
+mod relayed;
 mod sending;
 
 use self::layout::Layout;
 use self::ownership::DiskOwnership;
+pub use self::relayed::{RelayedLun, RelayedWriteTicket};
 use crate::commands::{DeviceMode, Unit};
 use crate::flush_tracker::{FlushMark, FlushTracker};
 use crate::paths::{DiskPath, PathKey, Paths};
@@ -17,7 +19,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{
     AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, Clear, DeviceLink,
-    ExclusiveOwnership, Extent, ExtentState, Geometry, Sparse,
+    ExclusiveOwnership, Extent, ExtentState, Geometry, RelayMap, Sparse,
 };
 use lunar_iscsi::connection::initiator::Cdb;
 use lunar_scsi::cdb::sbc::{self, Blocks16, LbaStatus, ServiceActionIn16};
@@ -81,13 +83,15 @@ pub struct RemoteDisk {
     unmaps: bool,
     thin: bool,
     granularity_bytes: u32,
-    mode: Mutex<DeviceMode>,
-    fingerprint: Fingerprint,
+    mode: Arc<Mutex<DeviceMode>>,
+    fingerprint: Arc<Fingerprint>,
     /// True if the last check has found another unit, which is logged once.
     is_replaced: AtomicBool,
     paths: Arc<Paths>,
     uncertain_writes: Arc<UncertainWrites>,
-    unflushed: FlushTracker,
+    unflushed: Arc<FlushTracker>,
+    /// The LUN as relays reach it.
+    relayed: Arc<RelayedLun>,
     ownership: DiskOwnership,
     /// The layout of the paths, if the disk made them itself.
     layout: Option<Layout>,
@@ -135,7 +139,10 @@ impl RemoteDisk {
         let physical = capacity.physical_block_bytes.min(lunar_block::PHYSICAL_BLOCK_BYTES_MAX);
         // LBPWS of the provisioning page, SBC-3 §6.5.4.
         let write_same_unmaps = provisioning.get(1).is_some_and(|flags| flags & 0x40 != 0);
-        let paths = Paths::new(path, policy);
+        // The first command checks the unit again: the session may have changed meanwhile.
+        let paths = Arc::new(Paths::new(path, policy));
+        let mode = mode.unwrap_or_default();
+        let relayed = RelayedLun::new(url, unit.lun(), &paths, fingerprint, mode);
         Ok(Self {
             unit,
             name: url.to_string().into(),
@@ -158,12 +165,12 @@ impl RemoteDisk {
                 .checked_mul(capacity.block_bytes)
                 .filter(|bytes| *bytes > 0)
                 .unwrap_or(physical),
-            mode: Mutex::new(mode.unwrap_or_default()),
-            fingerprint,
+            mode: Arc::clone(&relayed.mode),
+            fingerprint: Arc::clone(&relayed.fingerprint),
             is_replaced: AtomicBool::new(false),
-            // The first command checks the unit again: the session may have changed meanwhile.
-            unflushed: FlushTracker::new(paths.reported_losses()),
-            paths: Arc::new(paths),
+            unflushed: Arc::clone(&relayed.unflushed),
+            relayed,
+            paths,
             uncertain_writes: Arc::default(),
             ownership: DiskOwnership::default(),
             layout: None,
@@ -586,6 +593,10 @@ impl BlockDevice for RemoteDisk {
 
     fn sparse(&self) -> Option<&dyn Sparse> {
         if self.unmaps { Some(self) } else { None }
+    }
+
+    fn relay_map(&self) -> Option<&dyn RelayMap> {
+        Some(self)
     }
 
     fn is_read_only(&self) -> bool {

@@ -10,7 +10,7 @@ pub(crate) struct Fingerprint {
     designators: Vec<Designator>,
     /// Vendor, product and serial number, used when the unit has no designators.
     product: Option<(String, String, Option<String>)>,
-    block_bytes: u32,
+    pub(crate) block_bytes: u32,
     pub(crate) block_count: u64,
 }
 
@@ -30,6 +30,16 @@ impl Fingerprint {
         };
         let (block_bytes, block_count) = (capacity.block_bytes, capacity.block_count);
         Ok(Self { designators, product, block_bytes, block_count })
+    }
+
+    /// Fingerprint of a unit with these designators.
+    pub(crate) fn by_designators(all: Vec<Designator>, block_bytes: u32, block_count: u64) -> Self {
+        Self { designators: of_the_unit(all), product: None, block_bytes, block_count }
+    }
+
+    /// True if the unit has designators of its own.
+    pub(crate) fn has_designators(&self) -> bool {
+        !self.designators.is_empty()
     }
 
     /// Compares the unit with one that has these designators.

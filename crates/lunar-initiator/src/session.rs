@@ -201,6 +201,11 @@ impl Session {
         &self.shared.address.portal
     }
 
+    /// Address that was connected to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.shared.address.address
+    }
+
     /// Number of the session among those of its `Initiator`.
     pub(crate) fn number(&self) -> u64 {
         self.shared.session_context.number

@@ -8,7 +8,6 @@
 //! no cache, and no recovery.
 #![allow(clippy::expect_used, clippy::unwrap_used)] // test equipment: its expectations are the test
 
-mod in_flight;
 mod initiator_socket;
 mod relay;
 mod segment;
@@ -16,7 +15,6 @@ mod target_socket;
 #[cfg(test)]
 mod tests;
 
-pub use in_flight::{FlightMeter, InFlightBytes};
 pub use initiator_socket::{InitiatorSocket, Requester};
 pub use relay::{RelayLimits, RelayedHost, RelayedStorage, TestRelay};
 pub use target_socket::{TargetSocket, TaskExecutor};

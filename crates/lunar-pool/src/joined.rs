@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink, Error, ErrorKind, Geometry,
-    PoisonWatcher, Sparse, SyncCounts,
+    PoisonWatcher, RELAY_PARTS_MAX, RelayMap, RelayPart, Sparse, SyncCounts,
 };
 use poison::PoisonRelay;
 use shapes::Shapes;
@@ -210,6 +210,17 @@ impl JoinedDevice {
     }
 }
 
+impl RelayMap for JoinedDevice {
+    fn add_parts(&self, range: BlockRange, parts: &mut Vec<RelayPart>) -> bool {
+        let shape = self.shape();
+        shape.geometry().byte_range(range).is_some()
+            && shape.runs(range).take(RELAY_PARTS_MAX + 1).all(|(device, run)| {
+                device.relay_map().is_some_and(|map| map.add_parts(run, parts))
+            })
+            && parts.len() <= RELAY_PARTS_MAX
+    }
+}
+
 impl BlockDevice for JoinedDevice {
     fn name(&self) -> &str {
         &self.name
@@ -293,6 +304,10 @@ impl BlockDevice for JoinedDevice {
 
     fn sparse(&self) -> Option<&dyn Sparse> {
         self.shape().devices().iter().all(|device| device.sparse().is_some()).then_some(self)
+    }
+
+    fn relay_map(&self) -> Option<&dyn RelayMap> {
+        self.shape().devices().iter().all(|device| device.relay_map().is_some()).then_some(self)
     }
 
     fn is_read_only(&self) -> bool {

@@ -23,6 +23,7 @@
 #![warn(missing_docs)]
 
 mod extent;
+pub mod relay;
 mod virtual_disk;
 
 pub use extent::{ExtentError, blocks_of, extent};

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use lunar_block::{
     AtomicCompareAndWrite, BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, DeviceLink,
-    Error, ErrorKind, Geometry, PoisonWatcher, Resize, Sparse, SyncCounts,
+    Error, ErrorKind, Geometry, PoisonWatcher, RelayMap, Resize, Sparse, SyncCounts,
 };
 use lunar_pool::{DeviceExtent, ExtentOrder, JoinedDevice, JoinedShape};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -179,6 +179,10 @@ impl BlockDevice for VirtualDisk {
     /// Only a disk that is to grow can be resized.
     fn resize(&self) -> Option<&dyn Resize> {
         self.growth().is_some().then_some(self)
+    }
+
+    fn relay_map(&self) -> Option<&dyn RelayMap> {
+        self.joined.relay_map()
     }
 
     fn is_read_only(&self) -> bool {

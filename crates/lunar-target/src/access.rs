@@ -16,6 +16,9 @@ use std::sync::Arc;
 pub(crate) struct AccessRules {
     pub(crate) catalogue: Arc<CurrentCatalogue>,
     pub(crate) portals: Portals,
+    /// True if data is relayed: initiators then wait to be asked for data-out, so that none waits
+    /// here for a storage.
+    pub(crate) relays: bool,
 }
 
 /// Query of a discovery session for a part of the list of targets.
@@ -73,7 +76,13 @@ impl AccessRules {
         let demand =
             chap_demand(target, initiator).map_err(|()| (HIDDEN, LoginRefusal::NoCredential))?;
         let tag = self.portals.group(Some(target), path);
-        Ok(admission(tag, target.alias.clone(), demand, target.offer.clone()))
+        let initial_r2t = self.relays || target.offer.initial_r2t;
+        Ok(admission(
+            tag,
+            target.alias.clone(),
+            demand,
+            Offer { initial_r2t, ..target.offer.clone() },
+        ))
     }
 
     /// True when the claimed target has a credential for exactly this initiator name.

@@ -1,6 +1,7 @@
 //! One connection of the target: its protocol machine, and the execution of the machine's outputs.
 
 mod receiving;
+mod relaying;
 mod start;
 
 use crate::access::{AccessRules, TargetsQuery};
@@ -12,6 +13,7 @@ use crate::memory::{ConnectionMemory, MemoryOwners};
 use crate::options::Limits;
 use crate::peer_network::PeerNetwork;
 use crate::portals::ConnectionPath;
+use crate::relay::RelayFactory;
 use crate::session::{ConnectionEvent, ConnectionEventSender, KnownView, Session};
 use crate::statistics::{Commands, Counters};
 use crate::task_map::{self, TaskIds, TaskMap};
@@ -36,6 +38,7 @@ use lunar_net::{
 };
 use lunar_wire::{SerialNumber, Time};
 use receiving::Receiving;
+use relaying::Relaying;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
@@ -82,6 +85,8 @@ pub(crate) struct ConnectionServices {
     pub(crate) logins: Arc<LoginPolicy>,
     pub(crate) session_logins: Arc<SessionLogins>,
     pub(crate) tasks: Arc<TaskServices>,
+    /// Creates the relays of connections; `None`: devices move all data.
+    pub(crate) relays: Option<Arc<dyn RelayFactory>>,
 }
 
 /// Serves an accepted connection on one of the cores, if there is room for it.
@@ -114,7 +119,14 @@ async fn serve(
             return;
         }
     };
-    let mut connection = connection();
+    let connection = connection();
+    match connection.services.relays.clone() {
+        None => drive(connection, tcp).await,
+        Some(relays) => relaying::drive(connection, tcp, relays).await,
+    }
+}
+
+async fn drive(mut connection: Connection, tcp: tokio::net::TcpStream) {
     let clock = connection.services.clock;
     lunar_net::drive(tcp, &mut connection, clock).await;
     connection.log_end();
@@ -156,6 +168,7 @@ struct Connection {
     receiving: Receiving,
     deadline: Option<Time>,
     over: Option<CloseReason>,
+    relaying: Option<Relaying>,
 }
 
 impl Connection {
@@ -209,6 +222,7 @@ impl Connection {
             // arrives.
             deadline: Some(Time::default()),
             over: None,
+            relaying: None,
         }
     }
 
@@ -328,6 +342,7 @@ impl Connection {
                 let session = self.session.as_ref().map(|(session, _)| session);
                 self.in_normal_session =
                     session.is_some_and(|session| session.key.target_name.is_some());
+                self.begin_relaying();
             }
             Output::Close(reason) => self.close(reason),
             Output::DetachedTaskEnded(task) => {

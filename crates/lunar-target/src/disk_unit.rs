@@ -3,6 +3,7 @@
 mod as_unit;
 mod cost;
 mod fit;
+mod relayed;
 
 use crate::Error;
 use crate::backing::{BackingFault, BackingHealth};
@@ -32,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 pub(crate) use cost::prefetch_bytes_max;
+pub(crate) use relayed::RelayedPlan;
 
 /// Default limit of one transfer.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 8 << 20;

@@ -7,6 +7,7 @@ mod entry;
 mod first_bad;
 mod immediate;
 mod pieces;
+mod relayed;
 mod verify;
 
 pub(crate) use copy::copy;
@@ -14,6 +15,7 @@ pub(crate) use entry::CheckedCommand;
 pub(crate) use immediate::try_now;
 pub use pieces::PieceReader;
 pub(crate) use pieces::{READ_PIECE_BYTES, ReadMemory};
+pub(crate) use relayed::{RelayedTransfer, execute_relayed};
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;
@@ -90,6 +92,17 @@ impl From<Aborted> for Stop {
     }
 }
 
+impl From<Stop> for PlanResult {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Check(sense) => Self::Check(sense),
+            Stop::Conflict => Self::Conflict,
+            Stop::Busy => Self::Busy,
+            Stop::Aborted => Self::Aborted,
+        }
+    }
+}
+
 type Step<T> = Result<T, Stop>;
 
 /// Context in which a plan runs.
@@ -117,25 +130,10 @@ pub(crate) async fn execute_paying(
     plan: Plan,
     work: PlanContext<'_>,
 ) -> PlanResult {
-    let PlanContext { session, checked, data, read_memory, abort, quota_charge, memory } = work;
     if let Plan::Reply(reply) = plan {
-        return PlanResult::Good(memory.reply(reply));
+        return PlanResult::Good(work.memory.reply(reply));
     }
-    let entry = Some(Entry::new(session, checked, &plan));
-    let block_bytes = u64::from(unit.block_bytes());
-    let generation = checked.generation;
-    let (nexus, held) = (session.nexus, Mutex::default());
-    let run = Run {
-        unit: &unit,
-        generation,
-        block_bytes,
-        nexus,
-        abort,
-        quota_charge,
-        memory,
-        entry,
-        held,
-    };
+    let (run, data, read_memory) = Run::new(&unit, &plan, work);
     run.ending(&plan, data, read_memory).await
 }
 
@@ -183,15 +181,32 @@ struct Run<'a> {
     held: Mutex<Option<HeldWriteGuard>>,
 }
 
+impl<'a> Run<'a> {
+    /// The run of a plan of a session's command, with its data-out and the memory for its data-in.
+    fn new(
+        unit: &'a Arc<DiskUnit>,
+        plan: &'a Plan,
+        work: PlanContext<'a>,
+    ) -> (Self, Bytes, ReadMemory) {
+        let PlanContext { session, checked, data, read_memory, abort, quota_charge, memory } = work;
+        let run = Self {
+            unit,
+            generation: checked.generation,
+            block_bytes: u64::from(unit.block_bytes()),
+            nexus: session.nexus,
+            abort,
+            quota_charge,
+            memory,
+            entry: Some(Entry::new(session, checked, plan)),
+            held: Mutex::default(),
+        };
+        (run, data, read_memory)
+    }
+}
+
 impl Run<'_> {
     async fn ending(&self, plan: &Plan, data: Bytes, read_memory: ReadMemory) -> PlanResult {
-        match self.plan(plan, data, read_memory).await {
-            Ok(ending) => ending,
-            Err(Stop::Check(sense)) => PlanResult::Check(sense),
-            Err(Stop::Conflict) => PlanResult::Conflict,
-            Err(Stop::Busy) => PlanResult::Busy,
-            Err(Stop::Aborted) => PlanResult::Aborted,
-        }
+        self.plan(plan, data, read_memory).await.unwrap_or_else(PlanResult::from)
     }
 
     /// Runs the plan. Commands that wait for blocks begin when they hold them ([`Self::lock`],
@@ -369,10 +384,16 @@ impl Run<'_> {
         from_medium: bool,
         memory: ReadMemory,
     ) -> Step<PlanResult> {
+        self.flush_before_read(from_medium).await?;
+        self.read_range(range, memory).await
+    }
+
+    /// Makes written data durable, if a read has to come `from_medium`.
+    async fn flush_before_read(&self, from_medium: bool) -> Step<()> {
         if self.unit.flushes_before_read(from_medium) {
             self.flush().await?;
         }
-        self.read_range(range, memory).await
+        Ok(())
     }
 
     /// Writes `data`. The command holds its range while the disk may delay it behind other writes:

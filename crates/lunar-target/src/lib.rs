@@ -35,6 +35,7 @@
 //!     latency_mode: false,
 //!     limits: Limits::default(),
 //!     buffers: BufferPool::default(),
+//!     relays: None,
 //! })?;
 //! assert_ne!(server.addresses()[0].port(), 0);
 //! server.shutdown(std::time::Duration::from_secs(5), &mut |_| {});
@@ -87,6 +88,7 @@ mod portals;
 mod quota;
 mod ranges;
 mod registration_room;
+mod relay;
 mod replace;
 mod request_queue;
 mod resets;
@@ -123,6 +125,10 @@ pub use observer::Observer;
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use plan_result::PlanResult;
 pub use quota::{BYTES_PER_SECOND_MIN, Cost, IOPS_MIN, InitiatorLimit, Limit};
+pub use relay::{
+    ConnectionRelay, PartReader, PartWriteEvent, PartWriter, RelayFactory, RelayFailure, RelayHost,
+    RelayStatistics,
+};
 pub use replace::Replaced;
 pub use resize::Shrink;
 pub use server::{Server, ShutdownReport};

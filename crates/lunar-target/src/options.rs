@@ -3,6 +3,7 @@
 use crate::access_list::Access;
 use crate::disk_unit::{DiskUnit, TRANSFER_BYTES_MAX};
 use crate::quota::InitiatorLimit;
+use crate::relay::RelayFactory;
 use crate::unit::Unit;
 use lunar_block::BufferPool;
 use lunar_iscsi::login::ChapDemand;
@@ -30,6 +31,8 @@ pub struct ServerOptions {
     /// Source of the server's buffers, with the memory budget of the process, to which memory used
     /// by peers is charged.
     pub buffers: BufferPool,
+    /// Creates the relays of connections; `None`: devices move all data.
+    pub relays: Option<Arc<dyn RelayFactory>>,
 }
 
 /// An address to listen on.

@@ -94,8 +94,13 @@ impl Server {
         let targets = targets.into_iter().map(Arc::new).collect();
         let catalogue = Arc::new(CurrentCatalogue::new(Catalogue { targets, discovery_chap })?);
         let (limits, buffers) = (options.limits, options.buffers);
+        let relays = options.relays;
         let connections_max = connections_max(&limits, options.cores, &catalogue, &buffers);
-        let rules = Arc::new(AccessRules { catalogue: Arc::clone(&catalogue), portals });
+        let rules = Arc::new(AccessRules {
+            catalogue: Arc::clone(&catalogue),
+            portals,
+            relays: relays.is_some(),
+        });
         let manager = Arc::<TaskManager>::default();
         let (stop, stopped) = watch::channel(false);
         let services =
@@ -116,7 +121,7 @@ impl Server {
         let server = Self {
             catalogue,
             manager,
-            services: Arc::new(services),
+            services: Arc::new(ConnectionServices { relays, ..services }),
             cores,
             replacing: tokio::sync::Mutex::default(),
             operation_slots: Arc::default(),
@@ -324,6 +329,7 @@ fn connection_services(
         logins: Arc::new(logins),
         session_logins: Arc::new(session_logins),
         tasks: Arc::new(tasks),
+        relays: None,
     }
 }
 

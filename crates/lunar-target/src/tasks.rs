@@ -8,6 +8,7 @@ use crate::memory::{ConnectionMemory, NoMemory, WorkMemory};
 use crate::options::Limits;
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::registration_room::RegistrationRoom;
+use crate::relay::ConnectionRelay;
 use crate::session::Session;
 use crate::session_table::SessionTable;
 use crate::streams::{DataOutStream, StreamEnd, StreamLimits, TaskInputs};
@@ -28,6 +29,7 @@ use lunar_scsi::sense::{Sense, SenseKey, Status};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -80,6 +82,7 @@ pub(crate) struct Tasks {
     inputs: TaskInputs,
     /// Limits of the tasks with streams; `None` before the first one.
     stream_limits: Option<StreamLimits>,
+    relay: Option<Rc<dyn ConnectionRelay>>,
     /// True when commands were aborted that may still be among `futures`.
     has_new_aborts: bool,
     running_charge: RunningCharge,
@@ -188,6 +191,7 @@ impl Tasks {
             ended: VecDeque::new(),
             inputs: TaskInputs::default(),
             stream_limits: None,
+            relay: None,
             has_new_aborts: false,
             running_charge: RunningCharge::new(memory.commands_charge(), memory.control.clone()),
             throttled: Throttled::default(),
@@ -198,6 +202,11 @@ impl Tasks {
             arrived: Vec::new(),
             work,
         }
+    }
+
+    /// Sets the relay of the connection, for the commands that begin from now on.
+    pub(crate) fn set_relay(&mut self, relay: Option<Rc<dyn ConnectionRelay>>) {
+        self.relay = relay;
     }
 
     /// True when no task runs that could still have an effect.
@@ -315,7 +324,7 @@ impl Tasks {
         mut turn: ThrottleStage,
     ) -> Option<Input> {
         // Borrowed, because moving it costs as much as judging.
-        let judgement = judge(command_context, nexus, task);
+        let judgement = judge(command_context, nexus, task, self.relay.as_ref());
         let mut tried = None;
         if let (Some(nexus), Ok(judged)) = (nexus, &judgement) {
             let paid = self.pay(command_context.session, task, nexus, &judged.work, &mut turn);
@@ -725,6 +734,7 @@ fn judge(
     command_context: &CommandContext<'_>,
     nexus: Option<&ItlNexus>,
     task: &Task,
+    relay: Option<&Rc<dyn ConnectionRelay>>,
 ) -> Result<JudgedCommand, RefusedCommand> {
     let CommandContext { session, view } = *command_context;
     let Some(nexus) = nexus else { return judge_without_unit(session, view, task) };
@@ -735,6 +745,7 @@ fn judge(
         session,
         view,
         nexus,
+        relay,
     })
 }
 

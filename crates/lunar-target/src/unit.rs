@@ -4,9 +4,11 @@
 //! [`Unit`]. A unit judges a command without I/O ([`Unit::judge`]). The target then charges the
 //! command, collects its data, orders it in its task set, and has it run.
 
+use crate::disk_unit::RelayedPlan;
 use crate::execute::PieceReader;
 use crate::itl_nexus::ItlNexus;
 use crate::quota::{Cost, InitiatorLimit, Limit, UnitQuota};
+use crate::relay::{ConnectionRelay, RelayCounts, RelayStatistics};
 use crate::request_queue::ResetQueue;
 use crate::session::Session;
 use crate::streams::DataStreams;
@@ -23,6 +25,7 @@ use lunar_scsi::unit::{Context, NexusOptions};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
+use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -194,6 +197,8 @@ pub struct UnitCommon {
     quota: Arc<UnitQuota>,
     /// LOGICAL UNIT RESETs that wait for their turn.
     pub(crate) resets: ResetQueue,
+    /// Commands whose data was relayed.
+    pub(crate) relay_counts: RelayCounts,
 }
 
 impl UnitCommon {
@@ -234,6 +239,8 @@ pub struct ArrivedCommand<'a> {
     pub(crate) session: &'a Session,
     pub(crate) view: &'a View,
     pub(crate) nexus: &'a ItlNexus,
+    /// The relay of the connection, if it has one.
+    pub(crate) relay: Option<&'a Rc<dyn ConnectionRelay>>,
 }
 
 impl<'a> ArrivedCommand<'a> {
@@ -306,6 +313,13 @@ impl JudgedCommand {
         }
     }
 
+    /// The command, whose data moves while it runs. `moved` is the data-out and the data-in that it
+    /// would transfer, and `collect_bytes` the data-out that it runs with.
+    pub(crate) fn streaming(self, moved: (u64, u32), collect_bytes: usize) -> Self {
+        let (data_out_bytes, data_in_bytes) = moved;
+        Self { streams: true, data_out_bytes, data_in_bytes, collect_bytes, ..self }
+    }
+
     /// Data-out that the command would transfer, as far as its residual can say.
     #[inline]
     pub(crate) fn wants_bytes(&self) -> u32 {
@@ -351,6 +365,8 @@ pub struct JudgedPlan {
     pub(crate) plan: Plan,
     /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
     pub(crate) generation: crate::long_operation::Generation,
+    /// How its data is relayed; `None`: the device moves it.
+    pub(crate) relayed: Option<Box<RelayedPlan>>,
 }
 
 /// Work of a command in a box.
@@ -434,6 +450,8 @@ pub struct UnitStatistics {
     pub size_bytes: u64,
     /// Writes that wait for room.
     pub held_writes: u64,
+    /// Commands that were given to a relay; `None` for a unit whose device has no relay map.
+    pub relayed: Option<RelayStatistics>,
     /// True when its backing file has a fault.
     pub backing_fault: bool,
     /// State of the connection to its device; `None` for a device of this machine.

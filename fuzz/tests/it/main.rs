@@ -4,7 +4,7 @@
 
 use lunar_fuzz::{
     cdb, extended_copy, framing, full_feature, initiator, login, mode_select,
-    persistent_reserve_out, pool_label, text, unmap_list,
+    persistent_reserve_out, pool_label, relay_storage, text, unmap_list,
 };
 use std::path::Path;
 
@@ -49,6 +49,13 @@ fn sessions() {
 #[test]
 fn targets() {
     over("initiator", PIECE_CHANGES, change_pieces, initiator::run);
+}
+
+/// Goal: no sequence of PDUs of a storage breaks a relay, or gives a host data that is not its own.
+/// Method: each file of the corpus, then changed by seed.
+#[test]
+fn storages_of_relays() {
+    over("relay_storage", PIECE_CHANGES, change_pieces, relay_storage::run);
 }
 
 /// Goal: no command and no parameter list leads outside the unit or breaks anything.

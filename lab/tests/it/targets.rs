@@ -49,6 +49,7 @@ pub fn own_options(unit: Arc<DiskUnit>) -> Result<ServerOptions> {
         latency_mode: false,
         limits: Limits::default(),
         buffers: lunar_block::BufferPool::default(),
+        relays: None,
     })
 }
 

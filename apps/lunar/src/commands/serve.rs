@@ -6,7 +6,7 @@ use crate::administrators;
 use crate::client_lines::ClientCredentials;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
-use crate::serving;
+use crate::serving::{self, Serving};
 use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitConfig};
 use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
@@ -188,7 +188,8 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
         false => AwayStorage::Fails,
     };
     let devices = ServedDevices::default();
-    serving::serve(configuration, ConfigOrigin::Arguments, &clients, format, storage, devices)
+    let serving = Serving { origin: ConfigOrigin::Arguments, format, storage, relays: None };
+    serving::serve(configuration, serving, &clients, devices)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {

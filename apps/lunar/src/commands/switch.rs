@@ -8,7 +8,10 @@ use lunar_control::config::model::Configuration;
 use lunar_control::config::{self, model::PoolConfig};
 use lunar_control::device_url::{DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX};
 use lunar_pool::Pool;
+use lunar_switch::relay::SwitchRelays;
+use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Serve virtual LUNs on the LUNs of storage targets, in the foreground
 ///
@@ -19,13 +22,14 @@ use std::path::{Path, PathBuf};
     after_help = "Examples:\n  \
         lunar check switch.toml --connect\n  \
         lunar switch --config switch.toml\n  \
+        lunar switch --config switch.toml --path fast\n  \
         lunar switch create-mirror iqn.2026-11.org.example:virtual 0 --config switch.toml"
 )]
 pub struct SwitchCommand {
     /// The configuration; `lunar check` validates it
     #[arg(long, value_name = "FILE", required = true)]
     config: Option<PathBuf>,
-    /// The path of READ and WRITE commands
+    /// The path of READ and WRITE commands: both give the same results
     #[arg(long, value_enum, default_value = "slow")]
     path: DataPath,
     #[command(flatten)]
@@ -37,8 +41,7 @@ pub struct SwitchCommand {
 /// The path of commands through the switch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
 enum DataPath {
-    /// Commands are forwarded by their headers; not built yet
-    #[value(hide = true)]
+    /// The data of READ and WRITE is passed on as it comes, where possible
     Fast,
     /// Commands are executed, and their data is collected
     Slow,
@@ -80,10 +83,11 @@ pub fn run(args: &SwitchCommand, format: Format) -> Result<(), Failure> {
     let Some(file) = &args.config else {
         return Err(Failure::usage("--config is missing").hint("add --config FILE"));
     };
-    if args.path == DataPath::Fast {
-        return Err(Failure::usage("--path fast is not built yet").hint("use --path slow"));
-    }
-    target::serve(file, &args.api, format, &|configuration| {
+    let relays: Option<Arc<dyn RelayFactory>> = match args.path {
+        DataPath::Fast => Some(Arc::new(SwitchRelays::new())),
+        DataPath::Slow => None,
+    };
+    target::serve(file, &args.api, format, relays, &|configuration| {
         require_storage(configuration, file)?;
         Ok(ServedDevices::default())
     })

@@ -4,11 +4,13 @@ use super::serve_api::ServeApiArgs;
 use crate::client_lines::ClientCredentials;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
-use crate::serving;
+use crate::serving::{self, Serving};
 use lunar_control::config;
 use lunar_control::config::model::Configuration;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin};
+use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Serve the targets of a configuration, in the foreground
 #[derive(Debug, clap::Args)]
@@ -32,7 +34,7 @@ pub struct TargetCommand {
 /// Fails if the configuration is invalid, a device or address cannot be opened, or the final sync
 /// fails.
 pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
-    serve(&args.config, &args.api, format, &|configuration| {
+    serve(&args.config, &args.api, format, None, &|configuration| {
         for name in &args.take_over {
             config::pools::find(&configuration.pools, name).map_err(|hint| {
                 let what = format!("{} has no [[pool]] {name}", args.config.display());
@@ -51,6 +53,7 @@ pub fn serve(
     file: &Path,
     api: &ServeApiArgs,
     format: Format,
+    relays: Option<Arc<dyn RelayFactory>>,
     devices: &dyn Fn(&Configuration) -> Result<ServedDevices, Failure>,
 ) -> Result<(), Failure> {
     // `lunar apply` sends absolute paths, so that this path must be absolute too: the same file
@@ -64,5 +67,6 @@ pub fn serve(
     }
     let origin = ConfigOrigin::File { path, api };
     let clients = ClientCredentials::default();
-    serving::serve(configuration, origin, &clients, format, AwayStorage::Waits, devices)
+    let serving = Serving { origin, format, storage: AwayStorage::Waits, relays };
+    serving::serve(configuration, serving, &clients, devices)
 }

@@ -1,6 +1,7 @@
 //! The virtualization switch: virtual LUNs on the LUNs of storage targets.
 
 mod configuration;
+mod fast_path;
 mod hosts;
 mod loss;
 
@@ -32,6 +33,8 @@ struct RigOptions<'a> {
     storage_keys: &'a str,
     /// The virtual LUNs.
     luns: &'a str,
+    /// Further arguments of the switch.
+    switch: &'a [&'a str],
 }
 
 fn storage_name(at: usize) -> String {
@@ -54,7 +57,8 @@ impl Rig {
             .map(|server| server.portal().strip_prefix("iscsi://").unwrap().to_owned());
         let config = configuration_text(&scratch, &addresses, options);
         let config = scratch.file("switch.toml", config.as_bytes());
-        let switch = Server::start_command(lunar(&["switch", "--config", &config]));
+        let head = ["switch", "--config", &config];
+        let switch = Server::start_command(lunar(&[&head[..], options.switch].concat()));
         Self { scratch, storages: storages.map(Some), addresses, switch }
     }
 
@@ -110,7 +114,8 @@ fn configuration_text(
     options: RigOptions<'_>,
 ) -> String {
     let mut text = format!(
-        "state = \"state\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n",
+        "state = \"state\"\n[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n\
+         [metrics]\nlisten = \"127.0.0.1:0\"\n",
         api(scratch)
     );
     for (at, address) in addresses.iter().enumerate() {

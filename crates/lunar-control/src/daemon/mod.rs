@@ -25,7 +25,7 @@ use crate::{Failure, OpenPool, ServedPools, config};
 use blocking::block_on;
 use catalogue::catalogue;
 use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
-use lunar_target::{DiskUnit, Server, ServerOptions};
+use lunar_target::{DiskUnit, RelayFactory, Server, ServerOptions};
 use plan::{Layout, Plan, away_luns};
 use remote_opening::open_remotes;
 use serde::{Deserialize, Serialize};
@@ -158,6 +158,7 @@ pub struct OpenedConfig {
     entries: Vec<OpenUnit>,
     layout: Layout,
     away: Vec<(DeviceUrl, Failure)>,
+    relays: Option<Arc<dyn RelayFactory>>,
 }
 
 impl OpenedConfig {
@@ -204,7 +205,14 @@ impl OpenedConfig {
             slots[index] = Some(entries.len() - 1);
         }
         let layout = plan.layout(&slots);
-        Ok(Self { configuration, origin, unit_opener, entries, layout, away })
+        let relays = None;
+        Ok(Self { configuration, origin, unit_opener, entries, layout, away, relays })
+    }
+
+    /// Has the data of commands relayed where their devices allow it.
+    #[must_use]
+    pub fn with_relays(self, relays: Arc<dyn RelayFactory>) -> Self {
+        Self { relays: Some(relays), ..self }
     }
 
     /// Starts serving.
@@ -212,7 +220,7 @@ impl OpenedConfig {
     /// # Errors
     /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
-        let Self { configuration, origin, unit_opener, entries, layout, away } = self;
+        let Self { configuration, origin, unit_opener, entries, layout, away, relays } = self;
         if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
@@ -233,6 +241,7 @@ impl OpenedConfig {
             latency_mode: configuration.latency_mode,
             limits: configuration.limits.server.clone(),
             buffers: unit_opener.buffers().clone(),
+            relays,
         })?;
         let waiting = Arc::<WaitingLuns>::default();
         waiting.set(&running, &away_luns(&running, &entries, &away));

@@ -26,6 +26,7 @@ const NONE: &[&str] = &[];
 const TARGET: &[&str] = &["target"];
 const LUN: &[&str] = &["target", "lun"];
 const OP: &[&str] = &["target", "lun", "op"];
+const RELAYED: &[&str] = &["target", "lun", "result"];
 const ERRORS: &[&str] = &["target", "lun", "op", "status", "sense_key", "additional_sense"];
 
 /// Label value in place of the number of a LUN that does not exist.
@@ -127,6 +128,21 @@ pub(super) const FAMILIES: &[Family] = &[
         labels: LUN,
         help: "Writes of the unit that wait for free space",
         write: |all, to| each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.held_writes)),
+    },
+    Family {
+        name: "lunar_relayed_commands",
+        unit: None,
+        kind: Counter,
+        labels: RELAYED,
+        help: "READ and WRITE commands of the unit that were given to the relay of a switch: \
+               relayed to the end, or taken over by the device",
+        write: |all, to| {
+            each_lun(all, |target, id, lun| {
+                let Some(counts) = lun.relayed else { return Ok(()) };
+                to.counter(&[target, id, "relayed"], counts.commands)?;
+                to.counter(&[target, id, "taken_over"], counts.taken_over)
+            })
+        },
     },
     Family {
         name: "lunar_commands",

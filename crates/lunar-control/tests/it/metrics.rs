@@ -57,6 +57,7 @@ impl Scraped {
             latency_mode: false,
             limits: Limits::default(),
             buffers: lunar_block::BufferPool::default(),
+            relays: None,
         })
         .unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
@@ -246,6 +247,7 @@ fn the_endpoint_is_small() {
             latency_mode: false,
             limits: Limits::default(),
             buffers: lunar_block::BufferPool::default(),
+            relays: None,
         })
         .unwrap(),
     );

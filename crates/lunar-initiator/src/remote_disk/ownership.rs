@@ -65,6 +65,11 @@ impl DiskOwnership {
         self.held.load_full()
     }
 
+    /// True if the disk has an owner, by registrations or by a lease.
+    pub(super) fn has_owner(&self) -> bool {
+        self.held.load().is_some() || self.lease.load().is_some()
+    }
+
     /// True if nothing was acquired or released since `held` was returned.
     pub(super) fn is_still(&self, held: &Option<Arc<HeldOwnership>>) -> bool {
         let now = self.held.load();

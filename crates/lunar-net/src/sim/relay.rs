@@ -1,8 +1,8 @@
 //! [`TestRelay`]: passes the commands of a host on to storage targets, in one group of sockets.
 
-use super::in_flight::{FlightMeter, InFlightBytes};
 use super::initiator_socket::Requester;
 use super::target_socket::TaskExecutor;
+use crate::{FlightMeter, InFlightBytes};
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
     Command, CommandResult, Input as Ask, Management, RequestFailure, Residual, StreamingCommand,
@@ -236,10 +236,7 @@ impl RelayState {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.end.is_none()) else { return };
         while let Some((start, end)) = task.wanted.front_mut() {
             let bytes = ((*end - *start) as usize).min(self.limits.range_bytes_max);
-            if task.data_out.room_bytes() < bytes {
-                return;
-            }
-            let added = task.data_out.add(bytes);
+            let Some(added) = task.data_out.try_add(bytes) else { return };
             match &mut task.requested {
                 Some(requested) => requested.merge(added),
                 requested => *requested = Some(added),
@@ -375,7 +372,8 @@ impl Requester for RelayedStorage {
         let state = &mut *self.relay.0.borrow_mut();
         let id = TaskId(id.0 - state.id_base);
         let Some(task) = state.tasks.get_mut(&id) else { return false };
-        task.arriving = task.end.is_none().then(|| task.data_in.add(bytes as usize));
+        let may_come = task.end.is_none();
+        task.arriving = if may_come { task.data_in.try_add(bytes as usize) } else { None };
         task.arriving.is_some()
     }
     fn data_in(&mut self, id: TaskId, offset_bytes: u32, data: Vec<u8>) {

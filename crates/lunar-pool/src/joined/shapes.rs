@@ -160,6 +160,14 @@ impl JoinedShape {
         })
     }
 
+    /// Returns the runs of `range`, which is within the device, in order, as blocks of the devices.
+    pub(super) fn runs(
+        &self,
+        range: BlockRange,
+    ) -> impl Iterator<Item = (&dyn BlockDevice, BlockRange)> {
+        self.map.runs(range).map(|run| self.on_device((run.member, run.member_range())))
+    }
+
     #[inline]
     pub(super) fn geometry(&self) -> Geometry {
         self.geometry

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
 mod contracts;
+mod relay;
 mod translation;
 
 use lunar_block::{BlockDevice, MemoryDevice};

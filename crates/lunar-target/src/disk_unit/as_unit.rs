@@ -6,7 +6,8 @@ use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
 use crate::detached_writes::ABORT_GRACE;
 use crate::execute::{
-    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, try_now,
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, RelayedTransfer, copy,
+    execute_paying, execute_relayed, try_now,
 };
 use crate::manage;
 use crate::plan_result::PlanResult;
@@ -69,6 +70,14 @@ impl Unit for DiskUnit {
             return Err(RefusedCommand { refusal: sense.into(), data_out_bytes });
         }
         let data_in_bytes = fit_data_in(&mut plan, block_bytes, command.expected_data_in_bytes);
+        if let Some(relayed) = self.relayed_plan(&plan, command) {
+            let relayed = Some(Box::new(relayed));
+            let collect_bytes = plan.data_out_bytes(block_bytes) as usize;
+            let work = Work::Plan(JudgedPlan { plan, generation, relayed });
+            let judged = JudgedCommand::new(work);
+            let moved = (data_out_bytes, data_in_bytes);
+            return Ok(judged.streaming(moved, collect_bytes));
+        }
         let read_bytes = read_bytes(&plan, block_bytes);
         let reads_in_pieces = read_bytes.is_some_and(|bytes| bytes > READ_PIECE_BYTES);
         let moves_blocks = matches!(plan, Plan::Read { .. } | Plan::Write { .. });
@@ -88,7 +97,7 @@ impl Unit for DiskUnit {
             reports_luns: row.is_some_and(|command| command.reports_luns),
             work: match plan {
                 Plan::Reply(reply) => Work::Reply(reply),
-                plan => Work::Plan(JudgedPlan { plan, generation }),
+                plan => Work::Plan(JudgedPlan { plan, generation, relayed: None }),
             },
         })
     }
@@ -126,6 +135,7 @@ impl Unit for DiskUnit {
             io_tier: device.io_tier(),
             size_bytes: device.geometry().size_bytes(),
             held_writes: self.held_writes() as u64,
+            relayed: device.relay_map().map(|_| self.common.relay_counts.read()),
             backing_fault: !self.backing_faults().is_empty(),
             link: device.link(),
             syncs: device.sync_counts(),
@@ -179,8 +189,9 @@ impl DiskUnit {
         data: CommandData,
     ) -> PlanResult {
         let Execution { session, memory, .. } = execution;
-        let JudgedPlan { mut plan, generation } = judged;
+        let JudgedPlan { mut plan, generation, relayed } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
+        let (transfer, data) = RelayedTransfer::split(data, relayed);
         let (read_memory, mut data) = ReadMemory::split(data);
         let mut unsaved = None;
         // The plan contains the values of the parameters: their charge also covers the plan.
@@ -220,7 +231,10 @@ impl DiskUnit {
             quota_charge,
             memory,
         };
-        execute_paying(Arc::clone(self), plan, work).await
+        match transfer {
+            Some(transfer) => execute_relayed(self, &plan, work, transfer).await,
+            None => execute_paying(Arc::clone(self), plan, work).await,
+        }
     }
 
     /// Judges a command whose parameter list has arrived. Returns its plan, and the change of the

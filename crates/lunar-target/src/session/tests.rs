@@ -87,6 +87,7 @@ impl Rig {
             luns.map(|(id, unit)| LunOptions::new(id, Arc::<DiskUnit>::clone(unit))).collect();
         let target = TargetOptions { luns, offer, ..TargetOptions::for_test(TARGET, 1) };
         let options = ServerOptions {
+            relays: None,
             portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
             targets: vec![target],
             discovery_chap: None,

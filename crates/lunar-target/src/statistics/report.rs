@@ -2,6 +2,7 @@
 
 use super::OperationClass;
 use crate::disk_unit::CacheMode;
+use crate::relay::RelayStatistics;
 use lunar_block::{DeviceLink, DurationCounts, MemoryUsage, SyncCounts};
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -60,6 +61,8 @@ pub struct LunStatistics {
     pub size_bytes: u64,
     /// Writes of the unit that wait for room.
     pub held_writes: u64,
+    /// Commands that were given to a relay; `None` for a unit whose device has no relay map.
+    pub relayed: Option<RelayStatistics>,
     /// True when the unit's backing file has a fault.
     pub backing_fault: bool,
     /// State of the connection to the unit's device; `None` for a device of this machine.
@@ -116,6 +119,10 @@ impl LunStatistics {
             return;
         }
         self.held_writes += other.held_writes;
+        if let (Some(mine), Some(other)) = (&mut self.relayed, &other.relayed) {
+            mine.commands += other.commands;
+            mine.taken_over += other.taken_over;
+        }
         self.backing_fault |= other.backing_fault;
         match (&mut self.syncs, &other.syncs) {
             (Some(mine), Some(other)) => {

@@ -103,6 +103,7 @@ impl SecondJudgement {
             session,
             view: &view,
             nexus,
+            relay: None,
         })
     }
 }

@@ -59,6 +59,7 @@ impl InProcessServer {
             latency_mode: false,
             limits: Limits::default(),
             buffers: lunar_block::BufferPool::default(),
+            relays: None,
         });
         Self { server: server.unwrap(), unit, device }
     }

@@ -90,7 +90,7 @@ fn a_lun_waits_for_its_storages() {
 }
 
 /// Sends SYNCHRONIZE CACHE (10). Returns true for GOOD, false for MEDIUM ERROR, WRITE ERROR.
-async fn synchronize(disk: &lunar_initiator::RemoteDisk) -> bool {
+pub(super) async fn synchronize(disk: &lunar_initiator::RemoteDisk) -> bool {
     let (status, sense) = command(disk, &[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).await;
     if status != 0 {
         assert_eq!((sense[2], sense[12], sense[13]), (3, 0x0c, 0), "{sense:02x?}");

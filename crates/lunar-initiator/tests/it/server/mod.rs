@@ -43,6 +43,7 @@ pub fn serve_device(device: Arc<dyn BlockDevice>) -> Server {
         latency_mode: false,
         limits: Limits::default(),
         buffers: lunar_block::BufferPool::default(),
+        relays: None,
     };
     Server::start(options).unwrap()
 }

@@ -217,6 +217,7 @@ pub fn unit(device: Arc<dyn BlockDevice>) -> Arc<DiskUnit> {
 /// Returns options of a server with one target that shows `unit` as LUN 0, on a free port.
 pub fn options_of(unit: Arc<DiskUnit>) -> ServerOptions {
     ServerOptions {
+        relays: None,
         portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
         targets: vec![target(TARGET, unit)],
         discovery_chap: None,

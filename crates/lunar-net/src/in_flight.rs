@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
 /// Counts the bytes in flight of a task or of a connection in one direction.
@@ -48,31 +48,34 @@ impl FlightMeter {
 
     /// Number of bytes that may be added now.
     pub fn room_bytes(&self) -> usize {
-        let own = self.bytes_max - self.bytes();
+        let own = self.bytes_max.saturating_sub(self.bytes());
         self.of.as_ref().map_or(own, |of| own.min(of.room_bytes()))
     }
 
-    /// Counts bytes until the returned value is dropped.
-    ///
-    /// # Panics
-    /// If there is no room.
-    pub fn add(self: &Arc<Self>, bytes: usize) -> InFlightBytes {
+    /// Counts bytes until the returned value is dropped; `None` if there is no room.
+    pub fn try_add(self: &Arc<Self>, bytes: usize) -> Option<InFlightBytes> {
+        if bytes > self.room_bytes() {
+            return None;
+        }
         let mut meter = Some(self);
         while let Some(one) = meter {
             let now = one.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
-            assert!(now <= one.bytes_max, "{now} bytes in flight, of {}", one.bytes_max);
             one.most_bytes.fetch_max(now, Ordering::AcqRel);
             meter = one.of.as_ref();
         }
-        InFlightBytes { meter: Arc::clone(self), bytes }
+        Some(InFlightBytes { meter: Arc::clone(self), bytes })
     }
 
     /// Wakes the task of `context` when bytes of this connection have left.
     pub fn wait(&self, context: &Context<'_>) {
-        let mut waiting = self.waiting.lock().expect("no panic with the lock");
+        let mut waiting = self.waiting();
         if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
             waiting.push(context.waker().clone());
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remove(&self, bytes: usize) {
@@ -80,7 +83,7 @@ impl FlightMeter {
         if let Some(of) = &self.of {
             return of.remove(bytes);
         }
-        let waiting = std::mem::take(&mut *self.waiting.lock().expect("no panic with the lock"));
+        let waiting = std::mem::take(&mut *self.waiting());
         waiting.into_iter().for_each(Waker::wake);
     }
 }
@@ -93,12 +96,11 @@ pub struct InFlightBytes {
 }
 
 impl InFlightBytes {
-    /// Takes bytes out, which count on.
-    ///
-    /// # Panics
-    /// If there are fewer.
+    /// Takes bytes out, which count on; if there are fewer, all.
+    #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
-        self.bytes = self.bytes.checked_sub(bytes).expect("bytes that were counted");
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
         Self { meter: Arc::clone(&self.meter), bytes }
     }
 
@@ -108,7 +110,7 @@ impl InFlightBytes {
     }
 
     /// Returns data that counts until its last slice is dropped.
-    pub fn attach(self, data: Vec<u8>) -> Bytes {
+    pub fn attach(self, data: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         Bytes::from_owner(InFlightData { data, _in_flight: self })
     }
 }
@@ -121,13 +123,13 @@ impl Drop for InFlightBytes {
     }
 }
 
-struct InFlightData {
-    data: Vec<u8>,
+struct InFlightData<T> {
+    data: T,
     _in_flight: InFlightBytes,
 }
 
-impl AsRef<[u8]> for InFlightData {
+impl<T: AsRef<[u8]>> AsRef<[u8]> for InFlightData<T> {
     fn as_ref(&self) -> &[u8] {
-        &self.data
+        self.data.as_ref()
     }
 }

@@ -1,0 +1,380 @@
+//! The relay of one connection of a host, with a connection to each storage that it uses.
+
+use super::link::{LinkPhase, StorageLink, UnsettledWrites, WriteEvent};
+use super::mapping::TransferDirection;
+use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
+use super::socket::{PortalGroupTag, StorageSocket};
+use super::{ALL_LINKS_MAX, LINK_COMMANDS_MAX, LINKS_MAX};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use lunar_block::{BoxFuture, BufferPool, RelayPart};
+use lunar_initiator::{RelayedLun, RelayedWriteTicket, random_isid};
+use lunar_iscsi::connection::initiator::CloseReason;
+use lunar_iscsi::framing::TaskId;
+use lunar_iscsi::session::initiator::{InitiatorSession, InitiatorSessionOptions};
+use lunar_target::{
+    ConnectionRelay, PartReader, PartWriteEvent, PartWriter, RelayFactory, RelayFailure, RelayHost,
+};
+use lunar_wire::{Lun, SerialNumber};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Time to connect to a storage.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// Pause after a connection to a storage has failed; commands are executed by the device meanwhile.
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
+/// Pause after a storage has violated the protocol.
+const VIOLATION_PAUSE: Duration = Duration::from_secs(300);
+/// Pause between attempts to replace a lost session with WRITEs that may still have an effect.
+const REPLACE_PAUSE: Duration = Duration::from_secs(1);
+/// Longest such pause; they double.
+const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The relays of a server: with them, a switch has a fast path.
+#[derive(Clone, Debug, Default)]
+pub struct SwitchRelays {
+    links: Arc<AtomicUsize>,
+}
+
+impl SwitchRelays {
+    /// Creates the relays of a server.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Number of connections to storages that are open or being opened.
+    pub fn links(&self) -> usize {
+        self.links.load(SeqCst)
+    }
+}
+
+impl RelayFactory for SwitchRelays {
+    fn relay(&self, host: RelayHost) -> Rc<dyn ConnectionRelay> {
+        let all_links = Arc::clone(&self.links);
+        Rc::new(HostRelay { host, all_links, storages: RefCell::default() })
+    }
+}
+
+/// The relay of a connection of a host.
+#[derive(Debug)]
+pub(super) struct HostRelay {
+    host: RelayHost,
+    all_links: Arc<AtomicUsize>,
+    storages: RefCell<Vec<LinkedStorage>>,
+}
+
+/// A storage, and the connection to it.
+#[derive(Debug)]
+struct LinkedStorage {
+    lun: Weak<RelayedLun>,
+    link: StorageLink,
+}
+
+impl HostRelay {
+    /// Returns the link to a storage, which is added if there is room for it.
+    fn link(&self, part: &RelayPart) -> Option<StorageLink> {
+        let lun = part.storage.as_any().downcast_ref::<RelayedLun>()?;
+        let mut storages = self.storages.borrow_mut();
+        let is_it = |storage: &LinkedStorage| std::ptr::eq(storage.lun.as_ptr(), lun);
+        if let Some(at) = storages.iter().position(is_it) {
+            return Some(storages[at].link.clone());
+        }
+        storages.retain(|storage| {
+            let stays = storage.lun.strong_count() > 0;
+            if !stays {
+                storage.link.host_gone();
+            }
+            stays
+        });
+        if storages.len() >= LINKS_MAX {
+            return None;
+        }
+        let lun = Weak::clone(&shared(part)?);
+        storages.push(LinkedStorage { lun, link: StorageLink::new() });
+        storages.last().map(|storage| storage.link.clone())
+    }
+
+    /// Connects to a storage, unless that was tried a moment ago.
+    fn connect(&self, part: &RelayPart, link: &StorageLink) {
+        match link.phase() {
+            LinkPhase::Down(until) if until <= Instant::now() => {}
+            _ => return,
+        }
+        let Some(lun) = shared(part) else { return };
+        let Some(counted) = CountedLink::new(&self.all_links) else { return };
+        link.set_phase(LinkPhase::Connecting);
+        let storage = StorageTask {
+            lun,
+            link: link.clone(),
+            owner: self.host.owner,
+            clock: self.host.clock,
+            _counted: counted,
+        };
+        self.host.sockets.add(storage.run());
+    }
+}
+
+/// The LUN of a part, as a handle that does not keep it open.
+fn shared(part: &RelayPart) -> Option<Weak<RelayedLun>> {
+    part.storage.as_any().downcast_ref::<RelayedLun>().map(RelayedLun::downgrade)
+}
+
+impl ConnectionRelay for HostRelay {
+    fn is_ready(&self, parts: &[RelayPart]) -> bool {
+        let mut are_ready = true;
+        for part in parts {
+            let (Some(link), Some(bytes)) = (self.link(part), bytes_of(part)) else { return false };
+            if !link.has_room(bytes) {
+                self.connect(part, &link);
+                are_ready = false;
+            }
+        }
+        are_ready
+    }
+
+    fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
+        let link = self.link(part)?;
+        let bytes = bytes_of(part)?;
+        let id = link.begin(bytes, Some(buffers), |id| {
+            StorageInput::Begin(RelayedCommand {
+                id,
+                direction: TransferDirection::In,
+                range: part.range,
+                bytes,
+                fua: false,
+                prefix: Bytes::new(),
+            })
+        })?;
+        Some(Box::new(RelayedReader(LinkedTransfer { link, id })))
+    }
+
+    fn write(
+        &self,
+        part: &RelayPart,
+        prefix: Bytes,
+        is_durable: bool,
+    ) -> Option<Box<dyn PartWriter>> {
+        let link = self.link(part)?;
+        let bytes = bytes_of(part)?;
+        let lun = shared(part)?.upgrade()?;
+        let ticket = lun.begin_write(is_durable)?;
+        let fua = ticket.has_fua();
+        let id = link.begin(bytes, None, |id| {
+            StorageInput::Begin(RelayedCommand {
+                id,
+                direction: TransferDirection::Out,
+                range: part.range,
+                bytes,
+                fua,
+                prefix,
+            })
+        })?;
+        let transfer = LinkedTransfer { link, id };
+        Some(Box::new(RelayedWriter { transfer, ticket: Some(ticket) }))
+    }
+
+    fn close(&self) {
+        self.storages.borrow().iter().for_each(|storage| storage.link.host_gone());
+    }
+}
+
+/// Length of the data of a part.
+fn bytes_of(part: &RelayPart) -> Option<u32> {
+    let lun = part.storage.as_any().downcast_ref::<RelayedLun>()?;
+    u32::try_from(part.range.count.checked_mul(lun.block_bytes().into())?).ok()
+}
+
+/// A command that was passed on; aborted if it is dropped before its end.
+struct LinkedTransfer {
+    link: StorageLink,
+    id: TaskId,
+}
+
+impl Drop for LinkedTransfer {
+    fn drop(&mut self) {
+        self.link.end(self.id);
+    }
+}
+
+struct RelayedReader(LinkedTransfer);
+
+impl PartReader for RelayedReader {
+    fn poll_next(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, RelayFailure>> {
+        self.0.link.poll_piece(self.0.id, context)
+    }
+}
+
+struct RelayedWriter {
+    transfer: LinkedTransfer,
+    ticket: Option<RelayedWriteTicket>,
+}
+
+impl PartWriter for RelayedWriter {
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<PartWriteEvent> {
+        let LinkedTransfer { link, id } = &self.transfer;
+        link.poll_write(*id, context).map(|event| match event {
+            WriteEvent::Wants(offset_bytes, bytes) => PartWriteEvent::Wants { offset_bytes, bytes },
+            WriteEvent::End(result) => {
+                if let (Ok(()), Some(ticket)) = (result, self.ticket.take()) {
+                    ticket.acknowledged();
+                }
+                PartWriteEvent::End(result)
+            }
+        })
+    }
+
+    fn give(&mut self, offset_bytes: u32, data: Bytes) {
+        let LinkedTransfer { link, id } = &self.transfer;
+        link.request(StorageInput::DataOut { id: *id, offset_bytes, data });
+    }
+
+    fn ended(&mut self) -> BoxFuture<'static, ()> {
+        // An error means that the sender is gone, which is the end.
+        self.transfer.link.settled(self.transfer.id).map(drop).boxed()
+    }
+}
+
+/// Counts a link among those of all hosts.
+#[derive(Debug)]
+struct CountedLink(Arc<AtomicUsize>);
+
+impl CountedLink {
+    fn new(all: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |count: usize| (count < ALL_LINKS_MAX).then_some(count + 1);
+        all.fetch_update(SeqCst, SeqCst, more).ok()?;
+        Some(Self(Arc::clone(all)))
+    }
+}
+
+impl Drop for CountedLink {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Connects to a storage and drives the session.
+struct StorageTask {
+    lun: Weak<RelayedLun>,
+    link: StorageLink,
+    owner: lunar_net::OwnerId,
+    clock: lunar_net::Clock,
+    _counted: CountedLink,
+}
+
+/// The end of a session with a storage.
+#[derive(Clone, Copy, Debug, Default)]
+struct SessionEnd {
+    /// True if the storage violated the protocol.
+    is_violation: bool,
+    /// Portal group that the login has reached; `None` if it was not complete.
+    portal_group: Option<PortalGroupTag>,
+}
+
+impl StorageTask {
+    async fn run(self) {
+        let Ok(isid) = random_isid() else { return self.down(RETRY_PAUSE) };
+        let end = self.session(isid, &self.link).await;
+        self.down(if end.is_violation { VIOLATION_PAUSE } else { RETRY_PAUSE });
+        self.link.lost();
+        let unsettled = self.link.take_unsettled();
+        if !unsettled.is_empty() {
+            // Not one of the core's own tasks: a stopping server does not wait for it.
+            tokio::task::spawn_local(self.replace(isid, end.portal_group, unsettled));
+        }
+    }
+
+    fn down(&self, pause: Duration) {
+        self.link.set_phase(LinkPhase::Down(Instant::now() + pause));
+    }
+
+    /// Replaces a lost session, so that its WRITEs have no further effect: their tasks have ended
+    /// when the storage answers the login of another session with the same ISID, in the same
+    /// portal group (RFC 7143 §6.3.5).
+    async fn replace(
+        self,
+        isid: [u8; 6],
+        portal_group: Option<PortalGroupTag>,
+        unsettled: UnsettledWrites,
+    ) {
+        let mut pause = REPLACE_PAUSE;
+        while self.lun.strong_count() > 0 {
+            let link = StorageLink::new();
+            link.host_gone();
+            let end = self.session(isid, &link).await;
+            if end.portal_group.is_some() && end.portal_group == portal_group {
+                break;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(REPLACE_PAUSE_MAX);
+        }
+        drop(unsettled);
+    }
+
+    /// Runs one session.
+    async fn session(&self, isid: [u8; 6], link: &StorageLink) -> SessionEnd {
+        let Some((session, address)) = self.prepare(isid) else { return SessionEnd::default() };
+        let tcp = match lunar_net::connect(address, CONNECT_TIME).await {
+            Ok(tcp) => tcp,
+            Err(error) => {
+                tracing::debug!(%address, %error, "a relay cannot connect to its storage");
+                return SessionEnd::default();
+            }
+        };
+        let mut socket = StorageSocket::new(session, link.clone(), self.owner);
+        lunar_net::drive(tcp, &mut socket, self.clock).await;
+        let reason = socket.close_reason();
+        tracing::debug!(%address, ?reason, "a session of a relay has ended");
+        if let Some(CloseReason::Violation(what)) = reason {
+            tracing::warn!(
+                %address,
+                "a storage violated the protocol: {what}; the relay does not use it for {} s",
+                VIOLATION_PAUSE.as_secs()
+            );
+        }
+        let is_violation = matches!(reason, Some(CloseReason::Violation(_)));
+        SessionEnd { is_violation, portal_group: socket.portal_group() }
+    }
+
+    fn prepare(&self, isid: [u8; 6]) -> Option<(StorageSession, std::net::SocketAddr)> {
+        let lun = self.lun.upgrade()?;
+        let address = lun.address()?;
+        let queue_requests_max = 2 * LINK_COMMANDS_MAX as u32;
+        let cmd_sn = SerialNumber(1);
+        let mut session =
+            InitiatorSession::new(InitiatorSessionOptions { isid, cmd_sn, queue_requests_max });
+        let options = lun.connection_options(session.open(0)?).ok()?;
+        let unit = Arc::new(LunOfStorage { number: lun.lun(), lun: Weak::clone(&self.lun) });
+        Some((StorageSession::new(self.clock.now(), unit, session, options), address))
+    }
+}
+
+/// The LUN of a storage, to a session.
+#[derive(Debug)]
+struct LunOfStorage {
+    number: Lun,
+    lun: Weak<RelayedLun>,
+}
+
+impl StorageUnit for LunOfStorage {
+    fn lun(&self) -> Lun {
+        self.number
+    }
+
+    fn is_same(&self, designators: &[u8], capacity: &[u8]) -> bool {
+        self.lun.upgrade().is_some_and(|lun| lun.is_same_unit(designators, capacity))
+    }
+
+    fn deferred_error(&self) {
+        if let Some(lun) = self.lun.upgrade() {
+            lun.record_loss();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! What the commands of a host and the socket of a storage share: requests in one direction, data
+//! and ends in the other.
+
+use super::session::StorageInput;
+use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_MAX};
+use bytes::Bytes;
+use lunar_block::{Buffer, BufferPool, MemoryCharge};
+use lunar_iscsi::framing::TaskId;
+use lunar_net::{FlightMeter, InFlightBytes};
+use lunar_target::RelayFailure;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// Time for which commands are executed by the device after one has failed.
+const AVOID_TIME: Duration = Duration::from_secs(2);
+
+/// The connection of one host connection to one storage, as both sides use it.
+#[derive(Clone, Debug)]
+pub(super) struct StorageLink(Rc<RefCell<LinkState>>);
+
+/// WRITEs that may still have an effect. Their holders wait until the values are dropped.
+pub(super) type UnsettledWrites = BTreeMap<TaskId, oneshot::Sender<()>>;
+
+/// State of a link.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LinkPhase {
+    /// Not connected; not to be tried before this time.
+    Down(Instant),
+    /// Being connected or logged in.
+    Connecting,
+    /// Commands are passed on.
+    Up,
+}
+
+#[derive(Debug)]
+struct LinkState {
+    phase: LinkPhase,
+    requests: VecDeque<StorageInput>,
+    /// Waker of the socket.
+    socket: Option<Waker>,
+    transfers: BTreeMap<TaskId, Transfer>,
+    /// Senders that are dropped when a WRITE can have no further effect.
+    unsettled: UnsettledWrites,
+    next_id: u64,
+    /// Data of all READs, which wakes the socket when it leaves.
+    in_flight: Arc<FlightMeter>,
+    /// Memory that is reserved for the READs that have not ended, in bytes.
+    reserved_bytes: usize,
+    /// READs that may have no room for a further segment.
+    full: Vec<TaskId>,
+    /// Time until which commands are executed by the device, after one has failed.
+    avoided_until: Option<Instant>,
+    is_host_gone: bool,
+}
+
+/// The data of a command of the host that has not ended.
+#[derive(Debug)]
+struct Transfer {
+    /// Memory of a READ; `None` of a WRITE.
+    memory: Option<ReadReserve>,
+    in_flight: Arc<FlightMeter>,
+    /// Data of a READ that has not begun to arrive, in bytes.
+    missing_bytes: usize,
+    pieces: VecDeque<Bytes>,
+    wants: VecDeque<(u32, u32)>,
+    end: Option<Result<(), RelayFailure>>,
+    waker: Option<Waker>,
+}
+
+/// Memory of a READ.
+#[derive(Debug)]
+struct ReadReserve {
+    buffers: BufferPool,
+    /// Memory that is reserved for the data in flight and not used by a buffer.
+    charge: MemoryCharge,
+    reserved_bytes: usize,
+}
+
+/// Memory to reserve for a READ of `bytes`.
+fn reserve_bytes(bytes: u32) -> usize {
+    if bytes == 0 { 0 } else { BufferPool::charged_bytes(bytes as usize).min(COMMAND_BYTES_MAX) }
+}
+
+/// Event of a WRITE.
+pub(super) enum WriteEvent {
+    Wants(u32, u32),
+    End(Result<(), RelayFailure>),
+}
+
+impl StorageLink {
+    pub(super) fn new() -> Self {
+        Self(Rc::new(RefCell::new(LinkState {
+            phase: LinkPhase::Down(Instant::now()),
+            requests: VecDeque::new(),
+            socket: None,
+            transfers: BTreeMap::new(),
+            unsettled: BTreeMap::new(),
+            next_id: 0,
+            // `reserved_bytes` limits it.
+            in_flight: FlightMeter::of_connection(usize::MAX),
+            reserved_bytes: 0,
+            full: Vec::new(),
+            avoided_until: None,
+            is_host_gone: false,
+        })))
+    }
+
+    pub(super) fn phase(&self) -> LinkPhase {
+        self.0.borrow().phase
+    }
+
+    pub(super) fn set_phase(&self, phase: LinkPhase) {
+        self.0.borrow_mut().phase = phase;
+    }
+
+    /// True if a further command can be passed on, with this data-in.
+    pub(super) fn has_room(&self, data_in_bytes: u32) -> bool {
+        let state = self.0.borrow();
+        let is_avoided = state.avoided_until.is_some_and(|until| Instant::now() < until);
+        let reserved_bytes = state.reserved_bytes + reserve_bytes(data_in_bytes);
+        state.phase == LinkPhase::Up
+            && !is_avoided
+            && state.transfers.len() < LINK_COMMANDS_MAX
+            && reserved_bytes <= LINK_BYTES_MAX
+    }
+
+    /// Begins a transfer; `None` if there is no room for it, or no memory. The data of a READ takes
+    /// memory of `buffers`. `request` makes the request from the number of the command.
+    pub(super) fn begin(
+        &self,
+        bytes: u32,
+        buffers: Option<&BufferPool>,
+        request: impl FnOnce(TaskId) -> StorageInput,
+    ) -> Option<TaskId> {
+        if !self.has_room(if buffers.is_some() { bytes } else { 0 }) {
+            return None;
+        }
+        let memory = match buffers {
+            Some(buffers) => {
+                let reserved_bytes = reserve_bytes(bytes);
+                let charge = buffers.try_charge(reserved_bytes)?;
+                Some(ReadReserve { buffers: buffers.clone(), charge, reserved_bytes })
+            }
+            None => None,
+        };
+        let state = &mut *self.0.borrow_mut();
+        state.reserved_bytes += memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
+        state.next_id += 1;
+        let id = TaskId(state.next_id);
+        let in_flight = FlightMeter::of_task(COMMAND_BYTES_MAX, &state.in_flight);
+        let transfer = Transfer {
+            memory,
+            in_flight,
+            missing_bytes: bytes as usize,
+            pieces: VecDeque::new(),
+            wants: VecDeque::new(),
+            end: None,
+            waker: None,
+        };
+        state.transfers.insert(id, transfer);
+        state.push(request(id));
+        Some(id)
+    }
+
+    /// Returns a future that ends when a WRITE can have no further effect.
+    pub(super) fn settled(&self, id: TaskId) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        self.0.borrow_mut().unsettled.insert(id, sender);
+        receiver
+    }
+
+    /// Ends a transfer for its holder; the storage aborts it if it has not ended.
+    pub(super) fn end(&self, id: TaskId) {
+        let state = &mut *self.0.borrow_mut();
+        let Some(transfer) = state.transfers.remove(&id) else { return };
+        state.reserved_bytes -= transfer.memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
+        if transfer.end.is_none() {
+            state.push(StorageInput::Abort(id));
+        }
+        state.end_when_empty();
+    }
+
+    /// Adds a request of a transfer.
+    pub(super) fn request(&self, input: StorageInput) {
+        self.0.borrow_mut().push(input);
+    }
+
+    /// Returns the next piece of a READ, or its end.
+    pub(super) fn poll_piece(
+        &self,
+        id: TaskId,
+        context: &Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, RelayFailure>> {
+        let mut state = self.0.borrow_mut();
+        let Some(transfer) = state.transfers.get_mut(&id) else {
+            return Poll::Ready(Err(RelayFailure::Lost));
+        };
+        if let Some(piece) = transfer.pieces.pop_front() {
+            return Poll::Ready(Ok(Some(piece)));
+        }
+        if let Some(end) = transfer.end {
+            return Poll::Ready(end.map(|()| None));
+        }
+        transfer.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Returns the next range that a WRITE is to give, or its end.
+    pub(super) fn poll_write(&self, id: TaskId, context: &Context<'_>) -> Poll<WriteEvent> {
+        let mut state = self.0.borrow_mut();
+        let Some(transfer) = state.transfers.get_mut(&id) else {
+            return Poll::Ready(WriteEvent::End(Err(RelayFailure::Lost)));
+        };
+        if let Some(end) = transfer.end {
+            return Poll::Ready(WriteEvent::End(end));
+        }
+        if let Some((offset_bytes, bytes)) = transfer.wants.pop_front() {
+            return Poll::Ready(WriteEvent::Wants(offset_bytes, bytes));
+        }
+        transfer.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Called when the connection of the host is over, with all of its commands.
+    pub(super) fn host_gone(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.is_host_gone = true;
+        state.end_when_empty();
+    }
+}
+
+/// The side of the socket.
+impl StorageLink {
+    /// Returns the next request, or registers the waker, also for the time when data leaves.
+    pub(super) fn poll_request(&self, context: &Context<'_>) -> Poll<StorageInput> {
+        let state = &mut *self.0.borrow_mut();
+        if !state.may_receive() {
+            state.in_flight.wait(context);
+        }
+        match state.requests.pop_front() {
+            Some(input) => Poll::Ready(input),
+            None => {
+                state.socket = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// True while a further segment fits the limits of each READ.
+    pub(super) fn may_receive(&self) -> bool {
+        self.0.borrow_mut().may_receive()
+    }
+
+    /// Takes the memory for a segment of a READ; `None`: it is discarded.
+    pub(super) fn begin_segment(&self, id: TaskId, bytes: u32) -> Option<(Buffer, InFlightBytes)> {
+        let state = &mut *self.0.borrow_mut();
+        let transfer = state.transfers.get_mut(&id)?;
+        let bytes = bytes as usize;
+        let Some(in_flight) = transfer.in_flight.try_add(bytes) else {
+            // Cannot be: nothing is received while it does not fit.
+            transfer.end = Some(Err(RelayFailure::NotExecuted));
+            transfer.wake();
+            return None;
+        };
+        transfer.missing_bytes = transfer.missing_bytes.saturating_sub(bytes);
+        if transfer.is_full() {
+            state.full.push(id);
+        }
+        let memory = transfer.memory.as_mut()?;
+        // What is reserved gives way to the buffers.
+        let left = memory.reserved_bytes.saturating_sub(transfer.in_flight.bytes());
+        memory.charge.set(left);
+        Some((memory.buffers.take(bytes), in_flight))
+    }
+
+    /// Gives a segment that was checked to its holder.
+    pub(super) fn data_in(&self, id: TaskId, data: Bytes) {
+        if let Some(transfer) = self.0.borrow_mut().transfers.get_mut(&id) {
+            transfer.pieces.push_back(data);
+            transfer.wake();
+        }
+    }
+
+    pub(super) fn wants(&self, id: TaskId, offset_bytes: u32, bytes: u32) {
+        if let Some(transfer) = self.0.borrow_mut().transfers.get_mut(&id) {
+            transfer.wants.push_back((offset_bytes, bytes));
+            transfer.wake();
+        }
+    }
+
+    pub(super) fn ended(&self, id: TaskId, result: Result<(), RelayFailure>) {
+        let state = &mut *self.0.borrow_mut();
+        let Some(transfer) = state.transfers.get_mut(&id) else { return };
+        transfer.end.get_or_insert(result);
+        transfer.wake();
+        if result.is_err() {
+            // The command is repeated, and the device reports the reason.
+            state.avoided_until = Some(Instant::now() + AVOID_TIME);
+        }
+    }
+
+    /// Ends the waits for a WRITE that can have no further effect.
+    pub(super) fn settle(&self, id: TaskId) {
+        drop(self.0.borrow_mut().unsettled.remove(&id));
+    }
+
+    /// Takes the WRITEs that may still have an effect, of a session that is lost. They are settled
+    /// when the result is dropped.
+    pub(super) fn take_unsettled(&self) -> UnsettledWrites {
+        std::mem::take(&mut self.0.borrow_mut().unsettled)
+    }
+
+    /// Ends all transfers, because the session is over, and drops the requests.
+    pub(super) fn lost(&self) {
+        let state = &mut *self.0.borrow_mut();
+        state.requests.clear();
+        for transfer in state.transfers.values_mut() {
+            transfer.end.get_or_insert(Err(RelayFailure::Lost));
+            transfer.wake();
+        }
+    }
+}
+
+impl LinkState {
+    fn push(&mut self, input: StorageInput) {
+        self.requests.push_back(input);
+        self.socket.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn may_receive(&mut self) -> bool {
+        let transfers = &self.transfers;
+        self.full.retain(|id| transfers.get(id).is_some_and(Transfer::is_full));
+        self.full.is_empty()
+    }
+
+    /// Has the session logged out once the host is gone and no transfer is left.
+    fn end_when_empty(&mut self) {
+        if self.is_host_gone && self.transfers.is_empty() {
+            self.push(StorageInput::LogOut);
+        }
+    }
+}
+
+impl Transfer {
+    /// True while a further segment may not fit. A READ all of whose data fits is never full: it
+    /// may wait for other parts without keeping its socket from being read.
+    fn is_full(&self) -> bool {
+        self.in_flight.room_bytes() < self.missing_bytes.min(SEGMENT_BYTES_MAX as usize)
+    }
+
+    fn wake(&mut self) {
+        self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}

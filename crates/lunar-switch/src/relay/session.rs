@@ -1,0 +1,606 @@
+//! A session with a storage target in which commands are passed on: a state machine without I/O.
+//!
+//! The machine of the initiator role checks all that the storage sends: tags, numbers, offsets,
+//! lengths. This one begins the session, keeps the mapping table, and judges the ends.
+
+use super::mapping::{MappingTable, TransferDirection};
+use super::setup::{Setup, SetupProgress, is_unit_attention};
+use super::{BURST_BYTES_MAX, OUTSTANDING_R2T_MAX, SEGMENT_BYTES_MAX};
+use bytes::Bytes;
+use lunar_block::BlockRange;
+use lunar_iscsi::connection::initiator::{
+    CloseReason, Command, CommandResult, ConnectionOptions, InitiatorConnection, Input, Management,
+    Output, RequestFailure, Residual, StreamingCommand,
+};
+use lunar_iscsi::framing::{DataDestination, Digests, Header, Pdu, SegmentDigest, TaskId};
+use lunar_iscsi::login::initiator::Established;
+use lunar_iscsi::pdu::{
+    LogoutReason, ManagementFunction, ManagementResponse, ServiceResponse, TaskAttribute,
+};
+use lunar_iscsi::session::initiator::{
+    InitiatorSession, Input as ToMachine, Output as FromMachine,
+};
+use lunar_scsi::cdb::sbc::Blocks16;
+use lunar_scsi::commands::opcode;
+use lunar_scsi::sense::{Sense, SenseKey, Status};
+use lunar_target::RelayFailure;
+use lunar_wire::{Lun, Time};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The connection of the session.
+const CID: u16 = 0;
+/// Time that the storage has to answer ABORT TASK; after it the connection is dropped.
+const ABORT_TIME: Duration = Duration::from_secs(30);
+/// FUA of READ and WRITE.
+const FUA: u8 = 0x08;
+
+/// The unit that a session is for.
+pub trait StorageUnit: fmt::Debug {
+    /// Its LUN.
+    fn lun(&self) -> Lun;
+    /// Returns whether the unit has this identity: the body of the device identification page, and
+    /// the data of READ CAPACITY (16).
+    fn is_same(&self, designators: &[u8], capacity: &[u8]) -> bool;
+    /// Called when the storage reports the failure of a command that it had acknowledged.
+    fn deferred_error(&self);
+}
+
+/// A command to pass on.
+#[derive(Clone, Debug)]
+pub struct RelayedCommand {
+    /// Number of the command, never reused in a session.
+    pub id: TaskId,
+    /// TransferDirection of its data.
+    pub direction: TransferDirection,
+    /// The blocks.
+    pub range: BlockRange,
+    /// Length of the data.
+    pub bytes: u32,
+    /// True to bypass volatile caches.
+    pub fua: bool,
+    /// The beginning of the data of a WRITE, as far as it is there.
+    pub prefix: Bytes,
+}
+
+/// Input of a session.
+#[derive(Debug)]
+pub enum StorageInput {
+    /// A header of the storage.
+    Header(Header),
+    /// A header with a wrong digest.
+    HeaderDigestError,
+    /// The data segment of the last header is complete. `data` is the data of a segment for the
+    /// session itself, otherwise empty.
+    Payload {
+        /// The data.
+        data: Bytes,
+        /// Result of the check of the data digest.
+        digest: SegmentDigest,
+    },
+    /// Pass a command on. Answered by exactly one [`StorageOutput::End`], unless it is aborted.
+    Begin(RelayedCommand),
+    /// Data of a WRITE that was asked for: the first part of the oldest range not given yet.
+    DataOut {
+        /// The command.
+        id: TaskId,
+        /// Position of the data.
+        offset_bytes: u32,
+        /// The data.
+        data: Bytes,
+    },
+    /// Abort a command, whose holder is gone. Answered by [`StorageOutput::Settled`].
+    Abort(TaskId),
+    /// Log out.
+    LogOut,
+    /// The deadline has come.
+    Deadline,
+    /// The storage has closed the connection, or the socket failed.
+    PeerClosed,
+}
+
+/// Place for a data segment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SegmentPlace {
+    /// The session itself: the data is given with [`StorageInput::Payload`].
+    Session,
+    /// A piece of data-in of this command.
+    Command(TaskId),
+    /// None.
+    Nowhere,
+}
+
+/// Output of a session.
+#[derive(Debug)]
+pub enum StorageOutput {
+    /// Send this PDU.
+    Send(Pdu),
+    /// Send a part of an open PDU.
+    SendData {
+        /// Initiator Task Tag of the PDU.
+        initiator_task_tag: u32,
+        /// The part.
+        data: Bytes,
+        /// With the last part: the digest to send.
+        digest: Option<u32>,
+    },
+    /// Place for the data segment of the header.
+    Receive(SegmentPlace),
+    /// Enable these digests.
+    FullFeature(Digests),
+    /// Whether commands can be passed on has changed.
+    Up(bool),
+    /// The segment received last is checked.
+    DataIn {
+        /// The command.
+        id: TaskId,
+        /// Position of the segment in the data of the command: segments follow each other.
+        offset_bytes: u32,
+        /// Length of the segment.
+        bytes: u32,
+    },
+    /// The storage asks for data of a WRITE. The ranges of a command follow each other.
+    Wants {
+        /// The command.
+        id: TaskId,
+        /// Position of the range.
+        offset_bytes: u32,
+        /// Length of the range.
+        bytes: u32,
+    },
+    /// A command has ended: it was executed completely, or not.
+    End {
+        /// The command.
+        id: TaskId,
+        /// `Ok`: the storage answered GOOD, and all data has moved.
+        result: Result<(), RelayFailure>,
+    },
+    /// A command can have no further effect: it was answered, or its abort was. Follows the end of
+    /// each command, unless the session was lost.
+    Settled(TaskId),
+    /// Nothing more will be sent. Commands that were not settled are settled by the login of a
+    /// session that replaces this one.
+    Close(CloseReason),
+}
+
+/// A session with a storage.
+#[derive(Debug)]
+pub struct StorageSession {
+    connection: InitiatorConnection,
+    session: InitiatorSession,
+    answers: VecDeque<Input>,
+    outputs: VecDeque<StorageOutput>,
+    unit: Arc<dyn StorageUnit>,
+    table: MappingTable,
+    state: SessionPhase,
+    setup: Setup,
+    /// Task of the current command of the setup.
+    setup_task: Option<TaskId>,
+    /// Data of the segment of the setup that has arrived and is being checked.
+    unchecked: Bytes,
+    /// True while a segment arrives for the setup.
+    is_setup_segment: bool,
+    /// Commands that ended with the connection, until the reason is known.
+    lost: Vec<TaskId>,
+    next_own: u64,
+    deadline: Option<Time>,
+    established: Option<Box<Established>>,
+    /// True if the session is to be logged out.
+    leaves: bool,
+}
+
+/// Phase of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum SessionPhase {
+    LoggingIn,
+    /// The unit is being checked: no command is passed on.
+    Checking,
+    Up,
+    /// No further command is passed on; the session is logged out when none is left.
+    Leaving,
+    LoggedOut,
+    Closed,
+}
+
+/// First number of the session's own requests; those of commands are below.
+const OWN_IDS: u64 = 1 << 63;
+
+impl StorageSession {
+    /// Begins a session: its outputs are the Login Request. `options` are made with the numbers of
+    /// the connection that `session` has opened.
+    pub fn new(
+        now: Time,
+        unit: Arc<dyn StorageUnit>,
+        session: InitiatorSession,
+        mut options: ConnectionOptions,
+    ) -> Self {
+        let offer = &mut options.login.offer;
+        offer.max_connections = 1;
+        offer.max_recv_data_segment_bytes = SEGMENT_BYTES_MAX;
+        offer.data_pdu_in_order = true;
+        offer.data_sequence_in_order = true;
+        offer.error_recovery_level = 0;
+        offer.max_burst_bytes = BURST_BYTES_MAX;
+        offer.max_outstanding_r2t = OUTSTANDING_R2T_MAX;
+        let mut new = Self {
+            connection: InitiatorConnection::new(now, options),
+            session,
+            answers: VecDeque::new(),
+            outputs: VecDeque::new(),
+            unit,
+            table: MappingTable::default(),
+            state: SessionPhase::LoggingIn,
+            setup: Setup::new(),
+            setup_task: None,
+            unchecked: Bytes::new(),
+            is_setup_segment: false,
+            lost: Vec::new(),
+            next_own: OWN_IDS,
+            deadline: None,
+            established: None,
+            leaves: false,
+        };
+        new.pump(now);
+        new
+    }
+
+    /// Returns the next output.
+    pub fn poll(&mut self) -> Option<StorageOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// Time at which [`StorageInput::Deadline`] is due.
+    pub fn deadline(&self) -> Option<Time> {
+        let aborted = self.table.first_abort().map(|at| at.after(ABORT_TIME));
+        [self.deadline, aborted].into_iter().flatten().min()
+    }
+
+    /// True if commands are passed on.
+    pub fn is_up(&self) -> bool {
+        self.state == SessionPhase::Up
+    }
+
+    /// True when the connection is to be closed.
+    pub fn is_closed(&self) -> bool {
+        self.state == SessionPhase::Closed
+    }
+
+    /// Number of commands that the storage has not answered.
+    pub fn commands(&self) -> usize {
+        self.table.len()
+    }
+
+    /// The result of the login; `None` before it is complete.
+    pub fn established(&self) -> Option<&Established> {
+        self.established.as_deref()
+    }
+
+    /// Handles an input.
+    pub fn handle(&mut self, now: Time, input: StorageInput) {
+        match input {
+            StorageInput::Header(header) => self.feed(now, Input::Header(header)),
+            StorageInput::HeaderDigestError => self.feed(now, Input::HeaderDigestError),
+            StorageInput::Payload { mut data, digest } => {
+                if std::mem::take(&mut self.is_setup_segment) {
+                    self.unchecked = std::mem::take(&mut data);
+                }
+                self.feed(now, Input::Payload { data, digest });
+            }
+            StorageInput::Begin(command) => self.begin(now, command),
+            StorageInput::DataOut { id, offset_bytes, data } => {
+                let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                if let Some(entry) = self.table.active(id) {
+                    entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
+                    self.feed(now, Input::DataOut { id, offset_bytes, data });
+                }
+            }
+            StorageInput::Abort(id) => self.abort(now, id),
+            StorageInput::LogOut => {
+                self.leaves = true;
+                if matches!(self.state, SessionPhase::Checking | SessionPhase::Up) {
+                    self.set_state(SessionPhase::Leaving);
+                }
+            }
+            StorageInput::Deadline => {
+                let is_overdue = |at: Time| at.after(ABORT_TIME) <= now;
+                if self.table.first_abort().is_some_and(is_overdue) {
+                    self.feed(now, Input::PeerClosed);
+                } else {
+                    self.feed(now, Input::Deadline);
+                }
+            }
+            StorageInput::PeerClosed => self.feed(now, Input::PeerClosed),
+        }
+        self.leave_when_empty(now);
+    }
+
+    fn begin(&mut self, now: Time, command: RelayedCommand) {
+        let RelayedCommand { id, direction, range, bytes, fua, prefix } = command;
+        if !self.is_up() {
+            let result = Err(RelayFailure::NotExecuted);
+            self.outputs.push_back(StorageOutput::End { id, result });
+            return self.outputs.push_back(StorageOutput::Settled(id));
+        }
+        let prefix_bytes = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
+        self.table.insert(id, direction, bytes, prefix_bytes);
+        let (name, data_out_bytes, data_in_bytes_max) = match direction {
+            TransferDirection::In => (opcode("READ (16)"), 0, bytes),
+            TransferDirection::Out => (opcode("WRITE (16)"), bytes, 0),
+        };
+        let (flags, lba) = (if fua { FUA } else { 0 }, range.lba);
+        // The parts of a transfer fit the limits of the storage, far below 2^32 blocks.
+        let count = range.count as u32;
+        let cdb = Blocks16 { opcode: name, flags, lba, count, group: 0, control: 0 };
+        let command = Command {
+            id,
+            lun: self.unit.lun(),
+            cdb: cdb.encode().into(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            data_out: prefix,
+            data_in_bytes_max,
+            immediate: false,
+        };
+        self.feed(now, Input::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
+    }
+
+    fn abort(&mut self, now: Time, id: TaskId) {
+        if !self.table.abort(id, now) {
+            return;
+        }
+        let management = Management {
+            id: self.own_id(),
+            function: ManagementFunction::ABORT_TASK,
+            lun: self.unit.lun(),
+            referenced: Some(id),
+        };
+        self.feed(now, Input::Manage(management));
+    }
+
+    fn own_id(&mut self) -> TaskId {
+        self.next_own += 1;
+        TaskId(self.next_own)
+    }
+
+    fn set_state(&mut self, state: SessionPhase) {
+        let was_up = self.is_up();
+        self.state = state;
+        if was_up != self.is_up() {
+            self.outputs.push_back(StorageOutput::Up(self.is_up()));
+        }
+    }
+
+    fn leave_when_empty(&mut self, now: Time) {
+        let is_idle = self.table.is_empty() && self.setup_task.is_none();
+        if self.state == SessionPhase::Leaving && is_idle {
+            self.set_state(SessionPhase::LoggedOut);
+            let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
+            self.feed(now, logout);
+        }
+    }
+
+    fn feed(&mut self, now: Time, input: Input) {
+        if self.is_closed() {
+            return;
+        }
+        self.connection.handle(now, input);
+        self.pump(now);
+    }
+
+    fn pump(&mut self, now: Time) {
+        loop {
+            match self.connection.poll() {
+                Output::Wait(deadline) => {
+                    self.deadline = deadline;
+                    match self.answers.pop_front() {
+                        Some(input) => self.connection.handle(now, input),
+                        None => return,
+                    }
+                }
+                output => self.follow(output),
+            }
+        }
+    }
+
+    fn follow(&mut self, output: Output) {
+        match output {
+            Output::Send(pdu) => self.outputs.push_back(StorageOutput::Send(pdu)),
+            Output::SendData { initiator_task_tag, data, digest } => {
+                self.outputs.push_back(StorageOutput::SendData {
+                    initiator_task_tag,
+                    data,
+                    digest,
+                });
+            }
+            Output::Receive(place) => self.receive(place),
+            Output::Wants { id, offset_bytes, bytes } => {
+                if let Some(entry) = self.table.active(id) {
+                    entry.wanted_bytes = entry.wanted_bytes.saturating_add(bytes);
+                    self.outputs.push_back(StorageOutput::Wants { id, offset_bytes, bytes });
+                }
+            }
+            Output::DataIn { id, offset_bytes, bytes, .. } => {
+                if self.setup_task == Some(id) {
+                    self.setup.data_in(offset_bytes, &std::mem::take(&mut self.unchecked));
+                } else if let Some(entry) = self.table.active(id) {
+                    entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
+                    self.outputs.push_back(StorageOutput::DataIn { id, offset_bytes, bytes });
+                }
+            }
+            Output::FullFeature(parameters) => {
+                self.outputs.push_back(StorageOutput::FullFeature(parameters.digests));
+            }
+            Output::LoggedIn(established) => self.logged_in(established),
+            Output::ToSession(message) => {
+                self.session.handle(ToMachine::Connection(CID, message));
+                while let Some(output) = self.session.poll() {
+                    if let FromMachine::ToConnection(_, message) = output {
+                        self.answers.push_back(Input::Session(message));
+                    }
+                }
+            }
+            Output::Completed { id, result } => self.completed(id, result),
+            Output::Managed { result, .. } => self.managed(&result),
+            // All events ask for a logout, or announce the end.
+            Output::Event(_) if self.state != SessionPhase::LoggedOut => {
+                self.set_state(SessionPhase::Leaving);
+            }
+            Output::Close(reason) => self.close(reason),
+            Output::Event(_)
+            | Output::Pong { .. }
+            | Output::Targets { .. }
+            | Output::Text { .. }
+            | Output::LoggedOut { .. }
+            | Output::Wait(_) => {}
+        }
+    }
+
+    fn receive(&mut self, place: DataDestination) {
+        self.is_setup_segment = false;
+        let place = match place {
+            DataDestination::Control => SegmentPlace::Session,
+            DataDestination::Stream { task, .. } if self.setup_task == Some(task) => {
+                self.is_setup_segment = true;
+                SegmentPlace::Session
+            }
+            DataDestination::Stream { task, .. } if self.table.active(task).is_some() => {
+                SegmentPlace::Command(task)
+            }
+            _ => SegmentPlace::Nowhere,
+        };
+        self.outputs.push_back(StorageOutput::Receive(place));
+    }
+
+    fn logged_in(&mut self, established: Box<Established>) {
+        let session = &established.session;
+        let fits = !self.leaves
+            && session.data_pdu_in_order
+            && session.data_sequence_in_order
+            && session.error_recovery_level == 0;
+        self.established = Some(established);
+        if fits {
+            self.check_unit();
+        } else {
+            self.set_state(SessionPhase::Leaving);
+        }
+    }
+
+    /// Begins to check the unit. No command is passed on meanwhile.
+    fn check_unit(&mut self) {
+        self.set_state(SessionPhase::Checking);
+        self.setup = Setup::new();
+        if self.setup_task.is_none() {
+            self.send_setup();
+        }
+    }
+
+    fn send_setup(&mut self) {
+        let (cdb, data_in_bytes_max) = self.setup.command();
+        let id = self.own_id();
+        self.setup_task = Some(id);
+        let command = Command {
+            id,
+            lun: self.unit.lun(),
+            cdb: cdb.into(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            data_out: Bytes::new(),
+            data_in_bytes_max,
+            immediate: false,
+        };
+        let command = StreamingCommand { command, data_out_bytes: 0 };
+        self.answers.push_back(Input::Stream(Box::new(command)));
+    }
+
+    fn setup_completed(&mut self, result: Result<CommandResult, RequestFailure>) {
+        self.setup_task = None;
+        if self.state != SessionPhase::Checking {
+            return;
+        }
+        match self.setup.completed(result) {
+            SetupProgress::Next => self.send_setup(),
+            SetupProgress::Known(designators, capacity)
+                if self.unit.is_same(&designators, &capacity) =>
+            {
+                self.set_state(SessionPhase::Up);
+            }
+            SetupProgress::Known(..) | SetupProgress::Failed => {
+                self.set_state(SessionPhase::Leaving);
+            }
+        }
+    }
+
+    fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
+        if self.setup_task == Some(id) {
+            return self.setup_completed(result);
+        }
+        if let Ok(result) = &result {
+            self.note_sense(result);
+        }
+        if let Err(RequestFailure::Lost | RequestFailure::LoggedOut) = result {
+            return self.lost.push(id);
+        }
+        let Some(entry) = self.table.remove(id) else { return };
+        if entry.aborted_at.is_none() {
+            let is_whole = entry.moved_bytes == entry.bytes;
+            let result = match result {
+                Ok(result) if is_whole && is_good(&result) => Ok(()),
+                _ => Err(RelayFailure::NotExecuted),
+            };
+            self.outputs.push_back(StorageOutput::End { id, result });
+        }
+        self.outputs.push_back(StorageOutput::Settled(id));
+    }
+
+    /// A unit attention may announce that the unit is another one now; a deferred error is one of a
+    /// write that was acknowledged.
+    fn note_sense(&mut self, result: &CommandResult) {
+        let is_check = Status(result.status) == Status::CHECK_CONDITION;
+        let is_recovered = || {
+            Sense::decode(&result.sense).is_some_and(|sense| sense.key == SenseKey::RECOVERED_ERROR)
+        };
+        if is_check && Sense::is_deferred(&result.sense) && !is_recovered() {
+            self.unit.deferred_error();
+        }
+        if is_unit_attention(result) && self.is_up() {
+            self.check_unit();
+        }
+    }
+
+    /// A storage that does not carry out ABORT TASK leaves commands whose holders are gone: the
+    /// login of another session ends them.
+    fn managed(&mut self, result: &Result<ManagementResponse, RequestFailure>) {
+        let is_answer = matches!(
+            *result,
+            Ok(ManagementResponse::FUNCTION_COMPLETE | ManagementResponse::TASK_DOES_NOT_EXIST)
+        );
+        if !is_answer && !self.is_closed() {
+            self.answers.push_back(Input::PeerClosed);
+        }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        let failure = match reason {
+            CloseReason::Violation(_) => RelayFailure::Violated,
+            _ => RelayFailure::Lost,
+        };
+        self.set_state(SessionPhase::Closed);
+        for id in std::mem::take(&mut self.lost) {
+            let entry = self.table.remove(id);
+            if entry.is_some_and(|entry| entry.aborted_at.is_none()) {
+                self.outputs.push_back(StorageOutput::End { id, result: Err(failure) });
+            }
+        }
+        self.outputs.push_back(StorageOutput::Close(reason));
+    }
+}
+
+/// True for GOOD without a residual.
+fn is_good(result: &CommandResult) -> bool {
+    result.response == ServiceResponse::COMMAND_COMPLETED
+        && Status(result.status) == Status::GOOD
+        && result.residual == Residual::None
+        && result.read_residual == Residual::None
+}

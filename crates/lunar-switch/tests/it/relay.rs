@@ -1,0 +1,303 @@
+//! The fast path compared with the slow path, over sockets within the process.
+
+use crate::memory;
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BufferPool};
+use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Url};
+use lunar_iscsi::text::{Digest, Offer};
+use lunar_switch::relay::SwitchRelays;
+use lunar_switch::{DeviceExtent, ExtentOrder, VirtualDisk, extent};
+use lunar_target::{
+    Access, CacheMode, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, RelayFactory,
+    RelayStatistics, Server, ServerOptions, TargetOptions,
+};
+use lunar_wire::Lun;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAME: &str = "iqn.2026-11.org.lunarsan.test:relay";
+const BLOCK: usize = 512;
+/// Blocks of each virtual disk.
+const BLOCKS: u64 = 4096;
+
+/// Options of a switch and its storages.
+#[derive(Clone, Copy, Debug)]
+struct RigOptions {
+    order: ExtentOrder,
+    /// MaxRecvDataSegmentLength and MaxBurstLength of the storages.
+    segment_bytes: u32,
+    burst_bytes: u32,
+    digests: bool,
+    cache: CacheMode,
+}
+
+/// Two storages with a switch in front of them.
+struct Rig {
+    runtime: tokio::runtime::Runtime,
+    storages: Vec<Server>,
+    disks: Vec<Arc<RemoteDisk>>,
+    switch: Server,
+    relays: SwitchRelays,
+}
+
+fn serve(
+    id: u128,
+    device: Arc<dyn BlockDevice>,
+    offer: Offer,
+    cache: CacheMode,
+    relays: Option<Arc<dyn RelayFactory>>,
+) -> Server {
+    let unit = DiskUnitOptions::new(uuid::Uuid::from_u128(id), device);
+    let unit = DiskUnit::open(DiskUnitOptions { cache, ..unit }).unwrap();
+    let target = TargetOptions {
+        name: NAME.to_owned(),
+        alias: None,
+        portal_group: 1,
+        access: Access::default(),
+        administer: None,
+        chap: Vec::new(),
+        offer,
+        redirect: None,
+        initiator_limits: Vec::new(),
+        luns: vec![LunOptions::new(0, unit)],
+    };
+    Server::start(ServerOptions {
+        portals: vec![Portal::new("127.0.0.1:0".parse().unwrap())],
+        targets: vec![target],
+        discovery_chap: None,
+        cores: 1,
+        latency_mode: false,
+        limits: Limits::default(),
+        buffers: BufferPool::default(),
+        relays,
+    })
+    .unwrap()
+}
+
+fn url(server: &Server) -> Url {
+    format!("iscsi://{}/{NAME}/0", server.addresses()[0]).parse().unwrap()
+}
+
+impl Rig {
+    fn new(options: RigOptions, is_fast: bool) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
+        let offer = Offer {
+            max_recv_data_segment_bytes: options.segment_bytes,
+            max_burst_bytes: options.burst_bytes,
+            first_burst_bytes: options.burst_bytes.min(8192),
+            ..Offer::target()
+        };
+        let bytes = BLOCKS * BLOCK as u64;
+        let storage = |id| serve(id, memory(bytes, 512, 512), offer.clone(), options.cache, None);
+        let storages: Vec<Server> = [1, 2].map(storage).into();
+        let mut session = SessionOptions::new("iqn.2026-11.org.lunarsan.test:switch");
+        if options.digests {
+            session.header_digest = vec![Digest::Crc32c];
+            session.data_digest = vec![Digest::Crc32c];
+        }
+        let open = |storage| runtime.block_on(RemoteDisk::connect(&url(storage), &session));
+        let disks: Vec<_> =
+            storages.iter().map(|storage| Arc::new(open(storage).unwrap())).collect();
+        let half = bytes / 2;
+        let part = |disk: &Arc<RemoteDisk>| {
+            let device = Arc::clone(disk) as Arc<dyn BlockDevice>;
+            extent(&device, half / 2, half).unwrap()
+        };
+        let extents: Vec<DeviceExtent> = disks.iter().map(part).collect();
+        let disk = VirtualDisk::new("virtual", &extents, options.order).unwrap();
+        let relays = SwitchRelays::new();
+        let factory = is_fast.then(|| Arc::new(relays.clone()) as Arc<dyn RelayFactory>);
+        let switch = serve(3, Arc::new(disk), Offer::target(), options.cache, factory);
+        Self { runtime, storages, disks, switch, relays }
+    }
+
+    fn host(&self, digests: bool) -> Initiator {
+        let mut options = SessionOptions::new("iqn.2026-11.org.lunarsan.test:host");
+        if digests {
+            options.header_digest = vec![Digest::Crc32c];
+            options.data_digest = vec![Digest::Crc32c];
+        }
+        self.runtime.block_on(Initiator::connect(&url(&self.switch), &options)).unwrap()
+    }
+
+    /// Executes a command: status, sense, data, and residuals as text.
+    fn execute(&self, host: &Initiator, command: &TestCommand) -> (u8, Vec<u8>, Bytes, String) {
+        let TestCommand { cdb, data_out, data_in } = command.clone();
+        let reply = host.execute(Lun::new(0), cdb, data_out, data_in);
+        let reply = self.runtime.block_on(reply).unwrap();
+        let residuals = format!("{:?} {:?}", reply.result.residual, reply.result.read_residual);
+        (reply.result.status, reply.result.sense.to_vec(), reply.data_in, residuals)
+    }
+
+    fn relayed(&self) -> RelayStatistics {
+        let statistics = self.switch.observer().statistics().unwrap();
+        statistics.targets[0].luns[0].relayed.unwrap()
+    }
+
+    /// Reads until a READ of both storages is relayed.
+    fn until_relayed(&self, host: &Initiator) {
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let read = |lba: u64| TestCommand::transfer(0x88, 0, lba, 8, None, 8 * BLOCK as u32);
+        for lba in [0, BLOCKS - 8] {
+            let before = self.relayed().commands;
+            while self.relayed().commands == before {
+                assert!(std::time::Instant::now() < end, "nothing is relayed");
+                self.execute(host, &read(lba));
+            }
+        }
+    }
+
+    /// Ends everything; nothing is left.
+    fn end(self, hosts: Vec<Initiator>) {
+        for host in hosts {
+            self.runtime.block_on(host.log_out()).unwrap();
+        }
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        while self.relays.links() > 0 {
+            assert!(std::time::Instant::now() < end, "sessions of relays are left");
+            std::thread::yield_now();
+        }
+        self.switch.shutdown(Duration::from_secs(5), &mut |_| {});
+        for disk in &self.disks {
+            self.runtime.block_on(disk.log_out()).unwrap();
+        }
+        for storage in &self.storages {
+            let report = storage.shutdown(Duration::from_secs(5), &mut |_| {});
+            assert_eq!(report.connections_cut, 0);
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct TestCommand {
+    cdb: Vec<u8>,
+    data_out: Bytes,
+    data_in: u32,
+}
+
+impl TestCommand {
+    /// READ or WRITE with this operation code.
+    fn transfer(
+        opcode: u8,
+        flags: u8,
+        lba: u64,
+        count: u32,
+        data_out: Option<Bytes>,
+        data_in: u32,
+    ) -> Self {
+        let cdb = match opcode >> 5 {
+            0 => {
+                let [_, _, _, _, _, high, middle, low] = lba.to_be_bytes();
+                vec![opcode, high & 0x1f, middle, low, count as u8, 0]
+            }
+            4 => {
+                let (lba, count) = (lba.to_be_bytes(), count.to_be_bytes());
+                [&[opcode, flags][..], &lba, &count, &[0, 0]].concat()
+            }
+            5 => {
+                let (lba, count) = ((lba as u32).to_be_bytes(), count.to_be_bytes());
+                [&[opcode, flags][..], &lba, &count, &[0, 0]].concat()
+            }
+            _ => {
+                let (lba, count) = ((lba as u32).to_be_bytes(), (count as u16).to_be_bytes());
+                [&[opcode, flags][..], &lba, &[0], &count, &[0]].concat()
+            }
+        };
+        Self { cdb, data_out: data_out.unwrap_or_default(), data_in }
+    }
+
+    /// A random command: mostly READs and WRITEs that are right, of lengths around the limits of
+    /// segments, bursts, stripe units and extents; some with other lengths than announced, some
+    /// past the end, and some of other kinds.
+    fn random(random: &mut Random) -> Self {
+        const LENGTHS: [u32; 10] = [0, 1, 2, 8, 16, 17, 128, 129, 600, 1100];
+        let count = LENGTHS[random.below(LENGTHS.len())];
+        let lba = match random.below(8) {
+            0 => BLOCKS / 2 - u64::from(count) / 2,
+            1 => BLOCKS - u64::from(count) / 2, // past the end
+            _ => random.below(BLOCKS as usize - count as usize) as u64,
+        };
+        let opcodes = [0x08, 0x28, 0xa8, 0x88, 0x0a, 0x2a, 0xaa, 0x8a];
+        let opcode = opcodes[random.below(opcodes.len())];
+        let count = if opcode >> 5 == 0 { count.min(255) } else { count };
+        let flags = [0, 0, 0x08, 0x10][random.below(4)]; // FUA, DPO
+        let blocks = if opcode >> 5 == 0 && count == 0 { 256 } else { count };
+        let other = [0, 0, 0, 1, BLOCK as u32][random.below(5)];
+        let bytes = blocks * BLOCK as u32;
+        let bytes = if random.below(2) == 0 { bytes + other } else { bytes.saturating_sub(other) };
+        if random.below(20) == 0 {
+            let sync = vec![0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            return Self { cdb: sync, data_out: Bytes::new(), data_in: 0 };
+        }
+        match opcode & 0x0f {
+            0x08 => Self::transfer(opcode, flags, lba, count, None, bytes),
+            _ => {
+                let data = random.bytes(bytes as usize);
+                Self::transfer(opcode, flags, lba, count, Some(data), 0)
+            }
+        }
+    }
+}
+
+/// Numbers of a linear congruential generator.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((self.0 >> 33) % bound as u64) as usize
+    }
+
+    fn bytes(&mut self, count: usize) -> Bytes {
+        let first = self.below(251);
+        (0..count).map(|at| ((at / BLOCK * 7 + at + first) % 251) as u8).collect()
+    }
+}
+
+/// Goal: without faults, any mix of commands has the same statuses, sense data, residuals and data
+/// through the fast path and through the slow path alone, and leaves the same blocks.
+/// Method: random commands by seed, one after the other, at two switches, for several limits of the
+/// storages, with and without digests.
+#[test]
+fn both_paths_give_the_same_results() {
+    let linear = RigOptions {
+        order: ExtentOrder::Linear,
+        segment_bytes: 262_144,
+        burst_bytes: 1 << 20,
+        digests: false,
+        cache: CacheMode::WriteThrough,
+    };
+    let striped = ExtentOrder::Striped(NonZeroU64::new(16).unwrap());
+    for (seed, options) in (1..).zip([
+        linear,
+        RigOptions { order: striped, cache: CacheMode::WriteBack, ..linear },
+        RigOptions { segment_bytes: 1024, burst_bytes: 4096, digests: true, ..linear },
+        RigOptions { order: striped, segment_bytes: 8192, burst_bytes: 8192, ..linear },
+    ]) {
+        let rigs = [true, false].map(|is_fast| Rig::new(options, is_fast));
+        let hosts = rigs.each_ref().map(|rig| rig.host(options.digests));
+        rigs[0].until_relayed(&hosts[0]);
+        // The power-on unit attention of the slow one, which has had no command yet.
+        let test = TestCommand { cdb: vec![0; 6], data_out: Bytes::new(), data_in: 0 };
+        rigs[1].execute(&hosts[1], &test);
+        let before = rigs[0].relayed();
+        let mut random = Random(seed);
+        for round in 0..150 {
+            let command = TestCommand::random(&mut random);
+            let [fast, slow] = [0, 1].map(|at| rigs[at].execute(&hosts[at], &command));
+            assert!(fast == slow, "seed {seed}, round {round}: {:02x?}", command.cdb);
+        }
+        let after = rigs[0].relayed();
+        assert!(after.commands - before.commands > 50, "seed {seed}: {after:?}");
+        assert_eq!(after.taken_over, 0, "seed {seed}");
+        let all =
+            TestCommand::transfer(0x88, 0, 0, BLOCKS as u32, None, BLOCKS as u32 * BLOCK as u32);
+        let [fast, slow] = [0, 1].map(|at| rigs[at].execute(&hosts[at], &all));
+        assert!(fast == slow, "seed {seed}: the blocks differ");
+        for (rig, host) in rigs.into_iter().zip(hosts) {
+            rig.end(vec![host]);
+        }
+    }
+}

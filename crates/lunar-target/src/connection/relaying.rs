@@ -1,0 +1,51 @@
+//! The relay of a connection, with sockets to storage in the task of the connection.
+
+use super::Connection;
+use crate::relay::{ConnectionRelay, RelayFactory, RelayHost};
+use lunar_net::{OwnerId, SocketGroup, SocketGroupHandle};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+
+/// The relay of a connection, once it has logged in.
+pub(super) struct Relaying {
+    relays: Arc<dyn RelayFactory>,
+    sockets: SocketGroupHandle,
+    relay: Option<Rc<dyn ConnectionRelay>>,
+}
+
+impl Drop for Relaying {
+    fn drop(&mut self) {
+        if let Some(relay) = &self.relay {
+            relay.close();
+        }
+    }
+}
+
+/// Drives a connection with a relay until it ends, and the relay's sockets as well.
+pub(super) async fn drive(
+    mut connection: Connection,
+    tcp: TcpStream,
+    relays: Arc<dyn RelayFactory>,
+) {
+    let group = SocketGroup::new();
+    let sockets = group.handle();
+    connection.relaying = Some(Relaying { relays, sockets: group.handle(), relay: None });
+    sockets.add(super::drive(connection, tcp));
+    group.run().await;
+}
+
+impl Connection {
+    /// Has the data of later commands relayed, if the server has relays and the session serves
+    /// units.
+    pub(super) fn begin_relaying(&mut self) {
+        let owner = OwnerId(self.memory.owner_id);
+        let Some(relaying) = self.relaying.as_mut().filter(|_| self.in_normal_session) else {
+            return;
+        };
+        let (sockets, clock) = (relaying.sockets.clone(), self.services.clock);
+        let relay = relaying.relays.relay(RelayHost { sockets, owner, clock });
+        relaying.relay = Some(Rc::clone(&relay));
+        self.tasks.set_relay(Some(relay));
+    }
+}

@@ -1,0 +1,51 @@
+//! The choice between the relay and the device for the data of a command.
+
+use super::DiskUnit;
+use crate::relay::ConnectionRelay;
+use crate::unit::ArrivedCommand;
+use lunar_block::{BlockRange, RelayPart};
+use lunar_scsi::plan::Plan;
+use std::rc::Rc;
+
+/// A plan whose data a relay moves.
+#[derive(Debug)]
+pub(crate) struct RelayedPlan {
+    pub(crate) relay: Rc<dyn ConnectionRelay>,
+    /// The blocks at the storages, in the order of the transfer.
+    pub(crate) parts: Vec<RelayPart>,
+}
+
+impl DiskUnit {
+    /// Returns how the data of a plan is relayed; `None`: the device moves it. All conditions are
+    /// here, except those of the storages, which the [`RelayMap`](lunar_block::RelayMap) and the
+    /// relay know.
+    pub(super) fn relayed_plan(
+        &self,
+        plan: &Plan,
+        command: &ArrivedCommand<'_>,
+    ) -> Option<RelayedPlan> {
+        let relay = command.relay?;
+        let (out_bytes, in_bytes) =
+            (command.expected_data_out_bytes, command.expected_data_in_bytes);
+        // Bidirectional commands, and those with another length announced than in the CDB, are
+        // left to the device.
+        let (range, announced_bytes, other_bytes) = match *plan {
+            Plan::Read { range, .. } => (range, in_bytes, out_bytes),
+            Plan::Write { range, .. } => (range, out_bytes, in_bytes),
+            _ => return None,
+        };
+        let bytes = range.count.checked_mul(self.block_bytes.into())?;
+        if range.count == 0 || bytes != u64::from(announced_bytes) || other_bytes != 0 {
+            return None;
+        }
+        let device = self.device();
+        if device.atomic().is_some() {
+            return None; // a READ would need a lock
+        }
+        let mut parts = Vec::with_capacity(1);
+        let blocks = BlockRange::new(range.lba, range.count);
+        let is_mapped = device.relay_map()?.add_parts(blocks, &mut parts);
+        (is_mapped && relay.is_ready(&parts))
+            .then(|| RelayedPlan { relay: Rc::clone(relay), parts })
+    }
+}

@@ -1,0 +1,213 @@
+//! READ and WRITE whose data a relay moves between the storage and the connection.
+//!
+//! All checks, waits and locks are those of the general path. If the relay cannot finish a part of
+//! which nothing was sent, the device reads the rest.
+
+mod writing;
+
+use super::{PlanContext, READ_PIECE_BYTES, Run, Step, Stop, block_range, read_failed};
+use crate::disk_unit::{DiskUnit, RelayedPlan};
+use crate::plan_result::{PlanResult, internal_failure};
+use crate::relay::{PartReader, RelayFailure};
+use crate::streams::DataStreams;
+use crate::unit::{CommandData, Unit};
+use bytes::Bytes;
+use lunar_block::{ErrorKind, RelayPart};
+use lunar_scsi::plan::{LbaRange, Plan};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+
+/// The data of a command that a relay moves.
+pub(crate) struct RelayedTransfer {
+    pub(crate) plan: RelayedPlan,
+    pub(crate) streams: DataStreams,
+}
+
+impl RelayedTransfer {
+    /// The transfer of a command whose data a relay moves, or else its data.
+    pub(crate) fn split(
+        data: CommandData,
+        plan: Option<Box<RelayedPlan>>,
+    ) -> (Option<Box<Self>>, CommandData) {
+        match (data, plan) {
+            (CommandData::Streams(streams), Some(plan)) => {
+                (Some(Box::new(Self { plan: *plan, streams: *streams })), CommandData::None)
+            }
+            (data, _) => (None, data),
+        }
+    }
+}
+
+/// Runs a READ or WRITE whose data a relay moves.
+pub(crate) async fn execute_relayed(
+    unit: &Arc<DiskUnit>,
+    plan: &Plan,
+    work: PlanContext<'_>,
+    transfer: Box<RelayedTransfer>,
+) -> PlanResult {
+    let (run, ..) = Run::new(unit, plan, work);
+    // Boxed, because other commands do not need the memory of these futures.
+    Box::pin(run.move_relayed(plan, *transfer)).await.unwrap_or_else(PlanResult::from)
+}
+
+/// Maximum data of the parts of a READ that are begun, unless it is one part: all of it fits the
+/// memory of the command, so that no part keeps its storage's socket from being read while it waits
+/// for the part before it.
+const AHEAD_BYTES_MAX: u64 = 512 << 10;
+
+/// Data-in that goes out in order: the last piece is kept, to be sent with the end of the command.
+struct InOrder<'a> {
+    streams: &'a DataStreams,
+    /// Position of the next piece in the data-in.
+    next_bytes: u64,
+    last: Bytes,
+}
+
+impl InOrder<'_> {
+    /// Adds the next piece, and sends the one before.
+    async fn add(&mut self, piece: Bytes) -> Step<()> {
+        let offset_bytes = self.sent_bytes();
+        let before = std::mem::replace(&mut self.last, piece);
+        self.next_bytes += self.last.len() as u64;
+        if before.is_empty() {
+            return Ok(());
+        }
+        // A transfer is below 4 GiB.
+        Ok(self.streams.data_in.send(offset_bytes as u32, before).await?)
+    }
+
+    /// Length of the data-in that was sent.
+    fn sent_bytes(&self) -> u64 {
+        self.next_bytes - self.last.len() as u64
+    }
+
+    /// Takes back what came from `start_bytes` on. Returns `false` if some of it was sent.
+    fn take_back(&mut self, start_bytes: u64) -> bool {
+        if self.sent_bytes() >= start_bytes && self.next_bytes > start_bytes {
+            self.next_bytes = self.sent_bytes();
+            self.last = Bytes::new();
+        }
+        self.next_bytes == start_bytes
+    }
+}
+
+/// The parts of a READ that are begun.
+struct BegunParts<'a> {
+    plan: &'a RelayedPlan,
+    readers: VecDeque<(Box<dyn PartReader>, u64)>,
+    /// Number of parts that were begun.
+    begun: usize,
+    /// Length of the data of those in `readers`.
+    bytes: u64,
+}
+
+impl BegunParts<'_> {
+    /// Begins further parts, as far as their data fits; returns the next one.
+    fn next(&mut self, run: &Run<'_>) -> Option<Box<dyn PartReader>> {
+        while let Some(part) = self.plan.parts.get(self.begun) {
+            let bytes = run.bytes_of_part(part);
+            if !self.readers.is_empty() && self.bytes + bytes > AHEAD_BYTES_MAX {
+                break;
+            }
+            let Some(reader) = self.plan.relay.read(part, &run.memory.buffers) else { break };
+            self.readers.push_back((reader, bytes));
+            self.begun += 1;
+            self.bytes += bytes;
+        }
+        let (reader, bytes) = self.readers.pop_front()?;
+        self.bytes -= bytes;
+        Some(reader)
+    }
+}
+
+impl Run<'_> {
+    async fn move_relayed(&self, plan: &Plan, transfer: RelayedTransfer) -> Step<PlanResult> {
+        match *plan {
+            Plan::Read { range, from_medium } => {
+                self.flush_before_read(from_medium).await?;
+                Ok(PlanResult::Good(self.read_relayed(range, transfer).await?))
+            }
+            Plan::Write { range, durable } => {
+                self.write_relayed(range, transfer, durable).await?;
+                self.check_recoveries()?;
+                Ok(PlanResult::Good(Bytes::new()))
+            }
+            _ => Err(internal_failure().into()),
+        }
+    }
+
+    /// Passes the data of `range` on as it comes, and returns the last piece.
+    async fn read_relayed(&self, range: LbaRange, transfer: RelayedTransfer) -> Step<Bytes> {
+        self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
+        self.enter()?;
+        let RelayedTransfer { plan, streams } = transfer;
+        let mut data_in = InOrder { streams: &streams, next_bytes: 0, last: Bytes::new() };
+        let mut parts = BegunParts { plan: &plan, readers: VecDeque::new(), begun: 0, bytes: 0 };
+        for part in &plan.parts {
+            let start_bytes = data_in.next_bytes;
+            let result = match parts.next(self) {
+                Some(mut reader) => self.read_part(&mut *reader, &mut data_in).await?,
+                None => Err(RelayFailure::NotExecuted),
+            };
+            match result {
+                Ok(()) if data_in.next_bytes - start_bytes == self.bytes_of_part(part) => {}
+                Err(RelayFailure::Violated) => return Err(self.violated(range)),
+                // RFC 7143 §11.4.7: the data of a command that did not end well is not used.
+                _ if !data_in.take_back(start_bytes) => return Err(Stop::Busy),
+                _ => {
+                    drop(parts);
+                    self.unit.common().relay_counts.taken_over();
+                    Box::pin(self.read_rest(range, &mut data_in)).await?;
+                    return Ok(data_in.last);
+                }
+            }
+        }
+        self.unit.common().relay_counts.relayed();
+        Ok(data_in.last)
+    }
+
+    fn bytes_of_part(&self, part: &RelayPart) -> u64 {
+        part.range.count.saturating_mul(self.block_bytes)
+    }
+
+    /// Passes the data of one part on.
+    async fn read_part(
+        &self,
+        reader: &mut dyn PartReader,
+        data_in: &mut InOrder<'_>,
+    ) -> Step<Result<(), RelayFailure>> {
+        loop {
+            let next = poll_fn(|context| reader.poll_next(context));
+            let next = self.abort.unless(next).await?;
+            // Unfinished states of a long operation may not be read.
+            self.check_generation()?;
+            match next {
+                Ok(Some(piece)) => data_in.add(piece).await?,
+                Ok(None) => return Ok(Ok(())),
+                Err(failure) => return Ok(Err(failure)),
+            }
+        }
+    }
+
+    /// Reads the rest of `range`, from the beginning of a part on, from the device, in pieces.
+    async fn read_rest(&self, range: LbaRange, data_in: &mut InOrder<'_>) -> Step<()> {
+        let blocks_max = (READ_PIECE_BYTES as u64 / self.block_bytes).max(1);
+        let mut done = data_in.next_bytes / self.block_bytes;
+        while done < range.count {
+            let count = (range.count - done).min(blocks_max);
+            let buffer = self.get(LbaRange { lba: range.lba + done, count }).await?;
+            data_in.add(buffer.freeze()).await?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// The end of a command whose storage violated the protocol.
+    fn violated(&self, range: LbaRange) -> Stop {
+        let name = self.unit.device().name();
+        let what = "the storage violated the protocol; its data is not used";
+        let error = lunar_block::Error::new(ErrorKind::Disconnected, name, what);
+        read_failed(error.at(block_range(range)))
+    }
+}
