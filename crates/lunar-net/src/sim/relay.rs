@@ -372,8 +372,8 @@ impl Requester for RelayedStorage {
         let state = &mut *self.relay.0.borrow_mut();
         let id = TaskId(id.0 - state.id_base);
         let Some(task) = state.tasks.get_mut(&id) else { return false };
-        let may_come = task.end.is_none();
-        task.arriving = if may_come { task.data_in.try_add(bytes as usize) } else { None };
+        let take = || task.data_in.try_add(bytes as usize).expect("bytes within the limits");
+        task.arriving = task.end.is_none().then(take);
         task.arriving.is_some()
     }
     fn data_in(&mut self, id: TaskId, offset_bytes: u32, data: Vec<u8>) {

@@ -1,8 +1,10 @@
 //! A host, a relay and two storage targets over real sockets. All relay work is one task on one
-//! core; bytes in flight beyond a limit panic there ([`FlightMeter::add`]).
+//! core; bytes in flight beyond a limit panic there.
 
 use super::*;
-use crate::{BufferLimits, Clock, DrivenSocket, SocketGroup, SocketGroupHandle, drive};
+use crate::{
+    BufferLimits, Clock, DrivenSocket, FlightMeter, SocketGroup, SocketGroupHandle, drive,
+};
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
     Command, CommandResult, Input as Ask, Management, RequestFailure, StreamingCommand,
@@ -228,7 +230,7 @@ impl TaskExecutor for Disk {
             let start = at + offset;
             let data = state.blocks[start..start + SEGMENT_BYTES.min(bytes - offset)].to_vec();
             state.given_bytes += data.len();
-            let data = state.unsent.add(data.len()).attach(data);
+            let data = state.unsent.try_add(data.len()).unwrap().attach(data);
             state.inputs.push_back(Serve::DataIn { task: id, offset_bytes: offset as u32, data });
         }
         let outcome = Outcome { data_in_bytes: bytes as u32, ..Outcome::default() };

@@ -64,6 +64,11 @@ impl MappingTable {
         self.entries.remove(&id)
     }
 
+    /// True if the command has not ended.
+    pub fn contains(&self, id: TaskId) -> bool {
+        self.entries.contains_key(&id)
+    }
+
     /// Returns a command whose holder waits for it.
     pub fn active(&mut self, id: TaskId) -> Option<&mut MappingEntry> {
         self.entries.get_mut(&id).filter(|entry| entry.aborted_at.is_none())

@@ -34,6 +34,9 @@ use std::time::Duration;
 const CID: u16 = 0;
 /// Time that the storage has to answer ABORT TASK; after it the connection is dropped.
 const ABORT_TIME: Duration = Duration::from_secs(30);
+/// Maximum number of ABORT TASK functions at a time: targets reject more immediate requests than they
+/// have room for.
+const ABORTS_MAX: usize = 8;
 /// FUA of READ and WRITE.
 const FUA: u8 = 0x08;
 
@@ -184,6 +187,10 @@ pub struct StorageSession {
     is_setup_segment: bool,
     /// Commands that ended with the connection, until the reason is known.
     lost: Vec<TaskId>,
+    /// Aborted commands for which no ABORT TASK was sent.
+    waiting_aborts: VecDeque<TaskId>,
+    /// Number of ABORT TASK functions without an answer.
+    open_aborts: usize,
     next_own: u64,
     deadline: Option<Time>,
     established: Option<Box<Established>>,
@@ -237,6 +244,8 @@ impl StorageSession {
             unchecked: Bytes::new(),
             is_setup_segment: false,
             lost: Vec::new(),
+            waiting_aborts: VecDeque::new(),
+            open_aborts: 0,
             next_own: OWN_IDS,
             deadline: None,
             established: None,
@@ -347,16 +356,30 @@ impl StorageSession {
     }
 
     fn abort(&mut self, now: Time, id: TaskId) {
-        if !self.table.abort(id, now) {
-            return;
+        if self.table.abort(id, now) {
+            self.waiting_aborts.push_back(id);
+            self.send_aborts();
+            self.feed_answers(now);
         }
-        let management = Management {
-            id: self.own_id(),
-            function: ManagementFunction::ABORT_TASK,
-            lun: self.unit.lun(),
-            referenced: Some(id),
-        };
-        self.feed(now, Input::Manage(management));
+    }
+
+    /// Sends ABORT TASK for commands that have not ended, as many as may be open.
+    fn send_aborts(&mut self) {
+        while self.open_aborts < ABORTS_MAX
+            && let Some(id) = self.waiting_aborts.pop_front()
+        {
+            if !self.table.contains(id) {
+                continue;
+            }
+            self.open_aborts += 1;
+            let management = Management {
+                id: self.own_id(),
+                function: ManagementFunction::ABORT_TASK,
+                lun: self.unit.lun(),
+                referenced: Some(id),
+            };
+            self.answers.push_back(Input::Manage(management));
+        }
     }
 
     fn own_id(&mut self) -> TaskId {
@@ -378,6 +401,12 @@ impl StorageSession {
             self.set_state(SessionPhase::LoggedOut);
             let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
             self.feed(now, logout);
+        }
+    }
+
+    fn feed_answers(&mut self, now: Time) {
+        if let Some(input) = self.answers.pop_front() {
+            self.feed(now, input);
         }
     }
 
@@ -579,6 +608,8 @@ impl StorageSession {
         if !is_answer && !self.is_closed() {
             self.answers.push_back(Input::PeerClosed);
         }
+        self.open_aborts = self.open_aborts.saturating_sub(1);
+        self.send_aborts();
     }
 
     fn close(&mut self, reason: CloseReason) {

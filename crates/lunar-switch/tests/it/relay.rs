@@ -1,20 +1,25 @@
 //! The fast path compared with the slow path, over sockets within the process.
 
+mod tamperer;
+
 use crate::memory;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_initiator::{Initiator, RemoteDisk, SessionOptions, Url};
 use lunar_iscsi::text::{Digest, Offer};
-use lunar_switch::relay::SwitchRelays;
+use lunar_switch::relay::{COMMAND_BYTES_MAX, SwitchRelays};
 use lunar_switch::{DeviceExtent, ExtentOrder, VirtualDisk, extent};
 use lunar_target::{
     Access, CacheMode, DiskUnit, DiskUnitOptions, Limits, LunOptions, Portal, RelayFactory,
     RelayStatistics, Server, ServerOptions, TargetOptions,
 };
+use lunar_testkit::raw::{RawAnswer, RawClient};
 use lunar_wire::Lun;
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tamperer::{Change, Tamperer};
 
 const NAME: &str = "iqn.2026-11.org.lunarsan.test:relay";
 const BLOCK: usize = 512;
@@ -39,6 +44,8 @@ struct Rig {
     disks: Vec<Arc<RemoteDisk>>,
     switch: Server,
     relays: SwitchRelays,
+    /// The proxies in front of the storages, if there are any.
+    tamperers: Vec<Tamperer>,
 }
 
 fn serve(
@@ -75,12 +82,16 @@ fn serve(
     .unwrap()
 }
 
-fn url(server: &Server) -> Url {
-    format!("iscsi://{}/{NAME}/0", server.addresses()[0]).parse().unwrap()
+fn url(address: SocketAddr) -> Url {
+    format!("iscsi://{address}/{NAME}/0").parse().unwrap()
 }
 
 impl Rig {
     fn new(options: RigOptions, is_fast: bool) -> Self {
+        Self::behind(options, is_fast, false)
+    }
+
+    fn behind(options: RigOptions, is_fast: bool, has_tamperers: bool) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
         let offer = Offer {
@@ -97,9 +108,21 @@ impl Rig {
             session.header_digest = vec![Digest::Crc32c];
             session.data_digest = vec![Digest::Crc32c];
         }
-        let open = |storage| runtime.block_on(RemoteDisk::connect(&url(storage), &session));
-        let disks: Vec<_> =
-            storages.iter().map(|storage| Arc::new(open(storage).unwrap())).collect();
+        let addresses: Vec<_> = storages.iter().map(|storage| storage.addresses()[0]).collect();
+        let tamperers: Vec<_> = match has_tamperers {
+            true => addresses.iter().map(|address| Tamperer::start(*address)).collect(),
+            false => Vec::new(),
+        };
+        let addresses = match has_tamperers {
+            true => tamperers.iter().map(|tamperer| tamperer.address).collect(),
+            false => addresses,
+        };
+        let open = |address: &SocketAddr| {
+            let url = url(*address);
+            let disk = RemoteDisk::connect(&url, &session);
+            Arc::new(runtime.block_on(disk).unwrap())
+        };
+        let disks: Vec<_> = addresses.iter().map(open).collect();
         let half = bytes / 2;
         let part = |disk: &Arc<RemoteDisk>| {
             let device = Arc::clone(disk) as Arc<dyn BlockDevice>;
@@ -110,7 +133,7 @@ impl Rig {
         let relays = SwitchRelays::new();
         let factory = is_fast.then(|| Arc::new(relays.clone()) as Arc<dyn RelayFactory>);
         let switch = serve(3, Arc::new(disk), Offer::target(), options.cache, factory);
-        Self { runtime, storages, disks, switch, relays }
+        Self { runtime, storages, disks, switch, relays, tamperers }
     }
 
     fn host(&self, digests: bool) -> Initiator {
@@ -119,7 +142,9 @@ impl Rig {
             options.header_digest = vec![Digest::Crc32c];
             options.data_digest = vec![Digest::Crc32c];
         }
-        self.runtime.block_on(Initiator::connect(&url(&self.switch), &options)).unwrap()
+        self.runtime
+            .block_on(Initiator::connect(&url(self.switch.addresses()[0]), &options))
+            .unwrap()
     }
 
     /// Executes a command: status, sense, data, and residuals as text.
@@ -138,12 +163,12 @@ impl Rig {
 
     /// Reads until a READ of both storages is relayed.
     fn until_relayed(&self, host: &Initiator) {
-        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(20);
         let read = |lba: u64| TestCommand::transfer(0x88, 0, lba, 8, None, 8 * BLOCK as u32);
         for lba in [0, BLOCKS - 8] {
             let before = self.relayed().commands;
             while self.relayed().commands == before {
-                assert!(std::time::Instant::now() < end, "nothing is relayed");
+                assert!(Instant::now() < end, "nothing is relayed");
                 self.execute(host, &read(lba));
             }
         }
@@ -154,9 +179,9 @@ impl Rig {
         for host in hosts {
             self.runtime.block_on(host.log_out()).unwrap();
         }
-        let end = std::time::Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(20);
         while self.relays.links() > 0 {
-            assert!(std::time::Instant::now() < end, "sessions of relays are left");
+            assert!(Instant::now() < end, "sessions of relays are left");
             std::thread::yield_now();
         }
         self.switch.shutdown(Duration::from_secs(5), &mut |_| {});
@@ -299,5 +324,129 @@ fn both_paths_give_the_same_results() {
         for (rig, host) in rigs.into_iter().zip(hosts) {
             rig.end(vec![host]);
         }
+    }
+}
+
+/// Goal: of each relayed READ at most 512 KiB are held, however long it is and however slowly the
+/// host takes its data, and the host gets all of it.
+/// Method: a host that looks at the memory of the switch after each PDU that it takes.
+#[test]
+fn a_slow_host_holds_little_memory() {
+    const READS: usize = 6;
+    let options = RigOptions {
+        order: ExtentOrder::Linear,
+        segment_bytes: 262_144,
+        burst_bytes: 1 << 20,
+        digests: false,
+        cache: CacheMode::WriteThrough,
+    };
+    let rig = Rig::new(options, true);
+    let address = rig.switch.addresses()[0].to_string();
+    let mut raw = RawClient::log_in(&address, NAME).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    for lba in [0, BLOCKS as u32 - 1] {
+        let before = rig.relayed().commands;
+        while rig.relayed().commands == before {
+            assert!(Instant::now() < end, "nothing is relayed");
+            raw.read_block(lba).unwrap();
+        }
+    }
+    // All of a storage, without its first blocks: one part, which cannot be in memory as a whole.
+    let blocks = BLOCKS as u32 / 2;
+    let bytes = blocks * BLOCK as u32;
+    for at in 0..READS as u32 {
+        let lba = if at.is_multiple_of(2) { 0 } else { blocks };
+        let cdb = TestCommand::transfer(0x88, 0, lba.into(), blocks, None, bytes).cdb;
+        let command = raw.command(0xc1, &cdb, bytes);
+        raw.send(&command).unwrap();
+    }
+    let (mut ended, mut received, mut most) = (0, 0, 0);
+    while ended < READS {
+        let RawAnswer::Pdu(pdu) = raw.answer(Duration::from_secs(20)).unwrap() else {
+            panic!("no answer");
+        };
+        received += pdu.data.len();
+        let has_status = pdu.opcode() == 0x21 || pdu.header[1] & 1 != 0;
+        if has_status {
+            assert_eq!(pdu.header[3], 0, "GOOD");
+            ended += 1;
+        }
+        most = most.max(rig.switch.buffers().in_use_bytes());
+    }
+    assert_eq!(received, READS * bytes as usize);
+    // With the page that aligns each buffer.
+    let limit = READS * (COMMAND_BYTES_MAX + COMMAND_BYTES_MAX / 8);
+    assert!((1..=limit).contains(&most), "{most} of {limit} bytes");
+    assert_eq!(rig.relayed().taken_over, 0);
+    drop(raw);
+    rig.end(Vec::new());
+}
+
+/// A change of the first Data-In with data of a transfer, which are 64 KiB long.
+fn changed(mut pdu: Vec<u8>, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    const DATA_IN: u8 = 0x25;
+    let data_bytes = u32::from_be_bytes([0, pdu[5], pdu[6], pdu[7]]);
+    if pdu[0] & 0x3f == DATA_IN && data_bytes >= 4096 {
+        change(&mut pdu);
+    }
+    pdu
+}
+
+/// Adds to the 32-bit field at this position.
+fn add(pdu: &mut [u8], at: usize, value: u32) {
+    let field: [u8; 4] = pdu[at..at + 4].try_into().unwrap();
+    let value = u32::from_be_bytes(field).wrapping_add(value);
+    pdu[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+/// Goal: a storage that answers a relayed READ with wrong tags, numbers, offsets, more data than
+/// asked, or data twice is cut off. The host gets CHECK CONDITION, HARDWARE ERROR, LOGICAL UNIT
+/// COMMUNICATION FAILURE, and never foreign data; its next commands take the slow path.
+/// Method: a proxy that changes PDUs in the sessions of relays, for each fault a new switch.
+#[test]
+fn hostile_storages_are_cut_off() {
+    let faults: [(&str, Change); 6] = [
+        ("tag", |pdu| changed(pdu, |pdu| add(pdu, 16, 1))),
+        ("data number", |pdu| changed(pdu, |pdu| add(pdu, 36, 1))),
+        ("offset", |pdu| changed(pdu, |pdu| add(pdu, 40, 512))),
+        ("twice", |pdu| changed(pdu, |pdu| *pdu = [&pdu[..], &pdu[..]].concat())),
+        ("more data", |pdu| {
+            changed(pdu, |pdu| {
+                pdu.extend_from_slice(&[7; 65536]);
+                let bytes = (pdu.len() - 48) as u32;
+                pdu[5..8].copy_from_slice(&bytes.to_be_bytes()[1..]);
+            })
+        }),
+        ("opcode", |pdu| changed(pdu, |pdu| pdu[0] = 0x3f)),
+    ];
+    for (name, fault) in faults {
+        let options = RigOptions {
+            order: ExtentOrder::Linear,
+            segment_bytes: 262_144,
+            burst_bytes: 262_144,
+            digests: false,
+            cache: CacheMode::WriteThrough,
+        };
+        let rig = Rig::behind(options, true, true);
+        let host = rig.host(false);
+        // Two segments, of which the first one is kept until the second one has come.
+        const COUNT: u32 = 256;
+        let data = Random(5).bytes(COUNT as usize * BLOCK);
+        let write = TestCommand::transfer(0x8a, 0, 0, COUNT, Some(data.clone()), 0);
+        rig.until_relayed(&host);
+        assert_eq!(rig.execute(&host, &write).0, 0, "{name}");
+        let read = TestCommand::transfer(0x88, 0, 0, COUNT, None, COUNT * BLOCK as u32);
+        rig.tamperers[0].change(Some(fault));
+        let (status, sense, back, _) = rig.execute(&host, &read);
+        assert!(rig.tamperers[0].has_changed(), "{name}: the READ was not relayed");
+        assert_eq!(status, 2, "{name}");
+        assert_eq!((sense[2] & 0x0f, sense[12]), (4, 8), "{name}: {sense:02x?}");
+        assert!(back.is_empty(), "{name}: {} bytes", back.len());
+        // The slow path, with an honest session.
+        let before = rig.relayed();
+        let (status, _, back, _) = rig.execute(&host, &read);
+        assert!(status == 0 && back == data, "{name}");
+        assert_eq!(rig.relayed(), before, "{name}: the storage is avoided");
+        rig.end(vec![host]);
     }
 }
