@@ -381,13 +381,17 @@ impl Mirror {
         let fits = |member: &&Arc<MirrorMember>| {
             member.is_current() && !tried.contains(member.place) && member.holds(first, last)
         };
-        let fitting = || all.iter().filter_map(Place::member).filter(fits);
-        let least = fitting().map(|member| member.cost()).min()?;
+        // Each cost is read once: reads that end beside this one change it.
+        let costs: Vec<(&Arc<MirrorMember>, u64)> = (all.iter().filter_map(Place::member))
+            .filter(fits)
+            .map(|member| (member, member.cost()))
+            .collect();
+        let least = costs.iter().map(|(_, cost)| *cost).min()?;
         let equal = least.saturating_add(least / EQUAL_COST_SHARE);
-        let among = fitting().filter(|member| member.cost() <= equal);
-        let best = among.min_by_key(|member| (member.outstanding_reads(), member.cost()))?;
-        let others = fitting().filter(|member| !Arc::ptr_eq(member, best));
-        others.for_each(|member| member.not_asked());
+        let among = costs.iter().filter(|(_, cost)| *cost <= equal);
+        let (best, _) = among.min_by_key(|(member, cost)| (member.outstanding_reads(), *cost))?;
+        let others = costs.iter().filter(|(member, _)| !Arc::ptr_eq(member, best));
+        others.for_each(|(member, _)| member.not_asked());
         Some(Arc::clone(best))
     }
 
