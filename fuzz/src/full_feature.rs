@@ -27,14 +27,14 @@ const DATA_IN_BYTES_MAX: u32 = 40_000;
 /// referenced tag, bytes of data / 16, DataSN, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
-    let mut world = FuzzedConnection::logged_in(*choice);
+    let mut fuzzed = FuzzedConnection::logged_in(*choice);
     for record in records.chunks_exact(RECORD_BYTES) {
-        if world.closed {
+        if fuzzed.closed {
             break;
         }
-        world.request(record);
+        fuzzed.request(record);
     }
-    world.end();
+    fuzzed.end();
 }
 
 /// A connection, its session, and an executor controlled by the CDB.
@@ -47,7 +47,7 @@ struct FuzzedConnection {
     cmd_sn: u32,
     /// Transfer tag of the last R2T.
     transfer_tag: u32,
-    place: Option<DataDestination>,
+    destination: Option<DataDestination>,
     /// Tasks that were started, neither done nor aborted.
     held: Vec<Task>,
     /// Open PDUs: Initiator Task Tag and missing bytes.
@@ -59,7 +59,7 @@ struct FuzzedConnection {
 
 impl FuzzedConnection {
     fn logged_in(choice: u8) -> Self {
-        let mut world = Self {
+        let mut fuzzed = Self {
             connection: TargetConnection::new(ConnectionLimits::default(), SerialNumber(0)),
             session: None,
             inputs: VecDeque::new(),
@@ -67,7 +67,7 @@ impl FuzzedConnection {
             deadline: None,
             cmd_sn: u32::MAX - 1,
             transfer_tag: TAG_RESERVED,
-            place: None,
+            destination: None,
             held: Vec::new(),
             open: Vec::new(),
             closed: false,
@@ -89,10 +89,10 @@ impl FuzzedConnection {
         };
         let mut bhs = [0; 48];
         (bhs[0], bhs[1], bhs[8], bhs[13], bhs[21]) = (0x43, 0x87, 0x80, 1, 1);
-        bhs[24..28].copy_from_slice(&world.cmd_sn.to_be_bytes());
-        world.hand_over(bhs, text.as_bytes());
-        assert!(world.in_session && !world.closed, "an honest login");
-        world
+        bhs[24..28].copy_from_slice(&fuzzed.cmd_sn.to_be_bytes());
+        fuzzed.deliver(bhs, text.as_bytes());
+        assert!(fuzzed.in_session && !fuzzed.closed, "a valid login succeeds");
+        fuzzed
     }
 
     fn request(&mut self, record: &[u8]) {
@@ -125,11 +125,11 @@ impl FuzzedConnection {
         if opcode & 0x40 == 0 && difference == 0 && opcode != 5 {
             self.cmd_sn = self.cmd_sn.wrapping_add(1);
         }
-        self.hand_over(bhs, &vec![cdb; usize::from(data) * 16]);
+        self.deliver(bhs, &vec![cdb; usize::from(data) * 16]);
     }
 
     /// Delivers one PDU, header and payload.
-    fn hand_over(&mut self, mut bhs: [u8; 48], data: &[u8]) {
+    fn deliver(&mut self, mut bhs: [u8; 48], data: &[u8]) {
         bhs[4] = 0;
         let bytes = u32::try_from(data.len()).unwrap().to_be_bytes();
         bhs[5..8].copy_from_slice(&bytes[1..]);
@@ -138,8 +138,8 @@ impl FuzzedConnection {
         if data.is_empty() || self.closed {
             return;
         }
-        let place = self.place.take().unwrap();
-        let data = match place {
+        let destination = self.destination.take().unwrap();
+        let data = match destination {
             DataDestination::Control => Bytes::copy_from_slice(data),
             DataDestination::Task { offset_bytes, buffer_bytes, .. } => {
                 let end = u64::from(offset_bytes) + data.len() as u64;
@@ -166,21 +166,26 @@ impl FuzzedConnection {
                         self.deadline = deadline;
                         break;
                     }
-                    output => self.follow(output),
+                    output => self.handle_output(output),
                 }
             }
         }
     }
 
-    fn follow(&mut self, output: Output) {
+    fn handle_output(&mut self, output: Output) {
         assert!(!self.closed, "Close is the last output: {output:?}");
         match output {
-            Output::Receive(place) => assert!(self.place.replace(place).is_none()),
+            Output::Receive(destination) => {
+                assert!(self.destination.replace(destination).is_none())
+            }
             Output::Send(pdu) => {
                 assert!(pdu.data.len() + pdu.missing_bytes() <= SEGMENT_BYTES_MAX);
                 let tag = pdu.initiator_task_tag();
                 if pdu.missing_bytes() > 0 {
-                    assert!(self.open.iter().all(|(open, _)| *open != tag), "two of one task");
+                    assert!(
+                        self.open.iter().all(|(open, _)| *open != tag),
+                        "two open PDUs of one task"
+                    );
                     self.open.push((tag, pdu.missing_bytes()));
                 }
                 if pdu.opcode() == Opcode::READY_TO_TRANSFER {
@@ -190,7 +195,7 @@ impl FuzzedConnection {
             }
             Output::SendData { initiator_task_tag, data, .. } => {
                 let at = self.open.iter().position(|(tag, _)| *tag == initiator_task_tag);
-                let (_, missing) = &mut self.open[at.expect("a part of no open PDU")];
+                let (_, missing) = &mut self.open[at.expect("a part without an open PDU")];
                 assert!((1..=*missing).contains(&data.len()));
                 *missing -= data.len();
                 self.open.retain(|(_, missing)| *missing > 0);
@@ -215,7 +220,7 @@ impl FuzzedConnection {
                 self.inputs.push_back(Input::Joined(Ok(session.joined(CID))));
                 self.session = Some(session);
                 self.in_session = true;
-                self.follow_session();
+                self.handle_session_outputs();
             }
             Output::ListTargets { .. } => {
                 let name = "iqn.2026-01.example:t".to_owned();
@@ -224,7 +229,7 @@ impl FuzzedConnection {
             }
             Output::ToSession(message) => {
                 self.in_session &= message != ToSession::ConnectionClosed;
-                self.at_session(session::Input::Connection(CID, message));
+                self.handle_in_session(session::Input::Connection(CID, message));
             }
             Output::Start(task) => self.start(task),
             Output::DetachedTaskEnded(_) => panic!("ErrorRecoveryLevel 0 keeps no task"),
@@ -309,14 +314,14 @@ impl FuzzedConnection {
         }
     }
 
-    fn at_session(&mut self, input: session::Input) {
+    fn handle_in_session(&mut self, input: session::Input) {
         if let Some(session) = &mut self.session {
             session.handle(self.now, input);
-            self.follow_session();
+            self.handle_session_outputs();
         }
     }
 
-    fn follow_session(&mut self) {
+    fn handle_session_outputs(&mut self) {
         let Some(session) = &mut self.session else { return };
         let mut managed = Vec::new();
         while let Some(output) = session.poll() {
@@ -336,7 +341,7 @@ impl FuzzedConnection {
         }
         for id in managed {
             let response = lunar_iscsi::pdu::ManagementResponse::FUNCTION_COMPLETE;
-            self.at_session(session::Input::Managed { id, response, information: [0; 3] });
+            self.handle_in_session(session::Input::Managed { id, response, information: [0; 3] });
         }
     }
 

@@ -38,15 +38,15 @@ const COMMANDS: [(bool, bool, bool); 5] = [
 /// the answer of the caller to a request for data, index and new value of one header byte.
 pub fn run(input: &[u8]) {
     let Some((choice, records)) = input.split_first() else { return };
-    let mut world = FuzzedInitiator::logged_in(*choice);
+    let mut fuzzed = FuzzedInitiator::logged_in(*choice);
     for record in records.chunks_exact(RECORD_BYTES) {
-        if world.closed {
+        if fuzzed.closed {
             break;
         }
-        world.pdu(record);
-        world.answer(record[8], record[9]);
+        fuzzed.pdu(record);
+        fuzzed.answer_data_request(record[8], record[9]);
     }
-    world.end();
+    fuzzed.end();
 }
 
 /// A connection, its session, and a caller.
@@ -58,8 +58,8 @@ struct FuzzedInitiator {
     stat_sn: u32,
     /// Initiator Task Tags of the commands that were sent.
     tags: Vec<u32>,
-    place: Option<DataDestination>,
-    /// Ranges that were asked for and not given.
+    destination: Option<DataDestination>,
+    /// Ranges that were requested and not provided.
     wanted: VecDeque<(TaskId, u32, u32)>,
     /// Open PDUs: Initiator Task Tag and missing bytes.
     open: BTreeMap<u32, usize>,
@@ -106,27 +106,27 @@ impl FuzzedInitiator {
         let now = Time::from_nanos(1);
         let options =
             ConnectionOptions { login, session: None, limits: ConnectionLimits::default() };
-        let mut world = Self {
+        let mut fuzzed = Self {
             connection: InitiatorConnection::new(now, options),
             session,
             now,
             deadline: None,
             stat_sn: 5,
             tags: Vec::new(),
-            place: None,
+            destination: None,
             wanted: VecDeque::new(),
             open: BTreeMap::new(),
             completed: Vec::new(),
             login: None,
             closed: false,
         };
-        world.poll();
-        world.answer_login();
+        fuzzed.poll();
+        fuzzed.answer_login();
         for (number, (writes, reads, streams)) in (1..).zip(COMMANDS) {
-            world.execute(TaskId(number), writes, reads, streams);
+            fuzzed.execute(TaskId(number), writes, reads, streams);
         }
-        assert_eq!(world.tags.len(), COMMANDS.len(), "the window is open");
-        world
+        assert_eq!(fuzzed.tags.len(), COMMANDS.len(), "the window is open");
+        fuzzed
     }
 
     /// Accepts the first value of each proposal.
@@ -143,21 +143,21 @@ impl FuzzedInitiator {
         }
         let mut bhs = [0; 48];
         (bhs[0], bhs[1], bhs[15]) = (Opcode::LOGIN_RESPONSE.0, 0x87, 5);
-        self.number(&mut bhs);
-        self.hand_over(bhs, &text);
-        assert!(!self.closed, "an honest login");
+        self.write_numbers(&mut bhs);
+        self.deliver(bhs, &text);
+        assert!(!self.closed, "a valid login succeeds");
     }
 
     fn execute(&mut self, id: TaskId, writes: bool, reads: bool, streams: bool) {
         let data_out_bytes = if writes { DATA_BYTES } else { 0 };
-        let there = if streams { PREFIX_BYTES } else { DATA_BYTES as usize };
+        let available_bytes = if streams { PREFIX_BYTES } else { DATA_BYTES as usize };
         let command = Command {
             id,
             lun: Lun::new(1),
             cdb: [0x53; 10].into(),
             attribute: TaskAttribute::SIMPLE,
             priority: 0,
-            data_out: Bytes::from(vec![1; if writes { there } else { 0 }]),
+            data_out: Bytes::from(vec![1; if writes { available_bytes } else { 0 }]),
             data_in_bytes_max: if reads { DATA_BYTES } else { 0 },
             immediate: false,
         };
@@ -168,7 +168,7 @@ impl FuzzedInitiator {
     }
 
     /// Writes StatSN and the window, and counts the StatSN.
-    fn number(&mut self, bhs: &mut [u8; 48]) {
+    fn write_numbers(&mut self, bhs: &mut [u8; 48]) {
         bhs[24..28].copy_from_slice(&self.stat_sn.to_be_bytes());
         bhs[28..32].copy_from_slice(&CMD_SN.to_be_bytes());
         bhs[32..36].copy_from_slice(&CMD_SN.wrapping_add(30).to_be_bytes());
@@ -197,18 +197,18 @@ impl FuzzedInitiator {
         bhs[16..20].copy_from_slice(&tag.to_be_bytes());
         let transfer = if transfer == 0xff { TAG_RESERVED } else { u32::from(transfer) };
         bhs[20..24].copy_from_slice(&transfer.to_be_bytes());
-        self.number(&mut bhs);
+        self.write_numbers(&mut bhs);
         bhs[36..40].copy_from_slice(&u32::from(number).to_be_bytes());
         bhs[40..44].copy_from_slice(&(u32::from(offset) * 16).to_be_bytes());
         bhs[44..48].copy_from_slice(&(u32::from(length) * 16).to_be_bytes());
         if let Some(byte) = bhs.get_mut(usize::from(at)) {
             *byte = value;
         }
-        self.hand_over(bhs, &vec![2; usize::from(data) * 16]);
+        self.deliver(bhs, &vec![2; usize::from(data) * 16]);
     }
 
     /// Delivers one PDU, header and payload.
-    fn hand_over(&mut self, mut bhs: [u8; 48], data: &[u8]) {
+    fn deliver(&mut self, mut bhs: [u8; 48], data: &[u8]) {
         bhs[4] = 0;
         let bytes = u32::try_from(data.len()).unwrap().to_be_bytes();
         bhs[5..8].copy_from_slice(&bytes[1..]);
@@ -216,7 +216,7 @@ impl FuzzedInitiator {
         if data.is_empty() || self.closed {
             return;
         }
-        let data = match self.place.take().expect("a place for the segment") {
+        let data = match self.destination.take().expect("a destination for the segment") {
             DataDestination::Control => Bytes::copy_from_slice(data),
             DataDestination::Task { offset_bytes, .. }
             | DataDestination::Stream { offset_bytes, .. } => {
@@ -229,12 +229,12 @@ impl FuzzedInitiator {
         self.input(Input::Payload { data, digest: SegmentDigest::None });
     }
 
-    /// Gives the data that was asked for, or not, or wrong data.
-    fn answer(&mut self, how: u8, amount: u8) {
+    /// Provides the requested data, or none, or wrong data.
+    fn answer_data_request(&mut self, choice: u8, amount: u8) {
         let Some((id, offset_bytes, bytes)) = self.wanted.pop_front() else { return };
         let some = (u32::from(amount) * 16).clamp(1, bytes);
         let data = Bytes::from(vec![3; some as usize]);
-        match how & 7 {
+        match choice & 7 {
             0 | 1 => {
                 self.input(Input::DataOut { id, offset_bytes, data });
                 if some < bytes {
@@ -280,14 +280,16 @@ impl FuzzedInitiator {
                     };
                     self.connection.handle(self.now, Input::Session(message));
                 }
-                output => self.follow(output),
+                output => self.handle_output(output),
             }
         }
     }
 
-    fn follow(&mut self, output: Output) {
+    fn handle_output(&mut self, output: Output) {
         match output {
-            Output::Receive(place) => assert!(self.place.replace(place).is_none()),
+            Output::Receive(destination) => {
+                assert!(self.destination.replace(destination).is_none())
+            }
             Output::Send(pdu) => {
                 let (opcode, tag) = (pdu.opcode(), pdu.initiator_task_tag());
                 assert!(!self.closed, "sent after Close");
@@ -298,11 +300,11 @@ impl FuzzedInitiator {
                 }
                 if pdu.missing_bytes() > 0 {
                     let other = self.open.insert(tag, pdu.missing_bytes());
-                    assert_eq!(other, None, "two of one task");
+                    assert_eq!(other, None, "two open PDUs of one task");
                 }
             }
             Output::SendData { initiator_task_tag: tag, data, .. } => {
-                let missing = self.open.get_mut(&tag).expect("a part of no open PDU");
+                let missing = self.open.get_mut(&tag).expect("a part without an open PDU");
                 assert!((1..=*missing).contains(&data.len()));
                 *missing -= data.len();
                 self.open.retain(|_, missing| *missing > 0);

@@ -9,8 +9,8 @@ use lunar_wire::crc32c;
 /// Number of bytes that the checksum covers.
 const CHECKED_BYTES: usize = LABEL_BYTES - 4;
 
-/// Decodes the input as a label, as an intent page and as a lease, as it is and with the right
-/// checksum, and checks that labels fit no device on which their data would not fit.
+/// Decodes the input as a label, as an intent page and as a lease, unchanged and with the right
+/// checksum, and checks that labels are accepted only on devices with room for their data.
 pub fn run(input: &[u8]) {
     let mut bytes = [0; LABEL_BYTES];
     let len = input.len().min(LABEL_BYTES);
@@ -41,7 +41,7 @@ fn decode(bytes: &[u8; LABEL_BYTES]) {
         assert_eq!(again, FoundLabel::Valid(label.clone()));
         check(&label);
     }
-    // The numbers of the page itself, so that it can be of this pool.
+    // Pool and number of regions are taken from the page itself, so that it can be valid.
     let mut id = [0; 16];
     id.copy_from_slice(&bytes[16..32]);
     let regions = u32::from_be_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]);

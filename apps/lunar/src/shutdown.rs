@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Signals within this time after the first count as the same one: when a terminal signals a group
 /// of processes, `make` and `timeout` send the signal to their child again.
-const ONE_SIGNAL: Duration = Duration::from_secs(1);
+const REPETITION_TIME: Duration = Duration::from_secs(1);
 
 /// Handlers of SIGINT, SIGTERM and SIGHUP.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub struct Signals {
     terminate: Signal,
     /// `None` if the parent process has set SIGHUP to be ignored (`nohup`).
     hangup: Option<Signal>,
-    means: HangupAction,
+    on_hangup: HangupAction,
     /// Whether the process has a terminal, which may be closed.
     terminal: bool,
 }
@@ -54,19 +54,19 @@ impl Signals {
     ///
     /// # Errors
     /// Fails if the system refuses.
-    pub fn catch(means: HangupAction) -> Result<Self, Failure> {
+    pub fn catch(on_hangup: HangupAction) -> Result<Self, Failure> {
         let catch = |kind| {
             signal(kind).map_err(|error| Failure::new(format!("cannot catch signals: {error}")))
         };
         let interrupt = catch(SignalKind::interrupt())?;
         let terminate = catch(SignalKind::terminate())?;
-        let survives = ignores_hangup();
-        let terminal = !survives && has_terminal();
-        let hangup = match means == HangupAction::Ends && survives {
+        let is_ignored = ignores_hangup();
+        let terminal = !is_ignored && has_terminal();
+        let hangup = match on_hangup == HangupAction::Ends && is_ignored {
             true => None,
             false => Some(catch(SignalKind::hangup())?),
         };
-        Ok(Self { interrupt, terminate, hangup, means, terminal })
+        Ok(Self { interrupt, terminate, hangup, on_hangup, terminal })
     }
 
     /// Waits for the next signal.
@@ -78,7 +78,7 @@ impl Signals {
             }
         };
         tokio::select! {
-            _ = hangup => match self.means {
+            _ = hangup => match self.on_hangup {
                 HangupAction::Ends => SignalAction::End,
                 HangupAction::Applies if self.terminal && !has_terminal() => SignalAction::End,
                 HangupAction::Applies => SignalAction::Apply,
@@ -89,16 +89,16 @@ impl Signals {
     }
 
     /// Waits for the next signal that requests a shutdown.
-    async fn end(&mut self) {
+    async fn wait_for_shutdown(&mut self) {
         while self.next().await != SignalAction::End {}
     }
 
     /// Waits for a further signal that is not a repetition of the first.
-    async fn second(&mut self) {
+    async fn wait_for_repeated_shutdown(&mut self) {
         let first = tokio::time::Instant::now();
-        self.end().await;
-        while first.elapsed() < ONE_SIGNAL {
-            self.end().await;
+        self.wait_for_shutdown().await;
+        while first.elapsed() < REPETITION_TIME {
+            self.wait_for_shutdown().await;
         }
     }
 }
@@ -125,11 +125,11 @@ pub async fn serve_until_signal(
     api: Option<HttpServer>,
     mut signals: Signals,
 ) -> Result<(), Failure> {
-    let turn = Arc::new(ApplyState::default());
+    let state = Arc::new(ApplyState::default());
     while signals.next().await == SignalAction::Apply {
         // An apply that waits has not read the file yet.
-        if !turn.waits.swap(true, Ordering::AcqRel) {
-            apply(&daemon, &turn);
+        if !state.is_waiting.swap(true, Ordering::AcqRel) {
+            apply(&daemon, &state);
         }
     }
     notify::stopping();
@@ -150,11 +150,11 @@ pub async fn serve_until_signal(
         report = report => match report {
             Ok(report) => report_shutdown(&report),
             Err(_) => Err(Failure::new(
-                "the shutdown failed by an internal error: data may not be on the disks",
+                "the shutdown failed because of an internal error: acknowledged writes may be lost",
             )),
         },
         never = extend() => match never {},
-        () = signals.second() => {
+        () = signals.wait_for_repeated_shutdown() => {
             say("SHUTDOWN ABORTED by a second signal");
             Err(Failure::new(
                 "the shutdown was aborted before it was complete: acknowledged writes may be lost",
@@ -167,16 +167,16 @@ pub async fn serve_until_signal(
 /// State of applying the file: whatever the number of signals, one apply runs and one waits.
 #[derive(Debug, Default)]
 struct ApplyState {
-    applies: Mutex<()>,
-    waits: AtomicBool,
+    running: Mutex<()>,
+    is_waiting: AtomicBool,
 }
 
 /// Applies the daemon's own file on another thread, as signals must still be handled meanwhile.
-fn apply(daemon: &Arc<Daemon>, turn: &Arc<ApplyState>) {
-    let (daemon, turns) = (Arc::clone(daemon), Arc::clone(turn));
+fn apply(daemon: &Arc<Daemon>, state: &Arc<ApplyState>) {
+    let (daemon, shared) = (Arc::clone(daemon), Arc::clone(state));
     let thread = std::thread::Builder::new().name("apply".to_owned()).spawn(move || {
-        let _alone = turns.applies.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.waits.store(false, Ordering::Release);
+        let _guard = shared.running.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.is_waiting.store(false, Ordering::Release);
         notify::reloading();
         let applied =
             daemon.apply(&ConfigSource::OwnFile, ApplyOptions::default(), &Caller::Signal);
@@ -199,7 +199,7 @@ fn apply(daemon: &Arc<Daemon>, turn: &Arc<ApplyState>) {
         }
     });
     if let Err(error) = thread {
-        turn.waits.store(false, Ordering::Release);
+        state.is_waiting.store(false, Ordering::Release);
         say(&format!("configuration not applied: cannot start a thread: {error}"));
     }
 }

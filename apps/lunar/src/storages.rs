@@ -37,8 +37,8 @@ struct OpenStorage {
 }
 
 impl OpenStorages {
-    /// Opens a virtual disk. The owners of commands take turns at each storage, so that one that is
-    /// away does not delay commands to others.
+    /// Opens a virtual disk. Each storage is divided fairly between the owners of commands, and one
+    /// that cannot be reached does not delay commands to others.
     ///
     /// # Errors
     /// A storage cannot be opened, or does not have an extent.
@@ -61,7 +61,7 @@ impl OpenStorages {
         Ok(disk)
     }
 
-    /// Prepares an open virtual disk for a larger size; `None`: it is not to grow.
+    /// Prepares an open virtual disk for a larger size, or revokes that with `None`.
     ///
     /// # Errors
     /// Same as of [`open_disk`](Self::open_disk); fails for another device.
@@ -82,7 +82,8 @@ impl OpenStorages {
         Ok(())
     }
 
-    /// Opens an extent as a device of its own, without turns.
+    /// Opens an extent as a device of its own, which is not divided fairly between owners of
+    /// commands.
     ///
     /// # Errors
     /// The storage cannot be opened, or does not have the extent.

@@ -20,7 +20,7 @@ pub const POOLED_BUFFER_BYTES_MAX: usize = 16 << 20;
 pub const POOL_LIMIT_BYTES: usize = 256 << 20;
 
 /// Divisor of the budget: a pool allocates at most a quarter of it for pooled buffers.
-const BUDGET_PART: usize = 4;
+const BUDGET_DIVISOR: usize = 4;
 
 /// Number of size classes: the powers of two from `PAGE_BYTES` to `POOLED_BUFFER_BYTES_MAX`.
 const CLASSES: usize =
@@ -80,8 +80,8 @@ enum BufferKind {
 }
 
 impl BufferPool {
-    /// Creates a pool that allocates at most `pooled_bytes_max` for pooled buffers, with a budget
-    /// that never refuses: for programs whose user chooses the peers.
+    /// Creates a pool that allocates at most `pooled_bytes_max` for pooled buffers, with an
+    /// unlimited budget: for clients, which connect only to peers chosen by their users.
     pub fn new(pooled_bytes_max: usize) -> Self {
         Self::of(&MemoryBudget::unlimited(), pooled_bytes_max)
     }
@@ -89,7 +89,7 @@ impl BufferPool {
     /// Creates a pool whose memory, idle memory included, is charged to `budget`. Its pooled
     /// buffers take at most a quarter of the limit.
     pub fn with_budget(budget: &MemoryBudget) -> Self {
-        Self::of(budget, (budget.limit_bytes() / BUDGET_PART).min(POOL_LIMIT_BYTES))
+        Self::of(budget, (budget.limit_bytes() / BUDGET_DIVISOR).min(POOL_LIMIT_BYTES))
     }
 
     fn of(budget: &MemoryBudget, pooled_bytes_max: usize) -> Self {
@@ -156,9 +156,9 @@ impl BufferPool {
         bytes.unwrap_or_else(|| len.saturating_add(PAGE_BYTES)).saturating_add(PAGE_BYTES)
     }
 
-    /// Takes a buffer of exactly `len` bytes, however much memory is in use: for amounts that are
-    /// bounded by other means. The buffer may hold data of its last user: fill all of it before it
-    /// is shared, or use [`take_zeroed`](Self::take_zeroed).
+    /// Takes a buffer of exactly `len` bytes, even beyond the budget: for amounts that are bounded
+    /// by other means. The buffer may hold data of its last user: fill all of it before it is
+    /// shared, or use [`take_zeroed`](Self::take_zeroed).
     ///
     /// Beyond the limit of the pool the buffer is allocated for one use, and is counted by
     /// [`over_limit`](Self::over_limit).

@@ -167,7 +167,7 @@ fn without(device: &dyn BlockDevice, what: &str) -> Error {
 }
 
 fn sparse_of(device: &dyn BlockDevice) -> Result<&dyn Sparse, Error> {
-    device.sparse().ok_or_else(|| without(device, "it is not sparse"))
+    device.sparse().ok_or_else(|| without(device, "it does not support deallocation"))
 }
 
 impl BlockDevice for FairDevice {

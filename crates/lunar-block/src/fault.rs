@@ -196,9 +196,9 @@ impl FaultDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies the effect that is due to an operation. `Some` is the number of blocks that may be
-    /// written before the operation fails.
-    async fn meet(
+    /// Applies the effect of the fault that an operation gets, if any. `Some` is the number of
+    /// blocks that may be written before the operation fails.
+    async fn apply_effect(
         &self,
         operation: FaultOperation,
         range: Option<BlockRange>,
@@ -265,7 +265,8 @@ impl FaultDevice {
     }
 
     fn inner_sparse(&self) -> Result<&dyn Sparse, Error> {
-        let none = || Error::new(ErrorKind::Medium, self.name(), "it is not sparse");
+        let none =
+            || Error::new(ErrorKind::Medium, self.name(), "it does not support deallocation");
         self.inner.sparse().ok_or_else(none)
     }
 }
@@ -310,7 +311,7 @@ impl BlockDevice for FaultDevice {
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
         Box::pin(async move {
             self.check(range, into.len(), false)?;
-            self.meet(FaultOperation::Read, Some(range)).await?;
+            self.apply_effect(FaultOperation::Read, Some(range)).await?;
             self.inner.read(range, into).await
         })
     }
@@ -323,7 +324,7 @@ impl BlockDevice for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.check(range, from.len(), true)?;
-            let Some(blocks) = self.meet(FaultOperation::Write, Some(range)).await? else {
+            let Some(blocks) = self.apply_effect(FaultOperation::Write, Some(range)).await? else {
                 return self.inner.write(range, from, durable).await;
             };
             let blocks = blocks.min(range.count);
@@ -336,7 +337,7 @@ impl BlockDevice for FaultDevice {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            self.meet(FaultOperation::Flush, None).await?;
+            self.apply_effect(FaultOperation::Flush, None).await?;
             self.inner.flush().await
         })
     }
@@ -442,7 +443,7 @@ impl Sparse for FaultDevice {
     fn unmap(&self, range: BlockRange, durable: bool) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(FaultOperation::Unmap, Some(range)).await?;
+            self.apply_effect(FaultOperation::Unmap, Some(range)).await?;
             self.inner_sparse()?.unmap(range, durable).await
         })
     }
@@ -455,7 +456,7 @@ impl Sparse for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(FaultOperation::WriteZeroes, Some(range)).await?;
+            self.apply_effect(FaultOperation::WriteZeroes, Some(range)).await?;
             self.inner_sparse()?.write_zeroes(range, may_unmap, durable).await
         })
     }
@@ -477,7 +478,7 @@ impl Sparse for FaultDevice {
                 Clear::Unmap => FaultOperation::Unmap,
                 Clear::Zero { .. } => FaultOperation::WriteZeroes,
             };
-            self.meet(operation, Some(first)).await?;
+            self.apply_effect(operation, Some(first)).await?;
             self.inner_sparse()?.clear_piece(ranges, clear, durable).await
         })
     }
@@ -489,7 +490,7 @@ impl Sparse for FaultDevice {
     ) -> BoxFuture<'_, Result<Vec<Extent>, Error>> {
         Box::pin(async move {
             self.geometry().checked_range(self.name(), range)?;
-            self.meet(FaultOperation::Status, Some(range)).await?;
+            self.apply_effect(FaultOperation::Status, Some(range)).await?;
             self.inner_sparse()?.status(range, extents_max).await
         })
     }
@@ -520,7 +521,7 @@ impl AtomicWrite for FaultDevice {
     ) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             self.limits().checked(self.geometry(), self.name(), range, from.len())?;
-            if self.meet(FaultOperation::Write, Some(range)).await?.is_some() {
+            if self.apply_effect(FaultOperation::Write, Some(range)).await?.is_some() {
                 return Err(self.error(ErrorKind::Medium, Some(range)));
             }
             let none =

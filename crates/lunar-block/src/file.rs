@@ -237,7 +237,7 @@ impl FileDevice {
     ) -> Result<oneshot::Receiver<ReadAnswer>, Buffer> {
         let end = from + (bytes.end - bytes.start) as usize;
         let fits = match self.disk.direct {
-            Some(alignment) => alignment.takes(bytes, &into[from..end]),
+            Some(alignment) => alignment.is_direct(bytes, &into[from..end]),
             // The ring copies data from the page cache on this thread.
             None => end - from <= INLINE_BYTES_MAX,
         };
@@ -256,7 +256,7 @@ impl FileDevice {
         bytes: &Range<u64>,
         from: &Bytes,
     ) -> Option<oneshot::Receiver<io::Result<()>>> {
-        let fits = self.disk.direct.is_some_and(|alignment| alignment.takes(bytes, from));
+        let fits = self.disk.direct.is_some_and(|alignment| alignment.is_direct(bytes, from));
         let free_slot = self.free_slot(fits)?;
         let hold = self.disk.try_hold(bytes, true)?;
         // A worker reports the error.

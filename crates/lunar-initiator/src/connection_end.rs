@@ -48,9 +48,10 @@ pub(crate) fn ended(reason: &CloseReason, portal: &str) -> ConnectionEnd {
             return ConnectionEnd { closed_over_newer_keys: true, ..error.into() };
         }
         CloseReason::Dropped => lost(format!("the session with {portal} was dropped")),
-        CloseReason::DataMissing => {
-            lost(format!("data for {portal} did not come, so its connection was dropped"))
-        }
+        CloseReason::DataMissing => lost(format!(
+            "the connection with {portal} was dropped: a write was begun, and the rest of its data \
+                 was not provided in time"
+        )),
     };
     error.into()
 }

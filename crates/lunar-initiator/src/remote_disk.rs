@@ -93,7 +93,7 @@ pub struct RemoteDisk {
     /// The LUN as relays reach it.
     relayed: Arc<RelayedLun>,
     ownership: DiskOwnership,
-    /// The layout of the paths, if the disk made them itself.
+    /// The layout of the paths, if the disk created them itself.
     layout: Option<Layout>,
 }
 
@@ -130,9 +130,9 @@ impl RemoteDisk {
         let provisioning = unit.vital_page(0xb2).await?.unwrap_or_default();
         let block = u64::from(capacity.block_bytes);
         let blocks_of = |bytes: u64| (bytes / block).max(1);
-        let named = |blocks: u64, most: u64| if blocks == 0 { most } else { blocks.min(most) };
-        let transfer_named = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
-        let same_named = limits.map_or(0, |limits| limits.write_same_blocks_max);
+        let limited = |blocks: u64, most: u64| if blocks == 0 { most } else { blocks.min(most) };
+        let transfer_limit = limits.map_or(0, |limits| u64::from(limits.transfer_blocks_max));
+        let write_same_limit = limits.map_or(0, |limits| limits.write_same_blocks_max);
         let granularity = limits.map_or(0, |limits| limits.unmap_granularity_blocks);
         let optimal =
             limits.map_or(0, |l| l.optimal_transfer_blocks).checked_mul(capacity.block_bytes);
@@ -155,10 +155,10 @@ impl RemoteDisk {
                     .filter(|bytes| *bytes > 0 && bytes.is_multiple_of(physical))
                     .unwrap_or(OPTIMAL_TRANSFER_BYTES),
             },
-            transfer_blocks: named(transfer_named, blocks_of(TRANSFER_BYTES_MAX)),
+            transfer_blocks: limited(transfer_limit, blocks_of(TRANSFER_BYTES_MAX)),
             compare_and_write_limit: limits.map_or(0, |limits| limits.compare_and_write_blocks_max),
             compare_and_write_blocks: AtomicU8::new(0),
-            write_same_blocks: named(same_named, blocks_of(WRITE_SAME_BYTES_MAX)),
+            write_same_blocks: limited(write_same_limit, blocks_of(WRITE_SAME_BYTES_MAX)),
             unmaps: capacity.thin && capacity.unmapped_reads_zeroes && write_same_unmaps,
             thin: capacity.thin,
             granularity_bytes: granularity
@@ -275,7 +275,7 @@ impl RemoteDisk {
             },
             _ => lunar_block::ErrorKind::Medium,
         };
-        let range = range.map(|range| exact(range, &error));
+        let range = range.map(|range| failed_blocks(range, &error));
         let what = error.what.clone();
         let failed = lunar_block::Error::new(kind, Arc::clone(&self.name), what).because(error);
         match range {
@@ -337,12 +337,13 @@ impl RemoteDisk {
         let bytes = buffer.len();
         let cdb = transfer(READ_16, 0, piece);
         let answered = self.send(cdb, Bytes::new(), Some(buffer)).await?;
-        let came = answered.result.data_in_bytes;
+        let received_bytes = answered.result.data_in_bytes;
         match answered.data_in {
-            Some(filled) if came as usize == bytes => Ok(filled),
+            Some(filled) if received_bytes as usize == bytes => Ok(filled),
             _ => {
-                let what =
-                    format!("READ ended with status GOOD after only {came} of {bytes} bytes");
+                let what = format!(
+                    "READ ended with status GOOD after only {received_bytes} of {bytes} bytes"
+                );
                 Err(Error::new(ErrorKind::Protocol, what))
             }
         }
@@ -365,7 +366,7 @@ impl RemoteDisk {
             let written = self.send_write(cdb, piece, data, by_fua).await;
             written.map_err(|error| self.failed(Some(piece), error))?;
         }
-        self.settle(durable && !by_fua, since).await
+        self.flush_if(durable && !by_fua, since).await
     }
 
     async fn compare(
@@ -386,17 +387,17 @@ impl RemoteDisk {
         let since = self.mark();
         let compared = self.send_compare_and_write(cdb, range, old_and_new, by_fua).await;
         let compared = compared.map_err(|error| self.failed(Some(range), error))?;
-        self.settle(durable && !by_fua && compared.is_none(), since).await?;
+        self.flush_if(durable && !by_fua && compared.is_none(), since).await?;
         Ok(compared)
     }
 
-    /// Marks the begin of an operation that ends with a flush; taken before its first write.
+    /// Returns the mark of an operation that ends with a flush. Called before its first write.
     fn mark(&self) -> FlushMark {
         self.unflushed.mark(self.paths.reported_losses())
     }
 
-    /// Flushes, if `wanted`, for an operation that began at `since`.
-    async fn settle(&self, wanted: bool, since: FlushMark) -> Result<(), lunar_block::Error> {
+    /// Flushes if `wanted`, for an operation that began at `since`.
+    async fn flush_if(&self, wanted: bool, since: FlushMark) -> Result<(), lunar_block::Error> {
         if wanted { Box::pin(self.flush_all(since)).await } else { Ok(()) }
     }
 
@@ -415,7 +416,7 @@ impl RemoteDisk {
         for piece in Self::pieces(range, self.write_same_blocks) {
             self.write_same(piece, may_unmap).await?;
         }
-        self.settle(durable, since).await
+        self.flush_if(durable, since).await
     }
 
     /// Zeroes the first blocks of `ranges` with one WRITE SAME. Returns the first block behind
@@ -439,7 +440,7 @@ impl RemoteDisk {
         };
         let since = self.mark();
         self.write_same(piece, may_unmap).await?;
-        self.settle(durable, since).await?;
+        self.flush_if(durable, since).await?;
         Ok(piece.lba + piece.count)
     }
 
@@ -475,8 +476,8 @@ impl RemoteDisk {
             control: 0,
         };
         let cdb = cdb.encode().into();
-        let room = self.unit.initiator().buffer(bytes);
-        match self.send(cdb, Bytes::new(), room).await {
+        let buffer = self.unit.initiator().buffer(bytes);
+        match self.send(cdb, Bytes::new(), buffer).await {
             Ok(answered) => Ok(parse_extents(range, answered.data_in())),
             Err(error) if crate::commands::is_illegal(&error) => {
                 Ok(vec![Extent { range, state: ExtentState::Mapped }])
@@ -502,8 +503,8 @@ fn compare_and_write_cdb(range: BlockRange, flags: u8) -> Cdb {
     sbc::CompareAndWrite { opcode, flags, lba, count, group: 0, control: 0 }.encode().into()
 }
 
-/// Returns the block named in the sense data if it lies in `range`, else `range`.
-fn exact(range: BlockRange, error: &Error) -> BlockRange {
+/// Returns the failed block that the sense data names if it lies in `range`, else `range`.
+fn failed_blocks(range: BlockRange, error: &Error) -> BlockRange {
     const INFORMATION_IS_LBA: [SenseKey; 2] = [SenseKey::MEDIUM_ERROR, SenseKey::HARDWARE_ERROR];
     let sense = error.sense().filter(|sense| INFORMATION_IS_LBA.contains(&sense.key));
     match sense.and_then(|sense| sense.information) {
@@ -512,8 +513,8 @@ fn exact(range: BlockRange, error: &Error) -> BlockRange {
     }
 }
 
-/// Parses the descriptors of GET LBA STATUS as long as they are contiguous within `range`. From the
-/// first descriptor that is not, the result ends; without any extent all counts as mapped.
+/// Parses the descriptors of GET LBA STATUS up to the first that is not contiguous with the one
+/// before, or not within `range`. Without any extent, the whole range counts as mapped.
 fn parse_extents(range: BlockRange, data: &[u8]) -> Vec<Extent> {
     let end = range.lba + range.count;
     let mut lba = range.lba;
@@ -690,7 +691,7 @@ mod tests {
             Error::new(ErrorKind::Sense(Some(sense)), "x")
         };
         let medium = SenseKey::MEDIUM_ERROR;
-        assert_eq!(exact(range, &error(medium, Some(149))), BlockRange::new(149, 1));
+        assert_eq!(failed_blocks(range, &error(medium, Some(149))), BlockRange::new(149, 1));
         for (key, information) in [
             (medium, None),
             (medium, Some(99)),
@@ -698,7 +699,7 @@ mod tests {
             (medium, Some(u64::MAX)),
             (SenseKey::MISCOMPARE, Some(120)), // here INFORMATION is an offset in bytes
         ] {
-            assert_eq!(exact(range, &error(key, information)), range);
+            assert_eq!(failed_blocks(range, &error(key, information)), range);
         }
     }
 

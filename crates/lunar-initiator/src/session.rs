@@ -46,7 +46,7 @@ struct Shared {
     session_context: SessionContext,
     session_state: Arc<SharedSessionState>,
     /// Connections, logged in or being re-established; never empty.
-    links: ArcSwap<Vec<Arc<ConnectionHandle>>>,
+    connections: ArcSwap<Vec<Arc<ConnectionHandle>>>,
     /// Locked while connections are added or removed.
     adjusting: Mutex<()>,
     next_cid: AtomicU16,
@@ -55,7 +55,7 @@ struct Shared {
 /// A command in flight. It is aborted if dropped before its response has arrived.
 struct PendingCommand<'a> {
     session: &'a Session,
-    link: Arc<ConnectionHandle>,
+    connection: Arc<ConnectionHandle>,
     id: TaskId,
     ticket: Option<WriteTicket>,
     answered: bool,
@@ -69,7 +69,7 @@ impl Drop for PendingCommand<'_> {
         let uncertain = self.ticket.as_ref().map(WriteTicket::make_uncertain);
         let abort = ConnectionMessage::Abort(self.id, uncertain);
         if let Err(ConnectionMessage::Abort(_, Some(uncertain))) =
-            self.link.state.mailbox.put(abort)
+            self.connection.state.mailbox.put(abort)
         {
             self.session.shared.session_context.hold(&self.session.shared.session_state, uncertain);
         }
@@ -92,14 +92,14 @@ impl Session {
             session_context: session_context.clone(),
             state: ConnectionState::new(LEADING),
         };
-        let (link, established) = ConnectionTask(parts).begin(tcp).await?;
+        let (connection, established) = ConnectionTask(parts).begin(tcp).await?;
         let shared = Shared {
             established: Arc::from(established),
             connector: connector.clone(),
             address,
             session_context,
             session_state,
-            links: ArcSwap::from_pointee(vec![Arc::new(link)]),
+            connections: ArcSwap::from_pointee(vec![Arc::new(connection)]),
             adjusting: Mutex::default(),
             next_cid: AtomicU16::new(LEADING + 1),
         };
@@ -110,25 +110,25 @@ impl Session {
     /// `wanted`: at least one, at most MaxConnections, and only one if the target was found to
     /// support no more. A shortage is logged once. Runs on the runtime of the session.
     pub(crate) async fn set_connections(&self, wanted: u16) {
-        let _turn = self.shared.adjusting.lock().await;
+        let _guard = self.shared.adjusting.lock().await;
         let most = match self.shared.connector.quirks.one_connection_only() {
             true => 1,
             false => self.shared.established.session.max_connections.max(1),
         };
         let wanted = wanted.clamp(1, most);
-        let mut links = (**self.shared.links.load()).clone();
-        links.retain(|link| !link.is_gone());
-        if links.is_empty() {
+        let mut connections = (**self.shared.connections.load()).clone();
+        connections.retain(|connection| !connection.is_gone());
+        if connections.is_empty() {
             return; // the session is over
         }
-        let retired = links.split_off(links.len().min(wanted.into()));
-        self.shared.links.store(Arc::new(links.clone()));
-        join_all(retired.iter().map(|link| link.dismiss())).await;
-        let joins = (links.len()..wanted.into()).map(|_| self.add_connection());
+        let retired = connections.split_off(connections.len().min(wanted.into()));
+        self.shared.connections.store(Arc::new(connections.clone()));
+        join_all(retired.iter().map(|connection| connection.retire())).await;
+        let joins = (connections.len()..wanted.into()).map(|_| self.add_connection());
         let mut refused = None;
         for joined in join_all(joins).await {
             match joined {
-                Ok(link) => links.push(Arc::new(link)),
+                Ok(connection) => connections.push(Arc::new(connection)),
                 Err(error) => drop(refused.get_or_insert(error)),
             }
         }
@@ -136,14 +136,14 @@ impl Session {
             && !self.is_over()
             && self.shared.connector.quirks.report_fewer_once()
         {
-            let (portal, there) = (self.portal(), links.len());
+            let (portal, open) = (self.portal(), connections.len());
             tracing::warn!(
                 portal,
                 %error,
-                "cannot open all connections: the session has {there} of {wanted}"
+                "cannot open all connections: the session has {open} of {wanted}"
             );
         }
-        self.shared.links.store(Arc::new(links));
+        self.shared.connections.store(Arc::new(connections));
     }
 
     /// Adds one connection.
@@ -163,7 +163,7 @@ impl Session {
 
     /// Number of connections that are logged in.
     pub(crate) fn connections(&self) -> usize {
-        self.shared.links.load().iter().filter(|link| link.state.is_up()).count()
+        self.shared.connections.load().iter().filter(|connection| connection.state.is_up()).count()
     }
 
     /// Result of the leading login.
@@ -234,19 +234,19 @@ impl Session {
     /// returns the busy connection, or else the first. If none is logged in, returns one that has
     /// not ended for good: it answers its requests with an error.
     fn choose(&self) -> Arc<ConnectionHandle> {
-        let links = self.shared.links.load();
-        let busy = |link: &ConnectionHandle| link.state.outstanding_bytes() > 0;
-        let up = links.iter().enumerate().filter(|(_, link)| link.state.is_up());
-        let chosen = match links.len() {
+        let connections = self.shared.connections.load();
+        let busy = |connection: &ConnectionHandle| connection.state.outstanding_bytes() > 0;
+        let up = connections.iter().enumerate().filter(|(_, connection)| connection.state.is_up());
+        let chosen = match connections.len() {
             1 => None,
             _ if self.shared.connector.quirks.needs_single_connection() => {
-                up.max_by_key(|(at, link)| (busy(link), Reverse(*at)))
+                up.max_by_key(|(at, connection)| (busy(connection), Reverse(*at)))
             }
-            _ => up.min_by_key(|(_, link)| link.state.outstanding_bytes()),
+            _ => up.min_by_key(|(_, connection)| connection.state.outstanding_bytes()),
         };
-        let chosen = chosen.map(|(_, link)| link);
-        let chosen = chosen.or_else(|| links.iter().find(|link| !link.is_gone()));
-        Arc::clone(chosen.unwrap_or(&links[0]))
+        let chosen = chosen.map(|(_, connection)| connection);
+        let chosen = chosen.or_else(|| connections.iter().find(|connection| !connection.is_gone()));
+        Arc::clone(chosen.unwrap_or(&connections[0]))
     }
 
     /// Sends a command at once, and waits for its response. The buffer is returned if the target
@@ -260,22 +260,22 @@ impl Session {
         data_in: Option<Buffer>,
         ticket: Option<WriteTicket>,
     ) -> impl Future<Output = Result<Executed, Error>> + Send + '_ {
-        let link = self.choose();
+        let connection = self.choose();
         let (answer, answered) = oneshot::channel();
         let data_bytes = data_out.len() + data_in.as_ref().map_or(0, |buffer| buffer.len());
-        let load = link.state.load(data_bytes);
-        let id = link.state.new_id();
+        let load = connection.state.load(data_bytes);
+        let id = connection.state.new_id();
         let request = HandleRequest::Execute { id, lun, cdb, data_out, data_in, load, answer };
         // The request is sent before the future is built, so the future does not store it.
-        let taken = match link.requests.try_send(request) {
+        let taken = match connection.requests.try_send(request) {
             Err(TrySendError::Full(request)) => {
-                let link = Arc::clone(&link);
-                Err(Box::pin(async move { link.requests.send(request).await.is_ok() }))
+                let connection = Arc::clone(&connection);
+                Err(Box::pin(async move { connection.requests.send(request).await.is_ok() }))
             }
             taken => Ok(taken.is_ok()),
         };
-        let on_its_way = PendingCommand { session: self, link, id, ticket, answered: false };
-        self.executed(answered, on_its_way, taken)
+        let pending = PendingCommand { session: self, connection, id, ticket, answered: false };
+        self.executed(answered, pending, taken)
     }
 
     /// Waits for the response to a command. `taken` is true when the connection has taken the
@@ -285,7 +285,7 @@ impl Session {
     async fn executed(
         &self,
         answered: oneshot::Receiver<Result<Executed, Error>>,
-        mut on_its_way: PendingCommand<'_>,
+        mut pending: PendingCommand<'_>,
         taken: Result<bool, impl Future<Output = bool> + Send + Unpin>,
     ) -> Result<Executed, Error> {
         let taken = match taken {
@@ -293,7 +293,7 @@ impl Session {
             Err(room) => room.await,
         };
         if !taken {
-            on_its_way.answered = true;
+            pending.answered = true;
             return Err(self.end_error().not_sent());
         }
         let executed = answered.await.map_err(|_| self.end_error()).flatten();
@@ -301,14 +301,14 @@ impl Session {
             // The command is aborted on drop.
             Err(error) if error.kind == ErrorKind::TimedOut => {}
             Err(error) if error.kind == ErrorKind::SessionLost => {
-                on_its_way.answered = true;
-                if let Some(ticket) = &on_its_way.ticket {
+                pending.answered = true;
+                if let Some(ticket) = &pending.ticket {
                     self.shared
                         .session_context
                         .hold(&self.shared.session_state, ticket.make_uncertain());
                 }
             }
-            _ => on_its_way.answered = true,
+            _ => pending.answered = true,
         }
         executed
     }

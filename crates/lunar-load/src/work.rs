@@ -77,7 +77,7 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// Reason why a disk cannot be loaded in this way.
+/// Reason why a workload is impossible on a disk.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct WorkloadError(pub String);

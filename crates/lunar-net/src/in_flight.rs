@@ -14,9 +14,9 @@ pub struct FlightMeter {
     bytes_max: usize,
     bytes: AtomicUsize,
     most_bytes: AtomicUsize,
-    /// The connection of a task.
+    /// The meter of the connection, if this one is of a task.
     of: Option<Arc<FlightMeter>>,
-    /// Wakers of those that wait for room in a connection.
+    /// Wakers of the tasks that wait for room in a connection.
     waiting: Mutex<Vec<Waker>>,
 }
 
@@ -96,7 +96,7 @@ pub struct InFlightBytes {
 }
 
 impl InFlightBytes {
-    /// Takes bytes out, which count on; if there are fewer, all.
+    /// Splits bytes off, which remain counted; all of them if there are fewer.
     #[must_use]
     pub fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);

@@ -22,7 +22,7 @@ const ROUND_TIME: Duration = Duration::from_micros(100);
 /// Minimum slice: the time of the shortest request.
 const SLICE_MIN: Duration = Duration::from_micros(2);
 /// Maximum time charged for one turn, unless moved data explains more: in a longer turn the thread
-/// was mostly not running.
+/// was mostly preempted.
 pub(crate) const COUNTED_MAX: Duration = Duration::from_micros(300);
 /// Maximum lead of an owner's clock over the core's.
 const AHEAD_MAX: Duration = Duration::from_millis(20);

@@ -118,7 +118,7 @@ fn first_labels(spec: PoolSpec, members: &[MemberDevice]) -> Result<Vec<Label>, 
         unit_blocks,
         generation: 1,
         current: MemberSet::first(count),
-        history: History::new(mark_from(&random[16..])),
+        history: History::new(id_from(&random[16..])),
         vacant: MemberSet::default(),
     };
     let labels: Vec<Label> = (0..count).zip(data_blocks).map(|(at, n)| label(at, n)).collect();
@@ -205,18 +205,18 @@ async fn write_first_intents(
     Ok(())
 }
 
-/// Returns a mark of a generation from 8 random bytes: positive, as Java needs it.
-fn mark_from(random: &[u8]) -> u64 {
+/// Returns an id from 8 random bytes: positive, as Java needs it.
+fn id_from(random: &[u8]) -> u64 {
     let number = random.iter().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     (number >> 1).max(1)
 }
 
-/// Draws a mark for a new generation.
+/// Draws a random id, such as that of a new generation.
 ///
 /// # Errors
 /// The system has no random numbers.
-pub(crate) fn new_mark() -> Result<u64, getrandom::Error> {
+pub(crate) fn random_id() -> Result<u64, getrandom::Error> {
     let mut random = [0; 8];
     getrandom::fill(&mut random)?;
-    Ok(mark_from(&random))
+    Ok(id_from(&random))
 }

@@ -241,7 +241,7 @@ pub struct MirrorSide {
     pub devices: Vec<String>,
     /// Generation of the newest label.
     pub generation: u64,
-    /// Marks of that generation and of those before.
+    /// Random ids of that generation and of those before.
     pub history: History,
 }
 
@@ -265,16 +265,16 @@ impl SplitMirror {
     }
 }
 
-/// Returns the last generation for which both labels have the same mark.
+/// Returns the last generation for which both labels have the same id.
 fn common_generation(one: &Label, other: &Label) -> u64 {
-    let mark = |label: &Label, generation: u64| {
+    let id = |label: &Label, generation: u64| {
         let back = label.generation.checked_sub(generation)?;
-        label.history.marks().get(usize::try_from(back).ok()?).copied()
+        label.history.ids().get(usize::try_from(back).ok()?).copied()
     };
     let last = one.generation.min(other.generation);
     let generations = (1..=last).rev().take(crate::format::HISTORY_GENERATIONS_MAX);
     let mut common = generations.filter(|generation| {
-        let both = mark(one, *generation).zip(mark(other, *generation));
+        let both = id(one, *generation).zip(id(other, *generation));
         both.is_some_and(|(one, other)| one == other)
     });
     common.next().unwrap_or(0)

@@ -100,7 +100,8 @@ impl FencedDevice {
         self.guard(|inner| match inner.sparse() {
             Some(sparse) => run(sparse),
             None => {
-                let error = Error::new(ErrorKind::Medium, inner.name(), "it is not sparse");
+                let error =
+                    Error::new(ErrorKind::Medium, inner.name(), "it does not support deallocation");
                 Box::pin(std::future::ready(Err(error)))
             }
         })

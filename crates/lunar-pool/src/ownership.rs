@@ -1,7 +1,7 @@
 //! The ownership of the members of a pool: one host at a time has a pool open.
 
 use crate::assembly::Assembly;
-use crate::create::new_mark;
+use crate::create::random_id;
 use crate::fenced_device::PoolFence;
 use crate::format::{Label, MemberSet, PoolKind};
 use crate::lease::{self, FreeLease, LeaseOwner, LeaseSighting, MemberLease};
@@ -40,7 +40,7 @@ impl PoolOwnership {
     /// acquired yet.
     pub(crate) fn new(pool: &str, options: &OpenOptions) -> Result<Self, PoolError> {
         let random = || {
-            let random = new_mark().map_err(|error| {
+            let random = random_id().map_err(|error| {
                 let what = "there are no random numbers";
                 Error::new(ErrorKind::Open, pool, what).because(error)
             });

@@ -9,7 +9,7 @@
 //! can be repeated after a power cut.
 
 use crate::assembly::{FoundMember, newest_of_one_pool, read_labels};
-use crate::create::new_mark;
+use crate::create::random_id;
 use crate::error::{MirrorSide, PoolError};
 use crate::format::{Label, MemberSet, PoolKind};
 use lunar_block::{BlockDevice, BufferPool, Error, ErrorKind};
@@ -27,7 +27,7 @@ pub(crate) async fn resolve(
     }
     check(&found)?;
     let is_kept =
-        |member: &FoundMember| member.label.is_in_line_with(keep.generation, &keep.history);
+        |member: &FoundMember| member.label.shares_history_with(keep.generation, &keep.history);
     let (kept, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_kept);
     if others.is_empty() {
         return Ok(());
@@ -97,9 +97,9 @@ fn next_label(
 ) -> Result<Label, PoolError> {
     let is_other = |place: &u16| others.iter().any(|other| other.label.place == *place);
     let places: MemberSet = newest.current.places().filter(|place| !is_other(place)).collect();
-    let mark = new_mark().map_err(|error| {
+    let id = random_id().map_err(|error| {
         let what = "there are no random numbers";
         Error::new(ErrorKind::Open, current[0].device.name(), what).because(error)
     })?;
-    Ok(newest.next(places, mark))
+    Ok(newest.next(places, id))
 }

@@ -17,7 +17,7 @@ pub struct VirtualDisk {
     joined: JoinedDevice,
     /// The extents of a larger disk, until it is resized.
     growth: Mutex<Option<Vec<DeviceExtent>>>,
-    /// For the blocks that COMPARE AND WRITE compares here.
+    /// Memory for the blocks of a COMPARE AND WRITE over several extents, which this disk compares.
     buffers: OnceLock<BufferPool>,
 }
 
@@ -38,8 +38,8 @@ impl VirtualDisk {
     }
 
     /// Sets the extents that the disk has after it is [resized](BlockDevice::resize) to their size.
-    /// All blocks that it has must stay where they are; the new ones have the data that is there.
-    /// With `None` it is not resized any more.
+    /// All present blocks must stay where they are; the new ones have the data that is there. With
+    /// `None` the disk can no longer be resized.
     pub fn prepare_growth(&self, extents: Option<Vec<DeviceExtent>>) {
         *self.growth() = extents;
     }
@@ -176,7 +176,7 @@ impl BlockDevice for VirtualDisk {
         self.offers_compare_and_write().then_some(self)
     }
 
-    /// Only a disk that is to grow can be resized.
+    /// Returns `None` unless a growth was prepared.
     fn resize(&self) -> Option<&dyn Resize> {
         self.growth().is_some().then_some(self)
     }

@@ -85,9 +85,9 @@ struct WaitingLogin {
 /// Kind of a refused login.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FailedLogin {
-    /// Possibly a guess of a secret.
+    /// A failed authentication: possibly a guess of a secret.
     Unproven,
-    /// Possibly a guess of a name.
+    /// A name that the target does not know or does not show: possibly a guess of a name.
     Hidden,
     /// Neither: the peer could learn nothing from the refusal, which therefore causes no delay.
     Other,
@@ -106,7 +106,7 @@ pub(crate) struct LoginBackoff {
 #[derive(Debug, Default)]
 struct Failures {
     count: u32,
-    /// True when one of them was a failed proof: only a successful proof outweighs it.
+    /// True when one of them was a failed authentication: only a successful one outweighs it.
     unproven: bool,
     last: Time,
     /// The oldest first.

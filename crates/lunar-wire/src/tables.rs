@@ -61,8 +61,8 @@ macro_rules! wire_struct {
     };
 }
 
-/// Declares an open code from the wire: a newtype over the integer with named constants, so that
-/// decoding never fails and `Debug` prints the name or the number in hex.
+/// Declares a code of a protocol that may have unknown values: a newtype over the integer with
+/// named constants, so that decoding never fails and `Debug` prints the name or the number in hex.
 ///
 /// ```
 /// lunar_wire::wire_enum! {

@@ -79,8 +79,8 @@ impl MemoryGroup {
         self.version
     }
 
-    /// Returns the file into which a process writes its number to enter the group.
-    pub fn entrance(&self) -> String {
+    /// Returns the file `cgroup.procs`, into which a process writes its PID to enter the group.
+    pub fn procs_file(&self) -> String {
         self.folder.join("cgroup.procs").display().to_string()
     }
 
@@ -160,7 +160,7 @@ mod tests {
         let Some(group) = MemoryGroup::new(64 << 20) else { return Ok(()) };
         assert_eq!(group.killed()?, 0);
         let take = "taken = b'x' * (256 << 20)";
-        let script = format!("echo $$ > {} && exec python3 -c \"{take}\"", group.entrance());
+        let script = format!("echo $$ > {} && exec python3 -c \"{take}\"", group.procs_file());
         let finished = run("sh", &["-c", &script], Duration::from_secs(60))?;
         assert_eq!((finished.signal(), group.killed()?), (Some(9), 1), "{finished:?}");
         let folder = group.folder.clone();

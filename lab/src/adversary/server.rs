@@ -117,7 +117,7 @@ impl AttackedServer {
         let path = scratch.path("lunar.toml");
         std::fs::write(&path, configuration)?;
         let group = MemoryGroup::new(MEMORY_BYTES_MAX).map(Arc::new);
-        let enter = group.as_ref().map(|group| format!("echo $$ > {} &&", group.entrance()));
+        let enter = group.as_ref().map(|group| format!("echo $$ > {} &&", group.procs_file()));
         let limit =
             (attack.descriptors > 0).then(|| format!("ulimit -n {} &&", attack.descriptors));
         // The shell enters the group before it becomes the server, so that all of the server's

@@ -43,13 +43,13 @@ impl fmt::Display for Breach {
             Self::Killed(how) => write!(out, "killed: {how}"),
             Self::Memory => write!(out, "memory over {} MiB", MEMORY_BYTES_MAX >> 20),
             Self::Data(what) => write!(out, "data: {what}"),
-            Self::Stopped(time) => write!(out, "stopped for {:.1} s", time.as_secs_f64()),
+            Self::Stopped(time) => write!(out, "no response for {:.1} s", time.as_secs_f64()),
             Self::LockedOut(time, why) => {
                 write!(out, "no new session for {:.1} s ({why})", time.as_secs_f64())
             }
             Self::Starved(seconds) => write!(out, "less than half the IOPS for {seconds} s"),
             Self::DoesNotStop(how) => write!(out, "does not stop: {how}"),
-            Self::Inconclusive(why) => write!(out, "void: {why}"),
+            Self::Inconclusive(why) => write!(out, "inconclusive: {why}"),
         }
     }
 }

@@ -87,7 +87,7 @@ impl GroupCommitBench {
         table.row([TableCell::text("median"), one, other]);
         print!("depth {}\n{}", self.depth, table.text());
         let ratio = by_iscsi.median / by_loop.median;
-        println!("ratio of the medians: {ratio:.2} ({})", self.surroundings()?);
+        println!("ratio of the medians: {ratio:.2} ({})", self.environment()?);
         if let Some(least) = self.at_least {
             ensure!(ratio >= least, "the ratio is {ratio:.2}, below the required {least}");
         }
@@ -124,7 +124,7 @@ impl GroupCommitBench {
     }
 
     /// Describes the machine and the file system.
-    fn surroundings(&self) -> Result<String> {
+    fn environment(&self) -> Result<String> {
         let cores = std::thread::available_parallelism()?;
         let place = files::file_system(&self.directory)?;
         Ok(format!("{place}, {} writes in the server, {cores} cores", self.io))

@@ -93,7 +93,7 @@ impl Libiscsi {
         let client_core = self.pin.then_some(CLIENT_CORE);
         let clients = LoadPrograms::new(client_core, self.threads)?;
         if !self.json {
-            println!("{}", self.surroundings()?);
+            println!("{}", self.environment()?);
         }
         let mut rows = Vec::new();
         for disk in &self.disk {
@@ -112,7 +112,7 @@ impl Libiscsi {
         }
         let goals: Vec<_> = rows.iter().flat_map(Row::goals).collect();
         match self.json {
-            true => println!("{:#}", report::document(self, &self.surroundings()?, &rows, &goals)),
+            true => println!("{:#}", report::document(self, &self.environment()?, &rows, &goals)),
             false => {
                 print!("\n{}", report::table(&rows).text());
                 goals.iter().for_each(|goal| println!("{}", goal.line()));
@@ -187,7 +187,7 @@ impl Libiscsi {
     }
 
     /// Describes the machine and the programs.
-    fn surroundings(&self) -> Result<String> {
+    fn environment(&self) -> Result<String> {
         let disks: Result<Vec<_>> = self.disk.iter().map(|disk| self.disk_text(disk)).collect();
         let cores = std::thread::available_parallelism()?;
         let pinned = match self.pin {

@@ -16,16 +16,16 @@ use anyhow::{Result, ensure};
 /// Name that our initiator logs in with in measurements.
 pub(crate) const INITIATOR: &str = "iqn.2026-11.org.lunarsan:bench";
 
-/// Measured comparisons of Lunar with rivals and with ceilings
+/// Measured comparisons of Lunar with other implementations and with upper bounds
 #[derive(Debug, clap::Subcommand)]
 pub enum Bench {
     /// Durable writes over iSCSI, against a local loop that syncs as many at once
     GroupCommit(group_commit::GroupCommitBench),
     /// Our initiator against libiscsi, on the same target
     Libiscsi(libiscsi::Libiscsi),
-    /// The target against tgt and against ceilings: cells, goals, one report
+    /// The target against tgt and against upper bounds: measured cases, goals, one report
     Target(target::TargetBench),
-    /// Profile of a target: one setup of a cell, as a flame graph
+    /// Profile of a target: one setup of a measured case, as a flame graph
     Profile(target::profile::ProfileCommand),
     /// Compare two builds of Lunar with each other
     BenchCompare(target::compare::BenchCompare),
@@ -35,7 +35,7 @@ pub enum Bench {
     Pool(pool::PoolBench),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
-    /// A minimal target that initiators can log in to and read from: a ceiling for targets
+    /// A minimal target that initiators can log in to and read from: an upper bound for targets
     NullTarget(NullTarget),
 }
 

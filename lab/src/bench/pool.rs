@@ -64,7 +64,7 @@ impl PoolBench {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut storages = Storages::start(&program, self.size)?;
         let goals = runtime.block_on(self.measure(&mut storages))?;
-        ensure!(!goals.is_empty(), "no cell is named like this");
+        ensure!(!goals.is_empty(), "no cell has this text in its name: change --only");
         print!("\n{}", document::goals(&goals).text());
         if let Some(path) = &self.markdown {
             files::write_atomically(path, &document::chapter(&facts, &goals))?;

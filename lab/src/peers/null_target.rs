@@ -33,7 +33,7 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// Text that the program prints before its address.
 const LISTENING: &str = "listening on ";
 
-/// A minimal target that initiators can log in to and read from: a ceiling for targets, on one
+/// A minimal target that initiators can log in to and read from: an upper bound for targets, on one
 /// thread
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \

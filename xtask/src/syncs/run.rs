@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 const LOST: &str = "NOT KEPT";
 
 /// Time after which a round counts as hung; all power-cut tests together take a minute.
-const PLAY_MAX: Duration = Duration::from_secs(300);
-const POLL: Duration = Duration::from_millis(10);
+const RUN_TIME_MAX: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Result of removing a sync.
 struct Round {
-    caught_by: Option<String>,
+    failed_test: Option<String>,
     /// The message of the test, or a description of the failure.
-    how: String,
+    message: String,
 }
 
-/// Runs a round for each call whose file or text contains `only`. `true`: each was noticed.
+/// Runs a round for each call whose file or text contains `only`. `true`: each was detected.
 ///
 /// # Errors
 /// The table does not match the source; the server fails with all of its syncs; a program cannot be
@@ -35,7 +35,7 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
     ensure!(problems.is_empty(), "the table does not match the source:\n{}", problems.join("\n"));
     let copy = Copy::make(root)?;
     let not_built = copy.build_all(root)?;
-    let complete = copy.play("", None)?;
+    let complete = copy.run_tests("", None)?;
     ensure!(complete.success, "a server with all of its syncs fails:\n{}", complete.output);
     println!("built, and passes with all syncs, after {} s", began.elapsed().as_secs());
     let (mut missed, mut done) = (0, 0);
@@ -46,19 +46,20 @@ pub fn mutate(root: &Path, only: &str) -> Result<bool> {
         }
         let began = Instant::now();
         let round = match not_built.get(&row) {
-            Some(error) => {
-                Round { caught_by: None, how: format!("the replacement does not compile: {error}") }
-            }
+            Some(error) => Round {
+                failed_test: None,
+                message: format!("the replacement does not compile: {error}"),
+            },
             None => copy.round(row, detected_by)?,
         };
-        let verdict = round.caught_by.as_deref().unwrap_or("NOT DETECTED");
+        let verdict = round.failed_test.as_deref().unwrap_or("NOT DETECTED");
         let location = format!("{}:{}", call.file, line(root, call)?);
         println!(
             "{location:<45} {:>5.1} s  {verdict}: {}",
             began.elapsed().as_secs_f64(),
-            round.how
+            round.message
         );
-        missed += usize::from(round.caught_by.is_none());
+        missed += usize::from(round.failed_test.is_none());
         done += 1;
     }
     let kept = CALLS.iter().filter(|call| matches!(call.treatment, Treatment::Kept { .. })).count();
@@ -124,23 +125,23 @@ impl Copy {
     }
 
     /// Runs the power-cut tests with `tests` in their names, without the sync of row `without`.
-    fn play(&self, tests: &str, without: Option<usize>) -> Result<RunResult> {
+    fn run_tests(&self, tests: &str, without: Option<usize>) -> Result<RunResult> {
         let mut command = Command::new(&self.tests);
         command.arg(tests).env("LUNAR_BIN", self.build.join("debug/lunar"));
         command.env("RUST_BACKTRACE", "0").env_remove(VARIABLE).current_dir(&self.tree);
         if let Some(row) = without {
             command.env(VARIABLE, row.to_string());
         }
-        let (success, output) = run_within(&mut command, &self.build.join("played.log"))?;
+        let (success, output) = run_within(&mut command, &self.build.join("tests.log"))?;
         ensure!(!output.contains("running 0 tests"), "there is no test {tests}");
         Ok(RunResult { success, output })
     }
 
-    /// Runs the tests that should notice the removed sync, and then all.
+    /// Runs the tests that should detect the removed sync, and then all.
     fn round(&self, row: usize, detected_by: &str) -> Result<Round> {
         let mut last = RunResult { success: true, output: String::new() };
         for tests in [detected_by, "power_cut::"] {
-            last = self.play(tests, Some(row))?;
+            last = self.run_tests(tests, Some(row))?;
             if !last.success {
                 break;
             }
@@ -149,28 +150,29 @@ impl Copy {
         let message = lines().find(|line| line.contains(LOST));
         let test = lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
         Ok(match (test, message) {
-            (Some(test), Some(message)) => {
-                Round { caught_by: Some(test.into()), how: message.chars().take(110).collect() }
-            }
+            (Some(test), Some(message)) => Round {
+                failed_test: Some(test.into()),
+                message: message.chars().take(110).collect(),
+            },
             (Some(test), None) => {
-                let how = format!("{test} failed, but no data was lost:\n{}", last.output);
-                Round { caught_by: None, how }
+                let message = format!("{test} failed, but no data was lost:\n{}", last.output);
+                Round { failed_test: None, message }
             }
-            _ if last.success => Round { caught_by: None, how: "all tests passed".into() },
+            _ if last.success => Round { failed_test: None, message: "all tests passed".into() },
             _ => {
-                let how = format!("the tests crashed or timed out:\n{}", last.output);
-                Round { caught_by: None, how }
+                let message = format!("the tests crashed or timed out:\n{}", last.output);
+                Round { failed_test: None, message }
             }
         })
     }
 }
 
 /// Runs a command with its output in a file; returns whether it succeeds, and the output. Kills it
-/// after [`PLAY_MAX`].
+/// after [`RUN_TIME_MAX`].
 fn run_within(command: &mut Command, log: &Path) -> Result<(bool, String)> {
     let file = File::create(log).with_context(|| log.display().to_string())?;
     let mut child = command.stdout(file.try_clone()?).stderr(file).spawn()?;
-    let until = Instant::now() + PLAY_MAX;
+    let until = Instant::now() + RUN_TIME_MAX;
     let success = loop {
         if let Some(status) = child.try_wait()? {
             break status.success();
@@ -180,7 +182,7 @@ fn run_within(command: &mut Command, log: &Path) -> Result<(bool, String)> {
             child.wait()?;
             break false;
         }
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     };
     let output = fs::read(log)?;
     Ok((success, String::from_utf8_lossy(&output).into_owned()))

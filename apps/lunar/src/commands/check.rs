@@ -151,7 +151,7 @@ fn connect(configuration: &Configuration, file: &Path) -> Result<Reached, Failur
             block_bytes: geometry.block_bytes,
         });
     }
-    config::load_reached(file, geometries)?;
+    config::load_with_geometries(file, geometries)?;
     Ok(Reached { luns, storages })
 }
 

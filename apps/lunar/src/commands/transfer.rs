@@ -20,8 +20,8 @@ impl ByteSpan {
     pub fn pieces(self) -> impl Iterator<Item = ByteSpan> {
         let mut start = self.start;
         std::iter::from_fn(move || {
-            let border = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
-            let piece = ByteSpan { start, end: border.min(self.end) };
+            let boundary = (start / PIECE_BYTES_MAX + 1) * PIECE_BYTES_MAX;
+            let piece = ByteSpan { start, end: boundary.min(self.end) };
             start = piece.end;
             (piece.start < piece.end).then_some(piece)
         })

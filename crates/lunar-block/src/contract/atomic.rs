@@ -6,7 +6,7 @@ use crate::{AtomicLimits, BlockRange, ErrorKind, random};
 
 /// Number of times that atomic writes run concurrently with one write or deallocation of the same
 /// blocks.
-const MEETINGS: u64 = 12;
+const CONCURRENT_ROUNDS: u64 = 12;
 
 impl Subject {
     /// Checks that writes beyond the limits are refused, and that allowed ones are written whole in
@@ -21,8 +21,8 @@ impl Subject {
         let Some(range) = self.longest(limits, unit_blocks) else { return };
         self.atomic_refusals(limits, range, unit_blocks).await;
         self.readers_see_all_or_nothing(range).await;
-        for meeting in 0..MEETINGS {
-            self.meet(range, meeting).await;
+        for round in 0..CONCURRENT_ROUNDS {
+            self.write_concurrently(range, round).await;
         }
     }
 
@@ -99,13 +99,13 @@ impl Subject {
 
     /// Runs atomic writes and one other change of the same blocks concurrently, and checks that one
     /// of them came last as a whole.
-    async fn meet(&self, range: BlockRange, meeting: u64) {
+    async fn write_concurrently(&self, range: BlockRange, round: u64) {
         self.on_threads(move |subject, task| async move {
             match (task, subject.device.sparse()) {
-                (0, Some(sparse)) if meeting.is_multiple_of(3) => {
+                (0, Some(sparse)) if round.is_multiple_of(3) => {
                     sparse.unmap(range, false).await.unwrap();
                 }
-                (0, Some(sparse)) if meeting % 3 == 1 => {
+                (0, Some(sparse)) if round % 3 == 1 => {
                     sparse.write_zeroes(range, false, false).await.unwrap();
                 }
                 (0, _) => {

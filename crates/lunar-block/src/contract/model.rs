@@ -40,7 +40,7 @@ impl Model {
         for (lba, (actual, want)) in pairs.enumerate() {
             assert!(
                 actual == want,
-                "{when}: block {lba} differs: {:?} for {:?}",
+                "{when}: block {lba} is {:?}, expected {:?}",
                 &actual[..8],
                 &want[..8]
             );

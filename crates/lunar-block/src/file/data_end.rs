@@ -7,7 +7,7 @@
 //! that it is near.
 
 use super::disk::{Disk, InlineRead};
-use super::unsafe_extent_queries::{known_pages, written_extents_end};
+use super::unsafe_extent_queries::{cached_or_evicted_pages, written_extents_end};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io;
@@ -34,7 +34,7 @@ impl Disk {
         let window_end = (bytes.start + WINDOW_BYTES) / WINDOW_BYTES * WINDOW_BYTES;
         let window = bytes.start..window_end.min(bytes.end);
         let pages = window.end.div_ceil(page) - window.start / page;
-        match known_pages(&self.file, &window) {
+        match cached_or_evicted_pages(&self.file, &window) {
             Ok(known) if known >= pages => Ok(window.end),
             Err(Errno::NOSYS) if self.inline_read == InlineRead::Always => {
                 self.probe_pages(bytes, page)

@@ -20,18 +20,18 @@ pub(super) struct DirectAlignment {
 }
 
 impl DirectAlignment {
-    /// Expands `bytes` to an aligned range.
-    fn around(self, bytes: &Range<u64>) -> Range<u64> {
+    /// Returns `bytes` expanded to an aligned range.
+    fn expanded(self, bytes: &Range<u64>) -> Range<u64> {
         let unit = u64::from(self.offset_bytes);
         bytes.start - bytes.start % unit..bytes.end.next_multiple_of(unit)
     }
 
     /// Returns true when `bytes` can be transferred directly from or to `buffer`.
-    pub(super) fn takes(self, bytes: &Range<u64>, buffer: &[u8]) -> bool {
-        self.around(bytes) == *bytes && self.fits(buffer)
+    pub(super) fn is_direct(self, bytes: &Range<u64>, buffer: &[u8]) -> bool {
+        self.expanded(bytes) == *bytes && self.is_aligned(buffer)
     }
 
-    fn fits(self, buffer: &[u8]) -> bool {
+    fn is_aligned(self, buffer: &[u8]) -> bool {
         buffer.as_ptr().addr().is_multiple_of(self.memory_bytes as usize)
     }
 }
@@ -45,34 +45,34 @@ impl Disk {
         bytes: &Range<u64>,
         into: &mut [u8],
     ) -> io::Result<()> {
-        let around = alignment.around(bytes);
+        let around = alignment.expanded(bytes);
         let _guard = self.ranges.lock(bytes, false);
-        if around == *bytes && alignment.fits(into) {
+        if around == *bytes && alignment.is_aligned(into) {
             return read_fully(&self.file, into, bytes.start);
         }
         for piece in steps(&around, BOUNCE_PIECE_BYTES) {
             let mut bounce = self.bounce().take((piece.end - piece.start) as usize);
             read_fully(&self.file, &mut bounce, piece.start)?;
             let part = overlap(&piece, bytes);
-            let from = &bounce[within(&part, piece.start)];
-            into[within(&part, bytes.start)].copy_from_slice(from);
+            let from = &bounce[position_in(&part, piece.start)];
+            into[position_in(&part, bytes.start)].copy_from_slice(from);
         }
         Ok(())
     }
 
     /// Writes directly if offset, length and buffer are aligned. Otherwise writes through an
-    /// aligned buffer, whose first and last units are read before. The whole aligned range is held
-    /// meanwhile, so that no write of a neighbour in between is lost.
+    /// aligned buffer, after reading its first and last units (read-modify-write). The whole
+    /// aligned range is locked meanwhile, so that no concurrent write to these units is lost.
     pub(super) fn write_direct(
         &self,
         alignment: DirectAlignment,
         bytes: &Range<u64>,
         from: &[u8],
     ) -> io::Result<()> {
-        let around = alignment.around(bytes);
+        let around = alignment.expanded(bytes);
         let _guard = self.ranges.lock(&around, true);
         self.check_still_within(bytes)?;
-        if around == *bytes && alignment.fits(from) {
+        if around == *bytes && alignment.is_aligned(from) {
             return write_fully(&self.file, from, bytes.start);
         }
         let unit = alignment.offset_bytes as usize;
@@ -86,7 +86,8 @@ impl Disk {
                 let last = bounce.len() - unit;
                 read_fully(&self.file, &mut bounce[last..], piece.end - unit as u64)?;
             }
-            bounce[within(&part, piece.start)].copy_from_slice(&from[within(&part, bytes.start)]);
+            bounce[position_in(&part, piece.start)]
+                .copy_from_slice(&from[position_in(&part, bytes.start)]);
             write_fully(&self.file, &bounce, piece.start)?;
         }
         Ok(())
@@ -98,6 +99,6 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> Range<u64> {
 }
 
 /// Returns the position of `bytes` in a buffer that begins at `start`.
-fn within(bytes: &Range<u64>, start: u64) -> Range<usize> {
+fn position_in(bytes: &Range<u64>, start: u64) -> Range<usize> {
     (bytes.start - start) as usize..(bytes.end - start) as usize
 }

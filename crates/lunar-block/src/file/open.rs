@@ -31,14 +31,14 @@ const GRANULARITY_BYTES_MAX: u32 = 1 << 20;
 const CLAIM_TRIES_MAX: u32 = 10;
 const CLAIM_PAUSE: Duration = Duration::from_millis(20);
 
-/// `f_type` of the file system in memory; statfs(2).
+/// `f_type` of tmpfs, a file system in memory; statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
-/// `f_type` of the file system in memory without limits.
+/// `f_type` of ramfs, a file system in memory without a size limit.
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
 
-/// `f_type` of file systems that may wait for another machine or another process: 9p, AFS, Ceph,
-/// CIFS, FUSE, GFS2, Lustre, NFS, OCFS2, SMB 2; statfs(2) and their own headers.
-const FAR_MAGICS: [i64; 10] = [
+/// `f_type` of file systems whose I/O may wait for another machine or another process: 9p, AFS,
+/// Ceph, CIFS, FUSE, GFS2, Lustre, NFS, OCFS2, SMB 2; statfs(2) and their own headers.
+const REMOTE_FILE_SYSTEM_MAGICS: [i64; 10] = [
     0x0102_1997,
     0x6b41_4653,
     0x00c3_6400,
@@ -71,14 +71,14 @@ pub struct FileOptions {
     pub physical_block_bytes: u32,
     /// True to bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// True to do direct I/O and reads of uncached data by the ring, on threads that have one
-    /// ([`with_ring`](crate::with_ring)), if the system permits it and the file system needs no
-    /// threads of its own for it. Otherwise workers do these transfers.
+    /// True to do direct I/O and reads of uncached data with io_uring, on threads that have a ring
+    /// ([`with_ring`](crate::with_ring)), if the system permits it and the file system can start
+    /// them without blocking. Otherwise worker threads do these transfers.
     pub io_uring: bool,
     /// True to refuse writes; the file is then opened for reading only.
     pub read_only: bool,
-    /// True to let a new file take room as it is written, and to give room back by unmapping.
-    /// Otherwise a new file takes all its room at once, and keeps it.
+    /// True for thin provisioning: space is allocated when blocks are written, and deallocated by
+    /// unmapping. Otherwise all space of a new file is allocated when the file is created.
     pub thin: bool,
 }
 
@@ -169,8 +169,9 @@ impl<'a> Opening<'a> {
                 self.give_size(&file, &entry.folder, size)?;
             }
             // The creator of the file may have been killed before the file was durable.
-            made if !device && !self.options.read_only => {
-                sync_failed = self.keep(&file, &entry.folder, made.is_some());
+            create_size if !device && !self.options.read_only => {
+                sync_failed =
+                    self.make_existing_durable(&file, &entry.folder, create_size.is_some());
             }
             _ => {}
         }
@@ -282,8 +283,8 @@ impl<'a> Opening<'a> {
         }
     }
 
-    /// Sets the size, takes the room if the disk is not thin, and makes both durable, together with
-    /// the name of the file.
+    /// Sets the size, allocates the space if the disk is not thin, and makes both durable, together
+    /// with the name of the file.
     fn give_size(&self, file: &File, folder: &File, size: u64) -> Result<(), Error> {
         let failed = |what: &str, error: io::Error| self.refused(what).because(error);
         file.set_len(size).map_err(|e| failed("its size cannot be set", e))?;
@@ -300,7 +301,7 @@ impl<'a> Opening<'a> {
     /// it. A file whose file system has no sync is served all the same, like files of other
     /// creators. Returns `true` when the sync has failed; the kernel does not report that failure
     /// again.
-    fn keep(&self, file: &File, folder: &File, size: bool) -> bool {
+    fn make_existing_durable(&self, file: &File, folder: &File, size: bool) -> bool {
         let device = &self.name;
         let size = if size { file.sync_all() } else { Ok(()) };
         // This is done in any case: a later recovery syncs the file, not its name.
@@ -343,7 +344,7 @@ impl<'a> Opening<'a> {
         // usually one in memory.
         let magic = if is_device { None } else { magic(&file) };
         let inline_read = inline_read(&file, magic);
-        let inline_write = !magic.is_some_and(|magic| FAR_MAGICS.contains(&magic));
+        let inline_write = !magic.is_some_and(|magic| REMOTE_FILE_SYSTEM_MAGICS.contains(&magic));
         let nowait = match direct {
             Some(alignment) => is_nowait(&file, geometry.size_bytes(), alignment),
             None => inline_read == InlineRead::NoWait,
@@ -439,8 +440,8 @@ fn inline_read(file: &File, magic: Option<i64>) -> InlineRead {
     }
 }
 
-/// Tests at the end of the file, where nothing is read, whether direct I/O can be started without
-/// waiting. If it cannot, a ring hands every transfer to a kernel thread.
+/// Tests whether direct I/O can be started without blocking, by a read at the end of the file,
+/// where there is no data. If it cannot, io_uring passes every transfer to a kernel thread.
 fn is_nowait(file: &File, size_bytes: u64, alignment: DirectAlignment) -> bool {
     let mut unit = BufferPool::new(0).take(alignment.offset_bytes as usize);
     let mut into = [IoSliceMut::new(&mut unit)];

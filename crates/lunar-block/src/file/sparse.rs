@@ -22,23 +22,23 @@ const ZEROES_BYTES: usize = 1 << 20;
 /// Ranges that are still to be deallocated or zeroed, in order.
 #[derive(Debug)]
 pub(super) struct UnfinishedClear {
-    /// Each range with the bytes of it that are left.
+    /// Each range, with the bytes of it that are not cleared yet.
     ranges: VecDeque<(BlockRange, Range<u64>)>,
     deallocate: bool,
     size: PieceSize,
 }
 
 impl UnfinishedClear {
-    /// Returns the range whose turn it is; `None` when all are cleared.
+    /// Returns the range that is cleared next; `None` when all are cleared.
     pub(super) fn next_range(&self) -> Option<BlockRange> {
         self.ranges.front().map(|(range, _)| *range)
     }
 }
 
-/// A map of allocated blocks that is still being made.
+/// A map of allocated blocks that is not complete.
 pub(super) struct UnfinishedMap {
     range: BlockRange,
-    /// The bytes that are left.
+    /// The bytes that are not mapped yet.
     left: Range<u64>,
     extents: Extents,
 }
@@ -152,7 +152,7 @@ impl Disk {
     /// Returns the end of the next piece, which begins at the start of `bytes`.
     fn piece_end(&self, bytes: Range<u64>, size: &mut PieceSize) -> u64 {
         let Range { start, end } = bytes;
-        // The end is aligned, so that whole units are given back.
+        // The end is aligned, so that whole units are deallocated.
         let end_of = |bytes: u64| end.min(start.saturating_add(1).next_multiple_of(bytes));
         let long = end_of(size.bytes());
         if self.sector_bytes > 1 || long - start <= DATA_PIECE_BYTES_MAX {
@@ -181,11 +181,11 @@ impl Disk {
     }
 
     /// Calls fallocate(2), which for block devices discards or writes zeroes.
-    fn fallocate(&self, how: FallocateFlags, bytes: &Range<u64>) -> Result<(), Errno> {
+    fn fallocate(&self, flags: FallocateFlags, bytes: &Range<u64>) -> Result<(), Errno> {
         let _guard = self.ranges.lock(bytes, true);
-        let how = how | FallocateFlags::KEEP_SIZE;
+        let flags = flags | FallocateFlags::KEEP_SIZE;
         loop {
-            match rustix::fs::fallocate(&self.file, how, bytes.start, bytes.end - bytes.start) {
+            match rustix::fs::fallocate(&self.file, flags, bytes.start, bytes.end - bytes.start) {
                 Err(Errno::INTR) => {}
                 done => return done,
             }

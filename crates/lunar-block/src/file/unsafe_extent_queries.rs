@@ -91,11 +91,12 @@ pub(super) fn written_extents_end(file: &File, bytes: &Range<u64>) -> Result<u64
     Ok(end)
 }
 
-/// Returns the number of pages of `bytes` that are cached, or were and are in the swap area.
+/// Returns the number of pages of `bytes` that are in the page cache, or were evicted from it: in a
+/// file system in memory, to the swap area.
 ///
 /// # Errors
 /// `NOSYS` before Linux 6.5; `OPNOTSUPP` if the file has no cache.
-pub(super) fn known_pages(file: &File, bytes: &Range<u64>) -> Result<u64, Errno> {
+pub(super) fn cached_or_evicted_pages(file: &File, bytes: &Range<u64>) -> Result<u64, Errno> {
     let range = CacheRange { offset: bytes.start, length: bytes.end - bytes.start };
     let mut pages = CachedPages::default();
     // SAFETY: `file` is open for the whole call; the kernel reads `range` and writes `pages`, which
@@ -143,7 +144,7 @@ mod tests {
                 Err(error) => assert!(matches!(error, Errno::OPNOTSUPP | Errno::NOTTY), "{error}"),
             }
             let pages = MIB / rustix::param::page_size() as u64;
-            match known_pages(&file, &(2 * MIB..4 * MIB)) {
+            match cached_or_evicted_pages(&file, &(2 * MIB..4 * MIB)) {
                 Ok(known) => assert_eq!(known, pages, "{path:?}"),
                 Err(error) => assert!(matches!(error, Errno::NOSYS | Errno::OPNOTSUPP), "{error}"),
             }

@@ -78,7 +78,7 @@ impl UnitFault {
             target.luns.iter().map(move |lun| (target, lun, lun.unit.options.pool.as_ref()))
         });
         let serves = |served: Option<&Arc<PoolConfig>>| {
-            served.is_some_and(|served| served.has_inside(&pool.name))
+            served.is_some_and(|served| served.is_or_contains(&pool.name))
         };
         let (target, lun, _) = luns.into_iter().find(|(.., served)| serves(*served))?;
         let current = MemberState::Current.name();
@@ -103,16 +103,16 @@ impl UnitFault {
             luns.map(move |lun| (target, lun))
         });
         let Some((target, lun)) = shown.next() else { return Vec::new() };
-        let trouble = |(error, hint): (String, String)| Self {
+        let fault = |(error, hint): (String, String)| Self {
             target: target.name.clone(),
             lun: lun.id,
             error,
             hint,
         };
         let recover = recover_command(catalogue, target, lun, unit);
-        let all = [poison(unit, &recover), disconnected(unit), hanging(unit), held(unit)];
+        let all = [poison(unit, &recover), disconnected(unit), hanging(unit), out_of_space(unit)];
         let backing = super::backing::troubles(unit, &recover);
-        all.into_iter().flatten().chain(backing).map(trouble).collect()
+        all.into_iter().flatten().chain(backing).map(fault).collect()
     }
 }
 
@@ -178,7 +178,7 @@ fn hanging(unit: &DiskUnit) -> Option<(String, String)> {
     })
 }
 
-fn held(unit: &DiskUnit) -> Option<(String, String)> {
+fn out_of_space(unit: &DiskUnit) -> Option<(String, String)> {
     let count = unit.held_writes();
     (count > 0).then(|| {
         let device = unit.options().device.name();

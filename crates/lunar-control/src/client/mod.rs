@@ -29,9 +29,9 @@ pub use stream::ResponseStream;
 
 /// Maximum time for connecting, including the TLS handshake.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Maximum time until an answer is complete: a change may have to open and sync disks.
+/// Maximum time until a response is complete: a change may have to open and sync disks.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(300);
-/// Maximum size of an answer in bytes; the longest lists 16,384 sessions.
+/// Maximum size of a response in bytes; the longest lists 16,384 sessions.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// Address of a server's API, with certificates and token.
@@ -39,7 +39,7 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 pub struct ApiClient {
     /// The address.
     pub address: Address,
-    /// Trusted certificates (PEM); `None`: without TLS.
+    /// File of the trusted certificates (PEM); `None`: without TLS.
     pub trusted: Option<PathBuf>,
     /// The token for TCP; sent to other machines over TLS only.
     pub token: Option<Token>,
@@ -124,9 +124,9 @@ impl ApiClient {
         self.request(Method::DELETE, path, Bytes::new()).await
     }
 
-    /// The token, if it has to be sent: a unix socket requires none, and it must not be readable on
-    /// a network.
-    fn shown(&self) -> Result<Option<&Token>, Failure> {
+    /// Returns the token if the server requires one: a unix socket does not. Refuses to send the
+    /// token over a network without TLS.
+    fn token_to_send(&self) -> Result<Option<&Token>, Failure> {
         let (Address::Tcp(address), Some(token)) = (&self.address, &self.token) else {
             return Ok(None);
         };
@@ -149,7 +149,7 @@ impl ApiClient {
         let request = self.prepare(method, path, body)?;
         let exchange = async { self.exchange(self.connect().await?, request).await };
         let answer = tokio::time::timeout(ANSWER_TIME_MAX, exchange).await;
-        answer.unwrap_or_else(|_| Err(self.silent(ANSWER_TIME_MAX)))
+        answer.unwrap_or_else(|_| Err(self.timed_out(ANSWER_TIME_MAX)))
     }
 
     fn prepare(
@@ -167,7 +167,7 @@ impl ApiClient {
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        if let Some(token) = self.shown()? {
+        if let Some(token) = self.token_to_send()? {
             let mut value = HeaderValue::from_bytes(&token.header()).map_err(|_| {
                 Failure::new("the token contains characters that are not allowed in an HTTP header")
             })?;
@@ -193,13 +193,13 @@ impl ApiClient {
         Ok(Box::new(self.connected(tls).await?))
     }
 
-    fn silent(&self, time: Duration) -> Failure {
+    fn timed_out(&self, time: Duration) -> Failure {
         let seconds = time.as_secs();
         Failure::new(format!("{} did not respond within {seconds} s", self.address))
             .hint("check with `lunar ctl status` whether the change was made")
     }
 
-    fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
+    fn invalid_response(&self, error: &dyn std::fmt::Display) -> Failure {
         Failure::new(format!("no valid HTTP response from {}: {error}", self.address)).hint(
             "check that this is the address of the lunar API, and that both sides use TLS or \
              neither does",
@@ -207,7 +207,7 @@ impl ApiClient {
     }
 
     async fn handshake(&self, stream: Box<dyn Stream>) -> Result<Handshake, Failure> {
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.broken(&error))
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.invalid_response(&error))
     }
 
     async fn connected<S>(
@@ -242,10 +242,11 @@ impl ApiClient {
     ) -> Result<T, Failure> {
         let (mut sender, connection) = self.handshake(stream).await?;
         let answer = async {
-            let response = sender.send_request(request).await.map_err(|e| self.broken(&e))?;
+            let response =
+                sender.send_request(request).await.map_err(|e| self.invalid_response(&e))?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-            let body = body.map_err(|e| self.broken(&e))?.to_bytes();
+            let body = body.map_err(|e| self.invalid_response(&e))?.to_bytes();
             Ok::<_, Failure>(Response::from_parts(head, body))
         };
         tokio::pin!(answer);
@@ -266,18 +267,18 @@ impl ApiClient {
             return Err(self.refusal(status, body));
         }
         serde_json::from_slice(body).map_err(|error| {
-            self.no_answer(status, &format!("with an unexpected document: {error}"))
+            self.unexpected_response(status, &format!("with an unexpected document: {error}"))
         })
     }
 
-    fn no_answer(&self, status: StatusCode, what: &str) -> Failure {
+    fn unexpected_response(&self, status: StatusCode, what: &str) -> Failure {
         Failure::new(format!("{} responded {status} {what}", self.address))
             .hint("check that the server is lunar, and of the same version")
     }
 
     fn refusal(&self, status: StatusCode, body: &[u8]) -> Failure {
         let Ok(problem) = serde_json::from_slice::<ProblemBody>(body) else {
-            return self.no_answer(status, "without an error message");
+            return self.unexpected_response(status, "without an error message");
         };
         // The caller that sent the configuration formats its problems for people.
         let parts = problem
@@ -310,7 +311,7 @@ mod tests {
             let address = Address::parse(address).unwrap();
             let trusted = tls.then(|| PathBuf::from("ca.pem"));
             let client = ApiClient { address, trusted, token: Some(Token::example()) };
-            client.shown().map(|token| token.is_some()).map_err(|failure| failure.kind)
+            client.token_to_send().map(|token| token.is_some()).map_err(|failure| failure.kind)
         };
         assert_eq!(shown("192.0.2.7:9000", false), Err(crate::FailureKind::Usage));
         assert_eq!(shown("[::ffff:192.0.2.7]:9000", false), Err(crate::FailureKind::Usage));

@@ -38,10 +38,10 @@ impl ApiClient {
             let (mut sender, connection) = self.handshake(stream).await?;
             // The connection ends with the answer or with the runtime.
             tokio::spawn(connection);
-            sender.send_request(request).await.map_err(|error| self.broken(&error))
+            sender.send_request(request).await.map_err(|error| self.invalid_response(&error))
         };
         let response = tokio::time::timeout(ANSWER_TIME_MAX, opening);
-        let response = response.await.map_err(|_| self.silent(ANSWER_TIME_MAX))??;
+        let response = response.await.map_err(|_| self.timed_out(ANSWER_TIME_MAX))??;
         let status = response.status();
         let body = response.into_body();
         if status.is_success() {
@@ -49,8 +49,8 @@ impl ApiClient {
         }
         let problem = Limited::new(body, ANSWER_BYTES_MAX).collect();
         let problem = tokio::time::timeout(ANSWER_TIME_MAX, problem);
-        let problem = problem.await.map_err(|_| self.silent(ANSWER_TIME_MAX))?;
-        let problem = problem.map_err(|error| self.broken(&error))?.to_bytes();
+        let problem = problem.await.map_err(|_| self.timed_out(ANSWER_TIME_MAX))?;
+        let problem = problem.map_err(|error| self.invalid_response(&error))?.to_bytes();
         Err(self.refusal(status, &problem))
     }
 }

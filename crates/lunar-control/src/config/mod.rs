@@ -40,12 +40,12 @@ pub fn load(path: &Path) -> Result<Configuration, Failure> {
     parse(&read(path)?, path)
 }
 
-/// Like [`load`], with the geometries of storages that were reached: also checks that these have
-/// their extents.
+/// Like [`load`], with the geometries of storages that were reached: also checks that the extents
+/// lie within these storages.
 ///
 /// # Errors
 /// Same as [`load`].
-pub fn load_reached(
+pub fn load_with_geometries(
     path: &Path,
     reached: BTreeMap<String, Geometry>,
 ) -> Result<Configuration, Failure> {

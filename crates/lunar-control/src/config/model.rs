@@ -50,7 +50,7 @@ impl Configuration {
     pub fn serves_pool(&self, pool: &PoolConfig) -> bool {
         let luns = self.targets.iter().flat_map(|target| &target.luns);
         luns.filter_map(|lun| lun.unit.options.pool.as_deref())
-            .any(|served| served.has_inside(&pool.name))
+            .any(|served| served.is_or_contains(&pool.name))
     }
 }
 
@@ -60,7 +60,7 @@ impl PoolConfig {
         if self.name == pool.name {
             return Arc::clone(pool);
         }
-        if !self.has_inside(&pool.name) {
+        if !self.is_or_contains(&pool.name) {
             return Arc::clone(self);
         }
         let mut changed = Self::clone(self);
@@ -94,10 +94,10 @@ impl PoolConfig {
         })
     }
 
-    /// True if this is the pool `name`, or it is inside a member.
-    pub(crate) fn has_inside(&self, name: &str) -> bool {
+    /// True if this is the pool `name`, or a member contains it.
+    pub(crate) fn is_or_contains(&self, name: &str) -> bool {
         let mut inner = self.members.iter().filter_map(|member| member.options.pool.as_deref());
-        self.name == name || inner.any(|pool| pool.has_inside(name))
+        self.name == name || inner.any(|pool| pool.is_or_contains(name))
     }
 }
 

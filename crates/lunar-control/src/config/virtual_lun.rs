@@ -23,12 +23,12 @@ use uuid::Uuid;
 const LUN_EXTENTS_MAX: usize = 1024;
 /// Smallest block of a disk, and thus of an extent.
 const BLOCK_BYTES_MIN: u64 = 512;
-/// Time for which I/O waits for a storage that is away, by default.
+/// Default time for which I/O waits for a storage that cannot be reached.
 const STORAGE_WAIT_SECONDS: NonZeroU32 = NonZeroU32::new(60).unwrap();
 /// Maximum of this time.
 const STORAGE_WAIT_SECONDS_MAX: u32 = 3600;
 
-/// A LUN of another target that has extents of virtual LUNs.
+/// A LUN of another target, on which extents of virtual LUNs lie.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct StorageConfig {
     /// Name in the configuration.
@@ -39,11 +39,11 @@ pub struct StorageConfig {
     pub chap: Option<ChapConfig>,
     /// Other portals of the target, each a path to the LUN.
     pub portals: Vec<(String, u16)>,
-    /// Handling of I/O while the storage is away.
+    /// Handling of I/O while the storage cannot be reached.
     pub on_loss: StorageLossPolicy,
 }
 
-/// Handling of I/O while a storage is away. Sessions of hosts stay in any case.
+/// Handling of I/O while a storage cannot be reached. Sessions of hosts stay in any case.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StorageLossPolicy {
     /// I/O waits for the storage, at most for this number of seconds.
@@ -163,15 +163,15 @@ impl VirtualDiskConfig {
     }
 }
 
-/// The blocks of a virtual LUN as they are written.
-enum WrittenBlocks {
+/// The blocks of a virtual LUN, as the configuration describes them.
+enum ConfiguredBlocks {
     Disk(VirtualDiskConfig),
     Mirror(Vec<ExtentConfig>),
 }
 
-/// The key of a LUN that tells its extents, and its value.
+/// The value of the key that lists the extents of a LUN, and its position.
 pub struct VirtualLunKeys {
-    blocks: WrittenBlocks,
+    blocks: ConfiguredBlocks,
     span: TextSpan,
 }
 
@@ -188,7 +188,7 @@ pub struct UsedExtent {
 pub struct StorageTable {
     /// The storages, in the order of the configuration.
     pub list: Vec<Arc<StorageConfig>>,
-    /// The geometries of storages that were reached.
+    /// The geometries of the storages that were reached, by name.
     pub reached: BTreeMap<String, Geometry>,
     used: Vec<UsedExtent>,
 }
@@ -274,10 +274,10 @@ pub fn virtual_lun(
     }
     let all = [
         extents("extents", table, lun, resolver).map(|extents| {
-            WrittenBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents })
+            ConfiguredBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents })
         }),
-        stripe(table, lun, resolver).map(WrittenBlocks::Disk),
-        mirror(table, lun, resolver).map(WrittenBlocks::Mirror),
+        stripe(table, lun, resolver).map(ConfiguredBlocks::Disk),
+        mirror(table, lun, resolver).map(ConfiguredBlocks::Mirror),
     ];
     let blocks = all.into_iter().flatten().next()?;
     Some(VirtualLunKeys { blocks, span: first? })
@@ -317,7 +317,7 @@ fn stripe(
     let same = extents.iter().all(|extent| extent.length_bytes == length);
     if !same || !length.is_multiple_of(unit_bytes) {
         let what = match same {
-            true => "the extents are no whole number of stripe units",
+            true => "the length of the extents is no whole number of stripe units",
             false => "the extents of the stripe have different lengths",
         };
         to.add(&table.span_of("over")?, what, Some(hint));
@@ -467,8 +467,8 @@ fn check_extent(
     Some(())
 }
 
-/// Keys without effect on a virtual LUN, with the reason.
-const KEYS_OF_STORAGES: [(&str, &str); 5] = [
+/// Keys that a virtual LUN must not have, with the reason.
+const REFUSED_KEYS: [(&str, &str); 5] = [
     ("io", "the targets of the storages determine how they store data"),
     ("block_size", "the storages determine it"),
     ("physical_block_size", "the storages determine it"),
@@ -490,7 +490,7 @@ impl VirtualLunKeys {
         options: DeviceOptions,
         to: &mut Problems<'_>,
     ) -> (DeviceUrl, DeviceOptions) {
-        for (key, why) in KEYS_OF_STORAGES {
+        for (key, why) in REFUSED_KEYS {
             if let Some(span) = table.span_of(key) {
                 let what = format!("`{key}` is not allowed for a virtual LUN");
                 to.add(&span, what, Some(format!("omit `{key}`: {why}")));
@@ -505,12 +505,12 @@ impl VirtualLunKeys {
             ..options
         };
         let options = match self.blocks {
-            WrittenBlocks::Disk(disk) => DeviceOptions {
+            ConfiguredBlocks::Disk(disk) => DeviceOptions {
                 size_bytes: Some(disk.size_bytes()),
                 virtual_disk: Some(Arc::new(disk)),
                 ..options
             },
-            WrittenBlocks::Mirror(extents) => {
+            ConfiguredBlocks::Mirror(extents) => {
                 let read_only = options.read_only;
                 let member = |extent| PoolMemberConfig {
                     device: DeviceUrl::Extent(extent),
@@ -534,7 +534,7 @@ impl VirtualLunKeys {
     }
 }
 
-/// The name of a virtual LUN: its UUID, or its place.
+/// The name of a virtual LUN: its UUID, or its target and number.
 pub fn lun_name(target: &str, id: u16, uuid: Option<Uuid>) -> String {
     uuid.map_or_else(|| format!("{target}/{id}"), |uuid| uuid.to_string())
 }

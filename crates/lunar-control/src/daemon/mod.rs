@@ -116,7 +116,7 @@ struct ChangeOptions {
     dry_run: bool,
     /// Disks may shrink.
     shrink: bool,
-    /// Handling of new LUNs whose storages are away.
+    /// Handling of new LUNs whose storages cannot be reached.
     storage: AwayStorage,
 }
 
@@ -134,7 +134,7 @@ pub struct Daemon {
     pools: Arc<ServedPools>,
     /// LUNs of the running configuration that wait for their storages; set during a change.
     waiting: Arc<WaitingLuns>,
-    /// No more changes are accepted.
+    /// True when the server stops: no more changes are accepted.
     stopping: AtomicBool,
     /// Certificate and token of the API, read from files.
     files: OnceLock<ApiFiles>,
@@ -166,7 +166,7 @@ impl OpenedConfig {
     ///
     /// # Errors
     /// Fails if a device cannot be opened (or is in use), or its state cannot be stored; if a
-    /// storage is away, as `storage` says.
+    /// storage cannot be reached, unless `storage` lets its LUNs wait.
     pub fn open(
         configuration: Configuration,
         origin: ConfigOrigin,
@@ -431,7 +431,8 @@ impl Daemon {
             })?;
             let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
             let size = |lun: &mut LunConfig| match &lun.unit.options.pool {
-                // Forgotten after the change: the labels of the members have the size.
+                // The size is in the labels of the members; it is removed from the configuration
+                // after the change.
                 Some(_) => lun.unit.options.size_bytes = Some(bytes),
                 None => force_size(&mut lun.unit, bytes),
             };
@@ -522,7 +523,7 @@ impl Daemon {
         changed.map_err(|(failure, _)| failure)
     }
 
-    /// Makes a change. The error is with `true` if the change was begun and undone.
+    /// Makes a change. The error contains `true` if the change was begun and undone.
     fn change_with(
         &self,
         options: &ChangeOptions,
@@ -593,13 +594,13 @@ impl Daemon {
         Ok(applied)
     }
 
-    /// Puts the units that are open after a change.
+    /// Replaces the open units and their pools after a change.
     fn put(&self, entries: &mut Vec<OpenUnit>, open: Vec<OpenUnit>) {
         self.pools.set(pools_of(&open));
         *entries = open;
     }
 
-    /// Keeps the state after a change that was undone. Returns the failure.
+    /// Stores the state after a change that was undone. Returns the failure.
     fn keep_reverted(&self, reverted: Reverted, entries: &mut Vec<OpenUnit>) -> Failure {
         let Reverted { failure, running, entries: open, away } = reverted;
         self.put(entries, open);

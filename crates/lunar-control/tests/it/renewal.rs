@@ -87,7 +87,7 @@ impl Rig {
         self.daemon.apply(&ConfigSource::OwnFile, options, &"a test")
     }
 
-    /// Requests the status on a new connection.
+    /// Requests the server status on a new connection.
     fn get(&self, trusted: &Path, token: &str) -> Result<serde_json::Value, Failure> {
         let token = Token::read(&self.scratch.file("client-token", token)).unwrap();
         let (address, trusted) = (self.api.address().clone(), Some(trusted.to_owned()));
@@ -122,7 +122,10 @@ impl Rig {
             stream.write_all(request.as_bytes()).await.unwrap();
             let mut answer = Vec::new();
             loop {
-                assert!(stream.read_buf(&mut answer).await.unwrap() > 0, "it was cut");
+                assert!(
+                    stream.read_buf(&mut answer).await.unwrap() > 0,
+                    "the connection was closed"
+                );
                 let text = String::from_utf8_lossy(&answer).into_owned();
                 let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
                 let length = head.to_ascii_lowercase();
@@ -167,7 +170,7 @@ fn certificate_and_token_are_reloaded() {
     assert!(rig.apply(1, false).unwrap().difference.is_empty(), "the change was reported");
 
     assert_eq!(rig.ask(&mut stays, NEW), 200, "the connection continues");
-    assert_eq!(rig.ask(&mut stays, OLD), 401, "the token is another one");
+    assert_eq!(rig.ask(&mut stays, OLD), 401, "the old token is refused");
     assert!(rig.get(&new, NEW).is_ok());
     assert!(rig.get(&old, NEW).unwrap_err().what.contains("certificate"));
     assert!(rig.get(&new, OLD).unwrap_err().what.contains("token"));

@@ -173,7 +173,7 @@ fn a_conflict_is_verified() {
             let a = Host::new(&relay, HOST_A, 1, connections).await;
             assert_eq!(a.acquire(false).await.unwrap(), OwnershipGrant::Acquired);
             relay.rule(conflict());
-            a.write().await.expect("the second attempt is answered well");
+            a.write().await.expect("the second attempt succeeds");
             relay.rule(conflict());
             relay.rule(conflict());
             let error = a.write().await.unwrap_err();

@@ -2,9 +2,9 @@
 //!
 //! The driver calls `handle(now, Input)`, then `poll()` until it returns
 //! [`Wait`](target::Output::Wait). For each PDU found by the framing, the driver first passes
-//! `Input::Header`; if its DataSegmentLength is not 0, the machine then returns `Receive(Place)`
-//! once, and when the segment is complete the driver passes `Input::Payload`. Nothing of the next
-//! PDU is passed before that.
+//! `Input::Header`; if its DataSegmentLength is not 0, the machine then returns `Receive` once,
+//! with the destination of the data, and when the segment is complete the driver passes
+//! `Input::Payload`. No input of the next PDU is passed before that.
 
 mod coverage;
 pub mod initiator;

@@ -77,7 +77,7 @@ fn exchange_on_one(
     request.resize(HEADER_BYTES + up as usize, 0);
     let answer = HEADER_BYTES + down as usize;
     let mut buffer = vec![0; PIECE];
-    // Headers alone are sent in one piece; requests with data are large enough.
+    // Requests without data are sent together in one call; those with data are large enough.
     let batch = if up == 0 { depth } else { 1 };
     let requests = request.repeat(batch);
     let send = |socket: &mut TcpStream, mut count: usize| -> io::Result<()> {
@@ -104,7 +104,7 @@ fn exchange_on_one(
         if took >= time && answers > 0 {
             return Ok((answers, took));
         }
-        // Send a request for each that has ended.
+        // Send a request for each answer.
         send(&mut socket, whole)?;
     }
 }

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 const WAKE_INTERVAL: Duration = Duration::from_micros(50);
 /// Maximum number of bytes of one read.
 const READ_MAX: u64 = 256 << 10;
-/// Maximum number of reads of one connection before the others have their turn.
+/// Maximum number of reads of one connection before the others are served.
 const READS_MAX: usize = 4;
 /// Maximum number of connections of one relay. More are closed at once.
 const CONNECTIONS_MAX: usize = 256;
-/// Bounds of the socket buffers if there is a window; the least is the size of loopback's frames,
+/// Bounds of the socket buffers if there is a window; the minimum is the size of loopback's frames,
 /// 64 KiB.
 const SOCKET_BUFFER_MIN: u64 = 64 << 10;
 const SOCKET_BUFFER_MAX: u64 = 1 << 20;
@@ -179,9 +179,9 @@ impl Connection {
             socket.set_nonblocking(true)?;
             socket.set_tcp_nodelay(true)?;
             if let Some(window) = model.window_bytes {
-                let held = window.clamp(SOCKET_BUFFER_MIN, SOCKET_BUFFER_MAX) as usize;
-                socket.set_recv_buffer_size(held)?;
-                socket.set_send_buffer_size(held)?;
+                let buffer_bytes = window.clamp(SOCKET_BUFFER_MIN, SOCKET_BUFFER_MAX) as usize;
+                socket.set_recv_buffer_size(buffer_bytes)?;
+                socket.set_send_buffer_size(buffer_bytes)?;
             }
         }
         let in_progress = Some(rustix::io::Errno::INPROGRESS.raw_os_error());

@@ -378,9 +378,9 @@ impl ConnectionHandler for Answering {
     }
 }
 
-/// Goal: two connections of a core whose queues are always full take turns, at most two running
-/// (the runtime takes those that yield in changing order), and a turn is limited in bytes and in
-/// PDUs: the requests of one do not matter to the other.
+/// Goal: two connections of a core whose queues are always full take turns, with at most two turns
+/// of one in a row (the runtime polls tasks that yield in no fixed order), and a turn is limited in
+/// bytes and in PDUs, so the requests of one do not delay the other.
 /// Method: all requests are in the sockets before the first is handled, so no clock decides.
 #[test]
 fn a_turn_is_bounded() {
@@ -428,7 +428,7 @@ fn a_turn_is_bounded() {
     let last = turns.iter().rposition(|(number, _)| *number == SMALL).unwrap();
     let large_max = 2 * TURN_BYTES.div_ceil(LARGE_BYTES);
     for (number, pdus) in &turns[first..last] {
-        assert!(*number == SMALL || *pdus <= large_max, "{pdus} large answers running: {turns:?}");
+        assert!(*number == SMALL || *pdus <= large_max, "{pdus} large answers in a row: {turns:?}");
     }
     let before = turns[..first].iter().map(|(_, pdus)| pdus).sum::<usize>();
     assert!(before <= large_max, "{turns:?}");

@@ -88,7 +88,7 @@ impl<R: Requester> InitiatorSocket<R> {
             chap: None,
             entropy: [7; 33],
         };
-        // No pings: their time would pass while nothing is received because the other side is slow.
+        // No pings: they would time out while nothing is received because the other side is slow.
         let limits = ConnectionLimits { ping_interval: None, ..ConnectionLimits::default() };
         let options = ConnectionOptions { login, session: None, limits };
         Self {

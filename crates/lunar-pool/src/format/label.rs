@@ -36,30 +36,30 @@ lunar_wire::wire_struct! {
         48 => unit_blocks: u64,
         56 => generation: u64,
         64 => current: MemberSet,
-        72 => marks: Marks,
+        72 => ids: GenerationIds,
         328 => vacant: MemberSet,
         4092 => checksum: u32,
     }
 }
 
-/// The marks of a history as in a label: 0 is none.
+/// The ids of a history, as they are encoded in a label; 0: none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Marks([u64; HISTORY_GENERATIONS_MAX]);
+pub struct GenerationIds([u64; HISTORY_GENERATIONS_MAX]);
 
-impl Field for Marks {
+impl Field for GenerationIds {
     const SIZE: usize = HISTORY_GENERATIONS_MAX * size_of::<u64>();
 
     fn get(bytes: &[u8]) -> Self {
-        let mut marks = [0; HISTORY_GENERATIONS_MAX];
-        for (mark, bytes) in marks.iter_mut().zip(bytes.chunks_exact(size_of::<u64>())) {
-            *mark = u64::get(bytes);
+        let mut ids = [0; HISTORY_GENERATIONS_MAX];
+        for (id, bytes) in ids.iter_mut().zip(bytes.chunks_exact(size_of::<u64>())) {
+            *id = u64::get(bytes);
         }
-        Self(marks)
+        Self(ids)
     }
 
     fn put(self, bytes: &mut [u8]) {
-        for (mark, bytes) in self.0.iter().zip(bytes.chunks_exact_mut(size_of::<u64>())) {
-            mark.put(bytes);
+        for (id, bytes) in self.0.iter().zip(bytes.chunks_exact_mut(size_of::<u64>())) {
+            id.put(bytes);
         }
     }
 }
@@ -86,18 +86,18 @@ pub struct Label {
     pub generation: u64,
     /// Members that had all data in this generation.
     pub current: MemberSet,
-    /// Random marks of this generation and of those before.
+    /// Random ids of this generation and of those before.
     pub history: History,
     /// Places of a mirror that have no member, because it was removed.
     pub vacant: MemberSet,
 }
 
-/// A random mark of each generation of a pool, the latest first. Two parts of a mirror that were
-/// written apart have different marks for the same generation.
+/// Random ids of the generations of a pool, the latest first. Two parts of a mirror that were
+/// written independently have different ids for the same generation.
 #[derive(Clone, Eq, PartialEq)]
 pub struct History {
-    /// From 1 to [`HISTORY_GENERATIONS_MAX`] marks, none of which is 0.
-    marks: Vec<u64>,
+    /// From 1 to [`HISTORY_GENERATIONS_MAX`] ids, none of which is 0.
+    ids: Vec<u64>,
 }
 
 /// Result of reading a label.
@@ -154,43 +154,43 @@ impl History {
     /// Creates the history of the first generation.
     ///
     /// # Panics
-    /// When `mark` is 0.
-    pub fn new(mark: u64) -> Self {
-        assert_ne!(mark, 0, "a mark of 0 means none");
-        Self { marks: vec![mark] }
+    /// When `id` is 0.
+    pub fn new(id: u64) -> Self {
+        assert_ne!(id, 0, "an id of 0 means none");
+        Self { ids: vec![id] }
     }
 
     /// Returns the history with one more generation.
     ///
     /// # Panics
-    /// When `mark` is 0.
+    /// When `id` is 0.
     #[must_use]
-    pub fn next(&self, mark: u64) -> Self {
-        let mut next = Self::new(mark);
-        next.marks.extend(self.marks.iter().take(HISTORY_GENERATIONS_MAX - 1));
+    pub fn next(&self, id: u64) -> Self {
+        let mut next = Self::new(id);
+        next.ids.extend(self.ids.iter().take(HISTORY_GENERATIONS_MAX - 1));
         next
     }
 
-    /// Returns the marks, the latest first.
-    pub fn marks(&self) -> &[u64] {
-        &self.marks
+    /// Returns the ids, the latest first.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
     }
 
-    fn from_marks(marks: Marks) -> Option<Self> {
-        let marks: Vec<u64> = marks.0.into_iter().take_while(|mark| *mark != 0).collect();
-        (!marks.is_empty()).then_some(Self { marks })
+    fn from_field(ids: GenerationIds) -> Option<Self> {
+        let ids: Vec<u64> = ids.0.into_iter().take_while(|id| *id != 0).collect();
+        (!ids.is_empty()).then_some(Self { ids })
     }
 
-    fn to_marks(&self) -> Marks {
-        let mut marks = [0; HISTORY_GENERATIONS_MAX];
-        marks[..self.marks.len()].copy_from_slice(&self.marks);
-        Marks(marks)
+    fn to_field(&self) -> GenerationIds {
+        let mut ids = [0; HISTORY_GENERATIONS_MAX];
+        ids[..self.ids.len()].copy_from_slice(&self.ids);
+        GenerationIds(ids)
     }
 }
 
 impl fmt::Debug for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.marks.iter().map(|mark| format!("{mark:x}"))).finish()
+        f.debug_list().entries(self.ids.iter().map(|id| format!("{id:x}"))).finish()
     }
 }
 
@@ -217,7 +217,7 @@ impl Label {
         if !PoolKind::ALL.contains(&raw.kind) {
             return Err(Unusable::Kind(raw.kind));
         }
-        let history = History::from_marks(raw.marks).ok_or(Unusable::Fields)?;
+        let history = History::from_field(raw.ids).ok_or(Unusable::Fields)?;
         let label = Self {
             kind: raw.kind,
             pool: raw.pool,
@@ -311,7 +311,7 @@ impl Label {
             unit_blocks: self.unit_blocks,
             generation: self.generation,
             current: self.current,
-            marks: self.history.to_marks(),
+            ids: self.history.to_field(),
             vacant: self.vacant,
             checksum: 0,
         };
@@ -370,20 +370,20 @@ impl Label {
     /// Returns the label of the next generation.
     ///
     /// # Panics
-    /// When `mark` is 0.
+    /// When `id` is 0.
     #[must_use]
-    pub fn next(&self, current: MemberSet, mark: u64) -> Self {
-        let (generation, history) = (self.generation + 1, self.history.next(mark));
+    pub fn next(&self, current: MemberSet, id: u64) -> Self {
+        let (generation, history) = (self.generation + 1, self.history.next(id));
         Self { generation, history, current, ..self.clone() }
     }
 
     /// True if an older label, or one of the same generation, belongs to the history of this one,
-    /// or is too old for an answer.
+    /// or is older than this history.
     pub fn descends_from(&self, older: &Self) -> bool {
         debug_assert!(self.generation >= older.generation);
         let back = self.generation - older.generation;
-        let mark = usize::try_from(back).ok().and_then(|back| self.history.marks.get(back));
-        mark.is_none_or(|mark| *mark == older.history.marks[0])
+        let id = usize::try_from(back).ok().and_then(|back| self.history.ids.get(back));
+        id.is_none_or(|id| *id == older.history.ids[0])
     }
 
     /// True if the sizes of two labels of members that belong together fit: a stripe or a
@@ -398,8 +398,8 @@ impl Label {
         }
     }
 
-    /// Returns the label of a mirror with more blocks. Regions become larger if one page had not
-    /// enough bits for them.
+    /// Returns the label of a mirror with more blocks. Regions become larger if an intent page
+    /// would have too few bits for them.
     #[must_use]
     pub fn with_data_blocks(&self, data_blocks: u64) -> Self {
         let mut unit_blocks = self.unit_blocks;
@@ -414,18 +414,18 @@ impl Label {
         self.current.contains(self.place)
     }
 
-    /// True if this label and one of `generation` with `history` are one line: one of them belongs
-    /// to the history of the other. False if the other generation is newer and too old for an
-    /// answer.
-    pub fn is_in_line_with(&self, generation: u64, history: &History) -> bool {
-        let mark = |history: &History, back: u64| {
-            usize::try_from(back).ok().and_then(|back| history.marks.get(back)).copied()
+    /// True if this label belongs to `history`, whose latest generation is `generation`, or that
+    /// generation belongs to the history of this label. A generation that is too old for `history`
+    /// counts as a part of it; one that is too old for the history of this label does not.
+    pub fn shares_history_with(&self, generation: u64, history: &History) -> bool {
+        let id = |history: &History, back: u64| {
+            usize::try_from(back).ok().and_then(|back| history.ids.get(back)).copied()
         };
         match self.generation.checked_sub(generation) {
-            Some(back) => mark(&self.history, back) == history.marks.first().copied(),
+            Some(back) => id(&self.history, back) == history.ids.first().copied(),
             None => {
-                let mark = mark(history, generation - self.generation);
-                mark.is_none_or(|mark| mark == self.history.marks[0])
+                let id = id(history, generation - self.generation);
+                id.is_none_or(|id| id == self.history.ids[0])
             }
         }
     }
@@ -437,7 +437,7 @@ impl Label {
     pub fn is_same_pool(&self, other: &Self) -> bool {
         let is_changed = self.kind == PoolKind::MIRROR
             && (self.generation != other.generation
-                || self.history.marks.first() != other.history.marks.first()
+                || self.history.ids.first() != other.history.ids.first()
                 || !self.names_itself()
                 || !other.names_itself());
         self.kind == other.kind

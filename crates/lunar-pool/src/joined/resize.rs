@@ -11,7 +11,7 @@
 use super::DeviceExtent;
 use super::labelled::{LabelledDevice, data_extent};
 use crate::assembly::FoundMember;
-use crate::create::new_mark;
+use crate::create::random_id;
 use crate::format::{Label, PoolKind};
 use crate::mirror::RunToEnd;
 use bytes::Bytes;
@@ -70,7 +70,7 @@ impl LabelledDevice {
         let extents: Vec<DeviceExtent> = members.iter().map(extent).collect();
         self.generation.store(members[0].label.generation, SeqCst);
         self.joined.extend(&extents)?;
-        tracing::info!("{name}: it has {} blocks now", next.block_count);
+        tracing::info!("{name}: resized to {} blocks", next.block_count);
         Ok(())
     }
 
@@ -96,9 +96,9 @@ impl LabelledDevice {
         let last = members.len() - 1;
         let newest = members.iter().map(|member| &member.label).max_by_key(|one| one.generation);
         let newest = newest.ok_or_else(|| self.refused("it has no members".into()))?;
-        let mark = new_mark()
+        let id = random_id()
             .map_err(|error| self.refused("there are no random numbers".into()).because(error))?;
-        let next = newest.next(newest.current, mark);
+        let next = newest.next(newest.current, id);
         let mut labels = Vec::new();
         for (place, member) in members.iter().enumerate() {
             let before = self.data_blocks(place);

@@ -49,7 +49,8 @@ impl JoinedDevice {
         member: usize,
     ) -> Result<&'a dyn Sparse, Error> {
         let (device, _) = shape.member(member);
-        let none = || Error::new(ErrorKind::Medium, device.name(), "it is not sparse");
+        let none =
+            || Error::new(ErrorKind::Medium, device.name(), "it does not support deallocation");
         device.sparse().ok_or_else(none)
     }
 

@@ -56,7 +56,7 @@ impl Change {
 }
 
 pub(super) fn not_sparse(device: &str) -> Error {
-    Error::new(ErrorKind::Medium, device, "it is not sparse")
+    Error::new(ErrorKind::Medium, device, "it does not support deallocation")
 }
 
 impl Mirror {

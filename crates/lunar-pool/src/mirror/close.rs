@@ -4,7 +4,7 @@ use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, run};
 use super::member::MirrorMember;
 use super::membership::note_failures;
-use crate::create::new_mark;
+use crate::create::random_id;
 use lunar_block::{Error, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -92,12 +92,12 @@ impl Mirror {
         };
         let mut rest = self.current();
         rest.retain(|member| !has_failed(member));
-        let Ok(mark) = new_mark() else { return false };
+        let Ok(id) = random_id() else { return false };
         if rest.is_empty() {
             return false;
         }
         let places = rest.iter().map(|member| member.place).collect();
-        roster.label = roster.label.next(places, mark);
+        roster.label = roster.label.next(places, id);
         let work = rest.iter().map(|member| {
             let (label, of) = (roster.label.at(member.place), Arc::clone(member));
             let buffers = self.buffers();

@@ -468,7 +468,7 @@ impl MirrorMember {
     }
 
     /// Lets the cost of an unused member decay.
-    pub(super) fn not_asked(&self) {
+    pub(super) fn decay_cost(&self) {
         let now = self.share_nanos.load(SeqCst);
         // At least 1, or the value would never fall below 2¹⁰.
         self.share_nanos.store(now.saturating_sub((now >> FORGET_SHIFT).max(1)), SeqCst);
@@ -655,7 +655,7 @@ mod tests {
         drop(outstanding);
         member.measured(Duration::from_micros(5600), 8);
         assert_eq!(member.cost(), 700_000, "one eighth of the latency of eight reads");
-        (0..100_000).for_each(|_| member.not_asked());
+        (0..100_000).for_each(|_| member.decay_cost());
         assert_eq!(member.cost(), 0);
     }
 }

@@ -4,7 +4,7 @@ use super::Mirror;
 use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
 use super::member::{MirrorMember, contains};
 use super::places::Place;
-use crate::create::new_mark;
+use crate::create::random_id;
 use crate::format::Label;
 use futures_util::future::select_all;
 use lunar_block::{BufferPool, Error, ErrorKind, IoContext};
@@ -240,11 +240,11 @@ impl Mirror {
     ) -> Result<Vec<FailedMember>, Error> {
         roster.is_unrecorded = true;
         self.is_unrecorded.store(true, SeqCst);
-        let mark = new_mark().map_err(|error| {
+        let id = random_id().map_err(|error| {
             Error::new(ErrorKind::Medium, &*self.name, "there are no random numbers").because(error)
         })?;
         let places = next.iter().map(|member| member.place).collect();
-        roster.label = roster.label.next(places, mark);
+        roster.label = roster.label.next(places, id);
         self.generation.store(roster.label.generation, SeqCst);
         let work = next.iter().map(|member| {
             let (label, of) = (roster.label.at(member.place), Arc::clone(member));

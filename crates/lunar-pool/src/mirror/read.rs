@@ -19,8 +19,8 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// Costs that differ by less than one part in eight are equal: then the member with the fewest
-/// reads is asked. Two members of one latency would otherwise keep an uneven distribution, because
-/// a member with more reads has a lower latency for each of them.
+/// reads is read from. Two members of one latency would otherwise keep an uneven distribution,
+/// because a member with more reads has a lower latency for each of them.
 const EQUAL_COST_SHARE: u64 = 8;
 
 /// Maximum number of repairs that are in progress at a time: a member may fail all its reads.
@@ -100,7 +100,7 @@ impl Mirror {
     async fn read_any(self: &Arc<Self>, range: BlockRange, into: Buffer) -> Result<Buffer, Error> {
         self.foreground.fetch_add(1, SeqCst);
         if !self.is_read_only && self.is_lacking(range) {
-            let read = RunToEnd::new(Arc::clone(self).read_and_spread(range, into));
+            let read = RunToEnd::new(Arc::clone(self).read_and_propagate(range, into));
             if let Some(data) = read.await? {
                 return Ok(data);
             }
@@ -138,7 +138,7 @@ impl Mirror {
             // The last member has no time limit.
             let limit = is_more.then_some(self.options.member_wait);
             let Some(answer) = reads.next(limit).await else { continue };
-            if let Some(data) = self.judge(range, answer, &mut reads).await? {
+            if let Some(data) = self.handle_answer(range, answer, &mut reads).await? {
                 return Ok(data);
             }
         }
@@ -149,7 +149,7 @@ impl Mirror {
     /// version counts, also if its source is lost after it.
     ///
     /// Returns `None` if no member could be read.
-    async fn read_and_spread(
+    async fn read_and_propagate(
         self: Arc<Self>,
         range: BlockRange,
         into: Buffer,
@@ -194,7 +194,7 @@ impl Mirror {
             self.change_in_turn(&turn, range, Targets::Lacking, start).await?;
             let reads = MemberReads { failed, ..MemberReads::default() };
             drop(turn);
-            self.settle_read(range, Instant::now(), reads);
+            self.repair_after_read(range, Instant::now(), reads);
             return Ok(Some(data));
         }
         drop(turn);
@@ -206,7 +206,7 @@ impl Mirror {
     }
 
     /// Handles the answer of a member. Returns the data if it may be used.
-    async fn judge(
+    async fn handle_answer(
         self: &Arc<Self>,
         range: BlockRange,
         answer: MemberAnswer,
@@ -222,7 +222,7 @@ impl Mirror {
         };
         if has_lost || (member.has_lost() && !self.is_read_only) {
             self.leave_out_if_lossy(&member).await?;
-            // The member may be the one that is kept as it is, or was copied to since.
+            // The member may be the best of all that have lost writes, or was resynced since.
             reads.tried.0 &= !(1 << member.place);
             return Ok(None);
         }
@@ -231,13 +231,18 @@ impl Mirror {
             reads.tried = MemberSet::default();
             return Ok(None);
         }
-        self.settle_read(range, begun, std::mem::take(reads));
+        self.repair_after_read(range, begun, std::mem::take(reads));
         Ok(Some(data))
     }
 
     /// Repairs blocks that members could not read, and leaves out members that did not answer, in a
     /// task: the caller has its data.
-    fn settle_read(self: &Arc<Self>, range: BlockRange, begun: Instant, mut reads: MemberReads) {
+    fn repair_after_read(
+        self: &Arc<Self>,
+        range: BlockRange,
+        begun: Instant,
+        mut reads: MemberReads,
+    ) {
         if self.is_read_only || (reads.failed.is_empty() && reads.running.is_empty()) {
             return;
         }
@@ -271,7 +276,7 @@ impl Mirror {
     async fn repair_or_leave_out(self: &Arc<Self>, failed: FailedMember, range: BlockRange) {
         let FailedMember { member, failure } = failed;
         member.fail(&failure);
-        let settled = match failure {
+        let repaired = match failure {
             MemberFailure::Device(error) if error.kind == ErrorKind::Medium => {
                 self.try_repair(member, range).await
             }
@@ -279,7 +284,7 @@ impl Mirror {
             MemberFailure::Device(error) if error.kind == ErrorKind::Busy => Ok(()),
             _ => self.leave_out(&[member]).await.map(drop),
         };
-        if let Err(error) = settled {
+        if let Err(error) = repaired {
             tracing::warn!("{}: {error}", self.name);
         }
     }
@@ -391,7 +396,7 @@ impl Mirror {
         let among = costs.iter().filter(|(_, cost)| *cost <= equal);
         let (best, _) = among.min_by_key(|(member, cost)| (member.outstanding_reads(), *cost))?;
         let others = costs.iter().filter(|(member, _)| !Arc::ptr_eq(member, best));
-        others.for_each(|(member, _)| member.not_asked());
+        others.for_each(|(member, _)| member.decay_cost());
         Some(Arc::clone(best))
     }
 
@@ -409,7 +414,7 @@ impl Mirror {
         }
         self.foreground.fetch_add(1, SeqCst);
         let is_lossy = member.has_lost() && !self.is_read_only;
-        // The slow way decides which member's data counts.
+        // The slow path decides which member's data counts.
         !is_lossy && !self.queue.overlaps(range)
     }
 

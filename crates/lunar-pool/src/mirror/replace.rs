@@ -29,7 +29,7 @@ impl Mirror {
         self.replace_if(place, device, |_| true).await
     }
 
-    /// Replaces a member in a wanted state.
+    /// Replaces a member if its place is in a wanted state.
     pub(super) async fn replace_if(
         self: &Arc<Self>,
         place: u16,
@@ -48,7 +48,7 @@ impl Mirror {
         };
         let new = self.new_member(place, device, &mut former).await?;
         if let Some(old) = &old {
-            self.leave_out_for_good(old, "another device gets its place").await?;
+            self.leave_out_for_good(old, "another device replaces it").await?;
         }
         let placed = self.take_place(&new).await;
         match (&placed, old) {
@@ -66,7 +66,7 @@ impl Mirror {
         placed
     }
 
-    /// Checks a device without a label, and prepares it for one.
+    /// Checks that a device has no label and fits, acquires it, and clears the places of labels.
     pub(super) async fn new_member(
         &self,
         place: u16,
@@ -92,7 +92,7 @@ impl Mirror {
         let new = Arc::new(MirrorMember::new(place, device, false, label.regions()));
         let of = Arc::clone(&new);
         let clear = new.tracked(async move { of.device.clear_labels().await });
-        if let Err(error) = self.on_new(&new, clear).await {
+        if let Err(error) = self.run_on_new(&new, clear).await {
             self.ownership.give_back(new.device.given()).await;
             former.add(new);
             return Err(error.into());
@@ -105,7 +105,7 @@ impl Mirror {
         self.in_time(device, self.ownership.acquire(device.given())).await
     }
 
-    /// Runs work on a device that is no member yet, for the time that a member has to answer.
+    /// Runs work on a device that is not a member yet, with the time limit of a member.
     pub(super) async fn in_time<T>(
         &self,
         device: &MemberDevice,
@@ -189,7 +189,11 @@ impl Mirror {
         self.places.set(new.place, Place::Taken(Arc::clone(new)));
         drop(roster);
         let name = new.device.name();
-        tracing::info!("{}: {name} has place {} now, and gets a copy", self.name, new.place);
+        tracing::info!(
+            "{}: {name} is member {} now; all data is being copied to it",
+            self.name,
+            new.place
+        );
         Ok(())
     }
 
@@ -202,10 +206,10 @@ impl Mirror {
         debug_assert!(!label.names_itself(), "{label:?}");
         let (of, buffers) = (Arc::clone(new), self.buffers());
         let written = new.tracked(async move { of.device.write_label(&label, &buffers).await });
-        self.on_new(new, written).await
+        self.run_on_new(new, written).await
     }
 
-    async fn on_new(&self, new: &Arc<MirrorMember>, work: MemberWork) -> Result<(), Error> {
+    async fn run_on_new(&self, new: &Arc<MirrorMember>, work: MemberWork) -> Result<(), Error> {
         let done = run_one(self.options.member_wait, new, work).await;
         done.map_err(|failure| match failure {
             MemberFailure::Device(error) => member_failed(&self.name, None, error),

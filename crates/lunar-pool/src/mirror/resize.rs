@@ -100,7 +100,9 @@ impl Mirror {
             }
         }
         if !self.rewrites.is_empty() {
-            return Err(self.refused("regions are to be written again, flush it first".into()));
+            return Err(
+                self.refused("some regions have to be rewritten: flush the pool first".into())
+            );
         }
         Ok(())
     }
@@ -140,7 +142,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Records the new size, and shows it to the users.
+    /// Records the new size, and makes it visible to users.
     async fn set_size(&self, roster: &mut RosterGuard<'_>, label: Label) -> Result<(), Error> {
         let old = self.geometry().block_count;
         let new = BlockRange::new(old, label.data_blocks - old);
@@ -159,7 +161,7 @@ impl Mirror {
             }
         }
         self.block_count.store(block_count, SeqCst);
-        tracing::info!("{}: it has {block_count} blocks now", self.name);
+        tracing::info!("{}: resized to {block_count} blocks", self.name);
         Ok(())
     }
 }

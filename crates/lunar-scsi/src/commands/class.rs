@@ -2,7 +2,7 @@
 
 use super::BLOCK_COMMANDS;
 
-/// A kind of commands.
+/// Class of a command, by which commands are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Ord, PartialOrd)]
 #[repr(usize)]
 pub enum OperationClass {
@@ -27,7 +27,7 @@ pub enum OperationClass {
 }
 
 impl OperationClass {
-    /// All kinds.
+    /// All classes.
     pub const ALL: [Self; 9] = [
         Self::Read,
         Self::Write,
@@ -40,7 +40,7 @@ impl OperationClass {
         Self::Other,
     ];
 
-    /// Kind of a CDB by the table of block units. See [`CommandTable::class_of`].
+    /// Class of a CDB by the table of block units. See [`CommandTable::class_of`].
     ///
     /// [`CommandTable::class_of`]: super::CommandTable::class_of
     #[inline]
@@ -64,12 +64,12 @@ impl OperationClass {
     }
 }
 
-/// Cost of a command where the commands of an initiator, or their data, are limited.
+/// Cost of a command under limits of IOPS and bandwidth, charged before the command begins.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum QuotaClass {
-    /// Free: it moves no data of the medium, or is charged by other means.
+    /// No cost: the command moves no data of the medium, or is charged by other means.
     Free,
-    /// A command that moves no data in advance.
+    /// A command without bytes: it moves none, or is charged for them piece by piece.
     Command,
     /// A command, and the bytes of its blocks.
     Once,
@@ -104,7 +104,7 @@ mod tests {
         }
     }
 
-    /// Goal: each command of the table has the kind of its name.
+    /// Goal: each command of the table has the class of its name.
     #[test]
     fn names_and_kinds_agree() {
         for command in COMMANDS {

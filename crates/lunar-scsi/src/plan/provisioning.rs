@@ -73,7 +73,7 @@ pub(crate) fn write_same_16(unit: &mut BlockUnit, request: &Request<'_>) -> Resu
 fn write_same(
     unit: &BlockUnit,
     request: &Request<'_>,
-    may_lack_data: bool,
+    allows_no_data_out: bool,
 ) -> Result<Plan, Refusal> {
     const ANCHOR: u8 = 0x10;
     const UNMAP: u8 = 0x08;
@@ -92,7 +92,7 @@ fn write_same(
         return Err(Sense::invalid_field_in_cdb(1, Some(2)).into());
     }
     let no_data_out = blocks.flags & NO_DATA_OUT != 0;
-    if no_data_out && !may_lack_data {
+    if no_data_out && !allows_no_data_out {
         return Err(Sense::invalid_field_in_cdb(1, Some(0)).into());
     }
     let range = write_same_range(unit, blocks)?;

@@ -37,20 +37,21 @@ fn linear(device: fn(u64, Geometry) -> Device, shape: Geometry) -> Device {
     disk(&extents, ExtentOrder::Linear)
 }
 
-/// Goal: a linear virtual disk is a disk.
+/// Goal: the contract holds on a linear virtual disk.
 #[test]
 fn linear_disk() {
     Contract::new(&|shape| linear(storage, shape)).size_multiple_of(3 * UNIT_BYTES as u32).run();
 }
 
-/// Goal: a linear virtual disk on storages that cannot transfer without waiting is a disk.
+/// Goal: the contract holds on a linear virtual disk whose storages cannot transfer without
+/// waiting.
 #[test]
 fn linear_disk_that_waits() {
     let slow = |bytes, shape| -> Device { FaultDevice::new(storage(bytes, shape), 1) };
     Contract::new(&|shape| linear(slow, shape)).size_multiple_of(3 * UNIT_BYTES as u32).run();
 }
 
-/// Goal: a stripe over extents, two of them on one storage, is a disk.
+/// Goal: the contract holds on a stripe over extents, two of them on one storage.
 #[test]
 fn striped_disk() {
     Contract::new(&|shape: Geometry| {

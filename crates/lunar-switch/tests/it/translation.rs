@@ -36,7 +36,7 @@ fn order_of(unit: u64) -> ExtentOrder {
     NonZeroU64::new(unit).map_or(ExtentOrder::Linear, ExtentOrder::Striped)
 }
 
-/// The storage and the block of each block of a virtual disk, by counting.
+/// The storage and the block of each block of a virtual disk, enumerated one by one.
 fn by_counting(storages: &[Device], extents: &[DeviceExtent], unit: u64) -> Vec<(usize, u64)> {
     let of = |extent: &DeviceExtent, block: u64| {
         let same = |storage: &Device| Arc::ptr_eq(storage, &extent.device);
@@ -71,8 +71,8 @@ fn run<T>(work: impl Future<Output = T>) -> T {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Goal: a write reaches the blocks that a count of all blocks tells, and no other one, on
-    /// linear and striped disks. The parts of a range are these blocks, each once.
+    /// Goal: a write reaches exactly the blocks that enumerating all blocks of the extents yields,
+    /// on linear and striped disks. The parts of a range are these blocks, each once.
     #[test]
     fn writes_reach_their_blocks(
         mut lengths in lengths(),

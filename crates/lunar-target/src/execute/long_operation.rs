@@ -1,4 +1,4 @@
-//! SANITIZE and FORMAT UNIT, which wait for the operation that they have begun, or do not.
+//! SANITIZE and FORMAT UNIT: begin an operation, and wait for its end unless IMMED is set.
 
 use super::{Run, Step, Stop, internal_failure};
 use crate::long_operation::OperationOwner;

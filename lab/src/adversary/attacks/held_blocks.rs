@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Blocks of 8 MiB, the longest transfer.
 const BLOCKS_MAX: u32 = 16_384;
-/// Blocks of an ORWRITE in the attacker's half; its other blocks are the good client's.
+/// Blocks of an ORWRITE in the attacker's half; its other blocks are the well-behaved client's.
 const OWN_BLOCKS: u64 = 8;
 /// Number of the initiator on the second host.
 const SECOND_NUMBER: usize = 1000;
@@ -20,21 +20,23 @@ const SECOND_NUMBER: usize = 1000;
 /// The attacks of this file.
 pub const ATTACKS: &[Attack] = &[
     Attack::new("verify-then-caw", 65, |attacker| verify(attacker, 64)).from_hosts(2).summary(
-        "64 sessions VERIFY the good client's blocks, another host has COMPARE AND WRITE of them",
+        "64 sessions VERIFY the well-behaved client's blocks, another host has COMPARE AND WRITE \
+         of them",
     ),
     Attack::new("verify-then-caw-4", 5, |attacker| verify(attacker, 4)).from_hosts(2).summary(
-        "4 sessions VERIFY the good client's blocks, another host has COMPARE AND WRITE of them",
+        "4 sessions VERIFY the well-behaved client's blocks, another host has COMPARE AND WRITE \
+         of them",
     ),
     Attack::new("verify-pattern-then-orwrite", 65, verify_pattern).from_hosts(2).summary(
-        "64 sessions VERIFY against one block, another host has ORWRITE of these and the good \
-         client's blocks",
+        "64 sessions VERIFY against one block, another host has ORWRITE of these and the \
+         well-behaved client's blocks",
     ),
     Attack::new("write-same-then-orwrite", 65, write_same).from_hosts(2).summary(
-        "64 sessions zero blocks, another host has ORWRITE of these and the good client's \
+        "64 sessions zero blocks, another host has ORWRITE of these and the well-behaved client's \
              blocks",
     ),
     Attack::new("unmap-then-orwrite", 65, unmap).from_hosts(2).summary(
-        "64 sessions UNMAP lists, another host has ORWRITE of these and the good client's \
+        "64 sessions UNMAP lists, another host has ORWRITE of these and the well-behaved client's \
              blocks",
     ),
     Attack::new("busy-write-then-orwrite", 1001, busy_write)
@@ -42,7 +44,7 @@ pub const ATTACKS: &[Attack] = &[
         .on_a_memory_lun()
         .summary(
             "1,000 sessions VERIFY elsewhere, one WRITEs a block, another host has ORWRITE of it \
-             and the good client's blocks",
+             and the well-behaved client's blocks",
         ),
 ];
 

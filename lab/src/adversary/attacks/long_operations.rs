@@ -44,7 +44,8 @@ pub const ATTACKS: &[Attack] = &[
          them",
     ),
     Attack::new("compare-and-write-foreign-blocks", 300, compare_and_write_foreign).summary(
-        "300 sessions: COMPARE AND WRITE of the good client's blocks that fails, and VERIFY",
+        "300 sessions: COMPARE AND WRITE of the well-behaved client's blocks that fails, \
+         and VERIFY",
     ),
     Attack::new("compare-and-write-16-hosts", 160, compare_and_write_hosts)
         .from_hosts(16)
@@ -242,8 +243,8 @@ fn compare_and_write_foreign(attacker: &Attacker) -> Result<()> {
     )
 }
 
-/// Lets the maximum number of requests wait for the lock of one block; the good client uses other
-/// blocks.
+/// Lets the maximum number of requests wait for the lock of one block; the well-behaved client uses
+/// other blocks.
 fn compare_and_write_hosts(attacker: &Attacker) -> Result<()> {
     Flood::new(160, Destination::Shared).from_hosts(16).reading(
         attacker,

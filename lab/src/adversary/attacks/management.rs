@@ -54,13 +54,15 @@ pub const ATTACKS: &[Attack] = &[
     Attack::new("abort-own-tasks", 4, abort_own)
         .summary("WRITEs and READs on the shared LUN, each followed by its ABORT TASK"),
     Attack::new("abort-task-set", 4, |attacker| {
-        working(attacker, Destination::Shared, ABORT_TASK_SET)
+        mixed_with_reads(attacker, Destination::Shared, ABORT_TASK_SET)
     })
     .summary("READs of 1 MiB on the shared LUN and ABORT TASK SET between them"),
-    Attack::new("lun-reset", 4, |attacker| working(attacker, Destination::Neighbour, LUN_RESET))
-        .summary("READs of 1 MiB and LUN RESET between them, on a neighbour LUN"),
+    Attack::new("lun-reset", 4, |attacker| {
+        mixed_with_reads(attacker, Destination::Neighbour, LUN_RESET)
+    })
+    .summary("READs of 1 MiB and LUN RESET between them, on a neighbour LUN"),
     Attack::new("clear-task-set", 4, |attacker| {
-        working(attacker, Destination::Neighbour, CLEAR_TASK_SET)
+        mixed_with_reads(attacker, Destination::Neighbour, CLEAR_TASK_SET)
     })
     .summary("READs of 1 MiB and CLEAR TASK SET between them, on a neighbour LUN"),
     Attack::new("warm-reset", 4, |attacker| {
@@ -115,17 +117,17 @@ fn many_sessions(attacker: &Attacker, destination: Destination, function: u8) ->
                 next_number += 2;
                 if let Ok(session) = attacker.log_in(destination, number) {
                     let resets = (number / 2).is_multiple_of(2);
-                    let mut session = Resetting { session, resets, waits: false };
+                    let mut session = ResetSession { session, resets, is_waiting: false };
                     clear_unit_attentions(&mut session.session);
                     sessions.push(session);
                     continue;
                 }
             }
-            sessions.iter_mut().for_each(|session| session.go_on(attacker));
+            sessions.iter_mut().for_each(|session| session.exchange_pdus(attacker));
             sessions.retain(|resetting| !resetting.session.connection.is_closed());
             attacker.pause(Duration::from_millis(1));
             // Sent after the commands that the resets are to abort.
-            if sessions.iter().all(Resetting::is_ready) && attacker.pause(WAVE_PAUSE) {
+            if sessions.iter().all(ResetSession::is_ready) && attacker.pause(WAVE_PAUSE) {
                 sessions.iter_mut().for_each(|session| session.reset(function));
             }
         }
@@ -145,7 +147,7 @@ fn beside_resets(attacker: &Attacker) -> Result<()> {
                 use_luns(attacker, &mut session, 0..=u8::MAX);
             }
             session.lun = number as u8;
-            resetting.push(Resetting { session, resets: true, waits: false });
+            resetting.push(ResetSession { session, resets: true, is_waiting: false });
         }
         let mut idle = Vec::new();
         while attacker.pause(Duration::from_millis(1)) {
@@ -157,7 +159,7 @@ fn beside_resets(attacker: &Attacker) -> Result<()> {
                 }
             }
             for session in &mut resetting {
-                session.go_on(attacker);
+                session.exchange_pdus(attacker);
                 if session.is_ready() {
                     session.reset(LUN_RESET);
                     session.session.connection.send();
@@ -189,32 +191,32 @@ fn use_luns(attacker: &Attacker, session: &mut RawSession, luns: std::ops::Range
 }
 
 /// A session of [`many_sessions`] or [`beside_resets`].
-struct Resetting {
+struct ResetSession {
     session: RawSession,
     /// True when the session sends resets; otherwise it has commands that resets abort.
     resets: bool,
     /// True while its reset has no response.
-    waits: bool,
+    is_waiting: bool,
 }
 
-impl Resetting {
+impl ResetSession {
     /// True if the session awaits nothing before the next resets.
     fn is_ready(&self) -> bool {
-        if self.resets { !self.waits } else { !self.session.window_is_open() }
+        if self.resets { !self.is_waiting } else { !self.session.window_is_open() }
     }
 
     fn reset(&mut self, function: u8) {
         if self.resets {
             let reset = self.session.task_management(function, u32::MAX, self.session.cmd_sn);
             self.session.queue(&reset);
-            self.waits = true;
+            self.is_waiting = true;
         }
     }
 
-    fn go_on(&mut self, attacker: &Attacker) {
+    fn exchange_pdus(&mut self, attacker: &Attacker) {
         let session = &mut self.session;
         while let Some(pdu) = session.receive() {
-            self.waits &= pdu.opcode() != TASK_MANAGEMENT_RESPONSE;
+            self.is_waiting &= pdu.opcode() != TASK_MANAGEMENT_RESPONSE;
         }
         while !self.resets && session.window_is_open() {
             let command = if session.cmd_sn.is_multiple_of(8) {
@@ -300,7 +302,7 @@ fn abort_own(attacker: &Attacker) -> Result<()> {
 }
 
 /// Sends reads of 1 MiB; one request in sixteen is the task management function.
-fn working(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
+fn mixed_with_reads(attacker: &Attacker, destination: Destination, function: u8) -> Result<()> {
     Flood::new(4, destination).reading(
         attacker,
         move |session| {

@@ -25,7 +25,8 @@ pub const ATTACKS: &[Attack] = &[
         .from_hosts(16)
         .summary("16 registered hosts RESERVE and RELEASE their own LUN, which 4,096 sessions see"),
     Attack::new("compare-and-write-busy-hosts", 160, compare_and_write).from_hosts(16).summary(
-        "160 busy sessions of 16 hosts: COMPARE AND WRITE of the good client's blocks that fails",
+        "160 busy sessions of 16 hosts: COMPARE AND WRITE of the well-behaved client's blocks \
+         that fails",
     ),
 ];
 

@@ -163,15 +163,10 @@ pub fn table(rows: &[Row]) -> Table {
 }
 
 /// Returns everything as JSON.
-pub fn document(
-    asked: &Libiscsi,
-    surroundings: &str,
-    rows: &[Row],
-    goals: &[GoalVerdict],
-) -> Value {
+pub fn document(asked: &Libiscsi, environment: &str, rows: &[Row], goals: &[GoalVerdict]) -> Value {
     json!({
         "target": asked.target,
-        "surroundings": surroundings,
+        "surroundings": environment,
         "pinned": asked.pin,
         "threads": asked.threads,
         "rounds": asked.rounds,

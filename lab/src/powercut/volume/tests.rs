@@ -28,8 +28,8 @@ fn after_cut(volume: &Volume, seed: u64) -> Volume {
 }
 
 /// Returns whether a condition holds for each seed, for none, or for some only.
-fn for_seeds(volume: &Volume, so: impl Fn(&Volume) -> bool) -> &'static str {
-    match (0..SEEDS).filter(|seed| so(&after_cut(volume, *seed))).count() as u64 {
+fn for_seeds(volume: &Volume, holds: impl Fn(&Volume) -> bool) -> &'static str {
+    match (0..SEEDS).filter(|seed| holds(&after_cut(volume, *seed))).count() as u64 {
         0 => "never",
         SEEDS => "always",
         _ => "sometimes",

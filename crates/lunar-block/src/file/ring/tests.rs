@@ -190,10 +190,10 @@ impl BlockDevice for UncachedFile {
     }
 }
 
-/// Goal: a transfer that is given up at any point leaves nothing behind, and no memory of other
-/// users is written. Method: random transfers of a few tasks, each on blocks of its own, on rings
-/// that are too small for them and split them; a third of the futures is dropped after one poll. If
-/// a buffer returned to the pool too early, it would be reused and seen to change.
+/// Goal: a transfer whose future is dropped at any point leaks nothing, and writes to no buffer
+/// that has another owner. Method: random transfers of a few tasks, each on blocks of its own, on
+/// rings that are too small for them and split them; a third of the futures is dropped after one
+/// poll. If a buffer returned to the pool too early, it would be reused and seen to change.
 #[test]
 fn given_up() {
     let seed = match std::env::var("LUNAR_TEST_SEED") {
@@ -239,7 +239,7 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
         if draw & 0xc00 == 0 {
             let _ = futures_util::poll!(&mut device.read(kept, pool.take(len)));
         }
-        // If the memory of that read were free already, this buffer would be it.
+        // If the memory of that read were free already, this buffer would reuse it.
         let mut mine = pool.take(len);
         mine.fill(0xEE);
         let read = device.read(kept, pool.take(len)).await.unwrap();
@@ -247,7 +247,10 @@ async fn transfer_and_give_up(device: &FileDevice, pool: &BufferPool, task: u64,
         let read = device.read(given_up, read).await.unwrap();
         let torn = |block: &[u8]| block.iter().any(|byte| *byte != block[0]);
         assert!(!read.chunks(BLOCK).any(torn), "task {task}: a block is torn");
-        assert!(mine.iter().all(|byte| *byte == 0xEE), "task {task}: foreign memory is written");
+        assert!(
+            mine.iter().all(|byte| *byte == 0xEE),
+            "task {task}: memory of another buffer was written"
+        );
     }
 }
 
@@ -290,7 +293,8 @@ fn held_until_completed() {
 }
 
 /// Goal: a core that does a worker's job because no thread is available, and that waits for a range
-/// held by its own ring, turns the ring meanwhile; otherwise it would wait forever.
+/// held by its own ring, processes completions of the ring meanwhile; otherwise it would wait
+/// forever.
 #[test]
 fn a_waiting_core_processes_its_ring() {
     let scratch = Scratch::new();
@@ -457,8 +461,8 @@ fn full() {
     }));
 }
 
-/// Goal: the transfers that tasks of a core request in one turn are submitted with few system
-/// calls.
+/// Goal: the transfers that the tasks of a core request in one pass of its runtime are submitted
+/// with few system calls.
 #[test]
 fn a_call_for_a_batch() {
     let scratch = Scratch::new();

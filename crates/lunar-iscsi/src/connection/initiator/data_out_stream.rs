@@ -400,7 +400,7 @@ impl InitiatorConnection {
     pub(super) fn abandon_stream(&mut self, tag: u32) -> bool {
         let Some(task) = self.tasks.get_mut(&tag) else { return true };
         let missing_bytes = task.stream.as_mut().map_or(0, |stream| stream.end());
-        task.is_pdu_spoiled |= missing_bytes > 0;
+        task.is_digest_falsified |= missing_bytes > 0;
         if missing_bytes > 0 && !self.connection.digests.data {
             let reason = CloseReason::DataMissing;
             self.shut(reason, ConnectionEnding::Lost, RequestFailure::Lost);

@@ -441,6 +441,7 @@ pub enum CloseReason {
     NewerKeysUnanswered,
     /// The session requested it.
     Dropped,
-    /// Data of a streaming command did not come, after a part of its PDU was sent without a digest.
+    /// The caller did not provide the data of a streaming command in time, after a part of its PDU
+    /// was sent without a digest.
     DataMissing,
 }

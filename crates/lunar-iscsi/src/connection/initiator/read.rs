@@ -39,7 +39,7 @@ impl InitiatorConnection {
             .map_err(|misfit| Violation::Malformed { pdu: PDU, what: misfit.as_str() })?;
         let id = task.id;
         let streamed = task.stream.is_some().then_some((id, offset, bytes));
-        let place = match streamed {
+        let destination = match streamed {
             Some(_) => DataDestination::Stream { task: id, offset_bytes: offset },
             None => DataDestination::Task {
                 task: id,
@@ -52,7 +52,7 @@ impl InitiatorConnection {
             return self.data_in_done(tag, status);
         }
         self.incoming = Incoming::DataIn { tag, status, streamed, over: false };
-        self.outputs.push_back(Output::Receive(place));
+        self.outputs.push_back(Output::Receive(destination));
         Ok(())
     }
 

@@ -113,7 +113,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// True while a text exchange is in progress or waits for its numbers.
+    /// True while a text exchange is in progress, or is queued and has no CmdSN yet.
     pub(super) fn text_is_pending(&self) -> bool {
         let is_text = |(_, request): &(u64, Queued)| {
             matches!(request, Queued::Text { .. } | Queued::MoreText { .. })

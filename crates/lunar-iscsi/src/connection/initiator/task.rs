@@ -17,24 +17,24 @@ pub(super) struct Task {
     pub(super) lun: Lun,
     pub(super) cmd_sn: SerialNumber,
     pub(super) immediate: bool,
-    /// Data-out; of a streaming command its start.
+    /// Data-out; for a streaming command, the first part of it.
     pub(super) data_out: Bytes,
     /// Length of the data-out.
     pub(super) data_out_bytes: u32,
     /// The rest of the data-out of a streaming command; `None` for other commands.
     pub(super) stream: Option<Box<DataOutStream>>,
-    /// True while the command is being aborted because its caller did not give its data.
+    /// True while the command is being aborted because its caller did not provide its data.
     pub(super) is_data_missing: bool,
-    /// True once an open PDU got a wrong digest because the command is being aborted: the target
-    /// may end the command for that before it receives the abort.
-    pub(super) is_pdu_spoiled: bool,
+    /// True once an open PDU was ended with a wrong digest because the command is being aborted:
+    /// the target may end the command for the digest before it receives the abort.
+    pub(super) is_digest_falsified: bool,
     /// Ranges of data-out requested by R2Ts, plus the unsolicited data at the start.
     pub(super) requested: Coverage,
     /// Number of R2Ts whose data is not completely sent.
     pub(super) r2ts_open: u32,
     /// Id of the task management function that may end this task: with FastAbort no more data is
     /// sent until the function is answered (RFC 7143 §4.2.3.4 a)), and for an ABORT TASK of a
-    /// streaming command none while the function waits for its numbers.
+    /// streaming command none while the function is queued and has no CmdSN yet.
     pub(super) paused_by: Option<TaskId>,
     pub(super) data_in_bytes_max: u32,
     pub(super) received: Coverage,
@@ -60,7 +60,7 @@ impl Task {
             data_out_bytes,
             stream: None,
             is_data_missing: false,
-            is_pdu_spoiled: false,
+            is_digest_falsified: false,
             requested: Coverage::from_start(unsolicited_bytes),
             r2ts_open: 0,
             paused_by: None,
@@ -76,15 +76,15 @@ impl Task {
         self.data_out.len() as u32
     }
 
-    /// Returns the result of a streaming command whose response is `result`: the end that its abort
-    /// caused is that of the abort.
+    /// Returns the result of a streaming command whose response is `result`. A response that the
+    /// abort of the command caused is replaced by the error of the abort.
     pub(super) fn result_of_stream(
         &self,
         result: Result<CommandResult, RequestFailure>,
     ) -> Result<CommandResult, RequestFailure> {
         match result {
             _ if self.is_data_missing => Err(RequestFailure::DataMissing),
-            Ok(result) if self.is_pdu_spoiled && is_aborted_command(&result.sense) => {
+            Ok(result) if self.is_digest_falsified && is_aborted_command(&result.sense) => {
                 Err(RequestFailure::Aborted)
             }
             result => result,
@@ -105,8 +105,8 @@ impl Task {
     }
 }
 
-/// True if the sense data, of fixed or descriptor format, has the key ABORTED COMMAND: that of a
-/// data digest that did not match (RFC 7143 §11.4.7.2).
+/// True if the sense data, of fixed or descriptor format, has the key ABORTED COMMAND, which
+/// targets report for a wrong data digest (RFC 7143 §11.4.7.2).
 fn is_aborted_command(sense: &[u8]) -> bool {
     let key = match sense.first().map(|code| code & 0x7f) {
         Some(0x70 | 0x71) => sense.get(2),
@@ -147,7 +147,7 @@ impl Burst {
         }
     }
 
-    /// Moves behind a PDU of `bytes` bytes.
+    /// Advances past a PDU of `bytes` bytes.
     pub(super) fn advance(&mut self, bytes: u32) {
         self.at_bytes += bytes;
         self.data_sn = self.data_sn.wrapping_add(1);

@@ -25,13 +25,13 @@ use lunar_wire::Time;
 pub(super) struct DataInPieces {
     /// The bytes sent or announced.
     sent: Coverage,
-    /// End of the piece that reaches furthest, including what was not expected and not sent.
+    /// End of the piece that reaches furthest, including data that was not expected and not sent.
     end_bytes: u64,
     /// Number of Data-In PDUs.
     pdus: u32,
     /// The range whose data is not complete.
     open: Option<OpenRange>,
-    /// True if data was announced before it was there.
+    /// True if data was announced before it was available.
     early: bool,
 }
 
@@ -40,29 +40,29 @@ pub(super) struct DataInPieces {
 struct OpenRange {
     /// Position of the next byte.
     at_bytes: u64,
-    /// End of the range; what lies behind `sent_end_bytes` is not sent.
+    /// End of the range; data behind `sent_end_bytes` is not sent.
     end_bytes: u64,
     /// End of the part of the range that was expected.
     sent_end_bytes: u64,
-    /// Number of bytes that the last PDU announced and that have not come.
+    /// Number of bytes that the last PDU announced and that have not arrived.
     missing_bytes: usize,
     /// True if the whole range is one PDU.
     is_one_pdu: bool,
     bounds: Bounds,
-    /// Time until which the next part has to come.
+    /// Time by which the next part has to arrive.
     until: Time,
 }
 
 /// Summary of the data-in that was sent before the end of a task.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sent {
-    /// Position of the rest.
+pub(super) struct SentDataIn {
+    /// Position of the data that is not sent yet.
     pub(super) offset_bytes: u32,
     /// Number of bytes given by the executor, including those that were not sent.
     pub(super) given_bytes: usize,
     /// Number of Data-In PDUs.
     pub(super) pdus: u32,
-    /// True if data was announced before it was there: the status has its own PDU.
+    /// True if data was announced before it was available: the status has its own PDU.
     pub(super) early: bool,
 }
 
@@ -95,22 +95,24 @@ impl DataInPieces {
         Ok(sent_bytes)
     }
 
-    /// True if a task with these pieces may end so: data with gaps ends with an error.
+    /// True if a task with these pieces may end with this outcome: data with gaps requires an
+    /// error.
     fn may_end(&self, outcome: &Outcome) -> bool {
         if self.open.is_some() {
-            return !response::is_fine(outcome.status);
+            return !response::reports_no_error(outcome.status);
         }
-        !self.sent.has_gap() || outcome.data_in.is_empty() && !response::is_fine(outcome.status)
+        !self.sent.has_gap()
+            || outcome.data_in.is_empty() && !response::reports_no_error(outcome.status)
     }
 
     /// Returns the summary for the end of the task.
-    pub(super) fn sent(&self) -> Sent {
+    pub(super) fn sent(&self) -> SentDataIn {
         // Beyond the expected length, pieces count up to the one that reaches furthest.
         let given = match self.sent.has_gap() {
             true => self.sent.total().into(),
             false => self.end_bytes,
         };
-        Sent {
+        SentDataIn {
             offset_bytes: self.sent.contiguous(),
             given_bytes: usize::try_from(given).unwrap_or(usize::MAX),
             pdus: self.pdus,
@@ -118,7 +120,7 @@ impl DataInPieces {
         }
     }
 
-    /// Time until which the next part of an open range has to come.
+    /// Time by which the next part of an open range has to arrive.
     fn waits_until(&self) -> Option<Time> {
         self.open.as_ref().filter(|open| open.missing_bytes > 0).map(|open| open.until)
     }
@@ -261,7 +263,7 @@ impl FullFeature {
         }
     }
 
-    /// Time until which the next part of a Data-In PDU has to come.
+    /// Time by which the next part of a Data-In PDU has to arrive.
     fn part_deadline(&mut self) -> Time {
         let until = self.now.after(seconds(self.limits.data_in_part_seconds));
         self.parts_earliest = self.parts_earliest.min(until);
@@ -327,8 +329,8 @@ fn send_part(transfer: &mut Transfer, data: &mut Bytes, digest: Option<u32>, out
     out.push_back(Output::SendData { initiator_task_tag, data: part, digest });
 }
 
-/// Fills the open PDU of a task that ends with zeroes. The task does not end GOOD, so its data is
-/// not used.
+/// Fills the open PDU of an ending task with zeroes. The task does not end GOOD, so its data is not
+/// used.
 pub(super) fn fill_open_pdu(transfer: &mut Transfer, out: &mut Outputs) {
     let open = transfer.pieces.as_mut().and_then(|pieces| pieces.open.take());
     let Some(open) = open else { return };

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use super::numbering::Numbering;
-use super::pieces::{DataInPieces, Sent};
+use super::pieces::{DataInPieces, SentDataIn};
 use super::task::Entry;
 use super::transfer::Transfer;
 use crate::framing::Pdu;
@@ -76,7 +76,7 @@ pub(super) fn respond(
     numbering: &mut Numbering,
     mut send: impl FnMut(Pdu),
 ) {
-    let sent = entry.transfer.pieces.as_deref().map_or(Sent::default(), DataInPieces::sent);
+    let sent = entry.transfer.pieces.as_deref().map_or(SentDataIn::default(), DataInPieces::sent);
     let residuals = residuals(entry, &outcome, sent);
     let data = core::mem::take(&mut outcome.data_in);
     let room_bytes = entry.task.expected_data_in_bytes().saturating_sub(sent.offset_bytes);
@@ -168,7 +168,7 @@ pub(super) fn cut_to(data: Bytes, bytes: usize) -> Bytes {
 }
 
 /// Calculates the residual, and that of the read part of a bidirectional command.
-fn residuals(entry: &Entry, outcome: &Outcome, sent: Sent) -> (Residual, Residual) {
+fn residuals(entry: &Entry, outcome: &Outcome, sent: SentDataIn) -> (Residual, Residual) {
     let task = &entry.task;
     let given_bytes = sent.given_bytes.saturating_add(outcome.data_in.len());
     let read_bytes = given_bytes.max(outcome.data_in_bytes as usize);
@@ -188,14 +188,14 @@ fn residuals(entry: &Entry, outcome: &Outcome, sent: Sent) -> (Residual, Residua
 }
 
 /// True if a status reports no error.
-pub(super) fn is_fine(status: u8) -> bool {
+pub(super) fn reports_no_error(status: u8) -> bool {
     matches!(status, GOOD | CONDITION_MET | INTERMEDIATE | INTERMEDIATE_CONDITION_MET)
 }
 
 /// True if Data-In may carry the status. RFC 7143 §11.7.3: no error status, no sense, not
 /// bidirectional.
 fn may_collapse(entry: &Entry, outcome: &Outcome) -> bool {
-    is_fine(outcome.status) && outcome.sense.is_empty() && !entry.task.write
+    reports_no_error(outcome.status) && outcome.sense.is_empty() && !entry.task.write
 }
 
 /// Splits data into segments that the initiator accepts and sequences of MaxBurstLength.

@@ -182,7 +182,7 @@ fn history() {
     for step in 1..100 {
         next = next.next(all, step);
     }
-    assert_eq!(next.history.marks().len(), HISTORY_GENERATIONS_MAX);
+    assert_eq!(next.history.ids().len(), HISTORY_GENERATIONS_MAX);
     assert!(next.descends_from(&first), "too long ago for an answer");
     assert_eq!(valid(&next.encode()), next);
 }
@@ -190,11 +190,11 @@ fn history() {
 fn labels() -> impl Strategy<Value = Label> {
     let pool = any::<[u8; 16]>().prop_map(PoolId);
     let kind = prop_oneof![Just(PoolKind::CONCAT), Just(PoolKind::STRIPE), Just(PoolKind::MIRROR)];
-    let marks = proptest::collection::vec(1u64.., 1..=HISTORY_GENERATIONS_MAX);
+    let ids = proptest::collection::vec(1u64.., 1..=HISTORY_GENERATIONS_MAX);
     let places = (MEMBERS_MIN..=MEMBERS_MAX).prop_flat_map(|count| (0..count, Just(count)));
     let numbers = (1..i64::MAX as u64, 1..i64::MAX as u64, 1..i64::MAX as u64);
-    (pool, kind, marks, places, numbers, any::<u32>(), any::<u64>()).prop_map(
-        |(pool, kind, marks, (place, member_count), numbers, block_bytes, current)| Label {
+    (pool, kind, ids, places, numbers, any::<u32>(), any::<u64>()).prop_map(
+        |(pool, kind, ids, (place, member_count), numbers, block_bytes, current)| Label {
             kind,
             pool,
             place,
@@ -204,7 +204,7 @@ fn labels() -> impl Strategy<Value = Label> {
             unit_blocks: numbers.1,
             generation: numbers.2,
             current: MemberSet(current & MemberSet::first(member_count).0),
-            history: History { marks },
+            history: History { ids },
             vacant: MemberSet::default(),
         },
     )

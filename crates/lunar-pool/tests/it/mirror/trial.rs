@@ -338,7 +338,7 @@ impl Trial {
         self.bench = Some(Bench::open(disks, seed, options).await.unwrap());
     }
 
-    /// Marks go with the next page, after a page of their own, or hardly ever.
+    /// Marks are removed with the next page, with a page of their own, or hardly ever.
     fn random_options(&mut self) -> OpenOptions {
         with_mark_time([0, 5, 60_000].map(Duration::from_millis)[self.draw(3) as usize])
     }

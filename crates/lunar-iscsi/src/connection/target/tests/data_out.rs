@@ -300,8 +300,8 @@ fn writes_whose_data_came_with_them() {
     }
 }
 
-/// Goal: data of a write that has all its data is not taken in again while the write runs: more of
-/// it ends the write with CHECK CONDITION, after the executor is done.
+/// Goal: a write that has all its data accepts no more data while it runs: further data ends it
+/// with CHECK CONDITION, after the executor is done.
 #[test]
 fn more_data_for_a_write_that_has_all_its_data() {
     let mut rig = Rig::normal(KEYS);

@@ -38,7 +38,7 @@ fn any_order() -> Rig {
     rig
 }
 
-/// The data of a rest that ends GOOD.
+/// The outcome of a task that ends GOOD, with the rest of its data-in.
 fn rest(data: &[u8]) -> Outcome {
     Outcome { data_in: Bytes::copy_from_slice(data), ..Outcome::default() }
 }
@@ -121,8 +121,8 @@ fn the_status_follows_the_last_piece() {
     }
 }
 
-/// Goal: the rest of data-in behind pieces is cut at the expected length, and what the executor
-/// left out counts in the residual.
+/// Goal: the rest of data-in behind pieces is cut at the expected length, and data that the
+/// executor left out counts in the residual.
 #[test]
 fn residuals_count_pieces_and_rest() {
     let (mut rig, task) = reading(KEYS, 900);
@@ -199,7 +199,7 @@ fn pieces_out_of_order_end_their_task() {
 }
 
 /// Goal: pieces may come in any order if that was negotiated, each in a sequence of its own; data
-/// that is repeated, or missing at the end, is a mistake.
+/// that is repeated, or missing at the end, is an internal error.
 #[test]
 fn pieces_in_any_order() {
     let data = pattern(3000);

@@ -84,7 +84,7 @@ public record Geometry(int blockSize, long blockCount) {
     }
 
     /**
-     * Checks a run of blocks.
+     * Checks a range of blocks.
      *
      * @param device the name of the device
      * @param operation the operation

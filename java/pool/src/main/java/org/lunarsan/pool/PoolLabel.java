@@ -60,11 +60,11 @@ record PoolLabel(
 
     /** Returns the history of the first generation of a pool. */
     static List<Long> newHistory() {
-        return List.of(mark());
+        return List.of(randomId());
     }
 
     /** Never 0, which means none. */
-    private static long mark() {
+    private static long randomId() {
         return ThreadLocalRandom.current().nextLong(1, Long.MAX_VALUE);
     }
 
@@ -76,9 +76,9 @@ record PoolLabel(
 
     /** Returns the label of the next generation. */
     PoolLabel next(BitSet newCurrent) {
-        List<Long> marks = new ArrayList<>(history);
-        marks.addFirst(mark());
-        List<Long> kept = marks.subList(0, Math.min(marks.size(), HISTORY_MAX));
+        List<Long> ids = new ArrayList<>(history);
+        ids.addFirst(randomId());
+        List<Long> kept = ids.subList(0, Math.min(ids.size(), HISTORY_MAX));
         return new PoolLabel(kind, pool, index, count, blockSize, dataBlocks, unitBlocks,
                 generation + 1, newCurrent, kept);
     }
@@ -152,11 +152,11 @@ record PoolLabel(
         BitSet current = BitSet.valueOf(new long[] {from.getLong()});
         List<Long> history = new ArrayList<>();
         for (int back = 0; back < HISTORY_MAX; back++) {
-            long mark = from.getLong();
-            if (mark == 0) {
+            long id = from.getLong();
+            if (id == 0) {
                 break;
             }
-            history.add(mark);
+            history.add(id);
         }
         boolean sound = kind != null && count >= MEMBERS_MIN && count <= MEMBERS_MAX
                 && index < count && current.length() <= count
