@@ -34,8 +34,8 @@ use std::time::Duration;
 const CID: u16 = 0;
 /// Time that the storage has to answer ABORT TASK; after it the connection is dropped.
 const ABORT_TIME: Duration = Duration::from_secs(30);
-/// Maximum number of ABORT TASK functions at a time: targets reject more immediate requests than they
-/// have room for.
+/// Maximum number of ABORT TASK functions at a time: targets reject more immediate requests than
+/// they have room for.
 const ABORTS_MAX: usize = 8;
 /// FUA of READ and WRITE.
 const FUA: u8 = 0x08;

@@ -1,5 +1,5 @@
-//! A storage that is hostile in the sessions of relays only: a proxy in front of an honest one, which
-//! changes PDUs on their way to the switch.
+//! A storage that is hostile in the sessions of relays only: a proxy in front of an honest one,
+//! which changes PDUs on their way to the switch.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
