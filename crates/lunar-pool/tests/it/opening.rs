@@ -18,7 +18,7 @@ async fn clone_of(disk: &Device) -> Device {
     let copy = lunar_block::MemoryDevice::new(geometry.size_bytes(), 512, 512).unwrap();
     let all = read(&**disk, 0, geometry.block_count).await;
     let range = BlockRange::new(0, geometry.block_count);
-    copy.write(range, all.into(), false).await.unwrap();
+    copy.write(range, all, false).await.unwrap();
     Arc::new(copy)
 }
 
