@@ -176,7 +176,7 @@ impl FuzzedConnection {
         assert!(!self.closed, "Close is the last output: {output:?}");
         match output {
             Output::Receive(destination) => {
-                assert!(self.destination.replace(destination).is_none())
+                assert!(self.destination.replace(destination).is_none());
             }
             Output::Send(pdu) => {
                 assert!(pdu.data.len() + pdu.missing_bytes() <= SEGMENT_BYTES_MAX);

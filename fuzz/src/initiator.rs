@@ -288,7 +288,7 @@ impl FuzzedInitiator {
     fn handle_output(&mut self, output: Output) {
         match output {
             Output::Receive(destination) => {
-                assert!(self.destination.replace(destination).is_none())
+                assert!(self.destination.replace(destination).is_none());
             }
             Output::Send(pdu) => {
                 let (opcode, tag) = (pdu.opcode(), pdu.initiator_task_tag());

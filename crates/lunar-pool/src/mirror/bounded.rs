@@ -218,9 +218,14 @@ impl JointLimit {
         work: MemberWork,
     ) -> Result<(), MemberFailure> {
         run_one(self.left(), member, work).await.map_err(|failure| match failure {
-            MemberFailure::Late(_) => MemberFailure::Late(self.limit),
+            MemberFailure::Late(_) => self.exceeded(),
             other => other,
         })
+    }
+
+    /// The failure of a member whose operations took longer together.
+    pub(super) fn exceeded(self) -> MemberFailure {
+        MemberFailure::Late(self.limit)
     }
 }
 

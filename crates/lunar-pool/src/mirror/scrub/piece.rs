@@ -1,7 +1,7 @@
 //! Comparison and repair of one piece.
 
 use super::super::Mirror;
-use super::super::bounded::{FailedMember, MemberFailure, run_one};
+use super::super::bounded::{FailedMember, JointLimit, MemberFailure};
 use super::super::change::Targets;
 use super::super::change_queue::{ChangeQueue, ChangeTurn};
 use super::super::member::MirrorMember;
@@ -50,6 +50,20 @@ struct Repair {
     is_outvoted: bool,
 }
 
+/// Reads from a member within the rest of a limit.
+async fn read_in_time(
+    limit: JointLimit,
+    member: &Arc<MirrorMember>,
+    range: BlockRange,
+    into: Buffer,
+) -> Result<Buffer, MemberFailure> {
+    match tokio::time::timeout(limit.left(), member.read(range, into)).await {
+        Ok(Ok(data)) => Ok(data),
+        Ok(Err(error)) => Err(MemberFailure::Device(error)),
+        Err(_) => Err(limit.exceeded()),
+    }
+}
+
 impl Mirror {
     /// Compares a piece, and repairs it if members differ. Returns false if fewer than two members
     /// have it.
@@ -95,7 +109,8 @@ impl Mirror {
             buffers.push(self.buffers().take_when_free(bytes).await);
         }
         let reads = holders.iter().zip(buffers);
-        let reads = reads.map(|(member, into)| self.read_in_time(member, piece, into));
+        let limit = JointLimit::begin(self.options.member_wait);
+        let reads = reads.map(|(member, into)| read_in_time(limit, member, piece, into));
         let mut reads = join_all(reads).await.into_iter();
         reads.next().and_then(Result::ok).is_some_and(|first| {
             reads.all(|other| other.is_ok_and(|other| other[..bytes] == first[..bytes]))
@@ -108,20 +123,6 @@ impl Mirror {
         self.present().filter(|one| one.is_current() && one.holds(first, last)).collect()
     }
 
-    async fn read_in_time(
-        &self,
-        member: &Arc<MirrorMember>,
-        range: BlockRange,
-        into: Buffer,
-    ) -> Result<Buffer, MemberFailure> {
-        let limit = self.options.member_wait;
-        match tokio::time::timeout(limit, member.read(range, into)).await {
-            Ok(Ok(data)) => Ok(data),
-            Ok(Err(error)) => Err(MemberFailure::Device(error)),
-            Err(_) => Err(MemberFailure::Late(limit)),
-        }
-    }
-
     /// Reads a piece from all members that have it, in the turn of a change. Returns the members
     /// that failed, or have a loss: their content counts for nothing.
     async fn contents(
@@ -131,15 +132,19 @@ impl Mirror {
         let roster = self.roster.read().await;
         self.refuse_closed(roster.is_closed)?;
         let (mut contents, mut failed) = (Vec::new(), Vec::new());
-        for member in self.holders(piece) {
-            match self.content(&member, piece).await {
+        let holders = self.holders(piece);
+        let reads = holders.iter().map(|member| self.content(member, piece));
+        for (member, content) in holders.iter().zip(join_all(reads).await) {
+            match content {
                 Ok(content) => contents.push(content),
-                Err(failure) => failed.push(FailedMember::new(&member, failure)),
+                Err(failure) => failed.push(FailedMember::new(member, failure)),
             }
         }
         Ok((contents, failed))
     }
 
+    /// Reads a piece from a member, block by block where it is unreadable. All reads together have
+    /// the time that a member has to answer: changes wait for them.
     async fn content(
         &self,
         member: &Arc<MirrorMember>,
@@ -151,11 +156,12 @@ impl Mirror {
             data: self.buffers().take_zeroed(piece.count as usize * block),
             unreadable: vec![false; piece.count as usize],
         };
+        let limit = JointLimit::begin(self.options.member_wait);
         let mut rest = vec![piece];
         while let Some(range) = rest.pop() {
             let first = (range.lba - piece.lba) as usize;
             let bytes = range.count as usize * block;
-            match self.read_in_time(member, range, self.buffers().take(bytes)).await {
+            match read_in_time(limit, member, range, self.buffers().take(bytes)).await {
                 Ok(data) => {
                     content.data[first * block..][..bytes].copy_from_slice(&data[..bytes]);
                 }
@@ -173,7 +179,7 @@ impl Mirror {
             }
         }
         // Most devices report a loss only by a flush.
-        run_one(self.options.member_wait, member, member.check_losses()).await?;
+        limit.run_one(member, member.check_losses()).await?;
         if member.has_lost() { Err(MemberFailure::Lost) } else { Ok(content) }
     }
 
@@ -210,8 +216,13 @@ impl Mirror {
                 }
             }
         });
+        let limit = JointLimit::begin(self.options.member_wait);
         for repair in verdict.repairs {
             let member = &contents[repair.at].member;
+            if limit.left().is_zero() {
+                member.fail(MemberFailure::Late(self.options.member_wait));
+                return self.leave_out(std::slice::from_ref(member)).await.map(drop);
+            }
             let range = BlockRange::new(
                 piece.lba + repair.first as u64,
                 (repair.data.len() / block) as u64,
