@@ -64,7 +64,8 @@ impl BlockDevice for DistantDisk {
                 return Err(Error::new(ErrorKind::Medium, self.name(), "unreadable"));
             }
             let _place = self.window.acquire().await.unwrap();
-            sleep(Self::DISTANCE + Duration::from_millis(u64::from(range.lba % 5 != 0))).await;
+            sleep(Self::DISTANCE + Duration::from_millis(u64::from(!range.lba.is_multiple_of(5))))
+                .await;
             self.disk.read(range, into).await
         })
     }
