@@ -11,6 +11,7 @@ mod plan;
 mod pools;
 mod remote_opening;
 mod returning_members;
+mod selection;
 mod stopping;
 mod toml;
 mod trace;
@@ -29,6 +30,7 @@ use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
 use lunar_target::{DiskUnit, RelayFactory, Server, ServerOptions};
 use plan::{Layout, Plan, away_luns};
 use remote_opening::open_remotes;
+use selection::{find, which};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -774,34 +776,5 @@ fn audit(changes: &[ConfigChange], by: &dyn fmt::Display) {
             (_, ChangeKind::Change) => "changed",
         };
         tracing::info!(target: "audit", %by, target, lun, key, from, to, "{what}");
-    }
-}
-
-fn find<'c>(
-    configuration: &'c mut Configuration,
-    name: &str,
-) -> Result<&'c mut TargetConfig, Failure> {
-    let mut targets = configuration.targets.iter_mut();
-    targets.find(|target| target.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
-        Failure::not_found(format!("there is no target {name}"))
-            .hint("see `lunar ctl targets` for the current targets")
-    })
-}
-
-/// The index of a LUN.
-fn which(luns: &[LunConfig], at: &LunSelector<'_>) -> Result<usize, Failure> {
-    let named = |lun: &LunConfig| at.device.is_none_or(|name| lun.unit.device.is_named(name));
-    let found = luns.iter().enumerate().filter(|(_, lun)| lun.id == at.id && named(lun));
-    let found: Vec<_> = found.collect();
-    match found[..] {
-        [(index, _)] => Ok(index),
-        [] => Err(Failure::not_found(format!("{} has no LUN {}", at.target, at.id))
-            .hint("see `lunar ctl luns` for the current LUNs")),
-        _ => {
-            let devices: Vec<_> = found.iter().map(|(_, l)| l.unit.device.to_string()).collect();
-            let what = format!("{} has several LUNs with number {}", at.target, at.id);
-            Err(Failure::conflict(what)
-                .hint(format!("select one with --device: {}", devices.join(", "))))
-        }
     }
 }
