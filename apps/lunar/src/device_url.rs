@@ -7,7 +7,7 @@ use crate::storages::OpenStorages;
 use lunar_block::{BlockDevice, FairDevice, FileDevice, FileOptions, FileSystems, MemoryDevice};
 use lunar_control::OpenPool;
 use lunar_control::config::model::{ChapConfig, PoolConfig, PoolMemberConfig};
-use lunar_control::config::virtual_lun::{StorageConfig, VirtualDiskConfig};
+use lunar_control::config::virtual_lun::{ExtentConfig, StorageConfig, VirtualDiskConfig};
 use lunar_control::device_url::{
     DeviceOptions, DeviceUrl, IdentitySource, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice,
     RemoteOpening,
@@ -15,6 +15,7 @@ use lunar_control::device_url::{
 use lunar_initiator::blocking::Connector;
 use lunar_initiator::{RemoteDisk, ReportedIdentity, SessionOptions, Url};
 use lunar_pool::Pool;
+use lunar_switch::{Migration, MigrationOptions};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -132,6 +133,17 @@ impl Opener for ServedDevices {
         config: Option<&VirtualDiskConfig>,
     ) -> Result<(), Failure> {
         self.storages.prepare_growth(device, config, self, REMOTE_OPEN_TIME_MAX)
+    }
+
+    fn open_migration(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        place: usize,
+        to: &ExtentConfig,
+        options: MigrationOptions,
+        time_max: Duration,
+    ) -> Result<Migration, Failure> {
+        self.storages.open_migration(device, (place, to), options, self, time_max)
     }
 
     /// Opens a member of a pool. The owners of commands take turns at the pool, not at its members:

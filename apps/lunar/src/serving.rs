@@ -106,7 +106,8 @@ pub fn serve(
     let metrics = metrics.map(|address| {
         let waiting = Arc::clone(daemon.waiting());
         let pools = Arc::clone(daemon.pools());
-        lunar_control::metrics::serve(address, server.observer(), waiting, pools)
+        let migrations = Arc::clone(daemon.migrations());
+        lunar_control::metrics::serve(address, server.observer(), waiting, pools, migrations)
     });
     let metrics = metrics.transpose()?;
     report.metrics = metrics.as_ref().map(|http| format!("http://{}/metrics", http.address()));
@@ -121,6 +122,7 @@ pub fn serve(
     notify::ready(&summary(&report));
     runtime.spawn(Daemon::serve_waiting(Arc::downgrade(&daemon)));
     runtime.spawn(Daemon::return_members(Arc::downgrade(&daemon)));
+    Daemon::resume_migrations(&daemon);
     runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
 }
 

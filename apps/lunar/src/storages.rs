@@ -8,7 +8,7 @@ use lunar_control::config::model::ChapConfig;
 use lunar_control::config::virtual_lun::{ExtentConfig, StorageConfig, VirtualDiskConfig};
 use lunar_control::device_url::{IdentitySource, RemoteOpening};
 use lunar_initiator::{RemoteDisk, SessionOptions};
-use lunar_switch::{DeviceExtent, ExtentOrder, VirtualDisk, extent};
+use lunar_switch::{DeviceExtent, ExtentOrder, Migration, MigrationOptions, VirtualDisk, extent};
 use std::num::NonZeroU64;
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -72,14 +72,35 @@ impl OpenStorages {
         devices: &ServedDevices,
         time_max: Duration,
     ) -> Result<(), Failure> {
-        let disks: Vec<_> = lock(&self.disks).iter().filter_map(Weak::upgrade).collect();
-        let is_it = |disk: &Arc<VirtualDisk>| ptr::addr_eq(Arc::as_ptr(disk), Arc::as_ptr(device));
-        let Some(disk) = disks.into_iter().find(is_it) else {
-            return Err(Failure::new(format!("{} is no virtual disk", device.name())));
-        };
+        let disk = self.disk(device)?;
         let extents = config.map(|config| self.extents(config, devices, time_max));
         disk.prepare_growth(extents.transpose()?);
         Ok(())
+    }
+
+    /// Prepares the move of an extent of an open virtual disk.
+    ///
+    /// # Errors
+    /// The storage cannot be opened, or the blocks do not fit; fails for another device.
+    pub fn open_migration(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        (place, to): (usize, &ExtentConfig),
+        options: MigrationOptions,
+        devices: &ServedDevices,
+        time_max: Duration,
+    ) -> Result<Migration, Failure> {
+        let disk = self.disk(device)?;
+        let storage = self.slot(&to.storage).open(devices, time_max)?.1;
+        let extent = extent_of(to, &(storage as Arc<dyn BlockDevice>))?;
+        Ok(disk.prepare_migration(place, extent, options)?)
+    }
+
+    fn disk(&self, device: &Arc<dyn BlockDevice>) -> Result<Arc<VirtualDisk>, Failure> {
+        let disks: Vec<_> = lock(&self.disks).iter().filter_map(Weak::upgrade).collect();
+        let is_it = |disk: &Arc<VirtualDisk>| ptr::addr_eq(Arc::as_ptr(disk), Arc::as_ptr(device));
+        let found = disks.into_iter().find(is_it);
+        found.ok_or_else(|| Failure::new(format!("{} is no virtual disk", device.name())))
     }
 
     /// Opens an extent as a device of its own, which is not divided fairly between owners of

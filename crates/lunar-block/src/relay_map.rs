@@ -27,6 +27,8 @@ pub struct RelayPart {
     pub storage: Arc<dyn RelayStorage>,
     /// The blocks there.
     pub range: BlockRange,
+    /// Kept until the transfer has ended: the blocks belong to the device as long as this exists.
+    pub held: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A LUN of another target, as the end of a [`RelayMap`]. Only a relay knows its type.

@@ -6,6 +6,7 @@ use crate::units::{parse_size, size_text};
 use crate::{Failure, OpenPool};
 use lunar_block::{BlockDevice, is_among_devices};
 use lunar_initiator::{ReportedIdentity, Url};
+use lunar_switch::{Migration, MigrationOptions};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,6 +144,24 @@ pub trait Opener: fmt::Debug + Send + Sync {
     ) -> Result<(), Failure> {
         let _ = config;
         Err(Failure::new(format!("{} cannot grow here", device.name())))
+    }
+
+    /// Prepares the move of an extent of an open virtual disk. May block, as
+    /// [`open_virtual`](Self::open_virtual).
+    ///
+    /// # Errors
+    /// Same as of `open_virtual`; fails if the blocks do not fit, and for a device that is no open
+    /// virtual disk.
+    fn open_migration(
+        &self,
+        device: &Arc<dyn BlockDevice>,
+        place: usize,
+        to: &ExtentConfig,
+        options: MigrationOptions,
+        time_max: Duration,
+    ) -> Result<Migration, Failure> {
+        let _ = (place, to, options, time_max);
+        Err(Failure::new(format!("extents of {} cannot be moved here", device.name())))
     }
 
     /// Opens a device that is a member of a pool, or becomes one. May block; waits for a remote LUN

@@ -538,12 +538,20 @@ pub fn pair_luns(old: &[LunConfig], new: &[LunConfig]) -> Vec<(Option<usize>, Op
 mod tests {
     use super::*;
     use crate::Readable;
+    use crate::config::moved_extents::MovedExtentsUse;
     use crate::config::resolve::resolve;
+    use crate::config::virtual_lun::StorageTable;
     use std::path::Path;
 
     /// A configuration of a portal and these lines.
     fn read(text: &str) -> Configuration {
-        resolve(text, Path::new("/lunar.toml"), Readable::Regular, Default::default()).unwrap()
+        resolve(
+            text,
+            Path::new("/lunar.toml"),
+            Readable::Regular,
+            StorageTable::new(MovedExtentsUse::Refuse),
+        )
+        .unwrap()
     }
 
     fn target(rest: &str) -> String {

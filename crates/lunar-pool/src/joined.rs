@@ -19,6 +19,7 @@ use lunar_block::{
 use poison::PoisonRelay;
 use shapes::Shapes;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) use labelled::LabelledDevice;
@@ -48,7 +49,9 @@ pub enum ExtentOrder {
 pub struct JoinedDevice {
     name: String,
     shapes: Shapes,
-    losses: LossLatch,
+    losses: Arc<LossLatch>,
+    /// Losses that were counted once more, because a change was in flight.
+    repeated_losses: Arc<AtomicU64>,
     buffers: OnceLock<BufferPool>,
     poison: Arc<PoisonRelay>,
 }
@@ -61,10 +64,11 @@ impl JoinedDevice {
     /// lengths differ, or stripe units do not fit.
     pub fn new(name: &str, extents: &[DeviceExtent], order: ExtentOrder) -> Result<Self, Error> {
         let shape = JoinedShape::new(name, extents, order)?;
-        let losses = LossLatch::new(shape.cache_losses().unwrap_or(0));
+        let losses = Arc::new(LossLatch::new(shape.cache_losses().unwrap_or(0)));
         let poison = PoisonRelay::new(shape.devices().len());
         let (name, buffers) = (name.to_owned(), OnceLock::new());
-        Ok(Self { name, shapes: Shapes::new(shape), losses, buffers, poison })
+        let repeated_losses = Arc::default();
+        Ok(Self { name, shapes: Shapes::new(shape), losses, repeated_losses, buffers, poison })
     }
 
     /// Enlarges the device to `extents`, while it is in use. The blocks that it has stay where they
@@ -92,6 +96,54 @@ impl JoinedDevice {
                 Err(Error::new(ErrorKind::Open, &*self.name, what))
             }
         }
+    }
+
+    /// Returns the device with the extent at `place` moved to `to`, which has the same data. Users
+    /// are passed on to it: a flush of either device reports a loss that no flush has reported.
+    /// `losses` is the count of losses that the device of `to` had when the data was durable there.
+    ///
+    /// # Errors
+    /// `Open` if there is no such extent, or `to` has another length or block length.
+    pub fn with_moved_extent(
+        &self,
+        place: usize,
+        to: &DeviceExtent,
+        losses: u64,
+    ) -> Result<Self, Error> {
+        let shape = self.shape().moved(&self.name, place, to, losses)?;
+        let buffers = self.buffers.clone();
+        if let Some(buffers) = buffers.get() {
+            to.device.set_buffers(buffers);
+        }
+        let (name, losses) = (self.name.clone(), Arc::clone(&self.losses));
+        let repeated_losses = Arc::clone(&self.repeated_losses);
+        let poison = Arc::clone(&self.poison);
+        if poison.is_watched() && !self.shape().has_device(&to.device) {
+            to.device.watch_poison(PoisonRelay::of_new_member(&poison));
+        }
+        Ok(Self { name, shapes: Shapes::new(shape), losses, repeated_losses, buffers, poison })
+    }
+
+    /// Ends a change that several devices have made, one after the other, since the device had
+    /// `losses`. A loss meanwhile may have hit this change, too, and a flush may have reported it
+    /// before the change is acknowledged: it counts once more.
+    pub fn change_ended(&self, losses: Option<u64>) {
+        if self.cache_losses() != losses {
+            self.repeated_losses.fetch_add(1, SeqCst);
+        }
+    }
+
+    /// Returns the blocks of the extent at `place` that belong to `range`, which is within the
+    /// device; counted from the beginning of the extent, and always consecutive.
+    pub fn part_of_extent(&self, place: usize, range: BlockRange) -> BlockRange {
+        self.shape().map().member_range(place, range)
+    }
+
+    /// Returns the bytes of a write of `range` that belong to the extent at `place`.
+    pub fn data_of_extent(&self, place: usize, range: BlockRange, from: &Bytes) -> Bytes {
+        let shape = self.shape();
+        let part = shape.map().member_range(place, range);
+        self.gathered(shape, range, from, (place, part))
     }
 
     fn watch_devices(&self, shape: &JoinedShape, first: usize) {
@@ -150,7 +202,7 @@ impl JoinedDevice {
         from: Bytes,
         durable: bool,
     ) -> Result<(), Error> {
-        let shape = self.shape();
+        let (shape, losses) = (self.shape(), self.cache_losses());
         let writes = shape.map().parts(range).into_iter().map(|(member, part)| {
             let data = self.gathered(shape, range, &from, (member, part));
             let (device, part) = shape.on_device((member, part));
@@ -158,6 +210,7 @@ impl JoinedDevice {
         });
         // All parts end, so that nothing is written behind a result.
         let failed = join_all(writes).await.into_iter().find_map(Result::err);
+        self.change_ended(losses);
         failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
     }
 
@@ -284,7 +337,8 @@ impl BlockDevice for JoinedDevice {
     /// Counts the losses of all devices. A device that refuses all writes after a loss counts none:
     /// its flushes fail, and with them those of the joined device.
     fn cache_losses(&self) -> Option<u64> {
-        self.shape().cache_losses()
+        let repeated = self.repeated_losses.load(SeqCst);
+        self.shape().cache_losses().map(|losses| losses.wrapping_add(repeated))
     }
 
     fn set_buffers(&self, buffers: &BufferPool) {

@@ -41,7 +41,10 @@ mod status;
 pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
 pub use joined::{DeviceExtent, ExtentOrder, JoinedDevice, JoinedShape};
-pub use mirror::{MirrorOptions, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
+pub use mirror::{
+    ChangeQueue, ChangeTurn, MirrorOptions, RunToEnd, ScrubOptions, ScrubProgress, ScrubReport,
+    ScrubbedMember, TransferTurn,
+};
 pub use ownership::LeftOutMember;
 pub use pool::{OpenOptions, Pool};
 pub use status::{MemberState, PoolHealth, PoolMember, PoolStatus, UnusedDevice, UnusedState};

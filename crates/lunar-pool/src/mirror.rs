@@ -31,7 +31,8 @@ mod scrub;
 mod spares;
 mod sparse;
 
-pub(crate) use bounded::RunToEnd;
+pub use bounded::RunToEnd;
+pub use change_queue::{ChangeQueue, ChangeTurn, TransferTurn};
 pub use options::MirrorOptions;
 pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 
@@ -42,7 +43,6 @@ use crate::ownership::PoolOwnership;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
 use bytes::Bytes;
 use change::Change;
-use change_queue::ChangeQueue;
 use clears::ClearLengths;
 use flush::SharedFlushes;
 use intent_log::IntentLog;

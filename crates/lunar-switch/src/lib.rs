@@ -23,9 +23,17 @@
 #![warn(missing_docs)]
 
 mod extent;
+mod migration;
 pub mod relay;
+mod routing;
+mod sparse;
 mod virtual_disk;
 
 pub use extent::{ExtentError, blocks_of, extent};
 pub use lunar_pool::{DeviceExtent, ExtentOrder};
+pub use migration::{
+    Migration, MigrationEnd, MigrationOptions, MigrationPhase, MigrationProgress, MigrationRecord,
+    RecordOutcome,
+};
+pub use routing::Routing;
 pub use virtual_disk::VirtualDisk;

@@ -72,6 +72,9 @@ const AT_ONCE: &str = "a_sync_that_is_answered_at_once";
 const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
 // Reasons to keep calls.
 const VOLATILE: &str = "covered by the tests of lunar-pool over members with volatile caches";
+const MOVES: &str =
+    "covered by the tests of lunar-switch that crash and cut power at any step of a move";
+const MOVES_KILLED: &str = "covered by the test of lunar that kills a switch while an extent moves";
 const NO_DISK: &str = "standard output, not a disk";
 
 /// All calls that make something durable, or look like one.
@@ -408,9 +411,17 @@ pub const CALLS: &[Call] = &[
     kept("crates/lunar-pool/src/joined.rs", "Box::pin(self.flush_all())", VOLATILE),
     kept(
         "crates/lunar-switch/src/virtual_disk.rs",
-        "self.joined.flush()",
+        "routing.joined.flush().await?",
         "covered by the tests of lunar-switch over storages that count flushes",
     ),
+    // Moves of extents: crashes and losses at each step.
+    kept("crates/lunar-switch/src/migration.rs", "self.to.device.flush().await", MOVES),
+    kept("crates/lunar-switch/src/migration/copy.rs", "device.flush().await", MOVES),
+    kept("crates/lunar-switch/src/migration/copy.rs", "self.commit(record, joined)", MOVES),
+    kept("crates/lunar-switch/src/migration/copy.rs", "record.commit()", MOVES),
+    kept("crates/lunar-control/src/daemon/migrations.rs", "next.save(state)?", MOVES_KILLED),
+    kept("crates/lunar-control/src/daemon/migrations.rs", "moved.commit(&job.lun", MOVES_KILLED),
+    kept("crates/lunar-control/src/config/moved_extents.rs", ".save(FILE, &text)", MOVES_KILLED),
     kept(
         "crates/lunar-pool/src/mirror/resync.rs",
         "self.within(self.target.flush()).await",

@@ -1,5 +1,7 @@
 //! `lunar switch`: serves virtual LUNs, whose blocks lie on the LUNs of other targets.
 
+pub(super) mod migrate;
+
 use super::serve_api::ServeApiArgs;
 use super::{pool, target};
 use crate::device_url::ServedDevices;
@@ -23,7 +25,8 @@ use std::sync::Arc;
         lunar check switch.toml --connect\n  \
         lunar switch --config switch.toml\n  \
         lunar switch --config switch.toml --path fast\n  \
-        lunar switch create-mirror iqn.2026-11.org.example:virtual 0 --config switch.toml"
+        lunar switch create-mirror iqn.2026-11.org.example:virtual 0 --config switch.toml\n  \
+        lunar switch migrate iqn.2026-11.org.example:virtual 0 --extent 1 --to c:0 --wait"
 )]
 pub struct SwitchCommand {
     /// The configuration; `lunar check` validates it
@@ -50,6 +53,7 @@ enum DataPath {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     CreateMirror(CreateMirror),
+    Migrate(migrate::MigrateCommand),
 }
 
 /// Label the extents of a mirrored LUN as the members of a new mirror
@@ -77,8 +81,10 @@ struct CreateMirror {
 /// Fails if the configuration is invalid or has no storage, an address cannot be listened on, or
 /// the final sync fails.
 pub fn run(args: &SwitchCommand, format: Format) -> Result<(), Failure> {
-    if let Some(Command::CreateMirror(args)) = &args.command {
-        return create_mirror(args, format);
+    match &args.command {
+        Some(Command::CreateMirror(args)) => return create_mirror(args, format),
+        Some(Command::Migrate(args)) => return migrate::run(args, format),
+        None => {}
     }
     let Some(file) = &args.config else {
         return Err(Failure::usage("--config is missing").hint("add --config FILE"));

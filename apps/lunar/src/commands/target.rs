@@ -7,6 +7,7 @@ use crate::output::{Failure, Format};
 use crate::serving::{self, Serving};
 use lunar_control::config;
 use lunar_control::config::model::Configuration;
+use lunar_control::config::moved_extents::MovedExtentsUse;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin};
 use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
@@ -59,7 +60,7 @@ pub fn serve(
     // `lunar apply` sends absolute paths, so that this path must be absolute too: the same file
     // must give the same configuration.
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    let mut configuration = config::load(&path)?;
+    let mut configuration = config::load_to_serve(&path, MovedExtentsUse::Replace)?;
     let devices = devices(&configuration)?;
     let api = api.options()?;
     if let Some(api) = &api {

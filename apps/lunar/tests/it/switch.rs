@@ -4,6 +4,7 @@ mod configuration;
 mod fast_path;
 mod hosts;
 mod loss;
+mod migration;
 
 use crate::common::{ELSEWHERE, Scratch, Server, TEST_TIMEOUT, lunar};
 use bytes::Bytes;
@@ -93,6 +94,14 @@ impl Rig {
         let config = self.scratch.path().join("switch.toml");
         let again = lunar(&["switch", "--config", config.to_str().unwrap()]);
         self.switch = Server::start_command(again);
+    }
+
+    /// Starts the switch again after it was killed.
+    fn restart_killed_switch(&mut self) {
+        let config = self.scratch.path().join("switch.toml");
+        let again = lunar(&["switch", "--config", config.to_str().unwrap()]);
+        let killed = std::mem::replace(&mut self.switch, Server::start_command(again));
+        drop(killed.end());
     }
 
     /// Opens a virtual LUN as host `number`.

@@ -9,6 +9,7 @@ mod documents;
 mod extract;
 pub mod health;
 mod limits;
+pub mod migrations;
 mod openapi;
 pub mod pools;
 mod problem;
@@ -49,6 +50,7 @@ fn resources() -> OpenApiRouter<ApiState> {
         .merge(traces::routes())
         .merge(targets::routes())
         .merge(pools::routes())
+        .merge(migrations::routes())
         .merge(changes::routes())
         .merge(limits::routes())
         .merge(configuration::routes());

@@ -2,6 +2,7 @@
 
 use super::documents::document;
 use super::health::{Health, UnitFault};
+use super::migrations::{MigrationList, MigrationReport};
 use super::pools::{PoolReport, Pools};
 use super::problem::Problem;
 use super::shared::{ApiState, Served};
@@ -61,6 +62,9 @@ pub struct Status {
     /// The pools that are served.
     #[serde(default)]
     pub pools: Vec<PoolSummary>,
+    /// Moves of extents of virtual LUNs, also the last ones that have ended.
+    #[serde(default)]
+    pub migrations: Vec<MigrationReport>,
     /// All units, each once, however many LUNs show it.
     pub units: Vec<UnitStatus>,
     /// Differences from the configuration, one per line. An apply or a restart undoes them, unless
@@ -199,6 +203,7 @@ impl Status {
             connections_configured: running.limits.server.connections,
             waiting: waiting.iter().map(Into::into).collect(),
             pools: pools.collect(),
+            migrations: MigrationList::of(served).migrations,
             units: units.collect(),
             drift: drift.changes.iter().map(ConfigChange::drift_line).collect(),
         }

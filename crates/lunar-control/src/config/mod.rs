@@ -7,6 +7,7 @@ pub mod file;
 pub mod limit_settings;
 pub mod lun;
 pub mod model;
+pub mod moved_extents;
 pub mod named_limits;
 pub mod pools;
 pub mod resolve;
@@ -24,8 +25,10 @@ use crate::small_file::{self, Readable};
 use crate::{ErrorList, Failure};
 use lunar_block::Geometry;
 use model::Configuration;
+use moved_extents::MovedExtentsUse;
 use std::collections::BTreeMap;
 use std::path::Path;
+use virtual_lun::StorageTable;
 
 pub use api_options::{ApiListen, ApiOptions};
 pub use defaults::{default_offer, default_portal};
@@ -49,7 +52,18 @@ pub fn load_with_geometries(
     path: &Path,
     reached: BTreeMap<String, Geometry>,
 ) -> Result<Configuration, Failure> {
-    parse_with(&read(path)?, path, Readable::Any, reached)
+    let mut storages = StorageTable::new(MovedExtentsUse::Refuse);
+    storages.reached = reached;
+    parse_with(&read(path)?, path, Readable::Any, storages)
+}
+
+/// Like [`load`], for the start of a server: extents that were moved have their present places, as
+/// `moved` says.
+///
+/// # Errors
+/// Same as [`load`].
+pub fn load_to_serve(path: &Path, moved: MovedExtentsUse) -> Result<Configuration, Failure> {
+    parse_with(&read(path)?, path, Readable::Any, StorageTable::new(moved))
 }
 
 /// Like [`load`], for a running server: reads regular files only, as a pipe could block the server.
@@ -87,7 +101,7 @@ fn read_kind(path: &Path, readable: Readable) -> Result<String, Failure> {
 /// # Errors
 /// Returns one failure that lists all problems.
 pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_with(text, path, Readable::Any, BTreeMap::new())
+    parse_with(text, path, Readable::Any, StorageTable::new(MovedExtentsUse::Refuse))
 }
 
 /// Like [`parse`], for a running server: the files named by the text must be regular files.
@@ -95,19 +109,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Configuration, Failure> {
 /// # Errors
 /// Same as [`parse`].
 pub fn parse_running(text: &str, path: &Path) -> Result<Configuration, Failure> {
-    parse_with(text, path, Readable::Regular, BTreeMap::new())
+    parse_with(text, path, Readable::Regular, StorageTable::new(MovedExtentsUse::Refuse))
 }
 
 fn parse_with(
     text: &str,
     path: &Path,
     readable: Readable,
-    reached: BTreeMap<String, Geometry>,
+    storages: StorageTable,
 ) -> Result<Configuration, Failure> {
     if text.len() as u64 > file::FILE_BYTES_MAX {
         return Err(Failure::new(format!("{} is too long for a configuration", path.display())));
     }
-    resolve::resolve(text, path, readable, reached).map_err(|problems| failure(path, &problems))
+    resolve::resolve(text, path, readable, storages).map_err(|problems| failure(path, &problems))
 }
 
 /// Combines all problems into one failure: one line each for people, a list for programs.

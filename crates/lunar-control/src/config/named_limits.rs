@@ -12,11 +12,22 @@ pub struct NamedLimits {
     pub server: Limits,
     /// Maximum memory in bytes that all peers of the process may use together.
     pub memory_bytes_max: usize,
+    /// Maximum rate in bytes per second at which an extent is moved while hosts use the LUN.
+    pub migration_bytes_per_second: u64,
 }
+
+/// Default of `migration_bytes_per_second`.
+const MIGRATION_BYTES_PER_SECOND: u64 = 32 << 20;
+/// Range of `migration_bytes_per_second`.
+const MIGRATION_RATE: RangeInclusive<u64> = 64 << 10..=1 << 40;
 
 impl Default for NamedLimits {
     fn default() -> Self {
-        Self { server: Limits::default(), memory_bytes_max: memory_bytes_max_default() }
+        Self {
+            server: Limits::default(),
+            memory_bytes_max: memory_bytes_max_default(),
+            migration_bytes_per_second: MIGRATION_BYTES_PER_SECOND,
+        }
     }
 }
 
@@ -81,6 +92,13 @@ pub(super) const NAMED_LIMITS: &[NamedLimit] = &[
         range: MEMORY_BYTES,
         get: |limits| limits.memory_bytes_max as u64,
         set: |limits, value| limits.memory_bytes_max = value as usize,
+    },
+    NamedLimit {
+        key: "migration_bytes_per_second",
+        unit: Unit::Bytes,
+        range: MIGRATION_RATE,
+        get: |limits| limits.migration_bytes_per_second,
+        set: |limits, value| limits.migration_bytes_per_second = value,
     },
     limit!(memory_wait_seconds, Count, SECONDS),
     limit!(data_in_bytes, Bytes, BUFFER_BYTES),

@@ -6,6 +6,7 @@ use super::conflict::Disks;
 use super::defaults::{default_offer, default_portal};
 use super::file::{self, ConfigProblem, Located, Problems, TOP_TABLE_NAME, TableReader, TextSpan};
 use super::model::{Configuration, LunConfig, PoolConfig, TargetConfig, UnitConfig};
+use super::moved_extents::MovedExtentsUse;
 use super::named_limits::NamedLimits;
 use super::pools;
 use super::resolve_api::api;
@@ -16,7 +17,6 @@ use super::virtual_lun::{self, StorageTable, VirtualLunKeys};
 use crate::Readable;
 use crate::device_url::{DeviceOptions, DeviceUrl, missing_hint};
 use crate::units::parse_rate;
-use lunar_block::Geometry;
 use lunar_initiator::Url;
 use lunar_iscsi::login::Secret;
 use lunar_iscsi::text::{Digest, Offer};
@@ -39,7 +39,8 @@ struct DataPath {
 
 /// Reads and checks a configuration. `path` names the file that `text` came from: relative paths in
 /// `text` are resolved against its directory. Files named by `text` must be of a kind that
-/// `readable` permits. Extents are also checked against the storages that were reached.
+/// `readable` permits. Extents are also checked against the storages that were reached, and those
+/// that were moved.
 ///
 /// # Errors
 /// Returns all problems, in the order of the text.
@@ -47,7 +48,7 @@ pub fn resolve(
     text: &str,
     path: &Path,
     readable: Readable,
-    reached: BTreeMap<String, Geometry>,
+    storages: StorageTable,
 ) -> Result<Configuration, Vec<ConfigProblem>> {
     let mut problems = Problems::new(text);
     let document = file::parse(text, &mut problems);
@@ -62,7 +63,7 @@ pub fn resolve(
     // The path is absolute because messages may be read in another directory.
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_owned());
     let mut resolver = Resolver::new(base, problems, readable);
-    resolver.storages.reached = reached;
+    resolver.storages = storages;
     let mut top = TableReader::new(document.get_ref(), 0..0, TOP_TABLE_NAME);
     let configuration = resolver.top(&mut top);
     let problems = resolver.problems.into_sorted();
@@ -104,7 +105,7 @@ impl<'t> Resolver<'t> {
             initiator_secrets: Vec::new(),
             remote_luns: Vec::new(),
             pools: Vec::new(),
-            storages: StorageTable::default(),
+            storages: StorageTable::new(MovedExtentsUse::Refuse),
         }
     }
 }
@@ -455,8 +456,9 @@ impl Resolver<'_> {
         if !virtual_lun::is_virtual(table) {
             return DeviceKeys::Named(table.required("device", &mut self.problems));
         }
-        let keys = virtual_lun::virtual_lun(table, &format!("LUN {id} of {target}"), self);
-        DeviceKeys::Virtual(keys, virtual_lun::lun_name(target, id, uuid))
+        let name = virtual_lun::lun_name(target, id, uuid);
+        let lun = format!("LUN {id} of {target}");
+        DeviceKeys::Virtual(virtual_lun::virtual_lun(table, (&lun, &name), self), name)
     }
 
     /// Checks the device of a LUN; returns it, with the options for opening it.

@@ -2,6 +2,7 @@
 
 use super::file::{Located, Problems, TableReader, TextSpan, mismatch};
 use super::model::{ChapConfig, PoolConfig, PoolMemberConfig, UnitConfig};
+use super::moved_extents::{MovedExtents, MovedExtentsUse, WrittenExtents};
 use super::resolve::Resolver;
 use super::resolve_chap::login_chap;
 use super::resolve_remote::RemoteLunKeys;
@@ -99,11 +100,13 @@ pub struct ExtentConfig {
 }
 
 impl ExtentConfig {
-    fn end_bytes(&self) -> u64 {
+    /// First byte behind it.
+    pub fn end_bytes(&self) -> u64 {
         self.start_bytes.saturating_add(self.length_bytes)
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
+    /// True if both have a block.
+    pub fn overlaps(&self, other: &Self) -> bool {
         self.storage.name == other.storage.name
             && self.start_bytes < other.end_bytes()
             && other.start_bytes < self.end_bytes()
@@ -125,7 +128,8 @@ impl fmt::Display for ExtentConfig {
     }
 }
 
-fn bytes_text(bytes: u64) -> String {
+/// A number of bytes as in the configuration.
+pub fn bytes_text(bytes: u64) -> String {
     size_text(bytes).unwrap_or_else(|| bytes.to_string())
 }
 
@@ -142,6 +146,24 @@ impl VirtualDiskConfig {
     /// The size of the disk.
     pub fn size_bytes(&self) -> u64 {
         self.extents.iter().fold(0, |sum, extent| sum.saturating_add(extent.length_bytes))
+    }
+
+    /// The key of the LUN, and its value.
+    pub fn setting(&self) -> (&'static str, Value) {
+        let list = Value::List(self.extents.iter().map(ExtentConfig::value).collect());
+        match self.stripe_unit_bytes {
+            None => ("extents", list),
+            Some(unit) => {
+                let unit = ("unit", Value::Size(unit.get()));
+                ("stripe", Value::Table(vec![unit, ("over", list)]))
+            }
+        }
+    }
+
+    /// The line of the configuration.
+    pub fn line(&self) -> String {
+        let (key, value) = self.setting();
+        format!("{key} = {}", value.toml())
     }
 
     /// True if all blocks of `old` are where they were: the disk can grow while it is used.
@@ -184,13 +206,23 @@ pub struct UsedExtent {
 }
 
 /// The storages, as far as they are read, and the extents that are used.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct StorageTable {
     /// The storages, in the order of the configuration.
     pub list: Vec<Arc<StorageConfig>>,
     /// The geometries of the storages that were reached, by name.
     pub reached: BTreeMap<String, Geometry>,
+    /// The extents that were moved, and what becomes of their former places.
+    pub moved: (MovedExtents, MovedExtentsUse),
     used: Vec<UsedExtent>,
+}
+
+impl StorageTable {
+    /// Starts with no storage read.
+    pub fn new(uses: MovedExtentsUse) -> Self {
+        let (list, reached, used) = Default::default();
+        Self { list, reached, moved: (MovedExtents::default(), uses), used }
+    }
 }
 
 /// Reads all storages.
@@ -204,6 +236,34 @@ pub fn storages(top: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) {
             continue;
         }
         resolver.storages.list.push(Arc::new(storage));
+    }
+    moved_extents(resolver);
+}
+
+/// Reads the extents that were moved. Blocks to which an extent is being moved are in use.
+fn moved_extents(resolver: &mut Resolver<'_>) {
+    let (Some(state), storages) = (&resolver.state, &mut resolver.storages) else { return };
+    let uses = storages.moved.1;
+    if storages.list.is_empty() || uses == MovedExtentsUse::Ignore {
+        return;
+    }
+    match MovedExtents::load(state) {
+        Ok(moved) => storages.moved.0 = moved,
+        Err(why) => {
+            let hint = "the file has the places of extents that were moved: make it readable";
+            resolver.problems.add(&(0..0), why, Some(hint.to_owned()));
+            return;
+        }
+    }
+    if uses == MovedExtentsUse::Replace {
+        return;
+    }
+    for lun in storages.moved.0.luns() {
+        let to = lun.pending.as_ref().and_then(|pending| pending.to.on(&storages.list));
+        storages.used.extend(to.map(|extent| UsedExtent {
+            extent,
+            lun: format!("{}, which is being moved there", lun.name),
+        }));
     }
 }
 
@@ -258,10 +318,10 @@ pub fn is_virtual(table: &TableReader<'_, '_>) -> bool {
     ["extents", "stripe", "mirror"].iter().any(|key| table.has(key))
 }
 
-/// Reads the extents of a LUN; `lun` names it in messages.
+/// Reads the extents of a LUN; `lun` names it in messages, and `name` in the state directory.
 pub fn virtual_lun(
     table: &mut TableReader<'_, '_>,
-    lun: &str,
+    (lun, name): (&str, &str),
     resolver: &mut Resolver<'_>,
 ) -> Option<VirtualLunKeys> {
     table.string("device", &mut resolver.problems);
@@ -273,21 +333,56 @@ pub fn virtual_lun(
         resolver.problems.add(&second, what, Some("keep one of them".to_owned()));
     }
     let all = [
-        extents("extents", table, lun, resolver).map(|extents| {
-            ConfiguredBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents })
+        extents("extents", table, resolver).map(|(extents, spans)| {
+            (ConfiguredBlocks::Disk(VirtualDiskConfig { stripe_unit_bytes: None, extents }), spans)
         }),
-        stripe(table, lun, resolver).map(ConfiguredBlocks::Disk),
-        mirror(table, lun, resolver).map(ConfiguredBlocks::Mirror),
+        stripe(table, resolver).map(|(disk, spans)| (ConfiguredBlocks::Disk(disk), spans)),
+        mirror(table, resolver).map(|(extents, spans)| (ConfiguredBlocks::Mirror(extents), spans)),
     ];
-    let blocks = all.into_iter().flatten().next()?;
-    Some(VirtualLunKeys { blocks, span: first? })
+    let (mut blocks, spans) = all.into_iter().flatten().next()?;
+    let extents = match &mut blocks {
+        ConfiguredBlocks::Disk(disk) => {
+            replace_former(disk, (name, &spans), resolver)?;
+            &disk.extents
+        }
+        ConfiguredBlocks::Mirror(extents) => extents,
+    };
+    let checked = extents.iter().zip(&spans).map(|(extent, span)| {
+        check_extent(extent, span, lun, resolver) // all of them
+    });
+    let valid = checked.filter(Option::is_some).count() == spans.len();
+    valid.then_some(VirtualLunKeys { blocks, span: first? })
+}
+
+/// Replaces extents that were moved by those in force, or refuses them.
+fn replace_former(
+    disk: &mut VirtualDiskConfig,
+    (name, spans): (&str, &[TextSpan]),
+    resolver: &mut Resolver<'_>,
+) -> Option<()> {
+    let (moved, uses) = &resolver.storages.moved;
+    let Some(lun) = moved.lun(name) else { return Some(()) };
+    let (at, in_force) = match lun.compare(disk, &resolver.storages.list) {
+        WrittenExtents::Valid => return Some(()),
+        WrittenExtents::Former(at, in_force) => (at, in_force),
+    };
+    if let (MovedExtentsUse::Replace, Some(in_force)) = (uses, &in_force) {
+        *disk = in_force.clone();
+        return Some(());
+    }
+    let what = format!("the extent {} was moved while the LUN was in use", disk.extents[at]);
+    let hint = match in_force {
+        Some(in_force) => format!("write {}", in_force.line()),
+        None => format!("the extents of the LUN are {}", lun.places()),
+    };
+    resolver.problems.add(&spans[at], what, Some(hint));
+    None
 }
 
 fn stripe(
     table: &mut TableReader<'_, '_>,
-    lun: &str,
     resolver: &mut Resolver<'_>,
-) -> Option<VirtualDiskConfig> {
+) -> Option<(VirtualDiskConfig, Vec<TextSpan>)> {
     let mut table = table.table("stripe", &mut resolver.problems)?;
     let range = BLOCK_BYTES_MIN..=STRIPE_UNIT_BYTES_MAX.into();
     let unit = table.size("unit", range, &mut resolver.problems);
@@ -295,14 +390,14 @@ fn stripe(
         let hint = "add over = [{ storage = \"…\", start = 0, length = \"…\" }, …]".to_owned();
         resolver.problems.add(&table.span, "the stripe has no `over`", Some(hint));
     }
-    let extents = extents("over", &mut table, lun, resolver);
+    let extents = extents("over", &mut table, resolver);
     table.finish(&[], &mut resolver.problems);
     let unit_bytes = match &unit {
         Some(unit) => unit.value,
         None if table.has("unit") => return None,
         None => STRIPE_UNIT_BYTES.into(),
     };
-    let extents = extents?;
+    let (extents, spans) = extents?;
     let (to, length) = (&mut resolver.problems, extents[0].length_bytes);
     if !unit_bytes.is_multiple_of(BLOCK_BYTES_MIN) {
         let what = format!("`unit` is {unit_bytes} bytes");
@@ -323,15 +418,12 @@ fn stripe(
         to.add(&table.span_of("over")?, what, Some(hint));
         return None;
     }
-    Some(VirtualDiskConfig { stripe_unit_bytes: NonZeroU64::new(unit_bytes), extents })
+    let stripe_unit_bytes = NonZeroU64::new(unit_bytes);
+    Some((VirtualDiskConfig { stripe_unit_bytes, extents }, spans))
 }
 
-fn mirror(
-    table: &mut TableReader<'_, '_>,
-    lun: &str,
-    resolver: &mut Resolver<'_>,
-) -> Option<Vec<ExtentConfig>> {
-    let extents = extents("mirror", table, lun, resolver)?;
+fn mirror(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<LocatedExtents> {
+    let (extents, spans) = extents("mirror", table, resolver)?;
     let span = table.span_of("mirror")?;
     let names: Vec<&str> = extents.iter().map(|extent| &*extent.storage.name).collect();
     let twice = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
@@ -343,19 +435,21 @@ fn mirror(
         None if extents.len() < 2 => {
             ("a mirror needs at least two extents".to_owned(), "add an extent of another storage")
         }
-        None => return Some(extents),
+        None => return Some((extents, spans)),
     };
     resolver.problems.add(&span, what, Some(hint.to_owned()));
     None
 }
 
+/// Extents and their positions in the text.
+type LocatedExtents = (Vec<ExtentConfig>, Vec<TextSpan>);
+
 /// Reads a list of extents, which is not empty; `None` if there is a problem, or no such key.
 fn extents(
     key: &'static str,
     table: &mut TableReader<'_, '_>,
-    lun: &str,
     resolver: &mut Resolver<'_>,
-) -> Option<Vec<ExtentConfig>> {
+) -> Option<LocatedExtents> {
     let span = table.span_of(key)?;
     table.refuse_empty(key, &mut resolver.problems);
     let items = table.items(key);
@@ -365,7 +459,7 @@ fn extents(
         resolver.problems.add(&span, what, Some(hint));
         return None;
     }
-    let mut extents = Vec::new();
+    let (mut extents, mut spans) = (Vec::new(), Vec::new());
     let count = items.len();
     for item in items {
         let DeValue::Table(inner) = item.get_ref() else {
@@ -374,7 +468,8 @@ fn extents(
             continue;
         };
         let mut reader = TableReader::new(inner, item.span(), "an extent");
-        extents.extend(extent(&mut reader, lun, resolver));
+        extents.extend(extent(&mut reader, resolver));
+        spans.push(item.span());
     }
     let sizes = extents.iter().try_fold(0u64, |sum, one| sum.checked_add(one.length_bytes));
     if sizes.is_none_or(|bytes| i64::try_from(bytes).is_err()) {
@@ -382,14 +477,10 @@ fn extents(
         resolver.problems.add(&span, "the extents together are too long for a disk", Some(hint));
         return None;
     }
-    (count > 0 && extents.len() == count).then_some(extents)
+    (count > 0 && extents.len() == count).then_some((extents, spans))
 }
 
-fn extent(
-    table: &mut TableReader<'_, '_>,
-    lun: &str,
-    resolver: &mut Resolver<'_>,
-) -> Option<ExtentConfig> {
+fn extent(table: &mut TableReader<'_, '_>, resolver: &mut Resolver<'_>) -> Option<ExtentConfig> {
     let name = table.required("storage", &mut resolver.problems);
     let start = table.size("start", 0..=i64::MAX as u64, &mut resolver.problems);
     let length = table.size("length", 1..=i64::MAX as u64, &mut resolver.problems);
@@ -422,9 +513,7 @@ fn extent(
     });
     let storage = resolver.ok_or_report("there is no storage", &name, storage)?;
     let start_bytes = start.map_or(0, |start| start.value);
-    let extent = ExtentConfig { storage, start_bytes, length_bytes: length };
-    check_extent(&extent, &table.span, lun, resolver)?;
-    Some(extent)
+    Some(ExtentConfig { storage, start_bytes, length_bytes: length })
 }
 
 /// Checks an extent against the others, and against its storage if that was reached.
@@ -541,16 +630,11 @@ pub fn lun_name(target: &str, id: u16, uuid: Option<Uuid>) -> String {
 
 /// The keys `extents`, `stripe` and `mirror` of a LUN.
 pub fn settings_of(unit: &UnitConfig) -> [Setting; 3] {
-    let list =
-        |extents: &[ExtentConfig]| Value::List(extents.iter().map(ExtentConfig::value).collect());
     let (mut linear, mut striped, mut mirror) = (None, None, None);
     if let Some(disk) = &unit.options.virtual_disk {
-        match disk.stripe_unit_bytes {
-            None => linear = Some(list(&disk.extents)),
-            Some(unit) => {
-                let unit = ("unit", Value::Size(unit.get()));
-                striped = Some(Value::Table(vec![unit, ("over", list(&disk.extents))]));
-            }
+        match disk.setting() {
+            ("extents", value) => linear = Some(value),
+            (_, value) => striped = Some(value),
         }
     } else if let (DeviceUrl::Virtual(_), Some(pool)) = (&unit.device, &unit.options.pool) {
         let extents = pool.members.iter().filter_map(|member| match &member.device {

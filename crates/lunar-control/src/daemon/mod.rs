@@ -5,11 +5,13 @@ mod blocking;
 mod catalogue;
 mod change_transaction;
 mod limits;
+mod migrations;
 pub(crate) mod pause;
 mod plan;
 mod pools;
 mod remote_opening;
 mod returning_members;
+mod selection;
 mod stopping;
 mod toml;
 mod trace;
@@ -28,6 +30,7 @@ use change_transaction::{ArrivedLun, ChangeTransaction, Reverted};
 use lunar_target::{DiskUnit, RelayFactory, Server, ServerOptions};
 use plan::{Layout, Plan, away_luns};
 use remote_opening::open_remotes;
+use selection::{find, which};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -37,6 +40,7 @@ use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
 pub use limits::LimitSettings;
+pub use migrations::{MigrationJob, MigrationJobState, MigrationRequest, Migrations};
 pub use pools::MemberChange;
 pub use remote_opening::AwayStorage;
 pub use waiting::{WaitingLun, WaitingLuns};
@@ -134,6 +138,7 @@ pub struct Daemon {
     pools: Arc<ServedPools>,
     /// LUNs of the running configuration that wait for their storages; set during a change.
     waiting: Arc<WaitingLuns>,
+    migrations: Arc<Migrations>,
     /// True when the server stops: no more changes are accepted.
     stopping: AtomicBool,
     /// Certificate and token of the API, read from files.
@@ -159,6 +164,9 @@ pub struct OpenedConfig {
     layout: Layout,
     away: Vec<(DeviceUrl, Failure)>,
     relays: Option<Arc<dyn RelayFactory>>,
+    migrations: Migrations,
+    /// The configuration as the file has it, if extents were moved since.
+    written: Option<Configuration>,
 }
 
 impl OpenedConfig {
@@ -205,8 +213,19 @@ impl OpenedConfig {
             slots[index] = Some(entries.len() - 1);
         }
         let layout = plan.layout(&slots);
-        let relays = None;
-        Ok(Self { configuration, origin, unit_opener, entries, layout, away, relays })
+        let migrations = Migrations::open(&configuration)?;
+        let written = migrations::written(&configuration, &origin);
+        Ok(Self {
+            configuration,
+            origin,
+            unit_opener,
+            entries,
+            layout,
+            away,
+            relays: None,
+            migrations,
+            written,
+        })
     }
 
     /// Has the data of commands relayed where their devices allow it.
@@ -220,7 +239,7 @@ impl OpenedConfig {
     /// # Errors
     /// Fails if an address cannot be listened on.
     pub fn serve(self) -> Result<Daemon, Failure> {
-        let Self { configuration, origin, unit_opener, entries, layout, away, relays } = self;
+        let Self { configuration, origin, unit_opener, entries, layout, away, relays, .. } = self;
         if let Err(error) = unit_opener.buffers().budget().start_heap_trimmer() {
             tracing::warn!(
                 %error,
@@ -245,7 +264,8 @@ impl OpenedConfig {
         })?;
         let waiting = Arc::<WaitingLuns>::default();
         waiting.set(&running, &away_luns(&running, &entries, &away));
-        let configurations = Mutex::new(Configurations { applied: configuration, running });
+        let applied = self.written.unwrap_or(configuration);
+        let configurations = Mutex::new(Configurations { applied, running });
         let pools = Arc::<ServedPools>::default();
         pools.set(pools_of(&entries));
         Ok(Daemon {
@@ -256,6 +276,7 @@ impl OpenedConfig {
             configurations,
             pools,
             waiting,
+            migrations: Arc::new(self.migrations),
             stopping: AtomicBool::new(false),
             files: OnceLock::new(),
         })
@@ -538,6 +559,7 @@ impl Daemon {
         let served = without_restart(&wanted, &running);
         // The open portals stay open, whatever the file says about them.
         config::lun::check_locked(&served).map_err(early)?;
+        self.migrations.check(&running, &served).map_err(early)?;
         let layout = Layout::of(&running, &self.server.catalogue(), &entries, &self.waiting);
         let keeps_names = !options.becomes_applied;
         let plan = Plan::new(&entries, &running, &layout, &served, keeps_names).map_err(early)?;
@@ -754,34 +776,5 @@ fn audit(changes: &[ConfigChange], by: &dyn fmt::Display) {
             (_, ChangeKind::Change) => "changed",
         };
         tracing::info!(target: "audit", %by, target, lun, key, from, to, "{what}");
-    }
-}
-
-fn find<'c>(
-    configuration: &'c mut Configuration,
-    name: &str,
-) -> Result<&'c mut TargetConfig, Failure> {
-    let mut targets = configuration.targets.iter_mut();
-    targets.find(|target| target.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
-        Failure::not_found(format!("there is no target {name}"))
-            .hint("see `lunar ctl targets` for the current targets")
-    })
-}
-
-/// The index of a LUN.
-fn which(luns: &[LunConfig], at: &LunSelector<'_>) -> Result<usize, Failure> {
-    let named = |lun: &LunConfig| at.device.is_none_or(|name| lun.unit.device.is_named(name));
-    let found = luns.iter().enumerate().filter(|(_, lun)| lun.id == at.id && named(lun));
-    let found: Vec<_> = found.collect();
-    match found[..] {
-        [(index, _)] => Ok(index),
-        [] => Err(Failure::not_found(format!("{} has no LUN {}", at.target, at.id))
-            .hint("see `lunar ctl luns` for the current LUNs")),
-        _ => {
-            let devices: Vec<_> = found.iter().map(|(_, l)| l.unit.device.to_string()).collect();
-            let what = format!("{} has several LUNs with number {}", at.target, at.id);
-            Err(Failure::conflict(what)
-                .hint(format!("select one with --device: {}", devices.join(", "))))
-        }
     }
 }

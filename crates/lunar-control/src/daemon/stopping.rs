@@ -18,6 +18,7 @@ impl Daemon {
     /// [`lunar_target::Server::shutdown`] does.
     pub fn shutdown(&self, grace: Duration, progress: &mut dyn FnMut(&str)) -> ShutdownReport {
         self.stopping.store(true, Ordering::Release);
+        self.migrations.stop();
         self.wait_for_change(progress);
         let report = self.server.shutdown(grace, progress);
         self.close_pools();

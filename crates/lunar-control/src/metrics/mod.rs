@@ -1,11 +1,13 @@
 //! Metrics for Prometheus as OpenMetrics text.
 
 mod families;
+mod migration_families;
 mod page;
 mod points;
 mod pool_families;
 
-use crate::daemon::{WaitingLun, WaitingLuns};
+use crate::api::migrations::MigrationReport;
+use crate::daemon::{Migrations, WaitingLun, WaitingLuns};
 use crate::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use crate::{Failure, ServedPools};
 use axum::Router;
@@ -14,6 +16,7 @@ use families::{FAMILIES, Family};
 use lunar_block::MemoryKind;
 use lunar_pool::PoolStatus;
 use lunar_target::{Observer, Statistics};
+use migration_families::MIGRATION_FAMILIES;
 use page::Pages;
 use points::Points;
 use pool_families::POOL_FAMILIES;
@@ -31,8 +34,9 @@ const CONNECTIONS_MAX: usize = 16;
 /// Maximum number of connections of one address.
 const CONNECTIONS_PER_ADDRESS_MAX: usize = 4;
 
-/// Serves the metrics of `observer`, of the LUNs that wait for their storages, and of pools, at
-/// `http://ADDRESS/metrics`, in plain HTTP and without authentication, as is usual for Prometheus.
+/// Serves the metrics of `observer`, of the LUNs that wait for their storages, of pools, and of
+/// moves of extents, at `http://ADDRESS/metrics`, in plain HTTP and without authentication, as is
+/// usual for Prometheus.
 ///
 /// # Errors
 /// Fails if the address is taken or not available.
@@ -41,6 +45,7 @@ pub fn serve(
     observer: Observer,
     waiting: Arc<WaitingLuns>,
     pools: Arc<ServedPools>,
+    migrations: Arc<Migrations>,
 ) -> Result<HttpServer, Failure> {
     let limits = HttpLimits {
         connections: CONNECTIONS_MAX,
@@ -48,21 +53,26 @@ pub fn serve(
         ..HttpLimits::default()
     };
     let options = HttpOptions { address: Address::Tcp(address), tls: None, limits };
-    HttpServer::start(options, router(observer, waiting, pools))
+    HttpServer::start(options, router(observer, waiting, pools, migrations))
 }
 
 /// Router with `GET /metrics`.
-pub fn router(observer: Observer, waiting: Arc<WaitingLuns>, pools: Arc<ServedPools>) -> Router {
+pub fn router(
+    observer: Observer,
+    waiting: Arc<WaitingLuns>,
+    pools: Arc<ServedPools>,
+    migrations: Arc<Migrations>,
+) -> Router {
     let account = observer.buffers().map(|buffers| buffers.sibling(MemoryKind::Api));
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Server { observer, waiting, pools }));
+    registry.register_collector(Box::new(Server { observer, waiting, pools, migrations }));
     let pages = Pages::new(registry, account);
     Router::new().route("/metrics", get(move || std::future::ready(pages.response())))
 }
 
 /// All metrics, in the order of a scrape.
 fn all_families() -> impl Iterator<Item = &'static Family> {
-    FAMILIES.iter().chain(POOL_FAMILIES)
+    FAMILIES.iter().chain(POOL_FAMILIES).chain(MIGRATION_FAMILIES)
 }
 
 /// Reads the statistics when it is scraped; does nothing between scrapes.
@@ -71,6 +81,7 @@ struct Server {
     observer: Observer,
     waiting: Arc<WaitingLuns>,
     pools: Arc<ServedPools>,
+    migrations: Arc<Migrations>,
 }
 
 /// The values of one scrape.
@@ -79,6 +90,8 @@ struct Scrape {
     waiting: Vec<WaitingLun>,
     /// The pools, with their names.
     pools: Vec<(String, PoolStatus)>,
+    /// The moves of extents that have not ended.
+    migrations: Vec<MigrationReport>,
 }
 
 impl Deref for Scrape {
@@ -95,7 +108,10 @@ impl Collector for Server {
         let statistics: Statistics = self.observer.statistics().unwrap_or_default();
         let pools = self.pools.all().into_iter();
         let pools = pools.map(|pool| (pool.name().to_owned(), pool.pool().status())).collect();
-        let scrape = Scrape { statistics, waiting: self.waiting.all(), pools };
+        let jobs = self.migrations.all();
+        let migrations = jobs.iter().map(|job| MigrationReport::of(job));
+        let migrations = migrations.filter(|one| !one.has_ended()).collect();
+        let scrape = Scrape { statistics, waiting: self.waiting.all(), pools, migrations };
         for family in all_families() {
             let unit = family.unit.as_ref();
             let descriptor =

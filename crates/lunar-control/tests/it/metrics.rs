@@ -61,9 +61,14 @@ impl Scraped {
         })
         .unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let http =
-            lunar_control::metrics::serve(any, server.observer(), Arc::default(), Arc::default())
-                .unwrap();
+        let http = lunar_control::metrics::serve(
+            any,
+            server.observer(),
+            Arc::default(),
+            Arc::default(),
+            Arc::default(),
+        )
+        .unwrap();
         Self { server: Some(server), http, device }
     }
 

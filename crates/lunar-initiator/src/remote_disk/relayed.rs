@@ -161,7 +161,10 @@ impl RelayMap for RemoteDisk {
             && !self.uncertain_writes.overlaps(range)
             && self.paths.link() == DeviceLink::Connected;
         let pieces = Self::pieces(range, self.transfer_blocks).take(RELAY_PARTS_MAX + 1);
-        let part = |range| RelayPart { storage: Arc::clone(&self.relayed) as Arc<_>, range };
+        let part = |range| {
+            let storage = Arc::clone(&self.relayed) as Arc<_>;
+            RelayPart { storage, range, held: None }
+        };
         if is_free {
             parts.extend(pieces.map(part));
         }

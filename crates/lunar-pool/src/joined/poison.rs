@@ -49,6 +49,12 @@ impl PoisonRelay {
         Arc::new(MemberWatcher { relay: Arc::clone(relay), place })
     }
 
+    /// Returns the watcher for a further member.
+    pub(super) fn of_new_member(relay: &Arc<Self>) -> Arc<dyn PoisonWatcher> {
+        let place = relay.state().poisoned.len();
+        Self::of_member(relay, place)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,6 +26,9 @@ pub struct JoinedShape {
     members: Vec<JoinedMember>,
     /// The devices of the members, each once.
     devices: Vec<Arc<dyn BlockDevice>>,
+    /// Added to the losses of the devices, modulo 2^64: losses of former devices, less those that
+    /// devices had before they got an extent.
+    former_losses: u64,
 }
 
 /// The device of an extent, and its first block there.
@@ -101,7 +104,43 @@ impl JoinedShape {
             device: Arc::clone(&extent.device),
             data_start: extent.blocks.lba,
         };
-        Self { geometry, map, members: extents.iter().map(member).collect(), devices }
+        let members = extents.iter().map(member).collect();
+        Self { geometry, map, members, devices, former_losses: 0 }
+    }
+
+    /// Returns the shape with one extent elsewhere. The device of `to` had `losses` when the data
+    /// was durable there.
+    pub(super) fn moved(
+        &self,
+        name: &str,
+        place: usize,
+        to: &DeviceExtent,
+        losses: u64,
+    ) -> Result<Self, Error> {
+        let mut extents = self.extents();
+        let Some(extent) = extents.get_mut(place) else {
+            return Err(Error::new(ErrorKind::Open, name, format!("it has no extent {place}")));
+        };
+        if extent.blocks.count != to.blocks.count {
+            let what = format!(
+                "the extent has {} blocks, and its new place {}",
+                extent.blocks.count, to.blocks.count
+            );
+            return Err(Error::new(ErrorKind::Open, name, what));
+        }
+        *extent = to.clone();
+        let next = Self::new(name, &extents, self.order())?;
+        // A loss of a device that stays is counted in both shapes, whenever it occurs.
+        let gone = self.devices.iter().filter(|device| !next.has_device(device));
+        let of_gone: u64 = gone.filter_map(|device| device.cache_losses()).sum();
+        let of_new = if self.has_device(&to.device) { 0 } else { losses };
+        let former_losses = self.former_losses.wrapping_add(of_gone).wrapping_sub(of_new);
+        Ok(Self { geometry: self.geometry, former_losses, ..next })
+    }
+
+    /// True if an extent lies on this device.
+    pub(super) fn has_device(&self, device: &Arc<dyn BlockDevice>) -> bool {
+        self.devices.iter().any(|other| is_same_device(device, other))
     }
 
     /// Returns a larger shape, in which all blocks of this one are where they were.
@@ -126,7 +165,10 @@ impl JoinedShape {
         }
         // Users rely on all but the number of blocks.
         let geometry = Geometry { block_count: next.geometry.block_count, ..self.geometry };
-        Ok(Self { geometry, ..next })
+        let new = next.devices.iter().filter(|device| !self.has_device(device));
+        let of_new: u64 = new.filter_map(|device| device.cache_losses()).sum();
+        let former_losses = self.former_losses.wrapping_sub(of_new);
+        Ok(Self { geometry, former_losses, ..next })
     }
 
     pub(super) fn order(&self) -> ExtentOrder {
@@ -208,7 +250,8 @@ impl JoinedShape {
 
     pub(super) fn cache_losses(&self) -> Option<u64> {
         let counts = self.devices.iter().filter_map(|device| device.cache_losses());
-        counts.fold(None, |sum, count| Some(sum.unwrap_or(0) + count))
+        let former = Some(self.former_losses).filter(|losses| *losses != 0);
+        counts.fold(former, |sum, count| Some(sum.unwrap_or(0).wrapping_add(count)))
     }
 
     pub(super) fn io_tier(&self) -> String {

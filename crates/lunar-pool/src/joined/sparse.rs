@@ -5,7 +5,9 @@ use super::block_map::BlockMap;
 use super::shapes::JoinedShape;
 use crate::member_io::{in_own_context, member_failed};
 use futures_util::future::join_all;
-use lunar_block::{BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse};
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse,
+};
 
 /// Length of the range of which several members clear their parts at once.
 const CLEAR_BYTES_MAX: u64 = 16 << 20;
@@ -60,7 +62,7 @@ impl JoinedDevice {
         range: BlockRange,
         change: impl Fn(&'a dyn Sparse, BlockRange) -> BoxFuture<'a, Result<(), Error>>,
     ) -> Result<(), Error> {
-        let shape = self.shape();
+        let (shape, losses) = (self.shape(), self.cache_losses());
         shape.geometry().checked_range(&self.name, range)?;
         let mut changes = Vec::new();
         for (member, part) in shape.map().parts(range) {
@@ -69,6 +71,7 @@ impl JoinedDevice {
         }
         // All parts end, so that nothing changes behind a result.
         let failed = join_all(changes).await.into_iter().find_map(Result::err);
+        self.change_ended(losses);
         failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
     }
 

@@ -271,15 +271,16 @@ pub(super) fn start_for_all<T: Send + 'static>(
     (&mut work).now_or_never().ok_or_else(|| runtime.spawn(work))
 }
 
-/// An operation of the pool that always runs to its end: if it is dropped after it has begun, it is
-/// completed in a task. Members would differ after half an operation.
-pub(crate) struct RunToEnd<T: Send + 'static> {
+/// An operation that always runs to its end: if it is dropped after it has begun, it is completed
+/// in a task. Copies would differ after half an operation.
+pub struct RunToEnd<T: Send + 'static> {
     work: Option<BoxFuture<'static, T>>,
     has_begun: bool,
 }
 
 impl<T: Send + 'static> RunToEnd<T> {
-    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+    /// Creates the operation, which begins when it is polled first.
+    pub fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
         Self { work: Some(Box::pin(work)), has_begun: false }
     }
 }

@@ -11,16 +11,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// The changes of a mirror that have not ended. All members get overlapping changes in the same
-/// order; other changes run side by side.
+/// The changes of several copies that have not ended, such as those of a mirror. All copies get
+/// overlapping changes in the same order; other changes run side by side.
 ///
 /// A change waits for the earlier overlapping ones of its own owner, and then in the common order
 /// for those that came there before it. There each owner has at most one change of a block.
 /// Therefore a change waits for one change of each other owner, or for several that run together,
 /// however many these owners have; and no change goes before one that is in the common order, so
-/// none waits for ever, however long it is. The changes of the pool itself have one owner together.
+/// none waits for ever, however long it is. Changes of no owner, such as those of a pool itself,
+/// have one together.
 #[derive(Debug, Default)]
-pub(super) struct ChangeQueue {
+pub struct ChangeQueue {
     /// Number of changes in the common order, checked without the lock.
     count: AtomicUsize,
     orders: Mutex<ChangeOrders>,
@@ -45,7 +46,7 @@ struct OwnerChanges {
 
 /// A change whose turn has come. The next changes have theirs when this value is dropped.
 #[derive(Debug)]
-pub(super) struct ChangeTurn {
+pub struct ChangeTurn {
     // Dropped first: changes of other owners come before the next one of this owner.
     _common: OrderPlace,
     _own: OrderPlace,
@@ -53,7 +54,7 @@ pub(super) struct ChangeTurn {
 
 /// The turn of a change of a transfer.
 #[derive(Debug)]
-pub(super) struct TransferTurn {
+pub struct TransferTurn {
     pub(super) turn: ChangeTurn,
     /// The context of the transfer, if it was marked as begun.
     begun: Option<Arc<IoContext>>,
@@ -78,7 +79,7 @@ struct OrderPlace {
 
 impl ChangeQueue {
     /// Enters the order of the current owner at once, and waits for the turn of the change.
-    pub(super) async fn enter(queue: &Arc<Self>, range: BlockRange) -> ChangeTurn {
+    pub async fn enter(queue: &Arc<Self>, range: BlockRange) -> ChangeTurn {
         let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
         let (own, granted) = Self::enter_own(queue, owner, range);
         wait(granted).await;
@@ -89,10 +90,7 @@ impl ChangeQueue {
 
     /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be
     /// cancelled while it waits. Returns `None` if it was.
-    pub(super) async fn enter_transfer(
-        queue: &Arc<Self>,
-        range: BlockRange,
-    ) -> Option<TransferTurn> {
+    pub async fn enter_transfer(queue: &Arc<Self>, range: BlockRange) -> Option<TransferTurn> {
         let context = IoContext::current();
         let mut entering = pin!(Self::enter(queue, range));
         if let Poll::Ready(turn) = poll!(&mut entering) {

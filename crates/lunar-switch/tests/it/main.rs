@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used)] // a test may unwrap
 
 mod contracts;
+mod migration;
 mod relay;
+mod storage;
 mod translation;
 
 use lunar_block::{BlockDevice, MemoryDevice};

@@ -106,7 +106,7 @@ proptest! {
                 assert_eq!(&firsts, model);
             }
             let mut parts: Vec<(usize, u64)> = Vec::new();
-            for (device, part) in disk.shape().parts(range) {
+            for (device, part) in disk.routing().shape().parts(range) {
                 let same = |storage: &Device| Arc::ptr_eq(storage, device);
                 let storage = storages.iter().position(same).unwrap();
                 parts.extend((part.lba..part.lba + part.count).map(|block| (storage, block)));

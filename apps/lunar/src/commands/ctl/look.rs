@@ -2,9 +2,11 @@
 
 use super::table::{plain, table};
 use crate::administrators;
+use crate::commands::switch::migrate::human;
 use crate::output::{self, Failure, Format};
 use lunar_control::api::configuration::ConfigurationText;
 use lunar_control::api::health::Health;
+use lunar_control::api::migrations::MigrationReport;
 use lunar_control::api::sessions::{self as api, Session};
 use lunar_control::api::status::{MemoryStatus, Status as ApiStatus, WaitingLunStatus};
 use lunar_control::api::targets::{self, Lun, Target};
@@ -100,10 +102,16 @@ pub async fn luns(client: &ApiClient, format: Format) -> Result<(), Failure> {
     let status: ApiStatus = client.get(&ApiPath::new(&["status"])).await?;
     match format {
         Format::Json => {
-            output::print_json(&ListedLuns { luns: found.luns, waiting: status.waiting })
+            let ApiStatus { waiting, migrations, .. } = status;
+            output::print_json(&ListedLuns { luns: found.luns, waiting, migrations })
         }
         Format::Human => {
-            let served = found.luns.iter().map(|of| lun_row(&of.target, &of.lun));
+            let served = found.luns.iter().map(|of| {
+                let is_it =
+                    |one: &&MigrationReport| one.target == of.target && one.lun == of.lun.id;
+                let moves = status.migrations.iter().filter(|one| !one.has_ended());
+                lun_row(&of.target, &of.lun, moves.rev().find(is_it))
+            });
             let rows: Vec<_> = served.chain(status.waiting.iter().map(waiting_row)).collect();
             output::print_text(&or_none(table(LUN_HEADING, &rows), "no LUNs\n"))
         }
@@ -116,6 +124,8 @@ struct ListedLuns {
     luns: Vec<targets::LunOfTarget>,
     /// LUNs that are not served yet, because their storage is away.
     waiting: Vec<WaitingLunStatus>,
+    /// Moves of extents of virtual LUNs.
+    migrations: Vec<MigrationReport>,
 }
 
 /// Prints lines to paste, in JSON format as one document.
@@ -140,7 +150,7 @@ const POISONED: &str = "REFUSES WRITES (see lunar ctl status)";
 
 const LUN_HEADING: [&str; 7] = ["TARGET", "LUN", "SIZE", "CACHE", "I/O", "DEVICE", ""];
 
-fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
+fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String; 7] {
     let marks = [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")];
     let mut notes: Vec<_> =
         marks.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()).collect();
@@ -156,6 +166,7 @@ fn lun_row(target: &str, lun: &Lun) -> [String; 7] {
         notes.push(format!("limit {}", lun.limit));
     }
     notes.extend(lun.initiator_limits.iter().map(|limit| format!("limit of {limit}")));
+    notes.extend(moved.map(|one| plain(&human(one))));
     [
         target.to_owned(),
         lun.id.to_string(),
@@ -284,6 +295,9 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
     }
     for pool in &status.pools {
         line("pool", format!("{}, {}", pool.name, pool.health));
+    }
+    for one in &status.migrations {
+        line("move", format!("{} LUN {}: {}", one.target, one.lun, plain(&human(one))));
     }
     for unit in &status.units {
         line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));

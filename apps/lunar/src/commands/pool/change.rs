@@ -49,7 +49,8 @@ pub struct ReplaceCommand {
     name: String,
     /// The member: its place or its device, as `lunar pool status` shows them
     member: String,
-    /// The new device: a path, file:PATH, or iscsi://HOST/TARGET/LUN
+    /// The new device: a path, file:PATH, iscsi://HOST/TARGET/LUN, or for a copy of a mirrored
+    /// virtual LUN extent:STORAGE:START+LENGTH
     #[arg(value_name = "DEVICE-URL")]
     device: String,
     /// Wait until the device has all data
@@ -83,10 +84,10 @@ pub struct RemoveCommand {
 /// The reason why the device does not become a member.
 pub fn add(args: &AddCommand, format: Format) -> Result<(), Failure> {
     let client = args.api.client()?;
-    let device = super::absolute(&args.device)?;
+    let device = device(&args.device)?;
     crate::commands::runtime()?.block_on(async {
         let path = ApiPath::new(&["pools", &args.name, "members"]);
-        let body = NewMember { device: device.to_string() };
+        let body = NewMember { device: device.clone() };
         let changed = client.send(Method::POST, &path, &body).await?;
         end(&client, &device, changed, args.wait, format).await
     })
@@ -98,14 +99,30 @@ pub fn add(args: &AddCommand, format: Format) -> Result<(), Failure> {
 /// The reason why the device does not become a member.
 pub fn replace(args: &ReplaceCommand, format: Format) -> Result<(), Failure> {
     let client = args.api.client()?;
-    let device = super::absolute(&args.device)?;
+    let device = device(&args.device)?;
     crate::commands::runtime()?.block_on(async {
         let place = place(&pool(&client, &args.name).await?, &args.member)?;
         let path = ApiPath::new(&["pools", &args.name, "members", &place.to_string(), "replace"]);
-        let body = NewMember { device: device.to_string() };
+        let body = NewMember { device: device.clone() };
         let changed = client.send(Method::POST, &path, &body).await?;
         end(&client, &device, changed, args.wait, format).await
     })
+}
+
+/// Beginning of the name of an extent, a copy of a mirrored virtual LUN.
+const EXTENT: &str = "extent:";
+
+/// The name of a device, which stays the same in another directory.
+fn device(text: &str) -> Result<String, Failure> {
+    match text.starts_with(EXTENT) {
+        true => Ok(text.to_owned()),
+        false => Ok(super::absolute(text)?.to_string()),
+    }
+}
+
+/// True if a member with this name is the device that a user names.
+fn is_named(text: &str, member: &str) -> bool {
+    text == member || DeviceUrl::parse(text).is_ok_and(|url| url.is_device(member))
 }
 
 /// Runs `lunar pool remove`.
@@ -124,12 +141,11 @@ pub fn remove(args: &RemoveCommand, format: Format) -> Result<(), Failure> {
 
 /// The place of the member that a user names by its place or device.
 fn place(pool: &PoolReport, member: &str) -> Result<u16, Failure> {
-    let is_named = |device: &str| {
-        device == member || DeviceUrl::parse(member).is_ok_and(|url| url.is_device(device))
-    };
     let found = match member.parse::<u16>() {
         Ok(place) => pool.members.iter().find(|one| one.place == place),
-        Err(_) => pool.members.iter().find(|one| !one.device.is_empty() && is_named(&one.device)),
+        Err(_) => {
+            pool.members.iter().find(|one| !one.device.is_empty() && is_named(member, &one.device))
+        }
     };
     found.map(|one| one.place).ok_or_else(|| {
         Failure::not_found(format!("the pool {} has no member {member}", pool.name))
@@ -140,7 +156,7 @@ fn place(pool: &PoolReport, member: &str) -> Result<u16, Failure> {
 /// Waits for the copy to a new member, if wanted, and prints the result.
 async fn end(
     client: &ApiClient,
-    device: &DeviceUrl,
+    device: &str,
     mut changed: PoolChanged,
     waits: bool,
     format: Format,
@@ -154,11 +170,11 @@ async fn end(
 async fn wait_for_copy(
     client: &ApiClient,
     mut now: PoolReport,
-    device: &DeviceUrl,
+    device: &str,
 ) -> Result<PoolReport, Failure> {
     let meter = ProgressMeter::begin("copy", now.size_bytes);
     loop {
-        let Some(member) = now.members.iter().find(|member| device.is_device(&member.device))
+        let Some(member) = now.members.iter().find(|member| is_named(device, &member.device))
         else {
             let what = format!("{device} is no member of the pool {} any more", now.name);
             return Err(Failure::conflict(what).hint("see the log of the server"));

@@ -1,0 +1,172 @@
+//! Changes of blocks that are being moved.
+
+use super::MigrationState;
+use bytes::Bytes;
+use lunar_block::{BlockDevice, BlockRange, Error, ErrorKind};
+use lunar_pool::JoinedDevice;
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+
+/// Length of the zeroes that are written at a time to a device without deallocation.
+const ZEROES_BYTES: u64 = 1 << 20;
+
+/// A change of blocks.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// Writes data.
+    Write { from: Bytes, durable: bool },
+    /// Deallocates blocks.
+    Unmap { durable: bool },
+    /// Writes zeroes.
+    Zero { may_unmap: bool, durable: bool },
+}
+
+impl Change {
+    /// Changes blocks of a device.
+    pub(crate) async fn apply(
+        self,
+        device: &dyn BlockDevice,
+        range: BlockRange,
+    ) -> Result<(), Error> {
+        match (self, device.sparse()) {
+            (Self::Write { from, durable }, _) => device.write(range, from, durable).await,
+            (Self::Unmap { durable }, Some(sparse)) => sparse.unmap(range, durable).await,
+            (Self::Zero { may_unmap, durable }, Some(sparse)) => {
+                sparse.write_zeroes(range, may_unmap, durable).await
+            }
+            (Self::Unmap { durable } | Self::Zero { durable, .. }, None) => {
+                write_zeroes(device, range, durable).await
+            }
+        }
+    }
+
+    /// Returns the part of a change of `range` of a disk that belongs to one extent.
+    fn of_extent(&self, joined: &JoinedDevice, place: usize, range: BlockRange) -> Self {
+        match self {
+            Self::Write { from, durable } => {
+                let from = joined.data_of_extent(place, range, from);
+                Self::Write { from, durable: *durable }
+            }
+            other => other.clone(),
+        }
+    }
+
+    fn with_durable(self, is_durable: bool) -> Self {
+        match self {
+            Self::Write { from, durable } => Self::Write { from, durable: durable && is_durable },
+            Self::Unmap { durable } => Self::Unmap { durable: durable && is_durable },
+            Self::Zero { may_unmap, durable } => {
+                Self::Zero { may_unmap, durable: durable && is_durable }
+            }
+        }
+    }
+}
+
+async fn write_zeroes(
+    device: &dyn BlockDevice,
+    range: BlockRange,
+    durable: bool,
+) -> Result<(), Error> {
+    let block_bytes = u64::from(device.geometry().block_bytes);
+    let most = ZEROES_BYTES / block_bytes;
+    let zeroes = Bytes::from(vec![0; (most.min(range.count) * block_bytes) as usize]);
+    let end = range.lba + range.count;
+    for lba in (range.lba..end).step_by(most as usize) {
+        let count = most.min(end - lba);
+        let data = zeroes.slice(..(count * block_bytes) as usize);
+        device.write(BlockRange::new(lba, count), data, durable).await?;
+    }
+    Ok(())
+}
+
+/// A change of both places. If it is dropped before its end, its regions are copied again.
+pub(crate) struct MigratingChange<'a> {
+    state: &'a Arc<MigrationState>,
+    /// The blocks of the extent.
+    part: BlockRange,
+    /// True if the new place gets the change.
+    is_mirrored: bool,
+    is_done: bool,
+    started: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Drop for MigratingChange<'_> {
+    fn drop(&mut self) {
+        if !self.is_done {
+            self.state.shared().uncopied.insert(self.part);
+        }
+    }
+}
+
+impl MigrationState {
+    /// Returns the error of a change that did not reach the new place, which the record may name.
+    fn uncertain(&self, failure: &str) -> Error {
+        let what = format!("the record of its place is uncertain, and {failure}");
+        Error::new(ErrorKind::Medium, self.to.device.name(), what)
+    }
+}
+
+impl<'a> MigratingChange<'a> {
+    /// Begins a change of blocks of the extent, in its turn in the queue.
+    ///
+    /// # Errors
+    /// `Medium` if both places must get the change, and the new one is not used at present.
+    pub(crate) fn begin(state: &'a Arc<MigrationState>, part: BlockRange) -> Result<Self, Error> {
+        let mut shared = state.shared();
+        if shared.is_uncertain && !shared.is_usable {
+            return Err(state.uncertain(&shared.last_failure));
+        }
+        let has_copy = !shared.uncopied.has_all(part);
+        let is_mirrored = (shared.is_usable && has_copy) || shared.is_uncertain;
+        if !is_mirrored {
+            shared.uncopied.insert(part);
+        }
+        drop(shared);
+        Ok(Self { state, part, is_mirrored, is_done: false, started: None })
+    }
+
+    /// Starts the change of the new place, if that gets it. `range` and `change` are those of the
+    /// disk.
+    pub(crate) fn start(&mut self, joined: &JoinedDevice, range: BlockRange, change: &Change) {
+        if !self.is_mirrored {
+            return;
+        }
+        let state = self.state;
+        // The new place is flushed before it is in use.
+        let is_durable = state.shared().is_uncertain;
+        let change = change.of_extent(joined, state.place, range).with_durable(is_durable);
+        let part = BlockRange::new(state.to.blocks.lba + self.part.lba, self.part.count);
+        self.started =
+            state.start_on_target(|device| async move { change.apply(&*device, part).await });
+    }
+
+    /// Ends the change with the result of the present place. Returns the result for the host.
+    pub(crate) async fn end<T>(mut self, result: Result<T, Error>) -> Result<T, Error> {
+        if !self.is_mirrored {
+            self.is_done = true; // marked already
+            return result;
+        }
+        let wait = self.state.options.target_wait;
+        let failed = self.state.target_done(self.started.take(), wait).await.err();
+        let mut shared = self.state.shared();
+        let is_uncertain = shared.is_uncertain;
+        self.is_done = result.is_ok() && failed.is_none();
+        if !self.is_done {
+            shared.uncopied.insert(self.part);
+            self.is_done = true;
+        }
+        drop(shared);
+        if let Some(failure) = failed {
+            self.state.suspend(failure.clone());
+            if is_uncertain {
+                return Err(self.state.uncertain(&failure));
+            }
+        }
+        result
+    }
+
+    /// Ends a change that the present place has not made.
+    pub(crate) fn end_unchanged(mut self) {
+        self.is_done = true;
+    }
+}

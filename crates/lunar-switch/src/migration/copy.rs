@@ -1,0 +1,361 @@
+//! The copy of an extent, and the switch to its new place.
+
+use super::{
+    Change, Migration, MigrationEnd, MigrationPhase, MigrationRecord, MigrationState, RecordOutcome,
+};
+use crate::routing::RoutingReleased;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use lunar_block::{BlockRange, BufferPool, Error, IoContext};
+use lunar_pool::{ChangeQueue, DeviceExtent, JoinedDevice};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// Maximum number of regions that are copied at once while no rate limits the copy.
+const REGIONS_MAX: usize = 8;
+
+/// Multiple of the wait for a change that a region may take: changes of hosts to it wait meanwhile.
+const REGION_WAITS: u32 = 2;
+
+/// Time for a flush while no change waits for it.
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum factor of the pause after failures in a row.
+const RETRY_FACTOR_MAX: u32 = 32;
+
+/// Pause before the next attempt to end a migration, if others use the record, or changes do not
+/// end.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
+
+/// Counts of losses of the two places, as of when the copy began.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct LossCounts {
+    from: u64,
+    to: u64,
+}
+
+/// The task that copies.
+struct ExtentCopy<'a> {
+    migration: &'a Migration,
+    losses: LossCounts,
+    /// Number of transfers of hosts at the last region.
+    foreground: u64,
+    failures: u32,
+}
+
+impl Migration {
+    /// Moves the extent; runs until this has succeeded, or was cancelled. Failures of the storages
+    /// are waited for. If the future is dropped before the end, the extent stays where it is, and
+    /// the new place may still be written to.
+    ///
+    /// # Errors
+    /// `Open` if another extent of the disk is being moved, or the disk has changed since the
+    /// migration was prepared.
+    pub async fn run(&self, record: &dyn MigrationRecord) -> Result<MigrationEnd, Error> {
+        let _ = self.state.runtime.set(Handle::current());
+        let started = self.core.begin_migration(&self.state)?;
+        let unfinished = UnfinishedRun(self);
+        let work = IoContext::server_scope(async {
+            started.wait().await;
+            ExtentCopy::new(self).run(record).await
+        });
+        let moved = tokio::select! {
+            biased;
+            () = self.state.cancel_requested() => None,
+            moved = work => Some(moved),
+        };
+        std::mem::forget(unfinished);
+        Ok(match moved {
+            Some(released) => {
+                released.wait().await;
+                MigrationEnd::Moved
+            }
+            None => {
+                self.leave().await;
+                MigrationEnd::Cancelled
+            }
+        })
+    }
+
+    /// Ends the use of the new place.
+    async fn leave(&self) {
+        self.give_up().wait().await;
+        self.state.wait_for(|shared| shared.outstanding == 0).await;
+    }
+
+    fn give_up(&self) -> RoutingReleased {
+        let mut shared = self.state.shared();
+        shared.is_usable = false;
+        shared.phase = MigrationPhase::Cancelled;
+        drop(shared);
+        self.core.end_migration()
+    }
+}
+
+/// Ends the migration if its task is dropped.
+struct UnfinishedRun<'a>(&'a Migration);
+
+impl Drop for UnfinishedRun<'_> {
+    fn drop(&mut self) {
+        if self.0.state.shared().phase != MigrationPhase::Moved {
+            drop(self.0.give_up());
+        }
+    }
+}
+
+impl MigrationState {
+    /// Waits until the state fulfils a condition.
+    async fn wait_for(&self, condition: impl Fn(&super::SharedProgress) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if condition(&self.shared()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until the migration is to be given up and can be: the record must name one place.
+    async fn cancel_requested(&self) {
+        self.wait_for(|shared| {
+            shared.is_cancelled && !shared.is_uncertain && shared.phase != MigrationPhase::Moved
+        })
+        .await;
+    }
+
+    fn resume(&self) {
+        let mut shared = self.shared();
+        shared.is_usable = true;
+        shared.phase = MigrationPhase::Copying;
+    }
+
+    /// Begins the commit, after which the migration cannot be given up. Returns false if it is to
+    /// be.
+    fn begin_commit(&self) -> bool {
+        let mut shared = self.shared();
+        shared.is_committing = !shared.is_cancelled || shared.is_uncertain;
+        shared.is_committing
+    }
+
+    /// Returns the next region from `region` on that is to be copied.
+    fn next_uncopied(&self, region: u64) -> Option<(u64, BlockRange)> {
+        self.shared().uncopied.next(region)
+    }
+
+    /// Fails if the new place is not used at present.
+    fn require_usable(&self) -> Result<(), String> {
+        let shared = self.shared();
+        if shared.is_usable { Ok(()) } else { Err(shared.last_failure.clone()) }
+    }
+
+    fn losses(&self) -> LossCounts {
+        let of = |extent: &DeviceExtent| extent.device.cache_losses().unwrap_or(0);
+        LossCounts { from: of(&self.from), to: of(&self.to) }
+    }
+
+    /// Copies a region, in its turn among the changes.
+    async fn copy_region(
+        self: &Arc<Self>,
+        pool: &BufferPool,
+        (region, range): (u64, BlockRange),
+    ) -> Result<(), String> {
+        let _turn = ChangeQueue::enter(&self.queue, range).await;
+        self.require_usable()?;
+        let bytes = range.count as usize * self.from.device.geometry().block_bytes as usize;
+        let buffer = pool.take_when_free(bytes).await;
+        let source = BlockRange::new(self.from.blocks.lba + range.lba, range.count);
+        let read = self.from.device.read(source, buffer).await;
+        let data = read.map_err(|error| error.to_string())?.freeze();
+        let data = data.slice(..bytes);
+        let is_zero = data.iter().all(|byte| *byte == 0);
+        let change = match self.to.device.sparse() {
+            Some(_) if is_zero => Change::Zero { may_unmap: true, durable: false },
+            _ => Change::Write { from: data, durable: false },
+        };
+        let to = BlockRange::new(self.to.blocks.lba + range.lba, range.count);
+        let write = self.start_on_target(|device| async move { change.apply(&*device, to).await });
+        self.target_done(write, self.options.target_wait * REGION_WAITS).await?;
+        let mut shared = self.shared();
+        shared.uncopied.remove(region);
+        shared.copied_bytes += bytes as u64;
+        Ok(())
+    }
+
+    async fn flush_target(self: &Arc<Self>, time_max: Duration) -> Result<(), String> {
+        let flush = self.start_on_target(|device| async move { device.flush().await });
+        self.target_done(flush, time_max).await
+    }
+}
+
+impl<'a> ExtentCopy<'a> {
+    fn new(migration: &'a Migration) -> Self {
+        let (losses, foreground) = (migration.state.losses(), 0);
+        Self { migration, losses, foreground, failures: 0 }
+    }
+
+    fn state(&self) -> &'a Arc<MigrationState> {
+        &self.migration.state
+    }
+
+    /// Copies until the extent has its new place. Returns the end of the transfers to the former
+    /// one.
+    async fn run(&mut self, record: &dyn MigrationRecord) -> RoutingReleased {
+        loop {
+            // An operation of unknown outcome must not change newer data.
+            self.state().wait_for(|shared| shared.outstanding == 0).await;
+            self.state().resume();
+            match self.copy_and_switch(record).await {
+                Ok(moved) => return moved,
+                Err(failure) => self.state().suspend(failure),
+            }
+            let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
+            self.failures = self.failures.saturating_add(1);
+            tokio::time::sleep(self.state().options.retry_pause * factor.min(RETRY_FACTOR_MAX))
+                .await;
+        }
+    }
+
+    async fn copy_and_switch(
+        &mut self,
+        record: &dyn MigrationRecord,
+    ) -> Result<RoutingReleased, String> {
+        loop {
+            self.begin_again_after_loss();
+            while self.state().next_uncopied(0).is_some() {
+                self.copy_uncopied().await?;
+            }
+            self.state().flush_target(FLUSH_TIME_MAX).await?;
+            if let Some(moved) = self.try_switch(record).await? {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// After a loss of either storage, all is copied again: nobody knows what was lost, and the
+    /// places must not differ.
+    fn begin_again_after_loss(&mut self) {
+        let losses = self.state().losses();
+        if losses != self.losses {
+            self.losses = losses;
+            let state = self.state();
+            let mut shared = state.shared();
+            shared.uncopied.insert(BlockRange::new(0, state.from.blocks.count));
+            shared.restarts += 1;
+        }
+    }
+
+    /// Copies the missing regions once; others may be added meanwhile. While a rate limits the
+    /// copy, one region is copied at a time; otherwise the number grows with each region.
+    async fn copy_uncopied(&mut self) -> Result<(), String> {
+        let state = self.state();
+        let pool = self.migration.core.buffers().clone();
+        let mut copies = FuturesUnordered::new();
+        let (mut next, mut window, mut failed) = (0, 1, None);
+        loop {
+            while failed.is_none() && copies.len() < window {
+                let rate = self.rate();
+                if rate.is_some() && !copies.is_empty() {
+                    window = 1;
+                    break;
+                }
+                let Some((region, range)) = state.next_uncopied(next) else { break };
+                next = region + 1;
+                // Nothing is locked during a pause.
+                self.pause(range, rate).await;
+                copies.push(state.copy_region(&pool, (region, range)));
+            }
+            // After a failure the others end first: each has its turn in the queue.
+            match copies.next().await {
+                None => return failed.map_or(Ok(()), Err),
+                Some(Ok(())) => {
+                    self.failures = 0;
+                    window = REGIONS_MAX.min(window + 1);
+                }
+                Some(Err(failure)) => failed = failed.or(Some(failure)),
+            }
+        }
+    }
+
+    /// Returns the rate that limits the next region.
+    fn rate(&mut self) -> Option<NonZeroU64> {
+        let (state, options) = (self.state(), &self.state().options);
+        let foreground = state.foreground.load(SeqCst);
+        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
+        if is_busy { options.busy_bytes_per_second_max } else { options.bytes_per_second_max }
+    }
+
+    /// Waits for the time that a region takes at this rate.
+    async fn pause(&self, range: BlockRange, rate: Option<NonZeroU64>) {
+        let Some(rate) = rate else { return };
+        let block_bytes = u64::from(self.state().from.device.geometry().block_bytes);
+        let bytes = range.count * block_bytes;
+        tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / rate.get() as f64)).await;
+    }
+
+    /// Switches to the new place, if it has all data while no change is on its way. Returns `None`
+    /// if it has not, or others use the record.
+    async fn try_switch(
+        &mut self,
+        record: &dyn MigrationRecord,
+    ) -> Result<Option<RoutingReleased>, String> {
+        let state = self.state();
+        let wait = state.options.target_wait;
+        let all = BlockRange::new(0, state.from.blocks.count);
+        let entered = tokio::time::timeout(wait, ChangeQueue::enter(&state.queue, all)).await;
+        let Ok(turn) = entered else {
+            tokio::time::sleep(BUSY_PAUSE).await;
+            return Ok(None);
+        };
+        state.require_usable()?;
+        if state.next_uncopied(0).is_some() {
+            return Ok(None);
+        }
+        state.flush_target(wait).await?;
+        if state.losses() != self.losses {
+            return Ok(None);
+        }
+        let joined = self.migration.core.moved(state.place, &state.to, self.losses.to);
+        let joined = joined.map_err(|error| error.to_string())?;
+        if !state.begin_commit() {
+            // The migration is being given up.
+            return std::future::pending().await;
+        }
+        let committed = self.commit(record, joined);
+        drop(turn);
+        if let Ok(None) = committed {
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+        committed
+    }
+
+    /// Records the new place and switches to it, without a pause between the two. Returns `None` if
+    /// others use the record.
+    fn commit(
+        &self,
+        record: &dyn MigrationRecord,
+        joined: JoinedDevice,
+    ) -> Result<Option<RoutingReleased>, String> {
+        let recorded = record.commit();
+        let mut shared = self.state().shared();
+        // A cancellation waits until the record is certain.
+        self.state().changed.notify_waiters();
+        shared.is_committing = false;
+        match recorded {
+            RecordOutcome::Committed => {}
+            RecordOutcome::Busy => return Ok(None),
+            RecordOutcome::Failed(error) => {
+                shared.is_uncertain = record.revert().is_err();
+                return Err(format!("the new place cannot be recorded: {error}"));
+            }
+        }
+        shared.is_uncertain = false;
+        shared.phase = MigrationPhase::Moved;
+        shared.last_failure = String::new();
+        Ok(Some(self.migration.core.exchange_moved(joined)))
+    }
+}
