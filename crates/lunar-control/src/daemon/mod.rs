@@ -19,7 +19,7 @@ mod units;
 mod waiting;
 
 use crate::config::lun::LunSettings;
-use crate::config::model::{Configuration, LunConfig, TargetConfig};
+use crate::config::model::{Configuration, LunConfig};
 use crate::device_url::{DeviceUrl, Opener};
 use crate::difference::{ChangeEffect, ChangeKind, ConfigChange, Difference, ShownUnit};
 use crate::renewal::{ApiFiles, Renewed};
