@@ -93,6 +93,10 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("DELETE", "/api/v1/pools/none/members/0", None, 404),
     ("POST", "/api/v1/pools/none/scrub", Some(r#"{"rate": "800Mbit"}"#), 404),
     ("DELETE", "/api/v1/pools/none/scrub", None, 404),
+    ("GET", "/api/v1/migrations", None, 200),
+    ("POST", "{t}/luns/0/migration", Some(r#"{"storage": "a", "start_bytes": 0}"#), 409),
+    ("POST", "{t}/luns/9/migration", Some(r#"{"storage": "a", "start_bytes": 0}"#), 404),
+    ("DELETE", "{t}/luns/9/migration", None, 404),
 ];
 
 /// Goal: every operation of the document answers as documented, whether it succeeds or is refused.

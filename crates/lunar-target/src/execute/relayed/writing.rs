@@ -154,7 +154,15 @@ impl Run<'_> {
             return Ok((guard, Err(RelayFailure::NotExecuted)));
         };
         let owner = self.memory.buffers.owner();
-        let ended = writer.ended().map(Ok).boxed();
+        // The blocks there belong to the unit until the storage can have no further effect, also
+        // when nobody waits for this any more.
+        let (held, ended) = (part.held.clone(), writer.ended());
+        let ended = async move {
+            ended.await;
+            drop(held);
+            Ok(())
+        };
+        let ended = ended.boxed();
         let mut change = TrackedChange::new(owner, self.abort.io_context(owner), ended);
         // From here on it counts as begun.
         let _ = change.ended().now_or_never();
