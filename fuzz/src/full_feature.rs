@@ -175,17 +175,12 @@ impl FuzzedConnection {
     fn handle_output(&mut self, output: Output) {
         assert!(!self.closed, "Close is the last output: {output:?}");
         match output {
-            Output::Receive(destination) => {
-                assert!(self.destination.replace(destination).is_none());
-            }
+            Output::Receive(to) => assert!(self.destination.replace(to).is_none()),
             Output::Send(pdu) => {
                 assert!(pdu.data.len() + pdu.missing_bytes() <= SEGMENT_BYTES_MAX);
                 let tag = pdu.initiator_task_tag();
                 if pdu.missing_bytes() > 0 {
-                    assert!(
-                        self.open.iter().all(|(open, _)| *open != tag),
-                        "two open PDUs of one task"
-                    );
+                    assert!(self.open.iter().all(|(open, _)| *open != tag), "two open PDUs");
                     self.open.push((tag, pdu.missing_bytes()));
                 }
                 if pdu.opcode() == Opcode::READY_TO_TRANSFER {

@@ -287,9 +287,7 @@ impl FuzzedInitiator {
 
     fn handle_output(&mut self, output: Output) {
         match output {
-            Output::Receive(destination) => {
-                assert!(self.destination.replace(destination).is_none());
-            }
+            Output::Receive(to) => assert!(self.destination.replace(to).is_none()),
             Output::Send(pdu) => {
                 let (opcode, tag) = (pdu.opcode(), pdu.initiator_task_tag());
                 assert!(!self.closed, "sent after Close");

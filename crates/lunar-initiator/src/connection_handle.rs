@@ -35,7 +35,7 @@ impl ConnectionHandle {
 
     /// Removes the connection from the session; returns when its commands and the connection itself
     /// have ended.
-    pub(crate) async fn retire(&self) {
+    pub(crate) async fn dismiss(&self) {
         self.state.set_up(false);
         self.state.retired.store(true, Ordering::Release);
         // A connection that has already ended has nothing to retire.

@@ -123,7 +123,7 @@ impl Session {
         }
         let retired = connections.split_off(connections.len().min(wanted.into()));
         self.shared.connections.store(Arc::new(connections.clone()));
-        join_all(retired.iter().map(|connection| connection.retire())).await;
+        join_all(retired.iter().map(|connection| connection.dismiss())).await;
         let joins = (connections.len()..wanted.into()).map(|_| self.add_connection());
         let mut refused = None;
         for joined in join_all(joins).await {

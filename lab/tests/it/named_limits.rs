@@ -87,7 +87,10 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("ping_timeout_seconds", pings),
 ];
 
-/// Goal: there is an attack on each limit that the manual names, and each limit works as described.
+/// Limits of work that only an administrator begins: no peer reaches them.
+const NOT_OF_PEERS: &[&str] = &["migration_bytes_per_second"];
+
+/// Goal: there is an attack on each limit of peers that the manual names, and each limit works as described.
 /// (A test of the configuration checks that the manual names all limits.)
 #[test]
 fn each_limit_holds() -> Result<()> {
@@ -98,7 +101,7 @@ fn each_limit_holds() -> Result<()> {
     let keys = headings.flat_map(|heading| heading.split("\\fB").skip(1));
     let keys: Vec<&str> = keys.filter_map(|text| text.split("\\fR").next()).collect();
     ensure!(keys.len() >= 15, "{keys:?}");
-    for key in keys {
+    for key in keys.into_iter().filter(|key| !NOT_OF_PEERS.contains(key)) {
         let attack = ATTACKS.iter().find(|(name, _)| *name == key);
         let (_, attack) = attack.with_context(|| format!("no attack on {key}"))?;
         attack().with_context(|| key.to_owned())?;

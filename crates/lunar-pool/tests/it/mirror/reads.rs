@@ -142,9 +142,9 @@ async fn a_member_whose_reads_fail_late_gets_few() {
     }
 }
 
-/// Fault: a scrub read an unreadable piece block by block, each within a limit of its own, while all
-/// changes waited: a member that failed each read after 1.85 s stopped them for half an hour. Goal:
-/// the reads of a piece have one limit together.
+/// Fault: a scrub read an unreadable piece block by block, each within a limit of its own, while
+/// all changes waited: a member that failed each read after 1.85 s stopped them for half an hour.
+/// Goal: the reads of a piece have one limit together.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_piece_does_not_hold_up_a_scrub() {
     let (pool, disks) = mirror(1 << 10).await;
