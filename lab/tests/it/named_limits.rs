@@ -90,7 +90,8 @@ const ATTACKS: &[(&str, Attack)] = &[
 /// Limits of work that only an administrator begins: no peer reaches them.
 const NOT_OF_PEERS: &[&str] = &["migration_bytes_per_second"];
 
-/// Goal: there is an attack on each limit of peers that the manual names, and each limit works as described.
+/// Goal: there is an attack on each limit of peers that the manual names, and each works as
+/// described.
 /// (A test of the configuration checks that the manual names all limits.)
 #[test]
 fn each_limit_holds() -> Result<()> {
