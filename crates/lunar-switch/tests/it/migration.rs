@@ -11,6 +11,7 @@ use lunar_switch::{
 use model::{Hosts, Model};
 use std::io;
 use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ struct TestRecord {
     is_moved: Arc<Mutex<bool>>,
     /// One in this number of commits fails; 0: none.
     fail_one_in: u64,
+    /// True if the switch crashes when the new place is recorded.
+    crashes: bool,
 }
 
 impl MigrationRecord for TestRecord {
@@ -44,7 +47,9 @@ impl MigrationRecord for TestRecord {
             return RecordOutcome::Failed(io::ErrorKind::StorageFull.into());
         }
         *self.is_moved.lock().unwrap() = true;
-        self.steps.take(); // a crash behind it
+        if self.crashes {
+            self.steps.crash_now();
+        }
         RecordOutcome::Committed
     }
 
@@ -130,8 +135,9 @@ impl Rig {
                 steps: Arc::clone(steps),
                 is_moved: Arc::clone(&self.is_moved),
                 fail_one_in: plan.record_fails_one_in,
+                crashes: plan.crashes_at_record,
             };
-            let hosts = Hosts::start(&disk, &self.model, steps);
+            let hosts = Hosts::start(&disk, &self.model, steps, plan.crashes_at_record);
             let faults = self.faults(steps, plan, &migration);
             let run = async {
                 tokio::select! {
@@ -213,6 +219,7 @@ struct Plan {
     loses_power: bool,
     cancels: bool,
     record_fails_one_in: u64,
+    crashes_at_record: bool,
 }
 
 fn seeded(seed: u64) -> u64 {
@@ -264,6 +271,7 @@ fn faults_and_cancellation() {
             loses_power: seed % 2 == 0,
             cancels: seed % 3 == 0,
             record_fails_one_in: [0, 2, 3, 5][(seed % 4) as usize],
+            crashes_at_record: false,
         };
         let end = rig.live(&steps, plan).unwrap();
         ends.lock().unwrap()[usize::from(end == MigrationEnd::Moved)] += 1;
@@ -272,8 +280,9 @@ fn faults_and_cancellation() {
     assert!(is_one_seed() || ends.iter().all(|count| *count > 5), "{ends:?}");
 }
 
-/// Goal: after a crash at any step of a storage or of the record, with or without a loss of what
-/// was not flushed, the place that the record names has all data; the next life moves the extent.
+/// Goal: after a crash at any step of a storage, or when the new place was recorded, with or
+/// without a loss of what was not flushed, the place that the record names has all data; the next
+/// life moves the extent.
 #[test]
 fn crashes_leave_one_good_place() {
     let moved_at = Mutex::new([0; 2]);
@@ -283,7 +292,8 @@ fn crashes_leave_one_good_place() {
         let rig = Rig::new(&steps);
         for life in 0.. {
             assert!(life < 50);
-            let plan = Plan { has_faults: seed % 2 == 1, ..Plan::default() };
+            let (has_faults, crashes_at_record) = (seed % 2 == 1, seed % 3 > 0);
+            let plan = Plan { has_faults, crashes_at_record, ..Plan::default() };
             let end = rig.live(&steps, plan);
             let limit = if life < 4 { next(&mut random) % 2500 } else { u64::MAX };
             let after = Steps::new(next(&mut random) | 1, limit);
@@ -350,7 +360,8 @@ fn an_absent_storage_pauses_the_migration() {
         let disk = rig.disk();
         let migration = Arc::new(rig.migration(&disk, &steps));
         rig.storages[1].faults.lock().unwrap().is_away = true;
-        let record = TestRecord { steps, is_moved: Arc::clone(&rig.is_moved), fail_one_in: 0 };
+        let is_moved = Arc::clone(&rig.is_moved);
+        let record = TestRecord { steps, is_moved, fail_one_in: 0, crashes: false };
         let run = Arc::clone(&migration);
         let run = tokio::spawn(async move { run.run(&record).await });
         while migration.progress().phase != MigrationPhase::Paused {
@@ -368,5 +379,68 @@ fn an_absent_storage_pauses_the_migration() {
         }
         rig.storages[1].faults.lock().unwrap().is_away = false;
         assert_eq!(run.await.unwrap().unwrap(), MigrationEnd::Moved);
+    });
+}
+
+/// A record that is in use by others until it is released.
+#[derive(Debug, Default)]
+struct HeldRecord {
+    is_released: AtomicBool,
+    /// A commit was tried.
+    is_wanted: AtomicBool,
+}
+
+impl MigrationRecord for HeldRecord {
+    fn commit(&self) -> RecordOutcome {
+        self.is_wanted.store(true, SeqCst);
+        match self.is_released.load(SeqCst) {
+            true => RecordOutcome::Committed,
+            false => RecordOutcome::Busy,
+        }
+    }
+
+    fn revert(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Goal: the end of a migration waits for a change that has not reached the new place yet; when the
+/// change is acknowledged, reads return it.
+#[test]
+fn the_end_waits_for_changes_on_their_way() {
+    let steps = Steps::new(11, u64::MAX);
+    let rig = Rig::new(&steps);
+    runtime().block_on(async {
+        let disk = rig.disk();
+        let migration = Arc::new(rig.migration(&disk, &steps));
+        let record = Arc::<HeldRecord>::default();
+        let (run, held) = (Arc::clone(&migration), Arc::clone(&record));
+        let run = tokio::spawn(async move { run.run(&*held).await });
+        // The migration pauses after it.
+        while !record.is_wanted.load(SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The last block of the extent.
+        let blocks = BlockRange::new(if rig.is_striped { 299 - 4 } else { 199 }, 1);
+        rig.storages[1].faults.lock().unwrap().late_one_in = 1;
+        let writer = Arc::clone(&disk);
+        let write =
+            tokio::spawn(
+                async move { writer.write(blocks, bytes_of(&[1 << 40]).into(), true).await },
+            );
+        tokio::task::yield_now().await;
+        while rig.storages[1].changes_on_their_way() == 0 {
+            tokio::task::yield_now().await;
+        }
+        *rig.storages[1].faults.lock().unwrap() = Faults::default();
+        record.is_released.store(true, SeqCst);
+        write.await.unwrap().unwrap();
+        let buffer = lunar_block::BufferPool::default().take(BLOCK);
+        let back = disk.read(blocks, buffer).await.unwrap();
+        assert_eq!(crate::storage::versions_of(&back[..BLOCK]), [1 << 40]);
+        assert_eq!(run.await.unwrap().unwrap(), MigrationEnd::Moved);
+        let buffer = lunar_block::BufferPool::default().take(BLOCK);
+        let back = disk.read(blocks, buffer).await.unwrap();
+        assert_eq!(crate::storage::versions_of(&back[..BLOCK]), [1 << 40]);
     });
 }

@@ -75,10 +75,14 @@ impl Steps {
     /// Takes a step. Returns false if the switch has crashed: the step has no effect.
     pub fn take(&self) -> bool {
         if self.taken.fetch_add(1, SeqCst) == self.crash_at {
-            self.crashed.store(true, SeqCst);
-            self.crash.notify_one();
+            self.crash_now();
         }
         !self.has_crashed()
+    }
+
+    pub fn crash_now(&self) {
+        self.crashed.store(true, SeqCst);
+        self.crash.notify_one();
     }
 }
 
@@ -155,6 +159,11 @@ impl Storage {
     /// The versions of all blocks.
     pub fn versions(&self) -> Vec<u64> {
         self.content().versions.clone()
+    }
+
+    /// Number of changes that have begun and not ended.
+    pub fn changes_on_their_way(&self) -> usize {
+        self.content().pending.len()
     }
 
     /// Overwrites blocks: nobody may use them.

@@ -228,14 +228,21 @@ struct Host {
     disk: Arc<VirtualDisk>,
     model: Arc<Mutex<Model>>,
     steps: Arc<Steps>,
+    is_eager: bool,
 }
 
 impl Hosts {
-    pub fn start(disk: &Arc<VirtualDisk>, model: &Arc<Mutex<Model>>, steps: &Arc<Steps>) -> Self {
+    /// Starts hosts. Those that are eager pause less, and all their changes are durable.
+    pub fn start(
+        disk: &Arc<VirtualDisk>,
+        model: &Arc<Mutex<Model>>,
+        steps: &Arc<Steps>,
+        is_eager: bool,
+    ) -> Self {
         let (mut tasks, stop) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
         for _ in 0..HOSTS {
             let (disk, model, steps) = (Arc::clone(disk), Arc::clone(model), Arc::clone(steps));
-            let (host, stop) = (Host { disk, model, steps }, Arc::clone(&stop));
+            let (host, stop) = (Host { disk, model, steps, is_eager }, Arc::clone(&stop));
             tasks.spawn(async move {
                 let mut left = OPERATIONS_AFTER;
                 while left > 0 {
@@ -257,8 +264,12 @@ impl Hosts {
 }
 
 impl Host {
+    fn is_durable(&self) -> bool {
+        self.is_eager || self.steps.one_in(4)
+    }
+
     async fn operate(&self) {
-        let pause = self.steps.next() % 20;
+        let pause = self.steps.next() % if self.is_eager { 3 } else { 20 };
         tokio::time::sleep(std::time::Duration::from_millis(pause)).await;
         if self.steps.one_in(12) {
             return self.flush().await;
@@ -309,7 +320,7 @@ impl Host {
             let versions =
                 if is_clear { vec![0; count as usize] } else { model.new_versions(count) };
             model.change_begins(part, &versions);
-            changes.push((part, versions, self.steps.one_in(4), is_clear));
+            changes.push((part, versions, self.is_durable(), is_clear));
         }
         let each = changes.into_iter().map(|(range, versions, is_durable, is_clear)| async move {
             let done = match is_clear {
@@ -367,7 +378,7 @@ impl Host {
             (model.losses, new)
         };
         let both = [bytes_of(&old), bytes_of(&new)].concat();
-        let durable = self.steps.one_in(4);
+        let durable = self.is_durable();
         let done = compares.compare_and_write(range, both.into(), durable).await;
         let mut model = self.model.lock().unwrap();
         let is_equal = old[0] >> 50 == 0;
