@@ -10,8 +10,8 @@ pub const RELAY_PARTS_MAX: usize = 256;
 
 /// The translation of the blocks of a device to blocks of LUNs of other targets.
 ///
-/// It is a capability of a device: a relay may pass a READ or a WRITE of these blocks on to those
-/// LUNs, with the same effect as a call of the device. A device that has anything else to do for a
+/// A relay may pass a READ or a WRITE of blocks that have a translation on to those LUNs, with the
+/// same effect as a call of the device. A device that has anything else to do for a
 /// transfer, such as writing to a second place, does not offer it.
 pub trait RelayMap: Send + Sync {
     /// Adds the parts of `range`, in its order, to `parts`. Returns `false` if some blocks must be

@@ -365,7 +365,7 @@ pub struct JudgedPlan {
     pub(crate) plan: Plan,
     /// The [`generation`](crate::disk_unit::DiskUnit::generation) from before the judgement.
     pub(crate) generation: crate::long_operation::Generation,
-    /// How its data is relayed; `None`: the device moves it.
+    /// The parts that a relay moves; `None`: the device moves the data.
     pub(crate) relayed: Option<Box<RelayedPlan>>,
 }
 

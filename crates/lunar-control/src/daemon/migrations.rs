@@ -42,7 +42,7 @@ pub struct MigrationRequest {
 pub struct Migrations {
     state: Option<PathBuf>,
     moved: Mutex<MovedExtents>,
-    /// Those that run, and the last ones that have ended.
+    /// Moves that run, and the last ones that have ended.
     jobs: Mutex<Vec<Arc<MigrationJob>>>,
 }
 

@@ -1,5 +1,5 @@
-//! What the commands of a host and the socket of a storage share: requests in one direction, data
-//! and ends in the other.
+//! The state that the commands of a host and the socket of a storage share: requests in one
+//! direction, data and ends in the other.
 
 use super::session::StorageInput;
 use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_MAX};
@@ -19,6 +19,10 @@ use tokio::time::Instant;
 
 /// Time for which commands are executed by the device after one has failed.
 const AVOID_TIME: Duration = Duration::from_secs(2);
+
+/// A shorter segment counts as much as this among the data that is held: its buffer has a page at
+/// least, and a storage may send segments of one byte.
+const SEGMENT_COUNTED_MIN: usize = 4 << 10;
 
 /// The connection of one host connection to one storage, as both sides use it.
 #[derive(Clone, Debug)]
@@ -153,7 +157,9 @@ impl StorageLink {
         state.reserved_bytes += memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
         state.next_id += 1;
         let id = TaskId(state.next_id);
-        let in_flight = FlightMeter::of_task(COMMAND_BYTES_MAX, &state.in_flight);
+        // The last segment of a READ whose data fits may be a short one.
+        let held_max = COMMAND_BYTES_MAX + SEGMENT_COUNTED_MIN;
+        let in_flight = FlightMeter::of_task(held_max, &state.in_flight);
         let transfer = Transfer {
             memory,
             in_flight,
@@ -262,7 +268,8 @@ impl StorageLink {
         let state = &mut *self.0.borrow_mut();
         let transfer = state.transfers.get_mut(&id)?;
         let bytes = bytes as usize;
-        let Some(in_flight) = transfer.in_flight.try_add(bytes) else {
+        let counted_bytes = bytes.max(SEGMENT_COUNTED_MIN);
+        let Some(in_flight) = transfer.in_flight.try_add(counted_bytes) else {
             // Cannot be: nothing is received while it does not fit.
             transfer.end = Some(Err(RelayFailure::NotExecuted));
             transfer.wake();
@@ -273,7 +280,7 @@ impl StorageLink {
             state.full.push(id);
         }
         let memory = transfer.memory.as_mut()?;
-        // What is reserved gives way to the buffers.
+        // The buffers are charged by themselves.
         let left = memory.reserved_bytes.saturating_sub(transfer.in_flight.bytes());
         memory.charge.set(left);
         Some((memory.buffers.take(bytes), in_flight))
@@ -351,10 +358,60 @@ impl Transfer {
     /// True while a further segment may not fit. A READ all of whose data fits is never full: it
     /// may wait for other parts without keeping its socket from being read.
     fn is_full(&self) -> bool {
-        self.in_flight.room_bytes() < self.missing_bytes.min(SEGMENT_BYTES_MAX as usize)
+        let next_bytes = self.missing_bytes.min(SEGMENT_BYTES_MAX as usize);
+        next_bytes > 0 && self.in_flight.room_bytes() < next_bytes.max(SEGMENT_COUNTED_MIN)
     }
 
     fn wake(&mut self) {
         self.waker.take().into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(link: &StorageLink, bytes: u32) -> TaskId {
+        link.set_phase(LinkPhase::Up);
+        link.begin(bytes, Some(&BufferPool::default()), StorageInput::Abort).unwrap()
+    }
+
+    /// Takes segments of these lengths until the socket may not be read. Returns their number.
+    fn receive(link: &StorageLink, id: TaskId, segments: impl Iterator<Item = u32>) -> usize {
+        let mut count = 0;
+        for bytes in segments {
+            if !link.may_receive() {
+                break;
+            }
+            let (buffer, in_flight) = link.begin_segment(id, bytes).unwrap();
+            link.data_in(id, in_flight.attach(buffer));
+            count += 1;
+        }
+        count
+    }
+
+    /// Fault: only the bytes of a segment counted, so a storage that sent single bytes to a host
+    /// that took none made the relay hold 4 GiB for a READ of 512 KiB.
+    #[test]
+    fn short_segments_count_with_their_buffers() {
+        let link = StorageLink::new();
+        let id = read(&link, COMMAND_BYTES_MAX as u32);
+        let count = receive(&link, id, std::iter::repeat_n(1, COMMAND_BYTES_MAX));
+        assert!((100..=130).contains(&count), "{count} segments");
+    }
+
+    /// Goal: a READ whose data fits is received to its end, also with a short last segment.
+    #[test]
+    fn data_that_fits_is_received() {
+        for first in [8 << 10, 65_100, SEGMENT_BYTES_MAX] {
+            let link = StorageLink::new();
+            let id = read(&link, COMMAND_BYTES_MAX as u32);
+            let (all, rest) = (COMMAND_BYTES_MAX as u32 / first, COMMAND_BYTES_MAX as u32 % first);
+            let last = (rest > 0).then_some(rest);
+            let segments = std::iter::repeat_n(first, all as usize).chain(last);
+            let expected = all as usize + usize::from(rest > 0);
+            assert_eq!(receive(&link, id, segments), expected);
+            assert!(link.may_receive(), "the data is complete");
+        }
     }
 }

@@ -5,7 +5,7 @@ use lunar_iscsi::framing::TaskId;
 use lunar_wire::Time;
 use std::collections::BTreeMap;
 
-/// TransferDirection of the data of a command.
+/// Direction of the data of a command.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TransferDirection {
     /// READ: from the storage.
@@ -22,7 +22,7 @@ pub enum TransferDirection {
 /// holder of the number. A request with several parts passes them on one after the other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MappingEntry {
-    /// TransferDirection of its data.
+    /// Direction of its data.
     pub direction: TransferDirection,
     /// Length of its data.
     pub bytes: u32,

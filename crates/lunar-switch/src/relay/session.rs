@@ -56,7 +56,7 @@ pub trait StorageUnit: fmt::Debug {
 pub struct RelayedCommand {
     /// Number of the command, never reused in a session.
     pub id: TaskId,
-    /// TransferDirection of its data.
+    /// Direction of its data.
     pub direction: TransferDirection,
     /// The blocks.
     pub range: BlockRange,

@@ -51,7 +51,7 @@ pub struct HostDisk {
     claim: Mutex<Option<OwnershipClaim>>,
     /// False for a disk that refuses every acquisition with an error.
     is_acquirable: AtomicBool,
-    /// What a former owner writes before the next acquisition takes effect.
+    /// Content that a former owner writes before the next acquisition takes effect.
     last_writes: Mutex<Option<Bytes>>,
 }
 

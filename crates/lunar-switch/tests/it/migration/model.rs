@@ -12,7 +12,7 @@ const HOSTS: usize = 4;
 /// Number of operations of each host after the end of a migration.
 const OPERATIONS_AFTER: u64 = 20;
 
-/// What hosts know of a disk.
+/// The content that a disk may have, as its hosts know it.
 #[derive(Debug)]
 pub struct Model {
     blocks: Vec<ModelBlock>,
