@@ -6,12 +6,17 @@ use crate::output::{Failure, FailureKind};
 use crate::pool_owner::{self, PoolOwner};
 use lunar_block::BlockDevice;
 use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
-use lunar_control::device_url::Opener;
+use lunar_control::device_url::{Opener, REMOTE_OPEN_TIME_MAX};
 use lunar_control::{AbsentDevice, OpenPool, PoolDevices};
+use lunar_pool::format::LEASE_TIME_MAX;
 use lunar_pool::{LeftOutMember, MirrorOptions, OpenOptions, Pool, PoolError};
 use std::sync::Arc;
+use std::sync::mpsc::{self, SendError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime};
+
+/// Number of steps in which members are waited for: their labels, their ownership, their marks.
+const OPENING_STEPS: u32 = 3;
 
 /// Starts the thread that runs the tasks of mirrors.
 ///
@@ -56,7 +61,8 @@ pub fn open(
     runtime: &Handle,
     member_time_max: Duration,
 ) -> Result<OpenPool, Failure> {
-    let owner = PoolOwner::take(config)?;
+    let mut owner = PoolOwner::take(config)?;
+    let recorded = owner.as_ref().and_then(PoolOwner::recorded_label);
     let mut opened = open_devices(config, devices, member_time_max);
     if opened.members.is_empty() {
         return Err(no_member(config, &opened.all.absent));
@@ -66,29 +72,41 @@ pub fn open(
         let options = OpenOptions {
             owner_key: owner.as_ref().map(|owner| owner.key),
             take_over: devices.takes_over(&config.name),
+            recorded: recorded.clone(),
             ..options(config, opened.spares.clone())
         };
-        let error = match runtime.block_on(Pool::open(&config.name, members, options)) {
-            Ok(pool) => {
+        let name = config.name.clone();
+        let open = async move { Pool::open(&name, members, options).await };
+        let time_max = time_max(member_time_max);
+        let error = match open_in_time(open, &mut owner, runtime, time_max) {
+            Some(Ok(pool)) => {
                 devices.was_opened(&config.name);
                 break pool;
             }
-            Err(error) => error,
+            Some(Err(error)) => error,
+            None => return Err(is_late(config, time_max)),
         };
         // A device that is to become a member later has no label yet.
         let without_label = match &error {
-            PoolError::NotAMember { device } if opened.members.len() > 1 => {
-                opened.members.iter().position(|(_, member)| member.name() == device)
-            }
+            PoolError::NotAMember { device } => Some((device, true)),
+            PoolError::Unusable { device, .. } if recorded.is_some() => Some((device, false)),
             _ => None,
         };
-        let Some(at) = without_label else {
+        let found = without_label.filter(|_| opened.members.len() > 1);
+        let found = found.and_then(|(device, lacks_label)| {
+            let at = opened.members.iter().position(|(_, member)| member.name() == device)?;
+            Some((at, lacks_label))
+        });
+        let Some((at, lacks_label)) = found else {
             return Err(describe(config, &error, &opened.all.absent));
         };
         let failure = Failure::new(error.to_string());
         let (config, _) = opened.members.remove(at);
-        opened.all.absent.push(AbsentDevice { config, failure, lacks_label: true });
+        opened.all.absent.push(AbsentDevice { config, failure, lacks_label });
     };
+    if let Some(owner) = &owner {
+        owner.record_labels(&pool, runtime);
+    }
     for left_out in pool.take_left_out() {
         opened.leave_out(&left_out);
     }
@@ -105,6 +123,44 @@ pub fn open(
     }
     opened.all.lock = owner.map(|owner| owner.lock);
     Ok(OpenPool::new(pool, runtime.clone(), opened.all))
+}
+
+/// Opens a pool in a task, which has its owner meanwhile. Returns `None` after `time_max`: the task
+/// goes on, because commands of its members may be in flight, and closes the pool when it is open.
+fn open_in_time(
+    open: impl Future<Output = Result<Arc<Pool>, PoolError>> + Send + 'static,
+    owner: &mut Option<PoolOwner>,
+    runtime: &Handle,
+    time_max: Duration,
+) -> Option<Result<Arc<Pool>, PoolError>> {
+    let (send, receive) = mpsc::channel();
+    let held = owner.take();
+    runtime.spawn(async move {
+        let opened = open.await;
+        if let Err(SendError((Ok(pool), _owner))) = send.send((opened, held)) {
+            let _ = pool.close().await; // nothing was written to it
+        }
+    });
+    let (opened, held) = receive.recv_timeout(time_max).ok()?;
+    *owner = held;
+    Some(opened)
+}
+
+/// Returns the time after which a pool counts as one whose members do not answer. A server that
+/// starts does not wait for the leases of other hosts.
+fn time_max(member_time_max: Duration) -> Duration {
+    let lease = match member_time_max < REMOTE_OPEN_TIME_MAX {
+        true => Duration::ZERO,
+        false => LEASE_TIME_MAX,
+    };
+    OPENING_STEPS * member_time_max + lease
+}
+
+fn is_late(config: &PoolConfig, time_max: Duration) -> Failure {
+    let (name, seconds) = (&config.name, time_max.as_secs());
+    let what = format!("the pool {name}: its members did not answer within {seconds} s");
+    Failure { kind: FailureKind::Away, ..Failure::new(what) }
+        .hint(format!("make the members of the [[pool]] {name} available"))
 }
 
 /// Opens the members and spare devices, all at the same time if one is remote.
@@ -196,6 +252,8 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
         PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
         // The owner may release it; a device may answer later.
         PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Away,
+        // Other machines could end the server by what they show.
+        _ if config.has_remote() => FailureKind::Away,
         _ => FailureKind::Failed,
     };
     let failure = Failure { kind, ..failure };

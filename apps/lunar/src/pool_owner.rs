@@ -1,11 +1,18 @@
 //! The owner of a pool whose members other machines reach (decision 111).
 
 use crate::output::{Failure, FailureKind};
-use lunar_block::StateLock;
+use lunar_block::{StateDirectory, StateLock};
 use lunar_control::config::model::PoolConfig;
 use lunar_control::identity;
+use lunar_pool::Pool;
+use lunar_pool::format::{FoundLabel, LABEL_BYTES, Label};
 use std::num::NonZeroU64;
 use std::path::Path;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// The file with the last label of a mirror, in the state directory of the pool.
+const LABEL_FILE: &str = "label";
 
 /// The right to open a pool as the owner that the state directory names. One process has it.
 #[derive(Debug)]
@@ -14,6 +21,7 @@ pub struct PoolOwner {
     pub key: NonZeroU64,
     /// Held while the pool is open: the same key in two processes would exclude neither.
     pub lock: StateLock,
+    directory: Arc<StateDirectory>,
 }
 
 impl PoolOwner {
@@ -41,7 +49,41 @@ impl PoolOwner {
         let (upper, _) = owner.as_u64_pair();
         // The lower half belongs to an acquisition. No UUID has a version of 0 in its upper half.
         let key = NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN);
-        Ok(Self { key, lock })
+        Ok(Self { key, lock, directory: Arc::new(directory) })
+    }
+
+    /// Returns the label that the members of the mirror had when it was served last. A file that
+    /// cannot be read counts for nothing: then the labels of the members alone decide.
+    pub fn recorded_label(&self) -> Option<Label> {
+        match self.directory.read(LABEL_FILE, LABEL_BYTES as u64) {
+            Ok(bytes) => match Label::decode(bytes?.as_slice().try_into().ok()?) {
+                FoundLabel::Valid(label) => Some(label),
+                FoundLabel::None | FoundLabel::Unusable(_) => None,
+            },
+            Err(error) => {
+                tracing::warn!("{}: {error}", self.directory.path().join(LABEL_FILE).display());
+                None
+            }
+        }
+    }
+
+    /// Records the labels of a mirror in a task, until the mirror is closed. A record that lags
+    /// behind is one of an earlier generation, of which the members are descendants, too.
+    pub fn record_labels(&self, pool: &Pool, runtime: &Handle) {
+        let Some(mut labels) = pool.label() else { return };
+        let directory = Arc::clone(&self.directory);
+        runtime.spawn(async move {
+            loop {
+                let (label, directory) = (labels.borrow_and_update().encode(), directory.clone());
+                let save = move || directory.save(LABEL_FILE, &label);
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(save).await {
+                    tracing::warn!("the label of a pool cannot be recorded: {error}");
+                }
+                if labels.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
     }
 }
 

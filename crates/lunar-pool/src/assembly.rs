@@ -1,5 +1,7 @@
 //! The members of a pool as found: their labels read and compared, each at its place.
 
+mod recorded;
+
 use crate::PoolError;
 use crate::error::SplitMirror;
 use crate::fenced_device::PoolFence;
@@ -7,9 +9,13 @@ use crate::format::{FoundLabel, Label, MEMBERS_MAX, MemberSet, PoolId, PoolKind}
 use crate::member_device::MemberDevice;
 use crate::ownership::LeftOutMember;
 use crate::status::{UnusedDevice, UnusedState};
-use futures_util::future::join_all;
-use lunar_block::{BlockDevice, BufferPool, Error};
+use futures_util::FutureExt;
+use futures_util::future::{Either, join_all, select};
+use lunar_block::{BlockDevice, BufferPool, Error, ErrorKind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// A member that was found.
 #[derive(Debug)]
@@ -36,29 +42,33 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Reads the labels of devices, in any order, and puts the devices in their places. Writes
-    /// nothing. A spare device with a label of the pool is a member: it has replaced one.
+    /// nothing. A spare device with a label of the pool is a member: it has replaced one. Of
+    /// members that do not belong together, those that belong to the pool of `recorded` are used.
     ///
     /// # Errors
     /// The device that does not belong to the pool, and why.
     pub(crate) async fn find(
         devices: Vec<Arc<dyn BlockDevice>>,
         spares: Vec<Arc<dyn BlockDevice>>,
-        buffers: &BufferPool,
+        recorded: Option<&Label>,
+        (wait, buffers): (Duration, &BufferPool),
     ) -> Result<Self, PoolError> {
         let all: Vec<_> = devices.iter().chain(&spares).collect();
         refuse_twice(&all)?;
-        let (mut found, failures) = read_labels(devices, buffers).await?;
+        let (mut found, failures) = read_labels(devices, wait, buffers).await?;
         let causes = failures.iter().map(ToString::to_string).collect();
         if found.is_empty()
             && let Some(first) = failures.into_iter().next()
         {
             return Err(PoolError::Device(first));
         }
-        let spares = match found.first() {
-            Some(first) => find_spares(first.label.pool, spares, &mut found, buffers).await,
+        let pool = recorded.map(|label| label.pool);
+        let spares = match pool.or(found.first().map(|first| first.label.pool)) {
+            Some(pool) => find_spares(pool, spares, &mut found, (wait, buffers)).await,
             None => Vec::new(),
         };
-        Self::place(found, spares, causes)
+        let (found, left_out) = recorded::leave_out_others(found, recorded);
+        Ok(Self { left_out, ..Self::place(found, spares, causes)? })
     }
 
     fn place(
@@ -169,7 +179,7 @@ impl Assembly {
 /// Returns the member with the label that is authoritative: that of the highest generation. Of
 /// these, labels of stale members can have been written earlier than the others.
 pub(crate) fn newest_of_one_pool<'a>(
-    found: &'a [FoundMember],
+    found: impl IntoIterator<Item = &'a FoundMember>,
     first: &'a FoundMember,
 ) -> Result<&'a FoundMember, PoolError> {
     let order = |member: &FoundMember| (member.label.generation, member.label.names_itself());
@@ -190,8 +200,11 @@ pub(crate) fn newest_of_one_pool<'a>(
     Ok(newest)
 }
 
-fn refuse_other_shapes(found: &[FoundMember], newest: &FoundMember) -> Result<(), PoolError> {
-    match found.iter().find(|member| !member.label.is_same_pool(&newest.label)) {
+fn refuse_other_shapes<'a>(
+    found: impl IntoIterator<Item = &'a FoundMember>,
+    newest: &FoundMember,
+) -> Result<(), PoolError> {
+    match found.into_iter().find(|member| !member.label.is_same_pool(&newest.label)) {
         None => Ok(()),
         Some(member) => Err(PoolError::Shape {
             device: member.device.name().to_owned(),
@@ -201,11 +214,15 @@ fn refuse_other_shapes(found: &[FoundMember], newest: &FoundMember) -> Result<()
 }
 
 /// Both sides of a mirror that were written apart have data that the other has not.
-fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> {
+fn refuse_split<'a>(
+    found: impl IntoIterator<Item = &'a FoundMember> + Clone,
+    newest: &Label,
+) -> Result<(), PoolError> {
     let belongs = |member: &&FoundMember| newest.descends_from(&member.label);
-    let Some(other) = found.iter().find(|member| !belongs(member)) else { return Ok(()) };
+    let other = found.clone().into_iter().find(|member| !belongs(member));
+    let Some(other) = other else { return Ok(()) };
     let names = |is_newer: bool| -> Vec<String> {
-        let side = found.iter().filter(|member| belongs(member) == is_newer);
+        let side = found.clone().into_iter().filter(|member| belongs(member) == is_newer);
         side.map(|member| member.device.name().to_owned()).collect()
     };
     let split = SplitMirror::new((newest, names(true)), (&other.label, names(false)));
@@ -213,9 +230,7 @@ fn refuse_split(found: &[FoundMember], newest: &Label) -> Result<(), PoolError> 
 }
 
 /// Returns first that one of two devices with the label of one member which has replaced the
-/// other: the one with the higher generation. Its predecessor was left out before it got its label,
-/// so a member of another place has a higher generation than the predecessor, too. Otherwise one
-/// may be a copy of the other that was written alone, and nobody knows which one counts.
+/// other.
 fn one_of_two(
     one: FoundMember,
     other: FoundMember,
@@ -223,17 +238,7 @@ fn one_of_two(
 ) -> Result<(FoundMember, FoundMember), PoolError> {
     let is_newer = one.label.generation > other.label.generation;
     let (newer, older) = if is_newer { (one, other) } else { (other, one) };
-    let is_replaced =
-        newer.label.generation > older.label.generation && witness > Some(older.label.generation);
-    if newer.label.kind != PoolKind::MIRROR || !is_replaced {
-        return Err(PoolError::Cloned {
-            place: newer.label.place,
-            device: newer.device.name().to_owned(),
-            generation: newer.label.generation,
-            other: older.device.name().to_owned(),
-            other_generation: older.label.generation,
-        });
-    }
+    refuse_clone(&newer, &older, witness)?;
     tracing::warn!(
         "{} is not used: {} has its place {} in pool {}",
         older.device.name(),
@@ -244,17 +249,45 @@ fn one_of_two(
     Ok((newer, older))
 }
 
+/// Refuses two devices with the label of one member, unless one has replaced the other: it has the
+/// higher generation. Its predecessor was left out before it got its label, so a member of another
+/// place has a higher generation than the predecessor, too. Otherwise one may be a copy of the
+/// other that was written alone, and nobody knows which one counts.
+fn refuse_clone(
+    newer: &FoundMember,
+    older: &FoundMember,
+    witness: Option<u64>,
+) -> Result<(), PoolError> {
+    let is_replaced =
+        newer.label.generation > older.label.generation && witness > Some(older.label.generation);
+    if newer.label.kind == PoolKind::MIRROR && is_replaced {
+        return Ok(());
+    }
+    Err(PoolError::Cloned {
+        place: newer.label.place,
+        device: newer.device.name().to_owned(),
+        generation: newer.label.generation,
+        other: older.device.name().to_owned(),
+        other_generation: older.label.generation,
+    })
+}
+
 /// Reads the labels of spare devices. Those with a label of the pool are added to the members.
 async fn find_spares(
     pool: PoolId,
     spares: Vec<Arc<dyn BlockDevice>>,
     found: &mut Vec<FoundMember>,
-    buffers: &BufferPool,
+    (wait, buffers): (Duration, &BufferPool),
 ) -> Vec<(Arc<dyn BlockDevice>, String)> {
     let mut rest = Vec::new();
-    for spare in spares {
+    let read = async |spare: Arc<dyn BlockDevice>| {
         let device = MemberDevice::new(Arc::clone(&spare));
-        let failure = match device.read_label(buffers).await {
+        let read = tokio::time::timeout(wait, device.read_label(buffers)).await;
+        let label = read.unwrap_or_else(|_| Err(label_is_late(&device)));
+        (spare, device, label)
+    };
+    for (spare, device, label) in join_all(spares.into_iter().map(read)).await {
+        let failure = match label {
             Ok(FoundLabel::Valid(label)) if label.pool == pool => {
                 found.push(FoundMember { device, label });
                 continue;
@@ -274,22 +307,41 @@ async fn find_spares(
 }
 
 /// Reads the labels of devices. Returns the members, and the failures of devices that did not
-/// answer.
+/// answer, or not within `wait` after a member of a mirror.
 pub(crate) async fn read_labels(
     devices: Vec<Arc<dyn BlockDevice>>,
+    wait: Duration,
     buffers: &BufferPool,
 ) -> Result<(Vec<FoundMember>, Vec<Error>), PoolError> {
     if devices.is_empty() || devices.len() > usize::from(MEMBERS_MAX) {
         return Err(PoolError::MemberCount(devices.len()));
     }
     refuse_twice(&devices.iter().collect::<Vec<_>>())?;
-    let members = devices.into_iter().map(MemberDevice::new);
-    let read = async |member: MemberDevice| {
+    let answered = Notify::new();
+    let members: Vec<MemberDevice> = devices.into_iter().map(MemberDevice::new).collect();
+    let read = async |member: &MemberDevice| {
         let label = member.read_label(buffers).await;
+        if let Ok(FoundLabel::Valid(label)) = &label
+            && label.kind == PoolKind::MIRROR
+        {
+            answered.notify_one();
+        }
+        label
+    };
+    let late = async {
+        answered.notified().await;
+        tokio::time::sleep(wait).await;
+    };
+    let late = late.shared();
+    let read = async |member: MemberDevice| {
+        let label = match select(pin!(read(&member)), late.clone()).await {
+            Either::Left((label, _)) => label,
+            Either::Right(_) => Err(label_is_late(&member)),
+        };
         (member, label)
     };
     let (mut found, mut failures) = (Vec::new(), Vec::new());
-    for (device, label) in join_all(members.map(read)).await {
+    for (device, label) in join_all(members.into_iter().map(read)).await {
         let name = || device.name().to_owned();
         match label {
             Err(error) => failures.push(error),
@@ -301,6 +353,10 @@ pub(crate) async fn read_labels(
         }
     }
     Ok((found, failures))
+}
+
+fn label_is_late(device: &MemberDevice) -> Error {
+    Error::new(ErrorKind::Medium, device.name(), "its label was not read in time")
 }
 
 fn refuse_twice(devices: &[&Arc<dyn BlockDevice>]) -> Result<(), PoolError> {

@@ -8,7 +8,7 @@ mod shapes;
 mod sparse;
 
 use crate::losses::LossLatch;
-use crate::member_io::{in_own_context, member_failed};
+use crate::member_io::{in_own_context, join_changes, member_failed};
 use block_map::MappedRun;
 use bytes::Bytes;
 use futures_util::future::{join_all, try_join_all};
@@ -206,12 +206,11 @@ impl JoinedDevice {
         let writes = shape.map().parts(range).into_iter().map(|(member, part)| {
             let data = self.gathered(shape, range, &from, (member, part));
             let (device, part) = shape.on_device((member, part));
-            in_own_context(device.write(part, data, durable))
+            device.write(part, data, durable)
         });
-        // All parts end, so that nothing is written behind a result.
-        let failed = join_all(writes).await.into_iter().find_map(Result::err);
+        let written = join_changes(writes.collect()).await;
         self.change_ended(losses);
-        failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
+        written.map_err(self.failed(range))
     }
 
     /// Returns the data of one member: shared if it is one run, else copied into a buffer.

@@ -1,7 +1,7 @@
 //! Transfers of several members on behalf of one transfer of the pool.
 
 use futures_util::FutureExt;
-use futures_util::future::Either;
+use futures_util::future::{Either, join_all};
 use lunar_block::{BlockRange, Error, IoContext};
 
 /// Runs a part of a transfer in a context of its own, with the same owner and waiters. A context
@@ -15,6 +15,18 @@ pub(crate) fn in_own_context<T>(part: impl Future<Output = T>) -> impl Future<Ou
             Either::Right(async move { own.scope(part).await }.fuse())
         }
     }
+}
+
+/// Does a change by parts, all of which end, so that nothing is changed behind a result. While all
+/// parts wait, the change can be cancelled.
+pub(crate) async fn join_changes<E>(
+    parts: Vec<impl Future<Output = Result<(), E>>>,
+) -> Result<(), E> {
+    let ended = match IoContext::current() {
+        None => join_all(parts).await,
+        Some(context) => context.join_parts(parts).await,
+    };
+    ended.into_iter().collect()
 }
 
 /// Returns the error of a pool for an error of its member.

@@ -9,6 +9,7 @@
 mod bounded;
 mod change;
 mod change_queue;
+mod change_source;
 mod clears;
 mod close;
 mod count;
@@ -30,6 +31,7 @@ mod rewrites;
 mod scrub;
 mod spares;
 mod sparse;
+mod window;
 
 pub use bounded::RunToEnd;
 pub use change_queue::{ChangeQueue, ChangeTurn, TransferTurn};
@@ -37,7 +39,7 @@ pub use options::MirrorOptions;
 pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 
 use crate::PoolError;
-use crate::format::PoolKind;
+use crate::format::{Label, PoolKind};
 use crate::losses::LossLatch;
 use crate::ownership::PoolOwnership;
 use crate::status::{MemberState, PoolHealth, PoolMember, PoolStatus};
@@ -77,10 +79,14 @@ pub(crate) struct Mirror {
     is_unrecorded: AtomicBool,
     /// Generation of the label in the roster, without the lock.
     generation: AtomicU64,
+    /// The label of the roster as the members have it durably.
+    durable_label: watch::Sender<Label>,
     closing: AtomicBool,
     /// True when the mirror is closed: ends the tasks.
     closed: watch::Sender<bool>,
     queue: Arc<ChangeQueue>,
+    /// The last exchange of the source of the queue.
+    source_exchanged: std::sync::Mutex<Option<tokio::time::Instant>>,
     intents: IntentLog,
     clears: ClearLengths,
     flushes: SharedFlushes,
@@ -192,6 +198,11 @@ impl MirrorDevice {
             unused: mirror.spares.status(),
             scrub: mirror.scrub_progress(),
         }
+    }
+
+    /// Returns the label of the last generation that is durable.
+    pub(crate) fn label(&self) -> watch::Receiver<Label> {
+        self.0.durable_label.subscribe()
     }
 
     fn check_writable(&self, range: BlockRange) -> Result<(), Error> {

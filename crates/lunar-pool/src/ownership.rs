@@ -1,6 +1,6 @@
 //! The ownership of the members of a pool: one host at a time has a pool open.
 
-use crate::assembly::Assembly;
+use crate::assembly::{Assembly, FoundMember};
 use crate::create::random_id;
 use crate::fenced_device::PoolFence;
 use crate::format::{Label, MemberSet, PoolKind};
@@ -151,7 +151,10 @@ impl PoolOwnership {
         let (buffers, mut spares) = (BufferPool::default(), options.spares.clone());
         let mut left_out = Vec::<LeftOutMember>::new();
         loop {
-            let mut found = Assembly::find(members.clone(), spares.clone(), &buffers).await?;
+            let (members_now, spares_now) = (members.clone(), spares.clone());
+            let (recorded, wait) = (options.recorded.as_ref(), options.mirror.member_wait);
+            let found = Assembly::find(members_now, spares_now, recorded, (wait, &buffers));
+            let mut found = found.await?;
             if let Some(at) = left_out.iter().position(|one| one.is_needed_by(&found.newest)) {
                 return Err(left_out.swap_remove(at).error);
             }
@@ -164,7 +167,7 @@ impl PoolOwnership {
             }
             if !is_changed {
                 found.fence(self.fence());
-                found.left_out = left_out;
+                found.left_out.append(&mut left_out);
                 return Ok(found);
             }
             let is_left_out = |device: &Arc<dyn BlockDevice>| {
@@ -288,7 +291,8 @@ fn devices_of(members: &[PresentMember]) -> Vec<Arc<dyn BlockDevice>> {
     members.iter().map(|member| Arc::clone(&member.device)).collect()
 }
 
-/// A member without which a pool was opened, because it could not be acquired.
+/// A member without which a pool was opened: it could not be acquired, or its label contradicts the
+/// recorded one.
 #[derive(Debug)]
 pub struct LeftOutMember {
     /// Its device, which the pool does not use.
@@ -302,6 +306,12 @@ impl LeftOutMember {
     fn new(member: PresentMember, error: PoolError) -> Self {
         let PresentMember { device, place } = member;
         Self { device, error, place }
+    }
+
+    /// A member whose label does not belong to the pool.
+    pub(crate) fn by_label(member: &FoundMember, error: PoolError) -> Self {
+        let device = Arc::clone(member.device.given());
+        Self { device, error, place: member.label.place }
     }
 
     /// True if the member has all data by now, by a label that another owner has written since.

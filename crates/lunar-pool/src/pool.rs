@@ -4,7 +4,7 @@ use crate::assembly::Assembly;
 use crate::create::{self, PoolSpec};
 use crate::error::{MirrorSide, PoolError};
 use crate::fenced_device::fenced;
-use crate::format::{PoolId, PoolKind};
+use crate::format::{Label, PoolId, PoolKind};
 use crate::joined::{LabelledDevice, SharedLabelledDevice};
 use crate::member_device::MemberDevice;
 use crate::mirror::{MirrorDevice, MirrorOptions, ScrubOptions, ScrubReport};
@@ -19,6 +19,7 @@ use lunar_block::{
 use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Options for opening a pool.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +46,10 @@ pub struct OpenOptions {
     /// `None`: a minute. A host that waits for the end of a lease waits for this time; a member
     /// that does not answer for two thirds of it is not used until it answers.
     pub lease_time: Option<Duration>,
+    /// The label that [`Pool::label`] returned when the pool was open before. If the members of a
+    /// mirror do not belong together, those are used that belong to this label: a device that shows
+    /// another label does not keep the pool closed.
+    pub recorded: Option<Label>,
     /// True to acquire no members: the caller makes sure that no other host opens the pool.
     pub is_unowned: bool,
 }
@@ -122,7 +127,9 @@ impl Pool {
     /// The device that does not belong to the pool, as of [`open`](Self::open); missing members are
     /// no error.
     pub async fn check(devices: Vec<Arc<dyn BlockDevice>>) -> Result<(), PoolError> {
-        Assembly::find(devices, Vec::new(), &BufferPool::default()).await.map(drop)
+        let wait = MirrorOptions::default().member_wait;
+        let buffers = BufferPool::default();
+        Assembly::find(devices, Vec::new(), None, (wait, &buffers)).await.map(drop)
     }
 
     /// Opens the pool of labelled devices, given in any order. `name` is its name in messages.
@@ -174,8 +181,18 @@ impl Pool {
         Ok(Self { id, kind, joined, ownership, left_out })
     }
 
-    /// Returns the members without which the pool was opened because they could not be acquired, at
-    /// the first call. Such a member may [return](Self::rejoin).
+    /// Returns the label of a mirror as its members have it, durably, and tells of later ones. A
+    /// server that keeps it can [open the mirror](OpenOptions::recorded) although a device shows a
+    /// label of another history.
+    pub fn label(&self) -> Option<watch::Receiver<Label>> {
+        match &self.joined {
+            Joined::Device(_) => None,
+            Joined::Mirror(mirror) => Some(mirror.label()),
+        }
+    }
+
+    /// Returns the members without which the pool was opened because they could not be acquired, or
+    /// because of their labels, at the first call. Such a member may [return](Self::rejoin).
     pub fn take_left_out(&self) -> Vec<LeftOutMember> {
         std::mem::take(&mut *self.left_out.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -12,6 +12,7 @@ use crate::assembly::{FoundMember, newest_of_one_pool, read_labels};
 use crate::create::random_id;
 use crate::error::{MirrorSide, PoolError};
 use crate::format::{Label, MemberSet, PoolKind};
+use crate::mirror::MirrorOptions;
 use lunar_block::{BlockDevice, BufferPool, Error, ErrorKind};
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(crate) async fn resolve(
     keep: &MirrorSide,
 ) -> Result<(), PoolError> {
     let buffers = BufferPool::default();
-    let (found, failures) = read_labels(devices, &buffers).await?;
+    let wait = MirrorOptions::default().member_wait;
+    let (found, failures) = read_labels(devices, wait, &buffers).await?;
     if let Some(error) = failures.into_iter().next() {
         return Err(error.into());
     }

@@ -3,8 +3,7 @@
 use super::JoinedDevice;
 use super::block_map::BlockMap;
 use super::shapes::JoinedShape;
-use crate::member_io::{in_own_context, member_failed};
-use futures_util::future::join_all;
+use crate::member_io::{join_changes, member_failed};
 use lunar_block::{
     BlockDevice, BlockRange, BoxFuture, Clear, Error, ErrorKind, Extent, SpaceUsage, Sparse,
 };
@@ -67,12 +66,11 @@ impl JoinedDevice {
         let mut changes = Vec::new();
         for (member, part) in shape.map().parts(range) {
             let (_, part) = shape.on_device((member, part));
-            changes.push(in_own_context(change(self.sparse_of(shape, member)?, part)));
+            changes.push(change(self.sparse_of(shape, member)?, part));
         }
-        // All parts end, so that nothing changes behind a result.
-        let failed = join_all(changes).await.into_iter().find_map(Result::err);
+        let changed = join_changes(changes).await;
         self.change_ended(losses);
-        failed.map_or(Ok(()), |error| Err(member_failed(&self.name, Some(range), error)))
+        changed.map_err(|error| member_failed(&self.name, Some(range), error))
     }
 
     /// Clears the first piece of `ranges`. Returns the first block behind it.

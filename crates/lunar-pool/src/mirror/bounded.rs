@@ -133,8 +133,8 @@ impl Running {
         let (mut at, mut is_begin) = (0, self.from != LimitFrom::Success);
         while let Some(task) = self.tasks.get_mut(at) {
             let Poll::Ready(done) = task.work.as_mut().poll(context) else {
-                let (member, limit) = (&task.member, self.limit);
-                task.grace.get_or_insert_with(|| member.grace(limit));
+                let member = &task.member;
+                task.grace.get_or_insert_with(|| member.grace());
                 at += 1;
                 continue;
             };
@@ -160,9 +160,8 @@ impl Running {
         else {
             return;
         };
-        let now = Instant::now();
-        if now - since > grace {
-            member.lateness.note(since, now);
+        if since.elapsed() > grace {
+            member.change_was_late(since);
         }
     }
 

@@ -5,9 +5,9 @@ mod range_order;
 use futures_util::poll;
 use lunar_block::{BlockRange, IoContext, MemoryOwner};
 use range_order::{RangeGranted, RangeId, RangeOrder};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
@@ -22,8 +22,10 @@ use std::task::Poll;
 /// have one together.
 #[derive(Debug, Default)]
 pub struct ChangeQueue {
-    /// Number of changes in the common order, checked without the lock.
+    /// Number of changes that have started, checked without the lock.
     count: AtomicUsize,
+    /// The copy from which blocks are read during changes that start from now on.
+    source: AtomicU16,
     orders: Mutex<ChangeOrders>,
 }
 
@@ -33,6 +35,27 @@ struct ChangeOrders {
     owners: HashMap<OwnerAddress, OwnerChanges>,
     /// Changes that have started, and those that wait for them.
     common: RangeOrder,
+    /// Changes that have started, by their first block. No two of them overlap.
+    started: BTreeMap<u64, StartedChange>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct StartedChange {
+    /// The first block behind it.
+    end: u64,
+    source: u16,
+}
+
+/// The copies from which blocks may be read while changes of them are in progress: one that has
+/// new data may be the only one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ChangeSource {
+    /// Any copy: no change is in progress.
+    Any,
+    /// Only this copy.
+    Only(u16),
+    /// None that has the newest data of all blocks for certain.
+    Unknown,
 }
 
 /// The address of an owner, which the queue keeps alive; 0 for the pool itself.
@@ -47,9 +70,35 @@ struct OwnerChanges {
 /// A change whose turn has come. The next changes have theirs when this value is dropped.
 #[derive(Debug)]
 pub struct ChangeTurn {
-    // Dropped first: changes of other owners come before the next one of this owner.
+    _started: StartedPlace,
+    // Dropped next: changes of other owners come before the next one of this owner.
     _common: OrderPlace,
     _own: OrderPlace,
+}
+
+/// A change that counts as started until this value is dropped.
+#[derive(Debug)]
+struct StartedPlace {
+    queue: Arc<ChangeQueue>,
+    lba: u64,
+}
+
+impl StartedPlace {
+    fn add(queue: &Arc<ChangeQueue>, range: BlockRange) -> Self {
+        let mut orders = queue.orders();
+        let (end, source) = (range.lba + range.count, queue.source.load(SeqCst));
+        orders.started.insert(range.lba, StartedChange { end, source });
+        queue.count.store(orders.started.len(), SeqCst);
+        Self { queue: Arc::clone(queue), lba: range.lba }
+    }
+}
+
+impl Drop for StartedPlace {
+    fn drop(&mut self) {
+        let mut orders = self.queue.orders();
+        orders.started.remove(&self.lba);
+        self.queue.count.store(orders.started.len(), SeqCst);
+    }
 }
 
 /// The turn of a change of a transfer.
@@ -85,7 +134,7 @@ impl ChangeQueue {
         wait(granted).await;
         let (common, granted) = Self::enter_common(queue, range);
         wait(granted).await;
-        ChangeTurn { _common: common, _own: own }
+        ChangeTurn { _started: StartedPlace::add(queue, range), _common: common, _own: own }
     }
 
     /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be
@@ -122,18 +171,38 @@ impl ChangeQueue {
     fn enter_common(queue: &Arc<Self>, range: BlockRange) -> (OrderPlace, Option<RangeGranted>) {
         let mut orders = queue.orders();
         let (id, granted) = orders.common.enter(range);
-        queue.count.store(orders.common.len(), SeqCst);
         (OrderPlace { queue: Arc::clone(queue), owner: None, id }, granted)
     }
 
-    /// True if a change of blocks of `range` has started, or will when others have ended.
+    /// Returns the copies from which blocks of `range` may be read now.
     #[inline]
-    pub(super) fn overlaps(&self, range: BlockRange) -> bool {
-        self.count.load(SeqCst) > 0 && self.orders().common.overlaps(range)
+    pub(super) fn source_of(&self, range: BlockRange) -> ChangeSource {
+        if self.count.load(SeqCst) == 0 {
+            return ChangeSource::Any;
+        }
+        let orders = self.orders();
+        let before = orders.started.range(..range.lba).next_back();
+        let before = before.filter(|(_, change)| change.end > range.lba);
+        let within = orders.started.range(range.lba..range.lba + range.count);
+        let mut sources = before.into_iter().chain(within).map(|(_, change)| change.source);
+        match sources.next() {
+            None => ChangeSource::Any,
+            Some(one) if sources.all(|source| source == one) => ChangeSource::Only(one),
+            Some(_) => ChangeSource::Unknown,
+        }
     }
 
-    /// Waits until the changes have ended because of which [`overlaps`](Self::overlaps) is true
-    /// now.
+    /// Sets the copy from which blocks are read during changes that start from now on.
+    pub(super) fn set_source(&self, source: u16) {
+        self.source.store(source, SeqCst);
+    }
+
+    /// Returns the copy that [`set_source`](Self::set_source) has set; the first one otherwise.
+    pub(super) fn source(&self) -> u16 {
+        self.source.load(SeqCst)
+    }
+
+    /// Waits until the present changes of blocks of `range` have ended.
     pub(super) async fn wait_for_overlapping(&self, range: BlockRange) {
         let ended = self.orders().common.watch(range);
         wait(ended).await;
@@ -148,11 +217,7 @@ impl Drop for OrderPlace {
     fn drop(&mut self) {
         let mut orders = self.queue.orders();
         let grants = match self.owner {
-            None => {
-                let grants = orders.common.leave(self.id);
-                self.queue.count.store(orders.common.len(), SeqCst);
-                grants
-            }
+            None => orders.common.leave(self.id),
             Some(address) => {
                 let Some(changes) = orders.owners.get_mut(&address) else { return };
                 let grants = changes.order.leave(self.id);

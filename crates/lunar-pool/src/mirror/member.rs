@@ -2,15 +2,18 @@
 
 use super::bounded::{MemberWork, complete_in_task};
 use super::lateness::Lateness;
+use super::window::MemberWindow;
 use crate::format::RegionSet;
 use crate::member_device::MemberDevice;
 use crate::member_io::in_own_context;
 use crate::status::{MemberState, PoolMember};
 use bytes::Bytes;
+use futures_util::poll;
 use lunar_block::{BlockDevice, BlockRange, Buffer, Error};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -25,12 +28,6 @@ const FORGET_SHIFT: u32 = 10;
 /// the work that it has.
 const GRACE_SHARE: u32 = 4;
 
-/// Rate at which a member is expected to do the work that it has.
-const BACKLOG_BYTES_PER_SECOND: u64 = 8 << 20;
-
-/// An operation counts at least as much: 32 random ones take a slow disk about a second.
-const BACKLOG_OPERATION_BYTES: u64 = 256 << 10;
-
 /// Longest pause before another attempt to recover a member; the pauses double up to this.
 const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -42,6 +39,8 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 pub(super) struct MirrorMember {
     pub(super) place: u16,
     pub(super) device: MemberDevice,
+    /// Time for which the member is waited for behind another.
+    wait: Duration,
     data_start: u64,
     state: AtomicU8,
     outstanding_reads: AtomicU64,
@@ -61,12 +60,10 @@ pub(super) struct MirrorMember {
     /// Number of changes that have ended, and of those that a flush covers.
     changes: AtomicU64,
     changes_flushed: AtomicU64,
-    /// Number of bytes of the changes that were sent, and of those before that a running flush
-    /// covers.
-    backlog_bytes: AtomicU64,
+    window: MemberWindow,
     /// Number of bytes that were changed since the last flush.
     unflushed_bytes: AtomicU64,
-    pub(super) lateness: Lateness,
+    lateness: Lateness,
     /// True while the member misses regions.
     is_partial: AtomicBool,
     pub(super) is_recovering: AtomicBool,
@@ -97,7 +94,14 @@ struct MemberFacts {
 }
 
 impl MirrorMember {
-    pub(super) fn new(place: u16, device: MemberDevice, is_current: bool, regions: u32) -> Self {
+    /// `wait` is the time for which the member is waited for behind another.
+    pub(super) fn new(
+        place: u16,
+        device: MemberDevice,
+        is_current: bool,
+        regions: u32,
+        wait: Duration,
+    ) -> Self {
         let state = if is_current { MemberState::Current } else { MemberState::Stale };
         let missing = if is_current { RegionSet::new(regions) } else { RegionSet::full(regions) };
         let facts = MemberFacts {
@@ -113,6 +117,7 @@ impl MirrorMember {
         device.set_needed(is_current);
         Self {
             place,
+            wait,
             data_start: device.layout().data_start(),
             losses_known: AtomicU64::new(device.losses()),
             device,
@@ -125,7 +130,7 @@ impl MirrorMember {
             drained: Notify::new(),
             changes: AtomicU64::new(0),
             changes_flushed: AtomicU64::new(0),
-            backlog_bytes: AtomicU64::new(0),
+            window: MemberWindow::default(),
             unflushed_bytes: AtomicU64::new(0),
             lateness: Lateness::new(),
             is_partial: AtomicBool::new(!is_current),
@@ -350,9 +355,16 @@ impl MirrorMember {
         let member = Arc::clone(self);
         let bytes = range.count * u64::from(self.device.layout().block_bytes);
         self.tracked(async move {
-            let _backlog = Backlog::add(&member, bytes);
+            let mut place = member.window.enter(bytes).await;
             let range = member.on_device(range);
-            let changed = change(&**member.device.device(), range).await;
+            let mut changed = change(&**member.device.device(), range);
+            let changed = match poll!(&mut changed) {
+                Poll::Ready(changed) => changed,
+                Poll::Pending => {
+                    place.was_sent();
+                    changed.await
+                }
+            };
             member.unflushed_bytes.fetch_add(bytes, SeqCst);
             member.changes.fetch_add(1, SeqCst);
             changed
@@ -364,7 +376,7 @@ impl MirrorMember {
         let member = Arc::clone(self);
         self.tracked(async move {
             let covered = member.changes.load(SeqCst);
-            let _backlog = Backlog::add(&member, member.unflushed_bytes.swap(0, SeqCst));
+            let _flush = member.window.flushing(member.unflushed_bytes.swap(0, SeqCst));
             member.device.flush().await?;
             member.changes_flushed.fetch_max(covered, SeqCst);
             Ok(())
@@ -381,11 +393,25 @@ impl MirrorMember {
     }
 
     /// Returns the time by which the member may be later than another one without holding it up: a
-    /// share of `limit`, and longer with much work, which a slow line needs time for.
-    pub(super) fn grace(&self, limit: Duration) -> Duration {
-        let backlog = self.backlog_bytes.load(SeqCst);
-        let micros = backlog.saturating_mul(1_000_000) / BACKLOG_BYTES_PER_SECOND;
-        (limit / GRACE_SHARE).saturating_add(Duration::from_micros(micros)).min(limit)
+    /// share of its limit, and longer for data on a slow line, or while changes wait in its window.
+    pub(super) fn grace(&self) -> Duration {
+        (self.wait / GRACE_SHARE).saturating_add(self.window.expected_wait()).min(self.wait)
+    }
+
+    /// Records that a change has held up others, which had ended at `since`.
+    pub(super) fn change_was_late(&self, since: Instant) {
+        self.lateness.note(since, Instant::now());
+        self.window.was_late(since);
+    }
+
+    /// Records that a read has held up its user since `due`.
+    pub(super) fn read_was_late(&self, due: Instant) {
+        self.lateness.note(due, Instant::now());
+    }
+
+    /// True if the member has held up others for too long.
+    pub(super) fn is_too_late(&self) -> bool {
+        self.lateness.is_excessive()
     }
 
     /// Counts work as a change until it is known to have ended. Work that is dropped before stays
@@ -463,6 +489,11 @@ impl MirrorMember {
         outstanding.saturating_mul(self.share_nanos.load(SeqCst))
     }
 
+    /// Returns the mean latency of reads; 0 if none was measured.
+    pub(super) fn latency_nanos(&self) -> u64 {
+        self.latency_nanos.load(SeqCst)
+    }
+
     pub(super) fn outstanding_reads(&self) -> u64 {
         self.outstanding_reads.load(SeqCst)
     }
@@ -524,26 +555,6 @@ impl Drop for OutstandingRead<'_> {
     }
 }
 
-/// Bytes that count as the backlog of a member until this value is dropped.
-struct Backlog<'a> {
-    member: &'a MirrorMember,
-    bytes: u64,
-}
-
-impl<'a> Backlog<'a> {
-    fn add(member: &'a MirrorMember, bytes: u64) -> Self {
-        let bytes = bytes.max(BACKLOG_OPERATION_BYTES);
-        member.backlog_bytes.fetch_add(bytes, SeqCst);
-        Self { member, bytes }
-    }
-}
-
-impl Drop for Backlog<'_> {
-    fn drop(&mut self) {
-        self.member.backlog_bytes.fetch_sub(self.bytes, SeqCst);
-    }
-}
-
 /// Finds a member in a list.
 pub(super) fn contains(members: &[Arc<MirrorMember>], member: &Arc<MirrorMember>) -> bool {
     members.iter().any(|other| Arc::ptr_eq(other, member))
@@ -554,9 +565,11 @@ mod tests {
     use super::*;
     use lunar_block::MemoryDevice;
 
+    const WAIT: Duration = Duration::from_secs(2);
+
     fn member(is_current: bool) -> Arc<MirrorMember> {
         let memory = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
-        Arc::new(MirrorMember::new(0, MemberDevice::new(memory), is_current, 10))
+        Arc::new(MirrorMember::new(0, MemberDevice::new(memory), is_current, 10, WAIT))
     }
 
     fn set(regions: &[u32]) -> RegionSet {
@@ -597,26 +610,20 @@ mod tests {
         assert!(futures_util::poll!(&mut drained).is_pending());
     }
 
-    /// Goal: a member may be later with much work than with little, up to the limit.
+    /// Goal: a member may be later with much data than with little, up to the limit.
     #[tokio::test]
-    async fn grace_grows_with_the_backlog() {
+    async fn grace_grows_with_the_data() {
         let member = member(true);
-        let limit = Duration::from_secs(2);
-        assert_eq!(member.grace(limit), Duration::from_millis(500));
-        assert_eq!(member.grace(Duration::MAX), Duration::MAX / 4);
-        let backlogs = [4, 100].map(|mebibytes| Backlog::add(&member, mebibytes << 20));
-        assert_eq!(member.grace(limit), limit);
-        let [four, hundred] = backlogs;
+        assert_eq!(member.grace(), Duration::from_millis(500));
+        let flushes = [4, 100].map(|mebibytes| member.window.flushing(mebibytes << 20));
+        assert_eq!(member.grace(), WAIT);
+        let [four, hundred] = flushes;
         drop(hundred);
-        assert_eq!(member.grace(limit), Duration::from_secs(1));
+        assert_eq!(member.grace(), Duration::from_secs(1));
         drop(four);
-        // Fault: 64 short writes of one host to a disk of 62 operations a second counted as late.
-        let short: Vec<_> = (0..32).map(|_| Backlog::add(&member, 512)).collect();
-        assert_eq!(member.grace(limit), Duration::from_millis(1500));
-        drop(short);
         member.write(BlockRange::new(0, 1), Bytes::from(vec![1; 512]), false).await.unwrap();
         let mut flush = member.flush();
-        assert_eq!(member.grace(limit), Duration::from_millis(500));
+        assert_eq!(member.grace(), Duration::from_millis(500));
         assert_eq!(member.unflushed_bytes.load(SeqCst), 512);
         assert!(futures_util::poll!(&mut flush).is_ready());
         assert_eq!(member.unflushed_bytes.load(SeqCst), 0);

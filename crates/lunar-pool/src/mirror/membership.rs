@@ -1,7 +1,9 @@
 //! The members of an open mirror, and the changes of their states, in memory and on the labels.
 
 use super::Mirror;
-use super::bounded::{FailedMember, LimitFrom, MemberFailure, run, start_for_all};
+use super::bounded::{
+    FailedMember, LimitFrom, MemberFailure, complete_in_task, run, start_for_all,
+};
 use super::member::{MirrorMember, contains};
 use super::places::Place;
 use crate::create::random_id;
@@ -71,9 +73,9 @@ impl Mirror {
     /// not can do without it.
     pub(super) fn slow_member(&self) -> Option<Arc<MirrorMember>> {
         let all = self.places.all();
-        let is_slow = |one: &&Arc<MirrorMember>| one.is_current() && one.lateness.is_excessive();
+        let is_slow = |one: &&Arc<MirrorMember>| one.is_current() && one.is_too_late();
         let slow = all.iter().filter_map(Place::member).find(is_slow)?;
-        let is_enough = |one: &Arc<MirrorMember>| one.is_complete() && !one.lateness.is_excessive();
+        let is_enough = |one: &Arc<MirrorMember>| one.is_complete() && !one.is_too_late();
         all.iter().filter_map(Place::member).any(is_enough).then(|| Arc::clone(slow))
     }
 
@@ -92,6 +94,19 @@ impl Mirror {
             left.map(drop)
         })
         .await?
+    }
+
+    /// Leaves out, in a task, a member that has held up the others for too long.
+    pub(super) fn leave_out_slow_later(self: &Arc<Self>) {
+        if self.slow_member().is_none() {
+            return;
+        }
+        let mirror = Arc::clone(self);
+        complete_in_task(async move {
+            if let Err(error) = mirror.leave_out_slow().await {
+                tracing::warn!("{}: {error}", mirror.name);
+            }
+        });
     }
 
     /// Does work for which several users wait, as [`start_for_all`] describes.
@@ -256,6 +271,7 @@ impl Mirror {
         if failed.is_empty() {
             roster.is_unrecorded = false;
             self.is_unrecorded.store(false, SeqCst);
+            self.durable_label.send_replace(roster.label.clone());
         }
         Ok(failed)
     }

@@ -21,6 +21,7 @@ use lunar_block::{
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::time::Duration;
 use tokio::sync::{RwLock, Semaphore, watch};
 
 /// The intent pages of the current members.
@@ -50,7 +51,7 @@ impl MirrorDevice {
         if !is_degraded {
             found.require(label.current)?;
         }
-        let places = places(found);
+        let places = places(found, options.member_wait);
         let present = || places.iter().filter_map(Place::member);
         if !present().any(|member| member.is_current()) {
             return Err(PoolError::NoneCurrent { generation: label.generation });
@@ -70,9 +71,11 @@ impl MirrorDevice {
             roster: RwLock::new(roster),
             is_unrecorded: AtomicBool::new(false),
             generation: AtomicU64::new(label.generation),
+            durable_label: watch::Sender::new(label.clone()),
             closing: AtomicBool::new(false),
             closed: watch::Sender::new(false),
             queue: Arc::new(ChangeQueue::default()),
+            source_exchanged: std::sync::Mutex::default(),
             intents: log,
             clears: ClearLengths::default(),
             flushes: Default::default(),
@@ -133,7 +136,7 @@ impl Mirror {
     }
 }
 
-fn places(found: Assembly) -> Vec<Place> {
+fn places(found: Assembly, wait: Duration) -> Vec<Place> {
     let (regions, vacant) = (found.newest.regions(), found.newest.vacant);
     let is_current: Vec<bool> =
         (0..found.newest.member_count).map(|place| found.is_current(place)).collect();
@@ -142,7 +145,7 @@ fn places(found: Assembly) -> Vec<Place> {
             return if vacant.contains(place) { Place::Vacant } else { Place::Missing };
         };
         let is_current = is_current[usize::from(place)];
-        Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions)))
+        Place::Taken(Arc::new(MirrorMember::new(place, member.device, is_current, regions, wait)))
     };
     (0..).zip(found.members).map(member).collect()
 }

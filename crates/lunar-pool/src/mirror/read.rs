@@ -3,7 +3,7 @@
 use super::Mirror;
 use super::bounded::{FailedMember, MemberFailure, RunToEnd, complete_in_task, deadline, run_one};
 use super::change::Targets;
-use super::change_queue::ChangeQueue;
+use super::change_queue::{ChangeQueue, ChangeSource};
 use super::member::MirrorMember;
 use super::places::Place;
 use crate::format::MemberSet;
@@ -87,7 +87,7 @@ impl MemberReads {
 impl Mirror {
     /// Reads blocks from any member that has them.
     ///
-    /// While a change of the blocks is open, all reads of them use the first current member: a read
+    /// While a change of the blocks is in progress, all reads of them use the same member: a read
     /// that has returned new data is not followed by one that returns old data of another member.
     pub(super) fn read_blocks(
         self: &Arc<Self>,
@@ -111,9 +111,13 @@ impl Mirror {
         let mut reads = MemberReads::default();
         loop {
             self.refuse_closed(false)?;
-            let is_changing = self.queue.overlaps(range);
+            let source = self.queue.source_of(range);
+            let is_changing = source != ChangeSource::Any;
             let member = match is_changing {
-                true => self.first_current(range).filter(|one| !reads.tried.contains(one.place)),
+                true => {
+                    self.review_source();
+                    self.member_of(source, range).filter(|one| !reads.tried.contains(one.place))
+                }
                 false => self.choose(range, reads.tried),
             };
             let is_more = member.is_some();
@@ -226,8 +230,11 @@ impl Mirror {
             reads.tried.0 &= !(1 << member.place);
             return Ok(None);
         }
-        let is_first = || self.first_current(range).is_some_and(|one| Arc::ptr_eq(&one, &member));
-        if self.queue.overlaps(range) && !is_first() {
+        self.note_late_read(&member, begun);
+        let source = self.queue.source_of(range);
+        let is_source =
+            || self.member_of(source, range).is_some_and(|source| Arc::ptr_eq(&source, &member));
+        if source != ChangeSource::Any && !is_source() {
             reads.tried = MemberSet::default();
             return Ok(None);
         }
@@ -371,13 +378,6 @@ impl Mirror {
         Some(data)
     }
 
-    /// Returns the first current member that has these blocks.
-    fn first_current(&self, range: BlockRange) -> Option<Arc<MirrorMember>> {
-        let (first, last) = self.intents.span(range);
-        let mut members = self.present();
-        members.find(|member| member.is_current() && member.holds(first, last))
-    }
-
     /// Returns the member with the least outstanding work, weighted by its latency, that has these
     /// blocks and is not in `tried`.
     pub(super) fn choose(&self, range: BlockRange, tried: MemberSet) -> Option<Arc<MirrorMember>> {
@@ -403,7 +403,7 @@ impl Mirror {
     /// Reads if no waiting is needed.
     pub(super) fn read_now(&self, range: BlockRange, into: &mut [u8]) -> bool {
         let is_slow = self.refuse_closed(false).is_err()
-            || self.queue.overlaps(range)
+            || self.queue.source_of(range) != ChangeSource::Any
             || self.is_lacking(range);
         if is_slow {
             return false;
@@ -415,7 +415,7 @@ impl Mirror {
         self.foreground.fetch_add(1, SeqCst);
         let is_lossy = member.has_lost() && !self.is_read_only;
         // The slow path decides which member's data counts.
-        !is_lossy && !self.queue.overlaps(range)
+        !is_lossy && self.queue.source_of(range) == ChangeSource::Any
     }
 
     /// Splits a range of several regions, which different members may have.

@@ -55,7 +55,8 @@ impl Mirror {
     async fn take_again(self: &Arc<Self>, device: MemberDevice) -> Result<u16, PoolError> {
         let (place, regions) = self.returning_place(&device).await?;
         device.device().set_buffers(&self.buffers());
-        let member = Arc::new(MirrorMember::new(place, device, false, regions));
+        let wait = self.options.member_wait;
+        let member = Arc::new(MirrorMember::new(place, device, false, regions, wait));
         let roster = self.roster.write().await;
         self.refuse_closed(roster.is_closed)?;
         self.places.set(place, Place::Taken(Arc::clone(&member)));

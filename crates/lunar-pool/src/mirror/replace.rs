@@ -89,7 +89,8 @@ impl Mirror {
             return Err(error);
         }
         device.device().set_buffers(&buffers);
-        let new = Arc::new(MirrorMember::new(place, device, false, label.regions()));
+        let wait = self.options.member_wait;
+        let new = Arc::new(MirrorMember::new(place, device, false, label.regions(), wait));
         let of = Arc::clone(&new);
         let clear = new.tracked(async move { of.device.clear_labels().await });
         if let Err(error) = self.run_on_new(&new, clear).await {

@@ -1,9 +1,10 @@
 //! Concatenations and stripes against a model in memory.
 
 use crate::common::{Device, filled, memories, memory, read};
+use futures_util::poll;
 use lunar_block::{
     BlockDevice, BlockRange, BufferPool, Effect, ErrorKind, Extent, ExtentState, Fault,
-    FaultDevice, FaultOperation, MemoryDevice,
+    FaultDevice, FaultOperation, IoContext, MemoryDevice,
 };
 use lunar_pool::{OpenOptions, Pool, PoolError, PoolSpec};
 use proptest::prelude::*;
@@ -149,6 +150,52 @@ async fn errors_name_the_pool_and_the_member() {
     let error = pool.read(range, buffers.take(64 * 512)).await.unwrap_err();
     assert_eq!((error.kind, error.range), (ErrorKind::Medium, Some(range)));
     assert_eq!(buffers.in_use_bytes(), 0);
+}
+
+/// Fault: a write over several mirrors could not be cancelled while it waited for its turn, so those
+/// of a host that was gone took one turn after the other. Goal: it is cancelled if no part of it has
+/// begun.
+#[tokio::test]
+async fn waiting_writes_of_several_mirrors_can_be_cancelled() {
+    let mut mirrors: Vec<Device> = Vec::new();
+    let mut slow = Vec::new();
+    for seed in 0..2 {
+        let members = memories(2, 4 << 20);
+        Pool::create(PoolSpec::Mirror { erase: true }, members.clone()).await.unwrap();
+        let fault = FaultDevice::new(Arc::clone(&members[1]), seed);
+        let members = vec![Arc::clone(&members[0]), Arc::clone(&fault) as Device];
+        mirrors.push(Pool::open("mirror", members, OpenOptions::default()).await.unwrap());
+        slow.push(fault);
+    }
+    let pool = open(PoolSpec::Stripe { unit_bytes: 4096 }, mirrors).await;
+    pool.write(BlockRange::new(0, 64), filled(1, 64), false).await.unwrap();
+    let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).times(1);
+    slow.iter().for_each(|fault| fault.inject(hang));
+    let contexts: Vec<_> = (0..3).map(|_| IoContext::new(&Arc::default())).collect();
+    let mut writes: Vec<_> = (2..)
+        .zip(&contexts)
+        .map(|(value, context)| {
+            let write = pool.write(BlockRange::new(0, 64), filled(value, 64), false);
+            Box::pin(context.scope(write))
+        })
+        .collect();
+    for write in &mut writes {
+        assert!(poll!(write).is_pending());
+    }
+    assert!(slow.iter().all(|fault| fault.hanging() == 1));
+    assert!(!contexts[0].cancel(), "it has begun");
+    assert!(contexts[1].cancel());
+    let last = writes.remove(2);
+    drop(writes.remove(1));
+    slow.iter().for_each(|fault| fault.release());
+    writes.remove(0).await.unwrap();
+    last.await.unwrap();
+    assert!(!contexts[2].cancel());
+    assert_eq!(read(&*pool, 0, 64).await, filled(4, 64));
+    let seen: Vec<u64> = slow.iter().map(|fault| fault.seen(FaultOperation::Write)).collect();
+    pool.write(BlockRange::new(0, 64), filled(5, 64), false).await.unwrap();
+    let written: Vec<u64> = slow.iter().map(|fault| fault.seen(FaultOperation::Write)).collect();
+    assert_eq!(written, [seen[0] + 1, seen[1] + 1], "the cancelled write reached no member");
 }
 
 /// Goal: the state of a long range of short units is found in few steps, and is right at every

@@ -19,7 +19,7 @@ async fn enter(
 
 fn assert_empty(queue: &ChangeQueue) {
     let orders = queue.orders();
-    assert!(orders.owners.is_empty() && orders.common.len() == 0);
+    assert!(orders.owners.is_empty() && orders.common.len() == 0 && orders.started.is_empty());
     assert_eq!(queue.count.load(SeqCst), 0);
 }
 
@@ -36,7 +36,8 @@ async fn overlapping_changes_wait() {
     let fourth = ChangeQueue::enter(&queue, range(20, 1)).now_or_never();
     assert!(fourth.is_some(), "nothing overlaps it");
     assert!(ChangeQueue::enter(&queue, range(20, 1)).now_or_never().is_none());
-    assert!(queue.overlaps(range(9, 1)) && !queue.overlaps(range(18, 2)));
+    assert_eq!(queue.source_of(range(9, 1)), ChangeSource::Only(0));
+    assert_eq!(queue.source_of(range(10, 8)), ChangeSource::Any, "none has started there");
     drop(first);
     let second = second.await;
     assert!(ChangeQueue::enter(&queue, range(0, 8)).now_or_never().is_some());
@@ -44,7 +45,31 @@ async fn overlapping_changes_wait() {
     assert!(poll!(&mut waiting).is_pending());
     drop((second, fourth));
     waiting.await;
-    assert!(!queue.overlaps(range(0, 1000)));
+    assert_eq!(queue.source_of(range(0, 1000)), ChangeSource::Any);
+    assert_empty(&queue);
+}
+
+/// Goal: a change keeps the source that it had when it started, also if it had to wait, and blocks
+/// whose changes have different sources have none.
+#[tokio::test]
+async fn changes_keep_their_source() {
+    let queue = Arc::new(ChangeQueue::default());
+    let first = ChangeQueue::enter(&queue, range(0, 10)).await;
+    let mut second = pin!(ChangeQueue::enter(&queue, range(5, 10)));
+    assert!(poll!(&mut second).is_pending());
+    queue.set_source(3);
+    let third = ChangeQueue::enter(&queue, range(20, 10)).await;
+    let source_of = |lba, count| queue.source_of(range(lba, count));
+    assert_eq!(source_of(9, 11), ChangeSource::Only(0));
+    assert_eq!(source_of(10, 20), ChangeSource::Only(3));
+    assert_eq!(source_of(9, 12), ChangeSource::Unknown);
+    drop(first);
+    let second = second.await;
+    assert_eq!(source_of(0, 5), ChangeSource::Any);
+    assert_eq!(source_of(0, 100), ChangeSource::Only(3));
+    assert_eq!(source_of(14, 1), ChangeSource::Only(3));
+    drop((second, third));
+    assert_eq!(source_of(0, 100), ChangeSource::Any);
     assert_empty(&queue);
 }
 

@@ -33,7 +33,7 @@ fn bench() -> Bench {
     let memory = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
     let faults = FaultDevice::new(memory, 0);
     let device = MemberDevice::new(Arc::clone(&faults) as Arc<dyn BlockDevice>);
-    let members = vec![Arc::new(MirrorMember::new(0, device, true, 10))];
+    let members = vec![Arc::new(MirrorMember::new(0, device, true, 10, Duration::from_secs(2)))];
     let log = IntentLog::new(&label(), RegionSet::new(10), 1, &MirrorOptions::default());
     Bench { log, faults, members }
 }

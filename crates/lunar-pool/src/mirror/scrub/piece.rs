@@ -322,15 +322,17 @@ mod tests {
     use super::*;
     use crate::member_device::MemberDevice;
     use lunar_block::{BufferPool, MemoryDevice};
+    use std::time::Duration;
 
     /// Members whose blocks have one byte each; a space cannot be read.
     fn contents(of_members: &[&str]) -> Vec<Content> {
         let member = |(place, text): (u16, &&str)| {
             let disk = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
+            let wait = Duration::from_secs(2);
             let mut data = BufferPool::default().take(text.len());
             data.copy_from_slice(text.as_bytes());
             Content {
-                member: Arc::new(MirrorMember::new(place, MemberDevice::new(disk), true, 1)),
+                member: Arc::new(MirrorMember::new(place, MemberDevice::new(disk), true, 1, wait)),
                 data,
                 unreadable: text.chars().map(|char| char == ' ').collect(),
             }

@@ -1,9 +1,11 @@
 //! Opening mirrors: stale, missing and split members, and marked regions.
 
-use super::bench::{BLOCKS, Bench, REGION, degraded, without_recovery};
-use crate::common::{DATA_START, filled, memories, read};
-use lunar_block::{BlockDevice, BlockRange, ErrorKind};
+use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded, without_recovery};
+use crate::common::{DATA_START, Device, filled, memories, read};
+use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
+use lunar_pool::format::Label;
 use lunar_pool::{MemberState, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec};
+use tokio::time::Instant;
 
 /// Goal: the first opening of a new mirror copies the first member to the others; a later opening
 /// after an orderly end copies nothing.
@@ -185,4 +187,93 @@ async fn read_only_mirrors() {
     let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
     bench.until_healthy().await;
     assert_eq!(bench.byte_on(1, 0).await, 1);
+}
+
+/// Returns a mirror of two whose second member is stale, closed; and the label that was recorded.
+async fn with_stale_member() -> (Vec<Device>, Label) {
+    let bench = Bench::with_options(2, without_recovery()).await;
+    bench.fail_write(1, 0);
+    bench.write(0, 2).await;
+    let recorded = bench.pool.label().unwrap().borrow().clone();
+    assert_eq!(recorded.current.places().collect::<Vec<_>>(), [0]);
+    bench.pool.close().await.unwrap();
+    (bench.disks.clone(), recorded)
+}
+
+/// Fault: a stale member that showed the label of another pool, or of a history of its own, kept
+/// the mirror closed. Goal: with the recorded label it is left out, and nothing is written to it.
+#[tokio::test(start_paused = true)]
+async fn a_member_of_another_history_is_left_out() {
+    let foreign = memories(2, BLOCKS * 512);
+    Pool::create(PoolSpec::Mirror { erase: true }, foreign.clone()).await.unwrap();
+    for is_foreign in [true, false] {
+        let (mut disks, recorded) = with_stale_member().await;
+        if is_foreign {
+            disks[1] = foreign[0].clone();
+        } else {
+            let apart = Bench::open(vec![disks[1].clone()], 1, degraded()).await.unwrap();
+            apart.write(0, 9).await;
+            apart.pool.close().await.unwrap();
+        }
+        let before = read(&*disks[1], 0, DATA_START + BLOCKS).await;
+        let refused = Bench::open(disks.clone(), 1, degraded()).await.map(drop);
+        match is_foreign {
+            true => assert!(matches!(refused, Err(PoolError::Foreign { .. })), "{refused:?}"),
+            false => assert!(matches!(refused, Err(PoolError::Split(_))), "{refused:?}"),
+        }
+        for turn in 0..2 {
+            let mut disks = disks.clone();
+            disks.rotate_left(turn);
+            let options = OpenOptions { recorded: Some(recorded.clone()), ..degraded() };
+            let bench = Bench::open(disks, 1, options).await.unwrap();
+            assert_eq!(bench.byte(0).await, 2);
+            let left_out = bench.pool.take_left_out();
+            assert_eq!(left_out.len(), 1);
+            match (&left_out[0].error, is_foreign) {
+                (PoolError::Foreign { .. }, true) | (PoolError::Split(_), false) => {}
+                other => panic!("{other:?}"),
+            }
+            bench.write(0, 2).await;
+            bench.pool.close().await.unwrap();
+        }
+        assert!(read(&*disks[1], 0, DATA_START + BLOCKS).await == before);
+    }
+}
+
+/// Goal: a recorded label decides nothing while all members belong together, and does not make a
+/// mirror open that lacks members with all data.
+#[tokio::test(start_paused = true)]
+async fn a_recorded_label_replaces_no_member() {
+    let (disks, recorded) = with_stale_member().await;
+    let options = || OpenOptions { recorded: Some(recorded.clone()), ..OpenOptions::default() };
+    let bench = Bench::open(disks.clone(), 1, options()).await.unwrap();
+    bench.until_healthy().await;
+    assert!(bench.pool.take_left_out().is_empty());
+    let both = bench.pool.label().unwrap().borrow().clone();
+    assert!(both.generation > recorded.generation);
+    bench.pool.close().await.unwrap();
+    drop(bench);
+    let foreign = memories(2, BLOCKS * 512);
+    Pool::create(PoolSpec::Mirror { erase: true }, foreign.clone()).await.unwrap();
+    let options = OpenOptions { recorded: Some(both), ..OpenOptions::default() };
+    let opened = Bench::open(vec![foreign[0].clone(), disks[0].clone()], 1, options).await;
+    assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
+}
+
+/// Fault: a member that answered no READ kept the mirror closed for as long as its commands waited.
+/// Goal: its label is waited for no longer than a member is behind another one.
+#[tokio::test(start_paused = true)]
+async fn a_silent_member_does_not_keep_a_mirror_closed() {
+    let (disks, _) = with_stale_member().await;
+    for silent in 0..2 {
+        let fault = FaultDevice::new(disks[1].clone(), 1);
+        fault.inject(Fault::new(Effect::Hang).on(FaultOperation::Read));
+        let mut members = vec![disks[0].clone(), fault as Device];
+        members.rotate_left(silent);
+        let begun = Instant::now();
+        let pool = Pool::open("pool", members, OpenOptions::default()).await.unwrap();
+        assert_eq!(begun.elapsed(), WAIT);
+        assert_eq!(read(&*pool, 0, 1).await, filled(2, 1));
+        pool.close().await.unwrap();
+    }
 }

@@ -1,10 +1,13 @@
 //! Reads of members that are distant, or that fail late.
 
+use super::bench::Bench;
 use crate::common::{DATA_START, Device, filled, memories};
 use bytes::Bytes;
 use futures_util::future::join_all;
-use lunar_block::Geometry;
-use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Error, ErrorKind};
+use lunar_block::{
+    BlockDevice, BlockRange, BoxFuture, Buffer, BufferPool, Effect, Error, ErrorKind,
+    FaultOperation, Geometry,
+};
 use lunar_pool::{OpenOptions, Pool, PoolSpec, ScrubOptions};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -23,6 +26,8 @@ struct DistantDisk {
     disk: Device,
     window: Semaphore,
     is_bad: AtomicBool,
+    /// True if good reads are late.
+    is_late: AtomicBool,
     /// Blocks of which all reads fail late.
     unreadable: Mutex<Range<u64>>,
     read_before: Mutex<HashSet<u64>>,
@@ -38,6 +43,7 @@ impl DistantDisk {
             disk,
             window,
             is_bad: false.into(),
+            is_late: false.into(),
             unreadable: Mutex::new(0..0),
             read_before: Mutex::default(),
         })
@@ -62,6 +68,9 @@ impl BlockDevice for DistantDisk {
             if is_unreadable || is_first && self.is_bad.load(SeqCst) {
                 sleep(Self::LATE).await;
                 return Err(Error::new(ErrorKind::Medium, self.name(), "unreadable"));
+            }
+            if self.is_late.load(SeqCst) {
+                sleep(Self::LATE).await;
             }
             let _place = self.window.acquire().await.unwrap();
             sleep(Self::DISTANCE + Duration::from_millis(u64::from(!range.lba.is_multiple_of(5))))
@@ -140,6 +149,54 @@ async fn a_member_whose_reads_fail_late_gets_few() {
         assert!(beside * 2 > good, "member {bad}: {beside} reads, {good} without errors");
         pool.close().await.unwrap();
     }
+}
+
+/// Fault: while a change of the blocks was in progress, reads always used the first current member:
+/// one that answered them after 1.9 s left a reader of blocks that others wrote one read in 2 s.
+/// Goal: they use another one soon.
+#[tokio::test(start_paused = true)]
+async fn reads_of_blocks_that_are_written_use_the_faster_member() {
+    for late in 0..2 {
+        let (pool, disks) = mirror(1 << 10).await;
+        let range = BlockRange::new(0, 8);
+        let end = Instant::now() + Duration::from_secs(40);
+        let write = || async {
+            while Instant::now() < end {
+                pool.write(range, filled(1, 8), false).await.unwrap();
+            }
+        };
+        disks[late].is_late.store(true, SeqCst);
+        let read = async {
+            let mut reads = 0;
+            while Instant::now() < end {
+                pool.read(range, BufferPool::default().take(8 * 512)).await.unwrap();
+                reads += 1;
+            }
+            reads
+        };
+        let ((), (), reads) = tokio::join!(write(), write(), read);
+        // Without the late member, 5 to 6 ms each.
+        println!("member {late} is late: {reads} reads");
+        assert!(reads > 40 * 1000 / 6 * 9 / 10, "member {late}: {reads} reads");
+        pool.close().await.unwrap();
+    }
+}
+
+/// Fault: a member whose reads were late was tried again and again, because it answered all of them
+/// within the limit. Goal: one that is late for long is left out, also if nobody writes.
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_reads_are_always_late_is_left_out() {
+    let bench = Bench::new(2).await;
+    bench.inject(0, Effect::Delay(DistantDisk::LATE), FaultOperation::Read);
+    for _ in 0..1_000_000 {
+        if !bench.pool.status().members[0].last_failure.is_empty() {
+            break;
+        }
+        bench.byte(0).await;
+    }
+    let failure = bench.pool.status().members[0].last_failure.clone();
+    assert_eq!(failure, "it held up the others for more than 5 of 10 s");
+    bench.pool.close().await.unwrap();
 }
 
 /// Fault: a scrub read an unreadable piece block by block, each within a limit of its own, while
