@@ -284,3 +284,22 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
         _ => failure.hint(format!("correct the members of the [[pool]] {name}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: a member that answered its login and no READ kept the server from listening. Goal:
+    /// the opening of its pool is waited for a limited time, and keeps its owner until it ends.
+    #[test]
+    fn an_opening_that_does_not_end_is_not_waited_for() {
+        let runtime = start_runtime().unwrap();
+        let time_max = Duration::from_millis(1);
+        let late = open_in_time(std::future::pending(), &mut None, runtime.handle(), time_max);
+        assert!(late.is_none());
+        let error = async { Err(PoolError::MemberCount(0)) };
+        let ended = open_in_time(error, &mut None, runtime.handle(), Duration::MAX);
+        assert!(matches!(ended, Some(Err(PoolError::MemberCount(0)))));
+        runtime.shutdown_background();
+    }
+}

@@ -69,8 +69,12 @@ impl AwayRig {
 
     /// Starts the server of the pool.
     fn front(&self, keys: &str) -> Server {
+        self.front_with("", keys)
+    }
+
+    fn front_with(&self, first: &str, keys: &str) -> Server {
         let text = format!(
-            "[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n\
+            "{first}[listen]\nportals = [\"127.0.0.1:0\"]\n[api]\nlisten = \"{}\"\n\
              [metrics]\nlisten = \"127.0.0.1:0\"\n\
              [[pool]]\nname = \"p\"\n{keys}members = [{:?}, {:?}]\n\
              [[target]]\nname = \"{FRONT}\"\n[[target.lun]]\nid = 0\ndevice = \"pool:p\"\n\
@@ -176,6 +180,39 @@ fn a_stale_member_is_not_waited_for() {
     assert_eq!(read(&front, data.len()), data);
     let storage = rig.storage();
     rig.until("the member returns", |pool| pool["health"] == "healthy");
+    assert_exit(&front.stop().0, 0);
+    assert_exit(&storage.stop().0, 0);
+}
+
+/// Fault: a member that nobody needed ended the server at its start, and all LUNs with it, by
+/// showing the label of another pool. Goal: with a state directory the mirror is served without it;
+/// else the mirror waits, and the other LUNs are served.
+#[test]
+fn a_member_that_shows_another_pool_closes_nothing() {
+    let rig = AwayRig::new("pool-foreign");
+    let state = rig.scratch.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    let state = format!("state = {:?}\n", state.display());
+    let front = rig.front_with(&state, "degraded = true\n");
+    let data = pattern(4, 2 * MIB);
+    write(&front, &data);
+    assert_exit(&front.stop().0, 0);
+    let others = ["one.img", "two.img"].map(|name| rig.scratch.path().join(name));
+    let others = others.map(|path| path.display().to_string());
+    let created =
+        run(&["pool", "create", "q", "--kind", "mirror", "--size", "8M", &others[0], &others[1]]);
+    assert_exit(&created, 0);
+    std::fs::copy(&others[0], rig.scratch.path().join("remote.img")).unwrap();
+    let storage = rig.storage();
+    let front = rig.front_with(&state, "degraded = true\n");
+    assert_eq!(read(&front, data.len()), data);
+    front.until_said("is a member of pool");
+    assert_eq!(rig.pool()["health"], "degraded");
+    assert_exit(&front.stop().0, 0);
+    let front = rig.front("degraded = true\n");
+    assert_eq!(front.report["waiting"][0]["device"], "pool:p");
+    let luns = printed(&rig.lunar(&["ctl", "luns"]));
+    assert!(luns.contains("mem:4194304"), "{luns}");
     assert_exit(&front.stop().0, 0);
     assert_exit(&storage.stop().0, 0);
 }

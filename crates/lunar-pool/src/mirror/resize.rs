@@ -12,13 +12,15 @@
 //! 4. The intent pages have the new number of regions. A page with another number counts as having
 //!    all marks, so an opening between the last two steps copies everything.
 
-use super::bounded::{LimitFrom, MemberFailure, RunToEnd, run};
+use super::bounded::{JointLimit, LimitFrom, MemberFailure, RunToEnd, run};
 use super::clears::ZEROED_BYTES_MAX;
+use super::member::MirrorMember;
 use super::membership::RosterGuard;
 use super::places::Place;
 use super::{Mirror, MirrorDevice};
 use crate::format::Label;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use lunar_block::{BlockRange, BoxFuture, Error, ErrorKind, Geometry, Resize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -154,11 +156,20 @@ impl Mirror {
         let current = self.current();
         // Covers the zeroes, too: a label is flushed.
         self.set_current(roster, current, false).await?;
-        for member in self.current() {
-            if let Err(failure) = self.intents.copy_to(&member).await {
-                member.fail(failure);
-                self.leave_out_alone(roster, &[member]).await?;
-            }
+        // All changes wait, so the pages of all members have one limit together.
+        let limit = JointLimit::begin(self.options.member_wait);
+        let write = async |member: Arc<MirrorMember>| {
+            let written = self.intents.write_pages(&member, 2, limit).await;
+            (member, written)
+        };
+        let written = join_all(self.current().into_iter().map(write)).await;
+        let failed = written.into_iter().filter_map(|(member, written)| {
+            member.fail(written.err()?);
+            Some(member)
+        });
+        let failed: Vec<_> = failed.collect();
+        if !failed.is_empty() {
+            self.leave_out_alone(roster, &failed).await?;
         }
         self.block_count.store(block_count, SeqCst);
         tracing::info!("{}: resized to {block_count} blocks", self.name);

@@ -1,12 +1,14 @@
 //! Mirrors that grow.
 
-use super::bench::{BLOCKS, Bench, REGION, degraded, marks_go, without_recovery};
+use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded, marks_go, without_recovery};
 use crate::common::{
     DATA_START, Device, LineDevice, OVERHEAD_BYTES, PowerLine, filled, first_byte, memories, read,
 };
-use lunar_block::{BlockDevice, BlockRange, Error, ErrorKind};
-use lunar_pool::{OpenOptions, Pool, PoolHealth, PoolSpec};
+use lunar_block::{BlockDevice, BlockRange, Effect, Error, ErrorKind, Fault, FaultOperation};
+use lunar_pool::{MemberState, OpenOptions, Pool, PoolHealth, PoolSpec};
+use std::cell::Cell;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Number of blocks of the grown mirrors.
 const MORE: u64 = BLOCKS + 5 * REGION + 7;
@@ -55,6 +57,41 @@ async fn a_mirror_grows() {
     assert_eq!((status.health, status.copied_bytes), (PoolHealth::Healthy, 0));
     assert_eq!((bench.pool.geometry().block_count, bench.byte(MORE - 1).await), (MORE, 2));
     assert_same(&disks, MORE).await;
+}
+
+/// Fault: all changes waited while the pages of one member after the other were written, twice the
+/// limit for each. Goal: they have one limit together.
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_late_member_hold_up_changes_once() {
+    const LATE: Duration = Duration::from_millis(1900);
+    let bench = Bench::with_options(3, without_recovery()).await;
+    grow(&bench.disks, MORE).await;
+    for member in 1..3 {
+        for page in [128, 256] {
+            let late = Fault::new(Effect::Delay(LATE)).on(FaultOperation::Write);
+            bench.faults[member].inject(late.at(BlockRange::new(page, 8)));
+        }
+    }
+    let grown = Cell::new(false);
+    let resize = async {
+        resize(&*bench.pool, MORE).await.unwrap();
+        grown.set(true);
+    };
+    let write = async {
+        let mut longest = Duration::ZERO;
+        while !grown.get() {
+            let begun = Instant::now();
+            bench.write(0, 1).await;
+            longest = longest.max(begun.elapsed());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        longest
+    };
+    bench.write(0, 1).await;
+    let ((), longest) = tokio::join!(resize, write);
+    assert!(longest <= WAIT, "{longest:?}");
+    let states = [0, 1, 2].map(|member| bench.state(member));
+    assert_eq!(states, [MemberState::Current, MemberState::Stale, MemberState::Stale]);
 }
 
 /// Goal: a mirror grows only if every member has all data and room; it never shrinks.
