@@ -212,6 +212,11 @@ pub const CALLS: &[Call] = &[
         "identity::create_directory(&state.join(format!(\"pool-{name}\")))?",
         "opens the directory of a pool; the calls that make it durable are above",
     ),
+    kept(
+        "apps/lunar/src/pool_owner.rs",
+        "directory.save(LABEL_FILE, &label)",
+        "a record that is lost, or that lags behind, only makes an opening more careful",
+    ),
     // Reservations, and pending erasures.
     kept(
         STATE,
