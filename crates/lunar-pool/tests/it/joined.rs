@@ -152,9 +152,9 @@ async fn errors_name_the_pool_and_the_member() {
     assert_eq!(buffers.in_use_bytes(), 0);
 }
 
-/// Fault: a write over several mirrors could not be cancelled while it waited for its turn, so those
-/// of a host that was gone took one turn after the other. Goal: it is cancelled if no part of it has
-/// begun.
+/// Fault: a write over several mirrors could not be cancelled while it waited for its turn, so
+/// those of a host that was gone took one turn after the other. Goal: it is cancelled if no part of
+/// it has begun.
 #[tokio::test]
 async fn waiting_writes_of_several_mirrors_can_be_cancelled() {
     let mut mirrors: Vec<Device> = Vec::new();
