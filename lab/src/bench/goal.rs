@@ -1,6 +1,7 @@
 //! Goals of measurements, and their results.
 
 use lunar_load::Spread;
+use lunar_load::report::{Column, Table, TableCell};
 use serde::{Deserialize, Serialize};
 
 /// One goal and its result. Rows of other parts have the same form.
@@ -121,6 +122,29 @@ impl GoalVerdict {
     fn unit_text(&self) -> String {
         if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
     }
+}
+
+/// Returns the goals as a table.
+pub fn goals_table(goals: &[GoalVerdict]) -> Table {
+    let mut all = Table::new([
+        Column::text("outcome", "outcome"),
+        Column::text("part", "part"),
+        Column::text("goal", "what"),
+        Column::text("wanted", "wanted"),
+        Column::number("got", "median of the rounds"),
+        Column::text("from", "medians of the subjects"),
+    ]);
+    for goal in goals {
+        all.row([
+            TableCell::text(goal.outcome.text()),
+            TableCell::text(goal.part.clone()),
+            TableCell::text(goal.what.clone()),
+            TableCell::text(goal.wanted_text()),
+            TableCell::text(goal.got_text()),
+            TableCell::text(goal.from.clone()),
+        ]);
+    }
+    all
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Measured comparisons. Their figures, and the machine, are in docs/benchmarks.md.
 
+mod facts;
 mod first_byte;
 mod flame;
 mod goal;
@@ -7,8 +8,10 @@ mod group_commit;
 mod libiscsi;
 mod pool;
 mod scale;
+mod switch;
 mod target;
 
+use crate::peers::byte_relay::ByteRelay;
 use crate::peers::null_target::NullTarget;
 use crate::system::files;
 use anyhow::{Result, ensure};
@@ -33,6 +36,10 @@ pub enum Bench {
     FirstByte(first_byte::FirstByteBench),
     /// Pools against their members: stripes and mirrors of remote LUNs and of memory
     Pool(pool::PoolBench),
+    /// The switch against no switch, a byte relay, and a switch of foreign programs
+    Switch(switch::SwitchBench),
+    /// A relay of bytes between sockets: an upper bound for switches
+    ByteRelay(ByteRelay),
     /// Many sessions, many LUNs, logins a second, and the time until a server listens
     Scale(scale::ScaleBench),
     /// A minimal target that initiators can log in to and read from: an upper bound for targets
@@ -54,6 +61,8 @@ impl Bench {
             Self::BenchCompare(command) => command.run(),
             Self::FirstByte(command) => command.run(),
             Self::Pool(command) => command.run(),
+            Self::Switch(command) => command.run(),
+            Self::ByteRelay(command) => command.run(),
             Self::Scale(command) => command.run(),
             Self::NullTarget(command) => command.run(),
         }

@@ -9,7 +9,7 @@ mod storages;
 use self::cells::Cell;
 use self::resync::ResyncCells;
 use self::storages::Storages;
-use super::goal::GoalVerdict;
+use super::goal::{GoalVerdict, goals_table};
 use super::parse_seconds;
 use crate::peers::lunar::release_binary;
 use crate::system::files;
@@ -65,7 +65,7 @@ impl PoolBench {
         let mut storages = Storages::start(&program, self.size)?;
         let goals = runtime.block_on(self.measure(&mut storages))?;
         ensure!(!goals.is_empty(), "no cell has this text in its name: change --only");
-        print!("\n{}", document::goals(&goals).text());
+        print!("\n{}", goals_table(&goals).text());
         if let Some(path) = &self.markdown {
             files::write_atomically(path, &document::chapter(&facts, &goals))?;
         }

@@ -16,7 +16,7 @@ pub struct Tgt {
     server: ServerProcess,
     /// Environment variable that names the control socket.
     control: String,
-    port: u16,
+    address: String,
     /// Folder of the control socket.
     _scratch: Scratch,
 }
@@ -65,20 +65,32 @@ impl Tgt {
     /// # Errors
     /// tgt cannot be started or refuses the target.
     pub fn start_on(core: Option<u16>, file: &str, options: &[&str]) -> Result<Self> {
+        let by = on_core(core);
+        let by: Vec<&str> = by.iter().map(String::as_str).collect();
+        Self::start_by(&by, "127.0.0.1", &[file], options)
+    }
+
+    /// Starts tgt on a free port of `ip`, with `files` as its LUNs from 1 on. `by` is a program
+    /// with its arguments that becomes tgt, or empty.
+    ///
+    /// # Errors
+    /// tgt cannot be started or refuses the target.
+    pub fn start_by(by: &[&str], ip: &str, files: &[&str], options: &[&str]) -> Result<Self> {
         // A control port is a socket named by number, and another tgtd may use any number.
         let scratch = Scratch::new("tgt")?;
         let control = format!("TGT_IPC_SOCKET={}", scratch.path("control"));
-        let port = free_port()?;
-        let portal = format!("portal=127.0.0.1:{port}");
-        let by = on_core(core);
-        let mut words: Vec<&str> = by.iter().map(String::as_str).collect();
-        words.extend(["tgtd", "-f", "--iscsi", &portal]);
-        let server = ServerProcess::start("env", &[&[control.as_str()], &words[..]].concat())?;
-        let tgt = Self { server, control, port, _scratch: scratch };
+        let address = format!("{ip}:{}", free_port()?);
+        let portal = format!("portal={address}");
+        let words = [&[control.as_str()], by, &["tgtd", "-f", "--iscsi", &portal]].concat();
+        let server = ServerProcess::start("env", &words)?;
+        let tgt = Self { server, control, address, _scratch: scratch };
         tgt.wait_until_ready()?;
         tgt.admin(&["new", "--mode", "target", "--tid", "1", "-T", Self::TARGET])?;
-        let unit = ["new", "--mode", "logicalunit", "--tid", "1", "--lun", "1", "-b", file];
-        tgt.admin(&[&unit[..], options].concat())?;
+        for (number, file) in (1..).zip(files) {
+            let number = number.to_string();
+            let unit = ["new", "--mode", "logicalunit", "--tid", "1", "--lun", &number, "-b", file];
+            tgt.admin(&[&unit[..], options].concat())?;
+        }
         tgt.admin(&["bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
         Ok(tgt)
     }
@@ -162,9 +174,9 @@ impl Tgt {
         self.admin(&["bind", "--mode", "account", "--user", user, "--outgoing"])
     }
 
-    /// Returns its address, `127.0.0.1:PORT`.
-    pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port)
+    /// Returns its address, `127.0.0.1:PORT` or that of another portal.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// Returns the URL `iscsi://127.0.0.1:PORT/TARGET/1`.

@@ -1,6 +1,6 @@
 //! Processor cores that a thread may use.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
@@ -39,6 +39,17 @@ pub fn share() -> f64 {
         std::hint::spin_loop();
     }
     ((spent() - before) / begun.elapsed().as_secs_f64()).min(1.0)
+}
+
+/// Runs a closure on a thread of its own, whose cores it may choose.
+///
+/// # Errors
+/// The error of the closure.
+pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, run)?;
+        thread.join().map_err(|_| anyhow!("a thread panicked"))?
+    })
 }
 
 #[cfg(test)]

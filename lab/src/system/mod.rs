@@ -2,6 +2,7 @@
 
 pub mod cores;
 pub mod files;
+pub mod namespaces;
 pub mod ports;
 pub mod process;
 pub mod scratch;

@@ -62,7 +62,7 @@ impl RunningTarget {
     pub fn address(&self) -> String {
         match self {
             Self::Own(server) => server.addresses()[0].to_string(),
-            Self::Tgt(tgt) => tgt.address(),
+            Self::Tgt(tgt) => tgt.address().to_owned(),
             Self::Istgt(istgt) => istgt.address(),
         }
     }

@@ -2,8 +2,8 @@
 
 use super::cells::{Cell, Setup};
 use super::results::{CellResult, RawTcpFigures, Round, Sample};
-use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE};
-use anyhow::{Context, Result, anyhow};
+use crate::system::cores::{self, CLIENT_CORE, TARGET_CORE, on_a_thread};
+use anyhow::{Context, Result};
 use lunar_load::Spread;
 use lunar_load::probe::{Probe, ProbeResults, ProbeShape, VARIATION_MAX};
 use std::collections::BTreeMap;
@@ -56,17 +56,6 @@ impl TcpProbe {
         };
         on_a_thread(run_round)
     }
-}
-
-/// Runs a closure on a thread of its own, whose cores it may choose.
-///
-/// # Errors
-/// The error of the closure.
-pub fn on_a_thread<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().spawn_scoped(scope, run)?;
-        thread.join().map_err(|_| anyhow!("a thread panicked"))?
-    })
 }
 
 /// Number of rounds.

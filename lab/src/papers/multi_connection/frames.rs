@@ -8,15 +8,14 @@
 
 use super::{MultiConnection, end_with_this, own_url};
 use crate::peers::lunar::release_binary;
-use crate::system::process;
+use crate::system::namespaces::{self, Namespace, clear_up, connect, ip};
 use anyhow::{Context, Result, anyhow};
 use lunar_load::Spread;
 use lunar_load::report::{
     Axis, AxisScale, AxisUnit, Column, Plot, Section, Series, Table, TableCell,
 };
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 /// MTUs in bytes: standard Ethernet and jumbo frames.
 const MTUS: [u32; 2] = [1500, 9000];
@@ -29,16 +28,12 @@ const FRAME_HEADER: f64 = 14.0;
 const NETWORK: &str = "198.18.0.0/15";
 /// Port of the target in its namespace.
 const PORT: u16 = 3260;
-/// Directory of the namespaces of `ip netns`.
-const NAMESPACES: &str = "/run/netns";
-/// Prefix of the namespaces' names; the ID of the process that created them follows.
-const NAME: &str = "lunar-bench-";
 
 /// Two namespaces with their cables, removed when dropped.
 #[derive(Debug)]
 struct TestNetwork {
-    target: String,
-    client: String,
+    target: Namespace,
+    client: Namespace,
 }
 
 /// Results of one MTU.
@@ -58,10 +53,7 @@ pub(super) async fn measure(asked: &MultiConnection) -> Result<(Section, Option<
     let cables = match TestNetwork::lay() {
         Ok(cables) => cables,
         Err(why) => {
-            section.warnings.push(format!(
-                "not measured: this requires two network namespaces, which root (CAP_NET_ADMIN \
-                 and CAP_SYS_ADMIN) can create with iproute2: {why}"
-            ));
+            section.warnings.push(format!("not measured: {}", namespaces::explained(&why)));
             return Ok((section, None));
         }
     };
@@ -160,33 +152,20 @@ impl TestNetwork {
     /// # Errors
     /// Returns the message of `ip`.
     fn lay() -> Result<Self, String> {
-        let name = |side: &str| format!("{NAME}{}-{side}", std::process::id());
-        let cables = Self { target: name("target"), client: name("client") };
-        let (target, client) = (cables.target.as_str(), cables.client.as_str());
-        ip(&["netns", "add", target])?;
-        ip(&["netns", "add", client])?;
-        for namespace in [target, client] {
-            ip(&["-n", namespace, "link", "set", "lo", "up"])?;
-        }
+        let cables =
+            Self { target: Namespace::create("target")?, client: Namespace::create("client")? };
         for (number, mtu) in MTUS.iter().enumerate() {
-            let (here, mtu) = (cable(number), mtu.to_string());
-            ip(&[
-                "link", "add", &here, "netns", target, "type", "veth", "peer", "name", &here,
-                "netns", client,
-            ])?;
-            for (side, namespace) in [(1, target), (2, client)] {
-                let address = format!("{}/24", address(number, side));
-                ip(&["-n", namespace, "address", "add", &address, "dev", &here])?;
-                let set = ["-n", namespace, "link", "set", &here];
-                ip(&[&set[..], &["mtu", &mtu, "gso_max_segs", "1", "up"]].concat())?;
-            }
+            let [here, there] = [1, 2].map(|side| format!("{}/24", address(number, side)));
+            let sides = [(&cables.target, here.as_str()), (&cables.client, there.as_str())];
+            let options = ["mtu", &mtu.to_string(), "gso_max_segs", "1"];
+            connect(&cable(number), sides, &options)?;
         }
         Ok(cables)
     }
 
     /// Measures both MTUs in one bench, so that they take turns.
     async fn bench(&self, asked: &MultiConnection) -> Result<Vec<Figure>> {
-        let inside = ["ip", "netns", "exec", &self.target];
+        let inside = ["ip", "netns", "exec", self.target.name()];
         let network = ["--network", NETWORK];
         let _target = asked.own_target(&inside, &format!("0.0.0.0:{PORT}"), &network)?;
         let urls = [0, 1].map(|number| own_url(&format!("{}:{PORT}", address(number, 1))));
@@ -197,7 +176,7 @@ impl TestNetwork {
         let work = ["--pattern", "read", "--io-size", "64K", "--depth", "32"];
         let times = ["--rounds", &rounds, "--seconds", &seconds, "--warm-up", &warm_up];
         let asked = [&[&*urls[0], &*urls[1], "--connections", &counts], &work[..], &times].concat();
-        let document = bench(&self.client, &asked).await?;
+        let document = bench(self.client.name(), &asked).await?;
         let results = document["results"].as_array().map(Vec::as_slice).unwrap_or_default();
         let number = |value: &Value| value.as_f64().unwrap_or_default();
         let figure = |result: &Value| {
@@ -221,7 +200,7 @@ impl TestNetwork {
         let mut counts = [(0.0, 0.0); 2];
         for (number, count) in counts.iter_mut().enumerate() {
             let here = cable(number);
-            let output = ip(&["-n", &self.client, "-json", "-stats", "link", "show", &here]);
+            let output = ip(&["-n", self.client.name(), "-json", "-stats", "link", "show", &here]);
             let output = output.map_err(|why| anyhow!("cannot count frames: {why}"))?;
             let document: Value = serde_json::from_str(&output).unwrap_or_default();
             let received = &document[0]["stats64"]["rx"];
@@ -234,82 +213,10 @@ impl TestNetwork {
     }
 }
 
-impl Drop for TestNetwork {
-    fn drop(&mut self) {
-        for name in [&self.client, &self.target] {
-            // A namespace that was not created cannot be removed.
-            if Path::new(NAMESPACES).join(name).exists()
-                && let Err(why) = ip(&["netns", "delete", name])
-            {
-                eprintln!("cannot remove a network namespace: {why}");
-            }
-        }
-    }
-}
-
-/// Removes the namespaces of killed runs; returns a message that names them.
-fn clear_up() -> Option<String> {
-    let all = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
-    let names = all.filter_map(|entry| entry.file_name().into_string().ok());
-    let left = names.filter(|name| maker(name).is_some_and(|pid| !process::exists(pid)));
-    let (mut removed, mut kept) = (Vec::new(), Vec::new());
-    for name in left {
-        match ip(&["netns", "delete", &name]) {
-            Ok(_) => removed.push(name),
-            Err(why) => kept.push(why),
-        }
-    }
-    let removed = (!removed.is_empty())
-        .then(|| format!("removed leftovers of a killed run: {}", removed.join(", ")));
-    let kept = (!kept.is_empty())
-        .then(|| format!("namespaces of a killed run remain: {}", kept.join(", ")));
-    let messages: Vec<String> = [removed, kept].into_iter().flatten().collect();
-    (!messages.is_empty()).then(|| messages.join("; "))
-}
-
-/// The ID of the process that created a namespace with this name; `None`: another program did.
-fn maker(name: &str) -> Option<u32> {
-    let (pid, side) = name.strip_prefix(NAME)?.split_once('-')?;
-    matches!(side, "target" | "client").then(|| pid.parse().ok())?
-}
-
 fn cable(number: usize) -> String {
     format!("cable{number}")
 }
 
 fn address(number: usize, side: u8) -> String {
     format!("198.18.{number}.{side}")
-}
-
-/// Runs `ip` of iproute2; returns its output.
-///
-/// # Errors
-/// Returns its error message, on one line.
-fn ip(arguments: &[&str]) -> Result<String, String> {
-    let ran = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
-    let Output { status, stdout, stderr } = ran.map_err(|error| format!("`ip`: {error}"))?;
-    match status.success() {
-        true => Ok(String::from_utf8_lossy(&stdout).into_owned()),
-        false => {
-            let printed = String::from_utf8_lossy(&stderr);
-            let printed = printed.lines().next().unwrap_or_default().to_owned();
-            Err(format!("`ip {}`: {printed}", arguments.join(" ")))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: namespaces of other programs, and of running ones, are not touched.
-    #[test]
-    fn namespaces_of_others_are_not_touched() {
-        assert_eq!(maker("lunar-bench-17-target"), Some(17));
-        assert_eq!(maker("lunar-bench-17-client"), Some(17));
-        for name in ["lunar-bench-17", "lunar-bench-x-target", "lunar-bench-17-other", "other"] {
-            assert_eq!(maker(name), None, "{name}");
-        }
-        assert!(process::exists(std::process::id()) && !process::exists(u32::MAX));
-    }
 }

@@ -8,6 +8,9 @@ const BLOCK_BYTES: u32 = 512;
 /// 4 KiB physical blocks: 2^3 logical ones. SBC-3 §5.16.2.
 const PHYSICAL_EXPONENT: u8 = 3;
 
+/// VPD page with the designators of the disk.
+const DEVICE_IDENTIFICATION: u8 = 0x83;
+
 /// Response to a command.
 #[derive(Debug, Eq, PartialEq)]
 pub enum CommandAnswer {
@@ -35,6 +38,9 @@ pub fn answer(cdb: &[u8; 16], disk_bytes: u64) -> CommandAnswer {
         0x00 | 0x35 | 0x91 => CommandAnswer::Good,
         // INQUIRY without a page.
         0x12 if cdb[1] & 0x01 == 0 => CommandAnswer::Data(inquiry()),
+        // INQUIRY of page 00h, the list of pages.
+        0x12 if cdb[2] == 0 => CommandAnswer::Data(vec![0, 0, 0, 2, 0, DEVICE_IDENTIFICATION]),
+        0x12 if cdb[2] == DEVICE_IDENTIFICATION => CommandAnswer::Data(designators()),
         // READ CAPACITY (10).
         0x25 => {
             let mut data = vec![0; 8];
@@ -67,6 +73,14 @@ fn inquiry() -> Vec<u8> {
     data
 }
 
+/// Builds the page with a locally assigned NAA designator, another one in each process. SPC-4
+/// §7.8.6.1, §7.8.6.6.
+fn designators() -> Vec<u8> {
+    let mut data = vec![0, DEVICE_IDENTIFICATION, 0, 12, 0x01, 0x03, 0, 8];
+    data.extend_from_slice(&(3 << 60 | u64::from(std::process::id())).to_be_bytes());
+    data
+}
+
 /// ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE, with its length before it. SPC-4 §4.5.3;
 /// RFC 7143 §11.4.7.2.
 pub const SENSE: [u8; 20] = [0, 18, 0x70, 0, 0x05, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
@@ -85,6 +99,7 @@ mod tests {
         let CommandAnswer::Data(data) = answer(&cdb, 1 << 20) else { panic!("no data") };
         assert_eq!((data.len(), u64::get(&data[..8]), data[13]), (32, 2047, 3));
         assert_eq!(inquiry().len(), 36);
+        assert_eq!(designators().len(), 16);
         assert_eq!(answer(&[0xff; 16], 1 << 20), CommandAnswer::Unknown);
     }
 }

@@ -4,12 +4,14 @@ use super::commands::{self, CANNED, CommandAnswer, SENSE};
 use super::login::{self, Agreed, SEGMENT_BYTES_MAX};
 use anyhow::{Context, Result, bail, ensure};
 use lunar_iscsi::pdu::{
-    BasicHeader, CommandFlags, DataIn, DataInFlags, FinalFlag, FirstByte, HEADER_BYTES, LoginFlags,
-    LoginRequest, LoginResponse, LoginStatus, LogoutResponse, LogoutResult, NopIn, NopOut, Opcode,
-    ResponseFlags, ScsiCommand, ScsiResponse, ServiceResponse, Stage, TAG_RESERVED,
+    BasicHeader, CommandFlags, DataIn, DataInFlags, DataOut, FinalFlag, FirstByte, HEADER_BYTES,
+    LoginFlags, LoginRequest, LoginResponse, LoginStatus, LogoutResponse, LogoutResult, NopIn,
+    NopOut, Opcode, ReadyToTransfer, ResponseFlags, ScsiCommand, ScsiResponse, ServiceResponse,
+    Stage, TAG_RESERVED,
 };
 use lunar_wire::{Lun, SerialNumber, U24};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::ops::Range;
@@ -45,6 +47,16 @@ enum Piece {
     Canned(usize),
 }
 
+/// A write whose data comes on request.
+#[derive(Clone, Copy, Debug)]
+struct PendingWrite {
+    expected_bytes: u32,
+    received_bytes: u32,
+    /// End of the sequence that was requested last.
+    requested_bytes: u32,
+    r2t_sn: u32,
+}
+
 /// A connection, which is a session.
 pub struct NullConnection {
     socket: TcpStream,
@@ -58,6 +70,8 @@ pub struct NullConnection {
     filled: usize,
     own: Vec<u8>,
     pieces: Vec<Piece>,
+    /// By the initiator task tag; at most as many as the window.
+    writes: HashMap<u32, PendingWrite>,
 }
 
 impl NullConnection {
@@ -80,6 +94,7 @@ impl NullConnection {
             filled: 0,
             own: Vec::new(),
             pieces: Vec::new(),
+            writes: HashMap::new(),
         })
     }
 
@@ -126,10 +141,11 @@ impl NullConnection {
                 self.login(&LoginRequest::decode(header), data)?;
             }
             Opcode::SCSI_COMMAND if self.is_logged_in => {
-                self.command(&ScsiCommand::decode(header), data.len());
+                self.command(&ScsiCommand::decode(header), data.len())?;
             }
-            // Data of a write that was refused.
-            Opcode::DATA_OUT if self.is_logged_in => {}
+            Opcode::DATA_OUT if self.is_logged_in => {
+                self.data_out(&DataOut::decode(header), data.len());
+            }
             Opcode::NOP_OUT if self.is_logged_in => self.ping(&NopOut::decode(header), data),
             Opcode::LOGOUT_REQUEST if self.is_logged_in => {
                 let tag = BasicHeader::decode(header).initiator_task_tag;
@@ -189,7 +205,7 @@ impl NullConnection {
         Ok(())
     }
 
-    fn command(&mut self, command: &ScsiCommand, immediate: usize) {
+    fn command(&mut self, command: &ScsiCommand, immediate: usize) -> Result<()> {
         if !command.first.is_immediate() {
             self.exp_cmd_sn = command.cmd_sn.plus(1);
         }
@@ -200,6 +216,17 @@ impl NullConnection {
             }
             CommandAnswer::Write if immediate as u64 == u64::from(expected) => {
                 self.good(command, 0);
+            }
+            CommandAnswer::Write if (immediate as u64) < u64::from(expected) => {
+                ensure!(self.writes.len() < WINDOW as usize, "too many writes");
+                let received_bytes = immediate as u32;
+                let write = PendingWrite {
+                    expected_bytes: expected,
+                    received_bytes,
+                    requested_bytes: received_bytes,
+                    r2t_sn: 0,
+                };
+                self.request_data(command.initiator_task_tag, write);
             }
             CommandAnswer::Data(mut data) => {
                 data.truncate(expected as usize);
@@ -215,6 +242,48 @@ impl NullConnection {
                 let length = U24::truncate(SENSE.len() as u32);
                 self.put(&ScsiResponse { data_segment_length: length, ..check }.encode(), &SENSE);
             }
+        }
+        Ok(())
+    }
+
+    /// Requests the next sequence of a write.
+    fn request_data(&mut self, tag: u32, mut write: PendingWrite) {
+        let left = write.expected_bytes - write.requested_bytes;
+        let bytes = left.min(self.agreed.burst_bytes);
+        let request = ReadyToTransfer {
+            first: FirstByte::plain(Opcode::READY_TO_TRANSFER),
+            flags: FinalFlag::FINAL,
+            total_ahs_words: 0,
+            data_segment_length: U24::default(),
+            lun: Lun::ZERO,
+            initiator_task_tag: tag,
+            target_transfer_tag: 0,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            r2t_sn: write.r2t_sn,
+            buffer_offset_bytes: write.requested_bytes,
+            desired_length_bytes: bytes,
+        };
+        write.requested_bytes += bytes;
+        write.r2t_sn += 1;
+        self.writes.insert(tag, write);
+        self.put(&request.encode(), &[]);
+    }
+
+    /// Discards data of a write; after the last byte of a sequence it requests the next one or
+    /// ends the command. Data of other commands belongs to writes that were refused.
+    fn data_out(&mut self, header: &DataOut, bytes: usize) {
+        let tag = header.initiator_task_tag;
+        let Some(mut write) = self.writes.remove(&tag) else { return };
+        write.received_bytes = write.received_bytes.saturating_add(bytes as u32);
+        if write.received_bytes < write.requested_bytes {
+            self.writes.insert(tag, write);
+        } else if write.received_bytes < write.expected_bytes {
+            self.request_data(tag, write);
+        } else {
+            let good = self.response(tag, 0, 0);
+            self.put(&good.encode(), &[]);
         }
     }
 

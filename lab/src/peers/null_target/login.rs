@@ -44,9 +44,10 @@ pub fn answer(text: &[u8], agreed: &mut Agreed) -> Option<TextBuilder> {
             }
             "MaxConnections" | "MaxOutstandingR2T" => answers.pair(name, 1),
             "ErrorRecoveryLevel" | "DefaultTime2Retain" => answers.pair(name, 0),
+            // Data that does not come with its command is requested.
+            "InitialR2T" => answers.pair(name, "Yes"),
             // The initiator's proposal is accepted.
-            "InitialR2T"
-            | "ImmediateData"
+            "ImmediateData"
             | "FirstBurstLength"
             | "DefaultTime2Wait"
             | "DataPDUInOrder"
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(
             answered,
             "HeaderDigest=None\0MaxRecvDataSegmentLength=262144\0MaxBurstLength=0x40000\0\
-             InitialR2T=No\0X-org.example.y=NotUnderstood\0"
+             InitialR2T=Yes\0X-org.example.y=NotUnderstood\0"
         );
         assert_eq!(agreed, Agreed { segment_bytes: 65_536, burst_bytes: 262_144 });
         assert!(answer(b"HeaderDigest=CRC32C\0", &mut agreed).is_none());

@@ -5,9 +5,8 @@
 use super::CommandTurn;
 use crate::bench::target::cells::DISK_BYTES;
 use crate::bench::target::results::Sample;
-use crate::bench::target::rounds::on_a_thread;
 use crate::random::Random;
-use crate::system::cores::{self, CLIENT_CORE};
+use crate::system::cores::{self, CLIENT_CORE, on_a_thread};
 use anyhow::{Context, Result, ensure};
 use io_uring::{IoUring, opcode, types};
 use lunar_load::{AccessPattern, Latency};
