@@ -21,7 +21,7 @@ pub struct InjectedFault {
 /// Every excused outcome. Every other test has to pass or be skipped.
 pub const FAULTS_OF_THE_TOOL: &[InjectedFault] = &[
     InjectedFault {
-        profiles: &["thin-512e", "lun-of-lunar", "lun-of-tgt", "switch-slow"],
+        profiles: &["thin-512e", "lun-of-lunar", "lun-of-tgt", "switch-slow", "switch-fast"],
         suite: "SCSI.GetLBAStatus",
         tests: &["UnmapSingle"],
         outcome: TestOutcome::Failed,

@@ -30,8 +30,9 @@ pub enum Device {
     LunOfLunar(&'static str),
     /// The LUN of tgt, which serves a sparse file of this many bytes.
     LunOfTgt(u64),
-    /// A virtual LUN of a switch: a stripe over the LUNs of two Lunar servers, each of this size.
-    StripeOfLunar(&'static str),
+    /// A virtual LUN of a switch: a stripe over the LUNs of two Lunar servers, each of this size,
+    /// with commands on this path.
+    StripeOfLunar { size: &'static str, path: &'static str },
 }
 
 /// Suites of the tool that a profile runs.
@@ -133,7 +134,16 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile { name: "lun-of-lunar", device: Device::LunOfLunar("1G"), ..BASE },
     Profile { name: "lun-of-tgt", device: Device::LunOfTgt(1 << 30), ..BASE },
-    Profile { name: "switch-slow", device: Device::StripeOfLunar("512M"), ..BASE },
+    Profile {
+        name: "switch-slow",
+        device: Device::StripeOfLunar { size: "512M", path: "slow" },
+        ..BASE
+    },
+    Profile {
+        name: "switch-fast",
+        device: Device::StripeOfLunar { size: "512M", path: "fast" },
+        ..BASE
+    },
     // Its reset test needs an operation that takes longer than a few seconds, and then sleeps for a
     // minute without answering NOP-Ins.
     Profile {
@@ -188,8 +198,11 @@ impl Profile {
             Device::Memory(url) => url,
             Device::LunOfLunar(_) => "iscsi://LUNAR/TARGET/0",
             Device::LunOfTgt(_) => "iscsi://TGT/TARGET/1",
-            Device::StripeOfLunar(size) => {
-                return format!("switch --config: a stripe over LUNs of two servers, each {size}");
+            Device::StripeOfLunar { size, path } => {
+                let option = if path == "fast" { " --path fast" } else { "" };
+                return format!(
+                    "switch{option} --config: a stripe over LUNs of two servers, each {size}"
+                );
             }
         };
         let listen = ["--listen 127.0.0.1:0"].repeat(self.portals);
@@ -212,6 +225,10 @@ impl Profile {
             results.append(&mut of_suite);
         }
         ensure!(subject.lunar.server().is_running()?, "{}: the server has ended", self.name);
+        if matches!(self.device, Device::StripeOfLunar { path: "fast", .. }) {
+            let relayed = subject.lunar.relayed_commands()?;
+            ensure!(relayed > 0, "{}: no command was relayed", self.name);
+        }
         Ok(ProfileRun { profile: self, results })
     }
 }
@@ -252,8 +269,8 @@ impl Subject {
 type Served = (Lunar, Option<Storage>, Vec<String>);
 
 fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
-    if let Device::StripeOfLunar(size) = profile.device {
-        return serve_stripe(size, scratch, number);
+    if let Device::StripeOfLunar { size, path } = profile.device {
+        return serve_stripe(size, path, scratch, number);
     }
     let file = scratch.path(&format!("disk-{number}.img"));
     let sparse = |bytes| File::create(&file).and_then(|made| made.set_len(bytes));
@@ -274,7 +291,7 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
             tgt.make_thin()?;
             (tgt.url(), Some(Storage::Tgt { _tgt: tgt }))
         }
-        Device::StripeOfLunar(_) => unreachable!("it has a configuration of its own"),
+        Device::StripeOfLunar { .. } => unreachable!("it has a configuration of its own"),
     };
     let device = device.as_str();
     let listen = ["--listen", "127.0.0.1:0"].repeat(profile.portals);
@@ -294,7 +311,7 @@ fn serve(profile: &Profile, scratch: &Scratch, number: u32) -> Result<Served> {
 }
 
 /// Starts two servers and a switch with a stripe over their LUNs.
-fn serve_stripe(size: &str, scratch: &Scratch, number: u32) -> Result<Served> {
+fn serve_stripe(size: &str, path: &str, scratch: &Scratch, number: u32) -> Result<Served> {
     let name = |storage: &str| format!("{STORAGE}-{storage}");
     let storage = |storage: &str| {
         let file = scratch.path(&format!("disk-{number}-{storage}.img"));
@@ -303,7 +320,7 @@ fn serve_stripe(size: &str, scratch: &Scratch, number: u32) -> Result<Served> {
     let pair = [storage("a")?, storage("b")?];
     let (a, b) = (pair[0].url(&name("a"), 0), pair[1].url(&name("b"), 0));
     let text = format!(
-        "[listen]\nportals = [\"127.0.0.1:0\"]\n[[storage]]\nname = \"a\"\nurl = \"{a}\"\n\
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \"127.0.0.1:0\"\n[[storage]]\nname = \"a\"\nurl = \"{a}\"\n\
          [[storage]]\nname = \"b\"\nurl = \"{b}\"\n[[target]]\nname = \"{TARGET}\"\n\
          [[target.lun]]\nid = 0\n[target.lun.stripe]\nunit = \"64KiB\"\n\
          over = [{{ storage = \"a\", start = 0, length = \"{size}iB\" }}, \
@@ -311,7 +328,7 @@ fn serve_stripe(size: &str, scratch: &Scratch, number: u32) -> Result<Served> {
     );
     let configuration = scratch.path("lunar.toml");
     std::fs::write(&configuration, text).context("a configuration")?;
-    let lunar = Lunar::start(&["switch", "--config", &configuration])?;
+    let lunar = Lunar::start(&["switch", "--config", &configuration, "--path", path])?;
     let urls = vec![lunar.url(TARGET, 0)];
     Ok((lunar, Some(Storage::Lunars { _pair: pair }), urls))
 }

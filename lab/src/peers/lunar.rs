@@ -3,6 +3,8 @@
 use crate::system::process::{End, ServerProcess, must, on_core};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -10,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Maximum time until a server listens.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// Maximum time until a page of metrics is complete.
+const METRICS_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum time until a client has logged in.
 const SESSION_MAX: Duration = Duration::from_secs(60);
@@ -224,6 +229,20 @@ impl Lunar {
         log.lines().find_map(|line| Some(line.strip_prefix("metrics ")?.trim().to_owned()))
     }
 
+    /// Returns the number of commands that a switch has relayed to the end so far.
+    ///
+    /// # Errors
+    /// The server does not show its metrics.
+    pub fn relayed_commands(&self) -> Result<u64> {
+        let page = metrics_page(&self.metrics().context("the server has no metrics")?)?;
+        let counts = page.lines().filter_map(|line| {
+            let count = line.strip_prefix("lunar_relayed_commands_total")?;
+            let (labels, count) = count.rsplit_once(' ')?;
+            labels.contains("result=\"relayed\"").then(|| count.parse::<u64>().ok())?
+        });
+        Ok(counts.sum())
+    }
+
     /// Returns the number of its process.
     pub fn pid(&self) -> u32 {
         self.server.id()
@@ -250,4 +269,16 @@ impl Lunar {
         );
         Ok(started.elapsed())
     }
+}
+
+/// Reads a page of metrics.
+fn metrics_page(url: &str) -> Result<String> {
+    let place = url.strip_prefix("http://").and_then(|place| place.split_once('/'));
+    let (address, path) = place.with_context(|| url.to_owned())?;
+    let mut tcp = TcpStream::connect(address)?;
+    tcp.set_read_timeout(Some(METRICS_MAX))?;
+    write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    tcp.read_to_string(&mut text)?;
+    Ok(text)
 }

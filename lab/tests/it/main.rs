@@ -32,6 +32,7 @@ mod standard_scsi;
 mod state_fixtures;
 mod stopping;
 mod suite;
+mod switch_bench;
 mod targets;
 mod trace;
 mod two_initiators;

@@ -13,21 +13,17 @@ use crate::system::scratch::Scratch;
 use anyhow::{Context, Result, ensure};
 use lunar_load::ListeningProcess;
 use std::any::Any;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 const STORAGE: &str = "iqn.2026-11.org.lunarsan.bench:storage";
 const VIRTUAL: &str = "iqn.2026-11.org.lunarsan.bench:virtual";
-/// Maximum time until a page of metrics is complete.
-const METRICS_MAX: Duration = Duration::from_secs(10);
 
 /// A LUN of a target.
 #[derive(Clone, Debug)]
 struct PortalLun {
     port: String,
-    target: &'static str,
+    target: String,
     lun: u32,
 }
 
@@ -64,7 +60,7 @@ impl Scene {
         let site = if kind.is_linked { Site::links()? } else { Site::Loopback };
         let program = program.to_str().context("a path in UTF-8")?;
         let scratch = Scratch::new("switch-bench")?;
-        let start = |_| start_storage(kind, &site, program, disk_bytes);
+        let start = |number| start_storage(kind, number, &site, program, disk_bytes);
         let started = (0..kind.hosts).map(start).collect::<Result<Vec<_>>>()?;
         let (storages, luns): (Vec<_>, Vec<_>) = started.into_iter().unzip();
         let by = site.switch_words();
@@ -84,7 +80,7 @@ impl Scene {
         let export = |(number, lun): (usize, &PortalLun)| {
             let (portal, file) =
                 (format!("{for_switch}:{}", lun.port), scratch.path(&format!("lun-{number}")));
-            FuseExport::start(&by, (&portal, lun.target, lun.lun), &file)
+            FuseExport::start(&by, (&portal, &lun.target, lun.lun), &file)
         };
         let exports = luns.iter().enumerate().map(export).collect::<Result<Vec<_>>>()?;
         let files: Vec<&str> = exports.iter().map(FuseExport::path).collect();
@@ -103,7 +99,8 @@ impl Scene {
         let front = self.site.switch_for_host();
         let switch = |switch: &Lunar| {
             let port = port(switch.address())?.to_owned();
-            let url = |lun| PortalLun { port: port.clone(), target: VIRTUAL, lun }.url(front);
+            let url =
+                |lun| PortalLun { port: port.clone(), target: VIRTUAL.to_owned(), lun }.url(front);
             anyhow::Ok((0..self.kind.hosts as u32).map(url).collect())
         };
         match path {
@@ -122,7 +119,8 @@ impl Scene {
             SwitchPath::Fast => switch(&self.fast),
             SwitchPath::Foreign => {
                 let port = port(self.foreign.address())?.to_owned();
-                let lun = |lun| PortalLun { port: port.clone(), target: Tgt::TARGET, lun };
+                let target = Tgt::TARGET.to_owned();
+                let lun = |lun| PortalLun { port: port.clone(), target: target.clone(), lun };
                 Ok((1..=self.kind.hosts as u32).map(|number| lun(number).url(front)).collect())
             }
         }
@@ -160,49 +158,34 @@ impl Scene {
             SwitchPath::Fast => &self.fast,
             SwitchPath::Direct | SwitchPath::Bytes | SwitchPath::Foreign => return Ok(0),
         };
-        let url = switch.metrics().context("the switch has no metrics")?;
         let site = &self.site;
-        let page = on_a_thread(|| {
+        on_a_thread(|| {
             site.enter_switch()?;
-            page(&url)
-        })?;
-        let counts = page.lines().filter_map(|line| {
-            let (labels, count) =
-                line.strip_prefix("lunar_relayed_commands_total")?.rsplit_once(' ')?;
-            labels.contains("result=\"relayed\"").then(|| count.parse::<u64>().ok())?
-        });
-        Ok(counts.sum())
+            switch.relayed_commands()
+        })
     }
-}
-
-/// Reads a page of metrics.
-fn page(url: &str) -> Result<String> {
-    let place = url.strip_prefix("http://").and_then(|place| place.split_once('/'));
-    let (address, path) = place.with_context(|| url.to_owned())?;
-    let mut tcp = TcpStream::connect(address)?;
-    tcp.set_read_timeout(Some(METRICS_MAX))?;
-    write!(tcp, "GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
-    let mut text = String::new();
-    tcp.read_to_string(&mut text)?;
-    Ok(text)
 }
 
 fn start_storage(
     kind: &SceneKind,
+    number: usize,
     site: &Site,
     program: &str,
     disk_bytes: u64,
 ) -> Result<(StorageServer, PortalLun)> {
     let by = site.storage_words();
     let by: Vec<&str> = by.iter().map(String::as_str).collect();
-    let found = |address: &str, target, lun| {
-        anyhow::Ok(PortalLun { port: port(address)?.to_owned(), target, lun })
+    let found = |address: &str, target: &str, lun| {
+        let (port, target) = (port(address)?.to_owned(), target.to_owned());
+        anyhow::Ok(PortalLun { port, target, lun })
     };
     match kind.storage {
         StorageKind::Null => {
             ensure!(!kind.is_linked, "a null target listens on loopback only");
             let null = NullServer::start(Some(CLIENT_CORE), disk_bytes)?;
-            let lun = found(null.address(), null_target::TARGET, 0)?;
+            // It accepts every name, and a switch wants different ones for two storages.
+            let target = format!("{}-{number}", null_target::TARGET);
+            let lun = found(null.address(), &target, 0)?;
             Ok((Box::new(null), lun))
         }
         StorageKind::Lunar => {
