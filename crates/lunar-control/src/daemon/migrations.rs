@@ -405,13 +405,8 @@ impl Daemon {
             Failure::conflict(format!("LUN {} of {} waits for its storage", job.id, job.target))
                 .hint("it can be moved when it is served: see `lunar ctl status`")
         })?;
-        let mut options = MigrationOptions::default();
         let configured = self.running().limits.migration_bytes_per_second;
-        let rate = job.bytes_per_second.unwrap_or(configured);
-        options.busy_bytes_per_second_max = NonZeroU64::new(rate);
-        if job.bytes_per_second.is_some() {
-            options.bytes_per_second_max = NonZeroU64::new(rate);
-        }
+        let options = options_at(job.bytes_per_second, configured);
         let device = &entry.unit.options().device;
         let opener = self.unit_opener.opener();
         opener.open_migration(device, job.extent, &job.to, options, REMOTE_OPEN_TIME_MAX)
@@ -443,5 +438,32 @@ impl Daemon {
             }
         }
         Some(recorded)
+    }
+}
+
+/// Returns the options of a move with the rate that was asked for, if any; otherwise the
+/// configured one holds, while hosts use the LUN.
+fn options_at(rate: Option<u64>, configured: u64) -> MigrationOptions {
+    MigrationOptions {
+        busy_bytes_per_second_max: NonZeroU64::new(rate.unwrap_or(configured)),
+        bytes_per_second_max: rate.and_then(NonZeroU64::new),
+        ..MigrationOptions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the configured rate holds for a LUN in use only, a rate that was asked for always.
+    #[test]
+    fn rates() {
+        let of = |rate, configured| {
+            let options = options_at(rate, configured);
+            let rates = [options.busy_bytes_per_second_max, options.bytes_per_second_max];
+            rates.map(|rate| rate.map(NonZeroU64::get))
+        };
+        assert_eq!(of(None, 7), [Some(7), None]);
+        assert_eq!(of(Some(9), 7), [Some(9), Some(9)]);
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 /// Maximum number of regions that are copied at once while no rate limits the copy.
 const REGIONS_MAX: usize = 8;
@@ -25,6 +26,10 @@ const FLUSH_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum factor of the pause after failures in a row.
 const RETRY_FACTOR_MAX: u32 = 32;
+
+/// Time for which a disk counts as used after a transfer of a host was seen. Hosts make fewer
+/// transfers than a fast storage copies regions.
+const BUSY_TIME: Duration = Duration::from_millis(100);
 
 /// Pause before the next attempt to end a migration, if others use the record, or changes do not
 /// end.
@@ -43,6 +48,8 @@ struct ExtentCopy<'a> {
     losses: LossCounts,
     /// Number of transfers of hosts at the last region.
     foreground: u64,
+    /// Time until which the disk counts as used.
+    busy_until: Instant,
     failures: u32,
 }
 
@@ -194,8 +201,9 @@ impl MigrationState {
 
 impl<'a> ExtentCopy<'a> {
     fn new(migration: &'a Migration) -> Self {
-        let (losses, foreground) = (migration.state.losses(), 0);
-        Self { migration, losses, foreground, failures: 0 }
+        // Whether hosts use the disk is known later.
+        let (losses, busy_until) = (migration.state.losses(), Instant::now() + BUSY_TIME);
+        Self { migration, losses, foreground: 0, busy_until, failures: 0 }
     }
 
     fn state(&self) -> &'a Arc<MigrationState> {
@@ -285,8 +293,15 @@ impl<'a> ExtentCopy<'a> {
     fn rate(&mut self) -> Option<NonZeroU64> {
         let (state, options) = (self.state(), &self.state().options);
         let foreground = state.foreground.load(SeqCst);
-        let is_busy = std::mem::replace(&mut self.foreground, foreground) != foreground;
-        if is_busy { options.busy_bytes_per_second_max } else { options.bytes_per_second_max }
+        let now = Instant::now();
+        if std::mem::replace(&mut self.foreground, foreground) != foreground {
+            self.busy_until = now + BUSY_TIME;
+        }
+        if now < self.busy_until {
+            options.busy_bytes_per_second_max
+        } else {
+            options.bytes_per_second_max
+        }
     }
 
     /// Waits for the time that a region takes at this rate.

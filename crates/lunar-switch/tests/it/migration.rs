@@ -1,6 +1,7 @@
 //! Moves of extents while hosts use the disk, with faults and crashes at random, by seed.
 
 mod model;
+mod rate;
 
 use crate::storage::{BLOCK, Faults, Steps, Storage, bytes_of, next};
 use lunar_block::{BlockDevice, BlockRange};

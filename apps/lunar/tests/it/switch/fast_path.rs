@@ -12,10 +12,10 @@ use lunar_initiator::blocking::Connector;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-const FAST: &[&str] = &["--path", "fast"];
+pub(super) const FAST: &[&str] = &["--path", "fast"];
 
 /// Number of commands of a LUN with this result: `relayed` or `taken_over`.
-fn count(rig: &Rig, lun: u16, result: &str) -> u64 {
+pub(super) fn count(rig: &Rig, lun: u16, result: &str) -> u64 {
     let page = get(rig.switch.report["metrics"].as_str().unwrap());
     let line = format!("lun=\"{lun}\",result=\"{result}\"}} ");
     let mut lines = page.lines().filter(|line| line.starts_with("lunar_relayed_commands_total"));
@@ -24,7 +24,7 @@ fn count(rig: &Rig, lun: u16, result: &str) -> u64 {
 }
 
 /// Reads until a READ of these blocks is relayed: the relay logs in when it is first needed.
-fn until_relayed(rig: &Rig, disk: &RemoteDisk, lun: u16, offset: u64, bytes: usize) {
+pub(super) fn until_relayed(rig: &Rig, disk: &RemoteDisk, lun: u16, offset: u64, bytes: usize) {
     let end = Instant::now() + TEST_TIMEOUT;
     let before = count(rig, lun, "relayed");
     while count(rig, lun, "relayed") == before {

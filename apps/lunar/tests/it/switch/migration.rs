@@ -1,5 +1,7 @@
 //! Moves of extents to another storage while hosts write.
 
+mod relayed;
+
 use super::{
     MIB, Rig, RigOptions, VIRTUAL, block_on, extent, extents, lun, read, try_read, try_write, write,
 };
@@ -37,6 +39,10 @@ fn refusal(output: &Output) -> String {
 #[derive(Debug, Default)]
 struct Writer {
     random: u64,
+    /// Number of hosts that write at the same time; 0: one.
+    hosts: u64,
+    /// Number of this host among them: it has every piece with this remainder.
+    host: u64,
     /// Seeds of the patterns that a piece may have: the last one that was acknowledged, and those
     /// behind it whose outcome is unknown.
     pieces: BTreeMap<u64, Vec<u64>>,
@@ -48,10 +54,17 @@ impl Writer {
         self.random >> 33
     }
 
+    /// Returns the numbers of the pieces that it writes.
+    fn own_pieces(&self) -> std::iter::StepBy<std::ops::Range<u64>> {
+        (self.host..PIECES).step_by(self.hosts.max(1) as usize)
+    }
+
     /// Writes until `stop` or a failure; reads a piece from time to time.
     async fn run(&mut self, disk: &RemoteDisk, stop: &AtomicBool, written: &AtomicU64) {
         while !stop.load(SeqCst) {
-            let (piece, seed) = (self.next() % PIECES, self.next() | 1);
+            let hosts = self.hosts.max(1);
+            let piece = self.next() % (PIECES / hosts) * hosts + self.host;
+            let seed = self.next() | 1;
             let seeds = self.pieces.entry(piece).or_insert_with(|| vec![0]);
             seeds.push(seed);
             let offset = piece * PIECE as u64;
@@ -78,7 +91,7 @@ impl Writer {
     }
 
     async fn check_all(&mut self, disk: &RemoteDisk) {
-        for piece in 0..PIECES {
+        for piece in self.own_pieces() {
             assert!(self.check(disk, piece).await);
         }
     }
