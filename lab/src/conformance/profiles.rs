@@ -30,9 +30,13 @@ pub enum Device {
     LunOfLunar(&'static str),
     /// The LUN of tgt, which serves a sparse file of this many bytes.
     LunOfTgt(u64),
-    /// A virtual LUN of a switch: a stripe over the LUNs of two Lunar servers, each of this size,
-    /// with commands on this path.
-    StripeOfLunar { size: &'static str, path: &'static str },
+    /// A virtual LUN of a switch: a stripe over the LUNs of two Lunar servers.
+    StripeOfLunar {
+        /// Size of each of these LUNs.
+        size: &'static str,
+        /// Value of `--path`.
+        path: &'static str,
+    },
 }
 
 /// Suites of the tool that a profile runs.

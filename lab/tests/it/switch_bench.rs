@@ -18,7 +18,7 @@ fn all_paths_of_the_switch_are_measured() -> Result<()> {
     let [json, markdown, html] =
         ["json", "md", "html"].map(|end| scratch.path(&format!("s.{end}")));
     let papers = scratch.path("papers.md");
-    std::fs::write(&papers, "# Papers\n<!-- switch: begin -->\n<!-- switch: end -->\n")?;
+    std::fs::write(&papers, "# Papers\n<!-- switch: begin -->\nnone\n<!-- switch: end -->\n")?;
     let binary = format!("LUNAR_BIN={}", lunar::binary()?);
     let short = ["--rounds", "1", "--seconds", "0.3", "--disk-size", "16M"];
     let cells = ["--scene", "null,two,link", "--size", "64K"];
