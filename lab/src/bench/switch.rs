@@ -31,8 +31,8 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     cargo run --release -p lunar-lab -- switch --markdown docs/switch-performance.md\n\n\
-    Requires root (tgtd, FUSE, network namespaces), two cores, and the packages that `scripts/setup \
-    bench` installs. Scenes: null, lunar, tgt, two, link.")]
+    Requires root (tgtd, FUSE, network namespaces), two cores, and the packages that\n\
+    `scripts/setup bench` installs. Scenes: null, lunar, tgt, two, link.")]
 pub struct SwitchBench {
     /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -324,7 +324,8 @@ fn serve_stripe(size: &str, path: &str, scratch: &Scratch, number: u32) -> Resul
     let pair = [storage("a")?, storage("b")?];
     let (a, b) = (pair[0].url(&name("a"), 0), pair[1].url(&name("b"), 0));
     let text = format!(
-        "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \"127.0.0.1:0\"\n[[storage]]\nname = \"a\"\nurl = \"{a}\"\n\
+        "[listen]\nportals = [\"127.0.0.1:0\"]\n[metrics]\nlisten = \"127.0.0.1:0\"\n\
+         [[storage]]\nname = \"a\"\nurl = \"{a}\"\n\
          [[storage]]\nname = \"b\"\nurl = \"{b}\"\n[[target]]\nname = \"{TARGET}\"\n\
          [[target.lun]]\nid = 0\n[target.lun.stripe]\nunit = \"64KiB\"\n\
          over = [{{ storage = \"a\", start = 0, length = \"{size}iB\" }}, \

@@ -230,8 +230,8 @@ fn configuration(
     }
     for number in 0..luns.len() {
         text += &format!(
-            "[[target.lun]]\nid = {number}\nextents = [{{ storage = \"storage-{number}\", start = 0, \
-             length = {disk_bytes} }}]\n"
+            "[[target.lun]]\nid = {number}\nextents = [{{ storage = \"storage-{number}\", \
+             start = 0, length = {disk_bytes} }}]\n"
         );
     }
     text
