@@ -214,7 +214,9 @@ mod tests {
                 socket.read_exact(&mut received).unwrap();
                 assert!(received == data);
             }
-            sent.map(|thread| thread.join().unwrap());
+            for thread in sent {
+                thread.join().unwrap();
+            }
         });
         drop(storage);
         assert_eq!(host.read(&mut [0]).unwrap(), 0);

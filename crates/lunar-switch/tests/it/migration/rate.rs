@@ -57,7 +57,7 @@ fn time_of_move(options: MigrationOptions, host_time: Duration) -> Duration {
                 disk.read(BlockRange::new(0, 8), buffers.take(4096)).await.unwrap();
                 tokio::time::sleep(HOST_PAUSE).await;
             }
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         let ended = tokio::select! {
             ended = migration.run(&AlwaysCommitted) => ended.unwrap(),
