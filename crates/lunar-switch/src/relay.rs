@@ -50,4 +50,4 @@ pub const LINK_COMMANDS_MAX: usize = 128;
 pub const LINKS_MAX: usize = 32;
 
 /// Maximum number of connections to storages of all hosts.
-pub const ALL_LINKS_MAX: usize = 1024;
+pub const ALL_LINKS_MAX: usize = 2048;

@@ -82,7 +82,7 @@ impl Migration {
         let started = self.core.begin_migration(&self.state)?;
         let unfinished = UnfinishedRun(self);
         let work = IoContext::server_scope(async {
-            started.wait().await;
+            started.wait_for_changes().await;
             ExtentCopy::new(self).run(record).await
         });
         let moved = tokio::select! {
@@ -105,7 +105,7 @@ impl Migration {
 
     /// Ends the use of the new place.
     async fn leave(&self) {
-        self.give_up().wait().await;
+        self.give_up().wait_for_last().await;
         self.state.wait_for(|shared| shared.outstanding == 0).await;
     }
 

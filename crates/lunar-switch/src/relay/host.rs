@@ -1,6 +1,6 @@
 //! The relay of one connection of a host, with a connection to each storage that it uses.
 
-use super::link::{LinkPhase, StorageLink, UnsettledWrites, WriteEvent};
+use super::link::{LinkPhase, StorageAvoidance, StorageLink, UnsettledWrites, WriteEvent};
 use super::mapping::TransferDirection;
 use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
 use super::socket::{PortalGroupTag, StorageSocket};
@@ -68,26 +68,47 @@ pub(super) struct HostRelay {
     storages: RefCell<Vec<LinkedStorage>>,
 }
 
-/// A storage, and the connection to it.
+/// A storage, and the connections to it.
 #[derive(Debug)]
 struct LinkedStorage {
     lun: Weak<RelayedLun>,
-    link: StorageLink,
+    reads: StorageLink,
+    writes: StorageLink,
+}
+
+impl LinkedStorage {
+    fn new(lun: Weak<RelayedLun>) -> Self {
+        let avoidance = StorageAvoidance::default();
+        let reads = StorageLink::new(avoidance.clone());
+        Self { lun, reads, writes: StorageLink::new(avoidance) }
+    }
+
+    fn link(&self, direction: TransferDirection) -> StorageLink {
+        match direction {
+            TransferDirection::In => self.reads.clone(),
+            TransferDirection::Out => self.writes.clone(),
+        }
+    }
+
+    fn host_gone(&self) {
+        self.reads.host_gone();
+        self.writes.host_gone();
+    }
 }
 
 impl HostRelay {
-    /// Returns the link to a storage, which is added if there is room for it.
-    fn link(&self, part: &RelayPart) -> Option<StorageLink> {
+    /// Returns the link to a storage for one direction, which is added if there is room for it.
+    fn link(&self, part: &RelayPart, direction: TransferDirection) -> Option<StorageLink> {
         let lun = part.storage.as_any().downcast_ref::<RelayedLun>()?;
         let mut storages = self.storages.borrow_mut();
         let is_it = |storage: &LinkedStorage| std::ptr::eq(storage.lun.as_ptr(), lun);
         if let Some(at) = storages.iter().position(is_it) {
-            return Some(storages[at].link.clone());
+            return Some(storages[at].link(direction));
         }
         storages.retain(|storage| {
             let stays = storage.lun.strong_count() > 0;
             if !stays {
-                storage.link.host_gone();
+                storage.host_gone();
             }
             stays
         });
@@ -95,8 +116,8 @@ impl HostRelay {
             return None;
         }
         let lun = Weak::clone(&shared(part)?);
-        storages.push(LinkedStorage { lun, link: StorageLink::new() });
-        storages.last().map(|storage| storage.link.clone())
+        storages.push(LinkedStorage::new(lun));
+        storages.last().map(|storage| storage.link(direction))
     }
 
     /// Connects to a storage, unless that was tried a moment ago.
@@ -125,11 +146,13 @@ fn shared(part: &RelayPart) -> Option<Weak<RelayedLun>> {
 }
 
 impl ConnectionRelay for HostRelay {
-    fn is_ready(&self, parts: &[RelayPart]) -> bool {
+    fn is_ready(&self, parts: &[RelayPart], is_write: bool) -> bool {
+        let direction = if is_write { TransferDirection::Out } else { TransferDirection::In };
         let mut are_ready = true;
         for part in parts {
-            let (Some(link), Some(bytes)) = (self.link(part), bytes_of(part)) else { return false };
-            if !link.has_room(bytes) {
+            let link = self.link(part, direction);
+            let (Some(link), Some(bytes)) = (link, bytes_of(part)) else { return false };
+            if !link.has_room(if is_write { 0 } else { bytes }) {
                 self.connect(part, &link);
                 are_ready = false;
             }
@@ -138,7 +161,7 @@ impl ConnectionRelay for HostRelay {
     }
 
     fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
-        let link = self.link(part)?;
+        let link = self.link(part, TransferDirection::In)?;
         let bytes = bytes_of(part)?;
         let id = link.begin(bytes, Some(buffers), |id| {
             StorageInput::Begin(RelayedCommand {
@@ -159,7 +182,7 @@ impl ConnectionRelay for HostRelay {
         prefix: Bytes,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>> {
-        let link = self.link(part)?;
+        let link = self.link(part, TransferDirection::Out)?;
         let bytes = bytes_of(part)?;
         let lun = shared(part)?.upgrade()?;
         let ticket = lun.begin_write(is_durable)?;
@@ -179,7 +202,7 @@ impl ConnectionRelay for HostRelay {
     }
 
     fn close(&self) {
-        self.storages.borrow().iter().for_each(|storage| storage.link.host_gone());
+        self.storages.borrow().iter().for_each(LinkedStorage::host_gone);
     }
 }
 
@@ -282,7 +305,10 @@ impl StorageTask {
     async fn run(self) {
         let Ok(isid) = random_isid() else { return self.down(RETRY_PAUSE) };
         let end = self.session(isid, &self.link).await;
-        self.down(if end.is_violation { VIOLATION_PAUSE } else { RETRY_PAUSE });
+        self.down(RETRY_PAUSE);
+        if end.is_violation {
+            self.link.avoid(VIOLATION_PAUSE);
+        }
         self.link.lost();
         let unsettled = self.link.take_unsettled();
         if !unsettled.is_empty() {
@@ -306,7 +332,7 @@ impl StorageTask {
     ) {
         let mut pause = REPLACE_PAUSE;
         while self.lun.strong_count() > 0 {
-            let link = StorageLink::new();
+            let link = StorageLink::new(StorageAvoidance::default());
             link.host_gone();
             let end = self.session(isid, &link).await;
             if end.portal_group.is_some() && end.portal_group == portal_group {
