@@ -17,6 +17,7 @@ use lunar_target::{
 };
 use lunar_wire::{Lun, SerialNumber};
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -35,16 +36,36 @@ const REPLACE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause; they double.
 const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Time for a session that replaces a lost one; it ends as soon as it is logged in.
+const REPLACE_SESSION_TIME: Duration = Duration::from_secs(10);
+/// Default time after which a unit is reset, because its storage has no longer the portal group
+/// in which a session with WRITEs was lost.
+const RESET_AFTER: Duration = Duration::from_secs(30);
+
 /// The relays of a server: with them, a switch has a fast path.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SwitchRelays {
     links: Arc<AtomicUsize>,
+    reset_after: Duration,
+}
+
+impl Default for SwitchRelays {
+    fn default() -> Self {
+        Self { links: Arc::default(), reset_after: RESET_AFTER }
+    }
 }
 
 impl SwitchRelays {
     /// Creates the relays of a server.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the time, at first 30 seconds, after which LOGICAL UNIT RESET ends the WRITEs of a lost
+    /// session that cannot be replaced in its portal group, at a storage that can be reached.
+    #[must_use]
+    pub fn with_reset_after(self, reset_after: Duration) -> Self {
+        Self { reset_after, ..self }
     }
 
     /// Number of connections to storages that are open or being opened.
@@ -55,8 +76,7 @@ impl SwitchRelays {
 
 impl RelayFactory for SwitchRelays {
     fn relay(&self, host: RelayHost) -> Rc<dyn ConnectionRelay> {
-        let all_links = Arc::clone(&self.links);
-        Rc::new(HostRelay { host, all_links, storages: RefCell::default() })
+        Rc::new(HostRelay { host, relays: self.clone(), storages: RefCell::default() })
     }
 }
 
@@ -64,7 +84,7 @@ impl RelayFactory for SwitchRelays {
 #[derive(Debug)]
 pub(super) struct HostRelay {
     host: RelayHost,
-    all_links: Arc<AtomicUsize>,
+    relays: SwitchRelays,
     storages: RefCell<Vec<LinkedStorage>>,
 }
 
@@ -127,14 +147,15 @@ impl HostRelay {
             _ => return,
         }
         let Some(lun) = shared(part) else { return };
-        let Some(counted) = CountedLink::new(&self.all_links) else { return };
+        let Some(counted) = CountedLink::new(&self.relays.links) else { return };
         link.set_phase(LinkPhase::Connecting);
         let storage = StorageTask {
             lun,
             link: link.clone(),
             owner: self.host.owner,
             clock: self.host.clock,
-            _counted: counted,
+            reset_after: self.relays.reset_after,
+            counted: Some(counted),
         };
         self.host.sockets.add(storage.run());
     }
@@ -289,7 +310,9 @@ struct StorageTask {
     link: StorageLink,
     owner: lunar_net::OwnerId,
     clock: lunar_net::Clock,
-    _counted: CountedLink,
+    reset_after: Duration,
+    /// Held while the link is in use.
+    counted: Option<CountedLink>,
 }
 
 /// The end of a session with a storage.
@@ -299,12 +322,25 @@ struct SessionEnd {
     is_violation: bool,
     /// Portal group that the login has reached; `None` if it was not complete.
     portal_group: Option<PortalGroupTag>,
+    /// The portal, if the storage was connected to.
+    portal: Option<SocketAddr>,
+    /// True if the storage has answered LOGICAL UNIT RESET.
+    has_reset: bool,
+}
+
+/// A session that is only to replace a lost one.
+#[derive(Clone, Copy, Debug)]
+struct SessionReplacement {
+    /// The portal; `None`: the one that the disk uses.
+    portal: Option<SocketAddr>,
+    /// True to reset the unit, which ends the commands of all sessions.
+    resets_unit: bool,
 }
 
 impl StorageTask {
     async fn run(self) {
         let Ok(isid) = random_isid() else { return self.down(RETRY_PAUSE) };
-        let end = self.session(isid, &self.link).await;
+        let end = self.session(isid, &self.link, None).await;
         self.down(RETRY_PAUSE);
         if end.is_violation {
             self.link.avoid(VIOLATION_PAUSE);
@@ -313,7 +349,7 @@ impl StorageTask {
         let unsettled = self.link.take_unsettled();
         if !unsettled.is_empty() {
             // Not one of the core's own tasks: a stopping server does not wait for it.
-            tokio::task::spawn_local(self.replace(isid, end.portal_group, unsettled));
+            tokio::task::spawn_local(self.replace(isid, end, unsettled));
         }
     }
 
@@ -323,19 +359,22 @@ impl StorageTask {
 
     /// Replaces a lost session, so that its WRITEs have no further effect: their tasks have ended
     /// when the storage answers the login of another session with the same ISID, in the same
-    /// portal group (RFC 7143 §6.3.5).
-    async fn replace(
-        self,
-        isid: [u8; 6],
-        portal_group: Option<PortalGroupTag>,
-        unsettled: UnsettledWrites,
-    ) {
-        let mut pause = REPLACE_PAUSE;
-        while self.lun.strong_count() > 0 {
+    /// portal group (RFC 7143 §6.3.5). If that does not return, the unit is reset: the storage has
+    /// read all that the lost connection had sent long before, and has ended its tasks then.
+    async fn replace(mut self, isid: [u8; 6], lost: SessionEnd, unsettled: UnsettledWrites) {
+        drop(self.counted.take());
+        let (lost_at, mut pause) = (Instant::now(), REPLACE_PAUSE);
+        // The portal of the lost session leads to its portal group, others maybe not.
+        for portal in [lost.portal, None].into_iter().cycle() {
+            if self.lun.strong_count() == 0 {
+                break;
+            }
             let link = StorageLink::new(StorageAvoidance::default());
-            link.host_gone();
-            let end = self.session(isid, &link).await;
-            if end.portal_group.is_some() && end.portal_group == portal_group {
+            let resets_unit = lost_at.elapsed() >= self.reset_after;
+            let replacement = SessionReplacement { portal, resets_unit };
+            let end = self.session(isid, &link, Some(replacement)).await;
+            let is_same_group = end.portal_group.is_some() && end.portal_group == lost.portal_group;
+            if is_same_group || end.has_reset {
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -345,8 +384,21 @@ impl StorageTask {
     }
 
     /// Runs one session.
-    async fn session(&self, isid: [u8; 6], link: &StorageLink) -> SessionEnd {
-        let Some((session, address)) = self.prepare(isid) else { return SessionEnd::default() };
+    async fn session(
+        &self,
+        isid: [u8; 6],
+        link: &StorageLink,
+        replacement: Option<SessionReplacement>,
+    ) -> SessionEnd {
+        let Some((mut session, address)) = self.prepare(isid) else {
+            return SessionEnd::default();
+        };
+        match replacement {
+            Some(SessionReplacement { resets_unit: true, .. }) => session.reset_unit(),
+            Some(_) => link.host_gone(),
+            None => {}
+        }
+        let address = replacement.and_then(|one| one.portal).unwrap_or(address);
         let tcp = match lunar_net::connect(address, CONNECT_TIME).await {
             Ok(tcp) => tcp,
             Err(error) => {
@@ -355,7 +407,12 @@ impl StorageTask {
             }
         };
         let mut socket = StorageSocket::new(session, link.clone(), self.owner);
-        lunar_net::drive(tcp, &mut socket, self.clock).await;
+        let driving = lunar_net::drive(tcp, &mut socket, self.clock);
+        match replacement {
+            // A login that was complete counts also if the storage does not answer the logout.
+            Some(_) => drop(tokio::time::timeout(REPLACE_SESSION_TIME, driving).await),
+            None => drop(driving.await),
+        }
         let reason = socket.close_reason();
         tracing::debug!(%address, ?reason, "a session of a relay has ended");
         if let Some(CloseReason::Violation(what)) = reason {
@@ -366,10 +423,15 @@ impl StorageTask {
             );
         }
         let is_violation = matches!(reason, Some(CloseReason::Violation(_)));
-        SessionEnd { is_violation, portal_group: socket.portal_group() }
+        SessionEnd {
+            is_violation,
+            portal_group: socket.portal_group(),
+            portal: Some(address),
+            has_reset: socket.has_reset_unit(),
+        }
     }
 
-    fn prepare(&self, isid: [u8; 6]) -> Option<(StorageSession, std::net::SocketAddr)> {
+    fn prepare(&self, isid: [u8; 6]) -> Option<(StorageSession, SocketAddr)> {
         let lun = self.lun.upgrade()?;
         let address = lun.address()?;
         let queue_requests_max = 2 * LINK_COMMANDS_MAX as u32;

@@ -1,5 +1,6 @@
 //! The fast path compared with the slow path, over sockets within the process.
 
+mod lost_sessions;
 mod slow_hosts;
 mod tamperer;
 
@@ -132,7 +133,7 @@ impl Rig {
         };
         let extents: Vec<DeviceExtent> = disks.iter().map(part).collect();
         let disk = Arc::new(VirtualDisk::new("virtual", &extents, options.order).unwrap());
-        let relays = SwitchRelays::new();
+        let relays = SwitchRelays::new().with_reset_after(Duration::ZERO);
         let factory = is_fast.then(|| Arc::new(relays.clone()) as Arc<dyn RelayFactory>);
         let served = Arc::<VirtualDisk>::clone(&disk);
         let switch = serve(3, served, Offer::target(), options.cache, factory);
