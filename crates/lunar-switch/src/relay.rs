@@ -18,6 +18,7 @@ mod link;
 mod mapping;
 mod session;
 mod setup;
+mod shares;
 mod socket;
 
 pub use host::SwitchRelays;

@@ -3,6 +3,7 @@
 use super::link::{LinkPhase, StorageAvoidance, StorageLink, UnsettledWrites, WriteEvent};
 use super::mapping::TransferDirection;
 use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
+use super::shares::{OwnerShare, SharedCommand, StorageShares};
 use super::socket::{PortalGroupTag, StorageSocket};
 use super::{ALL_LINKS_MAX, LINK_COMMANDS_MAX, LINKS_MAX};
 use bytes::Bytes;
@@ -46,12 +47,13 @@ const RESET_AFTER: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub struct SwitchRelays {
     links: Arc<AtomicUsize>,
+    shares: Arc<StorageShares>,
     reset_after: Duration,
 }
 
 impl Default for SwitchRelays {
     fn default() -> Self {
-        Self { links: Arc::default(), reset_after: RESET_AFTER }
+        Self { links: Arc::default(), shares: Arc::default(), reset_after: RESET_AFTER }
     }
 }
 
@@ -92,22 +94,24 @@ pub(super) struct HostRelay {
 #[derive(Debug)]
 struct LinkedStorage {
     lun: Weak<RelayedLun>,
+    share: OwnerShare,
     reads: StorageLink,
     writes: StorageLink,
 }
 
 impl LinkedStorage {
-    fn new(lun: Weak<RelayedLun>) -> Self {
+    fn new(lun: Weak<RelayedLun>, share: OwnerShare) -> Self {
         let avoidance = StorageAvoidance::default();
         let reads = StorageLink::new(avoidance.clone());
-        Self { lun, reads, writes: StorageLink::new(avoidance) }
+        Self { lun, share, reads, writes: StorageLink::new(avoidance) }
     }
 
-    fn link(&self, direction: TransferDirection) -> StorageLink {
-        match direction {
-            TransferDirection::In => self.reads.clone(),
-            TransferDirection::Out => self.writes.clone(),
-        }
+    fn link(&self, direction: TransferDirection) -> (StorageLink, OwnerShare) {
+        let link = match direction {
+            TransferDirection::In => &self.reads,
+            TransferDirection::Out => &self.writes,
+        };
+        (link.clone(), self.share.clone())
     }
 
     fn host_gone(&self) {
@@ -117,8 +121,13 @@ impl LinkedStorage {
 }
 
 impl HostRelay {
-    /// Returns the link to a storage for one direction, which is added if there is room for it.
-    fn link(&self, part: &RelayPart, direction: TransferDirection) -> Option<StorageLink> {
+    /// Returns the link to a storage for one direction, which is added if there is room for it, and
+    /// the host's share in the storage.
+    fn link(
+        &self,
+        part: &RelayPart,
+        direction: TransferDirection,
+    ) -> Option<(StorageLink, OwnerShare)> {
         let lun = part.storage.as_any().downcast_ref::<RelayedLun>()?;
         let mut storages = self.storages.borrow_mut();
         let is_it = |storage: &LinkedStorage| std::ptr::eq(storage.lun.as_ptr(), lun);
@@ -136,7 +145,8 @@ impl HostRelay {
             return None;
         }
         let lun = Weak::clone(&shared(part)?);
-        storages.push(LinkedStorage::new(lun));
+        let share = self.relays.shares.share(&lun, self.host.owner);
+        storages.push(LinkedStorage::new(lun, share));
         storages.last().map(|storage| storage.link(direction))
     }
 
@@ -172,7 +182,8 @@ impl ConnectionRelay for HostRelay {
         let mut are_ready = true;
         for part in parts {
             let link = self.link(part, direction);
-            let (Some(link), Some(bytes)) = (link, bytes_of(part)) else { return false };
+            let (Some((link, share)), Some(bytes)) = (link, bytes_of(part)) else { return false };
+            are_ready &= share.has_room();
             if !link.has_room(if is_write { 0 } else { bytes }) {
                 self.connect(part, &link);
                 are_ready = false;
@@ -182,7 +193,7 @@ impl ConnectionRelay for HostRelay {
     }
 
     fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
-        let link = self.link(part, TransferDirection::In)?;
+        let (link, share) = self.link(part, TransferDirection::In)?;
         let bytes = bytes_of(part)?;
         let id = link.begin(bytes, Some(buffers), |id| {
             StorageInput::Begin(RelayedCommand {
@@ -194,7 +205,7 @@ impl ConnectionRelay for HostRelay {
                 prefix: Bytes::new(),
             })
         })?;
-        Some(Box::new(RelayedReader(LinkedTransfer { link, id })))
+        Some(Box::new(RelayedReader(LinkedTransfer { link, id, _shared: share.begin() })))
     }
 
     fn write(
@@ -203,7 +214,7 @@ impl ConnectionRelay for HostRelay {
         prefix: Bytes,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>> {
-        let link = self.link(part, TransferDirection::Out)?;
+        let (link, share) = self.link(part, TransferDirection::Out)?;
         let bytes = bytes_of(part)?;
         let lun = shared(part)?.upgrade()?;
         let ticket = lun.begin_write(is_durable)?;
@@ -218,7 +229,7 @@ impl ConnectionRelay for HostRelay {
                 prefix,
             })
         })?;
-        let transfer = LinkedTransfer { link, id };
+        let transfer = LinkedTransfer { link, id, _shared: share.begin() };
         Some(Box::new(RelayedWriter { transfer, ticket: Some(ticket) }))
     }
 
@@ -237,6 +248,7 @@ fn bytes_of(part: &RelayPart) -> Option<u32> {
 struct LinkedTransfer {
     link: StorageLink,
     id: TaskId,
+    _shared: SharedCommand,
 }
 
 impl Drop for LinkedTransfer {
@@ -263,7 +275,7 @@ struct RelayedWriter {
 
 impl PartWriter for RelayedWriter {
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<PartWriteEvent> {
-        let LinkedTransfer { link, id } = &self.transfer;
+        let LinkedTransfer { link, id, .. } = &self.transfer;
         link.poll_write(*id, context).map(|event| match event {
             WriteEvent::Wants(offset_bytes, bytes) => PartWriteEvent::Wants { offset_bytes, bytes },
             WriteEvent::End(result) => {
@@ -276,7 +288,7 @@ impl PartWriter for RelayedWriter {
     }
 
     fn give(&mut self, offset_bytes: u32, data: Bytes) {
-        let LinkedTransfer { link, id } = &self.transfer;
+        let LinkedTransfer { link, id, .. } = &self.transfer;
         link.request(StorageInput::DataOut { id: *id, offset_bytes, data });
     }
 

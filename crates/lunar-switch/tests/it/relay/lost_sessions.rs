@@ -57,7 +57,6 @@ fn a_portal_group_that_does_not_return_keeps_no_blocks_locked() {
     };
     let (written, ()) = rig.runtime.block_on(futures_util::future::join(reply, cut));
     written.unwrap();
-    assert!(rig.tamperers[0].has_changed(), "no session has followed");
     // COMPARE AND WRITE waits for the WRITE.
     let cdb = [&[0x89, 0][..], &7u64.to_be_bytes(), &[0, 0, 0, 1, 0, 0]].concat();
     let data = Bytes::from([[1; BLOCK], [2; BLOCK]].concat());
