@@ -153,7 +153,7 @@ impl HostRelay {
     /// Connects to a storage, unless that was tried a moment ago.
     fn connect(&self, part: &RelayPart, link: &StorageLink) {
         match link.phase() {
-            LinkPhase::Down(until) if until <= Instant::now() => {}
+            LinkPhase::Down(until) if until <= Instant::now() && !link.is_avoided() => {}
             _ => return,
         }
         let Some(lun) = shared(part) else { return };

@@ -142,6 +142,10 @@ impl StorageLink {
         self.0.borrow().avoidance.avoid(time);
     }
 
+    pub(super) fn is_avoided(&self) -> bool {
+        self.0.borrow().avoidance.is_avoided()
+    }
+
     /// True if a further command can be passed on, with this data-in.
     pub(super) fn has_room(&self, data_in_bytes: u32) -> bool {
         let state = self.0.borrow();
