@@ -14,10 +14,10 @@ pub const RELAY_PARTS_MAX: usize = 256;
 /// same effect as a call of the device. A device that has anything else to do for a
 /// transfer, such as writing to a second place, does not offer it.
 pub trait RelayMap: Send + Sync {
-    /// Adds the parts of `range`, in its order, to `parts`. Returns `false` if some blocks must be
-    /// read or written by the device itself, at present or always, or if there are more than
-    /// [`RELAY_PARTS_MAX`] parts; `parts` is then of no use.
-    fn add_parts(&self, range: BlockRange, parts: &mut Vec<RelayPart>) -> bool;
+    /// Adds the parts of `range`, in its order, to `parts`, for a WRITE or a READ. Returns `false`
+    /// if some blocks must be read or written by the device itself, at present or always, or if
+    /// there are more than [`RELAY_PARTS_MAX`] parts; `parts` is then of no use.
+    fn add_parts(&self, range: BlockRange, is_write: bool, parts: &mut Vec<RelayPart>) -> bool;
 }
 
 /// Consecutive blocks of a transfer that lie on one LUN.

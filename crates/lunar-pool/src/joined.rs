@@ -263,11 +263,11 @@ impl JoinedDevice {
 }
 
 impl RelayMap for JoinedDevice {
-    fn add_parts(&self, range: BlockRange, parts: &mut Vec<RelayPart>) -> bool {
+    fn add_parts(&self, range: BlockRange, is_write: bool, parts: &mut Vec<RelayPart>) -> bool {
         let shape = self.shape();
         shape.geometry().byte_range(range).is_some()
             && shape.runs(range).take(RELAY_PARTS_MAX + 1).all(|(device, run)| {
-                device.relay_map().is_some_and(|map| map.add_parts(run, parts))
+                device.relay_map().is_some_and(|map| map.add_parts(run, is_write, parts))
             })
             && parts.len() <= RELAY_PARTS_MAX
     }

@@ -42,8 +42,8 @@ pub use create::{PoolSpec, STRIPE_UNIT_BYTES, STRIPE_UNIT_BYTES_MAX};
 pub use error::{MirrorSide, PoolError, SplitMirror};
 pub use joined::{DeviceExtent, ExtentOrder, JoinedDevice, JoinedShape};
 pub use mirror::{
-    ChangeQueue, ChangeTurn, MirrorOptions, RunToEnd, ScrubOptions, ScrubProgress, ScrubReport,
-    ScrubbedMember, TransferTurn,
+    ChangeQueue, ChangeTurn, LATE_MAX, LATENESS_WINDOW, Lateness, MirrorOptions, RunToEnd,
+    ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember, TransferTurn,
 };
 pub use ownership::LeftOutMember;
 pub use pool::{OpenOptions, Pool};

@@ -35,6 +35,7 @@ mod window;
 
 pub use bounded::RunToEnd;
 pub use change_queue::{ChangeQueue, ChangeTurn, TransferTurn};
+pub use lateness::{LATE_MAX, LATENESS_WINDOW, Lateness};
 pub use options::MirrorOptions;
 pub use scrub::{ScrubOptions, ScrubProgress, ScrubReport, ScrubbedMember};
 

@@ -14,7 +14,7 @@ mod regions;
 
 use crate::virtual_disk::DiskCore;
 use lunar_block::{BlockDevice, Error, IoContext};
-use lunar_pool::{ChangeQueue, DeviceExtent, JoinedShape};
+use lunar_pool::{ChangeQueue, DeviceExtent, JoinedShape, LATE_MAX, LATENESS_WINDOW, Lateness};
 use regions::UncopiedRegions;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -23,6 +23,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 pub(crate) use changes::{Change, MigratingChange};
 pub use record::{MigrationRecord, RecordOutcome};
@@ -39,6 +40,14 @@ const TARGET_WAIT: Duration = Duration::from_secs(2);
 /// Default pause after a failure; it doubles up to 32 times with each further one.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
+/// Default pause after the new place has held up changes for too long; it doubles up to 16 times.
+/// The pause is ten times as long as they may wait before it.
+const LATE_PAUSE: Duration = Duration::from_secs(10 * LATE_MAX.as_secs());
+
+/// Share of the wait for the new place by which it may be later than the present one without
+/// counting as late.
+const LATE_SHARE: u32 = 8;
+
 /// Options of a migration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MigrationOptions {
@@ -51,6 +60,9 @@ pub struct MigrationOptions {
     pub target_wait: Duration,
     /// Pause after a failure, before the migration goes on; it doubles with each further one.
     pub retry_pause: Duration,
+    /// Pause after the new place has held up changes for more than half of some seconds; it doubles
+    /// with each further one.
+    pub late_pause: Duration,
     /// Length of a region: the range that is locked against changes while it is copied.
     pub region_bytes: u64,
 }
@@ -62,6 +74,7 @@ impl Default for MigrationOptions {
             bytes_per_second_max: None,
             target_wait: TARGET_WAIT,
             retry_pause: RETRY_PAUSE,
+            late_pause: LATE_PAUSE,
             region_bytes: REGION_BYTES,
         }
     }
@@ -143,6 +156,8 @@ pub(crate) struct MigrationState {
     /// Number of transfers of hosts.
     foreground: AtomicU64,
     shared: Mutex<SharedProgress>,
+    /// Times for which changes waited for the new place alone.
+    lateness: Lateness,
     changed: Notify,
 }
 
@@ -152,6 +167,8 @@ struct SharedProgress {
     uncopied: UncopiedRegions,
     /// False: nothing is written to the new place.
     is_usable: bool,
+    /// True if the new place has held up changes for too long since the last attempt.
+    is_too_late: bool,
     /// True while the record may name either place: both must have each change.
     is_uncertain: bool,
     is_cancelled: bool,
@@ -188,6 +205,7 @@ impl Migration {
             phase: MigrationPhase::Starting,
             uncopied,
             is_usable: true,
+            is_too_late: false,
             is_uncertain: false,
             is_cancelled: false,
             is_committing: false,
@@ -205,6 +223,7 @@ impl Migration {
             runtime: OnceLock::new(),
             foreground: AtomicU64::new(0),
             shared: Mutex::new(shared),
+            lateness: Lateness::new(),
             changed: Notify::new(),
         };
         Self { core, state: Arc::new(state) }
@@ -288,6 +307,27 @@ impl MigrationState {
         shared.is_usable = false;
         shared.phase = MigrationPhase::Paused;
         shared.last_failure = failure;
+        drop(shared);
+        self.changed.notify_waiters();
+    }
+
+    /// Counts the time since which a change has waited for the new place alone. Returns the failure
+    /// if the new place has held up changes for too long.
+    fn note_lateness(&self, since: Instant) -> Option<String> {
+        let now = Instant::now();
+        if now - since <= self.options.target_wait / LATE_SHARE {
+            return None;
+        }
+        self.lateness.note(since, now);
+        let mut shared = self.shared();
+        // Changes fail without the new place while the record may name it.
+        if shared.is_uncertain || !self.lateness.is_excessive() {
+            return None;
+        }
+        shared.is_too_late = true;
+        let (late, window) = (LATE_MAX.as_secs(), LATENESS_WINDOW.as_secs());
+        let name = self.to.device.name();
+        Some(format!("{name} has held up changes for more than {late} of {window} s"))
     }
 
     /// Starts an operation of the new place, in a task: it ends also if nobody waits for it.

@@ -18,6 +18,7 @@ mod link;
 mod mapping;
 mod session;
 mod setup;
+mod shares;
 mod socket;
 
 pub use host::SwitchRelays;
@@ -50,4 +51,4 @@ pub const LINK_COMMANDS_MAX: usize = 128;
 pub const LINKS_MAX: usize = 32;
 
 /// Maximum number of connections to storages of all hosts.
-pub const ALL_LINKS_MAX: usize = 1024;
+pub const ALL_LINKS_MAX: usize = 2048;

@@ -345,17 +345,19 @@ impl AtomicCompareAndWrite for VirtualDisk {
 
 impl RelayMap for VirtualDisk {
     /// While an extent is being moved, the disk makes all transfers by itself: changes have two
-    /// places. Relayed transfers hold the routing, as others do.
-    fn add_parts(&self, range: BlockRange, parts: &mut Vec<RelayPart>) -> bool {
+    /// places. Relayed WRITEs hold the routing, as other transfers do; a READ only keeps the
+    /// former place of an extent in use, so that a host that does not take its data delays no copy.
+    fn add_parts(&self, range: BlockRange, is_write: bool, parts: &mut Vec<RelayPart>) -> bool {
         let routing = self.routing();
         if routing.is_migrating() {
             routing.count_transfer();
             return false;
         }
         let first = parts.len();
-        let added = routing.joined.relay_map().is_some_and(|map| map.add_parts(range, parts));
+        let added =
+            routing.joined.relay_map().is_some_and(|map| map.add_parts(range, is_write, parts));
         for part in parts.iter_mut().skip(first) {
-            part.held = Some(Arc::<Routing>::clone(&routing));
+            part.held = Some(routing.held_by_relay(is_write));
         }
         added
     }

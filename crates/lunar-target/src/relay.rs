@@ -31,9 +31,9 @@ pub struct RelayHost {
 
 /// The relay of one connection. It uses sockets of its own to storage, on the connection's core.
 pub trait ConnectionRelay: fmt::Debug {
-    /// Returns whether a transfer of these parts can be passed on now. If not, the relay begins
-    /// to do what is necessary so that later ones can, such as a login.
-    fn is_ready(&self, parts: &[RelayPart]) -> bool;
+    /// Returns whether a WRITE or a READ of these parts can be passed on now. If not, the relay
+    /// begins to do what is necessary so that later ones can, such as a login.
+    fn is_ready(&self, parts: &[RelayPart], is_write: bool) -> bool;
 
     /// Begins a READ of a part, whose data takes memory of `buffers`. Returns `None` if the relay
     /// cannot pass it on now.

@@ -155,7 +155,7 @@ impl RelayStorage for RelayedLun {
 impl RelayMap for RemoteDisk {
     /// Blocks with writes of unknown outcome are used by the disk itself, which waits for these;
     /// so is a disk with an owner, whose registrations belong to its own sessions.
-    fn add_parts(&self, range: BlockRange, parts: &mut Vec<RelayPart>) -> bool {
+    fn add_parts(&self, range: BlockRange, _is_write: bool, parts: &mut Vec<RelayPart>) -> bool {
         let is_free = self.check_range(range).is_ok()
             && !self.ownership.has_owner()
             && !self.uncertain_writes.overlaps(range)

@@ -202,8 +202,9 @@ impl ChangeQueue {
         self.source.load(SeqCst)
     }
 
-    /// Waits until the present changes of blocks of `range` have ended.
-    pub(super) async fn wait_for_overlapping(&self, range: BlockRange) {
+    /// Waits until the changes of blocks of `range` have ended that are in the common order now.
+    /// Later ones do not wait for it.
+    pub async fn wait_for_overlapping(&self, range: BlockRange) {
         let ended = self.orders().common.watch(range);
         wait(ended).await;
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time of which late parts are summed.
-pub(super) const LATENESS_WINDOW: Duration = Duration::from_secs(10);
+pub const LATENESS_WINDOW: Duration = Duration::from_secs(10);
 
 /// Maximum time in this window for which a member may hold up the others.
-pub(super) const LATE_MAX: Duration = Duration::from_secs(5);
+pub const LATE_MAX: Duration = Duration::from_secs(5);
 
 const SLOT: Duration = Duration::from_millis(100);
 
@@ -20,7 +20,7 @@ const LATE_SLOTS_MAX: u32 = (LATE_MAX.as_millis() / SLOT.as_millis()) as u32;
 
 /// The late times of a member. Operations that are late at the same time count once.
 #[derive(Debug)]
-pub(super) struct Lateness {
+pub struct Lateness {
     /// False if the member was never late since the last reset: most are not.
     has_any: AtomicBool,
     slots: Mutex<LateSlots>,
@@ -35,10 +35,17 @@ struct LateSlots {
     bits: u128,
 }
 
-impl Lateness {
-    pub(super) fn new() -> Self {
+impl Default for Lateness {
+    fn default() -> Self {
         let slots = LateSlots { origin: Instant::now(), newest: 0, bits: 0 };
         Self { has_any: AtomicBool::new(false), slots: Mutex::new(slots) }
+    }
+}
+
+impl Lateness {
+    /// Creates the late times of a member that was never late.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     fn slots(&self) -> MutexGuard<'_, LateSlots> {
@@ -46,19 +53,20 @@ impl Lateness {
     }
 
     /// Records that the member has held up others.
-    pub(super) fn note(&self, from: Instant, to: Instant) {
+    pub fn note(&self, from: Instant, to: Instant) {
         self.slots().note(from, to);
         self.has_any.store(true, SeqCst);
     }
 
-    pub(super) fn reset(&self) {
+    /// Forgets all late times.
+    pub fn reset(&self) {
         self.slots().bits = 0;
         self.has_any.store(false, SeqCst);
     }
 
     /// True if the member has held up others for more than [`LATE_MAX`] of the last window.
     #[inline]
-    pub(super) fn is_excessive(&self) -> bool {
+    pub fn is_excessive(&self) -> bool {
         self.has_any.load(SeqCst) && self.slots().late_by(Instant::now()) > LATE_SLOTS_MAX
     }
 }

@@ -6,6 +6,7 @@ use lunar_block::{BlockDevice, BlockRange, Error, ErrorKind};
 use lunar_pool::JoinedDevice;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// Length of the zeroes that are written at a time to a device without deallocation.
 const ZEROES_BYTES: u64 = 1 << 20;
@@ -147,7 +148,9 @@ impl<'a> MigratingChange<'a> {
             return result;
         }
         let wait = self.state.options.target_wait;
+        let since = Instant::now();
         let failed = self.state.target_done(self.started.take(), wait).await.err();
+        let failed = self.state.note_lateness(since).or(failed);
         let mut shared = self.state.shared();
         let is_uncertain = shared.is_uncertain;
         self.is_done = result.is_ok() && failed.is_none();

@@ -9,6 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use lunar_block::{BlockRange, BufferPool, Error, IoContext};
 use lunar_pool::{ChangeQueue, DeviceExtent, JoinedDevice};
 use std::num::NonZeroU64;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -31,9 +32,25 @@ const RETRY_FACTOR_MAX: u32 = 32;
 /// transfers than a fast storage copies regions.
 const BUSY_TIME: Duration = Duration::from_millis(100);
 
-/// Pause before the next attempt to end a migration, if others use the record, or changes do not
-/// end.
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum factor of the pause after the new place was late too often.
+const LATE_FACTOR_MAX: u32 = 16;
+
+/// Time for which the end of a migration makes changes wait for those that are on their way.
+const END_TIME: Duration = Duration::from_millis(300);
+
+/// Time after which this time doubles, up to the wait for the new place, if changes never end so
+/// soon.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pause after an attempt to end a migration, as a multiple of the time that changes waited; it
+/// doubles with each further one.
+const END_PAUSE_FACTOR: u32 = 10;
+
+/// Shortest such pause.
+const END_PAUSE_MIN: Duration = Duration::from_millis(100);
+
+/// Longest such pause, unless the multiple is longer.
+const END_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Counts of losses of the two places, as of when the copy began.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -51,6 +68,11 @@ struct ExtentCopy<'a> {
     /// Time until which the disk counts as used.
     busy_until: Instant,
     failures: u32,
+    /// Number of pauses because the new place was late.
+    late_pauses: u32,
+    end_pause: Duration,
+    /// Time of the next attempt to end the migration.
+    next_end: Instant,
 }
 
 impl Migration {
@@ -66,7 +88,7 @@ impl Migration {
         let started = self.core.begin_migration(&self.state)?;
         let unfinished = UnfinishedRun(self);
         let work = IoContext::server_scope(async {
-            started.wait().await;
+            started.wait_for_changes().await;
             ExtentCopy::new(self).run(record).await
         });
         let moved = tokio::select! {
@@ -89,7 +111,7 @@ impl Migration {
 
     /// Ends the use of the new place.
     async fn leave(&self) {
-        self.give_up().wait().await;
+        self.give_up().wait_for_last().await;
         self.state.wait_for(|shared| shared.outstanding == 0).await;
     }
 
@@ -160,6 +182,22 @@ impl MigrationState {
         if shared.is_usable { Ok(()) } else { Err(shared.last_failure.clone()) }
     }
 
+    /// Waits for an event. Fails when the new place is not used any more.
+    async fn while_usable<T>(&self, event: impl Future<Output = T>) -> Result<T, String> {
+        tokio::select! {
+            biased;
+            () = self.wait_for(|shared| !shared.is_usable) => {
+                Err(self.shared().last_failure.clone())
+            }
+            event = event => Ok(event),
+        }
+    }
+
+    /// Returns all blocks of the extent.
+    fn all(&self) -> BlockRange {
+        BlockRange::new(0, self.from.blocks.count)
+    }
+
     fn losses(&self) -> LossCounts {
         let of = |extent: &DeviceExtent| extent.device.cache_losses().unwrap_or(0);
         LossCounts { from: of(&self.from), to: of(&self.to) }
@@ -203,7 +241,17 @@ impl<'a> ExtentCopy<'a> {
     fn new(migration: &'a Migration) -> Self {
         // Whether hosts use the disk is known later.
         let (losses, busy_until) = (migration.state.losses(), Instant::now() + BUSY_TIME);
-        Self { migration, losses, foreground: 0, busy_until, failures: 0 }
+        let (end_pause, next_end) = (Duration::ZERO, Instant::now());
+        Self {
+            migration,
+            losses,
+            foreground: 0,
+            busy_until,
+            failures: 0,
+            late_pauses: 0,
+            end_pause,
+            next_end,
+        }
     }
 
     fn state(&self) -> &'a Arc<MigrationState> {
@@ -221,11 +269,22 @@ impl<'a> ExtentCopy<'a> {
                 Ok(moved) => return moved,
                 Err(failure) => self.state().suspend(failure),
             }
-            let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-            self.failures = self.failures.saturating_add(1);
-            tokio::time::sleep(self.state().options.retry_pause * factor.min(RETRY_FACTOR_MAX))
-                .await;
+            tokio::time::sleep(self.retry_pause()).await;
         }
+    }
+
+    /// Returns the pause after a failure.
+    fn retry_pause(&mut self) -> Duration {
+        let state = self.state();
+        let is_too_late = std::mem::take(&mut state.shared().is_too_late);
+        let (count, pause, factor_max) = match is_too_late {
+            // Copies of regions say nothing about the time that changes take.
+            true => (&mut self.late_pauses, state.options.late_pause, LATE_FACTOR_MAX),
+            false => (&mut self.failures, state.options.retry_pause, RETRY_FACTOR_MAX),
+        };
+        let factor = 1u32.checked_shl(*count).unwrap_or(u32::MAX);
+        *count = count.saturating_add(1);
+        pause * factor.min(factor_max)
     }
 
     async fn copy_and_switch(
@@ -237,10 +296,16 @@ impl<'a> ExtentCopy<'a> {
             while self.state().next_uncopied(0).is_some() {
                 self.copy_uncopied().await?;
             }
+            self.state().while_usable(tokio::time::sleep_until(self.next_end)).await?;
             self.state().flush_target(FLUSH_TIME_MAX).await?;
-            if let Some(moved) = self.try_switch(record).await? {
+            let time = self.state().while_usable(self.short_changes()).await?;
+            let since = Instant::now();
+            let switched = self.try_switch(record, time).await;
+            if let Ok(Some(moved)) = switched {
                 return Ok(moved);
             }
+            self.postpone_end(since.elapsed());
+            switched?;
         }
     }
 
@@ -252,7 +317,7 @@ impl<'a> ExtentCopy<'a> {
             self.losses = losses;
             let state = self.state();
             let mut shared = state.shared();
-            shared.uncopied.insert(BlockRange::new(0, state.from.blocks.count));
+            shared.uncopied.insert(state.all());
             shared.restarts += 1;
         }
     }
@@ -312,25 +377,51 @@ impl<'a> ExtentCopy<'a> {
         tokio::time::sleep(Duration::from_secs_f64(bytes as f64 / rate.get() as f64)).await;
     }
 
+    /// Waits until all changes that are on their way at a moment end soon after it, so that others
+    /// need not wait long for the end of the migration. Returns the time that they may take.
+    async fn short_changes(&self) -> Duration {
+        let (state, began) = (self.state(), Instant::now());
+        loop {
+            let since = Instant::now();
+            let doubled = (since - began).as_secs() / END_PATIENCE.as_secs();
+            let factor = u32::try_from(doubled).ok().and_then(|by| 1u32.checked_shl(by));
+            let time = END_TIME * factor.unwrap_or(u32::MAX);
+            let time = time.min(state.options.target_wait);
+            // Nothing waits for this in the queue.
+            let mut ended = pin!(state.queue.wait_for_overlapping(state.all()));
+            if tokio::time::timeout(time, &mut ended).await.is_ok() {
+                return time;
+            }
+            state.shared().last_failure = format!(
+                "the end waits: changes of hosts take longer than {} s",
+                time.as_secs_f64()
+            );
+            ended.await;
+        }
+    }
+
+    /// Sets the time of the next attempt to end the migration, after one for which changes waited.
+    fn postpone_end(&mut self, held: Duration) {
+        let doubled = (2 * self.end_pause).clamp(END_PAUSE_MIN, END_PAUSE_MAX);
+        self.end_pause = doubled.max(held * END_PAUSE_FACTOR);
+        self.next_end = Instant::now() + self.end_pause;
+    }
+
     /// Switches to the new place, if it has all data while no change is on its way. Returns `None`
-    /// if it has not, or others use the record.
+    /// if it has not, changes do not end within `time`, or others use the record.
     async fn try_switch(
         &mut self,
         record: &dyn MigrationRecord,
+        time: Duration,
     ) -> Result<Option<RoutingReleased>, String> {
         let state = self.state();
-        let wait = state.options.target_wait;
-        let all = BlockRange::new(0, state.from.blocks.count);
-        let entered = tokio::time::timeout(wait, ChangeQueue::enter(&state.queue, all)).await;
-        let Ok(turn) = entered else {
-            tokio::time::sleep(BUSY_PAUSE).await;
-            return Ok(None);
-        };
+        let entering = ChangeQueue::enter(&state.queue, state.all());
+        let Ok(turn) = tokio::time::timeout(time, entering).await else { return Ok(None) };
         state.require_usable()?;
         if state.next_uncopied(0).is_some() {
             return Ok(None);
         }
-        state.flush_target(wait).await?;
+        state.flush_target(state.options.target_wait).await?;
         if state.losses() != self.losses {
             return Ok(None);
         }
@@ -342,9 +433,6 @@ impl<'a> ExtentCopy<'a> {
         }
         let committed = self.commit(record, joined);
         drop(turn);
-        if let Ok(None) = committed {
-            tokio::time::sleep(BUSY_PAUSE).await;
-        }
         committed
     }
 

@@ -1,8 +1,9 @@
 //! The relay of one connection of a host, with a connection to each storage that it uses.
 
-use super::link::{LinkPhase, StorageLink, UnsettledWrites, WriteEvent};
+use super::link::{LinkPhase, StorageAvoidance, StorageLink, UnsettledWrites, WriteEvent};
 use super::mapping::TransferDirection;
 use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
+use super::shares::{OwnerShare, SharedCommand, StorageShares};
 use super::socket::{PortalGroupTag, StorageSocket};
 use super::{ALL_LINKS_MAX, LINK_COMMANDS_MAX, LINKS_MAX};
 use bytes::Bytes;
@@ -17,6 +18,7 @@ use lunar_target::{
 };
 use lunar_wire::{Lun, SerialNumber};
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
@@ -35,16 +37,37 @@ const REPLACE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest such pause; they double.
 const REPLACE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
+/// Time for a session that replaces a lost one; it ends as soon as it is logged in.
+const REPLACE_SESSION_TIME: Duration = Duration::from_secs(10);
+/// Default time after which a unit is reset, because its storage has no longer the portal group
+/// in which a session with WRITEs was lost.
+const RESET_AFTER: Duration = Duration::from_secs(30);
+
 /// The relays of a server: with them, a switch has a fast path.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct SwitchRelays {
     links: Arc<AtomicUsize>,
+    shares: Arc<StorageShares>,
+    reset_after: Duration,
+}
+
+impl Default for SwitchRelays {
+    fn default() -> Self {
+        Self { links: Arc::default(), shares: Arc::default(), reset_after: RESET_AFTER }
+    }
 }
 
 impl SwitchRelays {
     /// Creates the relays of a server.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Sets the time, at first 30 seconds, after which LOGICAL UNIT RESET ends the WRITEs of a lost
+    /// session that cannot be replaced in its portal group, at a storage that can be reached.
+    #[must_use]
+    pub fn with_reset_after(self, reset_after: Duration) -> Self {
+        Self { reset_after, ..self }
     }
 
     /// Number of connections to storages that are open or being opened.
@@ -55,8 +78,7 @@ impl SwitchRelays {
 
 impl RelayFactory for SwitchRelays {
     fn relay(&self, host: RelayHost) -> Rc<dyn ConnectionRelay> {
-        let all_links = Arc::clone(&self.links);
-        Rc::new(HostRelay { host, all_links, storages: RefCell::default() })
+        Rc::new(HostRelay { host, relays: self.clone(), storages: RefCell::default() })
     }
 }
 
@@ -64,30 +86,58 @@ impl RelayFactory for SwitchRelays {
 #[derive(Debug)]
 pub(super) struct HostRelay {
     host: RelayHost,
-    all_links: Arc<AtomicUsize>,
+    relays: SwitchRelays,
     storages: RefCell<Vec<LinkedStorage>>,
 }
 
-/// A storage, and the connection to it.
+/// A storage, and the connections to it.
 #[derive(Debug)]
 struct LinkedStorage {
     lun: Weak<RelayedLun>,
-    link: StorageLink,
+    share: OwnerShare,
+    reads: StorageLink,
+    writes: StorageLink,
+}
+
+impl LinkedStorage {
+    fn new(lun: Weak<RelayedLun>, share: OwnerShare) -> Self {
+        let avoidance = StorageAvoidance::default();
+        let reads = StorageLink::new(avoidance.clone());
+        Self { lun, share, reads, writes: StorageLink::new(avoidance) }
+    }
+
+    fn link(&self, direction: TransferDirection) -> (StorageLink, OwnerShare) {
+        let link = match direction {
+            TransferDirection::In => &self.reads,
+            TransferDirection::Out => &self.writes,
+        };
+        (link.clone(), self.share.clone())
+    }
+
+    fn host_gone(&self) {
+        self.reads.host_gone();
+        self.writes.host_gone();
+    }
 }
 
 impl HostRelay {
-    /// Returns the link to a storage, which is added if there is room for it.
-    fn link(&self, part: &RelayPart) -> Option<StorageLink> {
+    /// Returns the link to a storage for one direction, which is added if there is room for it, and
+    /// the host's share in the storage.
+    fn link(
+        &self,
+        part: &RelayPart,
+        direction: TransferDirection,
+    ) -> Option<(StorageLink, OwnerShare)> {
         let lun = part.storage.as_any().downcast_ref::<RelayedLun>()?;
         let mut storages = self.storages.borrow_mut();
         let is_it = |storage: &LinkedStorage| std::ptr::eq(storage.lun.as_ptr(), lun);
         if let Some(at) = storages.iter().position(is_it) {
-            return Some(storages[at].link.clone());
+            return Some(storages[at].link(direction));
         }
         storages.retain(|storage| {
             let stays = storage.lun.strong_count() > 0;
             if !stays {
-                storage.link.host_gone();
+                storage.host_gone();
             }
             stays
         });
@@ -95,25 +145,27 @@ impl HostRelay {
             return None;
         }
         let lun = Weak::clone(&shared(part)?);
-        storages.push(LinkedStorage { lun, link: StorageLink::new() });
-        storages.last().map(|storage| storage.link.clone())
+        let share = self.relays.shares.share(&lun, self.host.owner);
+        storages.push(LinkedStorage::new(lun, share));
+        storages.last().map(|storage| storage.link(direction))
     }
 
     /// Connects to a storage, unless that was tried a moment ago.
     fn connect(&self, part: &RelayPart, link: &StorageLink) {
         match link.phase() {
-            LinkPhase::Down(until) if until <= Instant::now() => {}
+            LinkPhase::Down(until) if until <= Instant::now() && !link.is_avoided() => {}
             _ => return,
         }
         let Some(lun) = shared(part) else { return };
-        let Some(counted) = CountedLink::new(&self.all_links) else { return };
+        let Some(counted) = CountedLink::new(&self.relays.links) else { return };
         link.set_phase(LinkPhase::Connecting);
         let storage = StorageTask {
             lun,
             link: link.clone(),
             owner: self.host.owner,
             clock: self.host.clock,
-            _counted: counted,
+            reset_after: self.relays.reset_after,
+            counted: Some(counted),
         };
         self.host.sockets.add(storage.run());
     }
@@ -125,11 +177,14 @@ fn shared(part: &RelayPart) -> Option<Weak<RelayedLun>> {
 }
 
 impl ConnectionRelay for HostRelay {
-    fn is_ready(&self, parts: &[RelayPart]) -> bool {
+    fn is_ready(&self, parts: &[RelayPart], is_write: bool) -> bool {
+        let direction = if is_write { TransferDirection::Out } else { TransferDirection::In };
         let mut are_ready = true;
         for part in parts {
-            let (Some(link), Some(bytes)) = (self.link(part), bytes_of(part)) else { return false };
-            if !link.has_room(bytes) {
+            let link = self.link(part, direction);
+            let (Some((link, share)), Some(bytes)) = (link, bytes_of(part)) else { return false };
+            are_ready &= share.has_room();
+            if !link.has_room(if is_write { 0 } else { bytes }) {
                 self.connect(part, &link);
                 are_ready = false;
             }
@@ -138,7 +193,7 @@ impl ConnectionRelay for HostRelay {
     }
 
     fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
-        let link = self.link(part)?;
+        let (link, share) = self.link(part, TransferDirection::In)?;
         let bytes = bytes_of(part)?;
         let id = link.begin(bytes, Some(buffers), |id| {
             StorageInput::Begin(RelayedCommand {
@@ -150,7 +205,7 @@ impl ConnectionRelay for HostRelay {
                 prefix: Bytes::new(),
             })
         })?;
-        Some(Box::new(RelayedReader(LinkedTransfer { link, id })))
+        Some(Box::new(RelayedReader(LinkedTransfer { link, id, _shared: share.begin() })))
     }
 
     fn write(
@@ -159,7 +214,7 @@ impl ConnectionRelay for HostRelay {
         prefix: Bytes,
         is_durable: bool,
     ) -> Option<Box<dyn PartWriter>> {
-        let link = self.link(part)?;
+        let (link, share) = self.link(part, TransferDirection::Out)?;
         let bytes = bytes_of(part)?;
         let lun = shared(part)?.upgrade()?;
         let ticket = lun.begin_write(is_durable)?;
@@ -174,12 +229,12 @@ impl ConnectionRelay for HostRelay {
                 prefix,
             })
         })?;
-        let transfer = LinkedTransfer { link, id };
+        let transfer = LinkedTransfer { link, id, _shared: share.begin() };
         Some(Box::new(RelayedWriter { transfer, ticket: Some(ticket) }))
     }
 
     fn close(&self) {
-        self.storages.borrow().iter().for_each(|storage| storage.link.host_gone());
+        self.storages.borrow().iter().for_each(LinkedStorage::host_gone);
     }
 }
 
@@ -193,6 +248,7 @@ fn bytes_of(part: &RelayPart) -> Option<u32> {
 struct LinkedTransfer {
     link: StorageLink,
     id: TaskId,
+    _shared: SharedCommand,
 }
 
 impl Drop for LinkedTransfer {
@@ -219,7 +275,7 @@ struct RelayedWriter {
 
 impl PartWriter for RelayedWriter {
     fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<PartWriteEvent> {
-        let LinkedTransfer { link, id } = &self.transfer;
+        let LinkedTransfer { link, id, .. } = &self.transfer;
         link.poll_write(*id, context).map(|event| match event {
             WriteEvent::Wants(offset_bytes, bytes) => PartWriteEvent::Wants { offset_bytes, bytes },
             WriteEvent::End(result) => {
@@ -232,7 +288,7 @@ impl PartWriter for RelayedWriter {
     }
 
     fn give(&mut self, offset_bytes: u32, data: Bytes) {
-        let LinkedTransfer { link, id } = &self.transfer;
+        let LinkedTransfer { link, id, .. } = &self.transfer;
         link.request(StorageInput::DataOut { id: *id, offset_bytes, data });
     }
 
@@ -266,7 +322,9 @@ struct StorageTask {
     link: StorageLink,
     owner: lunar_net::OwnerId,
     clock: lunar_net::Clock,
-    _counted: CountedLink,
+    reset_after: Duration,
+    /// Held while the link is in use.
+    counted: Option<CountedLink>,
 }
 
 /// The end of a session with a storage.
@@ -276,18 +334,34 @@ struct SessionEnd {
     is_violation: bool,
     /// Portal group that the login has reached; `None` if it was not complete.
     portal_group: Option<PortalGroupTag>,
+    /// The portal, if the storage was connected to.
+    portal: Option<SocketAddr>,
+    /// True if the storage has answered LOGICAL UNIT RESET.
+    has_reset: bool,
+}
+
+/// A session that is only to replace a lost one.
+#[derive(Clone, Copy, Debug)]
+struct SessionReplacement {
+    /// The portal; `None`: the one that the disk uses.
+    portal: Option<SocketAddr>,
+    /// True to reset the unit, which ends the commands of all sessions.
+    resets_unit: bool,
 }
 
 impl StorageTask {
     async fn run(self) {
         let Ok(isid) = random_isid() else { return self.down(RETRY_PAUSE) };
-        let end = self.session(isid, &self.link).await;
-        self.down(if end.is_violation { VIOLATION_PAUSE } else { RETRY_PAUSE });
+        let end = self.session(isid, &self.link, None).await;
+        self.down(RETRY_PAUSE);
+        if end.is_violation {
+            self.link.avoid(VIOLATION_PAUSE);
+        }
         self.link.lost();
         let unsettled = self.link.take_unsettled();
         if !unsettled.is_empty() {
             // Not one of the core's own tasks: a stopping server does not wait for it.
-            tokio::task::spawn_local(self.replace(isid, end.portal_group, unsettled));
+            tokio::task::spawn_local(self.replace(isid, end, unsettled));
         }
     }
 
@@ -297,19 +371,22 @@ impl StorageTask {
 
     /// Replaces a lost session, so that its WRITEs have no further effect: their tasks have ended
     /// when the storage answers the login of another session with the same ISID, in the same
-    /// portal group (RFC 7143 §6.3.5).
-    async fn replace(
-        self,
-        isid: [u8; 6],
-        portal_group: Option<PortalGroupTag>,
-        unsettled: UnsettledWrites,
-    ) {
-        let mut pause = REPLACE_PAUSE;
-        while self.lun.strong_count() > 0 {
-            let link = StorageLink::new();
-            link.host_gone();
-            let end = self.session(isid, &link).await;
-            if end.portal_group.is_some() && end.portal_group == portal_group {
+    /// portal group (RFC 7143 §6.3.5). If that does not return, the unit is reset: the storage has
+    /// read all that the lost connection had sent long before, and has ended its tasks then.
+    async fn replace(mut self, isid: [u8; 6], lost: SessionEnd, unsettled: UnsettledWrites) {
+        drop(self.counted.take());
+        let (lost_at, mut pause) = (Instant::now(), REPLACE_PAUSE);
+        // The portal of the lost session leads to its portal group, others maybe not.
+        for portal in [lost.portal, None].into_iter().cycle() {
+            if self.lun.strong_count() == 0 {
+                break;
+            }
+            let link = StorageLink::new(StorageAvoidance::default());
+            let resets_unit = lost_at.elapsed() >= self.reset_after;
+            let replacement = SessionReplacement { portal, resets_unit };
+            let end = self.session(isid, &link, Some(replacement)).await;
+            let is_same_group = end.portal_group.is_some() && end.portal_group == lost.portal_group;
+            if is_same_group || end.has_reset {
                 break;
             }
             tokio::time::sleep(pause).await;
@@ -319,8 +396,21 @@ impl StorageTask {
     }
 
     /// Runs one session.
-    async fn session(&self, isid: [u8; 6], link: &StorageLink) -> SessionEnd {
-        let Some((session, address)) = self.prepare(isid) else { return SessionEnd::default() };
+    async fn session(
+        &self,
+        isid: [u8; 6],
+        link: &StorageLink,
+        replacement: Option<SessionReplacement>,
+    ) -> SessionEnd {
+        let Some((mut session, address)) = self.prepare(isid) else {
+            return SessionEnd::default();
+        };
+        match replacement {
+            Some(SessionReplacement { resets_unit: true, .. }) => session.reset_unit(),
+            Some(_) => link.host_gone(),
+            None => {}
+        }
+        let address = replacement.and_then(|one| one.portal).unwrap_or(address);
         let tcp = match lunar_net::connect(address, CONNECT_TIME).await {
             Ok(tcp) => tcp,
             Err(error) => {
@@ -329,7 +419,12 @@ impl StorageTask {
             }
         };
         let mut socket = StorageSocket::new(session, link.clone(), self.owner);
-        lunar_net::drive(tcp, &mut socket, self.clock).await;
+        let driving = lunar_net::drive(tcp, &mut socket, self.clock);
+        match replacement {
+            // A login that was complete counts also if the storage does not answer the logout.
+            Some(_) => drop(tokio::time::timeout(REPLACE_SESSION_TIME, driving).await),
+            None => drop(driving.await),
+        }
         let reason = socket.close_reason();
         tracing::debug!(%address, ?reason, "a session of a relay has ended");
         if let Some(CloseReason::Violation(what)) = reason {
@@ -340,10 +435,15 @@ impl StorageTask {
             );
         }
         let is_violation = matches!(reason, Some(CloseReason::Violation(_)));
-        SessionEnd { is_violation, portal_group: socket.portal_group() }
+        SessionEnd {
+            is_violation,
+            portal_group: socket.portal_group(),
+            portal: Some(address),
+            has_reset: socket.has_reset_unit(),
+        }
     }
 
-    fn prepare(&self, isid: [u8; 6]) -> Option<(StorageSession, std::net::SocketAddr)> {
+    fn prepare(&self, isid: [u8; 6]) -> Option<(StorageSession, SocketAddr)> {
         let lun = self.lun.upgrade()?;
         let address = lun.address()?;
         let queue_requests_max = 2 * LINK_COMMANDS_MAX as u32;

@@ -8,7 +8,7 @@ use lunar_block::{Buffer, BufferPool, MemoryCharge};
 use lunar_iscsi::framing::TaskId;
 use lunar_net::{FlightMeter, InFlightBytes};
 use lunar_target::RelayFailure;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,9 +24,24 @@ const AVOID_TIME: Duration = Duration::from_secs(2);
 /// least, and a storage may send segments of one byte.
 const SEGMENT_COUNTED_MIN: usize = 4 << 10;
 
-/// The connection of one host connection to one storage, as both sides use it.
+/// A connection of one host connection to one storage, as both sides use it. READs and WRITEs have
+/// connections of their own: that of READs is not read while the host does not take their data.
 #[derive(Clone, Debug)]
 pub(super) struct StorageLink(Rc<RefCell<LinkState>>);
+
+/// Time until which the device executes all commands of one host connection to one storage.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StorageAvoidance(Rc<Cell<Option<Instant>>>);
+
+impl StorageAvoidance {
+    fn avoid(&self, time: Duration) {
+        self.0.set(self.0.get().max(Some(Instant::now() + time)));
+    }
+
+    fn is_avoided(&self) -> bool {
+        self.0.get().is_some_and(|until| Instant::now() < until)
+    }
+}
 
 /// WRITEs that may still have an effect. Their holders wait until the values are dropped.
 pub(super) type UnsettledWrites = BTreeMap<TaskId, oneshot::Sender<()>>;
@@ -58,8 +73,7 @@ struct LinkState {
     reserved_bytes: usize,
     /// READs that may have no room for a further segment.
     full: Vec<TaskId>,
-    /// Time until which commands are executed by the device, after one has failed.
-    avoided_until: Option<Instant>,
+    avoidance: StorageAvoidance,
     is_host_gone: bool,
 }
 
@@ -98,7 +112,7 @@ pub(super) enum WriteEvent {
 }
 
 impl StorageLink {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(avoidance: StorageAvoidance) -> Self {
         Self(Rc::new(RefCell::new(LinkState {
             phase: LinkPhase::Down(Instant::now()),
             requests: VecDeque::new(),
@@ -110,7 +124,7 @@ impl StorageLink {
             in_flight: FlightMeter::of_connection(usize::MAX),
             reserved_bytes: 0,
             full: Vec::new(),
-            avoided_until: None,
+            avoidance,
             is_host_gone: false,
         })))
     }
@@ -123,13 +137,21 @@ impl StorageLink {
         self.0.borrow_mut().phase = phase;
     }
 
+    /// Has the device execute all commands for the storage for some time.
+    pub(super) fn avoid(&self, time: Duration) {
+        self.0.borrow().avoidance.avoid(time);
+    }
+
+    pub(super) fn is_avoided(&self) -> bool {
+        self.0.borrow().avoidance.is_avoided()
+    }
+
     /// True if a further command can be passed on, with this data-in.
     pub(super) fn has_room(&self, data_in_bytes: u32) -> bool {
         let state = self.0.borrow();
-        let is_avoided = state.avoided_until.is_some_and(|until| Instant::now() < until);
         let reserved_bytes = state.reserved_bytes + reserve_bytes(data_in_bytes);
         state.phase == LinkPhase::Up
-            && !is_avoided
+            && !state.avoidance.is_avoided()
             && state.transfers.len() < LINK_COMMANDS_MAX
             && reserved_bytes <= LINK_BYTES_MAX
     }
@@ -308,7 +330,7 @@ impl StorageLink {
         transfer.wake();
         if result.is_err() {
             // The command is repeated, and the device reports the reason.
-            state.avoided_until = Some(Instant::now() + AVOID_TIME);
+            state.avoidance.avoid(AVOID_TIME);
         }
     }
 
@@ -394,7 +416,7 @@ mod tests {
     /// that took none made the relay hold 4 GiB for a READ of 512 KiB.
     #[test]
     fn short_segments_count_with_their_buffers() {
-        let link = StorageLink::new();
+        let link = StorageLink::new(StorageAvoidance::default());
         let id = read(&link, COMMAND_BYTES_MAX as u32);
         let count = receive(&link, id, std::iter::repeat_n(1, COMMAND_BYTES_MAX));
         assert!((100..=130).contains(&count), "{count} segments");
@@ -404,7 +426,7 @@ mod tests {
     #[test]
     fn data_that_fits_is_received() {
         for first in [8 << 10, 65_100, SEGMENT_BYTES_MAX] {
-            let link = StorageLink::new();
+            let link = StorageLink::new(StorageAvoidance::default());
             let id = read(&link, COMMAND_BYTES_MAX as u32);
             let (all, rest) = (COMMAND_BYTES_MAX as u32 / first, COMMAND_BYTES_MAX as u32 % first);
             let last = (rest > 0).then_some(rest);

@@ -196,6 +196,20 @@ pub struct StorageSession {
     established: Option<Box<Established>>,
     /// True if the session is to be logged out.
     leaves: bool,
+    reset: UnitReset,
+}
+
+/// LOGICAL UNIT RESET of a session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum UnitReset {
+    /// Not to be sent.
+    Never,
+    /// To be sent when the unit was checked.
+    Planned,
+    /// Sent, with this number.
+    Sent(TaskId),
+    /// Answered.
+    Done,
 }
 
 /// Phase of a session.
@@ -250,9 +264,21 @@ impl StorageSession {
             deadline: None,
             established: None,
             leaves: false,
+            reset: UnitReset::Never,
         };
         new.pump(now);
         new
+    }
+
+    /// Makes this a session that only resets the unit, after a check of it: all commands of the
+    /// unit end, those of other sessions, too. To be called before the first input.
+    pub fn reset_unit(&mut self) {
+        self.reset = UnitReset::Planned;
+    }
+
+    /// True if the storage has reset the unit.
+    pub fn has_reset_unit(&self) -> bool {
+        self.reset == UnitReset::Done
     }
 
     /// Returns the next output.
@@ -382,6 +408,18 @@ impl StorageSession {
         }
     }
 
+    fn send_reset(&mut self) {
+        let id = self.own_id();
+        self.reset = UnitReset::Sent(id);
+        self.set_state(SessionPhase::Leaving);
+        self.answers.push_back(Input::Manage(Management {
+            id,
+            function: ManagementFunction::LOGICAL_UNIT_RESET,
+            lun: self.unit.lun(),
+            referenced: None,
+        }));
+    }
+
     fn own_id(&mut self) -> TaskId {
         self.next_own += 1;
         TaskId(self.next_own)
@@ -396,7 +434,8 @@ impl StorageSession {
     }
 
     fn leave_when_empty(&mut self, now: Time) {
-        let is_idle = self.table.is_empty() && self.setup_task.is_none();
+        let is_resetting = matches!(self.reset, UnitReset::Sent(_));
+        let is_idle = self.table.is_empty() && self.setup_task.is_none() && !is_resetting;
         if self.state == SessionPhase::Leaving && is_idle {
             self.set_state(SessionPhase::LoggedOut);
             let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
@@ -471,7 +510,7 @@ impl StorageSession {
                 }
             }
             Output::Completed { id, result } => self.completed(id, result),
-            Output::Managed { result, .. } => self.managed(&result),
+            Output::Managed { id, result, .. } => self.managed(id, &result),
             // All events ask for a logout, or announce the end.
             Output::Event(_) if self.state != SessionPhase::LoggedOut => {
                 self.set_state(SessionPhase::Leaving);
@@ -553,7 +592,10 @@ impl StorageSession {
             SetupProgress::Known(designators, capacity)
                 if self.unit.is_same(&designators, &capacity) =>
             {
-                self.set_state(SessionPhase::Up);
+                match self.reset {
+                    UnitReset::Never => self.set_state(SessionPhase::Up),
+                    _ => self.send_reset(),
+                }
             }
             SetupProgress::Known(..) | SetupProgress::Failed => {
                 self.set_state(SessionPhase::Leaving);
@@ -600,7 +642,12 @@ impl StorageSession {
 
     /// A storage that does not carry out ABORT TASK leaves commands whose holders are gone: the
     /// login of another session ends them.
-    fn managed(&mut self, result: &Result<ManagementResponse, RequestFailure>) {
+    fn managed(&mut self, id: TaskId, result: &Result<ManagementResponse, RequestFailure>) {
+        if self.reset == UnitReset::Sent(id) {
+            let is_done = *result == Ok(ManagementResponse::FUNCTION_COMPLETE);
+            self.reset = if is_done { UnitReset::Done } else { UnitReset::Never };
+            return;
+        }
         let is_answer = matches!(
             *result,
             Ok(ManagementResponse::FUNCTION_COMPLETE | ManagementResponse::TASK_DOES_NOT_EXIST)

@@ -63,6 +63,11 @@ impl StorageSocket {
         self.session.established().map(|established| established.portal_group_tag)
     }
 
+    /// True if the storage has reset the unit.
+    pub(super) fn has_reset_unit(&self) -> bool {
+        self.session.has_reset_unit()
+    }
+
     fn handle(&mut self, now: Time, input: StorageInput, out: &mut Outbox) {
         self.session.handle(now, input);
         self.follow_all(out);

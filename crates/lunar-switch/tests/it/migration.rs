@@ -1,5 +1,6 @@
 //! Moves of extents while hosts use the disk, with faults and crashes at random, by seed.
 
+mod holds;
 mod model;
 mod rate;
 
@@ -23,6 +24,8 @@ const EXTENT: u64 = 100;
 /// Length of a region in blocks.
 const REGION: u64 = 16;
 const STORAGE_BLOCKS: u64 = 400;
+/// Pause after the new place was late, in tests of other things.
+const LATE_PAUSE: Duration = Duration::from_secs(2);
 /// The extent that moves, before and after.
 const FROM: BlockRange = BlockRange::new(7, EXTENT);
 const TO: BlockRange = BlockRange::new(150, EXTENT);
@@ -121,6 +124,7 @@ impl Rig {
         let options = MigrationOptions {
             busy_bytes_per_second_max: rate,
             region_bytes: REGION * BLOCK as u64,
+            late_pause: LATE_PAUSE,
             ..MigrationOptions::default()
         };
         disk.prepare_migration(1, self.place(1, TO), options).unwrap()

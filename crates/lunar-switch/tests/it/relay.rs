@@ -1,5 +1,7 @@
 //! The fast path compared with the slow path, over sockets within the process.
 
+mod lost_sessions;
+mod slow_hosts;
 mod tamperer;
 
 use crate::memory;
@@ -42,6 +44,7 @@ struct Rig {
     runtime: tokio::runtime::Runtime,
     storages: Vec<Server>,
     disks: Vec<Arc<RemoteDisk>>,
+    disk: Arc<VirtualDisk>,
     switch: Server,
     relays: SwitchRelays,
     /// The proxies in front of the storages, if there are any.
@@ -129,11 +132,12 @@ impl Rig {
             extent(&device, half / 2, half).unwrap()
         };
         let extents: Vec<DeviceExtent> = disks.iter().map(part).collect();
-        let disk = VirtualDisk::new("virtual", &extents, options.order).unwrap();
-        let relays = SwitchRelays::new();
+        let disk = Arc::new(VirtualDisk::new("virtual", &extents, options.order).unwrap());
+        let relays = SwitchRelays::new().with_reset_after(Duration::ZERO);
         let factory = is_fast.then(|| Arc::new(relays.clone()) as Arc<dyn RelayFactory>);
-        let switch = serve(3, Arc::new(disk), Offer::target(), options.cache, factory);
-        Self { runtime, storages, disks, switch, relays, tamperers }
+        let served = Arc::<VirtualDisk>::clone(&disk);
+        let switch = serve(3, served, Offer::target(), options.cache, factory);
+        Self { runtime, storages, disks, disk, switch, relays, tamperers }
     }
 
     fn host(&self, digests: bool) -> Initiator {

@@ -94,6 +94,10 @@ pub struct Faults {
     /// One in this number takes seconds; 0: none.
     pub late_one_in: u64,
     pub is_away: bool,
+    /// Changes of these blocks take so much longer.
+    pub slow_changes: Option<(BlockRange, Duration)>,
+    /// A flush takes so much longer.
+    pub slow_flush: Duration,
 }
 
 #[derive(Debug)]
@@ -236,6 +240,13 @@ impl Storage {
             content.pending.insert(id, (lba, versions.clone()));
             id
         };
+        let slow_changes = self.faults.lock().unwrap().slow_changes;
+        if let Some((range, delay)) = slow_changes
+            && range.lba < lba + versions.len() as u64
+            && lba < range.lba + range.count
+        {
+            tokio::time::sleep(delay).await;
+        }
         let stepped = self.step().await;
         let mut content = self.content();
         content.pending.remove(&id);
@@ -282,6 +293,10 @@ impl BlockDevice for Storage {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
+            let slow_flush = self.faults.lock().unwrap().slow_flush;
+            if slow_flush > Duration::ZERO {
+                tokio::time::sleep(slow_flush).await;
+            }
             self.step().await?;
             let mut content = self.content();
             if std::mem::take(&mut content.is_unreported) {

@@ -29,9 +29,9 @@ impl DiskUnit {
             (command.expected_data_out_bytes, command.expected_data_in_bytes);
         // Bidirectional commands, and those with another length announced than in the CDB, are
         // left to the device.
-        let (range, announced_bytes, other_bytes) = match *plan {
-            Plan::Read { range, .. } => (range, in_bytes, out_bytes),
-            Plan::Write { range, .. } => (range, out_bytes, in_bytes),
+        let (range, is_write, announced_bytes, other_bytes) = match *plan {
+            Plan::Read { range, .. } => (range, false, in_bytes, out_bytes),
+            Plan::Write { range, .. } => (range, true, out_bytes, in_bytes),
             _ => return None,
         };
         let bytes = range.count.checked_mul(self.block_bytes.into())?;
@@ -44,8 +44,8 @@ impl DiskUnit {
         }
         let mut parts = Vec::with_capacity(1);
         let blocks = BlockRange::new(range.lba, range.count);
-        let is_mapped = device.relay_map()?.add_parts(blocks, &mut parts);
-        (is_mapped && relay.is_ready(&parts))
+        let is_mapped = device.relay_map()?.add_parts(blocks, is_write, &mut parts);
+        (is_mapped && relay.is_ready(&parts, is_write))
             .then(|| RelayedPlan { relay: Rc::clone(relay), parts })
     }
 }

@@ -1,0 +1,166 @@
+//! The share of an owner in the commands that relays have at a LUN of a storage.
+//!
+//! A storage sees one initiator, the switch, and takes its commands in any order, often the order
+//! of their arrival. The deep queues of one owner would make the commands of all others wait.
+//! Commands beyond the share are executed by the device, where owners take turns.
+
+use super::LINK_COMMANDS_MAX;
+use lunar_initiator::RelayedLun;
+use lunar_net::OwnerId;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Maximum number of commands that relays have at a LUN for all owners together, while several use
+/// it.
+const SHARED_COMMANDS_MAX: usize = 32;
+
+/// Number of commands that an owner may have there in any case.
+const OWNER_COMMANDS_MIN: usize = 4;
+
+/// Time for which an owner counts after its last command has begun.
+const ACTIVE_TIME: Duration = Duration::from_secs(1);
+
+/// Number of owners that are told apart. Others share a slot with one of them.
+const SLOTS: usize = 64;
+
+/// The commands at a LUN, by owners.
+#[derive(Debug)]
+struct LunShares {
+    origin: Instant,
+    slots: [OwnerSlot; SLOTS],
+}
+
+#[derive(Debug, Default)]
+struct OwnerSlot {
+    commands: AtomicUsize,
+    /// Time from which the owner does not count, in milliseconds.
+    active_until: AtomicU64,
+}
+
+/// The commands of one owner at a LUN.
+#[derive(Clone, Debug)]
+pub(super) struct OwnerShare {
+    shares: Arc<LunShares>,
+    slot: usize,
+}
+
+/// Counts a command until it is dropped.
+#[derive(Debug)]
+pub(super) struct SharedCommand(OwnerShare);
+
+impl LunShares {
+    fn new() -> Arc<Self> {
+        let slots = std::array::from_fn(|_| OwnerSlot::default());
+        Arc::new(Self { origin: Instant::now(), slots })
+    }
+
+    /// Returns the present time in milliseconds.
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn share(self: &Arc<Self>, owner: OwnerId) -> OwnerShare {
+        // Multiplied, so that all bits of the owner count.
+        let mixed = owner.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        OwnerShare { shares: Arc::clone(self), slot: (mixed % SLOTS as u64) as usize }
+    }
+}
+
+impl OwnerShare {
+    fn slot(&self) -> &OwnerSlot {
+        &self.shares.slots[self.slot]
+    }
+
+    /// True if the owner may have a further command at the LUN.
+    pub(super) fn has_room(&self) -> bool {
+        let commands = self.slot().commands.load(Relaxed);
+        if commands < OWNER_COMMANDS_MIN {
+            return true;
+        }
+        let now = self.shares.now();
+        let is_active = |slot: &&OwnerSlot| {
+            slot.active_until.load(Relaxed) > now || slot.commands.load(Relaxed) > 0
+        };
+        match self.shares.slots.iter().filter(is_active).count() {
+            // The owner itself.
+            0 | 1 => true,
+            owners => commands < SHARED_COMMANDS_MAX / owners,
+        }
+    }
+
+    /// Counts a command.
+    pub(super) fn begin(&self) -> SharedCommand {
+        let until = self.shares.now().saturating_add(ACTIVE_TIME.as_millis() as u64);
+        self.slot().active_until.store(until, Relaxed);
+        self.slot().commands.fetch_add(1, Relaxed);
+        SharedCommand(self.clone())
+    }
+}
+
+impl Drop for SharedCommand {
+    fn drop(&mut self) {
+        self.0.slot().commands.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The shares of all LUNs that relays use.
+#[derive(Debug, Default)]
+pub(super) struct StorageShares(Mutex<Vec<(Weak<RelayedLun>, Arc<LunShares>)>>);
+
+impl StorageShares {
+    /// Returns the share of an owner in a LUN.
+    pub(super) fn share(&self, lun: &Weak<RelayedLun>, owner: OwnerId) -> OwnerShare {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(lun, _)| lun.strong_count() > 0);
+        if let Some((_, shares)) = known.iter().find(|(other, _)| other.ptr_eq(lun)) {
+            return shares.share(owner);
+        }
+        let shares = LunShares::new();
+        known.push((Weak::clone(lun), Arc::clone(&shares)));
+        shares.share(owner)
+    }
+}
+
+// The limit of a connection is not below a share.
+const _: () = assert!(LINK_COMMANDS_MAX >= SHARED_COMMANDS_MAX);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Begins commands of an owner as long as there is room, at most 1000; returns them.
+    fn begin_all(share: &OwnerShare) -> Vec<SharedCommand> {
+        let next = || share.has_room().then(|| share.begin());
+        std::iter::from_fn(next).take(1000).collect()
+    }
+
+    /// Fault: the deep queues of one address at a storage that takes commands in their order made
+    /// each command of another one wait for seconds.
+    #[tokio::test(start_paused = true)]
+    async fn owners_share_a_lun() {
+        let shares = LunShares::new();
+        let [deep, modest] = [1, 2].map(|owner| shares.share(OwnerId(owner)));
+        assert_ne!(deep.slot, modest.slot);
+        let alone = begin_all(&deep);
+        assert_eq!(alone.len(), 1000, "one owner has no limit here");
+        let one = modest.begin();
+        drop(alone);
+        assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2);
+        drop(one);
+        tokio::time::sleep(ACTIVE_TIME / 2).await;
+        assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2, "it goes on in a moment");
+        tokio::time::sleep(ACTIVE_TIME).await;
+        assert_eq!(begin_all(&deep).len(), 1000);
+    }
+
+    /// Goal: with many owners, each may have some commands.
+    #[tokio::test(start_paused = true)]
+    async fn many_owners_have_some_commands() {
+        let shares = LunShares::new();
+        let all: Vec<_> = (0..40).map(|owner| shares.share(OwnerId(owner)).begin()).collect();
+        assert_eq!(begin_all(&shares.share(OwnerId(1000))).len(), OWNER_COMMANDS_MIN);
+        drop(all);
+    }
+}

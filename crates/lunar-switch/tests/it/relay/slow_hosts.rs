@@ -1,0 +1,153 @@
+//! Hosts that do not take the data of their relayed READs: others go on.
+
+use super::{BLOCK, BLOCKS, NAME, Rig, RigOptions, TestCommand};
+use crate::memory;
+use bytes::Bytes;
+use lunar_block::BlockRange;
+use lunar_switch::relay::COMMAND_BYTES_MAX;
+use lunar_switch::{
+    DeviceExtent, ExtentOrder, MigrationEnd, MigrationOptions, MigrationPhase, MigrationRecord,
+    RecordOutcome,
+};
+use lunar_target::CacheMode;
+use lunar_testkit::raw::{RawAnswer, RawClient};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Number of READs, with more data than the sockets between the switch and a host hold.
+const READS: usize = 24;
+/// Longest wait for anything.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn rig() -> Rig {
+    let options = RigOptions {
+        order: ExtentOrder::Linear,
+        segment_bytes: 262_144,
+        burst_bytes: 1 << 20,
+        digests: false,
+        cache: CacheMode::WriteThrough,
+    };
+    Rig::new(options, true)
+}
+
+/// Logs in a host whose READs and WRITEs of the first storage are relayed.
+fn log_in(rig: &Rig) -> RawClient {
+    let mut raw = RawClient::log_in(&rig.switch.addresses()[0].to_string(), NAME).unwrap();
+    let end = Instant::now() + LIMIT;
+    for is_write in [false, true] {
+        let before = rig.relayed().commands;
+        while rig.relayed().commands == before {
+            assert!(Instant::now() < end, "nothing is relayed");
+            match is_write {
+                true => raw.write_blocks(0, &[0; BLOCK]).unwrap(),
+                false => drop(raw.read_block(0).unwrap()),
+            }
+        }
+    }
+    raw
+}
+
+/// Sends READs and takes none of their data; returns when data is held, while another host
+/// reads all the time.
+fn send_reads(rig: &Rig, raw: &mut RawClient, other: &lunar_initiator::Initiator) {
+    let blocks = BLOCKS as u32 / 2;
+    let bytes = blocks * BLOCK as u32;
+    let read = TestCommand::transfer(0x88, 0, 0, blocks, None, bytes);
+    for _ in 0..READS {
+        let command = raw.command(0xc1, &read.cdb, bytes);
+        raw.send(&command).unwrap();
+    }
+    let one = TestCommand::transfer(0x88, 0, 0, 1, None, BLOCK as u32);
+    let end = Instant::now() + LIMIT;
+    let mut rounds = 0;
+    while rounds < 300 {
+        assert!(Instant::now() < end, "nothing is held");
+        rig.execute(other, &one);
+        let is_held = rig.switch.buffers().in_use_bytes() >= COMMAND_BYTES_MAX;
+        rounds = if is_held { rounds + 1 } else { 0 };
+    }
+}
+
+/// Takes all data of the READs.
+fn take_reads(raw: &mut RawClient, mut commands: usize) {
+    while commands > 0 {
+        let RawAnswer::Pdu(pdu) = raw.answer(LIMIT).unwrap() else { panic!("no answer") };
+        let has_status = pdu.opcode() == 0x21 || (pdu.opcode() == 0x25 && pdu.header[1] & 1 != 0);
+        commands -= usize::from(has_status);
+    }
+}
+
+/// Fault: the status of a relayed WRITE was not read from the storage while the host did not take
+/// the data of a READ, so its blocks stayed locked, for other hosts too.
+#[test]
+fn untaken_reads_keep_no_blocks_locked() {
+    const WRITES: usize = 4;
+    let rig = rig();
+    let other = rig.host(false);
+    let mut raw = log_in(&rig);
+    send_reads(&rig, &mut raw, &other);
+    let before = rig.relayed().commands;
+    let cdb = TestCommand::transfer(0x8a, 0, 7, 1, None, 0).cdb;
+    for _ in 0..WRITES {
+        let command = raw.command(0xa1, &cdb, BLOCK as u32).with_data([1; BLOCK]);
+        raw.send(&command).unwrap();
+    }
+    // COMPARE AND WRITE, which waits for the WRITEs of its block.
+    let cdb = [&[0x89, 0][..], &7u64.to_be_bytes(), &[0, 0, 0, 1, 0, 0]].concat();
+    let data_out = Bytes::from([[1; BLOCK], [2; BLOCK]].concat());
+    let compare = TestCommand { cdb, data_out, data_in: 0 };
+    let end = Instant::now() + LIMIT;
+    while rig.relayed().commands < before + WRITES as u64 {
+        assert!(Instant::now() < end, "the WRITEs do not end");
+        let TestCommand { cdb, data_out, data_in } = compare.clone();
+        let reply = other.execute(lunar_wire::Lun::new(0), cdb, data_out, data_in);
+        let reply = rig.runtime.block_on(async { tokio::time::timeout(LIMIT, reply).await });
+        assert!(reply.is_ok(), "the block is locked");
+    }
+    take_reads(&mut raw, READS + WRITES);
+    drop(raw);
+    rig.end(vec![other]);
+}
+
+/// A record that is always free.
+#[derive(Debug)]
+struct FreeRecord;
+
+impl MigrationRecord for FreeRecord {
+    fn commit(&self) -> RecordOutcome {
+        RecordOutcome::Committed
+    }
+
+    fn revert(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Fault: a move did not begin to copy while a host did not take the data of a relayed READ. The
+/// former place is in use until the host has taken it.
+#[test]
+fn untaken_reads_keep_no_move_from_copying() {
+    let rig = rig();
+    let other = rig.host(false);
+    let mut raw = log_in(&rig);
+    send_reads(&rig, &mut raw, &other);
+    let to = DeviceExtent {
+        device: memory(BLOCKS * BLOCK as u64, 512, 512),
+        blocks: BlockRange::new(0, BLOCKS / 2),
+    };
+    let migration = rig.disk.prepare_migration(0, to, MigrationOptions::default()).unwrap();
+    let migration = Arc::new(migration);
+    let moving = Arc::clone(&migration);
+    let run = rig.runtime.spawn(async move { moving.run(&FreeRecord).await });
+    let end = Instant::now() + LIMIT;
+    while migration.progress().phase != MigrationPhase::Moved {
+        assert!(Instant::now() < end, "{:?}", migration.progress());
+        std::thread::yield_now();
+    }
+    assert!(!run.is_finished(), "READs use the former place");
+    take_reads(&mut raw, READS);
+    assert_eq!(rig.runtime.block_on(run).unwrap().unwrap(), MigrationEnd::Moved);
+    drop(raw);
+    rig.end(vec![other]);
+}
