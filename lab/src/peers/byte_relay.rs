@@ -1,6 +1,6 @@
 //! A relay of bytes between two sockets: the cost of a switch that knows no protocol.
 //!
-//! One thread serves all connections. It waits in `poll`, receives up to [`HOT_BYTES`] into one
+//! One thread serves all connections. It waits in `poll`, receives up to `HOT_BYTES` into one
 //! buffer and sends them on. Bytes that the other socket does not take at once are kept, and
 //! nothing more is received for it meanwhile.
 
