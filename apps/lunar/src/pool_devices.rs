@@ -252,6 +252,8 @@ fn describe(config: &PoolConfig, error: &PoolError, absent: &[AbsentDevice]) -> 
         PoolError::Missing { .. } | PoolError::NoneCurrent { .. } => kind_of(absent),
         // The owner may release it; a device may answer later.
         PoolError::OwnedElsewhere { .. } | PoolError::Device(_) => FailureKind::Away,
+        // No member has a label: the pool was not created yet.
+        PoolError::NotAMember { .. } => FailureKind::Failed,
         // Other machines could end the server by what they show.
         _ if config.has_remote() => FailureKind::Away,
         _ => FailureKind::Failed,

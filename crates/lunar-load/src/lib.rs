@@ -26,7 +26,7 @@
 //!     depth: 8,
 //!     pace: Pace::Closed,
 //!     warm_up: Duration::ZERO,
-//!     time: Duration::from_millis(100),
+//!     time: Duration::from_secs(1),
 //!     seed: 1,
 //! });
 //! assert!(result.await?.requests_per_second() > 0.0);

@@ -33,6 +33,18 @@ pub(super) fn until_relayed(rig: &Rig, disk: &RemoteDisk, lun: u16, offset: u64,
     }
 }
 
+/// Writes the data of these blocks again until a WRITE is relayed: WRITEs have a session of their
+/// own.
+fn until_writes_are_relayed(rig: &Rig, disk: &RemoteDisk, lun: u16, offset: u64, bytes: usize) {
+    let end = Instant::now() + TEST_TIMEOUT;
+    let data = block_on(read(disk, offset, bytes));
+    let before = count(rig, lun, "relayed");
+    while count(rig, lun, "relayed") == before {
+        assert!(Instant::now() < end, "no WRITE is relayed");
+        block_on(write(disk, offset, &data));
+    }
+}
+
 /// Goal: READs of every length are relayed, and return what the storage has. Method: lengths from
 /// one block to more than all that a relay holds; the counts of the metrics.
 #[test]
@@ -77,6 +89,9 @@ fn writes_reach_every_part() {
         until_relayed(&rig, &disk, id, 0, 4096);
         until_relayed(&rig, &disk, id, size - 4096, 4096);
         until_relayed(&rig, &disk, id, 60 << 10, 8192);
+        until_writes_are_relayed(&rig, &disk, id, 0, 4096);
+        until_writes_are_relayed(&rig, &disk, id, size - 4096, 4096);
+        until_writes_are_relayed(&rig, &disk, id, 60 << 10, 8192);
         let before = count(&rig, id, "relayed");
         let mut random = Random(7 + u64::from(id));
         let mut transfers = 0;
@@ -164,6 +179,7 @@ fn losses_of_relayed_writes_are_reported() {
     let hosts = [1, 2].map(|number| rig.open(&connector, number, 0));
     for (host, at) in hosts.iter().zip([0, 1]) {
         until_relayed(&rig, host, 0, MIB, 4096);
+        until_writes_are_relayed(&rig, host, 0, MIB, 4096);
         assert!(block_on(synchronize(host)), "nothing is lost yet");
         let before = count(&rig, 0, "relayed");
         block_on(write(host, MIB + at * 4096, &pattern(at, 4096)));
