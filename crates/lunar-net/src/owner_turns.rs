@@ -52,6 +52,19 @@ pub(crate) fn time_share(turns: &[(OwnerId, Duration)], of: OwnerId) -> f64 {
     time(&|owner| owner == of) / time(&|_| true)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Times that were charged to owners on this thread.
+    static CHARGES: RefCell<Vec<(OwnerId, Duration)>> = RefCell::default();
+}
+
+/// Returns the times that were charged to owners on this thread since the last call. Times that a
+/// test measures itself differ from these when other processes take time from the thread.
+#[cfg(test)]
+pub(crate) fn take_charges() -> Vec<(OwnerId, Duration)> {
+    CHARGES.take()
+}
+
 thread_local! {
     /// Number of this core's round.
     static ROUND: Cell<u64> = const { Cell::new(0) };
@@ -242,6 +255,8 @@ impl Owners {
             false => worked,
         };
         let owner = &mut self.owners[index];
+        #[cfg(test)]
+        owner.id.iter().for_each(|id| CHARGES.with_borrow_mut(|all| all.push((*id, counted))));
         // Time in which the owner had no work is not saved up.
         let clock = owner.clock.max(self.clock) + counted;
         owner.clock = clock.min(self.clock + AHEAD_MAX);
