@@ -62,8 +62,11 @@ impl Assembly {
         {
             return Err(PoolError::Device(first));
         }
-        let pool = recorded.map(|label| label.pool);
-        let spares = match pool.or(found.first().map(|first| first.label.pool)) {
+        let pools = || found.iter().map(|member| member.label.pool);
+        let recorded_pool = recorded.map(|label| label.pool);
+        // A record of a former pool of this name decides nothing.
+        let pool = recorded_pool.filter(|pool| pools().any(|one| one == *pool));
+        let spares = match pool.or(pools().next()) {
             Some(pool) => find_spares(pool, spares, &mut found, (wait, buffers)).await,
             None => Vec::new(),
         };

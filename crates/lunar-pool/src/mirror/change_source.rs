@@ -56,10 +56,10 @@ impl Mirror {
     /// Counts the time of a read behind the time that another member takes, if the member is late:
     /// the read was held up. A member that does this too often is left out.
     pub(super) fn note_late_read(self: &Arc<Self>, member: &Arc<MirrorMember>, begun: Instant) {
-        let grace = member.grace();
-        if self.is_read_only || begun.elapsed() <= grace {
-            return;
+        if self.is_read_only || begun.elapsed() <= member.least_grace() {
+            return; // nearly all reads
         }
+        let grace = member.grace();
         let all = self.places.all();
         let others = all.iter().filter_map(Place::member);
         let others = others.filter(|one| !Arc::ptr_eq(one, member) && one.is_complete());

@@ -395,7 +395,12 @@ impl MirrorMember {
     /// Returns the time by which the member may be later than another one without holding it up: a
     /// share of its limit, and longer for data on a slow line, or while changes wait in its window.
     pub(super) fn grace(&self) -> Duration {
-        (self.wait / GRACE_SHARE).saturating_add(self.window.expected_wait()).min(self.wait)
+        self.least_grace().saturating_add(self.window.expected_wait()).min(self.wait)
+    }
+
+    /// Returns this time for a member without other work.
+    pub(super) fn least_grace(&self) -> Duration {
+        self.wait / GRACE_SHARE
     }
 
     /// Records that a change has held up others, which had ended at `since`.

@@ -179,12 +179,12 @@ impl Drop for WaitingChange<'_> {
     fn drop(&mut self) {
         match self.admitted.try_recv() {
             Ok(()) => self.window.ended(self.bytes),
-            // Dropped before it was admitted.
+            // The change was dropped before it was admitted.
             Err(TryRecvError::Empty) => {
                 let mut state = self.window.state();
                 state.bytes = state.bytes.saturating_sub(self.bytes);
             }
-            // It has gone on.
+            // The change was admitted, and has its place.
             Err(TryRecvError::Closed) => {}
         }
     }

@@ -183,7 +183,7 @@ fn start_storage(
         StorageKind::Null => {
             ensure!(!kind.is_linked, "a null target listens on loopback only");
             let null = NullServer::start(Some(CLIENT_CORE), disk_bytes)?;
-            // It accepts every name, and a switch wants different ones for two storages.
+            // The null target accepts every name; two storages of a switch need different ones.
             let target = format!("{}-{number}", null_target::TARGET);
             let lun = found(null.address(), &target, 0)?;
             Ok((Box::new(null), lun))

@@ -11,8 +11,8 @@ pub const LINK_RATE: &str = "1gbit";
 /// Addresses of the links, reserved for benchmarks by RFC 2544.
 pub const NETWORK: &str = "198.18.0.0/15";
 
-/// Where the processes of a scene run. The switch has a core of its own; hosts and storages share
-/// the other one.
+/// The network and the cores of the processes of a scene. The switch has a core of its own; hosts
+/// and storages share the other one.
 #[derive(Debug)]
 pub enum Site {
     Loopback,
@@ -128,7 +128,7 @@ impl Site {
 /// Returns the port of an address.
 ///
 /// # Errors
-/// It has none.
+/// The address has no port.
 pub fn port(address: &str) -> Result<&str> {
     Ok(address.rsplit_once(':').context("an address with a port")?.1)
 }

@@ -86,7 +86,7 @@ fn an_extent_moves_under_relayed_commands() {
     let mut hosts = WritingHosts::new(&rig, &connector);
     hosts.until_relayed(&rig);
     hosts.run(|wait| {
-        // So slow that it cannot end.
+        // The rate is too low for the move to end before it is cancelled.
         let arguments = ["--extent", "0", "--to", "b:9MiB", "--rate", "600kbit"];
         assert_exit(&migrate(&rig, &arguments), 0);
         while state(&rig) != "copying" {}
