@@ -72,6 +72,7 @@ pub fn run(root: &Path, with_peers: bool) -> Result<bool> {
     let output = root.join("target/test-output");
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     let (queue, ended) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    let failures = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     std::thread::scope(|scope| {
         let work = || {
@@ -79,7 +80,10 @@ pub fn run(root: &Path, with_peers: bool) -> Result<bool> {
                 let began = Instant::now();
                 let passed = run_one(&program, &output);
                 if let Err(error) = &passed {
-                    println!("{error:#}");
+                    let text = format!("{error:#}");
+                    println!("{text}");
+                    let failures = &mut failures.lock().unwrap_or_else(PoisonError::into_inner);
+                    failures.push(messages(&text).to_owned());
                 }
                 let seconds = began.elapsed().as_secs();
                 let ended = &mut ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,6 +100,10 @@ pub fn run(root: &Path, with_peers: bool) -> Result<bool> {
     }
     let passed: usize = ended.iter().filter_map(|(.., passed)| *passed).sum();
     let failed = ended.iter().filter(|(.., passed)| passed.is_none()).count();
+    // At the end of a long output, where they are seen.
+    for failure in failures.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        println!("{failure}");
+    }
     println!("tests that passed: {passed}; test programs that failed: {failed}");
     Ok(failed == 0)
 }
@@ -206,6 +214,12 @@ fn run_one(program: &Program, output: &Path) -> Result<usize> {
     Ok(passed)
 }
 
+/// Returns the messages of the tests that failed, from the output of a test program; all of the
+/// output if it ended before it printed them.
+fn messages(output: &str) -> &str {
+    output.split_once("\nfailures:\n").map_or(output, |(_, messages)| messages)
+}
+
 /// Returns the number of tests that passed, from the output of a test program.
 fn passed(output: &str) -> usize {
     let result = output.lines().rfind(|line| line.starts_with("test result: "));
@@ -280,6 +294,14 @@ mod tests {
     fn results_are_read() {
         let output = "a line\ntest result: ok. 17 passed; 0 failed; 1 ignored; finished in 1s\n\n";
         assert_eq!((passed(output), passed("")), (17, 0));
+    }
+
+    /// Goal: the messages of failed tests are found; all of the output of a program that aborted.
+    #[test]
+    fn messages_are_found() {
+        let output = "test a ... ok\ntest b ... FAILED\n\nfailures:\n\n---- b stdout ----\nwhy\n";
+        assert_eq!(messages(output), "\n---- b stdout ----\nwhy\n");
+        assert_eq!(messages("signal: 6"), "signal: 6");
     }
 
     /// Goal: a program that fails is an error with its output, one that succeeds is not.
