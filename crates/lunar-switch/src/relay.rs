@@ -15,6 +15,7 @@
 
 mod host;
 mod link;
+mod link_count;
 mod mapping;
 mod session;
 mod setup;
@@ -50,5 +51,6 @@ pub const LINK_COMMANDS_MAX: usize = 128;
 /// Maximum number of storages that one connection of a host has connections to.
 pub const LINKS_MAX: usize = 32;
 
-/// Maximum number of connections to storages of all hosts.
+/// Maximum number of connections to storages of all hosts. The hosts of one address have no more
+/// than are left.
 pub const ALL_LINKS_MAX: usize = 2048;

@@ -17,6 +17,7 @@ use lunar_wire::Lun;
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 /// The LUN of a [`RemoteDisk`] for relays, which open sessions of their own to it.
 #[derive(Debug)]
@@ -88,6 +89,11 @@ impl RelayedLun {
     /// Address of the portal that a path of the disk uses now; `None` while no session is up.
     pub fn address(&self) -> Option<SocketAddr> {
         Some(self.paths.pick_now()?.unit.initiator().session_now()?.address())
+    }
+
+    /// Time for which a command may last, from the options of the disk; `None`: without limit.
+    pub fn command_time(&self) -> Option<Duration> {
+        self.paths.pick_now()?.unit.initiator().command_time()
     }
 
     /// Options of the login of a further session, with these numbers: names and credentials are

@@ -117,6 +117,7 @@ impl<'a> MigratingChange<'a> {
         if shared.is_uncertain && !shared.is_usable {
             return Err(state.uncertain(&shared.last_failure));
         }
+        shared.uncopied.begin_change(part);
         let has_copy = !shared.uncopied.has_all(part);
         let is_mirrored = (shared.is_usable && has_copy) || shared.is_uncertain;
         if !is_mirrored {

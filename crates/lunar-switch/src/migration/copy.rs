@@ -7,20 +7,25 @@ use crate::routing::RoutingReleased;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use lunar_block::{BlockRange, BufferPool, Error, IoContext};
-use lunar_pool::{ChangeQueue, DeviceExtent, JoinedDevice};
+use lunar_pool::{ChangeQueue, ChangeTurn, DeviceExtent, JoinedDevice};
 use std::num::NonZeroU64;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Maximum number of regions that are copied at once while no rate limits the copy.
 const REGIONS_MAX: usize = 8;
 
-/// Multiple of the wait for a change that a region may take: changes of hosts to it wait meanwhile.
+/// Multiple of the wait for a change that a region may take.
 const REGION_WAITS: u32 = 2;
+
+/// Time for which changes of hosts to a region wait for its copy. It doubles after a copy that was
+/// in vain because they did not wait longer.
+const REGION_HOLD: Duration = Duration::from_millis(300);
 
 /// Time for a flush while no change waits for it.
 const FLUSH_TIME_MAX: Duration = Duration::from_secs(60);
@@ -70,6 +75,8 @@ struct ExtentCopy<'a> {
     failures: u32,
     /// Number of pauses because the new place was late.
     late_pauses: u32,
+    /// Time for which changes wait for the copy of a region.
+    region_hold: Duration,
     end_pause: Duration,
     /// Time of the next attempt to end the migration.
     next_end: Instant,
@@ -203,13 +210,15 @@ impl MigrationState {
         LossCounts { from: of(&self.from), to: of(&self.to) }
     }
 
-    /// Copies a region, in its turn among the changes.
+    /// Copies a region, in its turn among the changes, which wait for at most `hold`. Returns false
+    /// if one of them has changed the region since: the copy was in vain.
     async fn copy_region(
         self: &Arc<Self>,
         pool: &BufferPool,
         (region, range): (u64, BlockRange),
-    ) -> Result<(), String> {
-        let _turn = ChangeQueue::enter(&self.queue, range).await;
+        hold: Duration,
+    ) -> Result<bool, String> {
+        let turn = ChangeQueue::enter(&self.queue, range).await;
         self.require_usable()?;
         let bytes = range.count as usize * self.from.device.geometry().block_bytes as usize;
         let buffer = pool.take_when_free(bytes).await;
@@ -223,12 +232,37 @@ impl MigrationState {
             _ => Change::Write { from: data, durable: false },
         };
         let to = BlockRange::new(self.to.blocks.lba + range.lba, range.count);
+        self.shared().uncopied.begin_copy(region);
         let write = self.start_on_target(|device| async move { change.apply(&*device, to).await });
-        self.target_done(write, self.options.target_wait * REGION_WAITS).await?;
+        let written = self.region_written(write, turn, hold).await;
         let mut shared = self.shared();
-        shared.uncopied.remove(region);
-        shared.copied_bytes += bytes as u64;
-        Ok(())
+        let is_copied = shared.uncopied.end_copy(region, written.is_ok());
+        if is_copied {
+            shared.copied_bytes += bytes as u64;
+        }
+        drop(shared);
+        written.map(|_turn| is_copied)
+    }
+
+    /// Waits for the write of a region, for `hold` in its turn among the changes. Returns the turn
+    /// if that was enough.
+    async fn region_written(
+        &self,
+        write: Option<JoinHandle<Result<(), Error>>>,
+        turn: ChangeTurn,
+        hold: Duration,
+    ) -> Result<Option<ChangeTurn>, String> {
+        let wait = self.options.target_wait * REGION_WAITS;
+        // The write must not land after a change that both places must have.
+        let hold = if self.shared().is_uncertain { wait } else { hold };
+        let mut written = pin!(self.target_done(write, wait));
+        match tokio::time::timeout(hold, &mut written).await {
+            Ok(written) => written.map(|()| Some(turn)),
+            Err(_) => {
+                drop(turn);
+                written.await.map(|()| None)
+            }
+        }
     }
 
     async fn flush_target(self: &Arc<Self>, time_max: Duration) -> Result<(), String> {
@@ -249,6 +283,7 @@ impl<'a> ExtentCopy<'a> {
             busy_until,
             failures: 0,
             late_pauses: 0,
+            region_hold: REGION_HOLD,
             end_pause,
             next_end,
         }
@@ -340,18 +375,27 @@ impl<'a> ExtentCopy<'a> {
                 next = region + 1;
                 // Nothing is locked during a pause.
                 self.pause(range, rate).await;
-                copies.push(state.copy_region(&pool, (region, range)));
+                copies.push(state.copy_region(&pool, (region, range), self.region_hold));
             }
             // After a failure the others end first: each has its turn in the queue.
             match copies.next().await {
                 None => return failed.map_or(Ok(()), Err),
-                Some(Ok(())) => {
+                Some(Ok(is_copied)) => {
                     self.failures = 0;
                     window = REGIONS_MAX.min(window + 1);
+                    self.note_copy(is_copied);
                 }
                 Some(Err(failure)) => failed = failed.or(Some(failure)),
             }
         }
+    }
+
+    /// Sets the time for which changes wait for the next regions.
+    fn note_copy(&mut self, is_copied: bool) {
+        self.region_hold = match is_copied {
+            true => REGION_HOLD,
+            false => (2 * self.region_hold).min(self.state().options.target_wait * REGION_WAITS),
+        };
     }
 
     /// Returns the rate that limits the next region.

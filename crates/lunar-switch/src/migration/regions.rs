@@ -1,6 +1,7 @@
 //! The regions of an extent that are not copied yet.
 
 use lunar_block::BlockRange;
+use std::collections::BTreeMap;
 
 /// Regions whose new place does not have the data of the present one.
 #[derive(Debug)]
@@ -10,6 +11,8 @@ pub(super) struct UncopiedRegions {
     count: u64,
     region_blocks: u64,
     block_count: u64,
+    /// The regions that are being copied, each with whether it was changed since.
+    copying: BTreeMap<u64, bool>,
 }
 
 const WORD_BITS: u64 = u64::BITS as u64;
@@ -17,7 +20,8 @@ const WORD_BITS: u64 = u64::BITS as u64;
 impl UncopiedRegions {
     /// Creates the set of all regions of an extent.
     pub(super) fn all(block_count: u64, region_blocks: u64) -> Self {
-        let mut regions = Self { words: Vec::new(), count: 0, region_blocks, block_count };
+        let (words, copying) = (Vec::new(), BTreeMap::new());
+        let mut regions = Self { words, count: 0, region_blocks, block_count, copying };
         regions.words = vec![0; regions.regions().div_ceil(WORD_BITS) as usize];
         regions.insert(BlockRange::new(0, block_count));
         regions
@@ -44,7 +48,31 @@ impl UncopiedRegions {
         }
     }
 
-    pub(super) fn remove(&mut self, region: u64) {
+    /// Records that a region is being copied.
+    pub(super) fn begin_copy(&mut self, region: u64) {
+        self.copying.insert(region, false);
+    }
+
+    /// Records that a change of `range` begins.
+    pub(super) fn begin_change(&mut self, range: BlockRange) {
+        if self.copying.is_empty() {
+            return;
+        }
+        let regions = self.regions_of(range);
+        self.copying.range_mut(regions).for_each(|(_, is_changed)| *is_changed = true);
+    }
+
+    /// Records that the copy of a region has ended. Removes the region if it has succeeded and no
+    /// change has begun since; returns whether that is so.
+    pub(super) fn end_copy(&mut self, region: u64, has_succeeded: bool) -> bool {
+        let is_copied = self.copying.remove(&region) == Some(false) && has_succeeded;
+        if is_copied {
+            self.remove(region);
+        }
+        is_copied
+    }
+
+    fn remove(&mut self, region: u64) {
         self.count -= u64::from(self.has(region));
         self.words[(region / WORD_BITS) as usize] &= !(1 << (region % WORD_BITS));
     }

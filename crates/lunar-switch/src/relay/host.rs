@@ -1,11 +1,12 @@
 //! The relay of one connection of a host, with a connection to each storage that it uses.
 
 use super::link::{LinkPhase, StorageAvoidance, StorageLink, UnsettledWrites, WriteEvent};
+use super::link_count::{CountedLink, LinkCount};
 use super::mapping::TransferDirection;
 use super::session::{RelayedCommand, StorageInput, StorageSession, StorageUnit};
 use super::shares::{OwnerShare, SharedCommand, StorageShares};
 use super::socket::{PortalGroupTag, StorageSocket};
-use super::{ALL_LINKS_MAX, LINK_COMMANDS_MAX, LINKS_MAX};
+use super::{LINK_COMMANDS_MAX, LINKS_MAX};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use lunar_block::{BoxFuture, BufferPool, RelayPart};
@@ -20,7 +21,6 @@ use lunar_wire::{Lun, SerialNumber};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -46,7 +46,7 @@ const RESET_AFTER: Duration = Duration::from_secs(30);
 /// The relays of a server: with them, a switch has a fast path.
 #[derive(Clone, Debug)]
 pub struct SwitchRelays {
-    links: Arc<AtomicUsize>,
+    links: Arc<LinkCount>,
     shares: Arc<StorageShares>,
     reset_after: Duration,
 }
@@ -72,7 +72,7 @@ impl SwitchRelays {
 
     /// Number of connections to storages that are open or being opened.
     pub fn links(&self) -> usize {
-        self.links.load(SeqCst)
+        self.links.all()
     }
 }
 
@@ -151,17 +151,19 @@ impl HostRelay {
     }
 
     /// Connects to a storage, unless that was tried a moment ago.
-    fn connect(&self, part: &RelayPart, link: &StorageLink) {
+    fn connect(&self, part: &RelayPart, link: &StorageLink, share: &OwnerShare) {
         match link.phase() {
-            LinkPhase::Down(until) if until <= Instant::now() && !link.is_avoided() => {}
+            LinkPhase::Down(until)
+                if until <= Instant::now() && !link.is_avoided() && !share.is_avoided() => {}
             _ => return,
         }
         let Some(lun) = shared(part) else { return };
-        let Some(counted) = CountedLink::new(&self.relays.links) else { return };
+        let Some(counted) = self.relays.links.begin(self.host.owner) else { return };
         link.set_phase(LinkPhase::Connecting);
         let storage = StorageTask {
             lun,
             link: link.clone(),
+            share: share.clone(),
             owner: self.host.owner,
             clock: self.host.clock,
             reset_after: self.relays.reset_after,
@@ -185,7 +187,7 @@ impl ConnectionRelay for HostRelay {
             let (Some((link, share)), Some(bytes)) = (link, bytes_of(part)) else { return false };
             are_ready &= share.has_room();
             if !link.has_room(if is_write { 0 } else { bytes }) {
-                self.connect(part, &link);
+                self.connect(part, &link, &share);
                 are_ready = false;
             }
         }
@@ -298,28 +300,11 @@ impl PartWriter for RelayedWriter {
     }
 }
 
-/// Counts a link among those of all hosts.
-#[derive(Debug)]
-struct CountedLink(Arc<AtomicUsize>);
-
-impl CountedLink {
-    fn new(all: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |count: usize| (count < ALL_LINKS_MAX).then_some(count + 1);
-        all.fetch_update(SeqCst, SeqCst, more).ok()?;
-        Some(Self(Arc::clone(all)))
-    }
-}
-
-impl Drop for CountedLink {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
-    }
-}
-
 /// Connects to a storage and drives the session.
 struct StorageTask {
     lun: Weak<RelayedLun>,
     link: StorageLink,
+    share: OwnerShare,
     owner: lunar_net::OwnerId,
     clock: lunar_net::Clock,
     reset_after: Duration,
@@ -355,7 +340,7 @@ impl StorageTask {
         let end = self.session(isid, &self.link, None).await;
         self.down(RETRY_PAUSE);
         if end.is_violation {
-            self.link.avoid(VIOLATION_PAUSE);
+            self.share.avoid_lun(VIOLATION_PAUSE);
         }
         self.link.lost();
         let unsettled = self.link.take_unsettled();
@@ -452,7 +437,9 @@ impl StorageTask {
             InitiatorSession::new(InitiatorSessionOptions { isid, cmd_sn, queue_requests_max });
         let options = lun.connection_options(session.open(0)?).ok()?;
         let unit = Arc::new(LunOfStorage { number: lun.lun(), lun: Weak::clone(&self.lun) });
-        Some((StorageSession::new(self.clock.now(), unit, session, options), address))
+        let mut session = StorageSession::new(self.clock.now(), unit, session, options);
+        session.limit_commands(lun.command_time());
+        Some((session, address))
     }
 }
 

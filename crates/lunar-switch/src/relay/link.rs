@@ -137,11 +137,6 @@ impl StorageLink {
         self.0.borrow_mut().phase = phase;
     }
 
-    /// Has the device execute all commands for the storage for some time.
-    pub(super) fn avoid(&self, time: Duration) {
-        self.0.borrow().avoidance.avoid(time);
-    }
-
     pub(super) fn is_avoided(&self) -> bool {
         self.0.borrow().avoidance.is_avoided()
     }

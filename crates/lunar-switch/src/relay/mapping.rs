@@ -30,14 +30,28 @@ pub struct MappingEntry {
     pub moved_bytes: u32,
     /// Data of a WRITE that the storage has asked for or that came with the command.
     pub wanted_bytes: u32,
+    /// Time since which the storage owes data, a request for data, or the answer; `None` while it
+    /// waits for data.
+    pub owed_since: Option<Time>,
     /// Time of its abort; `None`: its holder waits for it.
     pub aborted_at: Option<Time>,
+}
+
+impl MappingEntry {
+    /// Called when the command has progressed.
+    pub fn progressed(&mut self, now: Time) {
+        let waits_for_data =
+            self.direction == TransferDirection::Out && self.moved_bytes < self.wanted_bytes;
+        self.owed_since = (!waits_for_data).then_some(now);
+    }
 }
 
 /// The commands of one session that the storage has not answered.
 #[derive(Debug, Default)]
 pub struct MappingTable {
     entries: BTreeMap<TaskId, MappingEntry>,
+    /// Number of commands that are aborted.
+    aborted: usize,
 }
 
 impl MappingTable {
@@ -48,12 +62,14 @@ impl MappingTable {
         direction: TransferDirection,
         bytes: u32,
         prefix_bytes: u32,
+        now: Time,
     ) {
         let entry = MappingEntry {
             direction,
             bytes,
             moved_bytes: prefix_bytes,
             wanted_bytes: prefix_bytes,
+            owed_since: Some(now),
             aborted_at: None,
         };
         self.entries.insert(id, entry);
@@ -61,7 +77,9 @@ impl MappingTable {
 
     /// Removes a command that has ended.
     pub fn remove(&mut self, id: TaskId) -> Option<MappingEntry> {
-        self.entries.remove(&id)
+        let entry = self.entries.remove(&id)?;
+        self.aborted -= usize::from(entry.aborted_at.is_some());
+        Some(entry)
     }
 
     /// True if the command has not ended.
@@ -76,12 +94,31 @@ impl MappingTable {
 
     /// Marks a command as aborted. Returns `false` if it is already, or has ended.
     pub fn abort(&mut self, id: TaskId, now: Time) -> bool {
-        self.active(id).map(|entry| entry.aborted_at = Some(now)).is_some()
+        let is_new = self.active(id).map(|entry| entry.aborted_at = Some(now)).is_some();
+        self.aborted += usize::from(is_new);
+        is_new
     }
 
     /// Time of the earliest abort that is not answered.
     pub fn first_abort(&self) -> Option<Time> {
+        if self.aborted == 0 {
+            return None;
+        }
         self.entries.values().filter_map(|entry| entry.aborted_at).min()
+    }
+
+    /// The commands that are not aborted, each with the time since which the storage owes
+    /// something for it.
+    pub fn owed(&self) -> impl Iterator<Item = (TaskId, Time)> {
+        let active = self.entries.iter().filter(|(_, entry)| entry.aborted_at.is_none());
+        active.filter_map(|(id, entry)| Some((*id, entry.owed_since?)))
+    }
+
+    /// Grants the storage the whole time again for all that it owes.
+    pub fn restart(&mut self, now: Time) {
+        for owed_since in self.entries.values_mut().filter_map(|entry| entry.owed_since.as_mut()) {
+            *owed_since = now;
+        }
     }
 
     /// Number of commands.

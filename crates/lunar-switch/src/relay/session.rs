@@ -193,6 +193,10 @@ pub struct StorageSession {
     open_aborts: usize,
     next_own: u64,
     deadline: Option<Time>,
+    /// Time for which the storage may owe something for a command.
+    command_time: Option<Duration>,
+    /// Time at which the commands are to be examined, not later than the first one is late.
+    examined_at: Option<Time>,
     established: Option<Box<Established>>,
     /// True if the session is to be logged out.
     leaves: bool,
@@ -262,12 +266,25 @@ impl StorageSession {
             open_aborts: 0,
             next_own: OWN_IDS,
             deadline: None,
+            command_time: None,
+            examined_at: None,
             established: None,
             leaves: false,
             reset: UnitReset::Never,
         };
         new.pump(now);
         new
+    }
+
+    /// Sets the time after which a command ends that the storage does not continue: with data, with
+    /// a request for data, or with the answer. `None`, at first: without limit.
+    pub fn limit_commands(&mut self, command_time: Option<Duration>) {
+        self.command_time = command_time;
+    }
+
+    /// Called when the storage is read again, after a time in which it was not.
+    pub fn resumed(&mut self, now: Time) {
+        self.table.restart(now);
     }
 
     /// Makes this a session that only resets the unit, after a check of it: all commands of the
@@ -289,7 +306,7 @@ impl StorageSession {
     /// Time at which [`StorageInput::Deadline`] is due.
     pub fn deadline(&self) -> Option<Time> {
         let aborted = self.table.first_abort().map(|at| at.after(ABORT_TIME));
-        [self.deadline, aborted].into_iter().flatten().min()
+        [self.deadline, aborted, self.examined_at].into_iter().flatten().min()
     }
 
     /// True if commands are passed on.
@@ -328,6 +345,7 @@ impl StorageSession {
                 let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 if let Some(entry) = self.table.active(id) {
                     entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
+                    entry.progressed(now);
                     self.feed(now, Input::DataOut { id, offset_bytes, data });
                 }
             }
@@ -338,17 +356,40 @@ impl StorageSession {
                     self.set_state(SessionPhase::Leaving);
                 }
             }
-            StorageInput::Deadline => {
-                let is_overdue = |at: Time| at.after(ABORT_TIME) <= now;
-                if self.table.first_abort().is_some_and(is_overdue) {
-                    self.feed(now, Input::PeerClosed);
-                } else {
-                    self.feed(now, Input::Deadline);
-                }
-            }
+            StorageInput::Deadline => self.elapsed(now),
             StorageInput::PeerClosed => self.feed(now, Input::PeerClosed),
         }
         self.leave_when_empty(now);
+    }
+
+    fn elapsed(&mut self, now: Time) {
+        let is_overdue = |at: Time| at.after(ABORT_TIME) <= now;
+        if self.table.first_abort().is_some_and(is_overdue) {
+            return self.feed(now, Input::PeerClosed);
+        }
+        if self.examined_at.is_some_and(|at| at <= now) {
+            self.end_late_commands(now);
+        }
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.feed(now, Input::Deadline);
+        }
+    }
+
+    /// Ends the commands that the storage has not continued in time, and aborts them there.
+    fn end_late_commands(&mut self, now: Time) {
+        self.examined_at = None;
+        let Some(time) = self.command_time else { return };
+        let late: Vec<_> =
+            self.table.owed().filter(|(_, since)| since.after(time) <= now).collect();
+        for (id, _) in late {
+            let result = Err(RelayFailure::NotExecuted);
+            self.outputs.push_back(StorageOutput::End { id, result });
+            self.abort(now, id);
+        }
+        // Commands that wait for data count again from its arrival on, at the earliest from now.
+        let active = !self.table.is_empty();
+        let first = self.table.owed().map(|(_, since)| since).min().unwrap_or(now);
+        self.examined_at = active.then(|| first.after(time));
     }
 
     fn begin(&mut self, now: Time, command: RelayedCommand) {
@@ -359,7 +400,10 @@ impl StorageSession {
             return self.outputs.push_back(StorageOutput::Settled(id));
         }
         let prefix_bytes = u32::try_from(prefix.len()).unwrap_or(u32::MAX);
-        self.table.insert(id, direction, bytes, prefix_bytes);
+        self.table.insert(id, direction, bytes, prefix_bytes, now);
+        if self.examined_at.is_none() {
+            self.examined_at = self.command_time.map(|time| now.after(time));
+        }
         let (name, data_out_bytes, data_in_bytes_max) = match direction {
             TransferDirection::In => (opcode("READ (16)"), 0, bytes),
             TransferDirection::Out => (opcode("WRITE (16)"), bytes, 0),
@@ -467,12 +511,12 @@ impl StorageSession {
                         None => return,
                     }
                 }
-                output => self.follow(output),
+                output => self.follow(now, output),
             }
         }
     }
 
-    fn follow(&mut self, output: Output) {
+    fn follow(&mut self, now: Time, output: Output) {
         match output {
             Output::Send(pdu) => self.outputs.push_back(StorageOutput::Send(pdu)),
             Output::SendData { initiator_task_tag, data, digest } => {
@@ -486,6 +530,7 @@ impl StorageSession {
             Output::Wants { id, offset_bytes, bytes } => {
                 if let Some(entry) = self.table.active(id) {
                     entry.wanted_bytes = entry.wanted_bytes.saturating_add(bytes);
+                    entry.progressed(now);
                     self.outputs.push_back(StorageOutput::Wants { id, offset_bytes, bytes });
                 }
             }
@@ -494,6 +539,7 @@ impl StorageSession {
                     self.setup.data_in(offset_bytes, &std::mem::take(&mut self.unchecked));
                 } else if let Some(entry) = self.table.active(id) {
                     entry.moved_bytes = entry.moved_bytes.saturating_add(bytes);
+                    entry.progressed(now);
                     self.outputs.push_back(StorageOutput::DataIn { id, offset_bytes, bytes });
                 }
             }

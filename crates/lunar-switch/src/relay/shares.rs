@@ -29,6 +29,8 @@ const SLOTS: usize = 64;
 #[derive(Debug)]
 struct LunShares {
     origin: Instant,
+    /// Time until which devices execute the commands of all owners, in milliseconds.
+    avoided_until: AtomicU64,
     slots: [OwnerSlot; SLOTS],
 }
 
@@ -53,7 +55,7 @@ pub(super) struct SharedCommand(OwnerShare);
 impl LunShares {
     fn new() -> Arc<Self> {
         let slots = std::array::from_fn(|_| OwnerSlot::default());
-        Arc::new(Self { origin: Instant::now(), slots })
+        Arc::new(Self { origin: Instant::now(), avoided_until: AtomicU64::new(0), slots })
     }
 
     /// Returns the present time in milliseconds.
@@ -75,6 +77,9 @@ impl OwnerShare {
 
     /// True if the owner may have a further command at the LUN.
     pub(super) fn has_room(&self) -> bool {
+        if self.is_avoided() {
+            return false;
+        }
         let commands = self.slot().commands.load(Relaxed);
         if commands < OWNER_COMMANDS_MIN {
             return true;
@@ -88,6 +93,18 @@ impl OwnerShare {
             0 | 1 => true,
             owners => commands < SHARED_COMMANDS_MAX / owners,
         }
+    }
+
+    /// Has devices execute the commands of all owners at the LUN for some time.
+    pub(super) fn avoid_lun(&self, time: Duration) {
+        let until = self.shares.now().saturating_add(time.as_millis() as u64);
+        self.shares.avoided_until.fetch_max(until, Relaxed);
+    }
+
+    /// True while devices execute all commands at the LUN.
+    pub(super) fn is_avoided(&self) -> bool {
+        let until = self.shares.avoided_until.load(Relaxed);
+        until > 0 && until > self.shares.now()
     }
 
     /// Counts a command.
@@ -153,6 +170,18 @@ mod tests {
         assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2, "it goes on in a moment");
         tokio::time::sleep(ACTIVE_TIME).await;
         assert_eq!(begin_all(&deep).len(), 1000);
+    }
+
+    /// Fault: a storage that had violated the protocol was used at once by the next connection.
+    #[tokio::test(start_paused = true)]
+    async fn a_storage_that_violated_is_avoided_by_all() {
+        let shares = LunShares::new();
+        let [one, other] = [1, 2].map(|owner| shares.share(OwnerId(owner)));
+        one.avoid_lun(Duration::from_secs(300));
+        tokio::time::sleep(Duration::from_secs(299)).await;
+        assert!(!other.has_room());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(other.has_room());
     }
 
     /// Goal: with many owners, each may have some commands.

@@ -178,6 +178,7 @@ impl ConnectionHandler for StorageSocket {
         let is_held = !self.link.may_receive();
         if self.is_held && !is_held {
             self.held_until = Some(now.after(AFTER_HOLD_TIME));
+            self.session.resumed(now);
             worked = true;
         }
         self.is_held = is_held;

@@ -200,6 +200,10 @@ impl Rig {
                     0 => fault.fail_one_in = 1 + steps.next() % 10,
                     1 => fault.late_one_in = 1 + steps.next() % 10,
                     2 => fault.is_away = true,
+                    3 => {
+                        let delay = Duration::from_millis(300 + steps.next() % 1700);
+                        fault.slow_long_changes = Some((4, delay));
+                    }
                     _ => {}
                 }
                 let at = (steps.next() % 2) as usize;

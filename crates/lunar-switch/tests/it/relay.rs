@@ -1,6 +1,7 @@
 //! The fast path compared with the slow path, over sockets within the process.
 
 mod lost_sessions;
+mod silent_storages;
 mod slow_hosts;
 mod tamperer;
 
@@ -95,6 +96,19 @@ impl Rig {
     }
 
     fn behind(options: RigOptions, is_fast: bool, has_tamperers: bool) -> Self {
+        let device = || memory(BLOCKS * BLOCK as u64, 512, 512);
+        let session = SessionOptions::new("iqn.2026-11.org.lunarsan.test:switch");
+        Self::on_devices([device(), device()], session, options, is_fast, has_tamperers)
+    }
+
+    /// Serves these devices, of which each has [`BLOCKS`] blocks.
+    fn on_devices(
+        devices: [Arc<dyn BlockDevice>; 2],
+        mut session: SessionOptions,
+        options: RigOptions,
+        is_fast: bool,
+        has_tamperers: bool,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
         let offer = Offer {
@@ -104,9 +118,8 @@ impl Rig {
             ..Offer::target()
         };
         let bytes = BLOCKS * BLOCK as u64;
-        let storage = |id| serve(id, memory(bytes, 512, 512), offer.clone(), options.cache, None);
-        let storages: Vec<Server> = [1, 2].map(storage).into();
-        let mut session = SessionOptions::new("iqn.2026-11.org.lunarsan.test:switch");
+        let storage = |(id, device)| serve(id, device, offer.clone(), options.cache, None);
+        let storages: Vec<Server> = (1..).zip(devices).map(storage).collect();
         if options.digests {
             session.header_digest = vec![Digest::Crc32c];
             session.data_digest = vec![Digest::Crc32c];

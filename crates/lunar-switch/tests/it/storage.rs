@@ -96,6 +96,8 @@ pub struct Faults {
     pub is_away: bool,
     /// Changes of these blocks take so much longer.
     pub slow_changes: Option<(BlockRange, Duration)>,
+    /// Changes of at least so many blocks take so much longer.
+    pub slow_long_changes: Option<(usize, Duration)>,
     /// A flush takes so much longer.
     pub slow_flush: Duration,
 }
@@ -240,7 +242,12 @@ impl Storage {
             content.pending.insert(id, (lba, versions.clone()));
             id
         };
-        let slow_changes = self.faults.lock().unwrap().slow_changes;
+        let Faults { slow_changes, slow_long_changes, .. } = *self.faults.lock().unwrap();
+        if let Some((blocks, delay)) = slow_long_changes
+            && versions.len() >= blocks
+        {
+            tokio::time::sleep(delay).await;
+        }
         if let Some((range, delay)) = slow_changes
             && range.lba < lba + versions.len() as u64
             && lba < range.lba + range.count

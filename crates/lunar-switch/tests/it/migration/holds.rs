@@ -181,3 +181,42 @@ fn a_place_that_is_always_late_is_left_alone() {
         moving.ends().await;
     });
 }
+
+/// Fault: changes waited for the copy of their region, however long the new place took for it.
+#[test]
+fn a_change_waits_shortly_for_the_copy_of_its_region() {
+    let rig = linear_rig();
+    runtime().block_on(async {
+        let slow_long_changes = Some((REGION as usize, Duration::from_millis(1900)));
+        let faults = Faults { slow_long_changes, ..Faults::default() };
+        let moving = Moving::start(rig, [Faults::default(), faults]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let before = Instant::now();
+        moving.write(EXTENT).await;
+        let (took, progress) = (before.elapsed(), moving.migration.progress());
+        assert!(took > Duration::from_millis(100), "the region is being copied: {took:?}");
+        assert!(took < Duration::from_millis(500), "{took:?}");
+        assert_eq!(progress.missing_bytes, EXTENT * BLOCK as u64, "the copy is not in place");
+        // The copy was in vain: the new place gets the change with the next one.
+        let disk = Arc::clone(&moving.disk);
+        moving.ends().await;
+        let buffer = lunar_block::BufferPool::default().take(BLOCK);
+        let data = disk.read(BlockRange::new(EXTENT, 1), buffer).await.unwrap();
+        assert_eq!(data[..], bytes_of(&[1 << 40])[..]);
+    });
+}
+
+/// Goal: a region that is changed all the time is copied in the end, also if that takes long.
+#[test]
+fn a_region_that_is_changed_all_the_time_moves() {
+    let rig = linear_rig();
+    runtime().block_on(async {
+        let slow_long_changes = Some((REGION as usize, Duration::from_millis(1900)));
+        let faults = Faults { slow_long_changes, ..Faults::default() };
+        let moving = Moving::start(rig, [Faults::default(), faults]);
+        let (share, worst) = moving.late_share(EXTENT, Duration::from_secs(30)).await;
+        assert!(share < 0.2 && worst < Duration::from_secs(2), "{share}, {worst:?}");
+        assert_eq!(moving.migration.progress().missing_bytes, 0);
+        moving.ends().await;
+    });
+}
