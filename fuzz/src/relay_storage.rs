@@ -378,3 +378,21 @@ impl FuzzedRelay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: a session whose storage accepted the login and never answered the check of the unit,
+    /// only pings, was kept for ever, also after its host had gone.
+    #[test]
+    fn a_check_of_the_unit_has_a_limit_of_time() {
+        const SETUP_UNANSWERED: u8 = 4;
+        let mut world = FuzzedRelay::begin(SETUP_UNANSWERED);
+        world.input(StorageInput::LogOut);
+        assert!(!world.session.is_closed(), "an answer may come");
+        world.now = world.now.after(Duration::from_secs(31));
+        world.input(StorageInput::Deadline);
+        assert!(world.session.is_closed());
+    }
+}

@@ -196,7 +196,7 @@ impl ConnectionRelay for HostRelay {
 
     fn read(&self, part: &RelayPart, buffers: &BufferPool) -> Option<Box<dyn PartReader>> {
         let (link, share) = self.link(part, TransferDirection::In)?;
-        let bytes = bytes_of(part)?;
+        let (bytes, shared) = (bytes_of(part)?, share.begin()?);
         let id = link.begin(bytes, Some(buffers), |id| {
             StorageInput::Begin(RelayedCommand {
                 id,
@@ -207,7 +207,7 @@ impl ConnectionRelay for HostRelay {
                 prefix: Bytes::new(),
             })
         })?;
-        Some(Box::new(RelayedReader(LinkedTransfer { link, id, _shared: share.begin() })))
+        Some(Box::new(RelayedReader(LinkedTransfer { link, id, shared: Some(shared) })))
     }
 
     fn write(
@@ -218,7 +218,7 @@ impl ConnectionRelay for HostRelay {
     ) -> Option<Box<dyn PartWriter>> {
         let (link, share) = self.link(part, TransferDirection::Out)?;
         let bytes = bytes_of(part)?;
-        let lun = shared(part)?.upgrade()?;
+        let (lun, shared) = (shared(part)?.upgrade()?, share.begin()?);
         let ticket = lun.begin_write(is_durable)?;
         let fua = ticket.has_fua();
         let id = link.begin(bytes, None, |id| {
@@ -231,7 +231,7 @@ impl ConnectionRelay for HostRelay {
                 prefix,
             })
         })?;
-        let transfer = LinkedTransfer { link, id, _shared: share.begin() };
+        let transfer = LinkedTransfer { link, id, shared: Some(shared) };
         Some(Box::new(RelayedWriter { transfer, ticket: Some(ticket) }))
     }
 
@@ -250,12 +250,12 @@ fn bytes_of(part: &RelayPart) -> Option<u32> {
 struct LinkedTransfer {
     link: StorageLink,
     id: TaskId,
-    _shared: SharedCommand,
+    shared: Option<SharedCommand>,
 }
 
 impl Drop for LinkedTransfer {
     fn drop(&mut self) {
-        self.link.end(self.id);
+        self.link.end(self.id, self.shared.take());
     }
 }
 

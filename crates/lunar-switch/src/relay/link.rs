@@ -2,6 +2,7 @@
 //! direction, data and ends in the other.
 
 use super::session::StorageInput;
+use super::shares::SharedCommand;
 use super::{COMMAND_BYTES_MAX, LINK_BYTES_MAX, LINK_COMMANDS_MAX, SEGMENT_BYTES_MAX};
 use bytes::Bytes;
 use lunar_block::{Buffer, BufferPool, MemoryCharge};
@@ -66,6 +67,8 @@ struct LinkState {
     transfers: BTreeMap<TaskId, Transfer>,
     /// Senders that are dropped when a WRITE can have no further effect.
     unsettled: UnsettledWrites,
+    /// Commands that were aborted and that the storage still has.
+    aborted: BTreeMap<TaskId, SharedCommand>,
     next_id: u64,
     /// Data of all READs, which wakes the socket when it leaves.
     in_flight: Arc<FlightMeter>,
@@ -119,6 +122,7 @@ impl StorageLink {
             socket: None,
             transfers: BTreeMap::new(),
             unsettled: BTreeMap::new(),
+            aborted: BTreeMap::new(),
             next_id: 0,
             // `reserved_bytes` limits it.
             in_flight: FlightMeter::of_connection(usize::MAX),
@@ -147,7 +151,7 @@ impl StorageLink {
         let reserved_bytes = state.reserved_bytes + reserve_bytes(data_in_bytes);
         state.phase == LinkPhase::Up
             && !state.avoidance.is_avoided()
-            && state.transfers.len() < LINK_COMMANDS_MAX
+            && state.transfers.len() + state.aborted.len() < LINK_COMMANDS_MAX
             && reserved_bytes <= LINK_BYTES_MAX
     }
 
@@ -198,13 +202,15 @@ impl StorageLink {
         receiver
     }
 
-    /// Ends a transfer for its holder; the storage aborts it if it has not ended.
-    pub(super) fn end(&self, id: TaskId) {
+    /// Ends a transfer for its holder; the storage aborts it if it has not ended. Its command counts
+    /// until then.
+    pub(super) fn end(&self, id: TaskId, command: Option<SharedCommand>) {
         let state = &mut *self.0.borrow_mut();
         let Some(transfer) = state.transfers.remove(&id) else { return };
         state.reserved_bytes -= transfer.memory.as_ref().map_or(0, |memory| memory.reserved_bytes);
         if transfer.end.is_none() {
             state.push(StorageInput::Abort(id));
+            state.aborted.extend(command.map(|command| (id, command)));
         }
         state.end_when_empty();
     }
@@ -329,9 +335,10 @@ impl StorageLink {
         }
     }
 
-    /// Ends the waits for a WRITE that can have no further effect.
+    /// Called when a command can have no further effect: ends the waits for a WRITE.
     pub(super) fn settle(&self, id: TaskId) {
-        drop(self.0.borrow_mut().unsettled.remove(&id));
+        let state = &mut *self.0.borrow_mut();
+        drop((state.unsettled.remove(&id), state.aborted.remove(&id)));
     }
 
     /// Takes the WRITEs that may still have an effect, of a session that is lost. They are settled
@@ -344,6 +351,7 @@ impl StorageLink {
     pub(super) fn lost(&self) {
         let state = &mut *self.0.borrow_mut();
         state.requests.clear();
+        state.aborted.clear();
         for transfer in state.transfers.values_mut() {
             transfer.end.get_or_insert(Err(RelayFailure::Lost));
             transfer.wake();
@@ -386,7 +394,10 @@ impl Transfer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::StorageShares;
     use super::*;
+    use lunar_net::OwnerId;
+    use std::sync::Weak;
 
     fn read(link: &StorageLink, bytes: u32) -> TaskId {
         link.set_phase(LinkPhase::Up);
@@ -415,6 +426,26 @@ mod tests {
         let id = read(&link, COMMAND_BYTES_MAX as u32);
         let count = receive(&link, id, std::iter::repeat_n(1, COMMAND_BYTES_MAX));
         assert!((100..=130).contains(&count), "{count} segments");
+    }
+
+    /// Fault: READs that were aborted at once did not count while the storage still had them, so a
+    /// host that aborted all of its READs had any number of them there.
+    #[test]
+    fn aborted_commands_count_until_they_are_settled() {
+        let link = StorageLink::new(StorageAvoidance::default());
+        link.set_phase(LinkPhase::Up);
+        let share = StorageShares::default().share(&Weak::new(), OwnerId(1));
+        let begin = || share.begin().filter(|_| link.has_room(512));
+        let mut ids = Vec::new();
+        while let Some(command) = begin() {
+            let id = read(&link, 512);
+            link.end(id, Some(command));
+            ids.push(id);
+            assert!(ids.len() <= LINK_COMMANDS_MAX);
+        }
+        assert_eq!(ids.len(), LINK_COMMANDS_MAX);
+        link.settle(ids[0]);
+        assert!(link.has_room(512));
     }
 
     /// Goal: a READ whose data fits is received to its end, also with a short last segment.

@@ -34,6 +34,8 @@ use std::time::Duration;
 const CID: u16 = 0;
 /// Time that the storage has to answer ABORT TASK; after it the connection is dropped.
 const ABORT_TIME: Duration = Duration::from_secs(30);
+/// Time that the storage has to answer a command of the setup; after it the connection is dropped.
+const SETUP_TIME: Duration = Duration::from_secs(30);
 /// Maximum number of ABORT TASK functions at a time: targets reject more immediate requests than
 /// they have room for.
 const ABORTS_MAX: usize = 8;
@@ -181,6 +183,8 @@ pub struct StorageSession {
     setup: Setup,
     /// Task of the current command of the setup.
     setup_task: Option<TaskId>,
+    /// Time by which that command must be answered.
+    setup_until: Option<Time>,
     /// Data of the segment of the setup that has arrived and is being checked.
     unchecked: Bytes,
     /// True while a segment arrives for the setup.
@@ -259,6 +263,7 @@ impl StorageSession {
             state: SessionPhase::LoggingIn,
             setup: Setup::new(),
             setup_task: None,
+            setup_until: None,
             unchecked: Bytes::new(),
             is_setup_segment: false,
             lost: Vec::new(),
@@ -285,6 +290,7 @@ impl StorageSession {
     /// Called when the storage is read again, after a time in which it was not.
     pub fn resumed(&mut self, now: Time) {
         self.table.restart(now);
+        self.setup_until = self.setup_task.map(|_| now.after(SETUP_TIME));
     }
 
     /// Makes this a session that only resets the unit, after a check of it: all commands of the
@@ -306,7 +312,8 @@ impl StorageSession {
     /// Time at which [`StorageInput::Deadline`] is due.
     pub fn deadline(&self) -> Option<Time> {
         let aborted = self.table.first_abort().map(|at| at.after(ABORT_TIME));
-        [self.deadline, aborted, self.examined_at].into_iter().flatten().min()
+        let times = [self.deadline, aborted, self.examined_at, self.setup_until];
+        times.into_iter().flatten().min()
     }
 
     /// True if commands are passed on.
@@ -364,7 +371,8 @@ impl StorageSession {
 
     fn elapsed(&mut self, now: Time) {
         let is_overdue = |at: Time| at.after(ABORT_TIME) <= now;
-        if self.table.first_abort().is_some_and(is_overdue) {
+        let is_setup_overdue = self.setup_until.is_some_and(|until| until <= now);
+        if is_setup_overdue || self.table.first_abort().is_some_and(is_overdue) {
             return self.feed(now, Input::PeerClosed);
         }
         if self.examined_at.is_some_and(|at| at <= now) {
@@ -546,7 +554,7 @@ impl StorageSession {
             Output::FullFeature(parameters) => {
                 self.outputs.push_back(StorageOutput::FullFeature(parameters.digests));
             }
-            Output::LoggedIn(established) => self.logged_in(established),
+            Output::LoggedIn(established) => self.logged_in(now, established),
             Output::ToSession(message) => {
                 self.session.handle(ToMachine::Connection(CID, message));
                 while let Some(output) = self.session.poll() {
@@ -555,7 +563,7 @@ impl StorageSession {
                     }
                 }
             }
-            Output::Completed { id, result } => self.completed(id, result),
+            Output::Completed { id, result } => self.completed(now, id, result),
             Output::Managed { id, result, .. } => self.managed(id, &result),
             // All events ask for a logout, or announce the end.
             Output::Event(_) if self.state != SessionPhase::LoggedOut => {
@@ -587,7 +595,7 @@ impl StorageSession {
         self.outputs.push_back(StorageOutput::Receive(place));
     }
 
-    fn logged_in(&mut self, established: Box<Established>) {
+    fn logged_in(&mut self, now: Time, established: Box<Established>) {
         let session = &established.session;
         let fits = !self.leaves
             && session.data_pdu_in_order
@@ -595,25 +603,26 @@ impl StorageSession {
             && session.error_recovery_level == 0;
         self.established = Some(established);
         if fits {
-            self.check_unit();
+            self.check_unit(now);
         } else {
             self.set_state(SessionPhase::Leaving);
         }
     }
 
     /// Begins to check the unit. No command is passed on meanwhile.
-    fn check_unit(&mut self) {
+    fn check_unit(&mut self, now: Time) {
         self.set_state(SessionPhase::Checking);
         self.setup = Setup::new();
         if self.setup_task.is_none() {
-            self.send_setup();
+            self.send_setup(now);
         }
     }
 
-    fn send_setup(&mut self) {
+    fn send_setup(&mut self, now: Time) {
         let (cdb, data_in_bytes_max) = self.setup.command();
         let id = self.own_id();
         self.setup_task = Some(id);
+        self.setup_until = Some(now.after(SETUP_TIME));
         let command = Command {
             id,
             lun: self.unit.lun(),
@@ -628,13 +637,13 @@ impl StorageSession {
         self.answers.push_back(Input::Stream(Box::new(command)));
     }
 
-    fn setup_completed(&mut self, result: Result<CommandResult, RequestFailure>) {
-        self.setup_task = None;
+    fn setup_completed(&mut self, now: Time, result: Result<CommandResult, RequestFailure>) {
+        (self.setup_task, self.setup_until) = (None, None);
         if self.state != SessionPhase::Checking {
             return;
         }
         match self.setup.completed(result) {
-            SetupProgress::Next => self.send_setup(),
+            SetupProgress::Next => self.send_setup(now),
             SetupProgress::Known(designators, capacity)
                 if self.unit.is_same(&designators, &capacity) =>
             {
@@ -649,12 +658,12 @@ impl StorageSession {
         }
     }
 
-    fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
+    fn completed(&mut self, now: Time, id: TaskId, result: Result<CommandResult, RequestFailure>) {
         if self.setup_task == Some(id) {
-            return self.setup_completed(result);
+            return self.setup_completed(now, result);
         }
         if let Ok(result) = &result {
-            self.note_sense(result);
+            self.note_sense(now, result);
         }
         if let Err(RequestFailure::Lost | RequestFailure::LoggedOut) = result {
             return self.lost.push(id);
@@ -673,7 +682,7 @@ impl StorageSession {
 
     /// A unit attention may announce that the unit is another one now; a deferred error is one of a
     /// write that was acknowledged.
-    fn note_sense(&mut self, result: &CommandResult) {
+    fn note_sense(&mut self, now: Time, result: &CommandResult) {
         let is_check = Status(result.status) == Status::CHECK_CONDITION;
         let is_recovered = || {
             Sense::decode(&result.sense).is_some_and(|sense| sense.key == SenseKey::RECOVERED_ERROR)
@@ -682,7 +691,7 @@ impl StorageSession {
             self.unit.deferred_error();
         }
         if is_unit_attention(result) && self.is_up() {
-            self.check_unit();
+            self.check_unit(now);
         }
     }
 

@@ -16,7 +16,20 @@ use tokio::time::Instant;
 /// it.
 const SHARED_COMMANDS_MAX: usize = 32;
 
-/// Number of commands that an owner may have there in any case.
+/// The same at a LUN whose commands last long: there each command in front of another one costs
+/// it much time.
+const SHARED_COMMANDS_SLOW: usize = 4;
+
+/// Mean time of a command from which a LUN is slow, in microseconds.
+const SLOW_MICROS: u64 = 20_000;
+
+/// Longest time of a command that counts in the mean, in microseconds: some wait for their hosts.
+const COUNTED_MICROS_MAX: u64 = 1_000_000;
+
+/// Weight of a command in the mean: one part in this.
+const MEAN_WEIGHT: u64 = 8;
+
+/// Number of commands that an owner may have at a LUN in any case; one if the LUN is slow.
 const OWNER_COMMANDS_MIN: usize = 4;
 
 /// Time for which an owner counts after its last command has begun.
@@ -31,6 +44,8 @@ struct LunShares {
     origin: Instant,
     /// Time until which devices execute the commands of all owners, in milliseconds.
     avoided_until: AtomicU64,
+    /// Mean time of a command, in microseconds.
+    mean_micros: AtomicU64,
     slots: [OwnerSlot; SLOTS],
 }
 
@@ -50,12 +65,20 @@ pub(super) struct OwnerShare {
 
 /// Counts a command until it is dropped.
 #[derive(Debug)]
-pub(super) struct SharedCommand(OwnerShare);
+pub(super) struct SharedCommand {
+    share: OwnerShare,
+    begun: Instant,
+}
 
 impl LunShares {
     fn new() -> Arc<Self> {
         let slots = std::array::from_fn(|_| OwnerSlot::default());
-        Arc::new(Self { origin: Instant::now(), avoided_until: AtomicU64::new(0), slots })
+        Arc::new(Self {
+            origin: Instant::now(),
+            avoided_until: AtomicU64::new(0),
+            mean_micros: AtomicU64::new(0),
+            slots,
+        })
     }
 
     /// Returns the present time in milliseconds.
@@ -81,7 +104,11 @@ impl OwnerShare {
             return false;
         }
         let commands = self.slot().commands.load(Relaxed);
-        if commands < OWNER_COMMANDS_MIN {
+        let (shared, least) = match self.shares.mean_micros.load(Relaxed) {
+            SLOW_MICROS.. => (SHARED_COMMANDS_SLOW, 1),
+            _ => (SHARED_COMMANDS_MAX, OWNER_COMMANDS_MIN),
+        };
+        if commands < least {
             return true;
         }
         let now = self.shares.now();
@@ -91,7 +118,7 @@ impl OwnerShare {
         match self.shares.slots.iter().filter(is_active).count() {
             // The owner itself.
             0 | 1 => true,
-            owners => commands < SHARED_COMMANDS_MAX / owners,
+            owners => commands < shared / owners,
         }
     }
 
@@ -107,18 +134,27 @@ impl OwnerShare {
         until > 0 && until > self.shares.now()
     }
 
-    /// Counts a command.
-    pub(super) fn begin(&self) -> SharedCommand {
+    /// Counts a command; `None` if there is no room for it. Several may have been judged since one
+    /// has begun.
+    pub(super) fn begin(&self) -> Option<SharedCommand> {
+        if !self.has_room() {
+            return None;
+        }
         let until = self.shares.now().saturating_add(ACTIVE_TIME.as_millis() as u64);
         self.slot().active_until.store(until, Relaxed);
         self.slot().commands.fetch_add(1, Relaxed);
-        SharedCommand(self.clone())
+        Some(SharedCommand { share: self.clone(), begun: Instant::now() })
     }
 }
 
 impl Drop for SharedCommand {
     fn drop(&mut self) {
-        self.0.slot().commands.fetch_sub(1, Relaxed);
+        self.share.slot().commands.fetch_sub(1, Relaxed);
+        let micros = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (micros, mean) = (micros.min(COUNTED_MICROS_MAX), &self.share.shares.mean_micros);
+        // A command of another thread that is lost here is one of many.
+        let former = mean.load(Relaxed);
+        mean.store(former - former / MEAN_WEIGHT + micros / MEAN_WEIGHT, Relaxed);
     }
 }
 
@@ -149,8 +185,7 @@ mod tests {
 
     /// Begins commands of an owner as long as there is room, at most 1000; returns them.
     fn begin_all(share: &OwnerShare) -> Vec<SharedCommand> {
-        let next = || share.has_room().then(|| share.begin());
-        std::iter::from_fn(next).take(1000).collect()
+        std::iter::from_fn(|| share.begin()).take(1000).collect()
     }
 
     /// Fault: the deep queues of one address at a storage that takes commands in their order made
@@ -162,7 +197,7 @@ mod tests {
         assert_ne!(deep.slot, modest.slot);
         let alone = begin_all(&deep);
         assert_eq!(alone.len(), 1000, "one owner has no limit here");
-        let one = modest.begin();
+        let one = modest.begin().unwrap();
         drop(alone);
         assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2);
         drop(one);
@@ -170,6 +205,26 @@ mod tests {
         assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2, "it goes on in a moment");
         tokio::time::sleep(ACTIVE_TIME).await;
         assert_eq!(begin_all(&deep).len(), 1000);
+    }
+
+    /// Fault: at a disk of 100 commands a second, 32 commands of the relay in front of each one of
+    /// the other owner were still four times as long a wait as without the relay.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_lun_has_few_commands() {
+        let shares = LunShares::new();
+        let [deep, modest] = [1, 2].map(|owner| shares.share(OwnerId(owner)));
+        for _ in 0..50 {
+            let command = modest.begin().unwrap();
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            drop(command);
+        }
+        assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_SLOW / 2);
+        for _ in 0..50 {
+            let command = modest.begin().unwrap();
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            drop(command);
+        }
+        assert_eq!(begin_all(&deep).len(), SHARED_COMMANDS_MAX / 2, "it is fast again");
     }
 
     /// Fault: a storage that had violated the protocol was used at once by the next connection.

@@ -4,8 +4,9 @@ use super::DiskUnit;
 use crate::relay::ConnectionRelay;
 use crate::unit::ArrivedCommand;
 use lunar_block::{BlockRange, RelayPart};
-use lunar_scsi::plan::Plan;
+use lunar_scsi::plan::{LbaRange, Plan};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// A plan whose data a relay moves.
 #[derive(Debug)]
@@ -47,5 +48,22 @@ impl DiskUnit {
         let is_mapped = device.relay_map()?.add_parts(blocks, is_write, &mut parts);
         (is_mapped && relay.is_ready(&parts, is_write))
             .then(|| RelayedPlan { relay: Rc::clone(relay), parts })
+    }
+
+    /// True if the blocks of a READ are where they were when it was judged. They may have been
+    /// moved while it waited for another command, which then has changed them elsewhere.
+    pub(crate) fn is_still_mapped(&self, range: LbaRange, judged: &[RelayPart]) -> bool {
+        if judged.iter().all(|part| part.held.is_none()) {
+            return true; // they never move
+        }
+        let mut parts = Vec::with_capacity(judged.len());
+        let blocks = BlockRange::new(range.lba, range.count);
+        let device = self.device();
+        let is_mapped =
+            device.relay_map().is_some_and(|map| map.add_parts(blocks, false, &mut parts));
+        let is_same = |(one, other): (&RelayPart, &RelayPart)| {
+            one.range == other.range && Arc::ptr_eq(&one.storage, &other.storage)
+        };
+        is_mapped && parts.len() == judged.len() && parts.iter().zip(judged).all(is_same)
     }
 }

@@ -143,6 +143,9 @@ impl Run<'_> {
         self.enter()?;
         let RelayedTransfer { plan, streams } = transfer;
         let mut data_in = InOrder { streams: &streams, next_bytes: 0, last: Bytes::new() };
+        if !self.unit.is_still_mapped(range, &plan.parts) {
+            return self.take_over(range, data_in).await;
+        }
         let mut parts = BegunParts { plan: &plan, readers: VecDeque::new(), begun: 0, bytes: 0 };
         for part in &plan.parts {
             let start_bytes = data_in.next_bytes;
@@ -157,13 +160,18 @@ impl Run<'_> {
                 _ if !data_in.take_back(start_bytes) => return Err(Stop::Busy),
                 _ => {
                     drop(parts);
-                    self.unit.common().relay_counts.taken_over();
-                    Box::pin(self.read_rest(range, &mut data_in)).await?;
-                    return Ok(data_in.last);
+                    return self.take_over(range, data_in).await;
                 }
             }
         }
         self.unit.common().relay_counts.relayed();
+        Ok(data_in.last)
+    }
+
+    /// Reads the rest of `range` from the device, and returns the last piece.
+    async fn take_over(&self, range: LbaRange, mut data_in: InOrder<'_>) -> Step<Bytes> {
+        self.unit.common().relay_counts.taken_over();
+        Box::pin(self.read_rest(range, &mut data_in)).await?;
         Ok(data_in.last)
     }
 

@@ -3,17 +3,18 @@
 use super::{BLOCK, BLOCKS, NAME, Rig, RigOptions, TestCommand};
 use crate::memory;
 use bytes::Bytes;
-use lunar_block::BlockRange;
+use lunar_block::{BlockRange, Error};
 use lunar_switch::relay::COMMAND_BYTES_MAX;
 use lunar_switch::{
     DeviceExtent, ExtentOrder, MigrationEnd, MigrationOptions, MigrationPhase, MigrationRecord,
     RecordOutcome,
 };
 use lunar_target::CacheMode;
-use lunar_testkit::raw::{RawAnswer, RawClient};
+use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// Number of READs, with more data than the sockets between the switch and a host hold.
 const READS: usize = 24;
@@ -124,14 +125,9 @@ impl MigrationRecord for FreeRecord {
     }
 }
 
-/// Fault: a move did not begin to copy while a host did not take the data of a relayed READ. The
-/// former place is in use until the host has taken it.
-#[test]
-fn untaken_reads_keep_no_move_from_copying() {
-    let rig = rig();
-    let other = rig.host(false);
-    let mut raw = log_in(&rig);
-    send_reads(&rig, &mut raw, &other);
+/// Moves the first extent. Returns when the new place is in use; the task ends when the former one
+/// is not.
+fn move_first_extent(rig: &Rig) -> JoinHandle<Result<MigrationEnd, Error>> {
     let to = DeviceExtent {
         device: memory(BLOCKS * BLOCK as u64, 512, 512),
         blocks: BlockRange::new(0, BLOCKS / 2),
@@ -145,6 +141,57 @@ fn untaken_reads_keep_no_move_from_copying() {
         assert!(Instant::now() < end, "{:?}", migration.progress());
         std::thread::yield_now();
     }
+    run
+}
+
+/// Fault: a READ that waited for an ORDERED command was relayed to where its blocks were when it
+/// came, so it missed the change of that command if they had been moved meanwhile.
+#[test]
+fn a_read_that_waited_reads_the_new_place() {
+    let rig = rig();
+    let mut raw = log_in(&rig);
+    // COMPARE AND WRITE of zeroes, without its data.
+    let cdb = [&[0x89, 0][..], &7u64.to_be_bytes(), &[0, 0, 0, 1, 0, 0]].concat();
+    let compare = raw.command(0xa2, &cdb, 2 * BLOCK as u32);
+    raw.send(&compare).unwrap();
+    let RawAnswer::Pdu(r2t) = raw.answer(LIMIT).unwrap() else { panic!("no answer") };
+    assert_eq!(r2t.opcode(), 0x31);
+    let read = TestCommand::transfer(0x88, 0, 7, 1, None, BLOCK as u32).cdb;
+    let read = raw.command(0xc1, &read, BLOCK as u32);
+    raw.send(&read).unwrap();
+    // The answer to a ping tells that the READ has arrived.
+    let ping = RawPdu::new(0x40, 0x80).put_u32(16, raw.new_tag()).put_u32(20, u32::MAX);
+    let ping = ping.put_u32(24, raw.cmd_sn).put_u32(28, raw.exp_stat_sn);
+    raw.send(&ping).unwrap();
+    let RawAnswer::Pdu(pong) = raw.answer(LIMIT).unwrap() else { panic!("no answer") };
+    assert_eq!(pong.opcode(), 0x20);
+    let run = move_first_extent(&rig);
+    let data = [[0; BLOCK], [2; BLOCK]].concat();
+    let data_out = RawPdu::new(0x05, 0x80).put(8, &r2t.header[8..24]).with_data(data);
+    raw.send(&data_out).unwrap();
+    let mut found = Vec::new();
+    for _ in 0..2 {
+        let RawAnswer::Pdu(pdu) = raw.answer(LIMIT).unwrap() else { panic!("no answer") };
+        assert_eq!(pdu.header[3], 0, "a status");
+        if pdu.opcode() == 0x25 {
+            found = pdu.data;
+        }
+    }
+    assert!(found == [2; BLOCK], "data of before the change: {:?}", found.first());
+    assert_eq!(rig.runtime.block_on(run).unwrap().unwrap(), MigrationEnd::Moved);
+    drop(raw);
+    rig.end(Vec::new());
+}
+
+/// Fault: a move did not begin to copy while a host did not take the data of a relayed READ. The
+/// former place is in use until the host has taken it.
+#[test]
+fn untaken_reads_keep_no_move_from_copying() {
+    let rig = rig();
+    let other = rig.host(false);
+    let mut raw = log_in(&rig);
+    send_reads(&rig, &mut raw, &other);
+    let run = move_first_extent(&rig);
     assert!(!run.is_finished(), "READs use the former place");
     take_reads(&mut raw, READS);
     assert_eq!(rig.runtime.block_on(run).unwrap().unwrap(), MigrationEnd::Moved);
