@@ -202,8 +202,8 @@ impl StorageLink {
         receiver
     }
 
-    /// Ends a transfer for its holder; the storage aborts it if it has not ended. Its command counts
-    /// until then.
+    /// Ends a transfer for its holder; the storage aborts it if it has not ended. Its command
+    /// counts until then.
     pub(super) fn end(&self, id: TaskId, command: Option<SharedCommand>) {
         let state = &mut *self.0.borrow_mut();
         let Some(transfer) = state.transfers.remove(&id) else { return };
