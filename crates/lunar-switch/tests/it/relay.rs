@@ -40,6 +40,15 @@ struct RigOptions {
     cache: CacheMode,
 }
 
+/// Extents that follow each other, on storages that take long segments.
+const LINEAR: RigOptions = RigOptions {
+    order: ExtentOrder::Linear,
+    segment_bytes: 262_144,
+    burst_bytes: 1 << 20,
+    digests: false,
+    cache: CacheMode::WriteThrough,
+};
+
 /// Two storages with a switch in front of them.
 struct Rig {
     runtime: tokio::runtime::Runtime,
@@ -304,13 +313,7 @@ impl Random {
 /// storages, with and without digests.
 #[test]
 fn both_paths_give_the_same_results() {
-    let linear = RigOptions {
-        order: ExtentOrder::Linear,
-        segment_bytes: 262_144,
-        burst_bytes: 1 << 20,
-        digests: false,
-        cache: CacheMode::WriteThrough,
-    };
+    let linear = LINEAR;
     let striped = ExtentOrder::Striped(NonZeroU64::new(16).unwrap());
     for (seed, options) in (1..).zip([
         linear,
@@ -350,14 +353,7 @@ fn both_paths_give_the_same_results() {
 #[test]
 fn a_slow_host_holds_little_memory() {
     const READS: usize = 6;
-    let options = RigOptions {
-        order: ExtentOrder::Linear,
-        segment_bytes: 262_144,
-        burst_bytes: 1 << 20,
-        digests: false,
-        cache: CacheMode::WriteThrough,
-    };
-    let rig = Rig::new(options, true);
+    let rig = Rig::new(LINEAR, true);
     let address = rig.switch.addresses()[0].to_string();
     let mut raw = RawClient::log_in(&address, NAME).unwrap();
     let end = Instant::now() + Duration::from_secs(20);

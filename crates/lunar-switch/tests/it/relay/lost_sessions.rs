@@ -1,9 +1,7 @@
 //! Sessions of relays that are lost with WRITEs.
 
-use super::{BLOCK, Rig, RigOptions, TestCommand};
+use super::{BLOCK, LINEAR, Rig, TestCommand};
 use bytes::Bytes;
-use lunar_switch::ExtentOrder;
-use lunar_target::CacheMode;
 use lunar_wire::Lun;
 use std::time::{Duration, Instant};
 
@@ -25,14 +23,7 @@ fn with_other_group(mut pdu: Vec<u8>) -> Vec<u8> {
 /// another portal group from then on.
 #[test]
 fn a_portal_group_that_does_not_return_keeps_no_blocks_locked() {
-    let options = RigOptions {
-        order: ExtentOrder::Linear,
-        segment_bytes: 262_144,
-        burst_bytes: 1 << 20,
-        digests: false,
-        cache: CacheMode::WriteThrough,
-    };
-    let rig = Rig::behind(options, true, true);
+    let rig = Rig::behind(LINEAR, true, true);
     let host = rig.host(false);
     rig.until_relayed(&host);
     let write = TestCommand::transfer(0x8a, 0, 7, 1, Some(Bytes::from(vec![1; BLOCK])), 0);

@@ -1,12 +1,10 @@
 //! Storages that answer everything but some commands.
 
-use super::{BLOCK, BLOCKS, Rig, RigOptions, TestCommand};
+use super::{BLOCK, BLOCKS, LINEAR, Rig, TestCommand};
 use crate::memory;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry};
 use lunar_initiator::SessionOptions;
-use lunar_switch::ExtentOrder;
-use lunar_target::CacheMode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -62,13 +60,6 @@ impl BlockDevice for SilentDevice {
 /// of the device has.
 #[test]
 fn a_relayed_command_that_is_not_answered_ends() {
-    let options = RigOptions {
-        order: ExtentOrder::Linear,
-        segment_bytes: 262_144,
-        burst_bytes: 1 << 20,
-        digests: false,
-        cache: CacheMode::WriteThrough,
-    };
     let device = || memory(BLOCKS * BLOCK as u64, 512, 512);
     let silent = Arc::new(SilentDevice {
         inner: device(),
@@ -78,7 +69,7 @@ fn a_relayed_command_that_is_not_answered_ends() {
     let mut session = SessionOptions::new("iqn.2026-11.org.lunarsan.test:switch");
     session.command_seconds = 1;
     let devices = [Arc::clone(&silent) as Arc<dyn BlockDevice>, device()];
-    let rig = Rig::on_devices(devices, session, options, true, false);
+    let rig = Rig::on_devices(devices, session, LINEAR, true, false);
     let host = rig.host(false);
     rig.until_relayed(&host);
     let before = rig.relayed();

@@ -1,15 +1,13 @@
 //! Hosts that do not take the data of their relayed READs: others go on.
 
-use super::{BLOCK, BLOCKS, NAME, Rig, RigOptions, TestCommand};
+use super::{BLOCK, BLOCKS, LINEAR, NAME, Rig, TestCommand};
 use crate::memory;
 use bytes::Bytes;
 use lunar_block::{BlockRange, Error};
 use lunar_switch::relay::COMMAND_BYTES_MAX;
 use lunar_switch::{
-    DeviceExtent, ExtentOrder, MigrationEnd, MigrationOptions, MigrationPhase, MigrationRecord,
-    RecordOutcome,
+    DeviceExtent, MigrationEnd, MigrationOptions, MigrationPhase, MigrationRecord, RecordOutcome,
 };
-use lunar_target::CacheMode;
 use lunar_testkit::raw::{RawAnswer, RawClient, RawPdu};
 use std::io;
 use std::sync::Arc;
@@ -22,14 +20,7 @@ const READS: usize = 24;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn rig() -> Rig {
-    let options = RigOptions {
-        order: ExtentOrder::Linear,
-        segment_bytes: 262_144,
-        burst_bytes: 1 << 20,
-        digests: false,
-        cache: CacheMode::WriteThrough,
-    };
-    Rig::new(options, true)
+    Rig::new(LINEAR, true)
 }
 
 /// Logs in a host whose READs and WRITEs of the first storage are relayed.
