@@ -444,6 +444,7 @@ mod tests {
             assert!(ids.len() <= LINK_COMMANDS_MAX);
         }
         assert_eq!(ids.len(), LINK_COMMANDS_MAX);
+        assert!(!link.has_room(512), "the connection counts them, not only the owner's share");
         link.settle(ids[0]);
         assert!(link.has_room(512));
     }
