@@ -87,7 +87,7 @@ pub(super) enum LimitFrom {
 pub(super) async fn run(
     limit: Duration,
     from: LimitFrom,
-    work: Vec<(Arc<MirrorMember>, MemberWork)>,
+    work: impl IntoIterator<Item = (Arc<MirrorMember>, MemberWork)>,
 ) -> Vec<FailedMember> {
     let task = |(member, work)| MemberTask { member, work, grace: None };
     let tasks = work.into_iter().map(task).collect();
@@ -248,7 +248,7 @@ pub(super) async fn run_one_from(
     member: &Arc<MirrorMember>,
     work: MemberWork,
 ) -> Result<(), MemberFailure> {
-    let failed = run(limit, from, vec![(Arc::clone(member), work)]).await;
+    let failed = run(limit, from, [(Arc::clone(member), work)]).await;
     failed.into_iter().next().map_or(Ok(()), |failed| Err(failed.failure))
 }
 

@@ -35,6 +35,17 @@ pub(super) enum Targets {
     Lacking,
 }
 
+impl Targets {
+    /// True if a change of the regions `first..=last` is sent to this member.
+    fn has(&self, one: &Arc<MirrorMember>, (first, last): (u32, u32)) -> bool {
+        match self {
+            Self::All => one.receives_changes(),
+            Self::One(member) => Arc::ptr_eq(one, member) && one.is_current(),
+            Self::Lacking => one.is_current() && !one.holds(first, last),
+        }
+    }
+}
+
 impl Change {
     fn start(&self, member: &Arc<MirrorMember>, range: BlockRange) -> MemberWork {
         match self.clone() {
@@ -127,15 +138,6 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the current members that miss a region of `range`.
-    pub(super) fn lacking(
-        &self,
-        range: BlockRange,
-    ) -> impl Iterator<Item = Arc<MirrorMember>> + use<> {
-        let (first, last) = self.intents.span(range);
-        self.present().filter(move |one| one.is_current() && !one.holds(first, last))
-    }
-
     /// True if a current member misses a region of `range`.
     pub(super) fn is_lacking(&self, range: BlockRange) -> bool {
         let (first, last) = self.intents.span(range);
@@ -159,22 +161,23 @@ impl Mirror {
             self.record().await?;
             return Ok(false);
         }
-        let current = self.current();
-        let late = given_up(&current, self.options.member_wait);
+        let all = self.places.all();
+        let current = all.iter().filter_map(Place::member).filter(|one| one.is_current());
+        let late = given_up(current.clone(), self.options.member_wait);
         if !late.is_empty() {
             drop(roster);
             let late: Vec<_> = late.into_iter().map(|late| late.member).collect();
             self.leave_out(&late).await?;
             return Ok(false);
         }
-        if self.slow_member().is_some() {
+        if Self::slow_member(&all).is_some() {
             drop(roster);
             self.leave_out_slow().await?;
             return Ok(false);
         }
         let mut failed = match self.intents.begin(range) {
             true => Vec::new(),
-            false => match self.mark(range, current).await {
+            false => match self.mark(range, current.cloned().collect()).await {
                 Ok(failed) => failed,
                 Err(error) => {
                     self.end_change(range, false);
@@ -184,21 +187,17 @@ impl Mirror {
         };
         let is_sent = failed.is_empty();
         if is_sent {
-            self.note_missed(range);
+            self.note_missed(range, &all);
             // A single member has its limit from the beginning: nobody else holds up the others.
-            let (targets, from) = match targets {
-                Targets::All => (self.receiving(), LimitFrom::Success),
-                Targets::One(member) if member.is_current() => {
-                    (vec![Arc::clone(member)], LimitFrom::Begin)
-                }
-                Targets::One(_) => (Vec::new(), LimitFrom::Begin),
-                Targets::Lacking => (self.lacking(range).collect(), LimitFrom::Begin),
+            let from = match targets {
+                Targets::All => LimitFrom::Success,
+                Targets::One(_) | Targets::Lacking => LimitFrom::Begin,
             };
-            let work = targets.into_iter().map(|member| {
-                let work = start(&member);
-                (member, work)
-            });
-            failed = run(self.options.member_wait, from, work.collect()).await;
+            let span = self.intents.span(range);
+            let members = all.iter().filter_map(Place::member);
+            let work = members.filter(|one| targets.has(one, span));
+            let work = work.map(|member| (Arc::clone(member), start(member)));
+            failed = run(self.options.member_wait, from, work).await;
         }
         self.end_change(range, !failed.is_empty());
         drop(roster);
@@ -221,9 +220,8 @@ impl Mirror {
     }
 
     /// Records for the stale members that they miss a change.
-    fn note_missed(&self, range: BlockRange) {
+    fn note_missed(&self, range: BlockRange, all: &[Place]) {
         let (first, last) = self.intents.span(range);
-        let all = self.places.all();
         let members = all.iter().filter_map(Place::member);
         members.filter(|member| !member.receives_changes()).for_each(|member| {
             member.miss_change(first, last);

@@ -5,7 +5,9 @@ mod range_order;
 use futures_util::poll;
 use lunar_block::{BlockRange, IoContext, MemoryOwner};
 use range_order::{RangeGranted, RangeId, RangeOrder};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::mem::take;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +35,8 @@ pub struct ChangeQueue {
 struct ChangeOrders {
     /// The owners that have changes.
     owners: HashMap<OwnerAddress, OwnerChanges>,
+    /// An empty order for the next owner: it keeps its memory.
+    idle: RangeOrder,
     /// Changes that have started, and those that wait for them.
     common: RangeOrder,
     /// Changes that have started, by their first block. No two of them overlap.
@@ -70,34 +74,68 @@ struct OwnerChanges {
 /// A change whose turn has come. The next changes have theirs when this value is dropped.
 #[derive(Debug)]
 pub struct ChangeTurn {
-    _started: StartedPlace,
-    // Dropped next: changes of other owners come before the next one of this owner.
-    _common: OrderPlace,
-    _own: OrderPlace,
-}
-
-/// A change that counts as started until this value is dropped.
-#[derive(Debug)]
-struct StartedPlace {
     queue: Arc<ChangeQueue>,
-    lba: u64,
+    range: BlockRange,
+    owner: OwnerAddress,
+    /// The place of the change in the order of its owner, once it has entered there.
+    own: Option<RangeId>,
+    /// Its place in the common order, once it has entered there.
+    common: Option<RangeId>,
+    is_started: bool,
 }
 
-impl StartedPlace {
-    fn add(queue: &Arc<ChangeQueue>, range: BlockRange) -> Self {
-        let mut orders = queue.orders();
-        let (end, source) = (range.lba + range.count, queue.source.load(SeqCst));
-        orders.started.insert(range.lba, StartedChange { end, source });
-        queue.count.store(orders.started.len(), SeqCst);
-        Self { queue: Arc::clone(queue), lba: range.lba }
+impl ChangeTurn {
+    /// Enters the orders whose turn has come. Returns a receiver if the change has to wait there.
+    fn advance(&mut self, owner: Option<&Arc<MemoryOwner>>) -> Option<RangeGranted> {
+        let mut orders = self.queue.orders();
+        let orders = &mut *orders;
+        if self.own.is_none() {
+            let idle = &mut orders.idle;
+            let new = || OwnerChanges { order: take(idle), _owner: owner.cloned() };
+            let changes = orders.owners.entry(self.owner).or_insert_with(new);
+            let (id, granted) = changes.order.enter(self.range);
+            self.own = Some(id);
+            if granted.is_some() {
+                return granted;
+            }
+        }
+        if self.common.is_none() {
+            let (id, granted) = orders.common.enter(self.range);
+            self.common = Some(id);
+            if granted.is_some() {
+                return granted;
+            }
+        }
+        let (end, source) = (self.range.lba + self.range.count, self.queue.source.load(SeqCst));
+        orders.started.insert(self.range.lba, StartedChange { end, source });
+        self.queue.count.store(orders.started.len(), SeqCst);
+        self.is_started = true;
+        None
     }
 }
 
-impl Drop for StartedPlace {
+impl Drop for ChangeTurn {
     fn drop(&mut self) {
-        let mut orders = self.queue.orders();
-        orders.started.remove(&self.lba);
-        self.queue.count.store(orders.started.len(), SeqCst);
+        let mut guard = self.queue.orders();
+        let orders = &mut *guard;
+        if self.is_started {
+            orders.started.remove(&self.range.lba);
+            self.queue.count.store(orders.started.len(), SeqCst);
+        }
+        // Changes of other owners come before the next one of this owner.
+        let mut grants = self.common.map_or_else(Vec::new, |id| orders.common.leave(id));
+        if let (Some(id), Entry::Occupied(mut changes)) =
+            (self.own, orders.owners.entry(self.owner))
+        {
+            grants.extend(changes.get_mut().order.leave(id));
+            if changes.get().order.len() == 0 {
+                orders.idle = changes.remove().order;
+            }
+        }
+        drop(guard);
+        for grant in grants {
+            let _ = grant.send(()); // a waiter that is gone leaves its place itself
+        }
     }
 }
 
@@ -117,24 +155,22 @@ impl Drop for TransferTurn {
     }
 }
 
-/// The place of a change in an order, which it leaves when this value is dropped.
-#[derive(Debug)]
-struct OrderPlace {
-    queue: Arc<ChangeQueue>,
-    /// The owner whose order this is; `None` for the common one.
-    owner: Option<OwnerAddress>,
-    id: RangeId,
-}
-
 impl ChangeQueue {
     /// Enters the order of the current owner at once, and waits for the turn of the change.
     pub async fn enter(queue: &Arc<Self>, range: BlockRange) -> ChangeTurn {
         let owner = IoContext::current().map(|context| Arc::clone(context.owner()));
-        let (own, granted) = Self::enter_own(queue, owner, range);
-        wait(granted).await;
-        let (common, granted) = Self::enter_common(queue, range);
-        wait(granted).await;
-        ChangeTurn { _started: StartedPlace::add(queue, range), _common: common, _own: own }
+        let mut turn = ChangeTurn {
+            queue: Arc::clone(queue),
+            range,
+            owner: owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner).addr()),
+            own: None,
+            common: None,
+            is_started: false,
+        };
+        while let Some(granted) = turn.advance(owner.as_ref()) {
+            let _ = granted.await; // the sender is dropped only after it was used
+        }
+        turn
     }
 
     /// Enters as [`enter`](Self::enter) for a change of the current transfer, which can be
@@ -153,25 +189,6 @@ impl ChangeQueue {
             Some(context) if !context.begin() => None,
             _ => Some(TransferTurn { turn, begun: context }),
         }
-    }
-
-    fn enter_own(
-        queue: &Arc<Self>,
-        owner: Option<Arc<MemoryOwner>>,
-        range: BlockRange,
-    ) -> (OrderPlace, Option<RangeGranted>) {
-        let address = owner.as_ref().map_or(0, |owner| Arc::as_ptr(owner).addr());
-        let mut orders = queue.orders();
-        let new = || OwnerChanges { order: RangeOrder::default(), _owner: owner };
-        let changes = orders.owners.entry(address).or_insert_with(new);
-        let (id, granted) = changes.order.enter(range);
-        (OrderPlace { queue: Arc::clone(queue), owner: Some(address), id }, granted)
-    }
-
-    fn enter_common(queue: &Arc<Self>, range: BlockRange) -> (OrderPlace, Option<RangeGranted>) {
-        let mut orders = queue.orders();
-        let (id, granted) = orders.common.enter(range);
-        (OrderPlace { queue: Arc::clone(queue), owner: None, id }, granted)
     }
 
     /// Returns the copies from which blocks of `range` may be read now.
@@ -206,38 +223,13 @@ impl ChangeQueue {
     /// Later ones do not wait for it.
     pub async fn wait_for_overlapping(&self, range: BlockRange) {
         let ended = self.orders().common.watch(range);
-        wait(ended).await;
+        if let Some(ended) = ended {
+            let _ = ended.await; // the sender is dropped only after it was used
+        }
     }
 
     fn orders(&self) -> MutexGuard<'_, ChangeOrders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for OrderPlace {
-    fn drop(&mut self) {
-        let mut orders = self.queue.orders();
-        let grants = match self.owner {
-            None => orders.common.leave(self.id),
-            Some(address) => {
-                let Some(changes) = orders.owners.get_mut(&address) else { return };
-                let grants = changes.order.leave(self.id);
-                if changes.order.len() == 0 {
-                    orders.owners.remove(&address);
-                }
-                grants
-            }
-        };
-        drop(orders);
-        for grant in grants {
-            let _ = grant.send(()); // a waiter that is gone leaves its place itself
-        }
-    }
-}
-
-async fn wait(granted: Option<RangeGranted>) {
-    if let Some(granted) = granted {
-        let _ = granted.await; // the sender is dropped only after it was used
     }
 }
 

@@ -66,7 +66,7 @@ impl Mirror {
         let current = self.current();
         let interval = self.intents.begin_flush();
         let work = current.iter().map(|member| (Arc::clone(member), member.flush()));
-        let mut failed = run(self.options.member_wait, LimitFrom::Success, work.collect()).await;
+        let mut failed = run(self.options.member_wait, LimitFrom::Success, work).await;
         for member in current.iter().filter(|member| member.has_lost()) {
             if !failed.iter().any(|failed| Arc::ptr_eq(&failed.member, member)) {
                 failed.push(FailedMember::new(member, MemberFailure::Lost));
@@ -104,6 +104,6 @@ impl Mirror {
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(work))
         });
-        run(self.options.member_wait, LimitFrom::Begin, work.collect()).await.is_empty()
+        run(self.options.member_wait, LimitFrom::Begin, work).await.is_empty()
     }
 }

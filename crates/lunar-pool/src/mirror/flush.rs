@@ -153,7 +153,7 @@ impl Mirror {
             let work = member.flush();
             (member, work)
         });
-        let mut failed = run(self.options.member_wait, LimitFrom::Success, work.collect()).await;
+        let mut failed = run(self.options.member_wait, LimitFrom::Success, work).await;
         // The flush of a member succeeds if another flush has got the report of its loss.
         for member in current.iter().filter(|member| member.has_lost()) {
             if !failed.iter().any(|failed| Arc::ptr_eq(&failed.member, member)) {
@@ -176,7 +176,7 @@ impl Mirror {
         let roster = self.roster.read().await;
         self.refuse_closed(roster.is_closed)?;
         let current = self.current();
-        if roster.is_unrecorded || !given_up(&current, self.options.member_wait).is_empty() {
+        if roster.is_unrecorded || !given_up(current.iter(), self.options.member_wait).is_empty() {
             return Ok(());
         }
         let failed = self.intents.remove_old(&current).await;

@@ -137,7 +137,7 @@ impl IntentLog {
     ) -> Vec<FailedMember> {
         let (first, last) = self.span(range);
         let mut sequence = self.sequence.lock().await;
-        let late = given_up(current, self.member_wait);
+        let late = given_up(current.iter(), self.member_wait);
         if !late.is_empty() {
             return late;
         }
@@ -259,7 +259,7 @@ impl IntentLog {
     ) -> Vec<FailedMember> {
         let page = self.next_page(sequence, marked);
         let work = current.iter().map(|member| (Arc::clone(member), write_page(member, &page)));
-        run(self.member_wait, from, work.collect()).await
+        run(self.member_wait, from, work).await
     }
 
     fn next_page(&self, sequence: &mut u64, marked: &RegionSet) -> EncodedPage {

@@ -55,8 +55,11 @@ pub(super) struct MirrorMember {
     open_changes: AtomicUsize,
     /// Number of these for which nobody waits any more.
     given_up: AtomicUsize,
-    /// Notified when the last open change, or the last that was given up, has ended.
+    /// Notified when the last open change, or the last that was given up, has ended, if somebody
+    /// waits for this.
     drained: Notify,
+    /// Number of those who wait.
+    drain_waiters: AtomicUsize,
     /// Number of changes that have ended, and of those that a flush covers.
     changes: AtomicU64,
     changes_flushed: AtomicU64,
@@ -128,6 +131,7 @@ impl MirrorMember {
             open_changes: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
             drained: Notify::new(),
+            drain_waiters: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             changes_flushed: AtomicU64::new(0),
             window: MemberWindow::default(),
@@ -338,7 +342,19 @@ impl MirrorMember {
         from: Bytes,
         durable: bool,
     ) -> MemberWork {
+        let device = self.device.device();
+        if !self.window.is_limited() && device.try_write_now(self.on_device(range), &from, durable)
+        {
+            self.has_changed(range.count * u64::from(self.device.layout().block_bytes));
+            return Box::pin(std::future::ready(Ok(())));
+        }
         self.change(range, move |device, range| device.write(range, from, durable))
+    }
+
+    /// Counts a change that has ended.
+    fn has_changed(&self, bytes: u64) {
+        self.unflushed_bytes.fetch_add(bytes, SeqCst);
+        self.changes.fetch_add(1, SeqCst);
     }
 
     /// Starts a change of blocks of the pool.
@@ -365,8 +381,7 @@ impl MirrorMember {
                     changed.await
                 }
             };
-            member.unflushed_bytes.fetch_add(bytes, SeqCst);
-            member.changes.fetch_add(1, SeqCst);
+            member.has_changed(bytes);
             changed
         })
     }
@@ -429,9 +444,7 @@ impl MirrorMember {
         Box::pin(in_own_context(async move {
             member.open_changes.fetch_add(1, SeqCst);
             let ended = work.await;
-            if member.open_changes.fetch_sub(1, SeqCst) == 1 {
-                member.drained.notify_waiters();
-            }
+            member.ended_one_of(&member.open_changes);
             ended
         }))
     }
@@ -443,9 +456,7 @@ impl MirrorMember {
         let member = Arc::clone(self);
         complete_in_task(async move {
             drop(work.await);
-            if member.given_up.fetch_sub(1, SeqCst) == 1 {
-                member.drained.notify_waiters();
-            }
+            member.ended_one_of(&member.given_up);
         });
     }
 
@@ -468,7 +479,14 @@ impl MirrorMember {
         self.wait_for_none(&self.given_up).await;
     }
 
+    fn ended_one_of(&self, count: &AtomicUsize) {
+        if count.fetch_sub(1, SeqCst) == 1 && self.drain_waiters.load(SeqCst) > 0 {
+            self.drained.notify_waiters();
+        }
+    }
+
     async fn wait_for_none(&self, count: &AtomicUsize) {
+        let _waiter = DrainWaiter::count(&self.drain_waiters);
         loop {
             let drained = self.drained.notified();
             tokio::pin!(drained);
@@ -539,6 +557,22 @@ fn add_to_mean(mean: &AtomicU64, nanos: u64) {
         _ => (before + ((nanos - before) >> LATENCY_SHIFT)).max(1),
     };
     mean.store(now as u64, SeqCst);
+}
+
+/// A waiter for the end of changes, counted until it is dropped.
+struct DrainWaiter<'a>(&'a AtomicUsize);
+
+impl<'a> DrainWaiter<'a> {
+    fn count(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, SeqCst);
+        Self(waiters)
+    }
+}
+
+impl Drop for DrainWaiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
 }
 
 /// A read that counts as outstanding until it is dropped.

@@ -71,8 +71,7 @@ impl Mirror {
 
     /// Returns a current member that has held up the others for too long, if another one that has
     /// not can do without it.
-    pub(super) fn slow_member(&self) -> Option<Arc<MirrorMember>> {
-        let all = self.places.all();
+    pub(super) fn slow_member(all: &[Place]) -> Option<Arc<MirrorMember>> {
         let is_slow = |one: &&Arc<MirrorMember>| one.is_current() && one.is_too_late();
         let slow = all.iter().filter_map(Place::member).find(is_slow)?;
         let is_enough = |one: &Arc<MirrorMember>| one.is_complete() && !one.is_too_late();
@@ -85,7 +84,7 @@ impl Mirror {
         self.run_for_all(async move {
             let mut roster = mirror.roster.write().await;
             let mut left = Ok(true);
-            while let (Ok(_), Some(slow)) = (&left, mirror.slow_member()) {
+            while let (Ok(_), Some(slow)) = (&left, Self::slow_member(&mirror.places.all())) {
                 slow.fail(MemberFailure::Slow);
                 left = mirror.leave_out_alone(&mut roster, &[slow]).await;
             }
@@ -98,7 +97,7 @@ impl Mirror {
 
     /// Leaves out, in a task, a member that has held up the others for too long.
     pub(super) fn leave_out_slow_later(self: &Arc<Self>) {
-        if self.slow_member().is_none() {
+        if Self::slow_member(&self.places.all()).is_none() {
             return;
         }
         let mirror = Arc::clone(self);
@@ -267,7 +266,7 @@ impl Mirror {
             let work = async move { of.device.write_label(&label, &buffers).await };
             (Arc::clone(member), member.tracked(IoContext::server_scope(work)))
         });
-        let failed = run(self.options.member_wait, LimitFrom::Success, work.collect()).await;
+        let failed = run(self.options.member_wait, LimitFrom::Success, work).await;
         if failed.is_empty() {
             roster.is_unrecorded = false;
             self.is_unrecorded.store(false, SeqCst);
@@ -392,12 +391,15 @@ async fn keep_settled(members: &[Arc<MirrorMember>]) -> Arc<MirrorMember> {
 
 /// Returns the members with changes that were given up, if another one has none: they are about to
 /// be left out, and nobody waits for them again.
-pub(super) fn given_up(members: &[Arc<MirrorMember>], limit: Duration) -> Vec<FailedMember> {
-    let mut late: Vec<_> = members.iter().filter(|member| member.is_unsettled()).collect();
-    if late.len() == members.len() {
-        late.clear();
+pub(super) fn given_up<'a>(
+    members: impl Iterator<Item = &'a Arc<MirrorMember>> + Clone,
+    limit: Duration,
+) -> Vec<FailedMember> {
+    if members.clone().all(|member| member.is_unsettled()) {
+        return Vec::new();
     }
-    late.into_iter().map(|one| FailedMember::new(one, MemberFailure::Late(limit))).collect()
+    let late = members.filter(|member| member.is_unsettled());
+    late.map(|one| FailedMember::new(one, MemberFailure::Late(limit))).collect()
 }
 
 /// Records the failures of members for their status.

@@ -129,7 +129,7 @@ impl Mirror {
                 });
                 (member, work)
             });
-            let failed = run(self.options.member_wait, LimitFrom::Success, work.collect()).await;
+            let failed = run(self.options.member_wait, LimitFrom::Success, work).await;
             if let Some(failed) = failed.into_iter().next() {
                 return Err(match failed.failure {
                     MemberFailure::Device(error) => error,

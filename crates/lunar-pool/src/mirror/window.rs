@@ -73,10 +73,15 @@ impl MemberWindow {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// True if the number of changes in flight has a limit.
+    pub(super) fn is_limited(&self) -> bool {
+        self.is_limited.load(SeqCst)
+    }
+
     /// Waits until a change of `bytes` may be sent, if there is a limit.
     pub(super) async fn enter(&self, bytes: u64) -> ChangePlace<'_> {
         let place = |is_counted| ChangePlace { window: self, bytes, is_counted };
-        if !self.is_limited.load(SeqCst) {
+        if !self.is_limited() {
             return place(false);
         }
         let mut waiting = {

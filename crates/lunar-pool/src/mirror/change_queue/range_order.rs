@@ -14,15 +14,19 @@ const ENDED_SPANS_MAX: usize = 64;
 /// searches in trees: it replaces the spans that it covers.
 #[derive(Debug, Default)]
 pub(super) struct RangeOrder {
-    next: RangeId,
-    ranges: BTreeMap<RangeId, OrderedRange>,
+    ranges: RangeTable,
     /// The last range of each block, as spans that do not overlap, by their first block. Those of
     /// ranges that have ended count for nothing.
     spans: BTreeMap<u64, RangeSpan>,
 }
 
-/// The number of a range in an order.
-pub(super) type RangeId = u64;
+/// The number of a range in an order, which is not used again.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct RangeId {
+    slot: u32,
+    /// Number of ranges that had the slot before.
+    former: u64,
+}
 
 /// Tells that all earlier overlapping ranges have ended.
 pub(super) type RangeGranted = oneshot::Receiver<()>;
@@ -48,6 +52,55 @@ struct RangeSpan {
     range: RangeId,
 }
 
+/// Ranges in slots that are used again.
+#[derive(Debug, Default)]
+struct RangeTable {
+    slots: Vec<RangeSlot>,
+    free: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct RangeSlot {
+    former: u64,
+    range: Option<OrderedRange>,
+}
+
+impl RangeTable {
+    fn insert(&mut self, range: OrderedRange) -> RangeId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(RangeSlot { former: 0, range: None });
+            self.slots.len() as u32 - 1
+        });
+        let place = &mut self.slots[slot as usize];
+        place.range = Some(range);
+        RangeId { slot, former: place.former }
+    }
+
+    fn slot(&mut self, id: RangeId) -> Option<&mut RangeSlot> {
+        self.slots.get_mut(id.slot as usize).filter(|slot| slot.former == id.former)
+    }
+
+    fn get_mut(&mut self, id: RangeId) -> Option<&mut OrderedRange> {
+        self.slot(id)?.range.as_mut()
+    }
+
+    fn contains(&self, id: RangeId) -> bool {
+        self.slots.get(id.slot as usize).is_some_and(|slot| slot.former == id.former)
+    }
+
+    fn remove(&mut self, id: RangeId) -> Option<OrderedRange> {
+        let slot = self.slot(id)?;
+        let range = slot.range.take()?;
+        slot.former += 1;
+        self.free.push(id.slot);
+        Some(range)
+    }
+
+    fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
 impl RangeOrder {
     /// Adds a range, which is not empty. Without a receiver it need not wait.
     /// [`leave`](Self::leave) follows in any case.
@@ -57,7 +110,7 @@ impl RangeOrder {
         let mut earlier = Vec::with_capacity(covered.len());
         for (first, span) in covered {
             self.spans.remove(&first);
-            if !self.ranges.contains_key(&span.range) {
+            if !self.ranges.contains(span.range) {
                 continue;
             }
             earlier.push(span.range);
@@ -77,7 +130,7 @@ impl RangeOrder {
     /// `None` if there are none. Later ranges do not wait for it.
     pub(super) fn watch(&mut self, range: BlockRange) -> Option<RangeGranted> {
         let present = self.overlapping(range).map(|(_, span)| span.range);
-        let present: Vec<_> = present.filter(|id| self.ranges.contains_key(id)).collect();
+        let present: Vec<_> = present.filter(|id| self.ranges.contains(*id)).collect();
         if present.is_empty() { None } else { self.add(present, true).1 }
     }
 
@@ -89,13 +142,6 @@ impl RangeOrder {
     ) -> (RangeId, Option<RangeGranted>) {
         earlier.sort_unstable();
         earlier.dedup();
-        let id = self.next;
-        self.next += 1;
-        for before in &earlier {
-            if let Some(before) = self.ranges.get_mut(before) {
-                before.later.push(id);
-            }
-        }
         let (grant, granted) = match earlier.is_empty() {
             true => (None, None),
             false => {
@@ -104,36 +150,41 @@ impl RangeOrder {
             }
         };
         let added = OrderedRange { earlier: earlier.len(), later: Vec::new(), grant, has_left };
-        self.ranges.insert(id, added);
+        let id = self.ranges.insert(added);
+        for before in earlier {
+            if let Some(before) = self.ranges.get_mut(before) {
+                before.later.push(id);
+            }
+        }
         (id, granted)
     }
 
     /// Ends a range. One that still waits gives up its turn; those behind it go on waiting for the
     /// earlier ones.
     pub(super) fn leave(&mut self, id: RangeId) -> RangeGrants {
-        let Some(range) = self.ranges.get_mut(&id) else { return Vec::new() };
+        let Some(range) = self.ranges.get_mut(id) else { return Vec::new() };
         if range.earlier > 0 {
             (range.has_left, range.grant) = (true, None);
             return Vec::new();
         }
-        let mut grants = Vec::new();
-        let mut ended = vec![id];
-        while let Some(range) = ended.pop().and_then(|id| self.ranges.remove(&id)) {
+        let (mut grants, mut ended, mut next) = (Vec::new(), Vec::new(), Some(id));
+        while let Some(range) = next.and_then(|id| self.ranges.remove(id)) {
             for id in range.later {
-                let Some(later) = self.ranges.get_mut(&id) else { continue };
+                let Some(later) = self.ranges.get_mut(id) else { continue };
                 later.earlier -= 1;
                 if later.earlier == 0 {
                     grants.extend(later.grant.take());
                     ended.extend(later.has_left.then_some(id));
                 }
             }
+            next = ended.pop();
         }
         // Ranges that have not ended have at most two spans each: their ends lie apart from others,
         // or at the ends of later ranges that wait for them.
-        if self.ranges.is_empty() {
-            self.spans.clear();
+        if self.ranges.len() == 0 {
+            while self.spans.pop_first().is_some() {} // `clear` would free the memory
         } else if self.spans.len() > 4 * self.ranges.len() + ENDED_SPANS_MAX {
-            self.spans.retain(|_, span| self.ranges.contains_key(&span.range));
+            self.spans.retain(|_, span| self.ranges.contains(span.range));
         }
         grants
     }
@@ -225,14 +276,14 @@ mod tests {
                 let overlaps = model.0.iter().any(|one| {
                     one.range.lba < lba + count && lba < one.range.lba + one.range.count
                 });
-                let is_open = |(_, span): (u64, RangeSpan)| order.ranges.contains_key(&span.range);
+                let is_open = |(_, span): (u64, RangeSpan)| order.ranges.contains(span.range);
                 prop_assert_eq!(order.overlapping(all).any(is_open), overlaps);
                 prop_assert!(order.spans.len() <= 4 * order.len() + ENDED_SPANS_MAX + 3);
             }
             for one in model.0 {
                 order.leave(one.id);
             }
-            prop_assert!(order.ranges.is_empty() && order.spans.is_empty());
+            prop_assert!(order.len() == 0 && order.spans.is_empty());
         }
     }
 
@@ -249,13 +300,14 @@ mod tests {
         for range in [&same as &dyn Fn(u64) -> BlockRange, &crossing] {
             let mut order = RangeOrder::default();
             let ids: Vec<_> = (0..COUNT).map(|at| order.enter(range(at)).0).collect();
-            let waits: usize = order.ranges.values().map(|range| range.earlier).sum();
+            let ranges = order.ranges.slots.iter().filter_map(|slot| slot.range.as_ref());
+            let waits: usize = ranges.map(|range| range.earlier).sum();
             assert!(waits as u64 <= 3 * COUNT, "{waits}");
             assert!(order.spans.len() as u64 <= 2 * COUNT);
             for id in ids {
                 order.leave(id);
             }
-            assert!(order.ranges.is_empty() && order.spans.is_empty());
+            assert!(order.len() == 0 && order.spans.is_empty());
         }
     }
 
