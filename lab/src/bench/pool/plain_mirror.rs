@@ -1,24 +1,35 @@
-//! Two disks that are written together, without any record: what a mirror can reach at most.
+//! Two disks that are used together, without any record: what a mirror can reach at most.
 
 use super::Device;
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange, BoxFuture, Buffer, Error, Geometry};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Writes go to both disks at once, reads to the first one.
+/// Writes go to both disks at once, reads to one after the other.
 #[derive(Debug)]
-pub struct PlainMirror(pub [Device; 2]);
+pub struct PlainMirror {
+    disks: [Device; 2],
+    reads: AtomicUsize,
+}
+
+impl PlainMirror {
+    /// Creates a mirror of these disks.
+    pub fn new(disks: [Device; 2]) -> Self {
+        Self { disks, reads: AtomicUsize::new(0) }
+    }
+}
 
 impl BlockDevice for PlainMirror {
     fn name(&self) -> &str {
-        self.0[0].name()
+        self.disks[0].name()
     }
 
     fn geometry(&self) -> Geometry {
-        self.0[0].geometry()
+        self.disks[0].geometry()
     }
 
     fn read(&self, range: BlockRange, into: Buffer) -> BoxFuture<'_, Result<Buffer, Error>> {
-        self.0[0].read(range, into)
+        self.disks[self.reads.fetch_add(1, SeqCst) % 2].read(range, into)
     }
 
     fn write(
@@ -27,7 +38,7 @@ impl BlockDevice for PlainMirror {
         from: Bytes,
         durable: bool,
     ) -> BoxFuture<'_, Result<(), Error>> {
-        let [one, other] = &self.0;
+        let [one, other] = &self.disks;
         let work = (one.write(range, from.clone(), durable), other.write(range, from, durable));
         Box::pin(async move {
             let (one, other) = tokio::join!(work.0, work.1);
@@ -37,12 +48,12 @@ impl BlockDevice for PlainMirror {
 
     fn flush(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
-            let (one, other) = tokio::join!(self.0[0].flush(), self.0[1].flush());
+            let (one, other) = tokio::join!(self.disks[0].flush(), self.disks[1].flush());
             one.and(other)
         })
     }
 
     fn io_tier(&self) -> String {
-        self.0[0].io_tier()
+        self.disks[0].io_tier()
     }
 }
