@@ -108,6 +108,9 @@ fn answers_are_as_documented() {
     let socket = Socket::of(&server);
     assert_eq!(socket.0, format!("{disk}.lunar/api.sock"), "no runtime directory");
     let contract = ApiContract(socket.ask("GET", "/api/v1/openapi.json", None).1);
+    assert_eq!(contract.0["info"]["title"], "Lunar");
+    assert_eq!(contract.0["info"]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(contract.0["info"].get("contact").is_none(), "{}", contract.0["info"]);
     lunar_testkit::contract::assert_rejects_wrong_types(&contract);
     let target = "/api/v1/targets/iqn.2026-11.org.example:a";
     let mut missing = contract.operations();
