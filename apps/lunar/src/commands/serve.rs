@@ -242,6 +242,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         redirect: None,
         initiator_limits: Vec::new(),
         luns,
+        is_persisted: false,
     };
     Ok(Configuration {
         state: args.state.clone(),

@@ -190,6 +190,8 @@ pub struct TargetConfig {
     pub initiator_limits: Vec<InitiatorLimit>,
     /// The target's LUNs.
     pub luns: Vec<LunConfig>,
+    /// True if the state directory keeps the target, and not the configuration file.
+    pub is_persisted: bool,
 }
 
 impl TargetConfig {

@@ -4,6 +4,7 @@ mod change;
 mod limit;
 mod look;
 mod table;
+mod target;
 mod trace;
 
 use super::api_args::ApiArgs;
@@ -12,7 +13,8 @@ use crate::output::{Failure, Format};
 /// Inspect a running server, and change what it serves
 ///
 /// A change lasts until a configuration is applied or the server is restarted; to keep it, paste
-/// the output of --print-toml into the configuration. An enlarged disk keeps its size.
+/// the output of --print-toml into the configuration. An enlarged disk keeps its size, and targets
+/// that were added with --persist stay.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl status\n  \
@@ -38,10 +40,13 @@ enum Command {
     Recover(change::RecoverCommand),
     AddLun(change::AddLun),
     RemoveLun(change::RemoveLun),
+    AddTarget(target::AddTargetCommand),
+    RemoveTarget(target::RemoveTargetCommand),
     Logout(change::Logout),
     Redirect(change::RedirectCommand),
     Limit(limit::LimitCommand),
     Trace(trace::TraceCommand),
+    Stop(target::StopCommand),
 }
 
 /// Runs the command.
@@ -60,6 +65,9 @@ pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
             Command::Recover(args) => change::recover(&client, args, format).await,
             Command::AddLun(args) => change::add_lun(&client, args, format).await,
             Command::RemoveLun(args) => change::remove_lun(&client, args, format).await,
+            Command::AddTarget(args) => target::add_target(&client, args, format).await,
+            Command::RemoveTarget(args) => target::remove_target(&client, args, format).await,
+            Command::Stop(args) => target::stop(&client, args, format).await,
             Command::Logout(args) => change::logout(&client, args, format).await,
             Command::Redirect(args) => change::redirect(&client, args, format).await,
             Command::Limit(args) => limit::limit(&client, args, format).await,
