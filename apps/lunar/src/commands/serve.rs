@@ -257,6 +257,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         storages: Vec::new(),
         pools: Vec::new(),
         targets: vec![target],
+        skipped_targets: Vec::new(),
     })
 }
 

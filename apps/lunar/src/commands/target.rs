@@ -62,8 +62,8 @@ pub fn serve(
     // must give the same configuration.
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut configuration = config::load_to_serve(&path, MovedExtentsUse::Replace)?;
-    let state = configuration.state.clone();
-    for warning in persisted_targets::add(&mut configuration, state.as_deref())? {
+    let persisted = persisted_targets::read(configuration.state.as_deref())?;
+    for warning in persisted_targets::add(&mut configuration, persisted, &[])? {
         tracing::warn!("{warning}");
     }
     let devices = devices(&configuration)?;

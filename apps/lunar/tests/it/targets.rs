@@ -1,6 +1,7 @@
 //! `lunar ctl add-target`, `remove-target` and `stop`: what drivers need that create disks.
 
 use crate::common::{Scratch, Server, assert_exit, finish, json, lunar, printed};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::process::Output;
 
 const FIRST: &str = "iqn.2026-11.org.example:first";
@@ -118,4 +119,92 @@ fn the_configuration_outranks_persisted_targets() {
     std::fs::remove_file(&file).unwrap();
     rig.good(&["apply", &rig.config()]);
     assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: a target that the state directory cannot keep is not served either, and can be added once
+/// the directory is writable.
+#[test]
+fn a_target_that_cannot_be_kept_is_not_served() {
+    let rig = Rig::new("unkept-target");
+    let server = rig.start();
+    // A file in place of the folder refuses also root, who may write to any folder.
+    let folder = rig.0.path().join("state/targets.d");
+    std::fs::create_dir_all(folder.parent().unwrap()).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    let disk = rig.0.path().join("added.img").display().to_string();
+    let add = ["ctl", "add-target", ADDED, &disk, "--size", "1M", "--persist"];
+    let refused = rig.lunar(&add);
+    assert_exit(&refused, 1);
+    let message = printed(&refused);
+    assert!(message.contains("cannot change the targets in"), "{message}");
+    assert!(message.contains("targets.d"), "{message}");
+    assert_eq!(rig.targets(), [FIRST]);
+    std::fs::remove_file(&folder).unwrap();
+    rig.good(&add);
+    assert_eq!(rig.targets(), [FIRST, ADDED]);
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: a kept target whose file is gone does not stop the start of the server: it is skipped and
+/// reported, and is served again when the file is back. While it is served, an apply does not skip
+/// it: its data exists only as long as the server has the file open.
+#[test]
+fn a_kept_target_without_its_file_is_skipped() {
+    let rig = Rig::new("skipped-target");
+    let server = rig.start();
+    let disk = rig.0.path().join("added.img");
+    let added = disk.display().to_string();
+    rig.good(&["ctl", "add-target", ADDED, &added, "--size", "1M", "--persist"]);
+    let away = rig.0.path().join("away.img");
+    std::fs::rename(&disk, &away).unwrap();
+    let refused = rig.lunar(&["apply", &rig.config()]);
+    assert_exit(&refused, 1);
+    assert!(printed(&refused).contains("does not exist"), "{}", printed(&refused));
+    assert_eq!(rig.targets(), [FIRST, ADDED]);
+    assert_exit(&server.stop().0, 0);
+
+    let checked = rig.good(&["check", &rig.config()]);
+    let warning = format!("the kept target {ADDED} is not served: file:{added} does not exist");
+    assert!(checked.contains(&format!("warning: {warning}")), "{checked}");
+    let server = rig.start();
+    assert_eq!(rig.targets(), [FIRST]);
+    let status = json(&rig.lunar(&["ctl", "status", "--json"]));
+    assert_eq!(status["health"], "degraded");
+    assert_eq!(status["troubles"][0]["target"], ADDED);
+    assert_eq!(status["troubles"][0]["error"], warning);
+    assert!(rig.good(&["apply", &rig.config()]).contains(&warning));
+    std::fs::rename(&away, &disk).unwrap();
+    rig.good(&["apply", &rig.config()]);
+    assert_eq!(rig.targets(), [FIRST, ADDED]);
+    assert_eq!(json(&rig.lunar(&["ctl", "status", "--json"]))["health"], "good");
+    assert_exit(&server.stop().0, 0);
+
+    std::fs::remove_file(&disk).unwrap();
+    let server = rig.start();
+    rig.good(&["ctl", "remove-target", ADDED, "--persist"]);
+    assert_eq!(json(&rig.lunar(&["ctl", "status", "--json"]))["health"], "good");
+    assert!(server.has_said(&warning));
+    assert_exit(&server.stop().0, 0);
+}
+
+/// Goal: `lunar check` also checks the targets that the state directory keeps.
+#[test]
+fn check_reads_persisted_targets() {
+    let rig = Rig::new("checked-target");
+    let folder = rig.0.path().join("state/targets.d");
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).unwrap();
+    let file = folder.join(format!("{ADDED}.toml"));
+    std::fs::write(&file, format!("name = \"{ADDED}\"\n[[lun]]\nid = 0\ndevice = \"mem:1M\"\n"))
+        .unwrap();
+    let checked = rig.good(&["check", &rig.config()]);
+    assert!(checked.contains("targets: 2, LUNs: 2"), "{checked}");
+    std::fs::write(&file, "name = 1\n").unwrap();
+    let refused = rig.lunar(&["check", &rig.config()]);
+    assert_exit(&refused, 1);
+    assert!(printed(&refused).contains("targets.d/"), "{}", printed(&refused));
+    // Only the user of the server can read the folder: that is no fault of the configuration.
+    std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let unread = rig.good(&["check", &rig.config()]);
+    assert!(unread.contains("targets: 1, LUNs: 1"), "{unread}");
+    assert!(unread.contains("warning: cannot read the targets in"), "{unread}");
 }

@@ -3,10 +3,12 @@
 
 use super::file::FILE_BYTES_MAX;
 use super::lun::check_together;
-use super::model::{Configuration, TargetConfig};
+use super::model::{Configuration, SkippedTarget, TargetConfig};
 use super::target;
 use crate::Failure;
+use crate::device_url::DeviceUrl;
 use lunar_block::StateDirectory;
+use serde::Deserialize;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -25,19 +27,33 @@ fn file_name(target: &str) -> String {
     format!("{}{SUFFIX}", target.to_ascii_lowercase())
 }
 
-/// Adds the targets in the state directory to `configuration`, which outranks them. Returns a
-/// warning for each target that both have.
+/// The keys of a target that lead to its files.
+#[derive(Debug, Deserialize)]
+struct TargetKeys {
+    name: String,
+    lun: Vec<LunKeys>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LunKeys {
+    id: u16,
+    device: String,
+}
+
+/// The file of a target in the state directory.
+#[derive(Debug)]
+pub struct PersistedTarget {
+    path: PathBuf,
+    text: Vec<u8>,
+}
+
+/// Reads the files of the targets in the state directory.
 ///
 /// # Errors
-/// A file cannot be read, or its target is invalid or conflicts with others.
-pub fn add(
-    configuration: &mut Configuration,
-    state: Option<&Path>,
-) -> Result<Vec<String>, Failure> {
-    let mut warnings = Vec::new();
-    let Some(state) = state else { return Ok(warnings) };
-    let path = folder(state);
-    let read = || -> io::Result<Vec<(String, Vec<u8>)>> {
+/// The folder or a file cannot be read.
+pub fn read(state: Option<&Path>) -> Result<Vec<PersistedTarget>, Failure> {
+    let Some(path) = state.map(folder) else { return Ok(Vec::new()) };
+    let read = || -> io::Result<Vec<PersistedTarget>> {
         let Some(directory) = StateDirectory::open(&path)? else { return Ok(Vec::new()) };
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&path)? {
@@ -45,28 +61,51 @@ pub fn add(
         }
         names.retain(|name| name.ends_with(SUFFIX));
         names.sort();
-        let file =
-            |name: String| Ok(directory.read(&name, FILE_BYTES_MAX)?.map(|text| (name, text)));
+        let file = |name: String| {
+            let text = directory.read(&name, FILE_BYTES_MAX)?;
+            Ok(text.map(|text| PersistedTarget { path: path.join(name), text }))
+        };
         names.into_iter().filter_map(|name| file(name).transpose()).collect()
     };
-    let files = read().map_err(|error| {
+    read().map_err(|error| {
         Failure::new(format!("cannot read the targets in {}: {error}", path.display()))
             .hint("make the folder and its files readable for the server's user only")
-    })?;
-    for (name, text) in files {
-        let file = path.join(&name);
+    })
+}
+
+/// Adds targets of the state directory to `configuration`, which outranks them. A target whose file
+/// does not exist is skipped, unless `served` has it: other targets must not wait for the file.
+/// Returns warnings.
+///
+/// # Errors
+/// A target is invalid or conflicts with others.
+pub fn add(
+    configuration: &mut Configuration,
+    files: Vec<PersistedTarget>,
+    served: &[TargetConfig],
+) -> Result<Vec<String>, Failure> {
+    let mut warnings = Vec::new();
+    for PersistedTarget { path, text } in files {
         // Positions in this file must not be taken for those in the configuration file.
         let about = |failure: Failure| Failure {
             hint: failure.hint,
-            ..Failure::new(format!("{}: {}", file.display(), failure.what))
+            ..Failure::new(format!("{}: {}", path.display(), failure.what))
         };
         let text = String::from_utf8(text).map_err(|_| about(Failure::new("it is not UTF-8")))?;
+        // A missing file would refuse the whole configuration.
+        let skipped = missing_file(&text).filter(|skipped| !has(served, &skipped.name));
+        if let Some(skipped) = skipped.filter(|skipped| !has(&configuration.targets, &skipped.name))
+        {
+            warnings.push(format!("{}; {}", skipped.error(), skipped.hint()));
+            configuration.skipped_targets.push(skipped);
+            continue;
+        }
         let mut target = target::parse(&text, configuration).map_err(about)?;
         target.is_persisted = true;
-        if configuration.targets.iter().any(|other| other.name == target.name) {
+        if has(&configuration.targets, &target.name) {
             warnings.push(format!(
                 "{} has no effect: the configuration file has the target {}",
-                file.display(),
+                path.display(),
                 target.name
             ));
             continue;
@@ -75,6 +114,22 @@ pub fn add(
         check_together(configuration).map_err(about)?;
     }
     Ok(warnings)
+}
+
+fn has(targets: &[TargetConfig], name: &str) -> bool {
+    targets.iter().any(|target| target.name.eq_ignore_ascii_case(name))
+}
+
+/// The target in `text` as skipped, if the file of a LUN does not exist. A file that cannot be
+/// examined counts as existing: opening it reports the cause.
+fn missing_file(text: &str) -> Option<SkippedTarget> {
+    let keys: TargetKeys = toml::from_str(text).ok()?;
+    let is_missing = |path: &Path| path.try_exists().is_ok_and(|exists| !exists);
+    keys.lun.into_iter().find_map(|lun| {
+        let device = DeviceUrl::parse(&lun.device).ok()?;
+        let is_missing = device.path().is_some_and(is_missing);
+        is_missing.then(|| SkippedTarget { name: keys.name.clone(), lun: lun.id, device })
+    })
 }
 
 /// Stores the file of a target, durably.

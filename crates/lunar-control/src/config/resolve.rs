@@ -182,6 +182,7 @@ impl Resolver<'_> {
             storages: std::mem::take(&mut self.storages.list),
             pools: std::mem::take(&mut self.pools),
             targets: targets.into_iter().map(|(target, _)| target).collect(),
+            skipped_targets: Vec::new(),
         };
         check_remote_luns(self, &configuration);
         configuration

@@ -691,6 +691,7 @@ fn without_restart(wanted: &Configuration, running: &Configuration) -> Configura
         storages: wanted.storages.clone(),
         pools: wanted.pools.clone(),
         targets: wanted.targets.clone(),
+        skipped_targets: wanted.skipped_targets.clone(),
         discovery_chap: wanted.discovery_chap.clone(),
         ..running.clone()
     }

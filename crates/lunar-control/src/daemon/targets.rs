@@ -70,7 +70,9 @@ impl Daemon {
         let mut applied = self.drop_target(name, by)?;
         if let Some(state) = state {
             persisted_targets::remove(&state, name)?;
-            self.configurations().applied.targets.retain(|target| !is(&target));
+            let mut configurations = self.configurations();
+            configurations.applied.targets.retain(|target| !is(&target));
+            forget_skipped(&mut configurations.running, name);
         } else if kept == Some(true) {
             applied.warnings.push(format!(
                 "{name} returns with the next apply or restart; --persist removes it for good"
@@ -85,7 +87,8 @@ impl Daemon {
         &self,
         read: &mut Configuration,
     ) -> Result<Vec<String>, Failure> {
-        persisted_targets::add(read, self.running().state.as_deref())
+        let Configuration { state, targets: served, .. } = self.running();
+        persisted_targets::add(read, persisted_targets::read(state.as_deref())?, &served)
     }
 
     /// Removes a target that is served; nothing happens if there is none.
@@ -151,6 +154,11 @@ impl Daemon {
     }
 }
 
+/// Removes a target from the list of those that are skipped.
+fn forget_skipped(configuration: &mut Configuration, name: &str) {
+    configuration.skipped_targets.retain(|target| !target.name.eq_ignore_ascii_case(name));
+}
+
 /// The configuration with the target, in place of the target with its name.
 fn with(settings: &TargetSettings, mut wanted: Configuration) -> Result<Configuration, Failure> {
     let mut target = target::target(settings, &wanted)?;
@@ -161,6 +169,7 @@ fn with(settings: &TargetSettings, mut wanted: Configuration) -> Result<Configur
         }
         None => wanted.targets.push(target),
     }
+    forget_skipped(&mut wanted, &settings.name);
     lun::check_together(&wanted)?;
     Ok(wanted)
 }
