@@ -9,6 +9,8 @@ mod trace;
 
 use super::api_args::ApiArgs;
 use crate::output::{Failure, Format};
+use lunar_control::config;
+use std::path::PathBuf;
 
 /// Inspect a running server, and change what it serves
 ///
@@ -18,6 +20,7 @@ use crate::output::{Failure, Format};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar ctl status\n  \
+    lunar ctl status --config /etc/lunar/lunar.toml\n  \
     lunar ctl resize 0 20G\n  \
     lunar ctl limit 0 --bandwidth 200Mbit\n  \
     lunar ctl trace 1 --file trace.pcapng\n  \
@@ -26,6 +29,9 @@ use crate::output::{Failure, Format};
 pub struct Ctl {
     #[command(flatten)]
     api: ApiArgs,
+    /// Use the server of this configuration, unless --api selects one
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Server")]
+    config: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
@@ -54,7 +60,10 @@ enum Command {
 /// # Errors
 /// Fails if no server is found, or the server refuses.
 pub fn run(args: &Ctl, format: Format) -> Result<(), Failure> {
-    let client = args.api.client()?;
+    let client = match &args.config {
+        Some(file) => args.api.client_of(&config::read(file)?, file)?,
+        None => args.api.client()?,
+    };
     let work = async {
         match &args.command {
             Command::Status(args) => look::status(&client, args, format).await,
