@@ -11,13 +11,14 @@ use crate::shutdown::{self, HangupAction, Signals};
 use lunar_control::api::bound::BoundApi;
 use lunar_control::api::status::WaitingLunStatus;
 use lunar_control::api::targets::{Lun, Target};
+use lunar_control::client::client_address;
 use lunar_control::config::model::Configuration;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
 use lunar_control::identity;
 use lunar_target::{Catalogue, Portal, RelayFactory};
 use serde::Serialize;
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Text in place of the API's address.
@@ -177,16 +178,6 @@ fn summary(report: &Report) -> String {
     let portals: Vec<_> = report.portals.iter().map(|portal| portal.listen.to_string()).collect();
     let (targets, luns) = (targets.len(), luns.sum::<usize>());
     format!("targets: {targets}, LUNs: {luns}, listening on {}", portals.join(" "))
-}
-
-/// The address at which a client on this machine reaches a socket that listens on `address`.
-fn client_address(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 fn human(report: &Report) -> String {

@@ -116,7 +116,7 @@ fn has_terminal() -> bool {
     std::fs::File::open("/dev/tty").is_ok()
 }
 
-/// Serves until a signal requests a shutdown, then shuts down in order.
+/// Serves until a signal or a request of the API asks for a shutdown, then shuts down in order.
 ///
 /// # Errors
 /// Fails if a disk could not be synced, or a second signal aborted the shutdown: data may be lost.
@@ -126,7 +126,14 @@ pub async fn serve_until_signal(
     mut signals: Signals,
 ) -> Result<(), Failure> {
     let state = Arc::new(ApplyState::default());
-    while signals.next().await == SignalAction::Apply {
+    loop {
+        let action = tokio::select! {
+            action = signals.next() => action,
+            () = daemon.stop_requested() => SignalAction::End,
+        };
+        if action == SignalAction::End {
+            break;
+        }
         // An apply that waits has not read the file yet.
         if !state.is_waiting.swap(true, Ordering::AcqRel) {
             apply(&daemon, &state);

@@ -224,21 +224,58 @@ fn parse_unit(path: &str) -> Result<UnitPath, UrlError> {
             "write iscsi://HOST/TARGET/LUN, for example …/0",
         ));
     };
+    let target = decode(target)?;
     if target.is_empty() || target.len() > NAME_BYTES_MAX {
         return Err(wrong(
             format!("a target name must have 1 to {NAME_BYTES_MAX} bytes"),
             "write iscsi://HOST/TARGET/LUN",
         ));
     }
+    let lun = decode(lun)?;
     match lun.parse::<u16>() {
         Ok(number) if number <= lunar_wire::Lun::UNIT_MAX && !lun.starts_with('+') => {
-            Ok(UnitPath { target: target.to_owned(), lun: number })
+            Ok(UnitPath { target, lun: number })
         }
         _ => Err(wrong(
             format!("`{lun}` is not a LUN"),
             format!("write a LUN from 0 to {}", lunar_wire::Lun::UNIT_MAX),
         )),
     }
+}
+
+/// Decodes escapes such as `%3A`, as libiscsi and QEMU do (RFC 3986).
+fn decode(text: &str) -> Result<String, UrlError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split('%');
+    bytes.extend(parts.next().unwrap_or_default().bytes());
+    let invalid = || {
+        wrong(
+            format!("`{text}` contains an invalid escape"),
+            "write % and two hexadecimal digits, %3A for a colon, %25 for %",
+        )
+    };
+    for part in parts {
+        let digits = part.get(..2).filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+        let byte = digits.and_then(|two| u8::from_str_radix(two, 16).ok()).ok_or_else(invalid)?;
+        bytes.push(byte);
+        bytes.extend(part.bytes().skip(2));
+    }
+    let decoded = String::from_utf8(bytes).map_err(|_| invalid())?;
+    match decoded.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        true => Err(invalid()),
+        false => Ok(decoded),
+    }
+}
+
+/// Escapes the characters of a target name that have a meaning in a URL.
+fn encode(target: &str) -> String {
+    target.chars().fold(String::new(), |mut text, character| {
+        match character {
+            '%' | '/' | '?' | '#' | '@' => text.push_str(&format!("%{:02X}", character as u32)),
+            _ => text.push(character),
+        }
+        text
+    })
 }
 
 /// Formats `host:port`, with an IPv6 address in brackets.
@@ -254,7 +291,7 @@ impl fmt::Display for Url {
         }
         f.write_str(&self.portal())?;
         if let Some(unit) = &self.unit {
-            write!(f, "/{}/{}", unit.target, unit.lun)?;
+            write!(f, "/{}/{}", encode(&unit.target), unit.lun)?;
         }
         let mut separator = '?';
         for (key, digest) in
@@ -299,9 +336,28 @@ mod tests {
         assert_eq!("iscsi://host/".parse::<Url>().unwrap().unit, None);
     }
 
+    /// Goal: escapes are decoded, as libiscsi and QEMU do, and a decoded name is formatted so that
+    /// it is parsed to the same name.
+    #[test]
+    fn escapes_are_decoded() {
+        let url: Url = "iscsi://host/iqn.2026-11.org.example%3avm%2Fa/%37".parse().unwrap();
+        let unit = url.unit.clone().unwrap();
+        assert_eq!((unit.target.as_str(), unit.lun), ("iqn.2026-11.org.example:vm/a", 7));
+        let text = url.to_string();
+        assert_eq!(text, "iscsi://host:3260/iqn.2026-11.org.example:vm%2Fa/7");
+        assert_eq!(text.parse::<Url>().unwrap(), url);
+    }
+
     #[test]
     fn malformed_urls_are_refused() {
         for text in [
+            "iscsi://host/target%/0",
+            "iscsi://host/target%3/0",
+            "iscsi://host/target%+1/0",
+            "iscsi://host/target%0A/0",
+            "iscsi://host/target%20/0",
+            "iscsi://host/target%ff/0",
+            "iscsi://host/target%é/0",
             "",
             "iscsi://",
             "http://host",

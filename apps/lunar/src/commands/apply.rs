@@ -9,6 +9,9 @@ use lunar_control::daemon::Applied;
 use std::path::{Path, PathBuf};
 
 /// Apply a configuration to the running daemon: all of it, or nothing
+///
+/// Without --api, the daemon is the one that the configuration describes: at the address in [api],
+/// else with its socket in the directory `state`, beside its disks or in a runtime directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     lunar apply /etc/lunar/lunar.toml --dry-run\n  \
@@ -34,7 +37,7 @@ pub struct ApplyCommand {
 pub fn run(args: &ApplyCommand, format: Format) -> Result<(), Failure> {
     let text = config::read(&args.file)?;
     let path = std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone());
-    let client = args.api.client()?;
+    let client = args.api.client_of(&text, &path)?;
     let request = Request {
         configuration: Some(SentConfiguration { text, path: path.display().to_string() }),
         dry_run: args.dry_run,

@@ -4,7 +4,7 @@ use crate::device_url::ServedDevices;
 use crate::output::{self, Failure, Format};
 use lunar_control::ErrorList;
 use lunar_control::config::model::{Configuration, UnitConfig};
-use lunar_control::config::{self, settings};
+use lunar_control::config::{self, persisted_targets, settings};
 use lunar_control::device_url::{DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteOpening};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -84,7 +84,8 @@ struct Reached {
 /// # Errors
 /// Returns all problems of the file; with `--connect`, also of its remote LUNs and storages.
 pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
-    let configuration = config::load(&args.file)?;
+    let mut configuration = config::load(&args.file)?;
+    let warnings = add_persisted_targets(&mut configuration)?;
     let targets = configuration.targets.len();
     let luns: usize = configuration.targets.iter().map(|target| target.luns.len()).sum();
     let kinds = DeviceKinds::of(&configuration);
@@ -99,6 +100,7 @@ pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
             "targets": targets,
             "luns": luns,
             "devices": kinds,
+            "warnings": warnings,
             "remote_luns": reached.map(|reached| &reached.luns),
             "storages": reached.map(|reached| &reached.storages),
             "configuration": settings::json(&configuration),
@@ -130,7 +132,19 @@ pub fn run(args: &Check, format: Format) -> Result<(), Failure> {
                     lun.block_bytes
                 ));
             }
+            text.extend(warnings.iter().map(|warning| format!("warning: {warning}\n")));
             output::print_text(&text)
+        }
+    }
+}
+
+/// Adds the targets in the state directory, as a server does at its start. Returns warnings; one of
+/// them if only the user of the server can read the targets.
+fn add_persisted_targets(configuration: &mut Configuration) -> Result<Vec<String>, Failure> {
+    match persisted_targets::read(configuration.state.as_deref()) {
+        Ok(persisted) => persisted_targets::add(configuration, persisted, &[]),
+        Err(failure) => {
+            Ok(vec![format!("{}: run this command as the user of the server", failure.what)])
         }
     }
 }

@@ -242,6 +242,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         redirect: None,
         initiator_limits: Vec::new(),
         luns,
+        is_persisted: false,
     };
     Ok(Configuration {
         state: args.state.clone(),
@@ -256,6 +257,7 @@ fn configuration(args: &Serve) -> Result<Configuration, Failure> {
         storages: Vec::new(),
         pools: Vec::new(),
         targets: vec![target],
+        skipped_targets: Vec::new(),
     })
 }
 

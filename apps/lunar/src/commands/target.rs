@@ -8,6 +8,7 @@ use crate::serving::{self, Serving};
 use lunar_control::config;
 use lunar_control::config::model::Configuration;
 use lunar_control::config::moved_extents::MovedExtentsUse;
+use lunar_control::config::persisted_targets;
 use lunar_control::daemon::{AwayStorage, ConfigOrigin};
 use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,10 @@ pub fn serve(
     // must give the same configuration.
     let path = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut configuration = config::load_to_serve(&path, MovedExtentsUse::Replace)?;
+    let persisted = persisted_targets::read(configuration.state.as_deref())?;
+    for warning in persisted_targets::add(&mut configuration, persisted, &[])? {
+        tracing::warn!("{warning}");
+    }
     let devices = devices(&configuration)?;
     let api = api.options()?;
     if let Some(api) = &api {

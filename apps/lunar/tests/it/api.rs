@@ -38,6 +38,10 @@ impl Socket {
     }
 }
 
+/// A request to add a target.
+const ADDED_TARGET: &str =
+    r#"{"target": {"name": "iqn.2026-11.org.example:b", "lun": [{"device": "mem:1M"}]}}"#;
+
 /// Requests with method, path (`{t}`: the target), body and status of the answer.
 const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("GET", "/api/v1/openapi.json", None, 200),
@@ -51,6 +55,14 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("GET", "{t}", None, 200),
     ("GET", "/api/v1/targets/x", None, 404),
     ("GET", "/api/v1/pools", None, 200),
+    ("POST", "/api/v1/targets", Some(ADDED_TARGET), 200),
+    ("POST", "/api/v1/targets", Some(ADDED_TARGET), 200),
+    ("POST", "/api/v1/targets", Some(r#"{"target": {"name": "iqn.2026-11.org.example:b"}}"#), 422),
+    ("POST", "/api/v1/targets", Some(r#"{"target": {"name": "b"}, "persist": true}"#), 409),
+    ("DELETE", "/api/v1/targets/iqn.2026-11.org.example:b", None, 200),
+    ("DELETE", "/api/v1/targets/iqn.2026-11.org.example:b", None, 200),
+    ("DELETE", "/api/v1/targets/b", None, 422),
+    ("DELETE", "/api/v1/targets/iqn.2026-11.org.example:b?persist=true", None, 409),
     ("GET", "/api/v1/luns", None, 200),
     ("GET", "/api/v1/configuration", None, 200),
     ("POST", "{t}/luns", Some(r#"{"device": "mem:1M"}"#), 200),
@@ -97,6 +109,7 @@ const REQUESTS: &[(&str, &str, Option<&str>, u16)] = &[
     ("POST", "{t}/luns/0/migration", Some(r#"{"storage": "a", "start_bytes": 0}"#), 409),
     ("POST", "{t}/luns/9/migration", Some(r#"{"storage": "a", "start_bytes": 0}"#), 404),
     ("DELETE", "{t}/luns/9/migration", None, 404),
+    ("POST", "/api/v1/stop", None, 200),
 ];
 
 /// Goal: every operation of the document answers as documented, whether it succeeds or is refused.
@@ -108,11 +121,18 @@ fn answers_are_as_documented() {
     let socket = Socket::of(&server);
     assert_eq!(socket.0, format!("{disk}.lunar/api.sock"), "no runtime directory");
     let contract = ApiContract(socket.ask("GET", "/api/v1/openapi.json", None).1);
+    assert_eq!(contract.0["info"]["title"], "Lunar");
+    assert_eq!(contract.0["info"]["version"], env!("CARGO_PKG_VERSION"));
+    assert!(contract.0["info"].get("contact").is_none(), "{}", contract.0["info"]);
     lunar_testkit::contract::assert_rejects_wrong_types(&contract);
     let target = "/api/v1/targets/iqn.2026-11.org.example:a";
     let mut missing = contract.operations();
+    let count_luns = || socket.ask("GET", "/api/v1/luns", None).1["luns"].as_array().unwrap().len();
     for &(method, path, body, status) in REQUESTS {
         let path = path.replace("{t}", target);
+        if path == "/api/v1/stop" {
+            assert_eq!(count_luns(), 1);
+        }
         let (got, answer) = socket.ask(method, &path, body);
         assert_eq!(got, status, "{method} {path} {body:?}: {answer}");
         if path != "/api/v1/openapi.json" {
@@ -122,8 +142,7 @@ fn answers_are_as_documented() {
         missing.retain(|(m, p)| !(m.eq_ignore_ascii_case(method) && *p == template));
     }
     assert!(missing.is_empty(), "not tried: {missing:?}");
-    assert_eq!(socket.ask("GET", "/api/v1/luns", None).1["luns"].as_array().unwrap().len(), 1);
-    assert_exit(&server.stop().0, 0);
+    assert_exit(&server.end(), 0);
 }
 
 /// Goal: bodies that are too long, too deep, of a wrong type or from a web page are refused, and

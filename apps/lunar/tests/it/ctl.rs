@@ -257,6 +257,61 @@ fn a_missing_server_is_explained() {
     }
 }
 
+/// Goal: the server of a configuration is found from any directory, wherever its socket is.
+/// Fault: `lunar apply FILE` did not look at `[api]` and `state` in FILE, and the message of
+/// `lunar ctl` named no socket.
+#[test]
+fn the_server_of_a_configuration_is_found() {
+    for (api, socket) in [
+        ("state = \"state\"\n", "state/api.sock"),
+        ("", "disk.img.lunar/api.sock"),
+        ("state = \"state\"\n[api]\nlisten = \"unix:other/here.sock\"\n", "other/here.sock"),
+        ("[api]\nlisten = \"127.0.0.1:0\"\n", ""),
+    ] {
+        let scratch = Scratch::new("described");
+        let elsewhere = Scratch::new("described-elsewhere");
+        let text = format!(
+            "{api}[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\n\
+             name = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\nid = 0\n\
+             device = \"disk.img\"\nsize = \"1M\"\n"
+        );
+        let config = scratch.file("lunar.toml", text.as_bytes());
+        let from = |directory: &Scratch, arguments: &[&str]| {
+            let mut command = lunar(arguments);
+            command.current_dir(directory.path());
+            finish(command, b"")
+        };
+        let early = from(&elsewhere, &["apply", &config]);
+        assert_exit(&early, 1);
+        let path = scratch.path().join(socket).display().to_string();
+        let tried = path.replace("api.sock", "*.sock");
+        assert!(printed(&early).contains("no running server was found"), "{}", printed(&early));
+        // Beside a disk that does not exist yet there is nothing to try.
+        if api.contains("state") {
+            assert!(printed(&early).contains(&tried), "{}", printed(&early));
+        }
+        let server = Server::start_command(lunar(&["target", "--config", &config]));
+        if socket.is_empty() {
+            let port = server.report["api"].as_str().unwrap().to_owned();
+            let text = text.replace("127.0.0.1:0\"\n[listen]", &format!("{port}\"\n[listen]"));
+            scratch.file("lunar.toml", text.as_bytes());
+        } else {
+            assert_eq!(server.report["api"], format!("unix:{path}"));
+            assert!(from(&elsewhere, &["apply", &config]).status.success());
+            let lost = from(&elsewhere, &["ctl", "status", "--json"]);
+            assert_exit(&lost, 1);
+            let lost = json(&lost);
+            assert!(lost["error"].as_str().unwrap().contains("/run/lunar/*.sock"), "{lost}");
+            let hint = lost["hint"].as_str().unwrap();
+            assert!(hint.contains("--api") && hint.contains(&format!("unix:{path}")), "{hint}");
+        }
+        let found = from(&elsewhere, &["ctl", "--config", &config, "status", "--json"]);
+        assert_exit(&found, 0);
+        assert_eq!(json(&found)["pid"], server.pid());
+        assert_exit(&server.stop().0, 0);
+    }
+}
+
 /// Goal: a server whose socket was removed together with the state of a disk that is no longer
 /// served can be reached again.
 #[test]

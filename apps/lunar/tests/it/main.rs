@@ -37,4 +37,5 @@ mod served_identity;
 mod served_luns;
 mod sessions;
 mod switch;
+mod targets;
 mod usage;

@@ -1,10 +1,12 @@
 //! Changes of the running server that last until an apply or a restart: adding, removing and
-//! resizing LUNs, redirecting logins.
+//! resizing LUNs, redirecting logins. Also targets, which the state directory may keep, and the
+//! stop of the server.
 
 use super::extract::{Body, PathParameters, QueryParameters};
 use super::problem::Problem;
 use super::shared::ApiState;
 use crate::config::lun::LunSettings;
+use crate::config::target::TargetSettings;
 use crate::daemon::{Applied, Daemon, LunSelector};
 use crate::{Caller, Failure};
 use axum::extract::State;
@@ -73,8 +75,39 @@ pub(super) struct LunQuery {
     pub(super) device: Option<String>,
 }
 
+/// A target to add.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddTarget {
+    /// The target.
+    pub target: TargetSettings,
+    /// Keeps the target in the state directory: an apply and a restart leave it as it is.
+    #[serde(default)]
+    pub persist: bool,
+}
+
+/// A server that stops.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+pub struct Stopping {
+    /// The server's process ID.
+    pub process: u32,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PersistQuery {
+    /// Removes the target also from the state directory
+    #[serde(default)]
+    #[param(required = false)]
+    persist: bool,
+}
+
 pub(super) fn routes() -> OpenApiRouter<ApiState> {
     OpenApiRouter::new()
+        .routes(routes!(stop))
+        .routes(routes!(add_target))
+        .routes(routes!(remove_target))
         .routes(routes!(add_lun))
         .routes(routes!(remove_lun))
         .routes(routes!(resize))
@@ -92,6 +125,38 @@ pub(super) async fn change(
         Ok::<_, Failure>(Changed { applied, toml: served.daemon.toml_of_drift() })
     });
     Ok(Json(changed.await??))
+}
+
+/// Stops the server: sessions are logged out, commands finish, disks are synced
+#[utoipa::path(post, path = "/stop", tag = "status",
+    responses((status = 200, description = "The server has begun to stop", body = Stopping)))]
+async fn stop(State(served): State<ApiState>, Extension(by): Extension<Caller>) -> Json<Stopping> {
+    served.daemon.request_stop(&by);
+    Json(Stopping { process: std::process::id() })
+}
+
+/// Adds a target; one that exists with the same settings is left as it is
+#[utoipa::path(post, path = "/targets", tag = "targets", request_body = AddTarget,
+    responses((status = 200, description = "The target is served", body = Changed)))]
+async fn add_target(
+    State(served): State<ApiState>,
+    Extension(by): Extension<Caller>,
+    Body(AddTarget { target, persist }, _charge): Body<AddTarget>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| daemon.add_target(&target, persist, &by)).await
+}
+
+/// Removes a target, whose sessions end; its devices stay as they are. There need not be one
+#[utoipa::path(delete, path = "/targets/{target}", tag = "targets",
+    params(("target" = String, Path, description = "The target's iSCSI name"), PersistQuery),
+    responses((status = 200, description = "The target is no longer served", body = Changed)))]
+async fn remove_target(
+    State(served): State<ApiState>,
+    Extension(by): Extension<Caller>,
+    PathParameters(target): PathParameters<String>,
+    QueryParameters(PersistQuery { persist }): QueryParameters<PersistQuery>,
+) -> Result<Json<Changed>, Problem> {
+    change(&served, move |daemon| daemon.remove_target(&target, persist, &by)).await
 }
 
 /// Adds a LUN

@@ -1,7 +1,7 @@
 //! Faults of the served units, each with a remedy.
 
 use super::pools::PoolReport;
-use crate::config::model::{Configuration, PoolConfig};
+use crate::config::model::{Configuration, PoolConfig, SkippedTarget};
 use crate::daemon::WaitingLun;
 use crate::device_url::DeviceUrl;
 use crate::time::rfc3339;
@@ -66,6 +66,16 @@ impl UnitFault {
                 }
             }
             .to_owned(),
+        }
+    }
+
+    /// The fault of a target that is not served, because a file does not exist.
+    pub(super) fn of_skipped(target: &SkippedTarget) -> Self {
+        Self {
+            target: target.name.clone(),
+            lun: target.lun,
+            error: target.error(),
+            hint: target.hint(),
         }
     }
 

@@ -43,7 +43,7 @@ pub const PREFIX: &str = "/api/v1";
 
 /// Every route, with its description.
 fn resources() -> OpenApiRouter<ApiState> {
-    let all = OpenApiRouter::with_openapi(openapi::frame())
+    let all = OpenApiRouter::new()
         .merge(openapi::routes())
         .merge(status::routes())
         .merge(sessions::routes())
@@ -54,7 +54,7 @@ fn resources() -> OpenApiRouter<ApiState> {
         .merge(changes::routes())
         .merge(limits::routes())
         .merge(configuration::routes());
-    OpenApiRouter::new().nest(PREFIX, all)
+    OpenApiRouter::with_openapi(openapi::frame()).nest(PREFIX, all)
 }
 
 /// The description of every route, as it is served at `/api/v1/openapi.json`.

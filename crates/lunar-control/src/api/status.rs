@@ -181,6 +181,7 @@ impl Status {
         troubles.extend(waiting.iter().map(UnitFault::of_waiting));
         let pools = Pools::of(served).pools;
         let running = served.daemon.running();
+        troubles.extend(running.skipped_targets.iter().map(UnitFault::of_skipped));
         troubles.extend(pools.iter().filter_map(|pool| UnitFault::of_pool(pool, &running)));
         let pools = pools.into_iter().map(|PoolReport { name, health, next_step, .. }| {
             PoolSummary { name, health, next_step }

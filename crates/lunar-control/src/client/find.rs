@@ -1,5 +1,6 @@
 //! Finding the server that runs on this machine.
 
+use super::listening;
 use crate::Failure;
 use crate::http::{Address, is_live, runtime_directories};
 use std::io;
@@ -7,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Directories for the socket of a server that systemd started, the same for every user.
-const SYSTEM_DIRECTORIES: [&str; 2] = ["/run/lunar", "/var/lib/lunar"];
+pub(super) const SYSTEM_DIRECTORIES: [&str; 2] = ["/run/lunar", "/var/lib/lunar"];
 /// File extension of the state directory that `lunar serve disk.img` creates.
 const STATE_EXTENSION: &str = "lunar";
 /// User ID of root, whose sockets are always trusted.
@@ -22,6 +23,19 @@ struct FoundSockets {
     /// Sockets owned by neither this user nor root, in directories that anybody may write to.
     foreign: Vec<PathBuf>,
     denied: Vec<PathBuf>,
+    /// The searched sockets, as patterns for people.
+    tried: Vec<PathBuf>,
+}
+
+/// Places that are searched for sockets of servers.
+#[derive(Debug, Default)]
+pub(super) struct SearchedPlaces {
+    /// Directories in which users put no sockets for others to find.
+    pub(super) trusted: Vec<PathBuf>,
+    /// Directories in which only sockets of this user and of root count.
+    pub(super) shared: Vec<PathBuf>,
+    /// Single sockets.
+    pub(super) sockets: Vec<PathBuf>,
 }
 
 /// Finds the only running server: in the directories of the environment, in those of the system,
@@ -31,10 +45,20 @@ struct FoundSockets {
 /// Fails if there is no server, if there are several (which are listed), or if the socket belongs
 /// to another user or permits no access.
 pub fn find() -> Result<Address, Failure> {
-    let mut directories = runtime_directories();
-    directories.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
+    let mut trusted = runtime_directories();
+    trusted.extend(SYSTEM_DIRECTORIES.map(PathBuf::from));
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+    let shared = state_directories(&here);
+    find_in(&SearchedPlaces { trusted, shared, sockets: Vec::new() })
+}
+
+/// Finds the only running server in `places`.
+///
+/// # Errors
+/// Same as [`find`].
+pub(super) fn find_in(places: &SearchedPlaces) -> Result<Address, Failure> {
     let owners = [rustix::process::geteuid().as_raw(), ROOT];
-    select_server(look(&directories, &state_directories(Path::new(".")), owners))
+    select_server(look(places, owners))
 }
 
 fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
@@ -63,20 +87,32 @@ fn select_server(mut found: FoundSockets) -> Result<Address, Failure> {
                 "only its owner may use the socket: run this command as the server's user, or \
                  with sudo",
             )),
-        (None, true) => Err(Failure::new("no running server was found").hint(
-            "start one (lunar serve DEVICE), or give the API address that the server printed: \
-             --api unix:PATH or --api ADDRESS:PORT",
-        )),
+        (None, true) => {
+            let what =
+                format!("no running server was found: none listens on {}", list(&found.tried));
+            let elsewhere = listening::sockets();
+            Err(Failure::new(what).hint(match elsewhere.is_empty() {
+                true => "start one (lunar serve DEVICE), or give the API address that the server \
+                         printed: --api unix:PATH or --api ADDRESS:PORT"
+                    .to_owned(),
+                false => format!("select a server that runs here with --api: {}", list(&elsewhere)),
+            }))
+        }
     }
 }
 
-/// Examines the directories. In `trusted`, users put no sockets for others to find; in `shared`,
-/// only sockets of `owners` count.
-fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> FoundSockets {
+/// Examines the places. In shared directories, only sockets of `owners` count.
+fn look(places: &SearchedPlaces, owners: [u32; 2]) -> FoundSockets {
+    let SearchedPlaces { trusted, shared, sockets } = places;
     let mut found = FoundSockets::default();
+    for socket in sockets {
+        found.tried.push(socket.clone());
+        look_at(socket.clone(), None, &mut found);
+    }
     let mut seen = Vec::new();
     let trusted = trusted.iter().map(|directory| (directory, None));
     for (directory, owners) in trusted.chain(shared.iter().map(|shared| (shared, Some(owners)))) {
+        found.tried.push(directory.join("*.sock"));
         // A directory that is listed under two names counts once.
         let Ok(directory) = directory.canonicalize() else { continue };
         if seen.contains(&directory) {
@@ -85,7 +121,9 @@ fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> FoundSocke
         match std::fs::read_dir(&directory) {
             Ok(entries) => {
                 for path in entries.take(ENTRIES_MAX).flatten().map(|entry| entry.path()) {
-                    look_at(path, owners, &mut found);
+                    if path.extension().is_some_and(|extension| extension == "sock") {
+                        look_at(path, owners, &mut found);
+                    }
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -101,8 +139,7 @@ fn look(trusted: &[PathBuf], shared: &[PathBuf], owners: [u32; 2]) -> FoundSocke
 
 fn look_at(path: PathBuf, owners: Option<[u32; 2]>, found: &mut FoundSockets) {
     let Ok(metadata) = path.symlink_metadata() else { return };
-    let is_socket = metadata.file_type().is_socket();
-    if !is_socket || path.extension().is_none_or(|extension| extension != "sock") {
+    if !metadata.file_type().is_socket() {
         return;
     }
     let is_foreign = owners.is_some_and(|owners| !owners.contains(&metadata.uid()));
@@ -138,24 +175,33 @@ mod tests {
         let state = scratch.join("disk.img.lunar");
         std::fs::create_dir_all(&state).unwrap();
         let me = [rustix::process::geteuid().as_raw(), ROOT];
-        let looked = || look(std::slice::from_ref(&scratch), &state_directories(&scratch), me);
+        let places = |trusted: &[&PathBuf], shared: Vec<PathBuf>| SearchedPlaces {
+            trusted: trusted.iter().map(|path| (*path).clone()).collect(),
+            shared,
+            sockets: Vec::new(),
+        };
+        let looked = || look(&places(&[&scratch], state_directories(&scratch)), me);
         assert!(select_server(looked()).is_err());
         drop(UnixListener::bind(scratch.join("stale.sock")).unwrap());
         std::fs::write(scratch.join("file.sock"), "").unwrap();
         let _other = UnixListener::bind(scratch.join("other")).unwrap();
         let none = select_server(looked()).unwrap_err();
         assert!(none.hint.unwrap().contains("--api"));
+        let tried = format!("unix:{}/*.sock", state.display());
+        assert!(none.what.contains(&tried), "{}", none.what);
         let first = UnixListener::bind(state.join("serve-1.sock")).unwrap();
-        let twice = [state.clone(), scratch.clone(), state.clone()];
+        let twice = places(&[&state, &scratch, &state], Vec::new());
         let found = Address::Unix(state.join("serve-1.sock"));
-        assert_eq!(select_server(look(&twice, &[], me)).unwrap(), found);
+        assert_eq!(select_server(look(&twice, me)).unwrap(), found);
         assert_eq!(select_server(looked()).unwrap(), found);
         // Another user who may write to this directory could have put the socket there to obtain
         // the token.
         let others = [me[0] + 1, me[0] + 1];
-        let foreign = select_server(look(&[], &state_directories(&scratch), others)).unwrap_err();
+        let foreign = places(&[], state_directories(&scratch));
+        let foreign = select_server(look(&foreign, others)).unwrap_err();
         assert!(foreign.what.contains("another user"), "{foreign}");
-        assert_eq!(select_server(look(std::slice::from_ref(&state), &[], others)).unwrap(), found);
+        let trusted = places(&[&state], Vec::new());
+        assert_eq!(select_server(look(&trusted, others)).unwrap(), found);
         let second = UnixListener::bind(scratch.join("api.sock")).unwrap();
         let hint = select_server(looked()).unwrap_err().hint.unwrap();
         assert!(hint.contains("serve-1.sock") && hint.contains("api.sock"), "{hint}");

@@ -1,6 +1,8 @@
 //! Client of the API: each request uses its own connection.
 
+mod described;
 mod find;
+mod listening;
 mod stream;
 
 use crate::api::{PREFIX, ProblemBody};
@@ -23,6 +25,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
+pub use described::{DescribedApi, client_address, find_described};
 pub use find::find;
 pub use hyper::Method;
 pub use stream::ResponseStream;

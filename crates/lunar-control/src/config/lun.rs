@@ -134,7 +134,7 @@ pub fn lun(
     }
     let lun = match (lun, resolver.problems.into_sorted()) {
         (Some(lun), problems) if problems.is_empty() => lun,
-        (_, problems) => return Err(failure(&problems)),
+        (_, problems) => return Err(problems_failure(&problems)),
     };
     match relative_path(&lun) {
         Some(path) => {
@@ -146,7 +146,7 @@ pub fn lun(
 }
 
 /// The first path of a LUN that is not absolute.
-fn relative_path(lun: &LunConfig) -> Option<&Path> {
+pub(super) fn relative_path(lun: &LunConfig) -> Option<&Path> {
     let chap = lun.unit.options.chap.iter();
     let secrets = chap.flat_map(|chap| [&chap.secret_file, &chap.mutual_secret_file]).flatten();
     let mut paths = lun.unit.device.path().into_iter().chain(secrets.map(PathBuf::as_path));
@@ -154,7 +154,7 @@ fn relative_path(lun: &LunConfig) -> Option<&Path> {
 }
 
 /// Converts problems to a failure: one problem as it is, several as a list.
-fn failure(problems: &[ConfigProblem]) -> Failure {
+pub(super) fn problems_failure(problems: &[ConfigProblem]) -> Failure {
     if let [problem] = problems {
         return Failure { hint: problem.hint.clone(), ..Failure::usage(&problem.error) };
     }

@@ -9,6 +9,7 @@ pub mod lun;
 pub mod model;
 pub mod moved_extents;
 pub mod named_limits;
+pub mod persisted_targets;
 pub mod pools;
 pub mod resolve;
 mod resolve_access;
@@ -19,6 +20,7 @@ mod resolve_remote;
 pub mod rules;
 pub mod setting;
 pub mod settings;
+pub mod target;
 pub mod virtual_lun;
 
 use crate::small_file::{self, Readable};

@@ -43,6 +43,8 @@ pub struct Configuration {
     pub pools: Vec<Arc<PoolConfig>>,
     /// The targets.
     pub targets: Vec<TargetConfig>,
+    /// Targets of the state directory that are not served, because a file does not exist.
+    pub skipped_targets: Vec<SkippedTarget>,
 }
 
 impl Configuration {
@@ -190,6 +192,8 @@ pub struct TargetConfig {
     pub initiator_limits: Vec<InitiatorLimit>,
     /// The target's LUNs.
     pub luns: Vec<LunConfig>,
+    /// True if the state directory keeps the target, and not the configuration file.
+    pub is_persisted: bool,
 }
 
 impl TargetConfig {
@@ -200,6 +204,33 @@ impl TargetConfig {
         let by_network = !self.access.networks.is_empty()
             || (by_lun && self.redirect.is_none() && !self.luns.is_empty());
         !self.chap.is_empty() || by_network
+    }
+}
+
+/// A target of the state directory that is not served, because a file does not exist.
+#[derive(Clone, Debug)]
+pub struct SkippedTarget {
+    /// The target's iSCSI name.
+    pub name: String,
+    /// Number of the LUN whose file is missing.
+    pub lun: u16,
+    /// The device of that LUN.
+    pub device: DeviceUrl,
+}
+
+impl SkippedTarget {
+    /// Describes the fault.
+    pub fn error(&self) -> String {
+        format!("the kept target {} is not served: {} does not exist", self.name, self.device)
+    }
+
+    /// Describes the remedy.
+    pub fn hint(&self) -> String {
+        format!(
+            "restore the file and run `lunar apply FILE`, or remove the target: lunar ctl \
+             remove-target {} --persist",
+            self.name
+        )
     }
 }
 

@@ -182,6 +182,7 @@ impl Resolver<'_> {
             storages: std::mem::take(&mut self.storages.list),
             pools: std::mem::take(&mut self.pools),
             targets: targets.into_iter().map(|(target, _)| target).collect(),
+            skipped_targets: Vec::new(),
         };
         check_remote_luns(self, &configuration);
         configuration
@@ -278,7 +279,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
+    pub(super) fn target(&mut self, table: &mut TableReader<'_, '_>) -> TargetConfig {
         let name = table.required("name", &mut self.problems);
         if let Some(name) = &name {
             self.ok_or_report("invalid target name", name, rules::check_name(&name.value));
@@ -317,6 +318,7 @@ impl Resolver<'_> {
             redirect: redirect.map(|redirect| redirect.value),
             initiator_limits,
             luns,
+            is_persisted: false,
         }
     }
 

@@ -180,11 +180,13 @@ pub(super) fn written(
     if configuration.storages.is_empty() || configuration.state.is_none() {
         return None;
     }
-    let read = load_to_serve(path, MovedExtentsUse::Ignore).ok()?;
+    let mut read = load_to_serve(path, MovedExtentsUse::Ignore).ok()?;
     let disk = |lun: &LunConfig| lun.unit.options.virtual_disk.clone();
     let disks = |all: &Configuration| -> Vec<_> {
         all.targets.iter().flat_map(|target| target.luns.iter().map(disk)).collect()
     };
+    let kept = configuration.targets.iter().filter(|target| target.is_persisted);
+    read.targets.extend(kept.cloned());
     (disks(&read) != disks(configuration))
         .then(|| Configuration { targets: read.targets, ..configuration.clone() })
 }

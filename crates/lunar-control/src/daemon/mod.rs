@@ -13,6 +13,7 @@ mod remote_opening;
 mod returning_members;
 mod selection;
 mod stopping;
+mod targets;
 mod toml;
 mod trace;
 mod units;
@@ -36,6 +37,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::Notify;
 use units::{OpenUnit, UnitOpener, force_size, set_size};
 use utoipa::ToSchema;
 
@@ -141,6 +143,10 @@ pub struct Daemon {
     migrations: Arc<Migrations>,
     /// True when the server stops: no more changes are accepted.
     stopping: AtomicBool,
+    /// A request to stop, which the program carries out.
+    stop_request: Notify,
+    /// Held while the targets in the state directory are read or changed.
+    target_files: Mutex<()>,
     /// Certificate and token of the API, read from files.
     files: OnceLock<ApiFiles>,
 }
@@ -278,6 +284,8 @@ impl OpenedConfig {
             waiting,
             migrations: Arc::new(self.migrations),
             stopping: AtomicBool::new(false),
+            stop_request: Notify::new(),
+            target_files: Mutex::default(),
             files: OnceLock::new(),
         })
     }
@@ -355,8 +363,11 @@ impl Daemon {
         let files = self.files.get();
         let mut renewed = Renewed::default();
         // The files are read inside the change: of two changes, the later one has the newer text.
+        let _target_files = lock(&self.target_files);
+        let mut warnings = Vec::new();
         let mut applied = self.change(&change, by, |_| {
-            let wanted = self.read(source)?;
+            let mut wanted = self.read(source)?;
+            warnings = self.add_kept_targets(&mut wanted)?;
             renewed = files.map(ApiFiles::read).transpose()?.unwrap_or_default();
             Ok(wanted)
         })?;
@@ -366,6 +377,7 @@ impl Daemon {
             files.put(renewed);
         }
         applied.difference.changes.extend(changes);
+        applied.warnings.extend(warnings);
         Ok(applied)
     }
 
@@ -679,6 +691,7 @@ fn without_restart(wanted: &Configuration, running: &Configuration) -> Configura
         storages: wanted.storages.clone(),
         pools: wanted.pools.clone(),
         targets: wanted.targets.clone(),
+        skipped_targets: wanted.skipped_targets.clone(),
         discovery_chap: wanted.discovery_chap.clone(),
         ..running.clone()
     }

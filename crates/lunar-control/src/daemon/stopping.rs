@@ -4,6 +4,7 @@
 use super::{Daemon, OpenUnit};
 use crate::Failure;
 use lunar_target::ShutdownReport;
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -23,6 +24,17 @@ impl Daemon {
         let report = self.server.shutdown(grace, progress);
         self.close_pools();
         report
+    }
+
+    /// Requests that the program stops the server, as a signal does.
+    pub fn request_stop(&self, by: &dyn fmt::Display) {
+        tracing::info!(target: "audit", %by, "stop requested");
+        self.stop_request.notify_one();
+    }
+
+    /// Waits for a request to stop the server.
+    pub async fn stop_requested(&self) {
+        self.stop_request.notified().await;
     }
 
     /// Closes the pools, so that their next opening does not find them as after a crash.

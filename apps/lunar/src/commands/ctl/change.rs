@@ -12,7 +12,7 @@ use lunar_control::units::parse_size;
 use std::path::{Path, PathBuf};
 
 /// Options common to changes of a target.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(super) struct Common {
     /// The target's iSCSI name; not needed if there is only one target
     #[arg(long, value_name = "IQN")]
@@ -314,7 +314,7 @@ pub(super) async fn target(client: &ApiClient, common: &Common) -> Result<String
 }
 
 /// The list, or `None` if it is empty.
-fn non_empty(list: &[String]) -> Option<Vec<String>> {
+pub(super) fn non_empty(list: &[String]) -> Option<Vec<String>> {
     (!list.is_empty()).then(|| list.to_vec())
 }
 
@@ -324,8 +324,8 @@ fn limit_of(args: &AddLun) -> Option<LimitSettings> {
 }
 
 /// The device with an absolute path, as the server has another working directory.
-fn absolute(device: &str) -> String {
-    if device.starts_with("mem:") || device.starts_with("iscsi:") {
+pub(super) fn absolute(device: &str) -> String {
+    if device.starts_with("mem:") || device.starts_with("iscsi:") || device.starts_with("pool:") {
         return device.to_owned();
     }
     let path = device.strip_prefix("file:").unwrap_or(device);
