@@ -26,8 +26,9 @@ use std::time::Duration;
 /// before more was passed on can be executed by the device.
 const KEPT_BYTES_MAX: u32 = 256 << 10;
 
-/// Time that a lost session has to be replaced before its WRITE ends BUSY.
-const LOSS_TIME: Duration = Duration::from_secs(10);
+/// Time after which a WRITE that has failed ends BUSY if the storage may still execute it: that a
+/// lost session has to be replaced, or an abort to be answered.
+const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// Data-out that is passed on in order.
 struct RelayedDataOut {
@@ -170,15 +171,17 @@ impl Run<'_> {
         let moved = self.abort.unless(moving).await.map_err(Stop::from).flatten();
         drop(writer); // aborts what has not ended
         let result = match moved {
-            Ok(Err(failure @ (RelayFailure::Lost | RelayFailure::Violated))) => {
-                let ended = tokio::time::timeout(LOSS_TIME, change.ended());
+            Ok(Ok(())) => return Ok((guard, Ok(()))),
+            // A command that the storage owes an answer to is aborted, and may be executed until
+            // the abort is answered.
+            Ok(Err(failure)) => {
+                let ended = tokio::time::timeout(SETTLE_TIME, change.ended());
                 match self.abort.unless(ended).await {
                     Ok(Ok(_)) => return Ok((guard, Err(failure))),
                     Ok(Err(_)) => Stop::Busy,
                     Err(aborted) => aborted.into(),
                 }
             }
-            Ok(result) => return Ok((guard, result)),
             Err(stop) => stop,
         };
         self.unit.finish_or_detach(guard, change).await;
