@@ -3,11 +3,12 @@
 use crate::awaited::AwaitedSignal;
 use futures_util::task::AtomicWaker;
 use lunar_block::{ForeignWaiters, IoContext, MemoryOwner};
+use pin_project_lite::pin_project;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 /// Signals one running command that it was aborted, and its connection that commands of other
 /// owners wait for it.
@@ -31,6 +32,37 @@ struct Shared {
 impl ForeignWaiters for Shared {
     fn are_waiting(&self) -> bool {
         self.awaited.load(Ordering::SeqCst) > 0
+    }
+}
+
+pin_project! {
+    /// Work that is waited for until the command is aborted. An async function would have the work
+    /// twice in its memory, as its argument and where it is polled.
+    pub(crate) struct UnlessAborted<'a, F> {
+        signal: &'a AbortSignal,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F: Future> Future for UnlessAborted<'_, F> {
+    type Output = Result<F::Output, Aborted>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let (signal, work) = (this.signal, this.work);
+        signal.check()?;
+        let was_awaited = signal.is_awaited();
+        if let Poll::Ready(done) = work.poll(context) {
+            return Poll::Ready(Ok(done));
+        }
+        signal.shared.waiting.register(context.waker());
+        // Both signals may have been raised before the waker was registered.
+        signal.check()?;
+        if signal.is_awaited() && !was_awaited {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
     }
 }
 
@@ -106,23 +138,8 @@ impl AbortSignal {
 
     /// Waits for `work` until the command is aborted. `work` is then dropped, so it must have no
     /// effect on the medium.
-    pub(crate) async fn unless<T>(&self, work: impl Future<Output = T>) -> Result<T, Aborted> {
-        let mut work = pin!(work);
-        poll_fn(|context| {
-            self.check()?;
-            let was_awaited = self.is_awaited();
-            if let Poll::Ready(done) = work.as_mut().poll(context) {
-                return Poll::Ready(Ok(done));
-            }
-            self.shared.waiting.register(context.waker());
-            // Both signals may have been raised before the waker was registered.
-            self.check()?;
-            if self.is_awaited() && !was_awaited {
-                context.waker().wake_by_ref();
-            }
-            Poll::Pending
-        })
-        .await
+    pub(crate) fn unless<F: Future>(&self, work: F) -> UnlessAborted<'_, F> {
+        UnlessAborted { signal: self, work }
     }
 
     /// Lets the connection go on with other commands, and with this one in its owner's turn, unless
@@ -151,7 +168,8 @@ impl AbortSignal {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use std::task::{Context, Wake, Waker};
+    use std::pin::pin;
+    use std::task::{Wake, Waker};
 
     /// Number of times a task was woken.
     #[derive(Default)]

@@ -15,7 +15,7 @@ pub(crate) use entry::CheckedCommand;
 pub(crate) use immediate::try_now;
 pub use pieces::PieceReader;
 pub(crate) use pieces::{READ_PIECE_BYTES, ReadMemory};
-pub(crate) use relayed::{RelayedTransfer, execute_relayed};
+pub(crate) use relayed::run_relayed;
 
 use crate::abort::{AbortSignal, Aborted};
 use crate::detached_writes::MediumChange;

@@ -6,8 +6,8 @@ use super::fit::{cut_to_announced_length, fit_data_in, fit_data_out};
 use crate::abort::Aborted;
 use crate::detached_writes::ABORT_GRACE;
 use crate::execute::{
-    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, RelayedTransfer, copy,
-    execute_paying, execute_relayed, try_now,
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, copy, execute_paying, run_relayed,
+    try_now,
 };
 use crate::manage;
 use crate::plan_result::PlanResult;
@@ -107,7 +107,12 @@ impl Unit for DiskUnit {
         try_now(self, judged.generation, &judged.plan, data)
     }
 
-    fn run(self: Arc<Self>, plan: JudgedPlan, mut execution: Execution) -> ExecutionFuture {
+    fn run(self: Arc<Self>, mut plan: JudgedPlan, mut execution: Execution) -> ExecutionFuture {
+        if execution.streams()
+            && let Some(relayed) = plan.relayed.take()
+        {
+            return run_relayed(self, (plan.plan, plan.generation), relayed, execution);
+        }
         Box::pin(async move {
             let result = match execution.begin().await {
                 Ok(data) => self.run_plan(&execution, plan, data).await,
@@ -189,9 +194,8 @@ impl DiskUnit {
         data: CommandData,
     ) -> PlanResult {
         let Execution { session, memory, .. } = execution;
-        let JudgedPlan { mut plan, generation, relayed } = judged;
+        let JudgedPlan { mut plan, generation, .. } = judged;
         let (abort, quota_charge) = (execution.abort.clone(), execution.quota_charge.clone());
-        let (transfer, data) = RelayedTransfer::split(data, relayed);
         let (read_memory, mut data) = ReadMemory::split(data);
         let mut unsaved = None;
         // The plan contains the values of the parameters: their charge also covers the plan.
@@ -231,10 +235,7 @@ impl DiskUnit {
             quota_charge,
             memory,
         };
-        match transfer {
-            Some(transfer) => execute_relayed(self, &plan, work, transfer).await,
-            None => execute_paying(Arc::clone(self), plan, work).await,
-        }
+        execute_paying(Arc::clone(self), plan, work).await
     }
 
     /// Judges a command whose parameter list has arrived. Returns its plan, and the change of the

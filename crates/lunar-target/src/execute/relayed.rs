@@ -5,11 +5,17 @@
 
 mod writing;
 
-use super::{PlanContext, READ_PIECE_BYTES, Run, Step, Stop, block_range, read_failed};
+use super::{
+    CheckedCommand, PlanContext, READ_PIECE_BYTES, ReadMemory, Run, Step, Stop, block_range,
+    read_failed,
+};
+use crate::abort::Aborted;
 use crate::disk_unit::{DiskUnit, RelayedPlan};
+use crate::long_operation::Generation;
 use crate::plan_result::{PlanResult, internal_failure};
 use crate::relay::{PartReader, RelayFailure};
 use crate::streams::DataStreams;
+use crate::tasks::{Execution, ExecutionEnd, ExecutionFuture};
 use crate::unit::{CommandData, Unit};
 use bytes::Bytes;
 use lunar_block::{ErrorKind, RelayPart};
@@ -19,36 +25,68 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 /// The data of a command that a relay moves.
-pub(crate) struct RelayedTransfer {
-    pub(crate) plan: RelayedPlan,
-    pub(crate) streams: DataStreams,
+struct RelayedTransfer {
+    plan: Box<RelayedPlan>,
+    streams: Box<DataStreams>,
 }
 
-impl RelayedTransfer {
-    /// The transfer of a command whose data a relay moves, or else its data.
-    pub(crate) fn split(
-        data: CommandData,
-        plan: Option<Box<RelayedPlan>>,
-    ) -> (Option<Box<Self>>, CommandData) {
-        match (data, plan) {
-            (CommandData::Streams(streams), Some(plan)) => {
-                (Some(Box::new(Self { plan: *plan, streams: *streams })), CommandData::None)
-            }
-            (data, _) => (None, data),
+/// Runs a READ or WRITE whose data a relay moves, when its turn has come.
+///
+/// The futures are apart from those of other commands, which are larger: what is allocated for each
+/// command and moved into place costs much of the time of a relayed one.
+pub(crate) fn run_relayed(
+    unit: Arc<DiskUnit>,
+    (plan, generation): (Plan, Generation),
+    relayed: Box<RelayedPlan>,
+    execution: Execution,
+) -> ExecutionFuture {
+    match plan {
+        Plan::Read { range, from_medium } => {
+            let read = async move |run: &Run<'_>, transfer| {
+                run.flush_before_read(from_medium).await?;
+                run.read_relayed(range, transfer).await
+            };
+            Box::pin(run_in_turn(unit, (plan, generation), relayed, execution, read))
         }
+        Plan::Write { range, durable } => {
+            let write = async move |run: &Run<'_>, transfer| {
+                run.write_relayed(range, transfer, durable).await?;
+                run.check_recoveries()?;
+                Ok(Bytes::new())
+            };
+            Box::pin(run_in_turn(unit, (plan, generation), relayed, execution, write))
+        }
+        _ => execution.fail(),
     }
 }
 
-/// Runs a READ or WRITE whose data a relay moves.
-pub(crate) async fn execute_relayed(
-    unit: &Arc<DiskUnit>,
-    plan: &Plan,
-    work: PlanContext<'_>,
-    transfer: Box<RelayedTransfer>,
-) -> PlanResult {
-    let (run, ..) = Run::new(unit, plan, work);
-    // Boxed, because other commands do not need the memory of these futures.
-    Box::pin(run.move_relayed(plan, *transfer)).await.unwrap_or_else(PlanResult::from)
+async fn run_in_turn(
+    unit: Arc<DiskUnit>,
+    (plan, generation): (Plan, Generation),
+    relayed: Box<RelayedPlan>,
+    mut execution: Execution,
+    work: impl AsyncFnOnce(&Run<'_>, RelayedTransfer) -> Step<Bytes>,
+) -> ExecutionEnd {
+    let result = match execution.begin().await {
+        Ok(CommandData::Streams(streams)) => {
+            let checked = CheckedCommand::new(generation, execution.cdb.clone());
+            let context = PlanContext {
+                session: &execution.session,
+                checked: &checked,
+                data: Bytes::new(),
+                read_memory: ReadMemory::None,
+                abort: execution.abort.clone(),
+                quota_charge: execution.quota_charge.clone(),
+                memory: execution.memory.clone(),
+            };
+            let (run, ..) = Run::new(&unit, &plan, context);
+            let done = work(&run, RelayedTransfer { plan: relayed, streams }).await;
+            done.map_or_else(PlanResult::from, PlanResult::Good)
+        }
+        Ok(_) => PlanResult::Check(internal_failure()),
+        Err(Aborted) => PlanResult::Aborted,
+    };
+    execution.end(result)
 }
 
 /// Maximum data of the parts of a READ that are begun, unless it is one part: all of it fits the
@@ -122,21 +160,6 @@ impl BegunParts<'_> {
 }
 
 impl Run<'_> {
-    async fn move_relayed(&self, plan: &Plan, transfer: RelayedTransfer) -> Step<PlanResult> {
-        match *plan {
-            Plan::Read { range, from_medium } => {
-                self.flush_before_read(from_medium).await?;
-                Ok(PlanResult::Good(self.read_relayed(range, transfer).await?))
-            }
-            Plan::Write { range, durable } => {
-                self.write_relayed(range, transfer, durable).await?;
-                self.check_recoveries()?;
-                Ok(PlanResult::Good(Bytes::new()))
-            }
-            _ => Err(internal_failure().into()),
-        }
-    }
-
     /// Passes the data of `range` on as it comes, and returns the last piece.
     async fn read_relayed(&self, range: LbaRange, transfer: RelayedTransfer) -> Step<Bytes> {
         self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;

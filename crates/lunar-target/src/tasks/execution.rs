@@ -99,6 +99,11 @@ impl Execution {
         Ok(std::mem::take(&mut self.data))
     }
 
+    /// True if the data moves while the command runs.
+    pub(crate) fn streams(&self) -> bool {
+        matches!(self.data, CommandData::Streams(_))
+    }
+
     /// The nexus that has sent the command.
     pub fn nexus(&self) -> NexusId {
         self.session.nexus

@@ -130,7 +130,8 @@ impl Run<'_> {
                 (guard, Err(RelayFailure::NotExecuted | RelayFailure::Lost)) => {
                     drop(guard);
                     self.unit.common().relay_counts.taken_over();
-                    return self.write_by_device(range, data, durable).await;
+                    // Boxed, because it is rare.
+                    return Box::pin(self.write_by_device(range, data, durable)).await;
                 }
             };
         }
