@@ -104,12 +104,20 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// Formats a size that changes for people: rounded to three digits.
+pub fn rounded_size(bytes: u64) -> String {
+    let text = size(bytes);
+    text.split_once(" (").map_or(text.clone(), |(rounded, _)| rounded.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn sizes_for_people() {
+        assert_eq!(rounded_size(1536 + (1 << 20)), "1.00 MiB");
+        assert_eq!(rounded_size(1 << 30), "1 GiB");
         assert_eq!(size(0), "0 bytes");
         assert_eq!(size(512), "512 bytes");
         assert_eq!(size(1 << 30), "1 GiB");

@@ -13,7 +13,7 @@ use lunar_control::api::status::WaitingLunStatus;
 use lunar_control::api::targets::{Lun, Target};
 use lunar_control::client::client_address;
 use lunar_control::config::model::Configuration;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
+use lunar_control::daemon::{ConfigOrigin, Daemon, OpenedConfig, StartOptions};
 use lunar_control::identity;
 use lunar_target::{Catalogue, Portal, RelayFactory};
 use serde::Serialize;
@@ -58,8 +58,8 @@ pub struct Serving {
     pub origin: ConfigOrigin,
     /// Format of the report.
     pub format: Format,
-    /// Treatment of storages that are away.
-    pub storage: AwayStorage,
+    /// Treatment of disks that differ from their configuration.
+    pub start: StartOptions,
     /// Creates the relays of connections; `None`: devices move all data.
     pub relays: Option<Arc<dyn RelayFactory>>,
 }
@@ -74,7 +74,7 @@ pub fn serve(
     clients: &ClientCredentials,
     devices: ServedDevices,
 ) -> Result<(), Failure> {
-    let Serving { origin, format, storage, relays } = serving;
+    let Serving { origin, format, start, relays } = serving;
     open_files::raise_limit();
     let runtime = runtime()?;
     let metrics = configuration.metrics;
@@ -82,7 +82,7 @@ pub fn serve(
         ConfigOrigin::File { .. } => HangupAction::Applies,
         ConfigOrigin::Arguments => HangupAction::Ends,
     };
-    let mut opened = OpenedConfig::open(configuration.clone(), origin, Arc::new(devices), storage)?;
+    let mut opened = OpenedConfig::open(configuration.clone(), origin, Arc::new(devices), start)?;
     if let Some(relays) = relays {
         opened = opened.with_relays(relays);
     }

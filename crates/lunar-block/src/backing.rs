@@ -1,5 +1,6 @@
 //! Backing files: whether the file under a disk is still the one that was opened.
 
+use crate::SpaceUsage;
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
@@ -35,6 +36,15 @@ pub trait BackingProbe: Debug + Send + Sync {
     /// # Errors
     /// The file system no longer has the file, or cannot read its metadata.
     fn look(&self) -> io::Result<BackingState>;
+
+    /// Returns the space of a thin file; `None` if all of it is allocated anyway. May block, as
+    /// [`look`](Self::look).
+    ///
+    /// # Errors
+    /// The file system reports an error.
+    fn space_usage(&self) -> io::Result<Option<SpaceUsage>> {
+        Ok(None)
+    }
 
     /// Returns the path by which other processes can open the file, even if it is deleted:
     /// `/proc/PID/fd/N`.

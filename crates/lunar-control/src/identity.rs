@@ -12,6 +12,13 @@ use uuid::Uuid;
 
 /// The file that holds a unit's UUID, in the unit's directory.
 const UUID_FILE: &str = "uuid";
+/// The file that holds a disk's logical block size in bytes, in the unit's directory, unless it is
+/// the default.
+const BLOCK_SIZE_FILE: &str = "block-size";
+/// Logical block size of disks whose directory has no such file.
+const DEFAULT_BLOCK_BYTES: u32 = 512;
+/// Maximum length of a block size file.
+const BLOCK_SIZE_BYTES_MAX: u64 = 16;
 /// Namespace of the UUIDs of remote LUNs, a random UUID. RFC 9562.
 const REMOTE_LUNS: Uuid = Uuid::from_u128(0x5b0c_1f4e_92a7_4d38_8c15_e07f_3d6a_b914);
 /// Namespace of the UUIDs of virtual LUNs, a random UUID.
@@ -107,6 +114,37 @@ pub fn load_and_lock(directory: &StateDirectory) -> Result<(Uuid, Option<StateLo
     let uuid = load_or_create(directory)?;
     let lock = directory.lock(UUID_FILE);
     Ok((uuid, lock.map_err(|error| cannot_keep(directory.path(), &error))?))
+}
+
+/// Compares the logical block size of a disk with the one that its directory has; in an empty
+/// directory, it is stored. With other blocks, partition tables and file systems are not found.
+///
+/// # Errors
+/// Fails if the block size differs, or cannot be read or stored.
+pub fn check_block_size(directory: &StateDirectory, block_bytes: u32) -> Result<(), Failure> {
+    let known = || match directory.read(BLOCK_SIZE_FILE, BLOCK_SIZE_BYTES_MAX)? {
+        Some(text) => Ok(Some(String::from_utf8_lossy(&text).trim().to_owned())),
+        None if !directory.is_empty()? => Ok(Some(DEFAULT_BLOCK_BYTES.to_string())),
+        None if block_bytes == DEFAULT_BLOCK_BYTES => Ok(None),
+        None => {
+            directory.save(BLOCK_SIZE_FILE, format!("{block_bytes}\n").as_bytes()).map(|()| None)
+        }
+    };
+    let known = known().map_err(|error| cannot_keep(directory.path(), &error))?;
+    match known.filter(|known| *known != block_bytes.to_string()) {
+        None => Ok(()),
+        Some(known) => Err(Failure::conflict(format!(
+            "the disk of {} has blocks of {} bytes, but blocks of {block_bytes} bytes are \
+             configured",
+            directory.path().display(),
+            known.escape_debug()
+        ))
+        .hint(format!(
+            "use the block size of the disk; to change it, which makes partition tables and file \
+             systems on the disk unreadable: echo {block_bytes} > {}",
+            directory.path().join(BLOCK_SIZE_FILE).display()
+        ))),
+    }
 }
 
 /// Whether a unit has stored its identity or other state in `directory`. If the configuration sets

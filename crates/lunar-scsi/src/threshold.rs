@@ -59,6 +59,11 @@ impl FreeSpaceMonitor {
         self.resources
     }
 
+    /// True from a reported crossing until the threshold is armed again.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.reached
+    }
+
     /// Allows the same crossing to be reported again, because the threshold has changed.
     pub(crate) fn rearm(&mut self) {
         self.reached = false;

@@ -331,6 +331,11 @@ impl BlockUnit {
         reached
     }
 
+    /// True if the threshold is reached, by the last measurement.
+    pub fn is_below_threshold(&self) -> bool {
+        self.free_space.is_reached()
+    }
+
     /// The space measured last, in threshold sets, for log page 0Ch; `None` for units without a
     /// threshold and before the first measurement.
     pub fn resources(&self) -> Option<SetCounts> {

@@ -4,7 +4,7 @@
 //! checks, so a file system that does not respond blocks only them. Cores take no part.
 
 use crate::lock::lock;
-use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice};
+use lunar_block::{BackingPath, BackingProbe, BackingState, BlockDevice, SpaceUsage};
 use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
@@ -120,12 +120,21 @@ struct State {
     recoveries: u64,
     /// True when the log already reports that the file system does not respond.
     is_late: bool,
+    /// Space of the disk, as measured last; `None` if unknown.
+    space: Option<SpaceUsage>,
 }
 
 impl BackingHealth {
     pub(crate) fn of(device: &dyn BlockDevice) -> Arc<Self> {
+        // Later checks report errors of the file system.
+        let space = device.sparse().and_then(|sparse| sparse.space_usage().ok().flatten());
         let (device, probe) = (device.name().to_owned(), device.backing());
-        Arc::new(Self { device, probe, state: Mutex::default() })
+        Arc::new(Self { device, probe, state: Mutex::new(State { space, ..State::default() }) })
+    }
+
+    /// The space of the disk, as measured last; `None` if unknown.
+    pub(crate) fn space(&self) -> Option<SpaceUsage> {
+        self.state().space
     }
 
     /// Current faults, the worst first.
@@ -172,7 +181,9 @@ impl BackingHealth {
             Ok(found) if !found.is_deleted && found.path != BackingPath::Same => probe.new_path(),
             _ => None,
         };
+        let space = probe.space_usage().ok().flatten();
         let mut state = self.state();
+        state.space = space;
         state.look_began = None;
         state.is_due = false;
         if state.recoveries == recoveries {

@@ -18,7 +18,7 @@ use crate::ranges::{Fence, RangeLocks};
 use crate::registration_room::CountedRegistrations;
 use crate::save_queue::SaveQueue;
 use crate::state_file::StateFile;
-use crate::thin_space::{self, HeldWrites, OutOfSpace};
+use crate::thin_space::{self, HeldWrites, OutOfSpace, SpaceLack};
 use crate::unit::{Unit, UnitCommon};
 use lunar_block::{BlockDevice, BufferPool};
 use lunar_scsi::attention::Attention;
@@ -128,6 +128,8 @@ pub struct DiskUnit {
     pub(crate) held_count: AtomicUsize,
     /// Notified when a write is no longer held.
     pub(crate) held_ended: Notify,
+    /// Whether writes fail for lack of space.
+    pub(crate) space_lack: Mutex<SpaceLack>,
     state: Option<Arc<tokio::sync::Mutex<StateFile>>>,
     save_queue: Mutex<SaveQueue>,
     later: Mutex<FlushLater>,
@@ -226,6 +228,7 @@ impl DiskUnit {
             held: Mutex::default(),
             held_count: AtomicUsize::new(0),
             held_ended: Notify::new(),
+            space_lack: Mutex::default(),
             state: state.map(|file| Arc::new(tokio::sync::Mutex::new(file))),
             save_queue: Mutex::default(),
             later: Mutex::default(),

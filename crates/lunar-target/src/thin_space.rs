@@ -3,7 +3,9 @@
 
 use crate::Error;
 use crate::disk_unit::{DiskUnit, DiskUnitOptions};
+use crate::lock::lock;
 use crate::ranges::ClaimedBlocks;
+use lunar_block::SpaceUsage;
 use lunar_scsi::plan::NexusId;
 use lunar_scsi::unit::{Resources, Threshold};
 use std::pin::pin;
@@ -67,7 +69,10 @@ pub(crate) async fn watch(
 ) {
     loop {
         let units = served();
-        units.iter().for_each(|unit| unit.tell_if_none_is_held());
+        for unit in &units {
+            unit.tell_if_none_is_held();
+            unit.end_lack_of_space();
+        }
         for unit in units {
             if unit.options().thin_threshold_percent.is_some() {
                 look(&unit).await;
@@ -90,14 +95,65 @@ async fn look(unit: &Arc<DiskUnit>) {
     let Ok(Ok(Some(room))) = room.await else { return };
     let resources =
         Resources { used_bytes: room.used_bytes, available_bytes: room.available_bytes };
+    let (device, available_bytes) = (unit.device().name(), room.available_bytes);
+    let was_low = unit.is_below_threshold();
     if unit.scsi().observe_free_space(resources) {
-        let device = unit.device().name();
-        let available_bytes = room.available_bytes;
         tracing::warn!(
             device,
             available_bytes,
             "free space is below the threshold: initiators are notified"
         );
+    } else if was_low && !unit.is_below_threshold() {
+        tracing::warn!(device, available_bytes, "free space is above the threshold again");
+    }
+}
+
+/// Free space that ends a lack of space, in addition to the least that was seen.
+const REGAINED_BYTES_MIN: u64 = 1 << 20;
+/// Number of checks without a failed write after which a lack of space ends, unless the device is
+/// known to be full.
+const QUIET_CHECKS: u32 = 60;
+
+/// Whether writes fail for lack of space.
+#[derive(Debug, Default)]
+pub(crate) struct SpaceLack {
+    /// True from the first failed write until the lack has ended.
+    lasts: bool,
+    /// Number of checks since the last failed write.
+    quiet_checks: u32,
+    /// The least free space that was seen since the first failed write.
+    least_free_bytes: u64,
+}
+
+impl SpaceLack {
+    /// Records a failed write. Returns `true` if it is the first one, which is to be logged.
+    fn fail(&mut self) -> bool {
+        let is_first = !self.lasts;
+        let least_free_bytes = if is_first { u64::MAX } else { self.least_free_bytes };
+        *self = Self { lasts: true, quiet_checks: 0, least_free_bytes };
+        is_first
+    }
+
+    /// Called once in [`ROOM_INTERVAL`] with the free space, if known. Returns `true` if the lack
+    /// has ended.
+    fn check(&mut self, free_bytes: Option<u64>) -> bool {
+        if !self.lasts {
+            return false;
+        }
+        let is_quiet = self.quiet_checks >= QUIET_CHECKS;
+        self.quiet_checks += 1;
+        let has_ended = match free_bytes {
+            // The space is measured at another interval, perhaps before the failure.
+            Some(free_bytes) => {
+                self.least_free_bytes = self.least_free_bytes.min(free_bytes);
+                let regained_bytes = free_bytes - self.least_free_bytes;
+                self.quiet_checks > 1 && regained_bytes >= REGAINED_BYTES_MIN
+                    || is_quiet && free_bytes >= REGAINED_BYTES_MIN
+            }
+            None => is_quiet,
+        };
+        self.lasts = !has_ended;
+        has_ended
     }
 }
 
@@ -195,6 +251,37 @@ impl DiskUnit {
         Some(HeldWriteGuard { unit: Arc::clone(self), id })
     }
 
+    /// Records a write that failed for lack of space.
+    pub(crate) fn observe_lack_of_space(&self) {
+        if lock(&self.space_lack).fail() {
+            let device = self.device().name();
+            tracing::error!(device, "no space left: writes fail (out_of_space = fail)");
+        }
+    }
+
+    fn end_lack_of_space(&self) {
+        let free_bytes = self.space_usage().map(|space| space.available_bytes);
+        if lock(&self.space_lack).check(free_bytes) {
+            let device = self.device().name();
+            tracing::warn!(device, free_bytes, "writes no longer fail for lack of space");
+        }
+    }
+
+    /// True if writes have failed for lack of space, and no space has become free since.
+    pub fn lacks_space(&self) -> bool {
+        lock(&self.space_lack).lasts
+    }
+
+    /// True if the threshold of free space is reached.
+    pub fn is_below_threshold(&self) -> bool {
+        self.scsi().is_below_threshold()
+    }
+
+    /// The space of the disk, as measured in the last seconds; `None` if unknown.
+    pub fn space_usage(&self) -> Option<SpaceUsage> {
+        self.backing().space()
+    }
+
     /// True if writes wait for room.
     pub(crate) fn holds_writes(&self) -> bool {
         self.held_count.load(SeqCst) > 0
@@ -252,6 +339,28 @@ impl Drop for HeldWriteGuard {
 mod tests {
     use super::*;
     use lunar_scsi::plan::LbaRange;
+
+    /// Goal: a lack of space is reported once, lasts while the device is full, and ends when space
+    /// was freed.
+    #[test]
+    fn a_lack_of_space_lasts_until_space_is_free() {
+        const MEBIBYTE: u64 = 1 << 20;
+        let mut lack = SpaceLack::default();
+        assert!(!lack.check(Some(0)));
+        assert!(lack.fail(), "the first one");
+        assert!(!lack.fail());
+        assert!(!lack.check(Some(8 * MEBIBYTE)), "measured before the failure");
+        assert!((0..3 * QUIET_CHECKS).all(|_| !lack.check(Some(4096))), "the device is full");
+        assert!(!lack.check(Some(MEBIBYTE - 1)), "too little");
+        assert!(lack.check(Some(2 * MEBIBYTE)));
+        assert!(!lack.check(Some(2 * MEBIBYTE)), "it ends once");
+        // Space that became free before the first check does not leave the fault for ever.
+        for free_bytes in [Some(8 * MEBIBYTE), None] {
+            assert!(lack.fail());
+            assert!((0..QUIET_CHECKS).all(|_| !lack.check(free_bytes)));
+            assert!(lack.check(free_bytes));
+        }
+    }
 
     /// Goal: the log reports once that writes wait, and once that none does, however often the last
     /// one is aborted and another one comes.

@@ -16,7 +16,7 @@ use crate::tasks::{Execution, ExecutionFuture};
 use crate::view::View;
 use crate::{CacheMode, OperationClass};
 use bytes::Bytes;
-use lunar_block::{BoxFuture, Buffer, DeviceLink, SyncCounts};
+use lunar_block::{BoxFuture, Buffer, DeviceLink, SpaceUsage, SyncCounts};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::reported_identity::ReportedIdentity;
 use lunar_scsi::rights::Rights;
@@ -450,6 +450,8 @@ pub struct UnitStatistics {
     pub size_bytes: u64,
     /// Writes that wait for room.
     pub held_writes: u64,
+    /// Space of a thin disk in a file; `None` if unknown.
+    pub space: Option<SpaceUsage>,
     /// Commands that were given to a relay; `None` for a unit whose device has no relay map.
     pub relayed: Option<RelayStatistics>,
     /// True when its backing file has a fault.

@@ -74,6 +74,8 @@ const POISONED: &str = "a_poisoned_disk_refuses_writes_after_a_restart";
 const VOLATILE: &str = "covered by the tests of lunar-pool over members with volatile caches";
 const MOVES: &str =
     "covered by the tests of lunar-switch that crash and cut power at any step of a move";
+const BLOCK_SIZE: &str = "a lost file is refused with a hint; the tests `disk_changes` of the \
+                          program restart the server";
 const TARGETS: &str = "the tests `targets` of the program restart the server; the syncs of \
                        StateDirectory::save have rows of their own";
 const MOVES_KILLED: &str = "covered by the test of lunar that kills a switch while an extent moves";
@@ -428,6 +430,7 @@ pub const CALLS: &[Call] = &[
     kept("crates/lunar-switch/src/migration/copy.rs", "record.commit()", MOVES),
     kept("crates/lunar-control/src/daemon/migrations.rs", "next.save(state)?", MOVES_KILLED),
     kept("crates/lunar-control/src/daemon/migrations.rs", "moved.commit(&job.lun", MOVES_KILLED),
+    kept("crates/lunar-control/src/identity.rs", "directory.save(BLOCK_SIZE_FILE", BLOCK_SIZE),
     kept("crates/lunar-control/src/config/persisted_targets.rs", "?.save(&file_name", TARGETS),
     kept("crates/lunar-control/src/config/moved_extents.rs", ".save(FILE, &text)", MOVES_KILLED),
     kept(

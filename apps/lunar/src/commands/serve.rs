@@ -11,7 +11,7 @@ use lunar_control::config::model::{Configuration, LunConfig, TargetConfig, UnitC
 use lunar_control::config::named_limits::NamedLimits;
 use lunar_control::config::resolve_limits::{IOPS_MAX, parse_bandwidth};
 use lunar_control::config::{self, rules};
-use lunar_control::daemon::{AwayStorage, ConfigOrigin};
+use lunar_control::daemon::{AwayStorage, ConfigOrigin, SmallerFile, StartOptions};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, IdentitySource, missing_hint};
 use lunar_control::units::{parse_rate, parse_size};
 use lunar_initiator::{NAME_BYTES_MAX, Url};
@@ -36,6 +36,9 @@ pub struct Serve {
     /// Create missing files with this size, sparse
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     size: Option<u64>,
+    /// Enlarge files that are smaller than --size, which otherwise keep their size
+    #[arg(long, requires = "size")]
+    grow: bool,
     /// Address to listen on; may be repeated. Port 0 selects a free port. An address that other
     /// machines reach requires --chap-user or --network
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3260")]
@@ -187,8 +190,9 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
         true => AwayStorage::Waits,
         false => AwayStorage::Fails,
     };
+    let start = StartOptions { storage, smaller: SmallerFile::at_start(args.grow) };
     let devices = ServedDevices::default();
-    let serving = Serving { origin: ConfigOrigin::Arguments, format, storage, relays: None };
+    let serving = Serving { origin: ConfigOrigin::Arguments, format, start, relays: None };
     serving::serve(configuration, serving, &clients, devices)
 }
 

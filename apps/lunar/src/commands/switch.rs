@@ -8,6 +8,7 @@ use crate::device_url::ServedDevices;
 use crate::output::{self, Failure, Format};
 use lunar_control::config::model::Configuration;
 use lunar_control::config::{self, model::PoolConfig};
+use lunar_control::daemon::SmallerFile;
 use lunar_control::device_url::{DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX};
 use lunar_pool::Pool;
 use lunar_switch::relay::SwitchRelays;
@@ -93,7 +94,7 @@ pub fn run(args: &SwitchCommand, format: Format) -> Result<(), Failure> {
         DataPath::Fast => Some(Arc::new(SwitchRelays::new())),
         DataPath::Slow => None,
     };
-    target::serve(file, &args.api, format, relays, &|configuration| {
+    target::serve(file, &args.api, (format, SmallerFile::Keeps), relays, &|configuration| {
         require_storage(configuration, file)?;
         Ok(ServedDevices::default())
     })

@@ -9,7 +9,7 @@ use lunar_control::config;
 use lunar_control::config::model::Configuration;
 use lunar_control::config::moved_extents::MovedExtentsUse;
 use lunar_control::config::persisted_targets;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin};
+use lunar_control::daemon::{AwayStorage, ConfigOrigin, SmallerFile, StartOptions};
 use lunar_target::RelayFactory;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,10 @@ pub struct TargetCommand {
     /// may be repeated
     #[arg(long, value_name = "POOL")]
     take_over: Vec<String>,
+    /// Enlarge files that are smaller than their size in the configuration, which otherwise keep
+    /// their size until the configuration is applied
+    #[arg(long)]
+    grow: bool,
 }
 
 /// Runs the command.
@@ -36,7 +40,8 @@ pub struct TargetCommand {
 /// Fails if the configuration is invalid, a device or address cannot be opened, or the final sync
 /// fails.
 pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
-    serve(&args.config, &args.api, format, None, &|configuration| {
+    let smaller = SmallerFile::at_start(args.grow);
+    serve(&args.config, &args.api, (format, smaller), None, &|configuration| {
         for name in &args.take_over {
             config::pools::find(&configuration.pools, name).map_err(|hint| {
                 let what = format!("{} has no [[pool]] {name}", args.config.display());
@@ -54,7 +59,7 @@ pub fn run(args: &TargetCommand, format: Format) -> Result<(), Failure> {
 pub fn serve(
     file: &Path,
     api: &ServeApiArgs,
-    format: Format,
+    (format, smaller): (Format, SmallerFile),
     relays: Option<Arc<dyn RelayFactory>>,
     devices: &dyn Fn(&Configuration) -> Result<ServedDevices, Failure>,
 ) -> Result<(), Failure> {
@@ -73,6 +78,7 @@ pub fn serve(
     }
     let origin = ConfigOrigin::File { path, api };
     let clients = ClientCredentials::default();
-    let serving = Serving { origin, format, storage: AwayStorage::Waits, relays };
+    let start = StartOptions { storage: AwayStorage::Waits, smaller };
+    let serving = Serving { origin, format, start, relays };
     serving::serve(configuration, serving, &clients, devices)
 }

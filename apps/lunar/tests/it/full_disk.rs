@@ -1,14 +1,15 @@
 //! A real file system that is too small for the disk on it: messages to initiators, and handling of
 //! their writes.
 
-use crate::common::{Scratch, Server, assert_exit, pattern};
+use crate::common::{Scratch, Server, TEST_TIMEOUT, assert_exit, get, json, pattern, printed, run};
 use bytes::Bytes;
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_initiator::{RemoteDisk, SessionOptions, Url};
+use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SYSTEM_MEBIBYTES: u64 = 24;
 const DISK: &str = "64M";
@@ -228,4 +229,64 @@ fn a_reached_threshold_is_reported() {
             disk.unit().test_ready().await.unwrap();
         }
     });
+}
+
+/// Goal: allocated and free space are reported; a reached threshold and failed writes are faults
+/// until there is space again, and are logged.
+/// Fault: thin disks ran out of space unseen.
+/// Method: another file reaches the threshold, then writes fill the rest; then it is removed.
+#[test]
+fn free_space_is_reported() {
+    let sockets = Scratch::new("space-api");
+    let api = format!("unix:{}/api.sock", sockets.path().display());
+    let more = ["--thin-threshold", "50%", "--api", &api, "--metrics", "127.0.0.1:0"];
+    let small = SmallDiskServer::serve("space", &more);
+    let ctl = |what: &str| json(&run(&["ctl", "--api", &api, what, "--json"]));
+    let until = |health: &str, error: &str| {
+        let begin = Instant::now();
+        loop {
+            let status = ctl("status");
+            let troubles = status["troubles"].as_array().unwrap();
+            let has = |trouble: &Value| trouble["error"].as_str().unwrap().contains(error);
+            if status["health"] == health && (error.is_empty() || troubles.iter().any(has)) {
+                break;
+            }
+            assert!(begin.elapsed() < TEST_TIMEOUT, "no {error} in {status}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let lun = &ctl("luns")["luns"][0];
+    assert_eq!(lun["allocated_bytes"], 0, "{lun}");
+    // The state directory is there as well.
+    assert_eq!(lun["free_bytes"].as_u64().unwrap().div_ceil(1 << 20), SYSTEM_MEBIBYTES, "{lun}");
+    std::fs::write(small.neighbour(), vec![1; 16 << 20]).unwrap();
+    until("degraded", "7 MiB are free, its threshold of 50 % is reached");
+    let data = pattern(11, 10 << 20);
+    let full = block_on(async { fill(&small.connect(0).await, &data).await });
+    assert_eq!(full.unwrap_err().kind, lunar_block::ErrorKind::NoSpace);
+    until("degraded", "is out of space: writes fail");
+    small.server.until_said("no space left: writes fail");
+    until_measured(|| ctl("luns")["luns"][0]["free_bytes"].as_u64().unwrap() < 1 << 20);
+    let unit = &ctl("status")["units"][0];
+    let allocated_bytes = unit["allocated_bytes"].as_u64().unwrap();
+    assert_eq!(allocated_bytes.div_ceil(1 << 20), 8, "{unit}");
+    let metrics = get(small.server.report["metrics"].as_str().unwrap());
+    assert!(metrics.contains("lunar_lun_free_bytes{"), "{metrics}");
+    let allocated = metrics.lines().find(|line| line.starts_with("lunar_lun_allocated_bytes{"));
+    assert!(allocated.unwrap().ends_with(&format!(" {allocated_bytes}")), "{allocated:?}");
+    let listed = printed(&run(&["ctl", "--api", &api, "luns"]));
+    assert!(listed.contains("ALLOCATED") && listed.contains("8.00 MiB"), "{listed}");
+    std::fs::remove_file(small.neighbour()).unwrap();
+    until("good", "");
+    small.server.until_said("writes no longer fail for lack of space");
+    small.server.until_said("free space is above the threshold again");
+    assert_exit(&small.server.stop().0, 0);
+}
+
+fn until_measured(is_so: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < TEST_TIMEOUT, "the space was not measured again");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

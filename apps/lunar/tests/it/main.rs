@@ -14,6 +14,7 @@ mod connections;
 mod copy;
 mod ctl;
 mod daemon;
+mod disk_changes;
 mod failed_logins;
 mod full_disk;
 mod identity;

@@ -1,7 +1,8 @@
 //! The backing file of a [`FileDevice`](super::FileDevice), compared with the file that was opened.
 
 use super::FileIdentity;
-use crate::{BackingPath, BackingProbe, BackingState};
+use super::sparse::space_usage;
+use crate::{BackingPath, BackingProbe, BackingState, SpaceUsage};
 use rustix::fs::SeekFrom;
 use std::fs::File;
 use std::io;
@@ -21,12 +22,19 @@ pub(super) struct Backing {
     identity: Option<FileIdentity>,
     /// True when the file had a name when it was opened and its file system counts names.
     is_linked: bool,
+    /// True for a thin file.
+    is_thin: bool,
     /// Size of the disk in bytes. The lock is held while the file is resized.
     disk_bytes: Mutex<u64>,
 }
 
 impl Backing {
-    pub(super) fn new(file: &File, path: &Path, disk_bytes: u64) -> io::Result<Self> {
+    pub(super) fn new(
+        file: &File,
+        path: &Path,
+        disk_bytes: u64,
+        is_thin: bool,
+    ) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let is_device = metadata.file_type().is_block_device();
         Ok(Self {
@@ -34,6 +42,7 @@ impl Backing {
             path: std::path::absolute(path)?,
             identity: (!is_device).then(|| FileIdentity::of(&metadata)),
             is_linked: !is_device && metadata.nlink() > 0,
+            is_thin: !is_device && is_thin,
             disk_bytes: Mutex::new(disk_bytes),
         })
     }
@@ -69,6 +78,10 @@ impl BackingProbe for Backing {
             };
         }
         Ok(state)
+    }
+
+    fn space_usage(&self) -> io::Result<Option<SpaceUsage>> {
+        self.is_thin.then(|| space_usage(&self.file)).transpose()
     }
 
     fn open_path(&self) -> PathBuf {

@@ -333,7 +333,8 @@ impl<'a> Opening<'a> {
             Ok(metadata.len())
         };
         let geometry = self.geometry(size.map_err(unreadable)?)?;
-        let backing = Backing::new(&file, &self.options.path, geometry.size_bytes());
+        let (path, is_thin) = (&self.options.path, self.options.thin);
+        let backing = Backing::new(&file, path, geometry.size_bytes(), is_thin);
         let backing = Arc::new(backing.map_err(unreadable)?);
         let direct = if self.options.direct {
             Some(self.direct_alignment(&file, is_device, geometry)?)

@@ -7,6 +7,7 @@ use crate::{BlockRange, Error, Extent, ExtentState, SpaceUsage};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -253,19 +254,8 @@ impl Disk {
     /// Returns the space usage of a thin file: its own blocks, and the df(1) figures of its file
     /// system. Returns `None` for block devices, and for files whose space is allocated anyway.
     pub(super) fn space_usage(&self) -> io::Result<Option<SpaceUsage>> {
-        const STAT_BLOCK_BYTES: u64 = 512; // stat(2): st_blocks
-        if !self.thin || self.sector_bytes != 1 {
-            return Ok(None);
-        }
-        let file = self.file.metadata()?;
-        let system = rustix::fs::fstatvfs(&self.file)?;
-        let bytes = |fragments: u64| fragments.saturating_mul(system.f_frsize);
-        let taken = system.f_blocks.saturating_sub(system.f_bfree);
-        Ok(Some(SpaceUsage {
-            used_bytes: file.blocks().saturating_mul(STAT_BLOCK_BYTES),
-            available_bytes: bytes(system.f_bavail),
-            total_bytes: bytes(taken.saturating_add(system.f_bavail)),
-        }))
+        let is_thin_file = self.thin && self.sector_bytes == 1;
+        is_thin_file.then(|| space_usage(&self.file)).transpose()
     }
 
     /// Makes the kernel drop cached data that is written back, so that later reads come from the
@@ -281,6 +271,19 @@ impl Disk {
         // This is a hint: a failure changes no result.
         let _ = rustix::fs::fadvise(&self.file, bytes.start, Some(len), Advice::WillNeed);
     }
+}
+
+/// Returns the blocks of a file, and the df(1) figures of its file system.
+pub(super) fn space_usage(file: &File) -> io::Result<SpaceUsage> {
+    const STAT_BLOCK_BYTES: u64 = 512; // stat(2): st_blocks
+    let system = rustix::fs::fstatvfs(file)?;
+    let bytes = |fragments: u64| fragments.saturating_mul(system.f_frsize);
+    let taken = system.f_blocks.saturating_sub(system.f_bfree);
+    Ok(SpaceUsage {
+        used_bytes: file.metadata()?.blocks().saturating_mul(STAT_BLOCK_BYTES),
+        available_bytes: bytes(system.f_bavail),
+        total_bytes: bytes(taken.saturating_add(system.f_bavail)),
+    })
 }
 
 /// Splits `bytes` into pieces of `step` bytes.

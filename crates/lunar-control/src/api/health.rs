@@ -120,7 +120,8 @@ impl UnitFault {
             hint,
         };
         let recover = recover_command(catalogue, target, lun, unit);
-        let all = [poison(unit, &recover), disconnected(unit), hanging(unit), out_of_space(unit)];
+        let room = out_of_space(unit).or_else(|| below_threshold(unit));
+        let all = [poison(unit, &recover), disconnected(unit), hanging(unit), room];
         let backing = super::backing::troubles(unit, &recover);
         all.into_iter().flatten().chain(backing).map(fault).collect()
     }
@@ -189,12 +190,27 @@ fn hanging(unit: &DiskUnit) -> Option<(String, String)> {
 }
 
 fn out_of_space(unit: &DiskUnit) -> Option<(String, String)> {
-    let count = unit.held_writes();
-    (count > 0).then(|| {
+    let device = unit.options().device.name();
+    let error = match (unit.held_writes(), unit.lacks_space()) {
+        (0, false) => return None,
+        (0, true) => format!("{device} is out of space: writes fail"),
+        (count, _) => format!("{device} is out of space: {count} writes are waiting"),
+    };
+    Some((error, "free space on the file system of the disk".to_owned()))
+}
+
+fn below_threshold(unit: &DiskUnit) -> Option<(String, String)> {
+    let percent = unit.options().thin_threshold_percent?;
+    let free_bytes = unit.space_usage()?.available_bytes;
+    unit.is_below_threshold().then(|| {
         let device = unit.options().device.name();
         (
-            format!("{device} is out of space: {count} writes are waiting"),
-            "free space on the file system of the disk".to_owned(),
+            format!(
+                "{device} is short of space: {} MiB are free, its threshold of {percent} % is \
+                 reached",
+                free_bytes >> 20
+            ),
+            "free space on the file system of the disk before writes fail".to_owned(),
         )
     })
 }

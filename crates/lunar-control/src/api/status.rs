@@ -115,6 +115,12 @@ pub struct UnitStatus {
     pub link: Option<String>,
     /// Whether a sync has failed, so that the unit refuses writes until it is recovered.
     pub poisoned: bool,
+    /// Space that a thin disk in a file uses on its file system, in bytes; null if unknown.
+    #[serde(default)]
+    pub allocated_bytes: Option<u64>,
+    /// Free space of that file system in bytes, which other files may use as well; null if unknown.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
 }
 
 /// The health of a pool; `GET /api/v1/pools` has its members.
@@ -173,6 +179,8 @@ impl Status {
                 io_tier: options.device.io_tier(),
                 link: options.device.link().map(|link| link.name().to_owned()),
                 poisoned: unit.is_poisoned(),
+                allocated_bytes: unit.space_usage().map(|space| space.used_bytes),
+                free_bytes: unit.space_usage().map(|space| space.available_bytes),
             }
         });
         let drift = served.daemon.drift();

@@ -81,6 +81,12 @@ pub struct Lun {
     pub identity: String,
     /// Size in bytes.
     pub size_bytes: u64,
+    /// Space that a thin disk in a file uses on its file system, in bytes; null if unknown.
+    #[serde(default)]
+    pub allocated_bytes: Option<u64>,
+    /// Free space of that file system in bytes, which other files may use as well; null if unknown.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
     /// Size of a logical block in bytes.
     pub block_bytes: u32,
     /// Size of a physical block in bytes.
@@ -149,6 +155,8 @@ impl Lun {
                 None => IdentitySource::Own.name().to_owned(),
             },
             size_bytes: values.size_bytes,
+            allocated_bytes: values.space.map(|space| space.used_bytes),
+            free_bytes: values.space.map(|space| space.available_bytes),
             block_bytes: geometry.map_or(0, |geometry| geometry.block_bytes),
             physical_block_bytes: geometry.map_or(0, |geometry| geometry.physical_block_bytes),
             cache: cache(values.cache).to_owned(),

@@ -1,10 +1,13 @@
 //! Opening, closing and resizing units for a change, and undoing that.
 
+use super::StartOptions;
 use super::blocking::block_on;
 use super::catalogue::catalogue;
 use super::plan::{Layout, Plan, PlannedUnit, is_away};
 use super::remote_opening::{AwayStorage, open_remotes};
-use super::units::{Created, OpenUnit, OpenedStorage, UnitOpener, force_size, set_size};
+use super::units::{
+    Created, OpenUnit, OpenedStorage, SmallerFile, UnitOpener, force_size, set_size,
+};
 use crate::Failure;
 use crate::config::model::{Configuration, LunConfig, UnitConfig};
 use crate::device_url::DeviceUrl;
@@ -93,9 +96,10 @@ impl<'d> ChangeTransaction<'d> {
     pub(super) fn units(
         &mut self,
         plan: &Plan,
-        storage: AwayStorage,
+        start: StartOptions,
         arrived: Option<ArrivedLun>,
     ) -> Result<Vec<Option<usize>>, Failure> {
+        let StartOptions { storage, smaller } = start;
         let mut arrived = arrived;
         let is_new = |wanted: &&PlannedUnit| {
             wanted.open.is_none() && !wanted.waits && wanted.config.may_be_away()
@@ -128,7 +132,8 @@ impl<'d> ChangeTransaction<'d> {
             slots.push(match wanted.open {
                 Some(slot) => Some(slot),
                 None => {
-                    let opened = self.unit_opener.open_over(&wanted.config, remote, self.open());
+                    let (opener, others) = (self.unit_opener, self.open());
+                    let opened = opener.open_over(&wanted.config, smaller, remote, others);
                     let (entry, created) = opened?;
                     self.created.push(created);
                     self.slots.push(Some(entry));
@@ -214,7 +219,8 @@ impl<'d> ChangeTransaction<'d> {
             size.filter(|_| !wanted.replaced)
                 .into_iter()
                 .for_each(|bytes| set_size(&mut config, bytes));
-            let (entry, created) = self.unit_opener.open(&config, self.open())?;
+            let (entry, created) =
+                self.unit_opener.open(&config, SmallerFile::Keeps, self.open())?;
             self.created.push(created);
             self.put(*slot, entry);
         }
@@ -303,7 +309,7 @@ impl<'d> ChangeTransaction<'d> {
                 lost.push(format!("{} {what}", config.device));
                 continue;
             }
-            match self.unit_opener.open(config, self.open()) {
+            match self.unit_opener.open(config, SmallerFile::Keeps, self.open()) {
                 Ok((entry, _)) => self.put(*slot, entry),
                 Err(error) if AwayStorage::Waits.lets_wait(&error) => {
                     lost.push(format!("{} waits for its storage: {error}", config.device));

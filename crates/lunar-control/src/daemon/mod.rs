@@ -45,6 +45,7 @@ pub use limits::LimitSettings;
 pub use migrations::{MigrationJob, MigrationJobState, MigrationRequest, Migrations};
 pub use pools::MemberChange;
 pub use remote_opening::AwayStorage;
+pub use units::{SmallerFile, StartOptions};
 pub use waiting::{WaitingLun, WaitingLuns};
 
 /// The origin of the configuration that a server started with.
@@ -180,15 +181,15 @@ impl OpenedConfig {
     ///
     /// # Errors
     /// Fails if a device cannot be opened (or is in use), or its state cannot be stored; if a
-    /// storage cannot be reached, unless `storage` lets its LUNs wait.
+    /// storage cannot be reached, unless `start` lets its LUNs wait.
     pub fn open(
         configuration: Configuration,
         origin: ConfigOrigin,
         opener: Arc<dyn Opener>,
-        storage: AwayStorage,
+        start: StartOptions,
     ) -> Result<Self, Failure> {
-        let grow = matches!(origin, ConfigOrigin::File { .. });
-        let unit_opener = UnitOpener::new(&configuration, grow, opener);
+        let StartOptions { storage, smaller } = start;
+        let unit_opener = UnitOpener::new(&configuration, opener);
         let nothing = Configuration { targets: Vec::new(), ..configuration.clone() };
         let plan = Plan::new(&[], &nothing, &Layout::default(), &configuration, false)?;
         let mut entries: Vec<OpenUnit> = Vec::new();
@@ -199,7 +200,7 @@ impl OpenedConfig {
                 remote.push((index, &wanted.config));
                 continue;
             }
-            let (entry, _) = unit_opener.open(&wanted.config, entries.iter())?;
+            let (entry, _) = unit_opener.open(&wanted.config, smaller, entries.iter())?;
             entries.push(entry);
             slots[index] = Some(entries.len() - 1);
         }
@@ -214,7 +215,8 @@ impl OpenedConfig {
                 }
                 device => device?,
             };
-            let (entry, _) = unit_opener.open_over(config, Some(device), entries.iter())?;
+            let opened = unit_opener.open_over(config, smaller, Some(device), entries.iter());
+            let (entry, _) = opened?;
             entries.push(entry);
             slots[index] = Some(entries.len() - 1);
         }
@@ -585,7 +587,8 @@ impl Daemon {
         let open = std::mem::take(&mut *entries);
         let mut work =
             ChangeTransaction::new(&self.server, &self.unit_opener, &running, layout, open);
-        let made = work.units(&plan, options.storage, arrived).and_then(|places| {
+        let start = StartOptions::of_change(options.storage, options.becomes_applied);
+        let made = work.units(&plan, start, arrived).and_then(|places| {
             work.grow(&plan)?;
             let layout = plan.layout(&places);
             let replaced = work.switch(&served, &layout)?;
@@ -622,9 +625,7 @@ impl Daemon {
         audit(&applied.difference.changes, by);
         applied.warnings.iter().for_each(|warning| tracing::error!("{warning}"));
         // The waits are logged already.
-        let waits =
-            away.iter().map(|(device, why)| format!("{device} waits for its storage: {why}"));
-        applied.warnings.extend(waits);
+        applied.warnings.extend(away.iter().map(wait_text));
         Ok(applied)
     }
 
@@ -675,6 +676,10 @@ impl Daemon {
     fn configurations(&self) -> MutexGuard<'_, Configurations> {
         lock(&self.configurations)
     }
+}
+
+fn wait_text((device, why): &(DeviceUrl, Failure)) -> String {
+    format!("{device} waits for its storage: {why}")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

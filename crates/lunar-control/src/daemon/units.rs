@@ -1,6 +1,7 @@
 //! Open units, and the opener of further ones.
 
 use super::blocking::block_on;
+use super::remote_opening::AwayStorage;
 use crate::config::model::{Configuration, UnitConfig};
 use crate::device_url::{
     DeviceOptions, DeviceUrl, Opener, REMOTE_OPEN_TIME_MAX, RemoteDevice, RemoteOpening,
@@ -12,6 +13,7 @@ use lunar_block::{
 };
 use lunar_initiator::ReportedIdentity;
 use lunar_target::{DiskUnit, DiskUnitOptions, Shrink, Unit};
+use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
@@ -78,8 +80,42 @@ pub(super) struct UnitOpener {
     transfer_bytes: u32,
     io_uring: bool,
     buffers: BufferPool,
-    /// True if files that are too small are extended to their configured size.
-    grow: bool,
+}
+
+/// Handling of a file that is smaller than its configured size.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum SmallerFile {
+    /// The disk has the size of the file.
+    #[default]
+    Keeps,
+    /// The file is enlarged.
+    Grows,
+    /// The disk is not opened.
+    Fails,
+}
+
+impl SmallerFile {
+    /// The handling at a start with or without `--grow`.
+    pub fn at_start(grow: bool) -> Self {
+        if grow { Self::Grows } else { Self::Keeps }
+    }
+}
+
+/// Handling of disks that differ from their configuration when they are opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartOptions {
+    /// Handling of LUNs whose storages cannot be reached.
+    pub storage: AwayStorage,
+    /// Handling of files that are smaller than their configured size.
+    pub smaller: SmallerFile,
+}
+
+impl StartOptions {
+    /// The handling in a change. Only an applied configuration says which size a disk is to have.
+    pub(super) fn of_change(storage: AwayStorage, is_applied: bool) -> Self {
+        let smaller = if is_applied { SmallerFile::Grows } else { SmallerFile::Fails };
+        Self { storage, smaller }
+    }
 }
 
 /// The identity of a unit, and the one that it reports in its place.
@@ -122,7 +158,7 @@ impl Created {
 }
 
 impl UnitOpener {
-    pub(super) fn new(configuration: &Configuration, grow: bool, opener: Arc<dyn Opener>) -> Self {
+    pub(super) fn new(configuration: &Configuration, opener: Arc<dyn Opener>) -> Self {
         Self {
             opener,
             state: configuration.state.clone(),
@@ -131,7 +167,6 @@ impl UnitOpener {
             buffers: BufferPool::with_budget(&MemoryBudget::new(
                 configuration.limits.memory_bytes_max,
             )),
-            grow,
         }
     }
 
@@ -144,19 +179,21 @@ impl UnitOpener {
     pub(super) fn open<'e>(
         &self,
         config: &UnitConfig,
+        smaller: SmallerFile,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
         let storage = match config.may_be_away() {
             true => Some(open_storage(&*self.opener, config, REMOTE_OPEN_TIME_MAX)?),
             false => None,
         };
-        self.open_over(config, storage, others)
+        self.open_over(config, smaller, storage, others)
     }
 
     /// Opens a unit; if its storage may be away, that is open already.
     pub(super) fn open_over<'e>(
         &self,
         config: &UnitConfig,
+        smaller: SmallerFile,
         storage: Option<OpenedStorage>,
         others: impl Iterator<Item = &'e OpenUnit>,
     ) -> Result<(OpenUnit, Created), Failure> {
@@ -169,7 +206,7 @@ impl UnitOpener {
             Some(OpenedStorage::Remote(remote)) => {
                 self.open_remote_unit(config, remote, &others, &mut created)
             }
-            None => self.open_local_unit(config, &others, &mut created),
+            None => self.open_local_unit(config, smaller, &others, &mut created),
         };
         match opened {
             Ok(entry) => Ok((entry, created)),
@@ -188,6 +225,7 @@ impl UnitOpener {
     fn open_local_unit(
         &self,
         config: &UnitConfig,
+        smaller: SmallerFile,
         others: &[&DiskUnitOptions],
         created: &mut Created,
     ) -> Result<OpenUnit, Failure> {
@@ -225,13 +263,15 @@ impl UnitOpener {
         // The lock comes first: its holder owns the state as well.
         let device = self.opener.open(&config.device, &options)?;
         created.file = device.take_created();
-        self.extend_to_size(config, &device)?;
+        extend_to_size(config, &device, smaller)?;
         let kept = identity::create_directory(&directory)?;
+        let block_size = identity::check_block_size(&kept, config.options.block_bytes);
         let uuid = match config.uuid {
             Some(uuid) => Ok(uuid),
             None => identity::load_or_create(&kept),
         };
         created.directory = new_directory.map(|_| kept);
+        block_size?;
         self.open_unit(config, device, uuid?.into(), Some(directory), others)
     }
 
@@ -287,36 +327,6 @@ impl UnitOpener {
         Ok(Some(path))
     }
 
-    /// Extends a file to its configured size. A larger file keeps its size: it was resized while it
-    /// was served, and the data beyond may be needed.
-    fn extend_to_size(
-        &self,
-        config: &UnitConfig,
-        device: &Arc<dyn BlockDevice>,
-    ) -> Result<(), Failure> {
-        let Some(wanted) = config.options.size_bytes else { return Ok(()) };
-        let actual = device.geometry().size_bytes();
-        if actual > wanted {
-            tracing::warn!(
-                "{} is served with its current size of {actual} bytes, although the configured \
-                 `size` is {wanted}: write the current size into the configuration",
-                config.device
-            );
-        }
-        if actual >= wanted {
-            return Ok(());
-        }
-        let what = format!(
-            "the file {} exists with {actual} bytes, but the size option requests {wanted}",
-            config.device
-        );
-        match device.resize().filter(|_| self.grow && !config.options.read_only) {
-            Some(resize) => Ok(block_on(resize.resize(wanted))??),
-            None => Err(Failure::new(what)
-                .hint("omit the size: it applies only to files that do not exist")),
-        }
-    }
-
     fn open_unit(
         &self,
         config: &UnitConfig,
@@ -362,6 +372,44 @@ impl UnitOpener {
         set_size(&mut config, size_bytes);
         Ok(OpenUnit { config, file, unit, pool: None })
     }
+}
+
+/// Compares the size of a file with its configured size. A larger file keeps its size: it was
+/// resized while it was served, and the data beyond may be needed.
+fn extend_to_size(
+    config: &UnitConfig,
+    device: &Arc<dyn BlockDevice>,
+    smaller: SmallerFile,
+) -> Result<(), Failure> {
+    let Some(wanted) = config.options.size_bytes else { return Ok(()) };
+    let actual = device.geometry().size_bytes();
+    let resize = device.resize().filter(|_| !config.options.read_only);
+    match (actual.cmp(&wanted), smaller, resize) {
+        (Ordering::Equal, ..) => return Ok(()),
+        (Ordering::Less, SmallerFile::Grows, Some(resize)) => {
+            block_on(resize.resize(wanted))??;
+            tracing::warn!("{} was enlarged from {actual} to {wanted} bytes", config.device);
+            return Ok(());
+        }
+        (Ordering::Less, SmallerFile::Keeps | SmallerFile::Grows, _) => tracing::warn!(
+            "{} is served with its current size of {actual} bytes, although the configured `size` \
+             is {wanted}: `lunar apply`, `lunar ctl resize`, or a start with --grow enlarges it",
+            config.device
+        ),
+        (Ordering::Less, SmallerFile::Fails, _) => {
+            return Err(Failure::conflict(format!(
+                "{} exists with {actual} bytes, but the size option requests {wanted}",
+                config.device
+            ))
+            .hint("omit the size, and enlarge the disk with `lunar ctl resize`"));
+        }
+        (Ordering::Greater, ..) => tracing::warn!(
+            "{} is served with its current size of {actual} bytes, although the configured `size` \
+             is {wanted}: write the current size into the configuration",
+            config.device
+        ),
+    }
+    Ok(())
 }
 
 /// Opens the device of a remote LUN, a pool of remote LUNs, or a virtual disk.

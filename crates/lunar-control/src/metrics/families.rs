@@ -67,6 +67,32 @@ pub(super) const FAMILIES: &[Family] = &[
         write: |all, to| each_lun(all, |target, id, lun| to.gauge(&[target, id], lun.size_bytes)),
     },
     Family {
+        name: "lunar_lun_allocated",
+        unit: Some(Unit::Bytes),
+        kind: Gauge,
+        labels: LUN,
+        help: "Space that a thin unit in a file uses on its file system",
+        write: |all, to| {
+            each_lun(all, |target, id, lun| match lun.space {
+                Some(space) => to.gauge(&[target, id], space.used_bytes),
+                None => Ok(()),
+            })
+        },
+    },
+    Family {
+        name: "lunar_lun_free",
+        unit: Some(Unit::Bytes),
+        kind: Gauge,
+        labels: LUN,
+        help: "Free space of the file system of a thin unit, which other files may use as well",
+        write: |all, to| {
+            each_lun(all, |target, id, lun| match lun.space {
+                Some(space) => to.gauge(&[target, id], space.available_bytes),
+                None => Ok(()),
+            })
+        },
+    },
+    Family {
         name: "lunar_lun_poisoned",
         unit: None,
         kind: Gauge,

@@ -6,7 +6,7 @@ use lunar_control::api::bound::BoundApi;
 use lunar_control::client::{ApiClient, ApiPath};
 use lunar_control::config::{ApiListen, ApiOptions};
 use lunar_control::daemon::{
-    Applied, ApplyOptions, AwayStorage, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
+    Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig, StartOptions,
 };
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::{Address, HttpServer};
@@ -64,7 +64,7 @@ impl Rig {
         let file = scratch.file("lunar.toml", configuration(1));
         let read = config::load(&file).unwrap();
         let origin = ConfigOrigin::File { path: file, api: None };
-        let daemon = OpenedConfig::open(read, origin, Arc::new(Memory), AwayStorage::Fails)
+        let daemon = OpenedConfig::open(read, origin, Arc::new(Memory), StartOptions::default())
             .unwrap()
             .serve()
             .unwrap();

@@ -3,7 +3,7 @@
 use lunar_block::{BlockDevice, BlockRange, MemoryDevice};
 use lunar_control::config::model::{PoolConfig, PoolMemberConfig};
 use lunar_control::config::parse;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
+use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig, StartOptions};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::{AbsentDevice, Failure, OpenPool, PoolDevices};
 use lunar_pool::{MemberState, OpenOptions, Pool, PoolSpec};
@@ -162,7 +162,13 @@ fn open(text: &str, opener: Arc<dyn Opener>) -> OpenedConfig {
     let path = "/lunar.toml";
     let read = parse(text, path.as_ref()).unwrap();
     let origin = ConfigOrigin::File { path: path.into(), api: None };
-    OpenedConfig::open(read, origin, opener, AwayStorage::Waits).unwrap()
+    OpenedConfig::open(
+        read,
+        origin,
+        opener,
+        StartOptions { storage: AwayStorage::Waits, ..Default::default() },
+    )
+    .unwrap()
 }
 
 /// Lets absent members return, until the last pool has all.

@@ -6,7 +6,7 @@ use lunar_control::config::lun::LunSettings;
 use lunar_control::config::parse;
 use lunar_control::daemon::{
     Applied, ApplyOptions, AwayStorage, ConfigOrigin, ConfigSource, Daemon, LimitSettings,
-    LunSelector, OpenedConfig,
+    LunSelector, OpenedConfig, StartOptions,
 };
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener, RemoteDevice, RemoteOpening};
 use lunar_control::http::HttpLimits;
@@ -76,7 +76,9 @@ fn start(
     let read = parse(&text(luns), path.as_ref()).unwrap();
     let origin = ConfigOrigin::File { path: path.into(), api: None };
     let opener = Arc::<Storages>::clone(storages);
-    let daemon = OpenedConfig::open(read, origin, opener, storage)?.serve()?;
+    let daemon =
+        OpenedConfig::open(read, origin, opener, StartOptions { storage, ..Default::default() })?
+            .serve()?;
     Ok(Arc::new(daemon))
 }
 

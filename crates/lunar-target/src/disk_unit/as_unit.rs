@@ -140,6 +140,7 @@ impl Unit for DiskUnit {
             io_tier: device.io_tier(),
             size_bytes: device.geometry().size_bytes(),
             held_writes: self.held_writes() as u64,
+            space: self.space_usage(),
             relayed: device.relay_map().map(|_| self.common.relay_counts.read()),
             backing_fault: !self.backing_faults().is_empty(),
             link: device.link(),

@@ -29,7 +29,7 @@ use crate::detached_writes::{MediumChange, TrackedChange};
 use crate::ranges::{ClaimedBlocks, RangeGuard};
 use crate::thin_space::{HOLD_INTERVAL, HeldWriteGuard, OutOfSpace};
 use bytes::Bytes;
-use lunar_block::ErrorKind;
+use lunar_block::{Error, ErrorKind};
 use lunar_scsi::plan::LbaRange;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{MutexGuard, PoisonError};
@@ -187,7 +187,13 @@ impl Run<'_> {
         let mut change = TrackedChange::new(owner, self.abort.io_context(owner), work);
         let ended = self.abort.unless(change.ended()).await;
         match ended {
-            Ok(done) => Ok((guard, done)),
+            Ok(done) => {
+                let has_no_space = |error: &Error| error.kind == ErrorKind::NoSpace;
+                if done.as_ref().is_err_and(has_no_space) && !self.may_hold_writes() {
+                    self.unit.observe_lack_of_space();
+                }
+                Ok((guard, done))
+            }
             Err(aborted) => {
                 let finished = self.unit.finish_or_detach(guard, change).await;
                 finished.ok_or(Stop::from(aborted))

@@ -3,7 +3,7 @@
 use super::OperationClass;
 use crate::disk_unit::CacheMode;
 use crate::relay::RelayStatistics;
-use lunar_block::{DeviceLink, DurationCounts, MemoryUsage, SyncCounts};
+use lunar_block::{DeviceLink, DurationCounts, MemoryUsage, SpaceUsage, SyncCounts};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 
@@ -61,6 +61,8 @@ pub struct LunStatistics {
     pub size_bytes: u64,
     /// Writes of the unit that wait for room.
     pub held_writes: u64,
+    /// Space of a unit in a thin file; `None` if unknown.
+    pub space: Option<SpaceUsage>,
     /// Commands that were given to a relay; `None` for a unit whose device has no relay map.
     pub relayed: Option<RelayStatistics>,
     /// True when the unit's backing file has a fault.

@@ -95,6 +95,7 @@ impl TargetCounters {
             io_tier: unit.io_tier,
             size_bytes: unit.size_bytes,
             held_writes: unit.held_writes,
+            space: unit.space,
             relayed: unit.relayed,
             backing_fault: unit.backing_fault,
             link: unit.link,

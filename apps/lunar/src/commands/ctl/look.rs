@@ -19,9 +19,10 @@ const DRIFT: &str = "these changes last until a configuration is applied or the 
 
 /// Show the status of the server: health of its units, and differences from its configuration
 ///
-/// Health is degraded by a failed sync, a disk that does not respond, writes that wait for free
-/// space, and a backing file that was deleted, renamed, replaced or truncated by another program.
-/// Each fault is listed with a remedy; for a deleted file, that is the command that saves its data.
+/// Health is degraded by a failed sync, a disk that does not respond, writes that wait or fail for
+/// lack of free space, a reached threshold of free space, and a backing file that was deleted,
+/// renamed, replaced or truncated by another program. Each fault is listed with a remedy; for a
+/// deleted file, that is the command that saves its data.
 ///
 /// Differences (the drift) last until a configuration is applied or the server is restarted. An
 /// enlarged disk keeps its size: only `lunar apply --shrink` reduces it. Settings that require a
@@ -148,9 +149,15 @@ async fn configuration(client: &ApiClient) -> Result<ConfigurationText, Failure>
 
 const POISONED: &str = "REFUSES WRITES (see lunar ctl status)";
 
-const LUN_HEADING: [&str; 7] = ["TARGET", "LUN", "SIZE", "CACHE", "I/O", "DEVICE", ""];
+const LUN_HEADING: [&str; 9] =
+    ["TARGET", "LUN", "SIZE", "ALLOCATED", "FREE", "CACHE", "I/O", "DEVICE", ""];
 
-fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String; 7] {
+/// A size in bytes that may be unknown.
+fn known_size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "-".to_owned(), output::rounded_size)
+}
+
+fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String; 9] {
     let marks = [(lun.thin, "thin"), (lun.read_only, "read-only"), (lun.removable, "removable")];
     let mut notes: Vec<_> =
         marks.iter().filter(|(is, _)| *is).map(|(_, word)| (*word).to_owned()).collect();
@@ -171,6 +178,8 @@ fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String;
         target.to_owned(),
         lun.id.to_string(),
         output::size(lun.size_bytes),
+        known_size(lun.allocated_bytes),
+        known_size(lun.free_bytes),
         lun.cache.clone(),
         lun.io_tier.clone(),
         plain(&lun.device),
@@ -178,12 +187,14 @@ fn lun_row(target: &str, lun: &Lun, moved: Option<&MigrationReport>) -> [String;
     ]
 }
 
-fn waiting_row(lun: &WaitingLunStatus) -> [String; 7] {
-    let [none, cache, tier] = ["-"; 3].map(str::to_owned);
+fn waiting_row(lun: &WaitingLunStatus) -> [String; 9] {
+    let [size, allocated, free, cache, tier] = ["-"; 5].map(str::to_owned);
     [
         lun.target.clone(),
         lun.lun.to_string(),
-        none,
+        size,
+        allocated,
+        free,
         cache,
         tier,
         plain(&lun.device),
@@ -300,7 +311,12 @@ fn human_status(status: &ApiStatus, client: &ApiClient) -> String {
         line("move", format!("{} LUN {}: {}", one.target, one.lun, plain(&human(one))));
     }
     for unit in &status.units {
-        line("unit", format!("{}, I/O {}, {}", plain(&unit.device), unit.io_tier, unit.uuid));
+        let space = unit.allocated_bytes.zip(unit.free_bytes).map(|(allocated, free)| {
+            let [allocated, free] = [allocated, free].map(output::rounded_size);
+            format!(", {allocated} allocated, {free} free")
+        });
+        let (device, space) = (plain(&unit.device), space.unwrap_or_default());
+        line("unit", format!("{device}{space}, I/O {}, {}", unit.io_tier, unit.uuid));
     }
     match status.drift.is_empty() {
         true => line("drift", "none: the server matches its configuration".to_owned()),

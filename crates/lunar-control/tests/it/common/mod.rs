@@ -4,7 +4,7 @@
 
 use lunar_block::{BlockDevice, MemoryDevice};
 use lunar_control::config;
-use lunar_control::daemon::{AwayStorage, ConfigOrigin, Daemon, OpenedConfig};
+use lunar_control::daemon::{ConfigOrigin, Daemon, OpenedConfig, StartOptions};
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use lunar_control::http::{Address, HttpLimits, HttpOptions, HttpServer};
 use lunar_control::{Failure, TlsFiles, Token, api};
@@ -91,7 +91,7 @@ pub fn daemon_of(luns: &str, opener: Arc<dyn Opener>) -> Arc<Daemon> {
         format!("[listen]\nportals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"{TARGET}\"\n{luns}");
     let configuration = config::parse(&text, Path::new("lunar.toml")).unwrap();
     Arc::new(
-        OpenedConfig::open(configuration, ConfigOrigin::Arguments, opener, AwayStorage::Fails)
+        OpenedConfig::open(configuration, ConfigOrigin::Arguments, opener, StartOptions::default())
             .unwrap()
             .serve()
             .unwrap(),

@@ -10,7 +10,7 @@ use lunar_block::{
 use lunar_control::Failure;
 use lunar_control::config::parse;
 use lunar_control::daemon::{
-    Applied, ApplyOptions, AwayStorage, ConfigOrigin, ConfigSource, Daemon, OpenedConfig,
+    Applied, ApplyOptions, ConfigOrigin, ConfigSource, Daemon, OpenedConfig, StartOptions,
 };
 use lunar_control::device_url::{DeviceOptions, DeviceUrl, Opener};
 use std::collections::HashMap;
@@ -188,7 +188,8 @@ impl Rig {
         let read = parse(text, &file).unwrap();
         let origin = ConfigOrigin::File { path: file, api: None };
         let opened =
-            OpenedConfig::open(read, origin, Arc::new(opener.clone()), AwayStorage::Fails).unwrap();
+            OpenedConfig::open(read, origin, Arc::new(opener.clone()), StartOptions::default())
+                .unwrap();
         Self { daemon: opened.serve().unwrap(), directory, opener: opener.0 }
     }
 
