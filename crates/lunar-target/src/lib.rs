@@ -121,6 +121,7 @@ pub use execute::PieceReader;
 pub use log_budget::LogBudget;
 pub use lunar_net::{Direction, TappedPdu};
 pub use lunar_scsi::reported_identity::ReportedIdentity;
+pub use memory::RelaySocketMemory;
 pub use observer::Observer;
 pub use options::{ChapEntry, Limits, LunOptions, Portal, ServerOptions, TargetOptions};
 pub use plan_result::PlanResult;

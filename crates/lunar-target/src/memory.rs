@@ -68,17 +68,77 @@ pub(crate) struct ConnectionMemory {
     pub(crate) control: BufferPool,
     /// Charge for the connection itself, and for the state of its commands.
     session: MemoryCharge,
-    /// Charges for data that the connection buffers while it waits for its peer; `None` until it
-    /// does.
-    buffered: Option<Box<Buffered>>,
+    buffered: BufferedCharges,
 }
 
-/// Charges for memory of a connection besides the data of its tasks.
+/// The memory that a socket of a relay holds for the host of its connection.
+#[derive(Debug)]
+pub struct RelaySocketMemory {
+    control: BufferPool,
+    _session: MemoryCharge,
+    buffered: BufferedCharges,
+}
+
+impl RelaySocketMemory {
+    /// The memory of a socket that is being opened, in an account of the host.
+    pub fn new(control: &BufferPool) -> Self {
+        let session = control.sibling(MemoryKind::Session).charge(CONNECTION_BYTES);
+        Self { control: control.clone(), _session: session, buffered: BufferedCharges::default() }
+    }
+
+    /// Current buffer limits of the socket.
+    pub fn buffer_limits(&self) -> BufferLimits {
+        buffer_limits(&self.control)
+    }
+
+    /// Charges the data that the socket buffers. Returns `false` if memory is exhausted, the host
+    /// holds more than its share of it, and this socket has a part in that.
+    pub fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        self.buffered.set(&self.control, bytes);
+        !self.control.must_release_memory() || all_of(bytes) <= SPARED_BYTES
+    }
+}
+
+/// Charges for data that a connection buffers while it waits for its peer; `None` until it does.
+#[derive(Debug, Default)]
+struct BufferedCharges(Option<Box<Buffered>>);
+
 #[derive(Debug)]
 struct Buffered {
     received: MemoryCharge,
     queued: MemoryCharge,
     socket: MemoryCharge,
+}
+
+impl BufferedCharges {
+    fn set(&mut self, control: &BufferPool, bytes: BufferedBytes) {
+        if bytes != BufferedBytes::default() || self.0.is_some() {
+            self.charge(control, bytes);
+        }
+    }
+
+    #[cold]
+    fn charge(&mut self, control: &BufferPool, bytes: BufferedBytes) {
+        let buffered = self.0.get_or_insert_with(|| {
+            let charge = |kind| control.sibling(kind).charge(0);
+            Box::new(Buffered {
+                received: control.charge(0),
+                queued: charge(MemoryKind::Outbox),
+                socket: charge(MemoryKind::Socket),
+            })
+        });
+        buffered.received.set(bytes.received);
+        buffered.queued.set(bytes.queued);
+        buffered.socket.set(bytes.socket);
+    }
+}
+
+fn all_of(bytes: BufferedBytes) -> usize {
+    bytes.received + bytes.queued + bytes.socket
+}
+
+fn buffer_limits(control: &BufferPool) -> BufferLimits {
+    if control.budget().is_scarce() { SCARCE_LIMITS } else { BufferLimits::LARGEST }
 }
 
 /// Buffer limits of a connection while memory is scarce: enough for a peer that takes its answers.
@@ -132,7 +192,7 @@ impl MemoryOwners {
             data_in: account(MemoryKind::DataIn),
             data_out: account(MemoryKind::DataOut),
             control: account(MemoryKind::Control),
-            buffered: None,
+            buffered: BufferedCharges::default(),
         }
     }
 
@@ -163,10 +223,7 @@ impl KnownOwners {
 impl ConnectionMemory {
     /// Current buffer limits of the connection.
     pub(crate) fn buffer_limits(&self) -> BufferLimits {
-        match self.control.budget().is_scarce() {
-            true => SCARCE_LIMITS,
-            false => BufferLimits::LARGEST,
-        }
+        buffer_limits(&self.control)
     }
 
     /// A charge for running commands.
@@ -185,9 +242,7 @@ impl ConnectionMemory {
         running_bytes: usize,
     ) -> bool {
         self.session.set(CONNECTION_BYTES + task_bytes.next_multiple_of(SESSION_STEP_BYTES));
-        if bytes != BufferedBytes::default() || self.buffered.is_some() {
-            self.charge_buffered(bytes);
-        }
+        self.buffered.set(&self.control, bytes);
         if !self.control.must_release_memory() {
             return true;
         }
@@ -200,25 +255,9 @@ impl ConnectionMemory {
         self.data_in.held_bytes() + self.data_out.held_bytes() > SPARED_BYTES
     }
 
-    #[cold]
-    fn charge_buffered(&mut self, bytes: BufferedBytes) {
-        let control = &self.control;
-        let buffered = self.buffered.get_or_insert_with(|| {
-            let charge = |kind| control.sibling(kind).charge(0);
-            Box::new(Buffered {
-                received: control.charge(0),
-                queued: charge(MemoryKind::Outbox),
-                socket: charge(MemoryKind::Socket),
-            })
-        });
-        buffered.received.set(bytes.received);
-        buffered.queued.set(bytes.queued);
-        buffered.socket.set(bytes.socket);
-    }
-
     /// True when the connection holds more than one that waits for its next command.
     fn holds_more_than_idle(&self, bytes: BufferedBytes, running_bytes: usize) -> bool {
-        bytes.received + bytes.queued + bytes.socket > SPARED_BYTES
+        all_of(bytes) > SPARED_BYTES
             || self.control.held_bytes() > 0
             || self.session.bytes() + running_bytes > CONNECTION_BYTES + 2 * SESSION_STEP_BYTES
     }
@@ -359,5 +398,27 @@ mod tests {
         assert!(holder.may_hold(nothing, 0, 0));
         drop((data, few));
         assert!(!holder.holds_data());
+    }
+
+    /// Fault: a host's sockets to storages, and what they buffered, did not count: hosts that take
+    /// no data had 60 MiB more than a limit of 128 MiB.
+    #[test]
+    fn sockets_of_relays_count() {
+        let budget = lunar_block::MemoryBudget::new(64 << 20);
+        let owners = MemoryOwners::new(BufferPool::with_budget(&budget));
+        let host = owners.accounts(PeerNetwork::of("192.0.2.1".parse().unwrap()), None);
+        let before = host.control.owner_bytes();
+        let mut socket = RelaySocketMemory::new(&host.control);
+        let bytes = BufferedBytes { received: 64 << 10, queued: 100, socket: 3000 };
+        assert!(socket.may_hold(bytes));
+        assert_eq!(
+            host.control.owner_bytes(),
+            before + CONNECTION_BYTES + bytes.received + bytes.queued + bytes.socket
+        );
+        let data: Vec<_> = std::iter::from_fn(|| host.data_out.try_take(1 << 20)).collect();
+        let rest = owners.buffers().charge(32 << 20);
+        assert!(!socket.may_hold(bytes) && socket.may_hold(BufferedBytes::default()));
+        drop((data, rest, socket));
+        assert_eq!(host.control.owner_bytes(), before);
     }
 }

@@ -4,6 +4,8 @@
 //! The unit judges a command as every other one, waits for its turn, holds its locks and counts it.
 //! The relay only moves the data between the storage and the connection, in place of the device.
 
+#[cfg(doc)]
+use crate::memory::RelaySocketMemory;
 use bytes::Bytes;
 use lunar_block::{BoxFuture, BufferPool, RelayPart};
 use lunar_net::{Clock, OwnerId, SocketGroupHandle};
@@ -19,7 +21,7 @@ pub trait RelayFactory: fmt::Debug + Send + Sync {
 }
 
 /// A connection of a host, to its relay.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct RelayHost {
     /// The sockets that share the task of the connection: those to storage are added to them.
     pub sockets: SocketGroupHandle,
@@ -27,6 +29,8 @@ pub struct RelayHost {
     pub owner: OwnerId,
     /// The clock of the connection.
     pub clock: Clock,
+    /// Account of the host for what these sockets buffer ([`RelaySocketMemory`]).
+    pub buffers: BufferPool,
 }
 
 /// The relay of one connection. It uses sockets of its own to storage, on the connection's core.

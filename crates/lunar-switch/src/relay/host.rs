@@ -164,8 +164,7 @@ impl HostRelay {
             lun,
             link: link.clone(),
             share: share.clone(),
-            owner: self.host.owner,
-            clock: self.host.clock,
+            host: self.host.clone(),
             reset_after: self.relays.reset_after,
             counted: Some(counted),
         };
@@ -305,8 +304,7 @@ struct StorageTask {
     lun: Weak<RelayedLun>,
     link: StorageLink,
     share: OwnerShare,
-    owner: lunar_net::OwnerId,
-    clock: lunar_net::Clock,
+    host: RelayHost,
     reset_after: Duration,
     /// Held while the link is in use.
     counted: Option<CountedLink>,
@@ -403,8 +401,8 @@ impl StorageTask {
                 return SessionEnd::default();
             }
         };
-        let mut socket = StorageSocket::new(session, link.clone(), self.owner);
-        let driving = lunar_net::drive(tcp, &mut socket, self.clock);
+        let mut socket = StorageSocket::new(session, link.clone(), &self.host);
+        let driving = lunar_net::drive(tcp, &mut socket, self.host.clock);
         match replacement {
             // A login that was complete counts also if the storage does not answer the logout.
             Some(_) => drop(tokio::time::timeout(REPLACE_SESSION_TIME, driving).await),
@@ -437,7 +435,7 @@ impl StorageTask {
             InitiatorSession::new(InitiatorSessionOptions { isid, cmd_sn, queue_requests_max });
         let options = lun.connection_options(session.open(0)?).ok()?;
         let unit = Arc::new(LunOfStorage { number: lun.lun(), lun: Weak::clone(&self.lun) });
-        let mut session = StorageSession::new(self.clock.now(), unit, session, options);
+        let mut session = StorageSession::new(self.host.clock.now(), unit, session, options);
         session.limit_commands(lun.command_time());
         Some((session, address))
     }

@@ -6,13 +6,17 @@ use bytes::Bytes;
 use lunar_block::Buffer;
 use lunar_iscsi::connection::initiator::CloseReason;
 use lunar_iscsi::framing::{Header, SegmentDigest, TaskId};
-use lunar_net::{ConnectionHandler, InFlightBytes, Outbox, OwnerId};
+use lunar_net::{BufferLimits, BufferedBytes, ConnectionHandler, InFlightBytes, Outbox, OwnerId};
+use lunar_target::{RelayHost, RelaySocketMemory};
 use lunar_wire::Time;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Time that a storage gets to answer after it was not read because the host takes its data slowly.
 const AFTER_HOLD_TIME: Duration = Duration::from_secs(5);
+
+/// Maximum number of bytes received at once, and so kept while the host takes no data.
+const RECEIVE_BYTES_MAX: usize = 64 << 10;
 
 /// TargetPortalGroupTag of a login, if the storage has named it.
 pub(super) type PortalGroupTag = Option<u16>;
@@ -22,6 +26,7 @@ pub(super) struct StorageSocket {
     session: StorageSession,
     link: StorageLink,
     owner: OwnerId,
+    memory: RelaySocketMemory,
     segment: IncomingData,
     announced_bytes: u32,
     /// Time before which silence of the storage has no consequence; it was not read.
@@ -39,11 +44,12 @@ enum IncomingData {
 }
 
 impl StorageSocket {
-    pub(super) fn new(session: StorageSession, link: StorageLink, owner: OwnerId) -> Self {
+    pub(super) fn new(session: StorageSession, link: StorageLink, host: &RelayHost) -> Self {
         Self {
             session,
             link,
-            owner,
+            owner: host.owner,
+            memory: RelaySocketMemory::new(&host.buffers),
             segment: IncomingData::Nowhere,
             announced_bytes: 0,
             held_until: None,
@@ -203,6 +209,16 @@ impl ConnectionHandler for StorageSocket {
 
     fn owner(&self) -> Option<OwnerId> {
         Some(self.owner)
+    }
+
+    fn buffer_limits(&self) -> BufferLimits {
+        let limits = self.memory.buffer_limits();
+        let receive_bytes_max = limits.receive_bytes_max.min(RECEIVE_BYTES_MAX);
+        BufferLimits { receive_bytes_max, ..limits }
+    }
+
+    fn may_hold(&mut self, bytes: BufferedBytes) -> bool {
+        self.memory.may_hold(bytes)
     }
 
     fn can_receive(&self) -> bool {

@@ -39,12 +39,12 @@ impl Connection {
     /// Has the data of later commands relayed, if the server has relays and the session serves
     /// units.
     pub(super) fn begin_relaying(&mut self) {
-        let owner = OwnerId(self.memory.owner_id);
+        let (owner, buffers) = (OwnerId(self.memory.owner_id), self.memory.control.clone());
         let Some(relaying) = self.relaying.as_mut().filter(|_| self.in_normal_session) else {
             return;
         };
         let (sockets, clock) = (relaying.sockets.clone(), self.services.clock);
-        let relay = relaying.relays.relay(RelayHost { sockets, owner, clock });
+        let relay = relaying.relays.relay(RelayHost { sockets, owner, clock, buffers });
         relaying.relay = Some(Rc::clone(&relay));
         self.tasks.set_relay(Some(relay));
     }
