@@ -1,7 +1,7 @@
 //! Serves a configuration, and reports it on stdout.
 
 use crate::administrators;
-use crate::client_lines::ClientCredentials;
+use crate::client_lines::{ClientCredentials, ClientUrl, source_address};
 use crate::commands::runtime;
 use crate::device_url::ServedDevices;
 use crate::notify;
@@ -71,7 +71,6 @@ pub struct Serving {
 pub fn serve(
     configuration: Configuration,
     serving: Serving,
-    clients: &ClientCredentials,
     devices: ServedDevices,
 ) -> Result<(), Failure> {
     let Serving { origin, format, start, relays } = serving;
@@ -100,10 +99,7 @@ pub fn serve(
     report.waiting = daemon.waiting().all().iter().map(Into::into).collect();
     report.api = api.as_ref().map(|api| api.address().to_string());
     let api = api.map(|api| api.serve(Arc::clone(&daemon))).transpose()?;
-    if let (Some(portal), Some(target)) = (report.portals.first(), report.targets.first()) {
-        let lun = target.luns.first().map(|lun| lun.id);
-        report.clients = clients.lines(&portal.url, &target.name, lun);
-    }
+    report.clients = client_lines(&configuration, &report);
     let metrics = metrics.map(|address| {
         let waiting = Arc::clone(daemon.waiting());
         let pools = Arc::clone(daemon.pools());
@@ -125,6 +121,22 @@ pub fn serve(
     runtime.spawn(Daemon::return_members(Arc::downgrade(&daemon)));
     Daemon::resume_migrations(&daemon);
     runtime.block_on(shutdown::serve_until_signal(daemon, api, signals))
+}
+
+/// Commands for clients of the first target, at a portal that clients on this machine may use if
+/// there is one.
+fn client_lines(configuration: &Configuration, report: &Report) -> Vec<String> {
+    let Some(target) = report.targets.first() else { return Vec::new() };
+    let urls = report.portals.iter().map(|portal| {
+        let advertised = portal.advertise.as_deref();
+        ClientUrl::of(configuration, portal.listen, advertised, source_address)
+    });
+    let urls: Vec<_> = urls.collect();
+    let best = urls.iter().find(|url| url.note.is_none()).or(urls.first());
+    let Some(ClientUrl { url, note }) = best else { return Vec::new() };
+    let lun = target.luns.first().map(|lun| lun.id);
+    let lines = ClientCredentials::of(configuration).lines(url, &target.name, lun);
+    note.iter().cloned().chain(lines).collect()
 }
 
 /// Binds the API to the configured address, else in a runtime directory, else in the state

@@ -3,7 +3,6 @@
 use super::serve_api::ServeApiArgs;
 use super::serve_chap::{ChapArgs, DeviceChapArgs};
 use crate::administrators;
-use crate::client_lines::ClientCredentials;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
 use crate::serving::{self, Serving};
@@ -178,14 +177,6 @@ enum Io {
 /// Fails if options are invalid, a device or address cannot be opened, or the final sync fails.
 pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let configuration = configuration(args)?;
-    let chap = args.chap.chap_user.as_ref();
-    let discovery = args.chap.discovery_chap_user.as_ref();
-    let clients = ClientCredentials {
-        chap: chap.map(|user| (user.clone(), args.chap.chap_secret_file.clone())),
-        discovery_chap: discovery
-            .map(|user| (user.clone(), args.chap.discovery_chap_secret_file.clone())),
-        initiator: args.initiator.first().cloned(),
-    };
     let storage = match args.wait {
         true => AwayStorage::Waits,
         false => AwayStorage::Fails,
@@ -193,7 +184,7 @@ pub fn run(args: &Serve, format: Format) -> Result<(), Failure> {
     let start = StartOptions { storage, smaller: SmallerFile::at_start(args.grow) };
     let devices = ServedDevices::default();
     let serving = Serving { origin: ConfigOrigin::Arguments, format, start, relays: None };
-    serving::serve(configuration, serving, &clients, devices)
+    serving::serve(configuration, serving, devices)
 }
 
 fn configuration(args: &Serve) -> Result<Configuration, Failure> {

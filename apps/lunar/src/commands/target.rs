@@ -1,7 +1,6 @@
 //! `lunar target`: serves a configuration.
 
 use super::serve_api::ServeApiArgs;
-use crate::client_lines::ClientCredentials;
 use crate::device_url::ServedDevices;
 use crate::output::{Failure, Format};
 use crate::serving::{self, Serving};
@@ -77,8 +76,7 @@ pub fn serve(
         configuration.api = api.clone();
     }
     let origin = ConfigOrigin::File { path, api };
-    let clients = ClientCredentials::default();
     let start = StartOptions { storage: AwayStorage::Waits, smaller };
     let serving = Serving { origin, format, start, relays };
-    serving::serve(configuration, serving, &clients, devices)
+    serving::serve(configuration, serving, devices)
 }

@@ -9,6 +9,7 @@ mod bench;
 mod bench_network;
 mod blocking;
 mod check;
+mod client_lines;
 mod common;
 mod connections;
 mod copy;
