@@ -194,10 +194,7 @@ fn summary(report: &Report) -> String {
 
 fn human(report: &Report) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<8}{value}");
-    };
+    let mut line = |name: &str, value: &str| text.push_str(&heading(name, value));
     for target in &report.targets {
         line("target", &target.name);
         let chap = if target.chap { ", CHAP" } else { "" };
@@ -235,6 +232,11 @@ fn human(report: &Report) -> String {
         let _ = writeln!(text, "listening on {}", portal.listen);
     }
     text
+}
+
+/// A line with a name in front.
+fn heading(name: &str, value: &str) -> String {
+    format!("{name:<7} {value}\n")
 }
 
 fn human_lun(lun: &Lun) -> String {
@@ -281,5 +283,7 @@ mod tests {
         assert!(serde_json::to_value(&report).unwrap()["api"].is_null());
         report.api = Some("unix:/a".to_owned());
         assert_eq!(human(&report), "api     unix:/a\n");
+        // Fault: `LUN 16383mem:1M`.
+        assert_eq!(heading("LUN 16383", "mem:1M"), "LUN 16383 mem:1M\n");
     }
 }

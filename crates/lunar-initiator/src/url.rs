@@ -186,7 +186,7 @@ pub fn parse_portal(text: &str) -> Result<(String, u16), UrlError> {
         None if text.matches(':').count() > 1 => {
             return Err(wrong(
                 format!("`{text}`: an IPv6 address without brackets"),
-                format!("write [{text}]"),
+                "write [ADDRESS] or [ADDRESS]:PORT, for example [2001:db8::1]:3260",
             ));
         }
         None => match text.split_once(':') {

@@ -192,6 +192,17 @@ async fn same_unit(source: &OpenedDevice, destination: &OpenedDevice) -> Result<
     Ok(!ours.is_empty() && ours == theirs)
 }
 
+/// Duration of a copy below which no rate is printed.
+const RATED_SECONDS_MIN: f64 = 0.1;
+
+/// The rate of a copy; empty for a short one, which says nothing: the data may have been cached.
+fn rate_text(bytes: u64, seconds: f64) -> String {
+    match seconds < RATED_SECONDS_MIN {
+        true => String::new(),
+        false => format!(" ({:.0} MB/s)", bytes as f64 / seconds / 1e6),
+    }
+}
+
 /// Prints the results. `copied` is the duration of the copy, `verified` that of the comparison, if
 /// there was one.
 fn print_summary(
@@ -202,7 +213,6 @@ fn print_summary(
 ) -> Result<(), Failure> {
     let seconds = copied.as_secs_f64();
     let CopyCounts { data_bytes, zero_bytes } = *counts;
-    let rate = (data_bytes + zero_bytes) as f64 / seconds.max(1e-9);
     if format == Format::Json {
         return output::print_json(&serde_json::json!({
             "copied_bytes": data_bytes + zero_bytes,
@@ -215,11 +225,23 @@ fn print_summary(
     }
     let same =
         verified.map_or(String::new(), |time| format!(", verified in {:.1} s", time.as_secs_f64()));
+    let rate = rate_text(data_bytes + zero_bytes, seconds);
     output::print_text(&format!(
-        "copied {}: {} data, {} zeroes, in {seconds:.1} s ({:.0} MB/s){same}\n",
+        "copied {}: {} data, {} zeroes, in {seconds:.1} s{rate}{same}\n",
         output::size(data_bytes + zero_bytes),
         output::size(data_bytes),
         output::size(zero_bytes),
-        rate / 1e6,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: `88935 MB/s` for a copy of a moment.
+    #[test]
+    fn a_short_copy_has_no_rate() {
+        assert_eq!(rate_text(1 << 30, 0.01), "");
+        assert_eq!(rate_text(100_000_000, 2.0), " (50 MB/s)");
+    }
 }

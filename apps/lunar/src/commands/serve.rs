@@ -345,7 +345,11 @@ fn unit(args: &Serve, device: DeviceUrl) -> Result<UnitConfig, Failure> {
             ));
         }
     };
-    let odd = size_bytes.filter(|size| *size == 0 || !size.is_multiple_of(args.block_size));
+    if size_bytes == Some(0) {
+        let hint = "write the size of the disk, for example --size 10G";
+        return Err(Failure::usage("--size 0: a disk has at least one block").hint(hint));
+    }
+    let odd = size_bytes.filter(|size| !size.is_multiple_of(args.block_size));
     if let Some(odd) = odd {
         return Err(Failure::usage(format!("--size {odd} is not a multiple of the block size"))
             .hint(format!("the block size is {}", args.block_size)));

@@ -128,7 +128,7 @@ const CASES: &[Case] = &[
     Case {
         text: "[listen]\nportals = [\"0.0.0.0:3260\", \
                { listen = \"127.0.0.1:1\", advertise = \"x\" },\n\
-               \x20 \"localhost\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
+               \x20 \"san.example\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\n\
                initiators = [\"iqn.1993-08.org.debian:01:abc\", \"x\"]\n\
                networks = [\"10.0.0.0/40\"]\n\
                redirect = \"h\"\n",

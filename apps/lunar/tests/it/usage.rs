@@ -338,3 +338,23 @@ fn a_device_that_does_not_exist_is_an_error() {
         std::fs::remove_dir_all(file.with_extension("img.lunar")).unwrap();
     }
 }
+
+/// Goal: texts help: one complaint for one mistake, and hints that can be followed.
+/// Fault: seven complaints for one unclosed bracket; `--size 0 is no multiple`; the hint for an
+/// IPv6 address put brackets around the port.
+#[test]
+fn texts_lead_to_the_mistake() {
+    let scratch = Scratch::new("texts");
+    let text = "[listen]\nportals = [\"127.0.0.1:0\"\n[[target]]\n\
+                name = \"iqn.2026-11.org.example:a\"\n[[target.lun]]\n\
+                id = 0\ndevice = \"mem:1M\"\n";
+    let file = scratch.file("lunar.toml", text.as_bytes());
+    let checked = run(&["check", &file]);
+    assert_exit(&checked, 1);
+    assert_eq!(printed(&checked).lines().count(), 1, "{}", printed(&checked));
+    let disk = scratch.path().join("disk.img").display().to_string();
+    let empty = printed(&run(&["serve", &disk, "--size", "0"]));
+    assert!(empty.contains("--size 0: a disk has at least one block"), "{empty}");
+    let bare = printed(&run(&["info", "iscsi://fe80::1:3260/iqn.2026-11.org.example:a/0"]));
+    assert!(bare.contains("[ADDRESS]:PORT") && !bare.contains("[fe80::1:3260]"), "{bare}");
+}

@@ -81,7 +81,8 @@ fn position(text: &str, offset: usize) -> (usize, usize) {
 /// Parses TOML; syntax errors go to `problems`.
 pub fn parse<'t>(text: &'t str, problems: &mut Problems<'_>) -> Spanned<DeTable<'t>> {
     let (document, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
+    // The parser guesses where the text continues: further errors follow from the first one.
+    if let Some(error) = errors.into_iter().next() {
         let span = error.span().unwrap_or(0..0);
         let message = error.message().lines().collect::<Vec<_>>().join(", ");
         problems.add(&span, message, Some("correct the TOML syntax at this position".to_owned()));

@@ -63,6 +63,9 @@ pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Ok(address);
     }
+    if let Some(port) = text.strip_prefix("localhost") {
+        return parse_listen(&format!("127.0.0.1{port}"));
+    }
     let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(text);
     match bare.parse::<IpAddr>() {
         Ok(address) => Ok(SocketAddr::new(address, PORT_DEFAULT)),
@@ -241,7 +244,10 @@ mod tests {
         ] {
             assert_eq!(parse_listen(text), Ok(address.parse().unwrap()), "{text}");
         }
-        assert!(parse_listen("localhost:3260").is_err());
+        // Fault: `localhost` was refused.
+        assert_eq!(parse_listen("localhost:9").unwrap().to_string(), "127.0.0.1:9");
+        assert_eq!(parse_listen("localhost").unwrap().to_string(), "127.0.0.1:3260");
+        assert!(parse_listen("localhost.example:3260").is_err());
         assert_eq!(parse_listen("3260").unwrap_err(), "write 127.0.0.1:3260");
         for text in ["192.0.2.7:3260", "san.example:860", "[2001:db8::1]:3260"] {
             assert_eq!(check_advertised(text), Ok(()), "{text}");
