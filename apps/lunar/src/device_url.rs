@@ -58,7 +58,8 @@ impl ServedDevices {
         self.take_over.lock().unwrap_or_else(PoisonError::into_inner).contains(pool)
     }
 
-    /// Records that a pool was opened: another host that takes it over from here keeps it.
+    /// Records that a pool was opened: if another host takes the pool over later, this host does
+    /// not take it back.
     pub fn was_opened(&self, pool: &str) {
         self.take_over.lock().unwrap_or_else(PoisonError::into_inner).remove(pool);
     }
@@ -165,7 +166,7 @@ impl Opener for ServedDevices {
 }
 
 impl ServedDevices {
-    /// Opens a storage of virtual LUNs by itself.
+    /// Opens a storage of virtual LUNs, without fair sharing between hosts.
     ///
     /// # Errors
     /// Errors of the login.

@@ -32,7 +32,7 @@ struct StorageSlot {
 #[derive(Debug, Default)]
 struct OpenStorage {
     disk: Weak<RemoteDisk>,
-    /// The disk, shared between the hosts of all virtual disks.
+    /// The disk, divided fairly between the hosts of all virtual disks.
     shared: Weak<FairDevice>,
 }
 
@@ -121,7 +121,7 @@ impl OpenStorages {
         Ok(Arc::new(VirtualDisk::new(&name, &[extent], ExtentOrder::Linear)?))
     }
 
-    /// Opens a storage by itself.
+    /// Opens a storage, without fair sharing between hosts.
     ///
     /// # Errors
     /// The storage cannot be opened.
@@ -165,7 +165,7 @@ impl StorageSlot {
         lock(&self.open).disk.strong_count() > 0
     }
 
-    /// Returns the disk of the storage, by itself and shared between hosts.
+    /// Returns the disk of the storage: without and with fair sharing between hosts.
     fn open(
         &self,
         devices: &ServedDevices,

@@ -81,18 +81,18 @@ enum SegmentDestination {
 /// Sender for the result of a login.
 pub(crate) type LoginAnswer = oneshot::Sender<Result<Box<Established>, ConnectionEnd>>;
 
-/// Progress of leaving the session.
+/// Progress of a logout.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LogoutProgress {
-    /// The connection stays.
-    No,
+    /// No logout was requested.
+    None,
     /// The connection waits for its commands until this time; the session continues without it.
-    Drains(Time),
-    /// The session is over when the target has answered, or another connection logs it out.
-    LogsOut,
-    /// The connection is being logged out alone: the target requested it, or its commands are
-    /// drained.
-    Asked,
+    Draining(Time),
+    /// The session is being logged out, by this connection or by another one.
+    LoggingOutSession,
+    /// Only this connection is being logged out: the target requested it, or the commands of the
+    /// connection are drained.
+    LoggingOutConnection,
 }
 
 /// An ABORT TASK in flight.
@@ -101,7 +101,7 @@ struct Abort {
     id: TaskId,
     task: TaskId,
     lun: Lun,
-    /// Time by which it must be answered.
+    /// Time by which the target must answer.
     by: Time,
 }
 
@@ -110,11 +110,11 @@ struct Abort {
 struct WaitingAbort {
     task: TaskId,
     lun: Lun,
-    /// Time by which it must be answered, if the target rejected it before.
+    /// Time by which the target must answer, if it rejected this ABORT TASK before.
     by: Option<Time>,
 }
 
-/// Parts of a connection, of which it shares most with its session.
+/// Parts from which a connection is made; most of them are shared with its session.
 #[derive(Debug)]
 pub(crate) struct ConnectionParts {
     pub(crate) connector: TargetConnector,
@@ -135,8 +135,8 @@ pub(crate) struct ConnectionClient {
     worked: bool,
     session_state: Arc<SharedSessionState>,
     link: Arc<ConnectionState>,
-    /// Mail that is being processed.
-    mail: VecDeque<ConnectionMessage>,
+    /// Messages to this connection that are being processed.
+    inbox: VecDeque<ConnectionMessage>,
     /// Messages for the session, except the window, of which only the newest counts.
     to_session: Vec<ToSession>,
     window: Option<ToSession>,
@@ -185,12 +185,12 @@ impl ConnectionClient {
             worked: false,
             session_state: Arc::clone(&parts.session_state),
             link: Arc::clone(&parts.state),
-            mail: VecDeque::new(),
+            inbox: VecDeque::new(),
             to_session: Vec::new(),
             window: None,
             requests,
             taken: Vec::new(),
-            leaving: LogoutProgress::No,
+            leaving: LogoutProgress::None,
             pending: HashMap::default(),
             refused: Vec::new(),
             aborts: Vec::new(),
@@ -227,7 +227,7 @@ impl ConnectionClient {
                     return;
                 }
                 Output::ToSession(message) => self.tell_session(now, message),
-                output => self.obey(now, output, out),
+                output => self.execute(now, output, out),
             }
         }
     }
@@ -243,16 +243,20 @@ impl ConnectionClient {
             message => {
                 self.to_session.push(message);
                 self.send_messages();
-                self.take_mail(now);
+                self.process_inbox(now);
             }
         }
     }
 
-    /// Sends the queued messages to the session. The replies arrive as mail.
+    /// Sends the queued messages to the session. The replies arrive in the inbox.
     fn send_messages(&mut self) {
         self.to_session.extend(self.window.take());
         if !self.to_session.is_empty() {
-            self.session_state.handle_messages(self.link.cid, &mut self.to_session, &mut self.mail);
+            self.session_state.handle_messages(
+                self.link.cid,
+                &mut self.to_session,
+                &mut self.inbox,
+            );
         }
     }
 
@@ -264,32 +268,32 @@ impl ConnectionClient {
     fn settle_session(&mut self, now: Time, out: &mut Outbox) {
         while self.has_messages() {
             self.send_messages();
-            self.take_mail(now);
+            self.process_inbox(now);
             self.pump(now, out);
         }
     }
 
-    /// Processes the mail; the outputs of the state machine are pumped by the caller.
-    fn take_mail(&mut self, now: Time) {
-        let mut mail = std::mem::take(&mut self.mail);
-        for mail in mail.drain(..) {
-            match mail {
+    /// Processes the inbox; the caller pumps the outputs of the state machine.
+    fn process_inbox(&mut self, now: Time) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        for message in inbox.drain(..) {
+            match message {
                 ConnectionMessage::Session(message) => {
                     if message == ToConnection::LoggingOut {
                         self.link.set_up(false);
-                        self.leaving = LogoutProgress::LogsOut;
+                        self.leaving = LogoutProgress::LoggingOutSession;
                     }
                     self.machine.handle(now, Input::Session(message));
                 }
                 ConnectionMessage::Abort(id, uncertain) => self.abort(now, id, uncertain),
-                ConnectionMessage::Retire if self.leaving == LogoutProgress::No => {
-                    self.leaving = LogoutProgress::Drains(now.after(DRAIN_TIME));
+                ConnectionMessage::Retire if self.leaving == LogoutProgress::None => {
+                    self.leaving = LogoutProgress::Draining(now.after(DRAIN_TIME));
                 }
                 ConnectionMessage::Retire => {}
                 ConnectionMessage::Barrier(lun, token) => self.add_barrier_token(lun, &token),
             }
         }
-        self.mail = mail;
+        self.inbox = inbox;
     }
 
     /// Aborts a command whose caller is gone. Its buffers stay until it is known to be over.
@@ -338,7 +342,7 @@ impl ConnectionClient {
         }
     }
 
-    fn obey(&mut self, now: Time, output: Output, out: &mut Outbox) {
+    fn execute(&mut self, now: Time, output: Output, out: &mut Outbox) {
         match output {
             Output::Receive(place) => self.receive(place),
             Output::Send(pdu) => out.push(pdu),
@@ -374,17 +378,18 @@ impl ConnectionClient {
                     portal = %self.portal,
                     "the target sent an Asynchronous Message"
                 );
-                if event.event == AsyncEvent::LOGOUT_REQUESTED && self.leaving == LogoutProgress::No
+                if event.event == AsyncEvent::LOGOUT_REQUESTED
+                    && self.leaving == LogoutProgress::None
                 {
                     self.link.set_up(false);
-                    self.leaving = LogoutProgress::Asked;
+                    self.leaving = LogoutProgress::LoggingOutConnection;
                 }
             }
             Output::Close(reason) => self.over = Some(reason),
             Output::Managed { id, result, .. } => self.aborted(now, id, &result),
             // Never requested here; pings are sent by the state machine itself.
             Output::Pong { .. } | Output::Text { .. } => {}
-            // Of streaming commands, which this client does not send.
+            // Only streaming commands have these outputs, and this client sends none.
             Output::Wants { .. } | Output::DataIn { .. } => {}
             Output::ToSession(_) | Output::Wait(_) => {}
         }
@@ -406,7 +411,9 @@ impl ConnectionClient {
         if stays && *result == Err(TOO_MANY) {
             self.waiting_aborts.push_back(WaitingAbort { task, lun, by: Some(by) });
             self.aborts_from = Some(now.after(ABORT_PAUSE));
-        } else if stays && matches!(self.leaving, LogoutProgress::No | LogoutProgress::Drains(_)) {
+        } else if stays
+            && matches!(self.leaving, LogoutProgress::None | LogoutProgress::Draining(_))
+        {
             let what = format!("{} did not end an aborted command", self.portal);
             self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
@@ -475,8 +482,8 @@ impl ConnectionClient {
         let _ = answer.send(result);
     }
 
-    /// Answers overdue commands with an error; their callers then have them aborted.
-    fn tell_overdue(&mut self, now: Time) {
+    /// Fails overdue commands; their callers then abort them.
+    fn fail_overdue(&mut self, now: Time) {
         while let Some((id, _)) = self.due.pop_front_if(|(_, by)| *by <= now) {
             let Some(PendingRequest::Command { answer, .. }) = self.pending.get_mut(&id) else {
                 continue;
@@ -498,7 +505,7 @@ impl ConnectionClient {
         if self.refused.is_empty() {
             return;
         }
-        let ending = self.over.is_some() || self.leaving != LogoutProgress::No;
+        let ending = self.over.is_some() || self.leaving != LogoutProgress::None;
         for (id, why) in std::mem::take(&mut self.refused) {
             if let (true, Some(PendingRequest::Command { unsent, .. })) =
                 (ending, self.pending.get_mut(&id))
@@ -601,14 +608,14 @@ impl ConnectionClient {
 
     /// True when the connection takes requests; otherwise they wait in the channel.
     fn takes_requests(&self) -> bool {
-        self.logged_in && self.leaving == LogoutProgress::No && self.pending.len() < PENDING_MAX
+        self.logged_in && self.leaving == LogoutProgress::None && self.pending.len() < PENDING_MAX
     }
 
     /// Logs the session out, unless another of its connections does.
     fn log_out(&mut self, now: Time, out: &mut Outbox) {
         self.link.set_up(false);
-        if self.leaving != LogoutProgress::LogsOut {
-            self.leaving = LogoutProgress::LogsOut;
+        if self.leaving != LogoutProgress::LoggingOutSession {
+            self.leaving = LogoutProgress::LoggingOutSession;
             if self.session_state.begin_logout() {
                 let logout = Input::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
                 self.handle(now, logout, out);
@@ -619,10 +626,10 @@ impl ConnectionClient {
     /// Logs the connection out of a session that continues, once its commands are drained.
     fn leave_when_drained(&mut self, now: Time, out: &mut Outbox) {
         if self.logged_in
-            && let LogoutProgress::Drains(by) = self.leaving
+            && let LogoutProgress::Draining(by) = self.leaving
             && (self.pending.is_empty() || by <= now)
         {
-            self.leaving = LogoutProgress::Asked;
+            self.leaving = LogoutProgress::LoggingOutConnection;
             let logout = Input::Logout { reason: LogoutReason::CLOSE_CONNECTION, cid: None };
             self.handle(now, logout, out);
         }

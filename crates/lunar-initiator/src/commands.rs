@@ -4,7 +4,7 @@ use crate::opcodes::{
     INQUIRY, MODE_SENSE_6, READ_CAPACITY_10, READ_CAPACITY_16, READ_CAPACITY_16_ACTION,
     REPORT_LUNS, SYNCHRONIZE_CACHE_10,
 };
-use crate::queue_depth::RetryTurn;
+use crate::queue_depth::RetryState;
 use crate::session::Session;
 use crate::{CommandReply, Error, ErrorKind, Initiator};
 use bytes::Bytes;
@@ -375,7 +375,7 @@ pub(crate) enum RetryDecision {
 pub(crate) struct Attempt {
     tries: u32,
     /// Turn of the command after a busy status.
-    pub(crate) turn: RetryTurn,
+    pub(crate) turn: RetryState,
     /// Time until which another busy status is accepted, not counting the time for which the
     /// command waited while the unit executed others.
     busy_until: Option<Instant>,

@@ -62,14 +62,16 @@ struct State {
     refuses_all: bool,
 }
 
-/// Limit on the number of commands of a length class and of all longer ones, and those that wait.
+/// Limit on the number of commands of a length class and of all longer classes, with the commands
+/// that wait for it.
 #[derive(Debug)]
 struct LengthLimit {
     /// Maximum number of commands in progress; at least 1.
     commands_max: usize,
     /// Number of commands that were executed since the last refusal or growth.
     executed: u32,
-    /// True if the last refusal was no sign of too many commands: the limit then grows fast.
+    /// True if the last refusal did not show that there were too many commands: the limit then
+    /// grows fast.
     is_restarting: bool,
     last_refusal: Option<Instant>,
     /// Time at which a command last began or ended.
@@ -87,7 +89,7 @@ struct WaitingOrder {
     number: u64,
 }
 
-/// Order of pausing commands: those come last whose pause does not end with another command.
+/// Order of pausing commands: commands whose pause another command cannot end come last.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct PausingOrder {
     is_fixed: bool,
@@ -96,8 +98,8 @@ struct PausingOrder {
 
 /// State of a command between its attempts.
 #[derive(Debug, Default)]
-pub(crate) struct RetryTurn {
-    /// Place in the order, once the command has waited.
+pub(crate) struct RetryState {
+    /// Position in the order, once the command has waited.
     number: Option<u64>,
     /// Number of times the command was refused.
     pub(crate) refusals: u32,
@@ -150,7 +152,7 @@ struct QueuedCommand<'a> {
     /// Time since which the command waits without a pause.
     since: Instant,
     granted: oneshot::Receiver<()>,
-    /// True when the place was taken over by a [`CommandInProgress`].
+    /// True when a [`CommandInProgress`] has replaced this entry of the queue.
     is_taken: bool,
 }
 
@@ -176,7 +178,7 @@ impl QueueDepth {
     /// any thread.
     pub(crate) async fn wait(
         &self,
-        turn: &mut RetryTurn,
+        turn: &mut RetryState,
         bytes: u64,
         timer: impl Fn(Instant) -> Sleep,
     ) -> CommandInProgress<'_> {
@@ -202,7 +204,7 @@ impl QueueDepth {
     /// Admits the command, or queues it.
     fn enter(
         &self,
-        turn: &mut RetryTurn,
+        turn: &mut RetryState,
         bytes: u64,
     ) -> Result<CommandInProgress<'_>, QueuedCommand<'_>> {
         let now = Instant::now();
@@ -333,7 +335,7 @@ impl QueueDepth {
         }
         drop(state);
         for sender in granted {
-            let _ = sender.send(()); // a command that is dropped returns its place
+            let _ = sender.send(()); // a command that is dropped gives its permission back
         }
     }
 
@@ -390,8 +392,8 @@ impl LengthLimit {
         self.last_refusal = Some(now);
     }
 
-    /// Raises the limit if the command that was executed `counts` here, and ends it after a time
-    /// without a refusal.
+    /// Raises the limit if the executed command `counts` for it, and removes the limit after
+    /// [`QUIET_TIME`] without a refusal.
     fn grow(&mut self, counts: bool, now: Instant) {
         let Some(last) = self.last_refusal else { return };
         if now.saturating_duration_since(last) >= QUIET_TIME {
@@ -406,7 +408,7 @@ impl LengthLimit {
         }
     }
 
-    /// Returns the place in the order of the command that may be sent next. If another one
+    /// Returns the position of the command that may be sent next. If another command
     /// `was_executed`, the pause of a refused command may end.
     fn next_order(&self, was_executed: bool) -> Option<WaitingOrder> {
         let waiting = self.waiting.first_key_value().map(|(order, _)| *order);
@@ -424,7 +426,7 @@ impl LengthLimit {
     }
 }
 
-impl RetryTurn {
+impl RetryState {
     /// Records that the command was refused, and is sent again after `pause` at the latest if no
     /// other command is in progress.
     pub(crate) fn record_refusal(&mut self, pause: Duration) {
@@ -466,7 +468,8 @@ impl QueuedCommand<'_> {
     }
 
     /// Returns the time at which the command is sent although a limit is reached, unless a command
-    /// begins or ends before that counts there. The first one comes before the others.
+    /// that counts for this limit begins or ends before then. The first waiting command has an
+    /// earlier time than the others.
     fn stalls_at(&self, state: &State) -> Instant {
         let blocking = self.depth.blocking_class(state, self.length_class);
         let limits = &state.limits[blocking.unwrap_or(self.length_class)..];
@@ -511,7 +514,7 @@ impl Drop for QueuedCommand<'_> {
         let paused = limit.pausing.remove(&self.pausing_order()).is_some();
         drop(state);
         if !waited && !paused {
-            self.depth.end(self.length_class, 0, false); // the place that was granted
+            self.depth.end(self.length_class, 0, false); // the permission that was granted
         }
     }
 }

@@ -77,7 +77,8 @@ pub struct RemoteDisk {
     write_same_blocks: u64,
     /// Maximum number of blocks of one COMPARE AND WRITE, as reported by the target.
     compare_and_write_limit: u8,
-    /// The same; 0 if the target was not asked for the command, or does not know it.
+    /// The same limit once the target is known to execute the command; 0 before that, or if it does
+    /// not know the command.
     compare_and_write_blocks: AtomicU8,
     /// LBPME, LBPRZ and LBPWS: WRITE SAME deallocates, and deallocated blocks are zeroes.
     unmaps: bool,
@@ -90,7 +91,7 @@ pub struct RemoteDisk {
     paths: Arc<Paths>,
     uncertain_writes: Arc<UncertainWrites>,
     unflushed: Arc<FlushTracker>,
-    /// The LUN as relays reach it.
+    /// The LUN for relays, which open sessions of their own to it.
     relayed: Arc<RelayedLun>,
     ownership: DiskOwnership,
     /// The layout of the paths, if the disk created them itself.
@@ -197,9 +198,9 @@ impl RemoteDisk {
     }
 
     /// Asks the target whether it knows COMPARE AND WRITE, and offers
-    /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for each disk:
-    /// the question is a COMPARE AND WRITE of no blocks, at which istgt 0.4 fails. The reported
-    /// limit is no answer: tgt 1.0.85 reports one and does not know the command.
+    /// [`compare_and_write`](BlockDevice::compare_and_write) if it does. Not done for every disk:
+    /// the probe is a COMPARE AND WRITE of zero blocks, with which istgt 0.4 fails. The reported
+    /// limit is not sufficient: tgt 1.0.85 reports one and does not know the command.
     pub async fn offer_compare_and_write(&self) {
         if self.compare_and_write_limit > 0 && has_compare_and_write(&self.unit).await {
             self.compare_and_write_blocks.store(self.compare_and_write_limit, Ordering::Release);

@@ -28,7 +28,7 @@ pub(crate) struct WriteTicket {
     range: BlockRange,
 }
 
-/// A write that may still be executed; dropped when that is ruled out.
+/// A write that may still be executed; dropped when the target can no longer execute it.
 #[derive(Debug)]
 pub(crate) struct UncertainWrite {
     uncertain_writes: Arc<UncertainWrites>,

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(ticks(stat), Some(300));
         assert_eq!(ticks("7 (a"), None);
         let this = ListeningProcess { pid: std::process::id() };
-        // Of this thread only: the time of others that end meanwhile is lost.
+        // Only this thread is measured: the time of other threads that end meanwhile is lost.
         while clock_gettime(ClockId::ThreadCPUTime).tv_nsec < 50_000_000 {
             std::hint::spin_loop();
         }

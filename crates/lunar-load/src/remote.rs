@@ -42,7 +42,7 @@ pub struct RemoteSubject {
 }
 
 impl RemoteSubject {
-    /// Returns the LUN with this load.
+    /// Returns the LUN as the subject of a measurement with this workload.
     pub fn subject(&self, work: Workload) -> Subject {
         let (target, relay) = (self.target, self.relay.clone());
         Subject { device: Arc::<RemoteDisk>::clone(&self.disk), work, target, relay }
@@ -93,7 +93,7 @@ impl RemoteSubjects {
         Ok(subject)
     }
 
-    /// Returns the URL to connect to, with the relay there if there is one, and the process that
+    /// Returns the URL to connect to, which names the relay if there is one, and the process that
     /// listens on the portal.
     async fn path(
         &mut self,

@@ -19,7 +19,8 @@ pub struct LoadResult {
     pub bytes: u64,
     /// Time of the measurement.
     pub time: Duration,
-    /// Distribution of their latencies; at a fixed rate, measured from the time when each was due.
+    /// Distribution of the latencies of these requests; at a fixed rate, measured from the time
+    /// when each request was due.
     pub latency: Latency,
 }
 

@@ -8,11 +8,11 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Time for which an idle core polls: a few round trips of a small request between two
-/// machines, and short beside the pauses of an idle disk.
+/// Time for which an idle core polls: a few round trips of a small request between two machines,
+/// and short compared with the pauses of an idle disk.
 const BUSY_POLL_MAX: Duration = Duration::from_micros(100);
 
-/// State of one core.
+/// State of busy polling of one core.
 struct BusyPoller {
     /// True in latency mode.
     enabled: Cell<bool>,
@@ -76,7 +76,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     /// Goal: a core polls while connections work, stops some time after, and begins again. Method:
-    /// polls are counted as turns of a neighbouring task that has no work.
+    /// polls are counted as turns of another task of the core that has no work.
     #[test]
     fn a_core_polls_after_it_was_busy_and_then_sleeps() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

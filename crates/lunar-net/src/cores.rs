@@ -73,8 +73,9 @@ impl Cores {
         self.spawn_on_core(None, job);
     }
 
-    /// Runs the future of `job` on the core with the fewest jobs of this owner, as far as they were
-    /// spawned here. The caller limits the number of jobs, by its limit of connections.
+    /// Runs the future of `job` on the core with the fewest jobs of this owner; only jobs that were
+    /// spawned with this function count. The caller limits the number of jobs, by its limit of
+    /// connections.
     pub fn spawn_for<F, J>(&self, owner: OwnerId, job: J)
     where
         J: FnOnce() -> F + Send + 'static,
@@ -159,9 +160,9 @@ where
     })
 }
 
-/// Spawns a local task as [`spawn_local`] does, for an owner: its time counts like time of the
-/// owner's connections. The task does not wait for a turn of the owner; the connections wait longer
-/// instead.
+/// Spawns a local task as [`spawn_local`] does, and charges its time to an owner, like the time of
+/// the owner's connections. The task itself does not wait for the owner's turn; the owner's
+/// connections wait longer instead.
 ///
 /// # Panics
 /// Outside of a core, or of another runtime that supports local tasks.
@@ -298,8 +299,9 @@ mod tests {
         assert_eq!(turns.each_ref().map(OwnerTurns::may_run), [true, false, true]);
     }
 
-    /// Fault: long operations ran in tasks of their own, each with a piece in each pass of the
-    /// core's queue. SANITIZE at each of 64 units left another host one turn in 64 pieces.
+    /// Fault: long operations ran in tasks of their own, each with a piece of work in each pass of
+    /// the core's queue. During SANITIZE at each of 64 units, another host got one turn for 64
+    /// pieces of work.
     #[test]
     fn work_in_turns_waits_for_its_owner() {
         const WORKS: usize = 64;

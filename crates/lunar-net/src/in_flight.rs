@@ -14,8 +14,8 @@ pub struct FlightMeter {
     bytes_max: usize,
     bytes: AtomicUsize,
     most_bytes: AtomicUsize,
-    /// The meter of the connection, if this one is of a task.
-    of: Option<Arc<FlightMeter>>,
+    /// The meter of the connection, if this is the meter of a task.
+    connection: Option<Arc<FlightMeter>>,
     /// Wakers of the tasks that wait for room in a connection.
     waiting: Mutex<Vec<Waker>>,
 }
@@ -31,9 +31,9 @@ impl FlightMeter {
         Arc::new(Self::new(bytes_max, Some(Arc::clone(connection))))
     }
 
-    fn new(bytes_max: usize, of: Option<Arc<Self>>) -> Self {
+    fn new(bytes_max: usize, connection: Option<Arc<Self>>) -> Self {
         let (bytes, most_bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { bytes_max, bytes, most_bytes, of, waiting: Mutex::default() }
+        Self { bytes_max, bytes, most_bytes, connection, waiting: Mutex::default() }
     }
 
     /// Number of bytes in flight.
@@ -41,7 +41,7 @@ impl FlightMeter {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// The most that was in flight.
+    /// Maximum number of bytes that were in flight at a time.
     pub fn most_bytes(&self) -> usize {
         self.most_bytes.load(Ordering::Acquire)
     }
@@ -49,7 +49,7 @@ impl FlightMeter {
     /// Number of bytes that may be added now.
     pub fn room_bytes(&self) -> usize {
         let own = self.bytes_max.saturating_sub(self.bytes());
-        self.of.as_ref().map_or(own, |of| own.min(of.room_bytes()))
+        self.connection.as_ref().map_or(own, |connection| own.min(connection.room_bytes()))
     }
 
     /// Counts bytes until the returned value is dropped; `None` if there is no room.
@@ -61,7 +61,7 @@ impl FlightMeter {
         while let Some(one) = meter {
             let now = one.bytes.fetch_add(bytes, Ordering::AcqRel) + bytes;
             one.most_bytes.fetch_max(now, Ordering::AcqRel);
-            meter = one.of.as_ref();
+            meter = one.connection.as_ref();
         }
         Some(InFlightBytes { meter: Arc::clone(self), bytes })
     }
@@ -80,8 +80,8 @@ impl FlightMeter {
 
     fn remove(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
-        if let Some(of) = &self.of {
-            return of.remove(bytes);
+        if let Some(connection) = &self.connection {
+            return connection.remove(bytes);
         }
         let waiting = std::mem::take(&mut *self.waiting());
         waiting.into_iter().for_each(Waker::wake);

@@ -1,8 +1,9 @@
 //! Choice of the core on which a connection runs to its end.
 //!
-//! The number of connections tells little: an owner may hold thousands that are idle, on one core
-//! only, since it chooses which of them it closes. Each owner therefore has its own connections
-//! spread evenly, and beyond that counts once on each core.
+//! The number of connections on a core is no measure of its load: an owner may hold thousands of
+//! idle connections on one core, because the owner chooses which connections it closes. The
+//! connections of each owner are therefore spread evenly over the cores; apart from that, an owner
+//! counts once on each core, however many connections it has there.
 
 use crate::owner_turns::OwnerId;
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ struct CoreJobs {
     of_owners: HashMap<OwnerId, usize>,
 }
 
-/// Place of a job on a core; given up on drop.
+/// A job that was placed on a core; removed from the core on drop.
 #[derive(Debug)]
 pub(crate) struct PlacedJob {
     placement: Arc<Placement>,

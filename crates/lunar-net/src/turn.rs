@@ -1,4 +1,5 @@
-//! Limits of the work that a connection does before the others of its core get their turn.
+//! Limits of the work that a connection does before the other connections of its core get their
+//! turn.
 
 use crate::outbox::Outbox;
 use crate::owner_turns::core_has_single_owner;
@@ -18,8 +19,8 @@ pub const TURN_PDUS: usize = 64;
 
 /// Number of PDUs handled before their answers are sent, when no other connection has work on this
 /// core. The peer cannot begin before it has answers: with few PDUs both sides work concurrently,
-/// and touched memory stays in the cache. Among several connections the peers of the others work
-/// meanwhile, and one system call for the whole turn costs less.
+/// and the touched memory stays in the cache. With several connections, the peers of the other
+/// connections work meanwhile, and one system call for the whole turn costs less.
 const BURST_PDUS: usize = 8;
 
 /// Number of bytes of answers after which a burst ends. More bytes would leave the core's own cache
@@ -259,7 +260,8 @@ mod tests {
     }
 
     /// Goal: data that is moved and not sent ends a turn as answers do. Fault: VERIFY of 8 MiB
-    /// counted as one PDU; one initiator with 64 sessions left another one half a request a second.
+    /// counted as one PDU; beside one initiator with 64 sessions, another one completed half a
+    /// request a second.
     #[test]
     fn moved_bytes_end_a_turn() {
         let out = Outbox::default();

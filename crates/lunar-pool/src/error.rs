@@ -46,7 +46,7 @@ pub enum PoolError {
         /// The pool of the first device.
         other_pool: PoolId,
     },
-    /// The labels describe different pools of one id.
+    /// The labels of one pool describe different sizes or kinds.
     #[error("{device} and {other} have labels of one pool that describe different sizes or kinds")]
     Shape {
         /// A device.
@@ -90,7 +90,7 @@ pub enum PoolError {
         /// Generation of the newest label.
         generation: u64,
     },
-    /// Both sides of a mirror were written apart.
+    /// Each side of a mirror was written without the other (split brain).
     #[error("{0}")]
     Split(Box<SplitMirror>),
     /// The device is a member of a pool already.
@@ -190,7 +190,8 @@ pub enum PoolError {
         /// The device.
         device: String,
     },
-    /// The pool has sent writes to the device that have not ended, and may undo newer ones.
+    /// Writes that the pool sent to the device earlier are still pending, and might overwrite newer
+    /// data.
     #[error("earlier writes to {device} have not ended: try again when it answers")]
     Unsettled {
         /// The device.
@@ -218,7 +219,8 @@ pub enum PoolError {
     Device(#[from] lunar_block::Error),
 }
 
-/// The two sides of a mirror that were written apart: each has data that the other has not.
+/// The two sides of a mirror that were written independently (split brain): each has data that the
+/// other side lacks.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "the mirror {pool} is split: {} were each written without the other since generation \

@@ -1,5 +1,5 @@
-//! The fast path of the switch: READ and WRITE commands are passed on to the storage targets, and
-//! their data as it comes, in place of the execution by devices. Decision 115.
+//! The fast path of the switch: READ and WRITE commands are forwarded to the storage targets, and
+//! their data as it arrives; the device of the LUN does not execute them. Decision 115.
 //!
 //! The blocks of the paper "A Packet Forwarding Method for the iSCSI Virtualization Switch":
 //!
@@ -35,22 +35,23 @@ pub const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// Longest sequence of data-out that a storage target may ask for at once: MaxBurstLength.
 pub const BURST_BYTES_MAX: u32 = 128 << 10;
 
-/// Maximum number of such sequences of a command: MaxOutstandingR2T.
+/// Maximum number of outstanding R2Ts of a command: MaxOutstandingR2T.
 pub const OUTSTANDING_R2T_MAX: u16 = 2;
 
-/// Maximum data of one command that is held: arrived, and not taken by the other socket.
+/// Maximum data of one command in memory: received, and not yet accepted by the other socket.
 pub const COMMAND_BYTES_MAX: usize = 512 << 10;
 
 /// Maximum memory that is reserved for the data-in of all commands of one connection to a storage.
-/// Others are executed by the device.
+/// Further commands are executed by the device.
 pub const LINK_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum number of commands of one connection to a storage. Others are executed by the device.
+/// Maximum number of commands of one connection to a storage. Further commands are executed by the
+/// device.
 pub const LINK_COMMANDS_MAX: usize = 128;
 
 /// Maximum number of storages that one connection of a host has connections to.
 pub const LINKS_MAX: usize = 32;
 
-/// Maximum number of connections to storages of all hosts. The hosts of one address have no more
-/// than are left.
+/// Maximum number of connections to storages of all hosts. The hosts of one address open another
+/// one only while they have fewer than are free.
 pub const ALL_LINKS_MAX: usize = 2048;

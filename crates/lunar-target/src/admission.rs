@@ -66,7 +66,7 @@ impl Connections {
     }
 
     /// Adds a connection; returns `None` if there is no room for it, or the server stops. The
-    /// returned registration aborts the connection when its place is needed.
+    /// returned registration aborts the connection when another connection needs its slot.
     pub(crate) fn enter(
         self: &Arc<Self>,
         peer: SocketAddr,

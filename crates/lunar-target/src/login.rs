@@ -94,7 +94,7 @@ impl Drop for Waiting {
 }
 
 impl Login {
-    /// Judges the first claim of a login. Returns `None` if the login has to wait;
+    /// Checks the first claim of a login. Returns `None` if the login has to wait;
     /// [`poll`](Self::poll) then returns the answer.
     pub(crate) fn identify(
         &mut self,
@@ -179,16 +179,23 @@ impl Login {
             _ => FailedLogin::Other,
         };
         let refusal = self.refusal.unwrap_or(LoginRefusal::Protocol(status));
-        self.tell(policy, path, refusal, failure, Some(status), refusal.log_text().unwrap_or(why));
+        self.log_refusal(
+            policy,
+            path,
+            refusal,
+            failure,
+            Some(status),
+            refusal.log_text().unwrap_or(why),
+        );
     }
 
     /// Called when the login took too long: the peer is gone, or never meant to log in.
     pub(crate) fn timed_out(&self, policy: &LoginPolicy, path: ConnectionPath) {
         let why = format!("the login took longer than {} s", policy.login_seconds);
-        self.tell(policy, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
+        self.log_refusal(policy, path, LoginRefusal::TimedOut, FailedLogin::Other, None, &why);
     }
 
-    fn tell(
+    fn log_refusal(
         &self,
         policy: &LoginPolicy,
         path: ConnectionPath,
@@ -200,10 +207,10 @@ impl Login {
         let now = policy.clock.now();
         policy.counters.login_refused(refusal);
         let network = PeerNetwork::of(path.peer.ip());
-        let of_network = policy.backoff.refused(network, failure, refusal.label(), now);
-        let Some(of_network) = of_network else { return };
-        let Some(of_all) = policy.lines.line(now) else { return };
-        let suppressed = of_network.saturating_add(of_all);
+        let suppressed_of_network = policy.backoff.refused(network, failure, refusal.label(), now);
+        let Some(suppressed_of_network) = suppressed_of_network else { return };
+        let Some(suppressed_of_all) = policy.lines.line(now) else { return };
+        let suppressed = suppressed_of_network.saturating_add(suppressed_of_all);
         let claim = self.claim.as_ref();
         tracing::warn!(
             initiator = claim.map(|claim| shortened(&claim.initiator_name)),

@@ -5,9 +5,9 @@
 //! completion is durable before the unit takes commands again. After a crash in between, the next
 //! start begins the operation anew.
 //!
-//! An operation works in turns of the owner that requested it, even if the owner has no session any
-//! more, and its disk does the work for that owner. Resumed operations are all of one owner. A few
-//! operations of an owner work at a time (see `operation_slots`).
+//! An operation runs in turns of the owner that requested it, even if the owner has no session any
+//! more, and its I/O is charged to that owner. Resumed operations belong to one owner, the server.
+//! The number of operations of an owner that run at a time is limited (see `operation_slots`).
 
 use crate::disk_unit::DiskUnit;
 use crate::operation_slots::{OperationSlot, OperationSlots};
@@ -31,10 +31,10 @@ const PIECE_BYTES: usize = lunar_net::MOVED_PIECE_BYTES;
 /// Size of the pieces that are deallocated or zeroed: fast enough to report progress.
 const SPARSE_PIECE_BYTES: u64 = 64 << 20;
 
-/// A rate-limited operation alternates between work and waiting so often; it also checks this often
+/// Number of times a second that a rate-limited operation pauses, and that an operation checks
 /// whether it is to stop.
-const MOMENTS_PER_SECOND: u64 = 20;
-const MOMENT: Duration = Duration::from_millis(1_000 / MOMENTS_PER_SECOND);
+const CHECKS_PER_SECOND: u64 = 20;
+const CHECK_INTERVAL: Duration = Duration::from_millis(1_000 / CHECKS_PER_SECOND);
 
 /// Maximum time until the end of a piece, so that no clock overflows.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -53,10 +53,10 @@ pub(crate) struct LongOperations {
     slots: OnceLock<Arc<OperationSlots>>,
 }
 
-/// Versions of the unit's state in which a command was judged.
+/// Versions of the unit's state for which a command was checked.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Generation {
-    /// Changes with any state that may change the judgement: reservations, size, write protection …
+    /// Changes with all state on which the check depends: reservations, size, write protection …
     pub(crate) revision: u64,
     /// Changes with each long operation.
     pub(crate) operations: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Generation {
 
 /// An operation that has begun. Dropping this does not stop it.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct StartedOperation {
     /// Result of saving the request.
     pub(crate) saved: oneshot::Receiver<Result<(), Sense>>,
     /// Result of the operation; never sent if the server stops before its end.
@@ -100,8 +100,8 @@ impl From<lunar_block::Error> for StopReason {
 }
 
 impl DiskUnit {
-    /// The current generation. It is to be taken before a command is judged; a different one later
-    /// shows that the state has changed.
+    /// Returns the current generation. Call this before a command is checked; if the generation is
+    /// different later, the state has changed.
     pub(crate) fn generation(&self) -> Generation {
         Generation {
             revision: self.revision(),
@@ -135,7 +135,7 @@ impl DiskUnit {
         operation: LongOperation,
         by: NexusId,
         owner: OperationOwner,
-    ) -> Result<Begun, Sense> {
+    ) -> Result<StartedOperation, Sense> {
         {
             let mut scsi = self.scsi();
             scsi.begin_operation(operation, by)?;
@@ -162,7 +162,7 @@ impl DiskUnit {
             unit.operating.runs.fetch_sub(1, SeqCst);
         };
         lunar_net::spawn_local(lunar_net::in_turns_of(time_owner, run));
-        Ok(Begun { saved: was_saved, ended: has_ended })
+        Ok(StartedOperation { saved: was_saved, ended: has_ended })
     }
 
     /// Resumes an operation that an earlier run of the server did not finish. On a read-only disk
@@ -273,7 +273,7 @@ impl DiskUnit {
     async fn unless_stopping<T>(&self, event: impl Future<Output = T>) -> Result<T, StopReason> {
         let mut event = pin!(event);
         while !self.operating.stopping.load(SeqCst) {
-            if let Ok(value) = tokio::time::timeout(MOMENT, event.as_mut()).await {
+            if let Ok(value) = tokio::time::timeout(CHECK_INTERVAL, event.as_mut()).await {
                 return Ok(value);
             }
         }
@@ -359,12 +359,12 @@ impl Pace {
         Self { bytes_per_second, began: Instant::now(), done_bytes: 0 }
     }
 
-    /// About as many bytes as pass in a [`MOMENT`], in multiples that cover whole physical blocks
-    /// and whole runs that can be deallocated.
+    /// Returns about the number of bytes for a [`CHECK_INTERVAL`], as a multiple of whole physical
+    /// blocks and of whole runs that can be deallocated.
     fn piece_bytes(&self) -> u64 {
         let step = u64::from(PHYSICAL_BLOCK_BYTES_MAX);
-        let moment = |rate: u64| (rate / MOMENTS_PER_SECOND / step).max(1) * step;
-        self.bytes_per_second.map_or(u64::MAX, moment)
+        let bytes_per_check = |rate: u64| (rate / CHECKS_PER_SECOND / step).max(1) * step;
+        self.bytes_per_second.map_or(u64::MAX, bytes_per_check)
     }
 
     /// Waits until `bytes` more may have been done, or the operation is to stop.
@@ -379,7 +379,7 @@ impl Pace {
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(MOMENT)).await;
+            tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
         }
     }
 }

@@ -51,7 +51,7 @@ impl TraceSlot {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Destination of PDUs now, with its number.
+    /// Returns the tap that receives PDUs now, with the number of the trace.
     pub(crate) fn tap(&self) -> (u32, Option<Arc<Tap>>) {
         let active = self.active();
         (self.generation(), active.as_ref().map(|active| Arc::clone(&active.tap)))
@@ -63,11 +63,11 @@ impl TraceSlot {
 
     /// Begins a trace and returns its number; `None` if one runs already.
     fn begin(&self, active: Active) -> Option<u32> {
-        let mut place = self.active();
-        if place.is_some() {
+        let mut current = self.active();
+        if current.is_some() {
             return None;
         }
-        *place = Some(active);
+        *current = Some(active);
         Some(self.generation.fetch_add(1, Ordering::Release).wrapping_add(1))
     }
 
@@ -82,13 +82,13 @@ impl TraceSlot {
         self.take(None).is_some_and(|active| active.stop.send(()).is_ok())
     }
 
-    /// Takes the trace out; if `only` is given, only the one with that number.
+    /// Ends the trace and returns its state; if `only` is given, only the trace with that number.
     fn take(&self, only: Option<u32>) -> Option<Active> {
-        let mut place = self.active();
+        let mut current = self.active();
         if only.is_some_and(|number| number != self.generation()) {
             return None;
         }
-        let active = place.take();
+        let active = current.take();
         if active.is_some() {
             self.generation.fetch_add(1, Ordering::Release);
         }
@@ -106,7 +106,7 @@ pub struct Trace {
     number: u32,
     /// State of the session when the trace began.
     pub session: SessionInfo,
-    _place: TraceLimitGuard,
+    _limit_guard: TraceLimitGuard,
     _charge: MemoryCharge,
 }
 
@@ -120,7 +120,7 @@ impl Trace {
         snap_bytes: usize,
         session: SessionInfo,
     ) -> Result<Self, NoTrace> {
-        let place = limit.take().ok_or(NoTrace::TooMany)?;
+        let limit_guard = limit.take().ok_or(NoTrace::TooMany)?;
         let charge = buffers.sibling(MemoryKind::Trace).charge(lunar_net::TAP_BYTES_MAX);
         let (tap, reader) = Tap::new(snap_bytes);
         let (stop, stopped) = oneshot::channel();
@@ -132,7 +132,7 @@ impl Trace {
             slot: Arc::clone(slot),
             number,
             session,
-            _place: place,
+            _limit_guard: limit_guard,
             _charge: charge,
         })
     }
@@ -161,7 +161,7 @@ impl Trace {
         self.reader.dropped()
     }
 
-    /// Time of its beginning.
+    /// Time at which the trace began.
     pub fn began(&self) -> SystemTime {
         self.reader.began()
     }
@@ -182,8 +182,8 @@ struct TraceLimitGuard(TraceLimit);
 
 impl TraceLimit {
     fn take(&self) -> Option<TraceLimitGuard> {
-        let place = TraceLimitGuard(self.clone());
-        (self.0.fetch_add(1, Ordering::Relaxed) < TRACES_MAX).then_some(place)
+        let guard = TraceLimitGuard(self.clone());
+        (self.0.fetch_add(1, Ordering::Relaxed) < TRACES_MAX).then_some(guard)
     }
 }
 

@@ -41,8 +41,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Target name, LUN and credential.
-    fn place(self) -> (&'static str, u8, Option<ChapCredential>) {
+    /// Returns target name, LUN and credential.
+    fn login_target(self) -> (&'static str, u8, Option<ChapCredential>) {
         match self {
             Self::Shared => (server::TARGET_SHARED, LUN_SHARED, None),
             Self::Neighbour => (server::TARGET_SHARED, LUN_NEIGHBOUR, None),
@@ -159,7 +159,7 @@ impl Attacker {
 
     /// Returns the login of the attacker's initiator of this number.
     pub fn login(&self, destination: Destination, number: usize) -> LoginParameters {
-        let (target, _, credential) = destination.place();
+        let (target, _, credential) = destination.login_target();
         LoginParameters {
             initiator: format!("iqn.2026-11.org.lunarsan.test:adversary-{number}"),
             isid: number as u32,
@@ -202,7 +202,7 @@ impl Attacker {
         let negotiated = login.run(&mut connection, STEP_MAX)?;
         AttackCounters::add(&self.sent.logins, 1);
         let seed = self.seed ^ u64::from(login.isid) << 32;
-        Ok(RawSession::new(connection, negotiated, destination.place().1, seed))
+        Ok(RawSession::new(connection, negotiated, destination.login_target().1, seed))
     }
 
     /// Creates a session from the last Login Response.
@@ -218,7 +218,7 @@ impl Attacker {
     ) -> Result<RawSession> {
         let negotiated = login.take_answer(&mut connection, answer)?;
         AttackCounters::add(&self.sent.logins, 1);
-        Ok(RawSession::new(connection, negotiated, destination.place().1, self.seed))
+        Ok(RawSession::new(connection, negotiated, destination.login_target().1, self.seed))
     }
 
     /// Repeats `attempt` until it succeeds; `None`: the attack ended before that.

@@ -26,7 +26,7 @@ fn log_in(lunar: &Lunar, number: u32) -> Result<RawClient> {
     Ok(raw)
 }
 
-fn ten(operation: u8, lba: u8, blocks: u8) -> [u8; 10] {
+fn cdb_10(operation: u8, lba: u8, blocks: u8) -> [u8; 10] {
     [operation, 0, 0, 0, 0, lba, 0, 0, blocks, 0]
 }
 
@@ -55,7 +55,7 @@ fn a_disk_that_hangs() -> Result<()> {
         let mut lunar = serve(&disk, &["--io", io, &other])?;
         let mut raw = log_in(&lunar, 1)?;
         let held = disk.hold(CallKind::Write);
-        let write = raw.command(0xa1, &ten(0x2a, 0, 8), 4096).with_data(vec![7; 4096]);
+        let write = raw.command(0xa1, &cdb_10(0x2a, 0, 8), 4096).with_data(vec![7; 4096]);
         raw.send(&write)?;
         held.wait_for(1, TEST_TIMEOUT)?;
         let tag = raw.new_tag();
@@ -73,7 +73,7 @@ fn a_disk_that_hangs() -> Result<()> {
         again.execute(&[0; 6], 0)?;
         again.write_blocks(0, &[3; 512])?;
         again.lun[1] = 0;
-        let read = again.command(0xc1, &ten(0x28, 0, 8), 4096);
+        let read = again.command(0xc1, &cdb_10(0x28, 0, 8), 4096);
         again.send(&read)?;
         ensure!(again.answer(Duration::from_millis(200))? == RawAnswer::TimedOut, "{io}: it waits");
         drop(held);
@@ -96,13 +96,13 @@ fn a_disk_that_fails() -> Result<()> {
     let mut raw = log_in(&lunar, 1)?;
     for errno in [Errno::NOSPC, Errno::DQUOT] {
         disk.fail_once(CallKind::Write, errno);
-        let outcome = raw.execute_with(&ten(0x2a, 0, 8), &[1; 4096])?;
+        let outcome = raw.execute_with(&cdb_10(0x2a, 0, 8), &[1; 4096])?;
         ensure!((outcome.status, outcome.sense_codes()) == (2, (7, 0x2707)), "{outcome:02x?}");
         raw.write_blocks(0, &[1; 4096])?;
     }
     disk.make_bad("disk.img", 40 * 512..41 * 512)?;
     disk.make_bad("disk.img", 96 * 512..97 * 512)?;
-    let outcome = raw.run(&ten(0x28, 3, 120), 120 * 512)?;
+    let outcome = raw.run(&cdb_10(0x28, 3, 120), 120 * 512)?;
     ensure!((outcome.status, outcome.sense_codes()) == (2, (3, 0x1100)), "{outcome:02x?}");
     ensure!(information(&outcome) == Some(40), "{outcome:02x?}");
     ensure!(raw.read_blocks(3, 37)?.len() == 37 * 512, "before it");
@@ -148,11 +148,11 @@ fn a_sync_that_fails() -> Result<()> {
         raw.write_blocks(0, &[1; 4096])?;
         disk.fail_once(CallKind::Sync, Errno::IO);
         if before {
-            for cdb in [ten(0x35, 0, 0), ten(0x35, 0, 0)] {
+            for cdb in [cdb_10(0x35, 0, 0), cdb_10(0x35, 0, 0)] {
                 let outcome = raw.run(&cdb, 0)?;
                 ensure!(outcome.sense_codes() == (3, 0x0c00), "{outcome:02x?}");
             }
-            let outcome = raw.execute_with(&ten(0x2a, 0, 8), &[2; 4096])?;
+            let outcome = raw.execute_with(&cdb_10(0x2a, 0, 8), &[2; 4096])?;
             ensure!(outcome.sense_codes() == (3, 0x0c00), "{outcome:02x?}");
             ensure!(raw.read_block(0)? == [1; 512], "reads go on");
         }
@@ -177,7 +177,7 @@ fn a_failed_sync_is_reported_and_recovered() -> Result<()> {
     let mut raw = log_in(&lunar, 1)?;
     raw.write_blocks(0, &[1; 4096])?;
     disk.fail_once(CallKind::Sync, Errno::IO);
-    ensure!(raw.run(&ten(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
+    ensure!(raw.run(&cdb_10(0x35, 0, 0), 0)?.sense_codes() == (3, 0x0c00));
     let output = ctl(&["status"])?;
     for words in ["degraded", "refuses writes", "lunar ctl recover 0 --accept-loss"] {
         ensure!(output.contains(words), "{output}");

@@ -11,7 +11,7 @@ use std::time::Duration;
 const TARGET: &str = "iqn.2026-11.org.lunarsan.test:stopping";
 /// Limit of a stop: five seconds are promised for the sessions; the rest is for a busy machine.
 const STOP_MAX: Duration = Duration::from_secs(6);
-/// Time after which a wait is given up: a busy machine may take longer, but not every time.
+/// Limit of a wait; longer than a busy machine needs.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const TRIES: usize = 3;
 
@@ -57,10 +57,12 @@ fn stop_with_silent_initiators() -> Result<Duration> {
             match raw.answer(Duration::from_secs(1))? {
                 RawAnswer::Pdu(pdu) => is_informed |= pdu.opcode() == opcode::ASYNC_MESSAGE,
                 RawAnswer::Closed => break,
-                RawAnswer::TimedOut => anyhow::bail!("a connection outlives the server"),
+                RawAnswer::TimedOut => {
+                    anyhow::bail!("a connection is still open after the server has stopped")
+                }
             }
         }
-        ensure!(is_informed, "a session was closed without a word");
+        ensure!(is_informed, "a session was closed without an Asynchronous Message");
     }
     drop(stuck_in_login);
     Ok(took)

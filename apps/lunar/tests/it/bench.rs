@@ -83,7 +83,7 @@ fn writes_stay_in_the_range_and_a_rate_is_kept() {
     assert_eq!(document["results"].as_array().unwrap().len(), 2);
     let after = run(&["read", &url]).stdout;
     assert!(after[..1 << 20] != before[..1 << 20], "written");
-    assert!(after[1 << 20..] == before[1 << 20..], "nothing behind the range is");
+    assert!(after[1 << 20..] == before[1 << 20..], "nothing behind the range is written");
 
     let document = bench(&[&url, "--iops", "200", "--depth", "16"]);
     let result = &document["results"][0];

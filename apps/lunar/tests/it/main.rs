@@ -3,7 +3,6 @@
 
 mod api;
 mod apply;
-mod away;
 mod backing;
 mod bench;
 mod bench_network;
@@ -40,4 +39,5 @@ mod served_luns;
 mod sessions;
 mod switch;
 mod targets;
+mod unreachable_storages;
 mod usage;

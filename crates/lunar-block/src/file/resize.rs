@@ -20,7 +20,7 @@ impl Resize for FileDevice {
 
 impl Disk {
     fn resize(&self, new: Geometry) -> Result<(), Error> {
-        // Between the change of the file and that of the disk, a look at the backing file would
+        // A check of the backing file between the change of the file and that of the disk would
         // find a wrong size.
         let mut disk_bytes = self.backing.lock_size();
         let resized = self.resize_file(new);

@@ -284,7 +284,7 @@ impl Shared {
             return;
         }
         let may_start = runnable > state.idle && state.threads < self.threads_max;
-        if !may_start || !self.budget.take(state.threads) {
+        if !may_start || !self.budget.take_slot(state.threads) {
             drop(state);
             self.work.notify_one();
             return;

@@ -54,9 +54,9 @@ fn is_resident(byte: &u8) -> bool {
     entry[highest] & 0x80 != 0 // bit 63, proc_pid_pagemap(5)
 }
 
-/// Fault: the allocator reused freed memory of buffers of 8 MiB beyond the pool's limit, and zeroed
-/// it, on the cores: a host that sent READs of 8 MiB and reset the connection left another one a
-/// quarter of its requests.
+/// Fault: the allocator reused freed memory of 8 MiB buffers beyond the pool's limit and zeroed it
+/// on the threads of the cores. While one host sent READs of 8 MiB and reset its connection,
+/// another host completed only a quarter of its requests.
 #[test]
 fn large_buffers_are_not_zeroed_when_taken() {
     const BYTES: usize = 8 * MIB;

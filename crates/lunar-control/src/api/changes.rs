@@ -1,6 +1,6 @@
-//! Changes of the running server that last until an apply or a restart: adding, removing and
-//! resizing LUNs, redirecting logins. Also targets, which the state directory may keep, and the
-//! stop of the server.
+//! Requests that change the running server: adding, removing and resizing LUNs and redirecting
+//! logins, until the next apply or restart; adding and removing targets, which the state directory
+//! may keep; stopping the server.
 
 use super::extract::{Body, PathParameters, QueryParameters};
 use super::problem::Problem;
@@ -146,7 +146,7 @@ async fn add_target(
     change(&served, move |daemon| daemon.add_target(&target, persist, &by)).await
 }
 
-/// Removes a target, whose sessions end; its devices stay as they are. There need not be one
+/// Removes a target and ends its sessions; its devices stay as they are. Succeeds if there is none
 #[utoipa::path(delete, path = "/targets/{target}", tag = "targets",
     params(("target" = String, Path, description = "The target's iSCSI name"), PersistQuery),
     responses((status = 200, description = "The target is no longer served", body = Changed)))]

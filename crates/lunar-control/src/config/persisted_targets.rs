@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// The folder in the state directory.
 const FOLDER: &str = "targets.d";
-/// End of the names of files of targets.
+/// Extension of the files.
 const SUFFIX: &str = ".toml";
 
 /// The folder of targets in the state directory `state`.
@@ -22,12 +22,13 @@ fn folder(state: &Path) -> PathBuf {
     state.join(FOLDER)
 }
 
-/// Name of the file of a target. Names of targets consist of characters that names of files allow.
+/// Returns the name of the file of a target: an iSCSI name has only characters that are valid in
+/// file names.
 fn file_name(target: &str) -> String {
     format!("{}{SUFFIX}", target.to_ascii_lowercase())
 }
 
-/// The keys of a target that lead to its files.
+/// The keys of a target's file that name its backing files.
 #[derive(Debug, Deserialize)]
 struct TargetKeys {
     name: String,
@@ -73,9 +74,9 @@ pub fn read(state: Option<&Path>) -> Result<Vec<PersistedTarget>, Failure> {
     })
 }
 
-/// Adds targets of the state directory to `configuration`, which outranks them. A target whose file
-/// does not exist is skipped, unless `served` has it: other targets must not wait for the file.
-/// Returns warnings.
+/// Adds targets of the state directory to `configuration`; a target of the configuration takes
+/// precedence. A target whose backing file does not exist is skipped, unless `served` contains the
+/// target, so that the other targets are served without delay. Returns warnings.
 ///
 /// # Errors
 /// A target is invalid or conflicts with others.
@@ -92,7 +93,7 @@ pub fn add(
             ..Failure::new(format!("{}: {}", path.display(), failure.what))
         };
         let text = String::from_utf8(text).map_err(|_| about(Failure::new("it is not UTF-8")))?;
-        // A missing file would refuse the whole configuration.
+        // One missing file would otherwise make the whole configuration invalid.
         let skipped = missing_file(&text).filter(|skipped| !has(served, &skipped.name));
         if let Some(skipped) = skipped.filter(|skipped| !has(&configuration.targets, &skipped.name))
         {
@@ -120,8 +121,8 @@ fn has(targets: &[TargetConfig], name: &str) -> bool {
     targets.iter().any(|target| target.name.eq_ignore_ascii_case(name))
 }
 
-/// The target in `text` as skipped, if the file of a LUN does not exist. A file that cannot be
-/// examined counts as existing: opening it reports the cause.
+/// Returns the target in `text` as one to skip if the backing file of a LUN does not exist. A file
+/// that cannot be examined counts as existing: opening it reports the cause.
 fn missing_file(text: &str) -> Option<SkippedTarget> {
     let keys: TargetKeys = toml::from_str(text).ok()?;
     let is_missing = |path: &Path| path.try_exists().is_ok_and(|exists| !exists);

@@ -6,7 +6,7 @@ use super::resolve::Resolver;
 use super::rules;
 use lunar_target::{Access, Network, Portal};
 
-/// Both lists of a table, each entry with its position.
+/// The lists `initiators` and `networks` of a table, with the position of each entry.
 #[derive(Debug)]
 pub struct ReadAccess {
     initiators: Vec<Located<String>>,
@@ -79,10 +79,10 @@ impl Resolver<'_> {
         let names = table.strings_or_empty("administer", &mut self.problems)?;
         let read = |name| {
             let Located { value: name, span } = self.initiator(name);
-            let lets_in = |access: &&Access| {
+            let admits = |access: &&Access| {
                 access.initiators.is_empty() || access.initiators.contains(&name)
             };
-            if !access.iter().all(lets_in) {
+            if !access.iter().all(admits) {
                 let what = format!(
                     "{name} is an administrator, but is not allowed to log in to the target or to \
                      see the LUN"
@@ -113,7 +113,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Checks that every target restricts access, as other machines reach `portal`.
+    /// Checks that every target restricts access, because other machines can reach `portal`.
     pub fn check_access_restricted(
         &mut self,
         targets: &[(TargetConfig, TextSpan)],

@@ -87,12 +87,12 @@ fn credentials(
     let short = reader.boolean("allow_short_secrets", &mut resolver.problems).unwrap_or(false);
     let algorithms = algorithms(reader, resolver);
     if mutual_user.is_some() != mutual_file.is_some() {
-        let (there, missing) = if mutual_user.is_some() {
+        let (given, missing) = if mutual_user.is_some() {
             ("mutual_user", "mutual_secret_file")
         } else {
             ("mutual_secret_file", "mutual_user")
         };
-        let what = format!("`{there}` without `{missing}`");
+        let what = format!("`{given}` without `{missing}`");
         resolver.problems.add(&reader.span, what, Some("give both or none".to_owned()));
     }
     for user in [&user, &mutual_user].into_iter().flatten() {

@@ -16,10 +16,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if name.bytes().any(|b| b.is_ascii_uppercase()) {
         return Err(format!("write the iSCSI name in lower case: {}", name.to_lowercase()));
     }
-    let odd = |c: &char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || ".-:".contains(*c));
-    if let Some(odd) = name.chars().find(odd) {
+    let is_invalid =
+        |c: &char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || ".-:".contains(*c));
+    if let Some(invalid) = name.chars().find(is_invalid) {
         return Err(format!(
-            "an iSCSI name consists of a-z, 0-9, `.`, `-` and `:`; {odd:?} is not allowed"
+            "an iSCSI name consists of a-z, 0-9, `.`, `-` and `:`; {invalid:?} is not allowed"
         ));
     }
     match name.split_once('.') {
@@ -36,19 +37,19 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 /// Checks `yyyy-mm.reversed.domain[:anything]`. RFC 7143 §4.2.7.4.
 fn check_iqn(rest: &str) -> Result<(), String> {
-    const MEANT: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:NAME], for example \
+    const IQN_FORM: &str = "write iqn.YEAR-MONTH.REVERSED-DOMAIN[:NAME], for example \
                          iqn.2026-11.org.example:disk";
     let digits =
         |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
-    let (date, rest) = rest.split_once('.').ok_or(MEANT)?;
-    let (year, month) = date.split_once('-').ok_or(MEANT)?;
+    let (date, rest) = rest.split_once('.').ok_or(IQN_FORM)?;
+    let (year, month) = date.split_once('-').ok_or(IQN_FORM)?;
     let month_fits = digits(month, 2) && matches!(month.parse(), Ok(1..=12));
     if !digits(year, 4) || !month_fits {
-        return Err(MEANT.to_owned());
+        return Err(IQN_FORM.to_owned());
     }
     let authority = rest.split(':').next().unwrap_or_default();
     let labels_fit = authority.split('.').all(|label| !label.is_empty());
-    if labels_fit { Ok(()) } else { Err(MEANT.to_owned()) }
+    if labels_fit { Ok(()) } else { Err(IQN_FORM.to_owned()) }
 }
 
 fn is_hex(text: &str, lengths: &[usize]) -> bool {

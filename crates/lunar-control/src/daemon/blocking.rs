@@ -1,4 +1,4 @@
-//! Waiting for the server on threads that may block.
+//! Blocking waits for futures of the server.
 
 use crate::Failure;
 

@@ -1,20 +1,20 @@
-//! The catalogue of a server, from its configuration.
+//! Builds the catalogue of a server from its configuration.
 
 use super::plan::Layout;
 use crate::config::model::{ChapConfig, Configuration, TargetConfig};
 use lunar_target::{Catalogue, DiskUnit, LunOptions, TargetOptions, Unit};
 use std::sync::Arc;
 
-/// The catalogue for the server: `configuration` with the unit of each LUN. A LUN without a unit is
-/// left out.
+/// Returns the targets and LUNs of the server: those of `configuration`, with the unit of each LUN.
+/// A LUN without a unit is left out.
 pub(super) fn catalogue(
     configuration: &Configuration,
     layout: &Layout,
     unit: &dyn Fn(usize) -> Option<Arc<DiskUnit>>,
 ) -> Catalogue {
-    let target = |(target, shown): (&TargetConfig, &Vec<Option<usize>>)| {
-        let luns = target.luns.iter().zip(shown).filter_map(|(lun, shown)| {
-            let unit: Arc<dyn Unit> = unit((*shown)?)?;
+    let target = |(target, unit_indices): (&TargetConfig, &Vec<Option<usize>>)| {
+        let luns = target.luns.iter().zip(unit_indices).filter_map(|(lun, index)| {
+            let unit: Arc<dyn Unit> = unit((*index)?)?;
             let (access, administer) = (lun.access.clone(), lun.administer.clone());
             Some(LunOptions { id: lun.id, unit, access, administer })
         });

@@ -66,7 +66,7 @@ impl Daemon {
         })
     }
 
-    /// Sets limits of the unit behind a LUN, for all LUNs that show it.
+    /// Sets limits of the unit behind a LUN, for all LUNs that are backed by the unit.
     fn limit_unit(
         &self,
         wanted: &mut Configuration,
@@ -75,8 +75,8 @@ impl Daemon {
     ) -> Result<(), Failure> {
         let luns = &find(wanted, at.target)?.luns;
         let index = which(luns, at)?;
-        let place = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
-        if let Some(target) = place {
+        let target = wanted.targets.iter().position(|t| t.name.eq_ignore_ascii_case(at.target));
+        if let Some(target) = target {
             self.each_of_unit(wanted, (target, index), set);
         }
         Ok(())
@@ -95,12 +95,12 @@ fn checked(initiator: Option<&str>) -> Result<Option<String>, Failure> {
 
 /// Sets an initiator's limit, replacing the previous one.
 fn put(limits: &mut Vec<InitiatorLimit>, initiator: &Option<String>, limit: Limit) {
-    let place = limits.iter().position(|entry| entry.initiator == *initiator);
-    match (place, limit.is_none()) {
-        (Some(place), true) => {
-            limits.remove(place);
+    let index = limits.iter().position(|entry| entry.initiator == *initiator);
+    match (index, limit.is_none()) {
+        (Some(index), true) => {
+            limits.remove(index);
         }
-        (Some(place), false) => limits[place].limit = limit,
+        (Some(index), false) => limits[index].limit = limit,
         (None, true) => {}
         (None, false) => limits.push(InitiatorLimit { initiator: initiator.clone(), limit }),
     }

@@ -1,4 +1,4 @@
-//! Answers that are longer than a client reads.
+//! Responses of which the client reads only a part.
 
 use crate::common::{Scratch, TARGET, TEST_TIMEOUT, ask, daemon_of_memory, lun, serve_daemon};
 use axum::Extension;
@@ -60,9 +60,9 @@ impl Rig {
     }
 }
 
-/// Goal: clients that do not read long lists hold a few pieces of them, and who reads gets all.
-/// Fault: 64 connections that requested `GET /sessions` beside 7,000 sessions, and read nothing,
-/// held 580 MB beside a limit of 256 MiB.
+/// Goal: clients that do not read long lists hold only a few pieces of the lists in memory; a
+/// client that reads gets the whole list. Fault: 64 connections that requested `GET /sessions`
+/// while there were 7,000 sessions, and read nothing, held 580 MB despite a limit of 256 MiB.
 #[test]
 fn unread_lists_hold_little_memory() {
     let rig = Rig::new("unread", SESSIONS);
@@ -129,8 +129,8 @@ fn a_list_of_changed_targets_breaks_off() {
     assert_eq!((status, luns["luns"].as_array().unwrap().len()), (200, usize::from(LUNS) - 1));
 }
 
-/// Goal: answers that are encoded as a whole hold a small part of the memory; further ones are
-/// refused until others are read, except to users of the unix socket.
+/// Goal: responses that are encoded as a whole hold a small part of the memory. Further requests
+/// are refused until earlier responses have been read, except for users of the unix socket.
 #[test]
 fn unread_documents_hold_little_memory() {
     const MEMORY: usize = 64 << 20;

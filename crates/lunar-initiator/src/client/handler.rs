@@ -60,8 +60,8 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
             worked = true;
         }
         if self.link.mailbox.poll(context) {
-            self.link.mailbox.take(&mut self.mail);
-            self.take_mail(now);
+            self.link.mailbox.take(&mut self.inbox);
+            self.process_inbox(now);
             self.pump(now, out);
             worked = true;
         }
@@ -74,7 +74,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
 
     fn deadline(&self) -> Option<Time> {
         let drained = match self.leaving {
-            LogoutProgress::Drains(by) if self.logged_in => Some(by),
+            LogoutProgress::Draining(by) if self.logged_in => Some(by),
             _ => None,
         };
         let aborted = self.abort_deadline();
@@ -89,7 +89,7 @@ impl lunar_net::ConnectionHandler for ConnectionClient {
             let what = format!("{} did not answer an ABORT TASK", self.portal);
             self.session_state.end(&Error::new(ErrorKind::SessionLost, what));
         }
-        self.tell_overdue(now);
+        self.fail_overdue(now);
         self.send_aborts(now);
         self.handle(now, Input::Deadline, out);
     }

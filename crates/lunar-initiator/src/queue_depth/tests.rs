@@ -386,7 +386,7 @@ fn dropped_commands_leave() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 2);
-        let mut turns: [RetryTurn; 3] = Default::default();
+        let mut turns: [RetryState; 3] = Default::default();
         let [first, second, third] = &mut turns;
         let mut first = Box::pin(depth.wait(first, SHORT, sleep_until));
         let mut second = Box::pin(depth.wait(second, SHORT, sleep_until));
@@ -415,7 +415,7 @@ fn refused_commands_come_first() {
     block_on(async {
         let depth = QueueDepth::default();
         let mut in_progress = limited(&depth, 3);
-        let mut turns: [RetryTurn; 3] = Default::default();
+        let mut turns: [RetryState; 3] = Default::default();
         turns[1].record_refusal(SERVICE);
         turns[2].record_refusal(SERVICE);
         let order = RefCell::new(Vec::new());
@@ -445,7 +445,7 @@ fn commands_do_not_wait_for_ever() {
         let depth = QueueDepth::default();
         let unpolled = limited(&depth, 2);
         let began = Instant::now();
-        let mut turns: [RetryTurn; 2] = Default::default();
+        let mut turns: [RetryState; 2] = Default::default();
         let [first, second] = &mut turns;
         let (first, second) =
             (depth.wait(first, SHORT, sleep_until), depth.wait(second, SHORT, sleep_until));
@@ -466,7 +466,7 @@ fn long_commands_do_not_wait_for_ever() {
         let unpolled = depth.begin(LONG);
         depth.begin(LONG).end(Some(UnitAnswer::Refused));
         let began = Instant::now();
-        let mut turn = RetryTurn::default();
+        let mut turn = RetryState::default();
         let mut long = pin!(depth.wait(&mut turn, LONG, sleep_until));
         let short = async {
             loop {

@@ -9,7 +9,7 @@ use crate::initiator::REFUSED_PAUSE;
 use crate::opcodes::SYNCHRONIZE_CACHE_10;
 use crate::paths::DiskPath;
 use crate::port_groups::{TRANSITIONING, access_state_of_error};
-use crate::queue_depth::{CommandInProgress, RetryTurn, UnitAnswer};
+use crate::queue_depth::{CommandInProgress, RetryState, UnitAnswer};
 use crate::recovery::RetryDeadline;
 use crate::same_unit::Fingerprint;
 use crate::session::Session;
@@ -390,7 +390,7 @@ impl RemoteDisk {
         &self,
         (path, deadline, checks): (Arc<DiskPath>, &mut RetryDeadline, &mut u32),
         sent: &CommandRequest<'_>,
-        turn: &mut RetryTurn,
+        turn: &mut RetryState,
         data_in: &mut Option<Buffer>,
     ) -> Result<Option<CommandEnd>, Error> {
         let ready = match ready_now(&path) {

@@ -15,8 +15,8 @@ async fn compare(rig: &Rig, old: u8, new: u8) -> Option<u64> {
     device.compare_and_write(BlockRange::new(1, 1), data, false).await.unwrap()
 }
 
-/// Goal: it writes if the old content is there, and returns the offset of the first difference if
-/// it is not.
+/// Goal: COMPARE AND WRITE writes if the blocks have the old content, and otherwise returns the
+/// offset of the first difference.
 #[test]
 fn it_compares_and_writes() {
     block_on(async {

@@ -3,11 +3,11 @@
 
 mod clear;
 mod compare_and_write;
+mod deviating_target;
 mod lost_writes;
 mod odd_targets;
 mod ownership;
 mod relay;
 mod retries;
 mod server;
-mod stand_in;
 mod warnings;

@@ -1,7 +1,7 @@
 //! Targets that violate RFC 7143, and how the initiator handles them.
 
+use crate::deviating_target::{DeviatingTarget, Deviation, Login};
 use crate::server::{NAME, serve};
-use crate::stand_in::{Deviation, Login, StandIn};
 use crate::warnings::Warnings;
 use futures_util::future::join_all;
 use lunar_block::{BlockDevice, BlockRange};
@@ -39,8 +39,8 @@ fn options(connections: u16) -> SessionOptions {
     options
 }
 
-async fn open(stand_in: &StandIn, options: &SessionOptions) -> Result<RemoteDisk, Error> {
-    let url: Url = format!("iscsi://{}/{NAME}/0", stand_in.address).parse().unwrap();
+async fn open(peer: &DeviatingTarget, options: &SessionOptions) -> Result<RemoteDisk, Error> {
+    let url: Url = format!("iscsi://{}/{NAME}/0", peer.address).parse().unwrap();
     RemoteDisk::connect(&url, options).await
 }
 
@@ -80,19 +80,19 @@ fn a_target_that_requires_commands_in_order() {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
             let server = serve();
-            let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOnGap).await;
-            let disk = open(&stand_in, &options(connections)).await.unwrap();
+            let peer = DeviatingTarget::of(server.addresses()[0], Deviation::ClosesOnGap).await;
+            let disk = open(&peer, &options(connections)).await.unwrap();
             assert_eq!(disk.connections(), usize::from(connections));
             for round in 0..6 {
                 use_disk(&disk, round).await;
             }
-            let sessions = stand_in.leading_logins();
+            let sessions = peer.leading_logins();
             let expected = if connections == 1 { 1 } else { 1 + ORDER_LOSSES_MAX };
             assert_eq!(sessions, expected, "{connections} connections");
             for round in 6..12 {
                 use_disk(&disk, round).await;
             }
-            assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
+            assert_eq!(peer.leading_logins(), sessions, "nothing is lost any more");
             disk.close().await.unwrap();
             end(server).await;
         });
@@ -108,15 +108,15 @@ fn a_target_that_refuses_further_connections() {
     let warnings = Warnings::default();
     block_on_with(&warnings, async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::RefusesFurther).await;
-        let disk = open(&stand_in, &options(4)).await.unwrap();
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::RefusesJoin).await;
+        let disk = open(&peer, &options(4)).await.unwrap();
         assert_eq!(disk.connections(), 1);
-        let tried = stand_in.logins().len();
+        let tried = peer.logins().len();
         for round in 0..6 {
             use_disk(&disk, round).await;
         }
-        assert_eq!(stand_in.logins().len(), tried);
-        assert_eq!(stand_in.leading_logins(), 1);
+        assert_eq!(peer.logins().len(), tried);
+        assert_eq!(peer.leading_logins(), 1);
         disk.close().await.unwrap();
         end(server).await;
     });
@@ -134,17 +134,18 @@ fn a_target_that_drops_further_connections() {
     let warnings = Warnings::default();
     block_on_with(&warnings, async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::DropsFurther).await;
-        let disk = open(&stand_in, &options(1 + FURTHER as u16)).await.unwrap();
-        stand_in.until_joins(FURTHER * (1 + RETRIES_MAX)).await;
+        let peer =
+            DeviatingTarget::of(server.addresses()[0], Deviation::DropsJoinedConnection).await;
+        let disk = open(&peer, &options(1 + FURTHER as u16)).await.unwrap();
+        peer.until_joins(FURTHER * (1 + RETRIES_MAX)).await;
         // The longest pause between two attempts is two seconds.
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        let joins = stand_in.logins().len() - stand_in.leading_logins();
+        let joins = peer.logins().len() - peer.leading_logins();
         assert_eq!((joins, disk.connections()), (FURTHER * (1 + RETRIES_MAX), 1));
         use_disk(&disk, 1).await;
-        assert_eq!(stand_in.leading_logins(), 1, "the session continues");
+        assert_eq!(peer.leading_logins(), 1, "the session continues");
         disk.set_connections(2).await;
-        stand_in.until_joins(joins + 1).await;
+        peer.until_joins(joins + 1).await;
         disk.close().await.unwrap();
         end(server).await;
     });
@@ -163,19 +164,19 @@ fn a_target_that_ends_sessions_of_several_connections() {
         let warnings = Warnings::default();
         block_on_with(&warnings, async {
             let server = serve();
-            let stand_in = StandIn::of(server.addresses()[0], deviation).await;
-            let disk = open(&stand_in, &options(4)).await.unwrap();
+            let peer = DeviatingTarget::of(server.addresses()[0], deviation).await;
+            let disk = open(&peer, &options(4)).await.unwrap();
             for round in 0..6 {
                 use_disk(&disk, round).await;
             }
-            let sessions = stand_in.leading_logins();
+            let sessions = peer.leading_logins();
             assert!(sessions <= 1 + JOIN_LOSSES_MAX + ORDER_LOSSES_MAX, "{sessions} sessions");
             for round in 6..12 {
                 use_disk(&disk, round).await;
             }
-            assert_eq!(stand_in.leading_logins(), sessions, "nothing is lost any more");
+            assert_eq!(peer.leading_logins(), sessions, "nothing is lost any more");
             assert_eq!(disk.connections(), 1);
-            stand_in.change(Deviation::CutsLogins(0));
+            peer.change(Deviation::CutsLogins(0));
             disk.set_connections(2).await;
             assert_eq!(disk.connections(), 2);
             disk.close().await.unwrap();
@@ -191,11 +192,12 @@ fn a_target_that_ends_sessions_of_several_connections() {
 fn a_re_established_connection_sends_only_allowed_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::DropsFurther).await;
-        let disk = open(&stand_in, &options(2)).await.unwrap();
-        stand_in.until_joins(3).await;
-        let logins = stand_in.logins();
-        assert!(logins[0].names("SessionType"));
+        let peer =
+            DeviatingTarget::of(server.addresses()[0], Deviation::DropsJoinedConnection).await;
+        let disk = open(&peer, &options(2)).await.unwrap();
+        peer.until_joins(3).await;
+        let logins = peer.logins();
+        assert!(logins[0].has_key("SessionType"));
         for login in logins.iter().filter(|login| !login.is_leading()) {
             let names: Vec<&str> =
                 login.text.split(';').filter_map(|pair| pair.split('=').next()).collect();
@@ -216,13 +218,13 @@ fn a_re_established_connection_sends_only_allowed_keys() {
 
 const NEWER_KEYS: [&str; 2] = ["TaskReporting", "iSCSIProtocolLevel"];
 
-fn names_newer_keys(login: &Login) -> bool {
-    NEWER_KEYS.into_iter().any(|key| login.names(key))
+fn has_newer_keys(login: &Login) -> bool {
+    NEWER_KEYS.into_iter().any(|key| login.has_key(key))
 }
 
 /// Returns for each login whether it contains the newer keys.
-fn named(stand_in: &StandIn) -> Vec<bool> {
-    stand_in.logins().iter().map(names_newer_keys).collect()
+fn named(peer: &DeviatingTarget) -> Vec<bool> {
+    peer.logins().iter().map(has_newer_keys).collect()
 }
 
 /// Fault: a target that closes the connection over unknown keys could not be used.
@@ -233,14 +235,14 @@ fn named(stand_in: &StandIn) -> Vec<bool> {
 fn a_target_that_closes_over_newer_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
-        let disk = open(&stand_in, &options(2)).await.expect("it can do without the keys");
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
+        let disk = open(&peer, &options(2)).await.expect("it can do without the keys");
         assert_eq!(disk.connections(), 2);
-        assert_eq!(named(&stand_in), [true, true, false, false]);
-        stand_in.cut_all();
+        assert_eq!(named(&peer), [true, true, false, false]);
+        peer.cut_all();
         assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
-        assert_eq!(stand_in.leading_logins(), 4);
-        assert!(named(&stand_in)[4..].iter().all(|named| !named));
+        assert_eq!(peer.leading_logins(), 4);
+        assert!(named(&peer)[4..].iter().all(|named| !named));
         assert_eq!(disk.unit().initiator().established().session.protocol_level, 1);
         disk.close().await.unwrap();
         end(server).await;
@@ -255,14 +257,14 @@ fn a_target_that_closes_over_newer_keys() {
 fn one_interrupted_login_does_not_drop_newer_keys() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::CutsLogins(1)).await;
-        let disk = open(&stand_in, &options(1)).await.unwrap();
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::CutsLogins(1)).await;
+        let disk = open(&peer, &options(1)).await.unwrap();
         let level = || disk.unit().initiator().established().session.protocol_level;
-        assert_eq!((named(&stand_in), level()), (vec![true, true], 2));
-        stand_in.change(Deviation::CutsLogins(1));
-        stand_in.cut_all();
+        assert_eq!((named(&peer), level()), (vec![true, true], 2));
+        peer.change(Deviation::CutsLogins(1));
+        peer.cut_all();
         assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
-        assert_eq!((named(&stand_in), level()), (vec![true; 4], 2));
+        assert_eq!((named(&peer), level()), (vec![true; 4], 2));
         disk.close().await.unwrap();
         end(server).await;
     });
@@ -277,13 +279,13 @@ fn one_interrupted_login_does_not_drop_newer_keys() {
 fn newer_keys_are_offered_anew_when_a_login_failed() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
-        let disk = open(&stand_in, &options(1)).await.unwrap();
-        assert_eq!(named(&stand_in), [true, true, false]);
-        stand_in.change(Deviation::CutsLogins(1));
-        stand_in.cut_all();
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
+        let disk = open(&peer, &options(1)).await.unwrap();
+        assert_eq!(named(&peer), [true, true, false]);
+        peer.change(Deviation::CutsLogins(1));
+        peer.cut_all();
         assert_eq!(read(&disk, 1).await, [0; BLOCK_BYTES]);
-        assert_eq!(named(&stand_in)[3..], [false, true]);
+        assert_eq!(named(&peer)[3..], [false, true]);
         assert_eq!(disk.unit().initiator().established().session.protocol_level, 2);
         disk.close().await.unwrap();
         end(server).await;
@@ -302,19 +304,19 @@ fn a_target_that_closes_after_each_login() {
     let warnings = Warnings::default();
     block_on_with(&warnings, async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::CutsLogins(0)).await;
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::CutsLogins(0)).await;
         let options = SessionOptions { recovery_seconds: 1, ..options(1) };
-        let disk = open(&stand_in, &options).await.unwrap();
-        stand_in.change(Deviation::ClosesAfterLogin);
-        stand_in.cut_all();
-        let before = stand_in.leading_logins();
+        let disk = open(&peer, &options).await.unwrap();
+        peer.change(Deviation::ClosesAfterLogin);
+        peer.cut_all();
+        let before = peer.leading_logins();
         let buffer = disk.unit().initiator().pool().take(BLOCK_BYTES);
         let error = disk.read(BlockRange::new(0, 1), buffer).await.expect_err("no session lasts");
         assert_eq!(error.kind, lunar_block::ErrorKind::Disconnected, "{error}");
         assert!(error.to_string().contains("lost soon after"), "{error}");
-        let logins = stand_in.leading_logins() - before;
+        let logins = peer.leading_logins() - before;
         assert!((2..=LOGINS_MAX).contains(&logins), "{logins} logins");
-        stand_in.change(Deviation::CutsLogins(0));
+        peer.change(Deviation::CutsLogins(0));
         // The pause may be longer than the recovery time of one command.
         let buffer = || disk.unit().initiator().pool().take(BLOCK_BYTES);
         while let Err(error) = disk.read(BlockRange::new(0, 1), buffer()).await {
@@ -334,18 +336,19 @@ fn a_target_that_closes_after_each_login() {
 fn a_login_without_an_answer_is_tried_three_times_at_most() {
     block_on(async {
         let server = serve();
-        let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
+        let peer = DeviatingTarget::of(server.addresses()[0], Deviation::ClosesOverNewerKeys).await;
         let level_one = SessionOptions { protocol_level: 1, ..options(1) };
-        let disk = open(&stand_in, &level_one).await.unwrap();
-        assert!(!names_newer_keys(&stand_in.logins()[0]));
-        assert_eq!(stand_in.logins().len(), 1);
+        let disk = open(&peer, &level_one).await.unwrap();
+        assert!(!has_newer_keys(&peer.logins()[0]));
+        assert_eq!(peer.logins().len(), 1);
         disk.close().await.unwrap();
 
         for (options, named) in [(options(1), vec![true, true, false]), (level_one, vec![false])] {
-            let stand_in = StandIn::of(server.addresses()[0], Deviation::ClosesEveryLogin).await;
-            let error = open(&stand_in, &options).await.expect_err("nothing lets us in");
+            let peer =
+                DeviatingTarget::of(server.addresses()[0], Deviation::ClosesEveryLogin).await;
+            let error = open(&peer, &options).await.expect_err("nothing lets us in");
             assert!(error.to_string().contains("closed the connection"), "{error}");
-            assert_eq!(self::named(&stand_in), named);
+            assert_eq!(self::named(&peer), named);
         }
         end(server).await;
     });

@@ -161,8 +161,8 @@ fn a_take_over_fences_the_former_owner() {
 }
 
 /// Goal: a reservation conflict proves nothing while the reservation and the keys are still those
-/// of the owner: the command is sent again, once, and its failure is not the loss of the disk. A
-/// member of a mirror that lied once in this way ended the whole pool.
+/// of the owner: the command is sent again, once, and a second failure does not count as loss of
+/// the disk. Fault: one false conflict of a member of a mirror ended the whole pool.
 #[test]
 fn a_conflict_is_verified() {
     block_on(async {
@@ -249,8 +249,9 @@ fn all_paths_of_the_owner_write() {
     });
 }
 
-/// Goal: an owner returns to a restarted target that has forgotten the reservation if nobody else
-/// had the disk meanwhile. Otherwise the owner is fenced, although the other one has left.
+/// Goal: after a restart of a target that has forgotten the reservation, the owner returns if
+/// nobody else owned the disk meanwhile. Otherwise the owner is fenced, even if the other owner has
+/// released the disk.
 #[test]
 fn a_target_forgets_the_reservation() {
     block_on(async {
@@ -314,8 +315,8 @@ fn a_lost_response_is_asked_for_again() {
     });
 }
 
-/// Goal: a target that cuts the data of PERSISTENT RESERVE IN gets an error that says so; the disk
-/// is not owned then, and is not taken for a free one. The next attempt succeeds.
+/// Goal: if a target truncates the data of PERSISTENT RESERVE IN, the error says so; the disk is
+/// not owned then, and does not count as free. The next attempt succeeds.
 #[test]
 fn short_reservation_data_is_an_error() {
     block_on(async {

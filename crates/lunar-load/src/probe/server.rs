@@ -16,10 +16,10 @@ pub(super) const STREAM_DOWN: u32 = 1;
 pub(super) const STREAM_UP: u32 = 2;
 
 /// Returns a header: the kind, and the bytes of data with the request and with the answer.
-pub(super) fn header(what: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES] {
+pub(super) fn header(kind: u32, request: u32, answer: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
-    for (place, word) in header.chunks_exact_mut(4).zip([what, request, answer]) {
-        place.copy_from_slice(&word.to_be_bytes());
+    for (field, word) in header.chunks_exact_mut(4).zip([kind, request, answer]) {
+        field.copy_from_slice(&word.to_be_bytes());
     }
     header
 }

@@ -87,8 +87,8 @@ impl Plot {
         x_values
     }
 
-    /// Returns these values and each series' y there (null: none), in the form of the drawing
-    /// script.
+    /// Returns all values of x, and the y of each series at each x (null where the series has
+    /// none), in the format of the drawing script.
     pub(crate) fn json(&self) -> Value {
         let x_values = self.x_values();
         let lines = self.series.iter().map(|series| {
@@ -106,8 +106,8 @@ impl Plot {
 }
 
 impl Series {
-    /// Adds a point to the series with this label, which is added if it is missing. Of points at
-    /// the same x the first counts.
+    /// Adds a point to the series with this label, which is added if it is missing. If several
+    /// points have the same x, the first one is drawn.
     pub fn add_point(all: &mut Vec<Self>, label: &str, point: (f64, f64)) {
         match all.iter_mut().find(|one| one.label == label) {
             Some(one) if one.points.iter().any(|(x, _)| *x == point.0) => {}
@@ -123,7 +123,7 @@ impl Series {
 }
 
 impl AxisUnit {
-    /// Returns the unit as an addition to an axis' name, for figures without a unit of their own.
+    /// Returns the unit as a suffix of an axis' label, for figures that are shown without a unit.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Count => "",
@@ -136,8 +136,8 @@ impl AxisUnit {
     }
 
     /// Converts a position on an axis to the figure that is shown.
-    pub(crate) fn shown(self, place: f64) -> f64 {
-        if self == Self::Nines { 100.0 - 100.0 / place } else { place }
+    pub(crate) fn shown(self, position: f64) -> f64 {
+        if self == Self::Nines { 100.0 - 100.0 / position } else { position }
     }
 }
 

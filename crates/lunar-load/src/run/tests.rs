@@ -109,7 +109,7 @@ fn a_closed_loop_keeps_its_depth() {
     let median = outcome.latency.percentile(50.0).as_secs_f64();
     assert!((0.0099..0.0113).contains(&median), "{median}");
     let sent = device.sent.lock().unwrap();
-    assert!((436..=444).contains(&sent.len()), "{}, the warm-up's among them", sent.len());
+    assert!((436..=444).contains(&sent.len()), "{}, the warm-up included", sent.len());
     assert!(sent.iter().all(|(write, range)| !write && range.count == 8));
 }
 
@@ -133,9 +133,10 @@ fn a_stall_delays_all_requests_that_are_due() {
     assert!(closed.latency.percentile(99.0) < Duration::from_millis(3), "the stall is one of many");
 }
 
-/// Goal: at a fixed rate the latency of an immediate disk is not that of a timer; with tokio's,
-/// whose steps are 1 ms, half of all took 0.9 ms and more. Method: the best of many tries, because
-/// other processes use the machine too; at 190 a second due times fall anywhere between the steps.
+/// Goal: at a fixed rate the latency of an immediate disk does not include the resolution of a
+/// timer. Fault: with tokio's timer, whose resolution is 1 ms, half of the requests took 0.9 ms or
+/// more. Method: the best of many tries, because other processes use the machine too; at 190 a
+/// second the due times fall anywhere within a millisecond.
 #[test]
 fn a_rate_does_not_add_the_steps_of_a_timer() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

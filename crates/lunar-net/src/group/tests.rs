@@ -27,9 +27,9 @@ impl Inbox {
     }
 }
 
-/// Passes each PDU on to the other socket, and sends what the other one has passed on.
+/// Forwards each PDU to the other socket, and sends the PDUs that the other handler has forwarded.
 #[derive(Default)]
-struct Passing {
+struct ForwardingHandler {
     inbox: Rc<Inbox>,
     other: Rc<Inbox>,
     header: Vec<u8>,
@@ -37,15 +37,16 @@ struct Passing {
     /// Number of bytes of `data` that have arrived.
     filled: Rc<Cell<usize>>,
     owner: Option<OwnerId>,
-    /// Turns of the task beside the group, and their number when a PDU was received or sent.
-    neighbour: Rc<Cell<usize>>,
+    /// Turns of a task that runs beside the group, and their number when a PDU was received or
+    /// sent.
+    other_task_turns: Rc<Cell<usize>>,
     log: Rc<RefCell<Vec<usize>>>,
     ended: bool,
 }
 
-impl Passing {
-    fn pass(&mut self) {
-        self.log.borrow_mut().push(self.neighbour.get());
+impl ForwardingHandler {
+    fn forward(&mut self) {
+        self.log.borrow_mut().push(self.other_task_turns.get());
         let header = self.header[..].try_into().unwrap();
         let pdu = Pdu::with_data(header, std::mem::take(&mut self.data).into());
         self.other.pdus.borrow_mut().push_back(pdu);
@@ -53,13 +54,13 @@ impl Passing {
     }
 }
 
-impl ConnectionHandler for Passing {
+impl ConnectionHandler for ForwardingHandler {
     fn header(&mut self, _: Time, header: Header, _: &mut Outbox) {
         self.header = header.bhs.to_vec();
         self.data = vec![0; header.data_segment_bytes() as usize];
         self.filled.set(0);
         if self.data.is_empty() {
-            self.pass();
+            self.forward();
         }
     }
     fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
@@ -70,14 +71,14 @@ impl ConnectionHandler for Passing {
         self.filled.set(self.filled.get() + bytes);
     }
     fn payload_end(&mut self, _: Time, _: SegmentDigest, _: &mut Outbox) {
-        self.pass();
+        self.forward();
     }
     fn poll_work(&mut self, _: Time, context: &mut Context<'_>, out: &mut Outbox) -> Poll<()> {
         *self.inbox.waker.borrow_mut() = Some(context.waker().clone());
         let pdus = self.inbox.pdus.take();
         let ready = !pdus.is_empty() || self.inbox.ends.get() || self.inbox.hands_back.get();
         for pdu in pdus {
-            self.log.borrow_mut().push(self.neighbour.get());
+            self.log.borrow_mut().push(self.other_task_turns.get());
             out.push(pdu);
         }
         if ready { Poll::Ready(()) } else { Poll::Pending }
@@ -114,14 +115,14 @@ fn connected() -> (TcpStream, std::net::TcpStream) {
 }
 
 /// Two handlers that pass PDUs to each other.
-fn passing_pair() -> (Passing, Passing) {
-    let host = Passing::default();
-    let storage = Passing {
+fn forwarding_pair() -> (ForwardingHandler, ForwardingHandler) {
+    let host = ForwardingHandler::default();
+    let storage = ForwardingHandler {
         inbox: Rc::clone(&host.other),
         other: Rc::clone(&host.inbox),
-        neighbour: Rc::clone(&host.neighbour),
+        other_task_turns: Rc::clone(&host.other_task_turns),
         log: Rc::clone(&host.log),
-        ..Passing::default()
+        ..ForwardingHandler::default()
     };
     (host, storage)
 }
@@ -156,8 +157,9 @@ async fn read_all(peer: &std::net::TcpStream, bytes: usize) -> Vec<u8> {
 fn data_is_sent_on_in_the_same_turn() {
     on_core(|| async {
         let ((host_tcp, host), (storage_tcp, storage)) = (connected(), connected());
-        let (mut host_handler, mut storage_handler) = passing_pair();
-        let (neighbour, log) = (Rc::clone(&host_handler.neighbour), Rc::clone(&host_handler.log));
+        let (mut host_handler, mut storage_handler) = forwarding_pair();
+        let (other_task_turns, log) =
+            (Rc::clone(&host_handler.other_task_turns), Rc::clone(&host_handler.log));
         let group = SocketGroup::new();
         group.handle().add(async move {
             drive(host_tcp, &mut host_handler, Clock::start()).await;
@@ -167,7 +169,7 @@ fn data_is_sent_on_in_the_same_turn() {
         });
         let beside = tokio::task::spawn_local(async move {
             loop {
-                neighbour.set(neighbour.get() + 1);
+                other_task_turns.set(other_task_turns.get() + 1);
                 tokio::task::yield_now().await;
             }
         });
@@ -189,15 +191,15 @@ fn data_is_sent_on_in_the_same_turn() {
     });
 }
 
-/// Goal: members are added by others and end while the group goes on, also while they linger.
-/// Method: the peer of a storage socket that is over does not close; the host is answered by the
-/// next storage socket meanwhile.
+/// Goal: other tasks add members while the group runs, and members end, also members that linger.
+/// Method: the peer of a storage socket that has ended does not close; the next storage socket
+/// answers the host meanwhile.
 #[test]
 fn members_come_and_go() {
     on_core(|| async {
         let ((host_tcp, host), (storage_tcp, storage), (next_tcp, next)) =
             (connected(), connected(), connected());
-        let (mut host_handler, mut storage_handler) = passing_pair();
+        let (mut host_handler, mut storage_handler) = forwarding_pair();
         let storage_inbox = Rc::clone(&storage_handler.inbox);
         let group = SocketGroup::new();
         let handle = group.handle();
@@ -218,7 +220,8 @@ fn members_come_and_go() {
         assert_eq!(read.await.unwrap(), 0);
 
         storage_inbox.ends.set(false);
-        let mut next_handler = Passing { inbox: storage_inbox, ..Passing::default() };
+        let mut next_handler =
+            ForwardingHandler { inbox: storage_inbox, ..ForwardingHandler::default() };
         handle.add(async move {
             drive(next_tcp, &mut next_handler, Clock::start()).await;
         });
@@ -231,18 +234,19 @@ fn members_come_and_go() {
     });
 }
 
-/// Goal: a socket that is handed back goes on in another group: the rest of a segment, and what was
-/// not sent. Method: it is handed back within a data segment, while its peer does not read.
+/// Goal: a socket that is handed back continues in another group, with the rest of a segment and
+/// the data that was not sent. Method: the socket is handed back within a data segment, while its
+/// peer does not read.
 #[test]
 fn a_socket_is_handed_back() {
     /// More than both socket buffers take.
     const SENT_BYTES: usize = 12 << 20;
     on_core(|| async {
         let (tcp, peer) = connected();
-        let mut handler = Passing::default();
+        let mut handler = ForwardingHandler::default();
         let (inbox, other) = (Rc::clone(&handler.inbox), Rc::clone(&handler.other));
         let filled = Rc::clone(&handler.filled);
-        let returned: Rc<Cell<Option<(DrivenSocket, Passing)>>> = Rc::default();
+        let returned: Rc<Cell<Option<(DrivenSocket, ForwardingHandler)>>> = Rc::default();
         let to = Rc::clone(&returned);
         let group = SocketGroup::new();
         group.handle().add(async move {
@@ -282,9 +286,9 @@ fn a_socket_is_handed_back() {
 }
 
 /// Always has work, which takes a while, and logs its owner and the time charged for the turn.
-struct Working(OwnerId, Rc<RefCell<Vec<(OwnerId, Duration)>>>);
+struct BusyHandler(OwnerId, Rc<RefCell<Vec<(OwnerId, Duration)>>>);
 
-impl ConnectionHandler for Working {
+impl ConnectionHandler for BusyHandler {
     fn header(&mut self, _: Time, _: Header, _: &mut Outbox) {}
     fn header_digest_error(&mut self, _: Time, _: &mut Outbox) {}
     fn payload_buffer(&mut self, _: usize) -> &mut [u8] {
@@ -326,7 +330,7 @@ fn all_sockets_of_a_group_count_for_its_owner() {
             for _ in 0..sockets {
                 let (tcp, peer) = connected();
                 peers.push(peer);
-                let mut handler = Working(OwnerId(owner), Rc::clone(&log));
+                let mut handler = BusyHandler(OwnerId(owner), Rc::clone(&log));
                 group.handle().add(async move {
                     drive(tcp, &mut handler, Clock::start()).await;
                 });
@@ -364,8 +368,8 @@ fn a_large_group_is_polled_in_one_turn() {
     });
 }
 
-/// Goal: two members that always wake each other leave the core to others, a member is woken from
-/// another thread, and a dropped group drops its members.
+/// Goal: two members that always wake each other leave processor time to other tasks of the core; a
+/// member is woken from another thread; a dropped group drops its members.
 #[test]
 fn members_are_woken_from_anywhere() {
     on_core(|| async {

@@ -36,7 +36,7 @@ pub trait Requester {
     fn may_receive(&self) -> bool {
         true
     }
-    /// True when the connection goes on with another requester.
+    /// True when the connection is to continue with another requester.
     fn hands_back(&self) -> bool {
         false
     }

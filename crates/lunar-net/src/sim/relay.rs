@@ -5,9 +5,10 @@ use super::target_socket::TaskExecutor;
 use crate::{FlightMeter, InFlightBytes};
 use bytes::Bytes;
 use lunar_iscsi::connection::initiator::{
-    Command, CommandResult, Input as Ask, Management, RequestFailure, Residual, StreamingCommand,
+    Command, CommandResult, Input as InitiatorInput, Management, RequestFailure, Residual,
+    StreamingCommand,
 };
-use lunar_iscsi::connection::target::{Input as Serve, Outcome, Task, TransferFault};
+use lunar_iscsi::connection::target::{Input as TargetInput, Outcome, Task, TransferFault};
 use lunar_iscsi::framing::TaskId;
 use lunar_iscsi::pdu::{LogoutReason, ManagementFunction, TaskAttribute};
 use lunar_wire::{Lun, LunForm};
@@ -66,7 +67,7 @@ struct RelayState {
     id_base: u64,
     keeps_storage: bool,
     tasks: BTreeMap<TaskId, RelayedTask>,
-    to_host: InputQueue<Serve>,
+    to_host: InputQueue<TargetInput>,
     storage: Vec<StorageState>,
     is_host_gone: bool,
     functions: u64,
@@ -74,7 +75,7 @@ struct RelayState {
 
 #[derive(Debug)]
 struct StorageState {
-    inputs: InputQueue<Ask>,
+    inputs: InputQueue<InitiatorInput>,
     data_out: Arc<FlightMeter>,
     data_in: Arc<FlightMeter>,
     is_lost: bool,
@@ -202,7 +203,7 @@ impl RelayState {
             _ => usize::MAX,
         };
         let Some(to) = self.storage.get_mut(storage).filter(|storage| !storage.is_lost) else {
-            return self.to_host.push(Serve::Done { task: task.id, outcome: lost() });
+            return self.to_host.push(TargetInput::Done { task: task.id, outcome: lost() });
         };
         let meter = |of| FlightMeter::of_task(self.limits.task_bytes_max, of);
         let relayed = RelayedTask {
@@ -227,7 +228,8 @@ impl RelayState {
             immediate: false,
         };
         let data_out_bytes = relayed.expected_out_bytes;
-        to.inputs.push(Ask::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
+        to.inputs
+            .push(InitiatorInput::Stream(Box::new(StreamingCommand { command, data_out_bytes })));
         self.tasks.insert(task.id, relayed);
     }
 
@@ -242,7 +244,7 @@ impl RelayState {
                 requested => *requested = Some(added),
             }
             let (offset_bytes, bytes) = (*start, bytes as u32);
-            self.to_host.push(Serve::Wants { task: id, offset_bytes, bytes });
+            self.to_host.push(TargetInput::Wants { task: id, offset_bytes, bytes });
             *start += bytes;
             if start == end {
                 task.wanted.pop_front();
@@ -289,15 +291,15 @@ impl RelayState {
             referenced: Some(TaskId(id.0 + self.id_base)),
         };
         let storage = &mut self.storage[task.storage];
-        storage.inputs.push(Ask::Manage(management));
+        storage.inputs.push(InitiatorInput::Manage(management));
     }
 
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
         let Some(task) = self.tasks.remove(&id) else { return };
         let input = match (task.end, result) {
             (Some(fault), _) => ended(id, fault),
-            (None, Ok(result)) => Serve::Done { task: id, outcome: outcome(&task, result) },
-            (None, Err(_)) => Serve::Done { task: id, outcome: lost() },
+            (None, Ok(result)) => TargetInput::Done { task: id, outcome: outcome(&task, result) },
+            (None, Err(_)) => TargetInput::Done { task: id, outcome: lost() },
         };
         self.to_host.push(input);
         self.end_storage(task.storage);
@@ -308,7 +310,7 @@ impl RelayState {
         if !self.is_done_with(index) || self.storage[index].is_lost {
             return;
         }
-        let logout = Ask::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
+        let logout = InitiatorInput::Logout { reason: LogoutReason::CLOSE_SESSION, cid: None };
         let storage = &mut self.storage[index];
         if self.keeps_storage {
             storage.inputs.wake();
@@ -335,12 +337,16 @@ impl TaskExecutor for RelayedHost {
         let Some(requested) = &mut relayed.requested else { return };
         let data = requested.split(data.len()).attach(data);
         let id = TaskId(task.0 + state.id_base);
-        state.storage[relayed.storage].inputs.push(Ask::DataOut { id, offset_bytes, data });
+        state.storage[relayed.storage].inputs.push(InitiatorInput::DataOut {
+            id,
+            offset_bytes,
+            data,
+        });
     }
     fn end(&mut self, task: TaskId, fault: Option<TransferFault>) {
         self.0.0.borrow_mut().end(task, fault);
     }
-    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<Serve> {
+    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<TargetInput> {
         let mut state = self.0.0.borrow_mut();
         state.request_all(context);
         state.to_host.poll(context)
@@ -353,7 +359,7 @@ impl TaskExecutor for RelayedHost {
 }
 
 impl Requester for RelayedStorage {
-    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<Ask> {
+    fn poll_input(&mut self, context: &mut Context<'_>) -> Poll<InitiatorInput> {
         let mut state = self.relay.0.borrow_mut();
         if !state.may_receive(self.index) {
             state.storage[self.index].data_in.wait(context);
@@ -382,7 +388,7 @@ impl Requester for RelayedStorage {
         let relayed = state.tasks.get_mut(&task).filter(|task| task.end.is_none());
         let Some(arriving) = relayed.and_then(|task| task.arriving.take()) else { return };
         let data = arriving.attach(data);
-        state.to_host.push(Serve::DataIn { task, offset_bytes, data });
+        state.to_host.push(TargetInput::DataIn { task, offset_bytes, data });
     }
     fn completed(&mut self, id: TaskId, result: Result<CommandResult, RequestFailure>) {
         let state = &mut *self.relay.0.borrow_mut();
@@ -413,12 +419,12 @@ fn lost() -> Outcome {
 }
 
 /// The end of a task that the host's machine has ended.
-fn ended(task: TaskId, fault: Option<TransferFault>) -> Serve {
+fn ended(task: TaskId, fault: Option<TransferFault>) -> TargetInput {
     match fault {
-        None => Serve::Done { task, outcome: Outcome::default() },
+        None => TargetInput::Done { task, outcome: Outcome::default() },
         Some(fault) => {
             let (key, code) = fault.sense();
-            Serve::Failed { task, outcome: sense(key, code) }
+            TargetInput::Failed { task, outcome: sense(key, code) }
         }
     }
 }

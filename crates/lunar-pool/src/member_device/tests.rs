@@ -22,13 +22,13 @@ fn label(generation: u64) -> Label {
     }
 }
 
-struct Bench {
+struct Rig {
     faults: Arc<FaultDevice>,
     member: MemberDevice,
     buffers: BufferPool,
 }
 
-impl Bench {
+impl Rig {
     fn new() -> Self {
         let memory = MemoryDevice::new(BLOCKS * 512, 512, 512).unwrap();
         let faults = FaultDevice::new(Arc::new(memory), 1);
@@ -49,8 +49,8 @@ impl Bench {
 #[tokio::test]
 async fn one_label_is_always_intact() {
     for failing in 0..4 {
-        let bench = Bench::new();
-        bench.member.write_label(&label(1), &bench.buffers).await.unwrap();
+        let rig = Rig::new();
+        rig.member.write_label(&label(1), &rig.buffers).await.unwrap();
         for generation in 2..6 {
             let (operation, after) = match failing {
                 0 | 1 => (FaultOperation::Write, failing),
@@ -60,19 +60,19 @@ async fn one_label_is_always_intact() {
                 FaultOperation::Write => Effect::Tear { blocks: 3 },
                 _ => Effect::Fail(ErrorKind::Medium),
             };
-            bench.faults.inject(Fault::new(effect).on(operation).after(after).times(1));
-            let written = bench.member.write_label(&label(generation), &bench.buffers).await;
+            rig.faults.inject(Fault::new(effect).on(operation).after(after).times(1));
+            let written = rig.member.write_label(&label(generation), &rig.buffers).await;
             assert!(written.is_err(), "generation {generation}");
-            let found = bench.generation().await;
+            let found = rig.generation().await;
             assert!(
                 found == Some(generation - 1) || found == Some(generation),
                 "generation {generation}: {found:?}"
             );
-            bench.faults.heal();
-            bench.member.write_label(&label(generation), &bench.buffers).await.unwrap();
-            assert_eq!(bench.generation().await, Some(generation));
+            rig.faults.heal();
+            rig.member.write_label(&label(generation), &rig.buffers).await.unwrap();
+            assert_eq!(rig.generation().await, Some(generation));
         }
-        assert_eq!(bench.buffers.in_use_bytes(), 0);
+        assert_eq!(rig.buffers.in_use_bytes(), 0);
     }
 }
 
@@ -80,24 +80,24 @@ async fn one_label_is_always_intact() {
 /// taken for an empty one.
 #[tokio::test]
 async fn unreadable_labels() {
-    let bench = Bench::new();
-    assert_eq!(bench.member.read_label(&bench.buffers).await.unwrap(), FoundLabel::None);
-    bench.member.write_label(&label(1), &bench.buffers).await.unwrap();
+    let rig = Rig::new();
+    assert_eq!(rig.member.read_label(&rig.buffers).await.unwrap(), FoundLabel::None);
+    rig.member.write_label(&label(1), &rig.buffers).await.unwrap();
     let unreadable = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read);
-    bench.faults.inject(unreadable.at(BlockRange::new(0, 8)));
-    assert_eq!(bench.generation().await, Some(1));
-    bench.faults.inject(unreadable.at(BlockRange::new(BLOCKS - 8, 8)));
-    let found = bench.member.read_label(&bench.buffers).await.unwrap();
+    rig.faults.inject(unreadable.at(BlockRange::new(0, 8)));
+    assert_eq!(rig.generation().await, Some(1));
+    rig.faults.inject(unreadable.at(BlockRange::new(BLOCKS - 8, 8)));
+    let found = rig.member.read_label(&rig.buffers).await.unwrap();
     assert!(matches!(found, FoundLabel::Unusable(Unusable::Unreadable(_))), "{found:?}");
-    let refused = bench.member.refuse_labelled(&bench.buffers).await;
+    let refused = rig.member.refuse_labelled(&rig.buffers).await;
     assert!(matches!(refused, Err(PoolError::InUnknownUse { .. })), "{refused:?}");
-    bench.faults.heal();
-    let refused = bench.member.refuse_labelled(&bench.buffers).await;
+    rig.faults.heal();
+    let refused = rig.member.refuse_labelled(&rig.buffers).await;
     assert!(matches!(refused, Err(PoolError::InUse { .. })), "{refused:?}");
-    bench.member.clear_labels().await.unwrap();
-    bench.member.refuse_labelled(&bench.buffers).await.unwrap();
-    bench.faults.inject(Fault::new(Effect::Fail(ErrorKind::Disconnected)));
-    let kind = bench.member.read_label(&bench.buffers).await.map_err(|error| error.kind);
+    rig.member.clear_labels().await.unwrap();
+    rig.member.refuse_labelled(&rig.buffers).await.unwrap();
+    rig.faults.inject(Fault::new(Effect::Fail(ErrorKind::Disconnected)));
+    let kind = rig.member.read_label(&rig.buffers).await.map_err(|error| error.kind);
     assert_eq!(kind, Err(ErrorKind::Disconnected), "it is not known whether it has a label");
 }
 
@@ -118,34 +118,34 @@ async fn a_grown_device_keeps_its_label() {
 /// Goal: of two pages the newer counts; an unreadable page may have been the newer.
 #[tokio::test]
 async fn the_newer_page_counts() {
-    let bench = Bench::new();
+    let rig = Rig::new();
     let page = |sequence: u64, region: u32| {
         let mut marked = RegionSet::new(8);
         marked.insert(region);
         IntentPage { pool: PoolId([3; 16]), sequence, marked }
     };
     let read = async || {
-        let page = bench.member.read_intent(PoolId([3; 16]), 8, &bench.buffers).await.unwrap();
+        let page = rig.member.read_intent(PoolId([3; 16]), 8, &rig.buffers).await.unwrap();
         page.map(|page| page.sequence)
     };
     assert_eq!(read().await, None);
     for sequence in [4, 5, 6] {
         let bytes = Bytes::copy_from_slice(&page(sequence, 1).encode());
-        bench.member.write_intent(sequence, bytes).await.unwrap();
+        rig.member.write_intent(sequence, bytes).await.unwrap();
         assert_eq!(read().await, Some(sequence));
     }
     let unreadable = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Read);
-    bench.faults.inject(unreadable.at(BlockRange::new(256, 8)));
+    rig.faults.inject(unreadable.at(BlockRange::new(256, 8)));
     assert_eq!(read().await, None);
 }
 
 /// Goal: a failed flush counts as a loss, whoever asked for it.
 #[tokio::test]
 async fn failed_flushes_count() {
-    let bench = Bench::new();
+    let rig = Rig::new();
     let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Flush);
-    bench.faults.inject(fault.times(1));
-    assert_eq!(bench.member.losses(), 0);
-    assert!(bench.member.write_label(&label(1), &bench.buffers).await.is_err());
-    assert_eq!(bench.member.losses(), 1);
+    rig.faults.inject(fault.times(1));
+    assert_eq!(rig.member.losses(), 0);
+    assert!(rig.member.write_label(&label(1), &rig.buffers).await.is_err());
+    assert_eq!(rig.member.losses(), 1);
 }

@@ -224,7 +224,7 @@ impl Mirror {
         let (first, last) = self.intents.span(range);
         let members = all.iter().filter_map(Place::member);
         members.filter(|member| !member.receives_changes()).for_each(|member| {
-            member.miss_change(first, last);
+            member.add_missing_change(first, last);
         });
     }
 

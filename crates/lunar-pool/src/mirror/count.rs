@@ -1,15 +1,16 @@
-//! More and fewer members while the mirror is in use.
+//! Adds and removes members while the mirror is in use.
 //!
 //! State after a power cut while a member is added, in the order of the steps:
 //! 1. The new device is prepared, and gets a label of the present generation with the new place.
-//!    The others do not have this place: the mirror opens without the device, or ignores it.
-//! 2. The labels of the current members have the place, in a new generation. From the first of
-//!    these on, the mirror opens with the device, which is stale, or without it.
+//!    The labels of the other members do not have this place: the mirror opens without the device,
+//!    or ignores it.
+//! 2. The labels of the current members have the place, in a new generation. Once the first of
+//!    these labels is written, the mirror opens with the device, which is stale, or without it.
 //!
 //! While a member is removed:
-//! 1. If it is current, it is left out: the labels of the others have a new generation.
-//! 2. The labels of the others do not have its place, in a new generation. From the first of these
-//!    on, the mirror ignores the device, and opens without it.
+//! 1. If it is current, it is left out: the labels of the other members have a new generation.
+//! 2. The labels of the other members do not have its place, in a new generation. Once the first of
+//!    these labels is written, the mirror ignores the device, and opens without it.
 //! 3. Its label is cleared.
 
 use super::Mirror;

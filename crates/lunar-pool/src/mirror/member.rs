@@ -24,8 +24,8 @@ const LATENCY_SHIFT: u32 = 3;
 /// The cost of an unused member decays by one part in 2¹⁰, so that the member is tried again.
 const FORGET_SHIFT: u32 = 10;
 
-/// A member may be later than another one by one part in four of the limit, beside the time for
-/// the work that it has.
+/// Part of a member's time limit by which the member may be later than another one without delaying
+/// it, in addition to the time for its pending work: a quarter.
 const GRACE_SHARE: u32 = 4;
 
 /// Longest pause before another attempt to recover a member; the pauses double up to this.
@@ -34,12 +34,12 @@ const RECOVERY_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Time after which a current member counts as recovered: the next pause is short again.
 const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 
-/// A member of a mirror whose device is present. The state changes only behind the membership lock.
+/// A member of a mirror whose device is present. Its state changes only under the membership lock.
 #[derive(Debug)]
 pub(super) struct MirrorMember {
     pub(super) place: u16,
     pub(super) device: MemberDevice,
-    /// Time for which the member is waited for behind another.
+    /// Time limit for the member, measured from the answer of another member.
     wait: Duration,
     data_start: u64,
     state: AtomicU8,
@@ -53,12 +53,12 @@ pub(super) struct MirrorMember {
     losses_known: AtomicU64,
     /// Number of changes that were sent to the device and are not known to have ended.
     open_changes: AtomicUsize,
-    /// Number of these for which nobody waits any more.
+    /// Number of open changes that no operation waits for any more.
     given_up: AtomicUsize,
-    /// Notified when the last open change, or the last that was given up, has ended, if somebody
-    /// waits for this.
+    /// Notified when the last open change, or the last one that was given up, has ended, if
+    /// [`drain_waiters`](Self::drain_waiters) is not 0.
     drained: Notify,
-    /// Number of those who wait.
+    /// Number of tasks that wait for `drained`.
     drain_waiters: AtomicUsize,
     /// Number of changes that have ended, and of those that a flush covers.
     changes: AtomicU64,
@@ -75,6 +75,7 @@ pub(super) struct MirrorMember {
     facts: Mutex<MemberFacts>,
 }
 
+/// State of a member that one lock protects: the regions to copy, and the history of failures.
 #[derive(Debug)]
 struct MemberFacts {
     /// Regions in which the member differs from the pool.
@@ -97,7 +98,7 @@ struct MemberFacts {
 }
 
 impl MirrorMember {
-    /// `wait` is the time for which the member is waited for behind another.
+    /// Creates a member. `wait` is its time limit, measured from the answer of another member.
     pub(super) fn new(
         place: u16,
         device: MemberDevice,
@@ -183,7 +184,7 @@ impl MirrorMember {
 
     /// Leaves the member out. `marked` are the regions in which it may differ from the others.
     pub(super) fn become_stale(&self, marked: &RegionSet) {
-        self.miss(marked);
+        self.add_missing(marked);
         let mut facts = self.facts();
         facts.out_since.get_or_insert_with(Instant::now);
         if facts.current_since.take().is_some_and(|since| since.elapsed() >= RECOVERED_AFTER) {
@@ -230,7 +231,7 @@ impl MirrorMember {
     }
 
     /// Adds regions that have to be copied.
-    pub(super) fn miss(&self, regions: &RegionSet) {
+    pub(super) fn add_missing(&self, regions: &RegionSet) {
         let mut facts = self.facts();
         facts.missing.unite(regions);
         facts.additions += 1;
@@ -238,7 +239,7 @@ impl MirrorMember {
     }
 
     /// Adds the regions of a change that is not sent to the member.
-    pub(super) fn miss_change(&self, first: u32, last: u32) {
+    pub(super) fn add_missing_change(&self, first: u32, last: u32) {
         let mut facts = self.facts();
         (first..=last).for_each(|region| facts.missing.insert(region));
         facts.additions += 1;
@@ -246,7 +247,7 @@ impl MirrorMember {
     }
 
     /// Accepts the content of the member in some regions.
-    pub(super) fn has(&self, regions: &RegionSet) {
+    pub(super) fn accept_content(&self, regions: &RegionSet) {
         let mut facts = self.facts();
         facts.missing.subtract(regions);
         self.is_partial.store(!facts.missing.is_empty(), SeqCst);
@@ -407,8 +408,9 @@ impl MirrorMember {
         self.flush()
     }
 
-    /// Returns the time by which the member may be later than another one without holding it up: a
-    /// share of its limit, and longer for data on a slow line, or while changes wait in its window.
+    /// Returns the time by which the member may be later than another one without delaying it: a
+    /// share of its limit, and more for data on a slow connection or while changes wait in its
+    /// window.
     pub(super) fn grace(&self) -> Duration {
         self.least_grace().saturating_add(self.window.expected_wait()).min(self.wait)
     }
@@ -623,12 +625,12 @@ mod tests {
     fn missing_regions() {
         let member = member(true);
         member.become_stale(&set(&[1, 2]));
-        member.miss_change(4, 5);
+        member.add_missing_change(4, 5);
         member.begin_copy();
         let additions = member.additions();
         member.copied(1, additions);
         assert_eq!(member.missing(), set(&[2, 4, 5]));
-        member.miss(&set(&[2]));
+        member.add_missing(&set(&[2]));
         member.copied(2, additions);
         assert_eq!(member.missing(), set(&[2, 4, 5]), "it was added after the copy began");
         member.become_stale(&set(&[9]));

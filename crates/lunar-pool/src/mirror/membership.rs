@@ -188,7 +188,7 @@ impl Mirror {
         let regions = self.intents.unflushed();
         self.rewrites.add_urgent(&regions);
         for member in self.present().filter(|member| member.is_syncing()) {
-            member.miss(&regions);
+            member.add_missing(&regions);
         }
         kept.accept_losses()
     }
@@ -307,11 +307,11 @@ impl Mirror {
         if lost.is_empty() {
             return;
         }
-        first.has(&lost);
+        first.accept_content(&lost);
         self.rewrites.add(&lost);
         for member in self.present() {
             if !Arc::ptr_eq(&member, first) && member.receives_changes() {
-                member.miss(&lost);
+                member.add_missing(&lost);
             }
         }
     }

@@ -109,7 +109,7 @@ impl Mirror {
         let current = self.current();
         // The content of the first current member counts; the regions are copied to the others.
         for member in &current[1..] {
-            member.miss(&intents.marked);
+            member.add_missing(&intents.marked);
         }
         if self.is_read_only {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Default time for which a member is waited for behind another.
+/// Default time for which a member may be later than another one.
 const MEMBER_WAIT: Duration = Duration::from_secs(2);
 
 /// Default pause before the recovery of a failed member.
@@ -15,20 +15,22 @@ const RESYNC_BUSY_BYTES_PER_SECOND: u64 = 32 << 20;
 /// Default time after which a spare device replaces a member that is out.
 const SPARE_WAIT: Duration = Duration::from_secs(5 * 60);
 
-/// Default time for which a mark stays. Most programs write to a region again within it, if they do
-/// at all: databases, and file systems that commit every 5 s.
+/// Default time for which a mark stays. Databases, and file systems that commit every 5 s, write to
+/// a region again within this time if they do at all.
 const MARK_TIME: Duration = Duration::from_secs(60);
 
 /// Options of an open mirror.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MirrorOptions {
-    /// Time for which a member is waited for after another one has answered, and after which a read
-    /// is sent to another member. A later member is left out; when its changes have ended, the
-    /// regions that it missed are copied to it. While no member answers, all are waited for.
+    /// Time limit for a member, measured from the answer of another member. A read is sent to
+    /// another member after this time. A member that exceeds the limit is left out; when its
+    /// pending changes have ended, the regions that it missed are copied to it. While no member
+    /// answers, there is no limit.
     ///
-    /// A member that is later by a quarter of this time has held up the others: it is left out when
-    /// it has done so for more than 5 of 10 seconds. A member that data is copied to is waited for
-    /// no longer than this quarter. With much work that has not ended, a member has more time.
+    /// A member that answers later than another one by a quarter of this time has delayed the
+    /// operation: the member is left out when it has delayed operations for more than 5 of 10
+    /// seconds. The target of a copy has only this quarter as its limit. A member with much pending
+    /// work has more time.
     pub member_wait: Duration,
     /// Pause before a member that has failed is recovered; it doubles with each attempt, up to a
     /// minute, until the member was current for a minute.

@@ -1,12 +1,12 @@
 //! Growth of a mirror whose devices have grown, or can grow.
 //!
 //! State after a power cut, in the order of the steps:
-//! 1. Each member gets its label again, in a new generation: first at the present end of the
-//!    device, then at its beginning. Until then only the label at the beginning counts, because the
-//!    other copy is where the device ended before. From now on there are two again, also while the
-//!    next step takes its time.
-//! 2. The new blocks become zero on all members, also where the earlier copies of labels are. No
-//!    label names these blocks yet.
+//! 1. Each member gets its label again, in a new generation: first at the new end of the device,
+//!    then at its beginning. Before this step only the label at the beginning is found, because the
+//!    other copy is where the device ended before it grew. After this step both copies are found,
+//!    also during the next step, which may take long.
+//! 2. The new blocks are zeroed on all members, also those with the former second copies of labels.
+//!    No label includes these blocks yet.
 //! 3. The labels have the new size, and larger regions if that is necessary, in a new generation.
 //!    Members whose labels do not have it yet are stale at the next opening.
 //! 4. The intent pages have the new number of regions. A page with another number counts as having
@@ -74,7 +74,7 @@ impl Mirror {
         Error::new(ErrorKind::Open, &*self.name, format!("it cannot be resized: {why}"))
     }
 
-    /// Fails unless all members are current and have everything.
+    /// Fails unless all members are current and complete.
     fn check_complete(&self) -> Result<(), Error> {
         for (place, taken) in (0..).zip(self.places.all().iter()) {
             let member = match taken {
@@ -90,7 +90,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Fails unless all members are current, have everything, and have room for more blocks.
+    /// Fails unless all members are current, are complete, and have room for more blocks.
     fn check_growable(&self, block_count: u64) -> Result<(), Error> {
         self.check_complete()?;
         for member in self.present() {

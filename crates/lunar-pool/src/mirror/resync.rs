@@ -89,12 +89,13 @@ impl Iterator for MissingPieces<'_> {
     }
 }
 
-/// The result of a piece.
+/// The result of copying a piece.
 enum Piece {
     Copied,
     /// The region has to be rewritten first.
     RewriteFirst,
-    /// No source can be read, and the target is as good as these members; or a member has a loss.
+    /// Members whose content cannot be used: no source could be read, and the target is a current
+    /// member like them; or a source has a loss.
     Bad(Vec<Arc<MirrorMember>>),
 }
 
@@ -175,7 +176,7 @@ async fn recover(weak: Weak<Mirror>, member: Arc<MirrorMember>) {
 }
 
 impl Resync {
-    /// Copies to a member what it misses.
+    /// Copies the missing regions to a member.
     async fn run(mirror: Arc<Mirror>, target: Arc<MirrorMember>) -> Result<(), Error> {
         if !mirror.begin_copy(&target).await && !target.is_current() {
             return Err(Error::new(ErrorKind::Open, &*mirror.name, "the pool is closed"));
@@ -349,8 +350,8 @@ impl Resync {
         Ok(Piece::Copied)
     }
 
-    /// Reads a piece. Returns the members that failed if none could be read and the target is as
-    /// good, or a member with a loss.
+    /// Reads a piece. Returns the members that failed if no source could be read and the target is
+    /// a current member, too; or a source that has a loss.
     async fn read_from_others(
         &self,
         piece: BlockRange,

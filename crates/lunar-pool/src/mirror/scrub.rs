@@ -54,23 +54,23 @@ pub struct ScrubReport {
     pub skipped_bytes: u64,
     /// Number of blocks in which members differed.
     pub different_blocks: u64,
-    /// Number of these in which nothing shows who was wrong: there were two members, or no content
-    /// had a majority. The first current member counted.
+    /// Number of different blocks for which the wrong member is unknown, because there were only
+    /// two members or no content had a majority. The content of the first current member was kept.
     pub undecided_blocks: u64,
     /// Number of blocks that no member could read.
     pub unreadable_blocks: u64,
-    /// Members that were wrong, by their places.
+    /// Members with wrong blocks, in the order of their places.
     pub members: Vec<ScrubbedMember>,
 }
 
-/// The blocks in which a member was wrong. They were repaired, or the member was left out.
+/// The wrong blocks of a member. They were repaired, or the member was left out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ScrubbedMember {
     /// Place of the member.
     pub place: u16,
     /// Number of blocks that the member could not read, and another one could.
     pub unreadable_blocks: u64,
-    /// Number of blocks in which most of at least three members had another content.
+    /// Number of blocks in which the majority of at least three members had another content.
     pub outvoted_blocks: u64,
 }
 

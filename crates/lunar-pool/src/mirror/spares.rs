@@ -39,7 +39,7 @@ struct Spare {
     retry_at: Option<Instant>,
 }
 
-/// A place that a spare device is to get at some time.
+/// A place whose member a spare device is to replace at some time.
 #[derive(Clone, Copy, Debug)]
 struct Vacancy {
     place: u16,
@@ -108,11 +108,11 @@ impl Mirror {
     /// Starts the task that lets spare devices replace members.
     pub(super) fn start_spares(self: &Arc<Self>) {
         if self.spares.ready_at().is_some() {
-            self.runtime.spawn(supply(Arc::downgrade(self)));
+            self.runtime.spawn(replace_members(Arc::downgrade(self)));
         }
     }
 
-    /// Returns the place that a spare device is to get next.
+    /// Returns the place whose member is to be replaced next.
     fn next_vacancy(&self) -> Option<Vacancy> {
         let now = Instant::now();
         let places = self.places.all();
@@ -157,16 +157,16 @@ impl Mirror {
     }
 }
 
-/// Waits for members to be out, and replaces them while there are spare devices. Ends when the pool
-/// is closed.
-async fn supply(weak: Weak<Mirror>) {
+/// Replaces members that are out for too long, as long as there are spare devices. Ends when the
+/// pool is closed.
+async fn replace_members(weak: Weak<Mirror>) {
     loop {
         let Some(mirror) = weak.upgrade().filter(|mirror| !mirror.closing.load(SeqCst)) else {
             return;
         };
         let (changed, mut closed) = (Arc::clone(&mirror.spares.changed), mirror.closed.subscribe());
         let vacancy = mirror.next_vacancy();
-        // Taken last: a place that is vacant now is due.
+        // Taken after the call: the time at which a place became vacant must not be later than now.
         let now = Instant::now();
         if let (Some(Vacancy { place, due }), Some(spare)) = (vacancy, mirror.spares.ready())
             && due <= now

@@ -33,7 +33,7 @@ pub(crate) enum AbsentUnit {
 }
 
 impl AbsentUnit {
-    /// Refusal of all commands that it does not process.
+    /// Returns the sense data with which a LUN without a unit refuses a command.
     pub(crate) fn refusal(self) -> Sense {
         match self {
             Self::Missing => Sense::LOGICAL_UNIT_NOT_SUPPORTED,

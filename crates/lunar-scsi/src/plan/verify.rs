@@ -21,8 +21,8 @@ pub(crate) fn verify(unit: &mut BlockUnit, request: &Request<'_>) -> Result<Plan
     Ok(Plan::Verify { range, compare })
 }
 
-/// WRITE AND VERIFY (10, 12, 16). SBC-3 §5.37 to §5.39. Comparison with one block is not defined
-/// for it.
+/// WRITE AND VERIFY (10, 12, 16). SBC-3 §5.37 to §5.39, which define no comparison with a single
+/// block.
 pub(crate) fn write_and_verify(
     unit: &mut BlockUnit,
     request: &Request<'_>,

@@ -48,7 +48,7 @@ fn initiator(number: u8) -> InitiatorPort {
 }
 
 /// A unit with both initiators logged in; both have received the power-on.
-struct Bench {
+struct Rig {
     unit: BlockUnit,
     logins: u64,
     nexuses: [NexusId; 3],
@@ -59,7 +59,7 @@ type Answer = Result<Vec<u8>, Refusal>;
 const GOOD: Answer = Ok(Vec::new());
 const CONFLICT: Answer = Err(Refusal::ReservationConflict);
 
-impl Bench {
+impl Rig {
     fn new() -> Self {
         Self::with(&[])
     }
@@ -80,10 +80,10 @@ impl Bench {
         if !state.is_empty() {
             unit.restore(state).unwrap();
         }
-        let mut bench = Self { unit, logins: 0, nexuses: [NexusId(0); 3] };
-        bench.log_in(ONE);
-        bench.log_in(TWO);
-        bench
+        let mut rig = Self { unit, logins: 0, nexuses: [NexusId(0); 3] };
+        rig.log_in(ONE);
+        rig.log_in(TWO);
+        rig
     }
 
     fn log_in(&mut self, number: u8) {
@@ -176,32 +176,32 @@ impl Bench {
 /// Goal: RESERVE (6) excludes the other nexus, and RELEASE (6) of another has no effect.
 #[test]
 fn reserve_6_and_two_initiators() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.run(ONE, &RESERVE_6, &[]), GOOD);
-    assert_eq!(bench.run(ONE, &RESERVE_6, &[]), GOOD);
-    assert_eq!(bench.run(TWO, &RESERVE_6, &[]), CONFLICT);
-    assert_eq!(bench.run(TWO, &RELEASE_6, &[]), GOOD);
-    assert_eq!(bench.run(TWO, &RESERVE_6, &[]), CONFLICT);
-    assert_eq!(bench.run(TWO, &TEST_UNIT_READY, &[]), CONFLICT);
-    assert_eq!(bench.run(ONE, &TEST_UNIT_READY, &[]), GOOD);
-    assert_eq!(bench.run(ONE, &RELEASE_6, &[]), GOOD);
-    assert_eq!(bench.run(TWO, &RESERVE_6, &[]), GOOD);
-    assert_eq!(bench.attention(ONE), None, "no nexus is informed");
+    let mut rig = Rig::new();
+    assert_eq!(rig.run(ONE, &RESERVE_6, &[]), GOOD);
+    assert_eq!(rig.run(ONE, &RESERVE_6, &[]), GOOD);
+    assert_eq!(rig.run(TWO, &RESERVE_6, &[]), CONFLICT);
+    assert_eq!(rig.run(TWO, &RELEASE_6, &[]), GOOD);
+    assert_eq!(rig.run(TWO, &RESERVE_6, &[]), CONFLICT);
+    assert_eq!(rig.run(TWO, &TEST_UNIT_READY, &[]), CONFLICT);
+    assert_eq!(rig.run(ONE, &TEST_UNIT_READY, &[]), GOOD);
+    assert_eq!(rig.run(ONE, &RELEASE_6, &[]), GOOD);
+    assert_eq!(rig.run(TWO, &RESERVE_6, &[]), GOOD);
+    assert_eq!(rig.attention(ONE), None, "no nexus is informed");
 }
 
 /// Goal: a logout, a lost nexus and a reset end RESERVE (6).
 #[test]
 fn reserve_6_ends_with_its_nexus() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.run(ONE, &RESERVE_6, &[]), GOOD);
-    bench.log_out(ONE);
-    assert_eq!(bench.run(TWO, &RESERVE_6, &[]), GOOD);
-    bench.log_in(ONE);
-    assert_eq!(bench.run(ONE, &RESERVE_6, &[]), CONFLICT);
-    bench.unit.reset(None);
-    assert_eq!(bench.attention(ONE), Some(0x2903));
-    assert_eq!(bench.attention(ONE), None);
-    assert_eq!(bench.run(ONE, &RESERVE_6, &[]), GOOD);
+    let mut rig = Rig::new();
+    assert_eq!(rig.run(ONE, &RESERVE_6, &[]), GOOD);
+    rig.log_out(ONE);
+    assert_eq!(rig.run(TWO, &RESERVE_6, &[]), GOOD);
+    rig.log_in(ONE);
+    assert_eq!(rig.run(ONE, &RESERVE_6, &[]), CONFLICT);
+    rig.unit.reset(None);
+    assert_eq!(rig.attention(ONE), Some(0x2903));
+    assert_eq!(rig.attention(ONE), None);
+    assert_eq!(rig.run(ONE, &RESERVE_6, &[]), GOOD);
 }
 
 /// Goal: access under each type is correct. Method: the holder, an unregistered nexus, and the same
@@ -209,20 +209,20 @@ fn reserve_6_ends_with_its_nexus() {
 #[test]
 fn access_by_type() {
     for (kind, name, stranger_reads, registrant_reads, registrant_writes) in TYPES {
-        let mut bench = Bench::new();
-        bench.register(ONE, KEY_ONE);
-        assert_eq!(bench.persistent_out(ONE, RESERVE, kind, (KEY_ONE, 0)), GOOD);
-        assert!(bench.may(ONE, &READ_10) && bench.may(ONE, &WRITE_10), "{name}");
-        assert_eq!(bench.may(TWO, &READ_10), stranger_reads, "{name}");
-        assert!(!bench.may(TWO, &WRITE_10), "{name}");
-        bench.register(TWO, KEY_TWO);
-        assert_eq!(bench.may(TWO, &READ_10), registrant_reads, "{name}");
-        assert_eq!(bench.may(TWO, &WRITE_10), registrant_writes, "{name}");
-        assert_eq!(bench.persistent_out(ONE, RELEASE, kind, (KEY_ONE, 0)), GOOD);
+        let mut rig = Rig::new();
+        rig.register(ONE, KEY_ONE);
+        assert_eq!(rig.persistent_out(ONE, RESERVE, kind, (KEY_ONE, 0)), GOOD);
+        assert!(rig.may(ONE, &READ_10) && rig.may(ONE, &WRITE_10), "{name}");
+        assert_eq!(rig.may(TWO, &READ_10), stranger_reads, "{name}");
+        assert!(!rig.may(TWO, &WRITE_10), "{name}");
+        rig.register(TWO, KEY_TWO);
+        assert_eq!(rig.may(TWO, &READ_10), registrant_reads, "{name}");
+        assert_eq!(rig.may(TWO, &WRITE_10), registrant_writes, "{name}");
+        assert_eq!(rig.persistent_out(ONE, RELEASE, kind, (KEY_ONE, 0)), GOOD);
         let expected = (kind >= 5).then_some(0x2a04);
-        assert_eq!(bench.attention(TWO), expected, "{name}");
-        assert!(bench.may(TWO, &WRITE_10), "{name}");
-        assert_eq!(bench.attention(ONE), None, "{name}");
+        assert_eq!(rig.attention(TWO), expected, "{name}");
+        assert!(rig.may(TWO, &WRITE_10), "{name}");
+        assert_eq!(rig.attention(ONE), None, "{name}");
     }
 }
 
@@ -231,53 +231,53 @@ fn access_by_type() {
 #[test]
 fn ownership_by_type() {
     for (kind, name, ..) in TYPES {
-        let mut bench = Bench::new();
-        bench.register(ONE, KEY_ONE);
-        bench.register(TWO, KEY_TWO);
-        assert_eq!(bench.persistent_out(ONE, RESERVE, kind, (KEY_ONE, 0)), GOOD);
+        let mut rig = Rig::new();
+        rig.register(ONE, KEY_ONE);
+        rig.register(TWO, KEY_TWO);
+        assert_eq!(rig.persistent_out(ONE, RESERVE, kind, (KEY_ONE, 0)), GOOD);
         let all = kind >= 7;
         let shown = if all { 0 } else { KEY_ONE };
-        assert_eq!(bench.reservation(TWO), Some((shown, kind)), "{name}");
-        assert_eq!(bench.persistent_out(ONE, REGISTER, 0, (KEY_ONE, 0)), GOOD);
+        assert_eq!(rig.reservation(TWO), Some((shown, kind)), "{name}");
+        assert_eq!(rig.persistent_out(ONE, REGISTER, 0, (KEY_ONE, 0)), GOOD);
         let expected = matches!(kind, 5 | 6).then_some(0x2a04);
-        assert_eq!(bench.attention(TWO), expected, "{name}");
-        assert_eq!(bench.attention(TWO), None, "{name}");
-        assert_eq!(bench.reservation(ONE), all.then_some((0, kind)), "{name}");
-        assert_eq!(bench.persistent_out(TWO, REGISTER, 0, (KEY_TWO, 0)), GOOD);
-        assert_eq!(bench.reservation(TWO), None, "{name}");
-        assert_eq!(bench.attention(ONE), None, "{name}: not registered any more");
+        assert_eq!(rig.attention(TWO), expected, "{name}");
+        assert_eq!(rig.attention(TWO), None, "{name}");
+        assert_eq!(rig.reservation(ONE), all.then_some((0, kind)), "{name}");
+        assert_eq!(rig.persistent_out(TWO, REGISTER, 0, (KEY_TWO, 0)), GOOD);
+        assert_eq!(rig.reservation(TWO), None, "{name}");
+        assert_eq!(rig.attention(ONE), None, "{name}: not registered any more");
     }
 }
 
 #[test]
 fn registering_twice_and_reading_keys() {
-    let mut bench = Bench::new();
-    assert_eq!(bench.keys(ONE), []);
-    assert_eq!(bench.persistent_out(ONE, REGISTER, 0, (0, KEY_ONE)), GOOD);
-    assert_eq!(bench.keys(TWO), [KEY_ONE]);
-    assert_eq!(bench.persistent_out(ONE, REGISTER, 0, (0, KEY_TWO)), CONFLICT);
-    assert_eq!(bench.persistent_out(ONE, REGISTER, 0, (KEY_ONE, 0)), GOOD);
-    assert_eq!(bench.keys(TWO), []);
-    let cut = bench.run(ONE, &[0x5e, READ_KEYS, 0, 0, 0, 0, 0, 0, 4, 0], &[]);
+    let mut rig = Rig::new();
+    assert_eq!(rig.keys(ONE), []);
+    assert_eq!(rig.persistent_out(ONE, REGISTER, 0, (0, KEY_ONE)), GOOD);
+    assert_eq!(rig.keys(TWO), [KEY_ONE]);
+    assert_eq!(rig.persistent_out(ONE, REGISTER, 0, (0, KEY_TWO)), CONFLICT);
+    assert_eq!(rig.persistent_out(ONE, REGISTER, 0, (KEY_ONE, 0)), GOOD);
+    assert_eq!(rig.keys(TWO), []);
+    let cut = rig.run(ONE, &[0x5e, READ_KEYS, 0, 0, 0, 0, 0, 0, 4, 0], &[]);
     assert_eq!(cut, Ok(vec![0, 0, 0, 2]), "PRGENERATION alone");
 }
 
 #[test]
 fn clearing_and_preempting() {
-    let mut bench = Bench::new();
-    bench.register(ONE, KEY_ONE);
-    bench.register(TWO, KEY_TWO);
-    assert_eq!(bench.persistent_out(ONE, RESERVE, 1, (KEY_ONE, 0)), GOOD);
-    assert_eq!(bench.persistent_out(TWO, PREEMPT, 3, (KEY_TWO, KEY_ONE)), GOOD);
-    assert_eq!(bench.keys(TWO), [KEY_TWO]);
-    assert_eq!(bench.reservation(TWO), Some((KEY_TWO, 3)));
-    assert_eq!(bench.attention(ONE), Some(0x2a05));
-    assert_eq!(bench.attention(ONE), None);
-    bench.register(ONE, KEY_ONE);
-    assert_eq!(bench.persistent_out(ONE, CLEAR, 0, (KEY_ONE, 0)), GOOD);
-    assert_eq!(bench.attention(TWO), Some(0x2a03));
-    assert_eq!(bench.attention(ONE), None);
-    assert_eq!((bench.keys(ONE), bench.reservation(ONE)), (vec![], None));
+    let mut rig = Rig::new();
+    rig.register(ONE, KEY_ONE);
+    rig.register(TWO, KEY_TWO);
+    assert_eq!(rig.persistent_out(ONE, RESERVE, 1, (KEY_ONE, 0)), GOOD);
+    assert_eq!(rig.persistent_out(TWO, PREEMPT, 3, (KEY_TWO, KEY_ONE)), GOOD);
+    assert_eq!(rig.keys(TWO), [KEY_TWO]);
+    assert_eq!(rig.reservation(TWO), Some((KEY_TWO, 3)));
+    assert_eq!(rig.attention(ONE), Some(0x2a05));
+    assert_eq!(rig.attention(ONE), None);
+    rig.register(ONE, KEY_ONE);
+    assert_eq!(rig.persistent_out(ONE, CLEAR, 0, (KEY_ONE, 0)), GOOD);
+    assert_eq!(rig.attention(TWO), Some(0x2a03));
+    assert_eq!(rig.attention(ONE), None);
+    assert_eq!((rig.keys(ONE), rig.reservation(ONE)), (vec![], None));
 }
 
 /// Goal: PREEMPT AND ABORT returns the nexuses whose tasks must be aborted, if they exist.
@@ -291,34 +291,34 @@ fn preempt_and_abort_names_the_victims() {
     };
     let cdb = [0x5f, PREEMPT_AND_ABORT, 1, 0, 0, 0, 0, 0, 24, 0];
     for is_there in [true, false] {
-        let mut bench = Bench::new();
-        bench.register(ONE, KEY_ONE);
-        bench.register(TWO, KEY_TWO);
+        let mut rig = Rig::new();
+        rig.register(ONE, KEY_ONE);
+        rig.register(TWO, KEY_TWO);
         if !is_there {
-            bench.log_out(ONE);
+            rig.log_out(ONE);
         }
         let port = port();
         let context = Context::new(&[], &port);
-        let two = bench.nexuses[2];
-        let Ok(Plan::Parameters { awaiting, .. }) = bench.unit.plan(two, &context, &cdb) else {
+        let two = rig.nexuses[2];
+        let Ok(Plan::Parameters { awaiting, .. }) = rig.unit.plan(two, &context, &cdb) else {
             panic!("it wants its parameters");
         };
-        let plan = bench.unit.resume(two, &context, awaiting, &list(KEY_TWO, KEY_ONE)).unwrap();
+        let plan = rig.unit.resume(two, &context, awaiting, &list(KEY_TWO, KEY_ONE)).unwrap();
         if is_there {
-            let nexuses = vec![bench.nexuses[1]];
+            let nexuses = vec![rig.nexuses[1]];
             assert_eq!(plan, Plan::AbortTasksOf { nexuses, save: false });
         } else {
             assert_eq!(plan, Plan::Reply(Vec::new()));
         }
-        assert_eq!(bench.keys(TWO), [KEY_TWO]);
+        assert_eq!(rig.keys(TWO), [KEY_TWO]);
     }
 }
 
 #[test]
 fn service_actions_in_range() {
-    let mut bench = Bench::new();
+    let mut rig = Rig::new();
     for action in 0..32 {
-        let answer = bench.persistent_in(ONE, action);
+        let answer = rig.persistent_in(ONE, action);
         if action < 4 {
             assert!(answer.is_ok(), "{action}");
         } else {
@@ -333,46 +333,46 @@ fn service_actions_in_range() {
 #[test]
 fn reservations_outlive_logout_and_process() {
     const APTPL: u8 = 1;
-    let mut bench = Bench::new();
-    let answer = bench.persistent_out_with(ONE, REGISTER, 0, (0, KEY_ONE), APTPL);
+    let mut rig = Rig::new();
+    let answer = rig.persistent_out_with(ONE, REGISTER, 0, (0, KEY_ONE), APTPL);
     assert_eq!(answer, GOOD);
-    assert_eq!(bench.persistent_out(ONE, RESERVE, 3, (KEY_ONE, 0)), GOOD);
-    bench.log_out(ONE);
-    assert!(!bench.may(TWO, &READ_10));
-    bench.log_in(ONE);
-    assert!(bench.may(ONE, &WRITE_10));
-    let mut restarted = Bench::with(&bench.unit.persistent_state());
+    assert_eq!(rig.persistent_out(ONE, RESERVE, 3, (KEY_ONE, 0)), GOOD);
+    rig.log_out(ONE);
+    assert!(!rig.may(TWO, &READ_10));
+    rig.log_in(ONE);
+    assert!(rig.may(ONE, &WRITE_10));
+    let mut restarted = Rig::with(&rig.unit.persistent_state());
     assert!(!restarted.may(TWO, &READ_10));
     assert!(restarted.may(ONE, &WRITE_10));
     assert_eq!(restarted.reservation(ONE), Some((KEY_ONE, 3)));
     restarted.register(ONE, KEY_ONE);
     let state = restarted.unit.persistent_state();
-    assert_eq!(Bench::with(&state).keys(ONE), [], "APTPL 0 forgets");
+    assert_eq!(Rig::with(&state).keys(ONE), [], "APTPL 0 forgets");
 }
 
 /// Goal: D_SENSE and SWP take effect, and the other initiator is informed, but not the sender.
 #[test]
 fn mode_changes_are_reported_to_the_other_initiator() {
-    let mut bench = Bench::new();
+    let mut rig = Rig::new();
     let select = [0x15, 0x10, 0, 0, 16, 0];
     let sense_page = [0x1a, 0, 0x0a, 0, 255, 0];
-    let mut list = bench.run(ONE, &sense_page, &[]).unwrap();
+    let mut list = rig.run(ONE, &sense_page, &[]).unwrap();
     list.drain(4..12);
     list[..4].fill(0);
-    assert_eq!(bench.run(ONE, &select, &list), GOOD);
-    assert_eq!(bench.attention(TWO), None, "nothing changed");
+    assert_eq!(rig.run(ONE, &select, &list), GOOD);
+    assert_eq!(rig.attention(TWO), None, "nothing changed");
     list[6] |= 0x04;
-    assert_eq!(bench.run(ONE, &select, &list), GOOD);
-    assert_eq!((bench.attention(ONE), bench.attention(TWO)), (None, Some(0x2a01)));
-    assert_eq!(bench.unit.encode_sense(&Sense::LBA_OUT_OF_RANGE)[0], 0x72);
+    assert_eq!(rig.run(ONE, &select, &list), GOOD);
+    assert_eq!((rig.attention(ONE), rig.attention(TWO)), (None, Some(0x2a01)));
+    assert_eq!(rig.unit.encode_sense(&Sense::LBA_OUT_OF_RANGE)[0], 0x72);
     list[8] |= 0x08;
-    assert_eq!(bench.run(TWO, &select, &list), GOOD);
-    assert_eq!((bench.attention(ONE), bench.attention(TWO)), (Some(0x2a01), None));
+    assert_eq!(rig.run(TWO, &select, &list), GOOD);
+    assert_eq!((rig.attention(ONE), rig.attention(TWO)), (Some(0x2a01), None));
     let protected = Sense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED;
-    assert_eq!(bench.run(ONE, &WRITE_10, &[]), Err(Refusal::Check(protected)));
-    assert!(bench.may(ONE, &READ_10));
-    bench.unit.reset(None);
-    while bench.attention(ONE).is_some() {}
-    assert!(bench.may(ONE, &WRITE_10), "a reset brings the defaults back");
-    assert_eq!(bench.unit.encode_sense(&Sense::LBA_OUT_OF_RANGE)[0], 0x70);
+    assert_eq!(rig.run(ONE, &WRITE_10, &[]), Err(Refusal::Check(protected)));
+    assert!(rig.may(ONE, &READ_10));
+    rig.unit.reset(None);
+    while rig.attention(ONE).is_some() {}
+    assert!(rig.may(ONE, &WRITE_10), "a reset brings the defaults back");
+    assert_eq!(rig.unit.encode_sense(&Sense::LBA_OUT_OF_RANGE)[0], 0x70);
 }

@@ -80,12 +80,13 @@ async fn write_zeroes(
     Ok(())
 }
 
-/// A change of both places. If it is dropped before its end, its regions are copied again.
+/// A change that is made at the present place of an extent and at the new one. If it is dropped
+/// before its end, its regions are copied again.
 pub(crate) struct MigratingChange<'a> {
     state: &'a Arc<MigrationState>,
     /// The blocks of the extent.
     part: BlockRange,
-    /// True if the new place gets the change.
+    /// True if the change is also made at the new place.
     is_mirrored: bool,
     is_done: bool,
     started: Option<JoinHandle<Result<(), Error>>>,
@@ -100,7 +101,8 @@ impl Drop for MigratingChange<'_> {
 }
 
 impl MigrationState {
-    /// Returns the error of a change that did not reach the new place, which the record may name.
+    /// Returns the error of a change that was not made at the new place, although the record may
+    /// already name that place.
     fn uncertain(&self, failure: &str) -> Error {
         let what = format!("the record of its place is uncertain, and {failure}");
         Error::new(ErrorKind::Medium, self.to.device.name(), what)
@@ -111,7 +113,8 @@ impl<'a> MigratingChange<'a> {
     /// Begins a change of blocks of the extent, in its turn in the queue.
     ///
     /// # Errors
-    /// `Medium` if both places must get the change, and the new one is not used at present.
+    /// `Medium` if the change must be made at both places, and the new one is not usable at
+    /// present.
     pub(crate) fn begin(state: &'a Arc<MigrationState>, part: BlockRange) -> Result<Self, Error> {
         let mut shared = state.shared();
         if shared.is_uncertain && !shared.is_usable {
@@ -127,8 +130,8 @@ impl<'a> MigratingChange<'a> {
         Ok(Self { state, part, is_mirrored, is_done: false, started: None })
     }
 
-    /// Starts the change of the new place, if that gets it. `range` and `change` are those of the
-    /// disk.
+    /// Starts the change at the new place, if it is to be made there. `range` and `change` are
+    /// those of the virtual disk.
     pub(crate) fn start(&mut self, joined: &JoinedDevice, range: BlockRange, change: &Change) {
         if !self.is_mirrored {
             return;
@@ -142,7 +145,8 @@ impl<'a> MigratingChange<'a> {
             state.start_on_target(|device| async move { change.apply(&*device, part).await });
     }
 
-    /// Ends the change with the result of the present place. Returns the result for the host.
+    /// Ends the change, which had this result at the present place. Returns the result for the
+    /// host.
     pub(crate) async fn end<T>(mut self, result: Result<T, Error>) -> Result<T, Error> {
         if !self.is_mirrored {
             self.is_done = true; // marked already
@@ -169,7 +173,7 @@ impl<'a> MigratingChange<'a> {
         result
     }
 
-    /// Ends a change that the present place has not made.
+    /// Ends a change that was not made at the present place.
     pub(crate) fn end_unchanged(mut self) {
         self.is_done = true;
     }

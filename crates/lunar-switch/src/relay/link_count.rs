@@ -26,8 +26,8 @@ impl LinkCount {
         self.with(|owners| owners.values().sum())
     }
 
-    /// Counts a further connection of an owner. An owner has no more than are left, so that one
-    /// with many leaves as many for others; `None` if it has that.
+    /// Counts a further connection of an owner. Returns `None` if the owner has as many as are
+    /// free: an owner with many connections leaves as many for other owners.
     pub(super) fn begin(self: &Arc<Self>, owner: OwnerId) -> Option<CountedLink> {
         self.with(|owners| {
             let left = ALL_LINKS_MAX.saturating_sub(owners.values().sum());

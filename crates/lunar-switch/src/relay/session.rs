@@ -106,7 +106,7 @@ pub enum StorageInput {
     PeerClosed,
 }
 
-/// Place for a data segment.
+/// Destination of a data segment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SegmentPlace {
     /// The session itself: the data is given with [`StorageInput::Payload`].
@@ -131,7 +131,7 @@ pub enum StorageOutput {
         /// With the last part: the digest to send.
         digest: Option<u32>,
     },
-    /// Place for the data segment of the header.
+    /// Destination of the data segment of the header.
     Receive(SegmentPlace),
     /// Enable these digests.
     FullFeature(Digests),

@@ -12,7 +12,8 @@ use lunar_wire::Time;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Time that a storage gets to answer after it was not read because the host takes its data slowly.
+/// Time in which a storage must answer once the switch reads from it again; the switch does not
+/// read while the host takes its data slowly.
 const AFTER_HOLD_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of bytes received at once, and so kept while the host takes no data.
@@ -29,7 +30,8 @@ pub(super) struct StorageSocket {
     memory: RelaySocketMemory,
     segment: IncomingData,
     announced_bytes: u32,
-    /// Time before which silence of the storage has no consequence; it was not read.
+    /// Time before which silence of the storage has no consequence, because the switch did not read
+    /// from it.
     held_until: Option<Time>,
     is_held: bool,
     close: Option<CloseReason>,
@@ -91,7 +93,7 @@ impl StorageSocket {
             StorageOutput::SendData { initiator_task_tag, data, digest } => {
                 out.push_part(initiator_task_tag, data, digest);
             }
-            StorageOutput::Receive(place) => self.segment = self.place(place),
+            StorageOutput::Receive(place) => self.segment = self.incoming_data(place),
             StorageOutput::FullFeature(digests) => out.set_digests(digests),
             StorageOutput::Up(true) => self.link.set_phase(LinkPhase::Up),
             StorageOutput::Up(false) => self.link.set_phase(LinkPhase::Connecting),
@@ -105,9 +107,9 @@ impl StorageSocket {
         }
     }
 
-    fn place(&self, place: SegmentPlace) -> IncomingData {
+    fn incoming_data(&self, destination: SegmentPlace) -> IncomingData {
         let bytes = self.announced_bytes;
-        match place {
+        match destination {
             SegmentPlace::Session => {
                 // At most MaxRecvDataSegmentLength: the machine refuses longer ones.
                 let buffer = vec![0; bytes as usize];

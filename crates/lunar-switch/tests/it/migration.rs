@@ -1,4 +1,5 @@
-//! Moves of extents while hosts use the disk, with faults and crashes at random, by seed.
+//! Moves of extents while hosts use the disk, with random faults and crashes that a seed
+//! determines.
 
 mod holds;
 mod model;
@@ -35,7 +36,7 @@ const TO: BlockRange = BlockRange::new(150, EXTENT);
 struct TestRecord {
     steps: Arc<Steps>,
     is_moved: Arc<Mutex<bool>>,
-    /// One in this number of commits fails; 0: none.
+    /// One of this many commits fails; 0: none.
     fail_one_in: u64,
     /// True if the switch crashes when the new place is recorded.
     crashes: bool,
@@ -181,7 +182,7 @@ impl Rig {
         }
     }
 
-    /// Makes the storages fail from time to time, and maybe cancels the migration.
+    /// Makes the storages fail from time to time, and cancels the migration if the plan says so.
     async fn faults(
         &self,
         steps: &Arc<Steps>,
@@ -199,7 +200,7 @@ impl Rig {
                 match steps.next() % 8 {
                     0 => fault.fail_one_in = 1 + steps.next() % 10,
                     1 => fault.late_one_in = 1 + steps.next() % 10,
-                    2 => fault.is_away = true,
+                    2 => fault.is_unreachable = true,
                     3 => {
                         let delay = Duration::from_millis(300 + steps.next() % 1700);
                         fault.slow_long_changes = Some((4, delay));
@@ -250,8 +251,8 @@ fn for_seeds(name: &str, trial: impl Fn(u64) + std::panic::RefUnwindSafe) {
     }
 }
 
-/// Goal: a migration ends beside hosts that change the same blocks all the time; nothing else than
-/// its blocks is written to, and hosts read what they have written.
+/// Goal: a migration ends while hosts change the same blocks all the time; only blocks of the
+/// extent are written, and hosts read what they have written.
 #[test]
 fn an_extent_moves_while_it_is_changed() {
     for_seeds("moves", |seed| {
@@ -266,9 +267,9 @@ fn an_extent_moves_while_it_is_changed() {
     });
 }
 
-/// Goal: storages that fail, are late, away, or lose the writes in their caches, failures of the
-/// record, and cancellation at random change nothing that hosts rely on; a loss reaches the next
-/// flush of a host, and both ends leave one place in use.
+/// Goal: storages that fail, are late or unreachable, or lose the writes in their caches, failures
+/// of the record, and random cancellation change nothing that hosts rely on. A loss is reported by
+/// the next flush of a host; after success and after cancellation exactly one place is in use.
 #[test]
 fn faults_and_cancellation() {
     let ends = Mutex::new([0; 2]);
@@ -290,8 +291,8 @@ fn faults_and_cancellation() {
 }
 
 /// Goal: after a crash at any step of a storage, or when the new place was recorded, with or
-/// without a loss of what was not flushed, the place that the record names has all data; the next
-/// life moves the extent.
+/// without a loss of unflushed writes, the place that the record names has all data; the next run
+/// of the switch moves the extent.
 #[test]
 fn crashes_leave_one_good_place() {
     let moved_at = Mutex::new([0; 2]);
@@ -359,8 +360,8 @@ fn places_that_do_not_fit_are_refused() {
     }
 }
 
-/// Goal: a storage that is away pauses the migration, with its error, and holds up no host for
-/// longer than the wait; the migration ends when the storage is back.
+/// Goal: an unreachable storage pauses the migration, with its error, and delays hosts by no more
+/// than the wait; the migration ends when the storage is back.
 #[test]
 fn an_absent_storage_pauses_the_migration() {
     let steps = Steps::new(9, u64::MAX);
@@ -368,7 +369,7 @@ fn an_absent_storage_pauses_the_migration() {
     runtime().block_on(async {
         let disk = rig.disk();
         let migration = Arc::new(rig.migration(&disk, &steps));
-        rig.storages[1].faults.lock().unwrap().is_away = true;
+        rig.storages[1].faults.lock().unwrap().is_unreachable = true;
         let is_moved = Arc::clone(&rig.is_moved);
         let record = TestRecord { steps, is_moved, fail_one_in: 0, crashes: false };
         let run = Arc::clone(&migration);
@@ -386,7 +387,7 @@ fn an_absent_storage_pauses_the_migration() {
             disk.write(BlockRange::new(lba, 1), data.into(), false).await.unwrap();
             assert!(before.elapsed() < Duration::from_secs(1), "{:?}", before.elapsed());
         }
-        rig.storages[1].faults.lock().unwrap().is_away = false;
+        rig.storages[1].faults.lock().unwrap().is_unreachable = false;
         assert_eq!(run.await.unwrap().unwrap(), MigrationEnd::Moved);
     });
 }
@@ -416,7 +417,7 @@ impl MigrationRecord for HeldRecord {
 /// Goal: the end of a migration waits for a change that has not reached the new place yet; when the
 /// change is acknowledged, reads return it.
 #[test]
-fn the_end_waits_for_changes_on_their_way() {
+fn the_end_waits_for_changes_in_flight() {
     let steps = Steps::new(11, u64::MAX);
     let rig = Rig::new(&steps);
     runtime().block_on(async {
@@ -438,7 +439,7 @@ fn the_end_waits_for_changes_on_their_way() {
                 async move { writer.write(blocks, bytes_of(&[1 << 40]).into(), true).await },
             );
         tokio::task::yield_now().await;
-        while rig.storages[1].changes_on_their_way() == 0 {
+        while rig.storages[1].changes_in_flight() == 0 {
             tokio::task::yield_now().await;
         }
         *rig.storages[1].faults.lock().unwrap() = Faults::default();

@@ -91,14 +91,14 @@ impl Steps {
 pub struct Faults {
     /// One in this number of operations fails; 0: none.
     pub fail_one_in: u64,
-    /// One in this number takes seconds; 0: none.
+    /// One of this many operations takes seconds; 0: none.
     pub late_one_in: u64,
-    pub is_away: bool,
-    /// Changes of these blocks take so much longer.
+    pub is_unreachable: bool,
+    /// Range and delay: changes of these blocks take longer by the delay.
     pub slow_changes: Option<(BlockRange, Duration)>,
-    /// Changes of at least so many blocks take so much longer.
+    /// Number of blocks and delay: changes of at least this length take longer by the delay.
     pub slow_long_changes: Option<(usize, Duration)>,
-    /// A flush takes so much longer.
+    /// Additional time of a flush.
     pub slow_flush: Duration,
 }
 
@@ -116,7 +116,7 @@ struct Content {
     versions: Vec<u64>,
     /// The versions on the medium of blocks that were not flushed.
     flushed: BTreeMap<u64, u64>,
-    /// Changes that are on their way.
+    /// Changes in flight.
     pending: BTreeMap<u64, (u64, Vec<u64>)>,
     pending_next: u64,
     losses: u64,
@@ -168,7 +168,7 @@ impl Storage {
     }
 
     /// Number of changes that have begun and not ended.
-    pub fn changes_on_their_way(&self) -> usize {
+    pub fn changes_in_flight(&self) -> usize {
         self.content().pending.len()
     }
 
@@ -195,8 +195,8 @@ impl Storage {
         content.is_unreported = true;
     }
 
-    /// The switch has crashed: changes on their way arrive or do not, and maybe the power of the
-    /// storage is cut. The next life begins with `steps`.
+    /// The switch has crashed: changes in flight arrive or do not, and the power of the storage may
+    /// be cut. The next run of the switch has the steps `steps`.
     pub fn crash(&self, steps: &Arc<Steps>) {
         let mut content = self.content();
         for (_, (lba, versions)) in std::mem::take(&mut content.pending) {
@@ -221,9 +221,9 @@ impl Storage {
         if delay > 0 {
             tokio::time::sleep(Duration::from_millis(delay)).await;
         }
-        if self.faults.lock().unwrap().is_away {
+        if self.faults.lock().unwrap().is_unreachable {
             tokio::time::sleep(Duration::from_millis(500 + steps.next() % 6000)).await;
-            return Err(self.failed("it is away"));
+            return Err(self.failed("it is unreachable"));
         }
         if faults.fail_one_in > 0 && steps.one_in(faults.fail_one_in) {
             return Err(self.failed("it has failed"));
@@ -258,7 +258,7 @@ impl Storage {
         let mut content = self.content();
         content.pending.remove(&id);
         if stepped.is_err() && self.steps().one_in(2) {
-            // A change of which the answer was lost.
+            // The change was made, and its answer was lost.
             content.put(lba, &versions, false);
         }
         stepped?;

@@ -157,8 +157,8 @@ impl Run<'_> {
             && self.unit.is_behind_held(self.nexus, blocks, self.held().as_ref())
     }
 
-    /// Waits until no such write is ahead. The command locks no blocks meanwhile, and counts as a
-    /// waiting write.
+    /// Waits until no held write of the nexus covers some of these blocks. The command locks no
+    /// blocks meanwhile, and counts as a waiting write.
     pub(super) async fn wait_behind_held(&self, blocks: ClaimedBlocks) -> Step<()> {
         self.begin_hold(blocks.clone())?;
         let Some(held) = self.held().take() else { return Ok(()) };

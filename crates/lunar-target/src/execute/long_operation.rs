@@ -21,7 +21,7 @@ impl Run<'_> {
             None => OperationOwner::SERVER,
         };
         let begun = self.unit.begin_operation(operation, by, owner)?;
-        // If the command is aborted it ends, and the operation goes on.
+        // If the command is aborted, only the command ends; the operation continues.
         let ending = if immediate { begun.saved } else { begun.ended };
         match self.abort.unless(ending).await? {
             Ok(result) => Ok(result?),
@@ -30,8 +30,8 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves the failure mode and saves the state. A change that is answered with an error is
-    /// undone. If the command is aborted it ends, and the save goes on.
+    /// Leaves the failure mode and saves the state. If the change is answered with an error, it is
+    /// undone. If the command is aborted, only the command ends; the save continues.
     pub(super) async fn exit_failure_mode(&self) -> Step<()> {
         let failure = self.unit.scsi().exit_failure_mode()?;
         let unit = Arc::clone(self.unit);

@@ -94,15 +94,15 @@ async fn run_in_turn(
 /// for the part before it.
 const AHEAD_BYTES_MAX: u64 = 512 << 10;
 
-/// Data-in that goes out in order: the last piece is kept, to be sent with the end of the command.
-struct InOrder<'a> {
+/// Sends data-in in order. The last piece is kept, to be sent with the end of the command.
+struct OrderedDataIn<'a> {
     streams: &'a DataStreams,
     /// Position of the next piece in the data-in.
     next_bytes: u64,
     last: Bytes,
 }
 
-impl InOrder<'_> {
+impl OrderedDataIn<'_> {
     /// Adds the next piece, and sends the one before.
     async fn add(&mut self, piece: Bytes) -> Step<()> {
         let offset_bytes = self.sent_bytes();
@@ -120,7 +120,8 @@ impl InOrder<'_> {
         self.next_bytes - self.last.len() as u64
     }
 
-    /// Takes back what came from `start_bytes` on. Returns `false` if some of it was sent.
+    /// Removes the data from `start_bytes` on, so that it can be read again. Returns `false` if
+    /// some of it was sent.
     fn take_back(&mut self, start_bytes: u64) -> bool {
         if self.sent_bytes() >= start_bytes && self.next_bytes > start_bytes {
             self.next_bytes = self.sent_bytes();
@@ -136,7 +137,7 @@ struct BegunParts<'a> {
     readers: VecDeque<(Box<dyn PartReader>, u64)>,
     /// Number of parts that were begun.
     begun: usize,
-    /// Length of the data of those in `readers`.
+    /// Length of the data of the parts in `readers`.
     bytes: u64,
 }
 
@@ -165,7 +166,7 @@ impl Run<'_> {
         self.abort.unless(self.unit.ranges.wait_until_readable(range)).await?;
         self.enter()?;
         let RelayedTransfer { plan, streams } = transfer;
-        let mut data_in = InOrder { streams: &streams, next_bytes: 0, last: Bytes::new() };
+        let mut data_in = OrderedDataIn { streams: &streams, next_bytes: 0, last: Bytes::new() };
         if !self.unit.is_still_mapped(range, &plan.parts) {
             return self.take_over(range, data_in).await;
         }
@@ -192,7 +193,7 @@ impl Run<'_> {
     }
 
     /// Reads the rest of `range` from the device, and returns the last piece.
-    async fn take_over(&self, range: LbaRange, mut data_in: InOrder<'_>) -> Step<Bytes> {
+    async fn take_over(&self, range: LbaRange, mut data_in: OrderedDataIn<'_>) -> Step<Bytes> {
         self.unit.common().relay_counts.taken_over();
         Box::pin(self.read_rest(range, &mut data_in)).await?;
         Ok(data_in.last)
@@ -206,7 +207,7 @@ impl Run<'_> {
     async fn read_part(
         &self,
         reader: &mut dyn PartReader,
-        data_in: &mut InOrder<'_>,
+        data_in: &mut OrderedDataIn<'_>,
     ) -> Step<Result<(), RelayFailure>> {
         loop {
             let next = poll_fn(|context| reader.poll_next(context));
@@ -222,7 +223,7 @@ impl Run<'_> {
     }
 
     /// Reads the rest of `range`, from the beginning of a part on, from the device, in pieces.
-    async fn read_rest(&self, range: LbaRange, data_in: &mut InOrder<'_>) -> Step<()> {
+    async fn read_rest(&self, range: LbaRange, data_in: &mut OrderedDataIn<'_>) -> Step<()> {
         let blocks_max = (READ_PIECE_BYTES as u64 / self.block_bytes).max(1);
         let mut done = data_in.next_bytes / self.block_bytes;
         while done < range.count {
@@ -234,7 +235,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The end of a command whose storage violated the protocol.
+    /// Returns the error of a command whose storage violated the protocol.
     fn violated(&self, range: LbaRange) -> Stop {
         let name = self.unit.device().name();
         let what = "the storage violated the protocol; its data is not used";

@@ -83,7 +83,7 @@ fn overwrite(pattern: &[u8], passes: u8, invert: bool) -> LongOperation {
     sanitize(OperationWork::Overwrite { pattern: pattern.to_vec(), passes, invert })
 }
 
-fn begin(unit: &Arc<DiskUnit>, operation: LongOperation) -> Begun {
+fn begin(unit: &Arc<DiskUnit>, operation: LongOperation) -> StartedOperation {
     unit.begin_operation(operation, BY, OperationOwner::SERVER).unwrap()
 }
 

@@ -63,7 +63,8 @@ pub const OVERWRITES: [CommandKind; 6] = [
     CommandKind::Unmap,
 ];
 
-/// Commands that promise earlier changes; one of them promises nothing.
+/// Commands that make earlier changes durable. `SynchronizeAtOnce` has IMMED set, so its GOOD
+/// promises nothing.
 pub const SYNCS: [CommandKind; 4] = [
     CommandKind::Synchronize10,
     CommandKind::Synchronize16,
@@ -118,7 +119,7 @@ pub struct CommandBuilder<'a> {
     pub designation: &'a [u8],
     /// Number of blocks at the beginning that writes go to, so that they collide.
     pub hot: u64,
-    /// True if writes may overlap others that are under way.
+    /// True if writes may overlap other writes in progress.
     pub overlaps: bool,
 }
 
@@ -169,7 +170,7 @@ impl CommandBuilder<'_> {
         blocks.flat_map(|lba| content.bytes(lba, self.mode.block_bytes)).collect()
     }
 
-    /// Builds the command and enters it into the ledger.
+    /// Begins the changes of the command in the ledger, and builds the command.
     fn entered(
         &mut self,
         cdb: Vec<u8>,
@@ -187,7 +188,7 @@ impl CommandBuilder<'_> {
         let blocks = self.pick_blocks(self.blocks_max())?;
         let content = Content::Stamp(self.ledger.stamp());
         let data = self.bytes(blocks.clone(), content);
-        let cdb = sixteen(operation, flags, &blocks);
+        let cdb = cdb_16(operation, flags, &blocks);
         Some(self.entered(cdb, data, blocks, content, durable))
     }
 
@@ -195,13 +196,13 @@ impl CommandBuilder<'_> {
         let blocks = self.pick_blocks(64)?;
         let content = Content::Same(self.ledger.stamp());
         let data = content.bytes(0, self.mode.block_bytes);
-        let cdb = sixteen(0x93, 0, &blocks);
+        let cdb = cdb_16(0x93, 0, &blocks);
         Some(self.entered(cdb, data, blocks, content, false))
     }
 
     fn zeroes(&mut self, flags: u8) -> Option<PlannedCommand> {
         let blocks = self.pick_blocks(64)?;
-        let cdb = sixteen(0x93, flags, &blocks);
+        let cdb = cdb_16(0x93, flags, &blocks);
         Some(self.entered(cdb, Vec::new(), blocks, Content::Zeroes, false))
     }
 
@@ -220,7 +221,7 @@ impl CommandBuilder<'_> {
         let content = Content::Stamp(self.ledger.stamp());
         let mut data = self.bytes(blocks.clone(), self.ledger.content(blocks.start));
         data.extend(self.bytes(blocks.clone(), content));
-        let mut cdb = sixteen(0x89, flags, &blocks);
+        let mut cdb = cdb_16(0x89, flags, &blocks);
         cdb.copy_within(13..14, 13); // its count is byte 13 alone, the last one of a longer count
         Some(self.entered(cdb, data, blocks, content, durable))
     }
@@ -233,7 +234,7 @@ impl CommandBuilder<'_> {
         }
         let content = Content::Stamp(self.ledger.stamp());
         let data = self.bytes(blocks.clone(), content);
-        let cdb = sixteen(0x8b, flags, &blocks);
+        let cdb = cdb_16(0x8b, flags, &blocks);
         Some(self.entered(cdb, data, blocks, content, durable))
     }
 
@@ -265,9 +266,9 @@ impl CommandBuilder<'_> {
         let blocks = first..if count == 0 { self.ledger.blocks() } else { first + count };
         let asked = first..first + count;
         let cdb = if operation == 0x35 {
-            ten(operation, &asked)
+            cdb_10(operation, &asked)
         } else {
-            sixteen(operation, flags, &asked)
+            cdb_16(operation, flags, &asked)
         };
         let effect = if flags == 0 {
             LedgerEffect::Synced(self.ledger.begin_sync(), blocks)
@@ -283,13 +284,13 @@ impl CommandBuilder<'_> {
         let blocks = first..first + self.blocks_max();
         let sync = (flags == FUA).then(|| self.ledger.begin_sync());
         let effect = LedgerEffect::Read(self.ledger.begin_read(), blocks.clone(), sync);
-        let cdb = sixteen(0x88, flags, &blocks);
+        let cdb = cdb_16(0x88, flags, &blocks);
         PlannedCommand { cdb, data: Vec::new(), read_bytes: DATA_BYTES_MAX as u32, effect }
     }
 }
 
 /// Builds a CDB of sixteen bytes.
-fn sixteen(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
+fn cdb_16(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
     let mut cdb = vec![operation, flags];
     cdb.extend(blocks.start.to_be_bytes());
     cdb.extend(&(blocks.end - blocks.start).to_be_bytes()[4..]);
@@ -298,7 +299,7 @@ fn sixteen(operation: u8, flags: u8, blocks: &Range<u64>) -> Vec<u8> {
 }
 
 /// Builds a CDB of ten bytes.
-fn ten(operation: u8, blocks: &Range<u64>) -> Vec<u8> {
+fn cdb_10(operation: u8, blocks: &Range<u64>) -> Vec<u8> {
     let mut cdb = vec![operation, 0];
     cdb.extend(&blocks.start.to_be_bytes()[4..]);
     cdb.push(0);

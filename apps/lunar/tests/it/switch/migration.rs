@@ -35,16 +35,18 @@ fn refusal(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A host that writes random pieces and reads them back, and what it knows of each.
+/// A host that writes random pieces and reads them back, with the contents that each piece may
+/// have.
 #[derive(Debug, Default)]
 struct Writer {
     random: u64,
-    /// Number of hosts that write at the same time; 0: one.
+    /// Number of hosts that write at the same time; 0 counts as 1.
     hosts: u64,
-    /// Number of this host among them: it has every piece with this remainder.
+    /// Number of this host, from 0: the host writes the pieces whose number has this remainder
+    /// modulo `hosts`.
     host: u64,
-    /// Seeds of the patterns that a piece may have: the last one that was acknowledged, and those
-    /// behind it whose outcome is unknown.
+    /// Seeds of the patterns that a piece may have: that of the last acknowledged write, and those
+    /// of later writes whose outcome is unknown.
     pieces: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -54,7 +56,7 @@ impl Writer {
         self.random >> 33
     }
 
-    /// Returns the numbers of the pieces that it writes.
+    /// Returns the numbers of the pieces that this host writes.
     fn own_pieces(&self) -> std::iter::StepBy<std::ops::Range<u64>> {
         (self.host..PIECES).step_by(self.hosts.max(1) as usize)
     }
@@ -233,8 +235,9 @@ fn a_killed_switch_begins_the_move_again() {
     block_on(writer.check_all(&rig.open(&connector, 3, 0)));
 }
 
-/// Goal: a move can be cancelled: the extent is where it was, the blocks are free, and a restart
-/// begins nothing. A storage that is away pauses a move and not the LUN.
+/// Goal: a move can be cancelled: the extent stays where it was, the blocks of the destination are
+/// free, and a restart does not begin the move again. An unreachable storage pauses a move, and not
+/// the LUN.
 #[test]
 fn a_move_pauses_and_is_cancelled() {
     let luns = two_extents();

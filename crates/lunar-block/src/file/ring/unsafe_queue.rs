@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Maximum number of transfers of one ring in progress; workers do further ones.
+/// Maximum number of transfers of one ring in progress; worker threads execute the others.
 const TRANSFERS_MAX: u32 = 256;
 
 /// Maximum number of transfers that are submitted at once, so that the disk begins with them while
@@ -40,9 +40,9 @@ pub(super) type CompletedTransfers = Vec<(Transfer, io::Result<()>)>;
 
 /// A ring and the transfers in it. Dropping it waits for them; transfers that take too long keep
 /// their memory and the ring until they have completed.
-pub(super) struct Queue(ManuallyDrop<Slots>);
+pub(super) struct Queue(ManuallyDrop<RingState>);
 
-struct Slots {
+struct RingState {
     // Dropped before the memory: after that the kernel begins no request.
     uring: IoUring,
     /// Transfers that kernel requests point into. The slice never moves, and a transfer leaves its
@@ -68,7 +68,7 @@ impl Default for RingLimits {
 impl Queue {
     pub(super) fn new(limits: RingLimits) -> io::Result<Self> {
         let count = limits.transfers_max;
-        Ok(Self(ManuallyDrop::new(Slots {
+        Ok(Self(ManuallyDrop::new(RingState {
             uring: open(count)?,
             slots: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
@@ -117,7 +117,7 @@ impl Queue {
     }
 }
 
-impl Slots {
+impl RingState {
     /// Queues a request for the remaining part of the transfer in `slot`, which has no request in
     /// progress.
     fn push(&mut self, slot: u32) {

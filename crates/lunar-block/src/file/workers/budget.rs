@@ -14,14 +14,14 @@ impl ThreadBudget {
         Self { threads_max, threads: AtomicUsize::new(0) }
     }
 
-    /// Takes a place for one more thread of a pool that has `threads`; returns `false` if none is
+    /// Reserves a slot for one more thread of a pool that has `threads`; returns `false` if none is
     /// free.
-    pub(super) fn take(&self, threads: usize) -> bool {
+    pub(super) fn take_slot(&self, threads: usize) -> bool {
         let more = |taken| (taken < self.threads_max).then_some(taken + 1);
         threads == 0 || self.threads.fetch_update(SeqCst, SeqCst, more).is_ok()
     }
 
-    /// Returns a place; `threads` remain in the pool.
+    /// Releases the slot of a thread; `threads` remain in the pool.
     pub(super) fn release_slot(&self, threads: usize) {
         if threads > 0 {
             self.threads.fetch_sub(1, SeqCst);

@@ -3,10 +3,10 @@
 //! A pool has many threads because most of its jobs wait for a disk. If all of them ran CPU-bound
 //! jobs, they would take most of the processor from the threads of the cores.
 //!
-//! A permit belongs to a job, not to the future that waits for the job: the release of a permit
-//! starts the next job. A future may have to wait for the turn of its owner, and would keep all
-//! other jobs waiting. A job with a permit that a job of another owner waits for is urgent: it does
-//! not wait behind other jobs of its owner.
+//! A permit belongs to a job, not to the future that waits for the job, and its release starts the
+//! next job. The future might not be polled until its owner's next turn; a permit that belonged to
+//! it would block all other jobs until then. A job that holds a permit for which a job of another
+//! owner waits is urgent: it overtakes other jobs of its own owner.
 
 use super::queue::{JobOwner, JobQueue, RunningJob, RunningLimits, is_same};
 use super::queued_job::QueuedJob;
@@ -22,7 +22,7 @@ const COMPUTING_MAX: Duration = Duration::from_secs(1);
 /// No limits in the queue: [`State::jobs_max`] is the limit.
 const UNLIMITED: RunningLimits = RunningLimits { owners_max: usize::MAX, shared_max: usize::MAX };
 
-/// Passes a job on, with its permit.
+/// Starts a job, which gets the permit.
 type Start = Box<dyn FnOnce(ComputingPermit) + Send>;
 
 /// A limit on the number of CPU-bound jobs at a time; their owners take turns.
@@ -34,8 +34,8 @@ struct State {
     jobs_max: usize,
     waiting: JobQueue<(Start, Weak<QueuedJob>)>,
     next_id: u64,
-    granted: Vec<PermitGuard>,
-    /// True while a task watches the jobs, which it does as long as some wait for a permit.
+    granted: Vec<GrantedPermit>,
+    /// True while a task watches the jobs with permits; it runs as long as other jobs wait for one.
     is_watched: bool,
 }
 
@@ -45,11 +45,11 @@ struct Watch {
     is_over: bool,
 }
 
-/// A permit that is in use.
-struct PermitGuard {
+/// A permit in use, with its job.
+struct GrantedPermit {
     id: u64,
     since: Instant,
-    place: Option<RunningJob>,
+    running: Option<RunningJob>,
     job: Weak<QueuedJob>,
 }
 
@@ -136,7 +136,7 @@ impl ComputingLimit {
     fn grant(&self, mut state: MutexGuard<'_, State>) {
         let now = Instant::now();
         let starts: Vec<_> = std::iter::from_fn(|| state.begin_next(now)).collect();
-        let urgent = state.waited_for();
+        let urgent = state.jobs_to_promote();
         drop(state); // a job that is started takes other locks
         urgent.iter().for_each(|job| job.promote());
         for (start, id) in starts {
@@ -185,28 +185,28 @@ impl State {
         if !self.is_free(now) {
             return None;
         }
-        let (place, (start, job)) = self.waiting.pop()?;
-        Some((start, self.take(now, place, job)))
+        let (running, (start, job)) = self.waiting.pop()?;
+        Some((start, self.take(now, running, job)))
     }
 
     /// Returns true if a permit is free.
     fn is_free(&self, now: Instant) -> bool {
-        let computes = |granted: &&PermitGuard| now.duration_since(granted.since) < COMPUTING_MAX;
+        let computes = |granted: &&GrantedPermit| now.duration_since(granted.since) < COMPUTING_MAX;
         self.granted.iter().filter(computes).count() < self.jobs_max
     }
 
-    fn take(&mut self, now: Instant, place: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
+    fn take(&mut self, now: Instant, running: Option<RunningJob>, job: Weak<QueuedJob>) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.granted.push(PermitGuard { id, since: now, place, job });
+        self.granted.push(GrantedPermit { id, since: now, running, job });
         id
     }
 
     /// Returns the jobs with permits that jobs of other owners wait for.
-    fn waited_for(&self) -> Vec<Arc<QueuedJob>> {
-        let others_wait = |granted: &&PermitGuard| {
-            granted.place.as_ref().is_some_and(|place| {
-                self.waiting.waiting_owners().any(|owner| !is_same(owner, &place.owner))
+    fn jobs_to_promote(&self) -> Vec<Arc<QueuedJob>> {
+        let others_wait = |granted: &&GrantedPermit| {
+            granted.running.as_ref().is_some_and(|running| {
+                self.waiting.waiting_owners().any(|owner| !is_same(owner, &running.owner))
             })
         };
         self.granted
@@ -221,9 +221,9 @@ impl Drop for ComputingPermit {
     fn drop(&mut self) {
         let mut state = self.limit.state();
         if let Some(at) = state.granted.iter().position(|granted| granted.id == self.id)
-            && let Some(place) = state.granted.swap_remove(at).place
+            && let Some(running) = state.granted.swap_remove(at).running
         {
-            state.waiting.end(&place);
+            state.waiting.end(&running);
         }
         self.limit.grant(state);
     }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     /// Goal: the number of CPU-bound jobs stays within the limit and owners take turns; a job that
-    /// is dropped, while it waits or with its permit, leaves its place to the next job.
+    /// is dropped, while it waits or with its permit, lets the next job start.
     #[test]
     fn owners_take_turns_and_no_job_is_lost() {
         let limit = ComputingLimit::new(2);
@@ -317,8 +317,8 @@ mod tests {
         assert!(limit.state().granted.is_empty());
     }
 
-    /// Fault: on a disk that hung in part, four reads kept a fifth one, of blocks in memory, from
-    /// its permit forever, because no job arrived or ended that would have led to a check.
+    /// Fault: on a disk that hung in part, four reads kept their permits, and a fifth read, of
+    /// cached blocks, never got one: no job arrived or ended that would have led to a check.
     #[tokio::test(start_paused = true)]
     async fn a_hanging_job_is_detected_without_other_events() {
         let limit = ComputingLimit::new(1);

@@ -1,4 +1,4 @@
-//! A job in the queues that it passes: for a permit, for a slot, and for a thread.
+//! A job that waits in several queues in turn: for a permit, for a slot, and for a thread.
 
 use super::computing::ComputingLimit;
 use super::queue::JobOwner;
@@ -73,8 +73,9 @@ impl QueuedJob {
         }
     }
 
-    /// Removes the job from the queue in which it is, unless a thread has begun it. No job is
-    /// dropped under a lock, because jobs own permits and memory of other users.
+    /// Removes the job from the queue in which it is, unless a thread has begun it. The job is
+    /// dropped without the queue's lock: dropping it releases its permit and its memory, which may
+    /// take other locks.
     pub(super) fn remove(&self) {
         if let Some((permits, number)) = &self.permit {
             drop(permits.remove(&self.owner, *number));

@@ -9,8 +9,8 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime};
 
-/// Pause before the next attempt to open the storage of a move that was running at the last end of
-/// the server.
+/// Pause before the next attempt to open the storage of a move that was running when the server
+/// stopped.
 const OPEN_PAUSE: Duration = Duration::from_secs(2);
 
 /// The move of an extent of a virtual LUN.
@@ -24,13 +24,13 @@ pub struct MigrationJob {
     pub id: u16,
     /// Position of the extent in the LUN.
     pub extent: usize,
-    /// The place of the extent at the beginning.
+    /// Location of the extent before the move.
     pub from: ExtentConfig,
-    /// The new place.
+    /// Location of the extent after the move.
     pub to: ExtentConfig,
     /// Maximum rate of the copy while hosts use the LUN, if it is not the configured one.
     pub bytes_per_second: Option<u64>,
-    /// Time of the beginning.
+    /// Time at which the move began.
     pub begun: SystemTime,
     pub(super) control: JobControl,
 }
@@ -42,7 +42,7 @@ pub enum MigrationJobState {
     Waiting(String),
     /// The move runs, or its last transfers end.
     Running(MigrationProgress),
-    /// The extent has its new place.
+    /// The extent is at its new location.
     Moved(MigrationProgress),
     /// The move was given up.
     Cancelled,
@@ -58,10 +58,10 @@ pub(super) struct JobControl {
 #[derive(Debug, Default)]
 struct ControlState {
     migration: Option<Arc<Migration>>,
-    /// Reason why it is not open yet.
+    /// Reason why the LUN or the storage is not open yet.
     waits: String,
     is_cancelled: bool,
-    /// True if the server stops: the record stays.
+    /// True if the server stops; the record of the move is kept.
     is_stopping: bool,
     end: Option<MigrationEnd>,
 }
@@ -140,7 +140,8 @@ impl MigrationRecord for JobRecord {
     }
 }
 
-/// Starts the thread of a job. Without `opened` the LUN and the storage are waited for.
+/// Starts the thread of a job. Without `opened`, the thread waits until the LUN and the storage are
+/// open.
 pub(super) fn start(
     daemon: &Arc<Daemon>,
     job: &Arc<MigrationJob>,

@@ -121,7 +121,7 @@ impl Relay {
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
 
-    /// Number of these commands that were sent so far.
+    /// Returns the number of commands with this operation code that were sent so far.
     pub fn sent(&self, opcode: u8) -> usize {
         self.state.sent.lock().unwrap().iter().filter(|sent| **sent == opcode).count()
     }

@@ -98,7 +98,7 @@ impl InitiatorConnection {
         }
     }
 
-    /// Ends the connection: reports every open request, then closes. Happens once.
+    /// Ends the connection, once: reports every open request, then closes.
     pub(super) fn shut(
         &mut self,
         reason: CloseReason,
@@ -171,7 +171,7 @@ impl InitiatorConnection {
         if self.timers.pinged.is_some() {
             return self.time_out("a ping");
         }
-        // Until the ping gets its numbers and is sent, the time of this request counts.
+        // The deadline of the ping is measured from now, until the ping is sent.
         self.timers.pinged = Some(now);
         self.enqueue(Queued::Ping { purpose: PingPurpose::KeepAlive, data: Bytes::new() });
     }

@@ -7,7 +7,7 @@ use lunar_block::{
     BlockDevice, BufferPool, Effect, ErrorKind, Fault, FaultDevice, FaultOperation, MemoryDevice,
 };
 
-struct Bench {
+struct Rig {
     log: IntentLog,
     faults: Arc<FaultDevice>,
     members: Vec<Arc<MirrorMember>>,
@@ -29,13 +29,13 @@ fn label() -> Label {
     }
 }
 
-fn bench() -> Bench {
+fn rig() -> Rig {
     let memory = Arc::new(MemoryDevice::new(2 << 20, 512, 512).unwrap());
     let faults = FaultDevice::new(memory, 0);
     let device = MemberDevice::new(Arc::clone(&faults) as Arc<dyn BlockDevice>);
     let members = vec![Arc::new(MirrorMember::new(0, device, true, 10, Duration::from_secs(2)))];
     let log = IntentLog::new(&label(), RegionSet::new(10), 1, &MirrorOptions::default());
-    Bench { log, faults, members }
+    Rig { log, faults, members }
 }
 
 /// Lets marks become old.
@@ -43,7 +43,7 @@ async fn grow_old() {
     tokio::time::advance(MirrorOptions::default().mark_time).await;
 }
 
-impl Bench {
+impl Rig {
     /// Begins a change, and marks its regions. Returns the members that could not be marked.
     async fn begin(&self, range: BlockRange) -> Vec<FailedMember> {
         match self.log.begin(range) {
@@ -74,58 +74,58 @@ impl Bench {
 /// with the next page when it is old, if the region was not changed since.
 #[tokio::test(start_paused = true)]
 async fn marks_come_first_and_go_late() {
-    let bench = bench();
-    bench.change(128).await;
-    assert_eq!(bench.on_medium().await, [1]);
-    let writes = bench.faults.seen(FaultOperation::Write);
-    bench.change(130).await;
-    assert_eq!(bench.faults.seen(FaultOperation::Write), writes, "it is marked already");
-    assert_eq!(bench.log.unflushed().iter().collect::<Vec<_>>(), [1]);
-    bench.flush();
-    assert!(bench.log.unflushed().is_empty() && bench.log.marked().is_empty());
-    bench.change(131).await;
-    assert_eq!(bench.faults.seen(FaultOperation::Write), writes, "the mark is still there");
-    assert!(bench.log.marked().contains(1), "members may differ again");
-    bench.flush();
-    bench.change(1279).await;
-    assert_eq!(bench.on_medium().await, [1, 9], "the mark is young");
-    bench.flush();
+    let rig = rig();
+    rig.change(128).await;
+    assert_eq!(rig.on_medium().await, [1]);
+    let writes = rig.faults.seen(FaultOperation::Write);
+    rig.change(130).await;
+    assert_eq!(rig.faults.seen(FaultOperation::Write), writes, "it is marked already");
+    assert_eq!(rig.log.unflushed().iter().collect::<Vec<_>>(), [1]);
+    rig.flush();
+    assert!(rig.log.unflushed().is_empty() && rig.log.marked().is_empty());
+    rig.change(131).await;
+    assert_eq!(rig.faults.seen(FaultOperation::Write), writes, "the mark is still there");
+    assert!(rig.log.marked().contains(1), "members may differ again");
+    rig.flush();
+    rig.change(1279).await;
+    assert_eq!(rig.on_medium().await, [1, 9], "the mark is young");
+    rig.flush();
     grow_old().await;
-    bench.change(1278).await;
-    bench.change(0).await;
-    assert_eq!(bench.on_medium().await, [0, 9], "the last region was changed since");
+    rig.change(1278).await;
+    rig.change(0).await;
+    assert_eq!(rig.on_medium().await, [0, 9], "the last region was changed since");
     let range = BlockRange::new(0, 129);
-    assert!(bench.begin(range).await.is_empty());
-    bench.flush();
+    assert!(rig.begin(range).await.is_empty());
+    rig.flush();
     grow_old().await;
-    assert!(bench.log.remove_old(&bench.members).await.is_empty());
-    assert_eq!(bench.on_medium().await, [0, 1], "the change is open");
-    bench.log.end(range);
-    let interval = bench.log.begin_flush();
-    assert!(bench.log.settle(interval, |_| true, &bench.members).await.is_empty());
-    assert_eq!(bench.on_medium().await, Vec::<u32>::new());
+    assert!(rig.log.remove_old(&rig.members).await.is_empty());
+    assert_eq!(rig.on_medium().await, [0, 1], "the change is open");
+    rig.log.end(range);
+    let interval = rig.log.begin_flush();
+    assert!(rig.log.settle(interval, |_| true, &rig.members).await.is_empty());
+    assert_eq!(rig.on_medium().await, Vec::<u32>::new());
 }
 
 /// Goal: a change that begins before a flush and ends after it is not covered, and regions in which
 /// members differ are not settled.
 #[tokio::test(start_paused = true)]
 async fn marks_of_unflushed_and_different_regions_stay() {
-    let bench = bench();
+    let rig = rig();
     let during = BlockRange::new(0, 1);
-    assert!(bench.begin(during).await.is_empty());
-    bench.change(128).await;
-    bench.change(256).await;
-    let interval = bench.log.begin_flush();
-    bench.log.end(during);
-    assert!(bench.log.flushed(interval, |region| region != 1), "a task is needed");
-    assert_eq!(bench.log.marked().iter().collect::<Vec<_>>(), [0, 1]);
-    bench.log.copied(2);
+    assert!(rig.begin(during).await.is_empty());
+    rig.change(128).await;
+    rig.change(256).await;
+    let interval = rig.log.begin_flush();
+    rig.log.end(during);
+    assert!(rig.log.flushed(interval, |region| region != 1), "a task is needed");
+    assert_eq!(rig.log.marked().iter().collect::<Vec<_>>(), [0, 1]);
+    rig.log.copied(2);
     grow_old().await;
-    assert!(bench.log.remove_old(&bench.members).await.is_empty());
-    assert_eq!(bench.on_medium().await, [0, 1]);
-    assert!(bench.log.ends_removing(), "nothing is settled");
-    bench.flush();
-    assert!(!bench.log.ends_removing());
+    assert!(rig.log.remove_old(&rig.members).await.is_empty());
+    assert_eq!(rig.on_medium().await, [0, 1]);
+    assert!(rig.log.ends_removing(), "nothing is settled");
+    rig.flush();
+    assert!(!rig.log.ends_removing());
 }
 
 /// Goal: the settled marks of a large pool are few. The oldest go with the next page.
@@ -135,13 +135,13 @@ async fn kept_marks_are_bounded() {
     // Regions of 8 MiB.
     let label = Label { unit_blocks: 16384, data_blocks: 16384 * u64::from(REGIONS), ..label() };
     let log = IntentLog::new(&label, RegionSet::new(REGIONS), 1, &MirrorOptions::default());
-    let bench = Bench { log, ..bench() };
+    let rig = Rig { log, ..rig() };
     for region in (0..u64::from(REGIONS)).rev() {
-        bench.change(region * 16384).await;
-        bench.flush();
+        rig.change(region * 16384).await;
+        rig.flush();
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    let kept: Vec<u32> = bench.log.on_members().iter().collect();
+    let kept: Vec<u32> = rig.log.on_members().iter().collect();
     assert_eq!(kept, (0..=KEPT_MARKS as u32).collect::<Vec<_>>(), "and that of the last change");
 }
 
@@ -149,30 +149,30 @@ async fn kept_marks_are_bounded() {
 /// marked.
 #[tokio::test]
 async fn a_failed_mark_is_no_mark() {
-    let bench = bench();
+    let rig = rig();
     let fault = Fault::new(Effect::Fail(ErrorKind::Medium)).on(FaultOperation::Write);
-    bench.faults.inject(fault.times(1));
+    rig.faults.inject(fault.times(1));
     let range = BlockRange::new(0, 1);
-    let failed = bench.begin(range).await;
+    let failed = rig.begin(range).await;
     assert!(matches!(failed[..], [FailedMember { failure: MemberFailure::Device(_), .. }]));
-    bench.log.end(range);
-    assert!(bench.log.marked().is_empty());
-    bench.change(0).await;
-    assert!(bench.log.marked().contains(0));
+    rig.log.end(range);
+    assert!(rig.log.marked().is_empty());
+    rig.change(0).await;
+    assert!(rig.log.marked().contains(0));
 }
 
 /// Goal: both pages of a member that gets a copy have all marks, and later pages are newer.
 #[tokio::test]
 async fn copies_have_all_marks() {
-    let bench = bench();
-    bench.change(0).await;
-    bench.log.copy_to(&bench.members[0]).await.unwrap();
+    let rig = rig();
+    rig.change(0).await;
+    rig.log.copy_to(&rig.members[0]).await.unwrap();
     let torn = Fault::new(Effect::Tear { blocks: 3 }).on(FaultOperation::Write);
-    bench.faults.inject(torn.times(1));
+    rig.faults.inject(torn.times(1));
     let range = BlockRange::new(256, 1);
-    assert_eq!(bench.begin(range).await.len(), 1);
-    assert_eq!(bench.on_medium().await, [0], "the other page is intact");
-    bench.log.end(range);
-    bench.change(384).await;
-    assert_eq!(bench.on_medium().await, [0, 3]);
+    assert_eq!(rig.begin(range).await.len(), 1);
+    assert_eq!(rig.on_medium().await, [0], "the other page is intact");
+    rig.log.end(range);
+    rig.change(384).await;
+    assert_eq!(rig.on_medium().await, [0, 3]);
 }

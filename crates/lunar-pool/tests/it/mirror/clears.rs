@@ -1,6 +1,6 @@
 //! Deallocation and zeroing, piece by piece.
 
-use super::bench::{BLOCKS, REGION};
+use super::rig::{BLOCKS, REGION};
 use crate::common::{Device, filled, memories, read};
 use bytes::Bytes;
 use lunar_block::{

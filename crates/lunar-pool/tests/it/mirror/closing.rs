@@ -1,6 +1,6 @@
 //! The end of a mirror.
 
-use super::bench::{BLOCKS, Bench, REGION, without_recovery};
+use super::rig::{BLOCKS, REGION, Rig, without_recovery};
 use crate::common::filled;
 use lunar_block::{
     BlockDevice, BlockRange, Effect, ErrorKind, FairDevice, FaultOperation, IoContext, MemoryOwner,
@@ -13,30 +13,30 @@ use std::time::Duration;
 /// without copies.
 #[tokio::test(start_paused = true)]
 async fn closed_mirrors() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.pool.close().await.unwrap();
-    bench.pool.close().await.unwrap();
-    assert_eq!(bench.try_write(0, 2).await.map_err(|error| error.kind), Err(ErrorKind::Open));
-    assert!(bench.pool.flush().await.is_err());
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.pool.close().await.unwrap();
+    rig.pool.close().await.unwrap();
+    assert_eq!(rig.try_write(0, 2).await.map_err(|error| error.kind), Err(ErrorKind::Open));
+    assert!(rig.pool.flush().await.is_err());
     let mut into = vec![0; 512];
-    assert!(!bench.pool.try_read_now(BlockRange::new(0, 1), &mut into));
-    let (disks, faults) = (bench.disks.clone(), bench.faults.clone());
-    drop(bench);
+    assert!(!rig.pool.try_read_now(BlockRange::new(0, 1), &mut into));
+    let (disks, faults) = (rig.disks.clone(), rig.faults.clone());
+    drop(rig);
     assert!(faults.iter().all(|fault| Arc::strong_count(fault) == 1), "a task holds a member");
-    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-    assert_eq!(bench.pool.status().health, PoolHealth::Healthy);
+    let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!(rig.pool.status().health, PoolHealth::Healthy);
 }
 
 /// Goal: a mirror that is dropped while it waits for a recovery ends its tasks.
 #[tokio::test(start_paused = true)]
 async fn dropped_mirrors_end_their_tasks() {
-    let bench = Bench::new(2).await;
-    bench.fail_write(1, 0);
-    bench.write(0, 1).await;
-    let faults = bench.faults.clone();
+    let rig = Rig::new(2).await;
+    rig.fail_write(1, 0);
+    rig.write(0, 1).await;
+    let faults = rig.faults.clone();
     tokio::task::yield_now().await;
-    drop(bench);
+    drop(rig);
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(faults.iter().all(|fault| Arc::strong_count(fault) == 1), "a task holds a member");
 }
@@ -45,21 +45,21 @@ async fn dropped_mirrors_end_their_tasks() {
 /// differ.
 #[tokio::test(start_paused = true)]
 async fn closing_does_not_wait_for_ever() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.faults.iter().enumerate().for_each(|(member, _)| {
-        bench.inject(member, Effect::Hang, FaultOperation::Write);
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.faults.iter().enumerate().for_each(|(member, _)| {
+        rig.inject(member, Effect::Hang, FaultOperation::Write);
     });
     {
-        let mut write = std::pin::pin!(bench.write(0, 2));
+        let mut write = std::pin::pin!(rig.write(0, 2));
         assert!(futures_util::poll!(&mut write).is_pending());
     }
-    let error = bench.pool.close().await.unwrap_err();
+    let error = rig.pool.close().await.unwrap_err();
     assert!(error.to_string().contains("did not end in time"), "{error}");
-    let bench = bench.crash_and_reopen(without_recovery()).await.unwrap();
-    assert_eq!(bench.pool.status().members[1].missing_bytes, REGION * 512);
-    bench.until_healthy().await;
-    bench.assert_same().await;
+    let rig = rig.crash_and_reopen(without_recovery()).await.unwrap();
+    assert_eq!(rig.pool.status().members[1].missing_bytes, REGION * 512);
+    rig.until_healthy().await;
+    rig.assert_same().await;
 }
 
 /// Goal: a stop beside many writes at slow members waits for those that the members have, at most
@@ -70,11 +70,11 @@ async fn closing_beside_many_writes() {
     const MEMBER_TIME: Duration = Duration::from_millis(1500);
     const WRITES: u64 = 1300;
     const HOSTS: usize = 11;
-    let bench = Bench::new(2).await;
+    let rig = Rig::new(2).await;
     for member in 0..2 {
-        bench.inject(member, Effect::Delay(MEMBER_TIME), FaultOperation::Write);
+        rig.inject(member, Effect::Delay(MEMBER_TIME), FaultOperation::Write);
     }
-    let served = FairDevice::new(Arc::clone(&bench.pool) as Arc<dyn BlockDevice>);
+    let served = FairDevice::new(Arc::clone(&rig.pool) as Arc<dyn BlockDevice>);
     let hosts: Vec<Arc<MemoryOwner>> = (0..HOSTS).map(|_| Arc::default()).collect();
     let write = |number: u64| {
         let (served, context) =
@@ -85,7 +85,7 @@ async fn closing_beside_many_writes() {
         })
     };
     write(0).await.unwrap();
-    let before = bench.faults[0].seen(FaultOperation::Write);
+    let before = rig.faults[0].seen(FaultOperation::Write);
     let mut writes: Vec<_> = (1..=WRITES).map(write).collect();
     for write in &mut writes {
         assert!(futures_util::poll!(write).is_pending());
@@ -93,10 +93,10 @@ async fn closing_beside_many_writes() {
     tokio::time::sleep(MEMBER_TIME / 2).await;
     drop(writes);
     let begun = tokio::time::Instant::now();
-    bench.pool.close().await.unwrap();
+    rig.pool.close().await.unwrap();
     assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
-    let sent = bench.faults[0].seen(FaultOperation::Write) - before;
+    let sent = rig.faults[0].seen(FaultOperation::Write) - before;
     assert!(sent < WRITES / 4, "{sent} writes were sent");
-    assert_eq!([bench.byte_on(0, 0).await, bench.byte_on(1, 0).await], [7, 7]);
-    bench.assert_same().await;
+    assert_eq!([rig.byte_on(0, 0).await, rig.byte_on(1, 0).await], [7, 7]);
+    rig.assert_same().await;
 }

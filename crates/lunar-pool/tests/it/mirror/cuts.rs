@@ -1,6 +1,6 @@
 //! Power cuts while the members of a mirror change.
 
-use super::bench::{BLOCKS, Bench, REGION, without_recovery};
+use super::rig::{BLOCKS, REGION, Rig, without_recovery};
 use crate::common::{DATA_START, Device, LineDevice, PowerLine, filled, memories, read, snapshot};
 use lunar_block::{
     BlockDevice, BlockRange, Effect, Error, ErrorKind, Fault, FaultDevice, FaultOperation,
@@ -118,8 +118,8 @@ impl CutBench {
         for at in which {
             copies.push(snapshot(&*self.disks[*at]).await);
         }
-        let bench = match Bench::open(copies.clone(), 1, OpenOptions::default()).await {
-            Ok(bench) => bench,
+        let rig = match Rig::open(copies.clone(), 1, OpenOptions::default()).await {
+            Ok(rig) => rig,
             Err(PoolError::NotAMember { .. } | PoolError::Missing { .. }) => return false,
             // The first label of the new device was being written.
             Err(PoolError::Unusable { .. }) if which.contains(&2) && !self.is_removal() => {
@@ -128,20 +128,20 @@ impl CutBench {
             Err(error) => panic!("{when}: {error}"),
         };
         // A write or flush that was not acknowledged may have ended.
-        let value = bench.byte(0).await;
+        let value = rig.byte(0).await;
         assert!((durable..8).contains(&value), "{when}: {value} after {durable}");
-        let status = bench.pool.status();
+        let status = rig.pool.status();
         let places = status.members.iter().filter(|one| !one.device.is_empty()).count();
         let is_current = async || {
-            let status = bench.pool.status();
+            let status = rig.pool.status();
             let mut present = status.members.iter().filter(|one| !one.device.is_empty());
             present.all(|one| one.state == lunar_pool::MemberState::Current)
         };
         while !is_current().await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        assert_eq!(bench.byte(0).await, value, "{when}");
-        let all = read(&*bench.pool, 0, BLOCKS).await;
+        assert_eq!(rig.byte(0).await, value, "{when}");
+        let all = read(&*rig.pool, 0, BLOCKS).await;
         let mut same = 0;
         for copy in &copies {
             same += usize::from(read(&**copy, DATA_START, BLOCKS).await == all);
@@ -159,22 +159,22 @@ async fn write(pool: &Pool, value: u8) -> Result<(), Error> {
 /// Returns true if the power failed before the end.
 async fn trial(operation: Operation, seed: u64, steps: u64) -> bool {
     let when = format!("{operation:?}, seed {seed}, step {steps}");
-    let bench = CutBench::new(operation).await;
-    let (durable, is_changed) = bench.run(steps).await;
-    let was_cut = bench.line.is_off();
+    let rig = CutBench::new(operation).await;
+    let (durable, is_changed) = rig.run(steps).await;
+    let was_cut = rig.line.is_off();
     let mut random = seed * 1000 + steps;
-    for device in &bench.devices {
+    for device in &rig.devices {
         device.lose_unflushed(&mut random).await;
     }
     let [before, after] = operation.lists();
-    let old = bench.check(before, durable, &when).await;
-    let new = bench.check(after, durable, &when).await;
+    let old = rig.check(before, durable, &when).await;
+    let new = rig.check(after, durable, &when).await;
     assert!(old || new, "{when}");
     assert!(new || !is_changed, "{when}: the change had returned");
     assert!(is_changed || was_cut, "{when}");
     if new {
         // With all devices, unless a label was cleared.
-        bench.check(&[1, 2, 0], durable, &when).await;
+        rig.check(&[1, 2, 0], durable, &when).await;
     }
     was_cut
 }

@@ -1,6 +1,6 @@
 //! Hosts that use a mirror side by side, whose members are 20 ms away.
 
-use super::bench::{BLOCKS, Bench, REGION, with_mark_time};
+use super::rig::{BLOCKS, REGION, Rig, with_mark_time};
 use crate::common::{Device, filled, memory};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -71,19 +71,19 @@ impl BlockDevice for SlowDisk {
 
 /// A mirror of distant members, as a server gives it to hosts.
 struct DistantMirror {
-    bench: Bench,
+    rig: Rig,
     shared: Arc<FairDevice>,
 }
 
 impl DistantMirror {
     async fn new() -> Self {
-        let bench = Bench::new(2).await;
-        let shared = FairDevice::new(Arc::clone(&bench.pool) as Arc<dyn BlockDevice>);
+        let rig = Rig::new(2).await;
+        let shared = FairDevice::new(Arc::clone(&rig.pool) as Arc<dyn BlockDevice>);
         for member in 0..2 {
-            bench.inject(member, Effect::Delay(LATENCY), FaultOperation::Write);
-            bench.inject(member, Effect::Delay(LATENCY), FaultOperation::Flush);
+            rig.inject(member, Effect::Delay(LATENCY), FaultOperation::Write);
+            rig.inject(member, Effect::Delay(LATENCY), FaultOperation::Flush);
         }
-        Self { bench, shared }
+        Self { rig, shared }
     }
 
     /// Repeats an operation for an owner until the task is aborted.
@@ -138,7 +138,7 @@ async fn overlapping_writes_of_two_hosts_take_turns() {
         let writes: Vec<_> = writes.collect();
         counts.push(mirror.victim(|_| 0).await);
         writes.iter().for_each(|write| write.abort());
-        mirror.bench.pool.close().await.unwrap();
+        mirror.rig.pool.close().await.unwrap();
     }
     println!("counted: alone={} beside={}", counts[0], counts[1]);
     assert!(counts[1] * 5 >= counts[0] * 2, "{counts:?}");
@@ -163,11 +163,11 @@ async fn a_delay_of_all_writes_is_no_queue() {
         }
     }
     mirror.victim(|_| 0).await;
-    mirror.bench.faults[1].heal();
-    mirror.bench.inject(1, Effect::Delay(Duration::from_millis(1500)), FaultOperation::Write);
+    mirror.rig.faults[1].heal();
+    mirror.rig.inject(1, Effect::Delay(Duration::from_millis(1500)), FaultOperation::Write);
     mirror.victim(|_| 0).await;
-    assert_ne!(mirror.bench.state(1), MemberState::Current);
-    assert_ne!(mirror.bench.pool.status().members[1].last_failure, "");
+    assert_ne!(mirror.rig.state(1), MemberState::Current);
+    assert_ne!(mirror.rig.pool.status().members[1].last_failure, "");
     let after = mirror.victim(|_| 0).await;
     assert!(after > 100, "{after} writes");
     writes.iter().for_each(|write| write.abort());
@@ -179,11 +179,11 @@ async fn a_delay_of_all_writes_is_no_queue() {
 async fn a_slow_disk_with_a_queue_stays() {
     for pause in [0, 3] {
         let mirror = DistantMirror::new().await;
-        mirror.bench.faults.iter().for_each(|fault| fault.heal());
+        mirror.rig.faults.iter().for_each(|fault| fault.heal());
         let disk = SlowDisk::new(memory(BLOCKS * 512, 512, 512), Duration::from_millis(16));
-        let pool = &mirror.bench.pool;
+        let pool = &mirror.rig.pool;
         pool.add(Arc::clone(&disk) as Device).await.unwrap();
-        mirror.bench.until_healthy().await;
+        mirror.rig.until_healthy().await;
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
             let writes = (0..64).map(|at| {
@@ -216,7 +216,7 @@ async fn flushes_of_a_host_do_not_slow_the_writes_of_others() {
         });
         counts.push(mirror.victim(move |number| number * 7 % regions * REGION).await);
         flushes.abort();
-        mirror.bench.pool.close().await.unwrap();
+        mirror.rig.pool.close().await.unwrap();
     }
     println!("counted: alone={} beside={}", counts[0], counts[1]);
     assert!(counts[1] * 10 >= counts[0] * 9, "{counts:?}");
@@ -228,14 +228,14 @@ async fn flushes_of_a_host_do_not_slow_the_writes_of_others() {
 async fn marks_of_an_idle_mirror_go() {
     const MARK_TIME: Duration = Duration::from_secs(5);
     for (idle, copied) in [(MARK_TIME / 2, REGION * 512), (2 * MARK_TIME, 0)] {
-        let bench = Bench::with_options(2, with_mark_time(MARK_TIME)).await;
-        bench.write(0, 1).await;
-        bench.pool.flush().await.unwrap();
+        let rig = Rig::with_options(2, with_mark_time(MARK_TIME)).await;
+        rig.write(0, 1).await;
+        rig.pool.flush().await.unwrap();
         tokio::time::sleep(idle).await;
-        let writes = bench.faults[0].seen(FaultOperation::Write);
-        let bench = bench.crash_and_reopen(with_mark_time(MARK_TIME)).await.unwrap();
+        let writes = rig.faults[0].seen(FaultOperation::Write);
+        let rig = rig.crash_and_reopen(with_mark_time(MARK_TIME)).await.unwrap();
         assert_eq!(writes, if copied == 0 { 3 } else { 2 }, "the page, the block, another page");
-        bench.until_healthy().await;
-        assert_eq!(bench.pool.status().copied_bytes, copied);
+        rig.until_healthy().await;
+        assert_eq!(rig.pool.status().copied_bytes, copied);
     }
 }

@@ -1,6 +1,6 @@
 //! Members that do not answer.
 
-use super::bench::{BLOCKS, Bench, REGION, WAIT, without_recovery};
+use super::rig::{BLOCKS, REGION, Rig, WAIT, without_recovery};
 use crate::common::DATA_START;
 use futures_util::poll;
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultOperation};
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 #[tokio::test(start_paused = true)]
 async fn a_silent_member_is_left_out_and_returns() {
     for member in 0..2 {
-        let bench = Bench::new(2).await;
-        bench.write(0, 1).await;
-        bench.faults[member].inject(
+        let rig = Rig::new(2).await;
+        rig.write(0, 1).await;
+        rig.faults[member].inject(
             Fault::new(Effect::Hang)
                 .on(FaultOperation::Write)
                 .at(BlockRange::new(DATA_START, 1))
                 .times(1),
         );
         let begun = Instant::now();
-        bench.write(0, 2).await;
+        rig.write(0, 2).await;
         assert_eq!(begun.elapsed(), WAIT);
-        assert_eq!(bench.state(member), MemberState::Stale);
-        bench.write(0, 3).await;
+        assert_eq!(rig.state(member), MemberState::Stale);
+        rig.write(0, 3).await;
         tokio::time::sleep(Duration::from_secs(600)).await;
-        assert_eq!(bench.state(member), MemberState::Stale, "its write has not ended");
-        assert_eq!(bench.faults[member].hanging(), 1);
-        bench.faults[member].release();
-        bench.until_healthy().await;
-        bench.assert_same().await;
-        assert_eq!(bench.byte_on(member, 0).await, 3);
+        assert_eq!(rig.state(member), MemberState::Stale, "its write has not ended");
+        assert_eq!(rig.faults[member].hanging(), 1);
+        rig.faults[member].release();
+        rig.until_healthy().await;
+        rig.assert_same().await;
+        assert_eq!(rig.byte_on(member, 0).await, 3);
     }
 }
 
@@ -40,74 +40,74 @@ async fn a_silent_member_is_left_out_and_returns() {
 /// acknowledged.
 #[tokio::test(start_paused = true)]
 async fn a_silent_member_is_stale_after_a_crash() {
-    let bench = Bench::new(2).await;
-    bench.inject(1, Effect::Hang, FaultOperation::Write);
-    bench.write(0, 2).await;
-    let bench = bench.crash_and_reopen(without_recovery()).await.unwrap();
-    assert_eq!(bench.byte(0).await, 2);
-    bench.until_healthy().await;
-    assert_eq!(bench.byte_on(1, 0).await, 2);
+    let rig = Rig::new(2).await;
+    rig.inject(1, Effect::Hang, FaultOperation::Write);
+    rig.write(0, 2).await;
+    let rig = rig.crash_and_reopen(without_recovery()).await.unwrap();
+    assert_eq!(rig.byte(0).await, 2);
+    rig.until_healthy().await;
+    assert_eq!(rig.byte_on(1, 0).await, 2);
 }
 
 /// Goal: a read that is not answered is sent to the other member; the silent one is left out, and
 /// recovered.
 #[tokio::test(start_paused = true)]
 async fn a_silent_read_is_answered_by_the_other_member() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.faults[0].inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.faults[0].inject(Fault::new(Effect::Hang).on(FaultOperation::Read).times(1));
     let begun = Instant::now();
-    while bench.faults[0].fired() == 0 {
-        assert_eq!(bench.byte(0).await, 1);
+    while rig.faults[0].fired() == 0 {
+        assert_eq!(rig.byte(0).await, 1);
     }
     assert_eq!(begun.elapsed(), WAIT);
-    bench.until("left out", |status| status.members[0].state != MemberState::Current).await;
-    bench.faults[0].release();
-    bench.until_healthy().await;
+    rig.until("left out", |status| status.members[0].state != MemberState::Current).await;
+    rig.faults[0].release();
+    rig.until_healthy().await;
 }
 
 /// Goal: while no member answers, all are waited for, and none is left out.
 #[tokio::test(start_paused = true)]
 async fn all_silent_members_are_waited_for() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
     for member in 0..2 {
-        bench.inject(member, Effect::Hang, FaultOperation::Write);
+        rig.inject(member, Effect::Hang, FaultOperation::Write);
     }
-    let mut write = std::pin::pin!(bench.write(0, 2));
+    let mut write = std::pin::pin!(rig.write(0, 2));
     assert!(poll!(&mut write).is_pending());
     let waited = tokio::time::timeout(Duration::from_secs(3600), &mut write).await;
     assert!(waited.is_err(), "nobody has answered");
-    assert_eq!(bench.faults[0].hanging() + bench.faults[1].hanging(), 2);
-    bench.faults.iter().for_each(|fault| {
+    assert_eq!(rig.faults[0].hanging() + rig.faults[1].hanging(), 2);
+    rig.faults.iter().for_each(|fault| {
         fault.heal();
         fault.release();
     });
     write.await;
-    assert!((0..2).all(|member| bench.state(member) == MemberState::Current));
-    bench.assert_same().await;
+    assert!((0..2).all(|member| rig.state(member) == MemberState::Current));
+    rig.assert_same().await;
 }
 
 /// Goal: the last member is waited for, for reads, writes and flushes.
 #[tokio::test(start_paused = true)]
 async fn the_last_member_is_waited_for() {
-    let bench = Bench::new(2).await;
-    bench.fail_write(1, 0);
-    bench.write(0, 1).await;
-    bench.inject(1, Effect::Hang, FaultOperation::Write);
+    let rig = Rig::new(2).await;
+    rig.fail_write(1, 0);
+    rig.write(0, 1).await;
+    rig.inject(1, Effect::Hang, FaultOperation::Write);
     for operation in [FaultOperation::Read, FaultOperation::Write, FaultOperation::Flush] {
-        bench.faults[0].inject(Fault::new(Effect::Hang).on(operation).times(1));
+        rig.faults[0].inject(Fault::new(Effect::Hang).on(operation).times(1));
         let work = async {
             match operation {
-                FaultOperation::Read => assert_eq!(bench.byte(0).await, 1),
-                FaultOperation::Write => bench.write(0, 1).await,
-                _ => bench.pool.flush().await.unwrap(),
+                FaultOperation::Read => assert_eq!(rig.byte(0).await, 1),
+                FaultOperation::Write => rig.write(0, 1).await,
+                _ => rig.pool.flush().await.unwrap(),
             }
         };
         let mut work = std::pin::pin!(work);
         assert!(tokio::time::timeout(Duration::from_secs(100), &mut work).await.is_err());
-        assert_eq!(bench.state(0), MemberState::Current, "{operation:?}");
-        bench.faults[0].release();
+        assert_eq!(rig.state(0), MemberState::Current, "{operation:?}");
+        rig.faults[0].release();
         work.await;
     }
 }
@@ -116,137 +116,137 @@ async fn the_last_member_is_waited_for() {
 /// same blocks.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_write_is_completed() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.faults[1].inject(
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.faults[1].inject(
         Fault::new(Effect::Delay(Duration::from_secs(1))).on(FaultOperation::Write).times(1),
     );
     {
-        let mut write = std::pin::pin!(bench.write(0, 2));
+        let mut write = std::pin::pin!(rig.write(0, 2));
         assert!(poll!(&mut write).is_pending());
     }
-    bench.write(0, 3).await;
-    assert_eq!((bench.byte_on(0, 0).await, bench.byte_on(1, 0).await), (3, 3));
-    assert!((0..2).all(|member| bench.state(member) == MemberState::Current));
+    rig.write(0, 3).await;
+    assert_eq!((rig.byte_on(0, 0).await, rig.byte_on(1, 0).await), (3, 3));
+    assert!((0..2).all(|member| rig.state(member) == MemberState::Current));
 }
 
 /// Goal: a silent member holds up writes of other blocks for no longer than the bound, and not at
 /// all once it is left out.
 #[tokio::test(start_paused = true)]
 async fn other_writes_continue() {
-    let bench = Bench::new(3).await;
-    bench.inject(2, Effect::Hang, FaultOperation::Write);
+    let rig = Rig::new(3).await;
+    rig.inject(2, Effect::Hang, FaultOperation::Write);
     let begun = Instant::now();
-    let writes = (0..10).map(|region| bench.write(region * REGION, 7));
+    let writes = (0..10).map(|region| rig.write(region * REGION, 7));
     futures_util::future::join_all(writes).await;
     assert!(begun.elapsed() <= 2 * WAIT, "{:?}", begun.elapsed());
     let begun = Instant::now();
     for lba in (0..BLOCKS).step_by(100) {
-        bench.write(lba, 8).await;
+        rig.write(lba, 8).await;
     }
     assert_eq!(begun.elapsed(), Duration::ZERO);
-    assert_eq!(bench.pool.status().members[2].state, MemberState::Stale);
-    bench.faults[2].heal();
-    bench.faults[2].release();
-    bench.until_healthy().await;
-    bench.assert_same().await;
+    assert_eq!(rig.pool.status().members[2].state, MemberState::Stale);
+    rig.faults[2].heal();
+    rig.faults[2].release();
+    rig.until_healthy().await;
+    rig.assert_same().await;
 }
 
 /// Fault: of two members one was given up for one write, and the other one failed another write.
 /// The member that was given up stayed, and its old write later replaced a newer one.
 #[tokio::test(start_paused = true)]
 async fn a_member_with_an_old_write_is_not_kept() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.write(REGION, 1).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.write(REGION, 1).await;
     let block = BlockRange::new(DATA_START, 1);
-    bench.faults[0].inject(Fault::new(Effect::Hang).on(FaultOperation::Write).at(block).times(1));
-    let late = bench.write(0, 2);
+    rig.faults[0].inject(Fault::new(Effect::Hang).on(FaultOperation::Write).at(block).times(1));
+    let late = rig.write(0, 2);
     let failing = async {
         tokio::time::sleep(WAIT / 2).await;
-        bench.fail_write(1, REGION);
-        bench.try_write(REGION, 3).await
+        rig.fail_write(1, REGION);
+        rig.try_write(REGION, 3).await
     };
     let begun = Instant::now();
     let ((), failed) = futures_util::future::join(late, failing).await;
     assert!(failed.is_err(), "no member that is kept has it");
     assert!(begun.elapsed() <= 2 * WAIT, "{:?}", begun.elapsed());
-    assert_eq!(bench.state(1), MemberState::Current);
-    bench.write(0, 4).await;
-    bench.faults[0].release();
-    bench.until_healthy().await;
-    assert_eq!(bench.byte(0).await, 4);
-    bench.assert_same().await;
+    assert_eq!(rig.state(1), MemberState::Current);
+    rig.write(0, 4).await;
+    rig.faults[0].release();
+    rig.until_healthy().await;
+    assert_eq!(rig.byte(0).await, 4);
+    rig.assert_same().await;
 }
 
 /// Goal: if all members were given up for some change, the pool waits for one of them before it
 /// sends anything else.
 #[tokio::test(start_paused = true)]
 async fn old_writes_of_the_last_member_are_waited_for() {
-    let bench = Bench::new(2).await;
+    let rig = Rig::new(2).await;
     for region in 0..3 {
-        bench.write(region * REGION, 1).await;
+        rig.write(region * REGION, 1).await;
     }
     for member in 0..2 {
         let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
         let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
-        bench.faults[member].inject(hang.times(1));
+        rig.faults[member].inject(hang.times(1));
     }
-    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let writes = futures_util::future::join(rig.try_write(0, 2), rig.try_write(REGION, 2));
     let mut writes = std::pin::pin!(writes);
     assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
-    bench.faults.iter().for_each(|fault| fault.release());
+    rig.faults.iter().for_each(|fault| fault.release());
     let _ = writes.await;
-    bench.write(0, 4).await;
-    bench.write(REGION, 5).await;
-    bench.until_healthy().await;
-    assert_eq!((bench.byte(0).await, bench.byte(REGION).await), (4, 5));
-    bench.assert_same().await;
+    rig.write(0, 4).await;
+    rig.write(REGION, 5).await;
+    rig.until_healthy().await;
+    assert_eq!((rig.byte(0).await, rig.byte(REGION).await), (4, 5));
+    rig.assert_same().await;
 }
 
 /// Fault: if all members were given up for some change, the pool waited for the first one, also
 /// when another one had ended its changes.
 #[tokio::test(start_paused = true)]
 async fn the_first_member_without_old_writes_is_kept() {
-    let bench = Bench::new(2).await;
+    let rig = Rig::new(2).await;
     for region in 0..3 {
-        bench.write(region * REGION, 1).await;
+        rig.write(region * REGION, 1).await;
     }
     for member in 0..2 {
         let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
         let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
-        bench.faults[member].inject(hang.times(1));
+        rig.faults[member].inject(hang.times(1));
     }
-    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let writes = futures_util::future::join(rig.try_write(0, 2), rig.try_write(REGION, 2));
     let mut writes = std::pin::pin!(writes);
     assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
-    assert_eq!(bench.byte(2 * REGION).await, 1, "reads continue");
-    bench.faults[1].release();
+    assert_eq!(rig.byte(2 * REGION).await, 1, "reads continue");
+    rig.faults[1].release();
     let _ = tokio::time::timeout(WAIT, writes).await.expect("the second member has its writes");
-    assert_eq!((bench.state(0), bench.state(1)), (MemberState::Stale, MemberState::Current));
-    bench.write(0, 4).await;
-    bench.write(REGION, 5).await;
-    bench.faults[0].release();
-    bench.until_healthy().await;
-    assert_eq!((bench.byte(0).await, bench.byte(REGION).await), (4, 5));
-    bench.assert_same().await;
+    assert_eq!((rig.state(0), rig.state(1)), (MemberState::Stale, MemberState::Current));
+    rig.write(0, 4).await;
+    rig.write(REGION, 5).await;
+    rig.faults[0].release();
+    rig.until_healthy().await;
+    assert_eq!((rig.byte(0).await, rig.byte(REGION).await), (4, 5));
+    rig.assert_same().await;
 }
 
 /// Goal: a pool whose members were all given up can be closed.
 #[tokio::test(start_paused = true)]
 async fn a_pool_of_silent_members_is_closed() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.write(REGION, 1).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.write(REGION, 1).await;
     for member in 0..2 {
         let block = BlockRange::new(DATA_START + member as u64 * REGION, 1);
         let hang = Fault::new(Effect::Hang).on(FaultOperation::Write).at(block);
-        bench.faults[member].inject(hang.times(1));
+        rig.faults[member].inject(hang.times(1));
     }
-    let writes = futures_util::future::join(bench.try_write(0, 2), bench.try_write(REGION, 2));
+    let writes = futures_util::future::join(rig.try_write(0, 2), rig.try_write(REGION, 2));
     let mut writes = std::pin::pin!(writes);
     assert!(tokio::time::timeout(100 * WAIT, &mut writes).await.is_err(), "nobody has all");
     let begun = Instant::now();
-    assert!(bench.pool.close().await.is_err());
+    assert!(rig.pool.close().await.is_err());
     assert!(begun.elapsed() <= Duration::from_secs(10), "{:?}", begun.elapsed());
 }

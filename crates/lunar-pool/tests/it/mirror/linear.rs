@@ -1,7 +1,7 @@
 //! Concurrent writes and reads of the same blocks: members end equal, and every history is
 //! linearizable.
 
-use super::bench::Bench;
+use super::rig::Rig;
 use crate::common::{next, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, Fault, FaultDevice, FaultOperation};
 use lunar_pool::ScrubOptions;
@@ -96,7 +96,7 @@ impl Histories {
     }
 }
 
-async fn task(bench: &Bench, histories: &Histories, mut random: u64) {
+async fn task(rig: &Rig, histories: &Histories, mut random: u64) {
     for _ in 0..STEPS {
         let lba = next(&mut random) % BLOCKS;
         let range = BlockRange::new(lba, 1 + next(&mut random) % (BLOCKS - lba));
@@ -106,11 +106,11 @@ async fn task(bench: &Bench, histories: &Histories, mut random: u64) {
             let value = histories.values.get();
             let block = value.to_be_bytes().repeat(128);
             let data = block.repeat(range.count as usize);
-            bench.pool.write(range, data.into(), false).await.unwrap();
+            rig.pool.write(range, data.into(), false).await.unwrap();
             let end = histories.tick();
             histories.add(range, |_| Operation { is_write: true, value, begin, end });
         } else {
-            let data = read(&*bench.pool, range.lba, range.count).await;
+            let data = read(&*rig.pool, range.lba, range.count).await;
             let end = histories.tick();
             histories.add(range, |lba| {
                 let at = (lba - range.lba) as usize * 512;
@@ -128,30 +128,30 @@ async fn task(bench: &Bench, histories: &Histories, mut random: u64) {
 /// is not followed by a read of the old data on the other one.
 #[tokio::test(start_paused = true)]
 async fn a_read_is_not_ahead_of_a_write() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
     // The first member is slower, so that reads use the second.
     let slow = Fault::new(Effect::Delay(Duration::from_millis(5))).on(FaultOperation::Read);
-    bench.faults[0].inject(slow);
+    rig.faults[0].inject(slow);
     for _ in 0..3 {
-        bench.byte(0).await;
+        rig.byte(0).await;
     }
-    bench.faults[0].heal();
+    rig.faults[0].heal();
     let delay = |millis| Effect::Delay(Duration::from_millis(millis));
-    bench.inject(0, delay(50), FaultOperation::Write);
-    bench.faults[1].inject(Fault::new(delay(10)).on(FaultOperation::Read).times(1));
+    rig.inject(0, delay(50), FaultOperation::Write);
+    rig.faults[1].inject(Fault::new(delay(10)).on(FaultOperation::Read).times(1));
     let write = async {
         tokio::time::sleep(Duration::from_millis(1)).await;
-        bench.write(0, 2).await;
+        rig.write(0, 2).await;
     };
     let later = async {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        bench.byte(0).await
+        rig.byte(0).await
     };
-    let (first, (), second) = futures_util::future::join3(bench.byte(0), write, later).await;
-    assert_eq!(bench.faults[1].fired(), 1, "the first read began on the second member");
+    let (first, (), second) = futures_util::future::join3(rig.byte(0), write, later).await;
+    assert_eq!(rig.faults[1].fired(), 1, "the first read began on the second member");
     assert_ne!((first, second), (2, 1), "new data, then old");
-    assert_eq!(bench.byte(0).await, 2);
+    assert_eq!(rig.byte(0).await, 2);
 }
 
 /// Makes each operation of a member take another time: reads are short beside writes, so that many
@@ -177,40 +177,40 @@ fn overlapping_operations_are_linearizable() {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let bench = Bench::new(2 + (seed % 2) as usize).await;
-            bench.faults.iter().for_each(|fault| inject_delays(fault));
+            let rig = Rig::new(2 + (seed % 2) as usize).await;
+            rig.faults.iter().for_each(|fault| inject_delays(fault));
             let mut random = seed;
             if seed % 3 > 0 {
-                let member = next(&mut random) as usize % bench.faults.len();
+                let member = next(&mut random) as usize % rig.faults.len();
                 let effect = match seed % 3 {
                     1 => Effect::Tear { blocks: next(&mut random) % 3 },
                     _ => Effect::Hang,
                 };
                 let fault = Fault::new(effect).after(20 + next(&mut random) % 40).times(1);
                 // The first fault that fits counts.
-                bench.faults[member].heal();
-                bench.faults[member].inject(fault);
-                inject_delays(&bench.faults[member]);
+                rig.faults[member].heal();
+                rig.faults[member].inject(fault);
+                inject_delays(&rig.faults[member]);
             }
             let histories = Histories {
                 clock: Cell::new(0),
                 values: Cell::new(0),
                 of_blocks: RefCell::new(vec![Vec::new(); BLOCKS as usize]),
             };
-            let tasks = (0..TASKS).map(|at| task(&bench, &histories, seed * 1000 + at));
+            let tasks = (0..TASKS).map(|at| task(&rig, &histories, seed * 1000 + at));
             let all = futures_util::future::join_all(tasks);
-            let scrub = bench.pool.scrub(ScrubOptions::default());
+            let scrub = rig.pool.scrub(ScrubOptions::default());
             let (_, report) = futures_util::future::join(all, scrub).await;
             assert_eq!(report.unwrap().different_blocks, 0, "seed {seed}");
             for (lba, history) in histories.of_blocks.borrow().iter().enumerate() {
                 check(history).unwrap_or_else(|why| panic!("seed {seed}, block {lba}: {why}"));
             }
-            bench.faults.iter().for_each(|fault| {
+            rig.faults.iter().for_each(|fault| {
                 fault.heal();
                 fault.release();
             });
-            bench.until_healthy().await;
-            bench.assert_same().await;
+            rig.until_healthy().await;
+            rig.assert_same().await;
         });
     }
 }

@@ -1,6 +1,5 @@
 //! Mirrors, in virtual time.
 
-mod bench;
 mod clears;
 mod closing;
 mod count;
@@ -17,6 +16,7 @@ mod replace;
 mod resize;
 mod resolve;
 mod resync;
+mod rig;
 mod scrub;
 mod sharing;
 mod slow;

@@ -1,6 +1,6 @@
 //! Opening mirrors: stale, missing and split members, and marked regions.
 
-use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded, without_recovery};
+use super::rig::{BLOCKS, REGION, Rig, WAIT, degraded, without_recovery};
 use crate::common::{DATA_START, Device, filled, memories, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
 use lunar_pool::format::Label;
@@ -18,83 +18,83 @@ async fn a_new_mirror_is_copied_once() {
     Pool::create(PoolSpec::Mirror { erase: false }, disks.clone()).await.unwrap();
     let mut reversed = disks.clone();
     reversed.reverse();
-    let bench = Bench::open(reversed, 1, OpenOptions::default()).await.unwrap();
-    assert_eq!(bench.byte(5).await, 7, "the first member counts from the beginning");
-    bench.until_healthy().await;
-    bench.assert_same().await;
-    bench.pool.flush().await.unwrap();
-    bench.pool.close().await.unwrap();
-    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-    assert_eq!(bench.pool.status().health, PoolHealth::Healthy);
-    assert_eq!(bench.pool.status().copied_bytes, 0);
+    let rig = Rig::open(reversed, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!(rig.byte(5).await, 7, "the first member counts from the beginning");
+    rig.until_healthy().await;
+    rig.assert_same().await;
+    rig.pool.flush().await.unwrap();
+    rig.pool.close().await.unwrap();
+    let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!(rig.pool.status().health, PoolHealth::Healthy);
+    assert_eq!(rig.pool.status().copied_bytes, 0);
 }
 
 /// Goal: after a crash only the marked regions are copied, and they are read from one member until
 /// then.
 #[tokio::test(start_paused = true)]
 async fn only_marked_regions_are_copied_after_a_crash() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.write(3 * REGION, 2).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.write(3 * REGION, 2).await;
     // The second member loses the block: the power was cut before it was written.
     let block = BlockRange::new(DATA_START, 1);
-    bench.disks[1].write(block, filled(0, 1), false).await.unwrap();
-    let bench = bench.crash_and_reopen(OpenOptions::default()).await.unwrap();
-    assert_eq!(bench.pool.status().members[1].missing_bytes, 2 * REGION * 512);
+    rig.disks[1].write(block, filled(0, 1), false).await.unwrap();
+    let rig = rig.crash_and_reopen(OpenOptions::default()).await.unwrap();
+    assert_eq!(rig.pool.status().members[1].missing_bytes, 2 * REGION * 512);
     for _ in 0..20 {
-        assert_eq!(bench.byte(0).await, 1);
+        assert_eq!(rig.byte(0).await, 1);
     }
-    assert_eq!(read(&*bench.pool, 0, BLOCKS).await[..512], filled(1, 1)[..]);
-    bench.until_healthy().await;
-    assert_eq!(bench.pool.status().copied_bytes, 2 * REGION * 512);
-    bench.assert_same().await;
+    assert_eq!(read(&*rig.pool, 0, BLOCKS).await[..512], filled(1, 1)[..]);
+    rig.until_healthy().await;
+    assert_eq!(rig.pool.status().copied_bytes, 2 * REGION * 512);
+    rig.assert_same().await;
 }
 
 /// Goal: after a crash, a read of a block in which the members differ decides which version counts:
 /// the other member has it before the read returns, and keeps it if the source is lost.
 #[tokio::test(start_paused = true)]
 async fn a_read_decides_which_version_counts() {
-    let bench = Bench::new(2).await;
+    let rig = Rig::new(2).await;
     // The copy begins with the first of the marked regions, and pauses for a long time then.
     const LBA: u64 = 5 * REGION;
-    bench.write(0, 1).await;
-    bench.write(LBA, 1).await;
+    rig.write(0, 1).await;
+    rig.write(LBA, 1).await;
     let block = BlockRange::new(DATA_START + LBA, 1);
-    bench.disks[1].write(block, filled(9, 1), false).await.unwrap();
+    rig.disks[1].write(block, filled(9, 1), false).await.unwrap();
     let rate = std::num::NonZeroU64::new(1);
     let mut options = without_recovery();
     options.mirror.resync_bytes_per_second_max = rate;
     options.mirror.resync_busy_bytes_per_second_max = rate;
-    let bench = bench.crash_and_reopen(options).await.unwrap();
+    let rig = rig.crash_and_reopen(options).await.unwrap();
     let mut into = vec![0; 512];
-    assert!(!bench.pool.try_read_now(BlockRange::new(LBA, 1), &mut into));
-    assert_eq!(bench.byte_on(1, LBA).await, 9);
-    assert_eq!(bench.byte(LBA).await, 1);
-    assert_eq!(bench.byte_on(1, LBA).await, 1);
-    bench.fail_write(0, REGION);
-    bench.write(REGION, 2).await;
-    assert_eq!(bench.state(0), MemberState::Stale);
-    assert_eq!(bench.byte(LBA).await, 1);
+    assert!(!rig.pool.try_read_now(BlockRange::new(LBA, 1), &mut into));
+    assert_eq!(rig.byte_on(1, LBA).await, 9);
+    assert_eq!(rig.byte(LBA).await, 1);
+    assert_eq!(rig.byte_on(1, LBA).await, 1);
+    rig.fail_write(0, REGION);
+    rig.write(REGION, 2).await;
+    assert_eq!(rig.state(0), MemberState::Stale);
+    assert_eq!(rig.byte(LBA).await, 1);
 }
 
 /// Goal: a mirror opens without a member only if it is told to; the member is stale from then on.
 #[tokio::test(start_paused = true)]
 async fn degraded_openings() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.pool.close().await.unwrap();
-    let disks = bench.disks.clone();
-    let one = Bench::open(vec![disks[0].clone()], 1, OpenOptions::default()).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.pool.close().await.unwrap();
+    let disks = rig.disks.clone();
+    let one = Rig::open(vec![disks[0].clone()], 1, OpenOptions::default()).await;
     assert!(matches!(one.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
-    let one = Bench::open(vec![disks[0].clone()], 1, degraded()).await.unwrap();
+    let one = Rig::open(vec![disks[0].clone()], 1, degraded()).await.unwrap();
     assert_eq!(one.state(0), MemberState::Current);
     assert_eq!(one.pool.status().members[1].state, MemberState::Missing);
     one.write(0, 2).await;
     one.pool.close().await.unwrap();
-    let stale = Bench::open(vec![disks[1].clone()], 1, degraded()).await;
+    let stale = Rig::open(vec![disks[1].clone()], 1, degraded()).await;
     assert!(stale.is_ok(), "nobody can know that the other side was written");
     drop(stale);
-    let both = Bench::open(disks, 1, OpenOptions::default()).await;
+    let both = Rig::open(disks, 1, OpenOptions::default()).await;
     let Some(PoolError::Split(split)) = both.err() else { panic!("it is split") };
     assert_eq!(split.common_generation, 1);
     assert!(split.sides.iter().all(|side| side.generation == 2 && side.devices.len() == 1));
@@ -107,58 +107,58 @@ async fn degraded_openings() {
 /// been written with the member since.
 #[tokio::test(start_paused = true)]
 async fn copies_of_members_are_refused() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.pool.close().await.unwrap();
-    let disks = bench.disks.clone();
-    drop(bench);
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.pool.close().await.unwrap();
+    let disks = rig.disks.clone();
+    drop(rig);
     let copy = crate::common::snapshots(&disks).await.remove(0);
-    let alone = Bench::open(vec![copy.clone()], 1, degraded()).await.unwrap();
+    let alone = Rig::open(vec![copy.clone()], 1, degraded()).await.unwrap();
     alone.write(0, 9).await;
     drop(alone);
-    let both = Bench::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
+    let both = Rig::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
     both.write(0, 2).await;
     both.pool.close().await.unwrap();
     drop(both);
     let all = vec![copy, disks[0].clone(), disks[1].clone()];
-    let opened = Bench::open(all, 1, OpenOptions::default()).await.map(drop);
+    let opened = Rig::open(all, 1, OpenOptions::default()).await.map(drop);
     assert!(matches!(opened, Err(PoolError::Cloned { place: 0, .. })), "{opened:?}");
 }
 
 /// Goal: a stale member is never read, and gets everything before it is current.
 #[tokio::test(start_paused = true)]
 async fn stale_members_are_copied_completely() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    bench.fail_write(1, 0);
-    bench.write(0, 2).await;
-    let bench = bench.crash_and_reopen(without_recovery()).await.unwrap();
-    assert_eq!(bench.pool.status().members[1].missing_bytes, BLOCKS * 512);
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    rig.fail_write(1, 0);
+    rig.write(0, 2).await;
+    let rig = rig.crash_and_reopen(without_recovery()).await.unwrap();
+    assert_eq!(rig.pool.status().members[1].missing_bytes, BLOCKS * 512);
     for _ in 0..20 {
-        assert_eq!(bench.byte(0).await, 2);
+        assert_eq!(rig.byte(0).await, 2);
     }
-    bench.until_healthy().await;
-    bench.assert_same().await;
-    bench.pool.close().await.unwrap();
-    let only_stale = bench.disks[1].clone();
-    drop(bench);
-    let now_current = Bench::open(vec![only_stale], 1, degraded()).await.unwrap();
+    rig.until_healthy().await;
+    rig.assert_same().await;
+    rig.pool.close().await.unwrap();
+    let only_stale = rig.disks[1].clone();
+    drop(rig);
+    let now_current = Rig::open(vec![only_stale], 1, degraded()).await.unwrap();
     assert_eq!(now_current.byte(0).await, 2);
 }
 
 /// Goal: a mirror without a current member does not open, also if it is told to open degraded.
 #[tokio::test(start_paused = true)]
 async fn stale_members_alone_do_not_open() {
-    let bench = Bench::new(3).await;
-    bench.fail_write(1, 0);
-    bench.fail_write(2, 0);
-    bench.write(0, 2).await;
-    bench.fail_write(0, 0);
-    let disks = bench.disks.clone();
-    drop(bench);
+    let rig = Rig::new(3).await;
+    rig.fail_write(1, 0);
+    rig.fail_write(2, 0);
+    rig.write(0, 2).await;
+    rig.fail_write(0, 0);
+    let disks = rig.disks.clone();
+    drop(rig);
     // The labels of the stale ones are of one generation: together they are a mirror of their own.
     let stale = vec![disks[1].clone(), disks[2].clone()];
-    let opened = Bench::open(stale, 1, OpenOptions::default()).await;
+    let opened = Rig::open(stale, 1, OpenOptions::default()).await;
     assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [0]));
 }
 
@@ -166,10 +166,10 @@ async fn stale_members_alone_do_not_open() {
 /// from one member.
 #[tokio::test(start_paused = true)]
 async fn read_only_mirrors() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    let disks = bench.disks.clone();
-    drop(bench);
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    let disks = rig.disks.clone();
+    drop(rig);
     disks[1].write(BlockRange::new(DATA_START, 1), filled(9, 1), false).await.unwrap();
     let before = read(&*disks[0], 0, DATA_START).await;
     let members = vec![disks[0].clone(), crate::common::read_only(disks[1].clone())];
@@ -184,20 +184,20 @@ async fn read_only_mirrors() {
     pool.flush().await.unwrap();
     pool.close().await.unwrap();
     assert_eq!(read(&*disks[0], 0, DATA_START).await, before, "no label and no mark");
-    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-    bench.until_healthy().await;
-    assert_eq!(bench.byte_on(1, 0).await, 1);
+    let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+    rig.until_healthy().await;
+    assert_eq!(rig.byte_on(1, 0).await, 1);
 }
 
 /// Returns a mirror of two whose second member is stale, closed; and the label that was recorded.
 async fn with_stale_member() -> (Vec<Device>, Label) {
-    let bench = Bench::with_options(2, without_recovery()).await;
-    bench.fail_write(1, 0);
-    bench.write(0, 2).await;
-    let recorded = bench.pool.label().unwrap().borrow().clone();
+    let rig = Rig::with_options(2, without_recovery()).await;
+    rig.fail_write(1, 0);
+    rig.write(0, 2).await;
+    let recorded = rig.pool.label().unwrap().borrow().clone();
     assert_eq!(recorded.current.places().collect::<Vec<_>>(), [0]);
-    bench.pool.close().await.unwrap();
-    (bench.disks.clone(), recorded)
+    rig.pool.close().await.unwrap();
+    (rig.disks.clone(), recorded)
 }
 
 /// Fault: a stale member that showed the label of another pool, or of a history of its own, kept
@@ -211,12 +211,12 @@ async fn a_member_of_another_history_is_left_out() {
         if is_foreign {
             disks[1] = foreign[0].clone();
         } else {
-            let apart = Bench::open(vec![disks[1].clone()], 1, degraded()).await.unwrap();
+            let apart = Rig::open(vec![disks[1].clone()], 1, degraded()).await.unwrap();
             apart.write(0, 9).await;
             apart.pool.close().await.unwrap();
         }
         let before = read(&*disks[1], 0, DATA_START + BLOCKS).await;
-        let refused = Bench::open(disks.clone(), 1, degraded()).await.map(drop);
+        let refused = Rig::open(disks.clone(), 1, degraded()).await.map(drop);
         match is_foreign {
             true => assert!(matches!(refused, Err(PoolError::Foreign { .. })), "{refused:?}"),
             false => assert!(matches!(refused, Err(PoolError::Split(_))), "{refused:?}"),
@@ -225,16 +225,16 @@ async fn a_member_of_another_history_is_left_out() {
             let mut disks = disks.clone();
             disks.rotate_left(turn);
             let options = OpenOptions { recorded: Some(recorded.clone()), ..degraded() };
-            let bench = Bench::open(disks, 1, options).await.unwrap();
-            assert_eq!(bench.byte(0).await, 2);
-            let left_out = bench.pool.take_left_out();
+            let rig = Rig::open(disks, 1, options).await.unwrap();
+            assert_eq!(rig.byte(0).await, 2);
+            let left_out = rig.pool.take_left_out();
             assert_eq!(left_out.len(), 1);
             match (&left_out[0].error, is_foreign) {
                 (PoolError::Foreign { .. }, true) | (PoolError::Split(_), false) => {}
                 other => panic!("{other:?}"),
             }
-            bench.write(0, 2).await;
-            bench.pool.close().await.unwrap();
+            rig.write(0, 2).await;
+            rig.pool.close().await.unwrap();
         }
         assert!(read(&*disks[1], 0, DATA_START + BLOCKS).await == before);
     }
@@ -246,17 +246,17 @@ async fn a_member_of_another_history_is_left_out() {
 async fn a_recorded_label_replaces_no_member() {
     let (disks, recorded) = with_stale_member().await;
     let options = || OpenOptions { recorded: Some(recorded.clone()), ..OpenOptions::default() };
-    let bench = Bench::open(disks.clone(), 1, options()).await.unwrap();
-    bench.until_healthy().await;
-    assert!(bench.pool.take_left_out().is_empty());
-    let both = bench.pool.label().unwrap().borrow().clone();
+    let rig = Rig::open(disks.clone(), 1, options()).await.unwrap();
+    rig.until_healthy().await;
+    assert!(rig.pool.take_left_out().is_empty());
+    let both = rig.pool.label().unwrap().borrow().clone();
     assert!(both.generation > recorded.generation);
-    bench.pool.close().await.unwrap();
-    drop(bench);
+    rig.pool.close().await.unwrap();
+    drop(rig);
     let foreign = memories(2, BLOCKS * 512);
     Pool::create(PoolSpec::Mirror { erase: true }, foreign.clone()).await.unwrap();
     let options = OpenOptions { recorded: Some(both), ..OpenOptions::default() };
-    let opened = Bench::open(vec![foreign[0].clone(), disks[0].clone()], 1, options).await;
+    let opened = Rig::open(vec![foreign[0].clone(), disks[0].clone()], 1, options).await;
     assert!(matches!(opened.err(), Some(PoolError::Missing { places, .. }) if places == [1]));
 }
 

@@ -1,6 +1,6 @@
 //! Reads of members that are distant, or that fail late.
 
-use super::bench::Bench;
+use super::rig::Rig;
 use crate::common::{DATA_START, Device, filled, memories};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -186,17 +186,17 @@ async fn reads_of_blocks_that_are_written_use_the_faster_member() {
 /// within the limit. Goal: one that is late for long is left out, also if nobody writes.
 #[tokio::test(start_paused = true)]
 async fn a_member_whose_reads_are_always_late_is_left_out() {
-    let bench = Bench::new(2).await;
-    bench.inject(0, Effect::Delay(DistantDisk::LATE), FaultOperation::Read);
+    let rig = Rig::new(2).await;
+    rig.inject(0, Effect::Delay(DistantDisk::LATE), FaultOperation::Read);
     for _ in 0..1_000_000 {
-        if !bench.pool.status().members[0].last_failure.is_empty() {
+        if !rig.pool.status().members[0].last_failure.is_empty() {
             break;
         }
-        bench.byte(0).await;
+        rig.byte(0).await;
     }
-    let failure = bench.pool.status().members[0].last_failure.clone();
+    let failure = rig.pool.status().members[0].last_failure.clone();
     assert_eq!(failure, "it held up the others for more than 5 of 10 s");
-    bench.pool.close().await.unwrap();
+    rig.pool.close().await.unwrap();
 }
 
 /// Fault: a scrub read an unreadable piece block by block, each within a limit of its own, while

@@ -1,6 +1,6 @@
 //! Mirrors that grow.
 
-use super::bench::{BLOCKS, Bench, REGION, WAIT, degraded, marks_go, without_recovery};
+use super::rig::{BLOCKS, REGION, Rig, WAIT, degraded, marks_go, without_recovery};
 use crate::common::{
     DATA_START, Device, LineDevice, OVERHEAD_BYTES, PowerLine, filled, first_byte, memories, read,
 };
@@ -39,23 +39,23 @@ async fn assert_same(disks: &[Device], data_blocks: u64) {
 /// stay, and the next opening has all of it without a copy.
 #[tokio::test(start_paused = true)]
 async fn a_mirror_grows() {
-    let bench = Bench::new(2).await;
-    bench.write(BLOCKS - 1, 1).await;
-    grow(&bench.disks, MORE).await;
-    assert_eq!(bench.pool.geometry().block_count, BLOCKS);
-    resize(&*bench.pool, MORE).await.unwrap();
-    assert_eq!(bench.pool.geometry().block_count, MORE);
-    assert_eq!(read(&*bench.pool, BLOCKS, MORE - BLOCKS).await, filled(0, MORE - BLOCKS));
-    bench.write(MORE - 1, 2).await;
-    assert_eq!((bench.byte(BLOCKS - 1).await, bench.byte(MORE - 1).await), (1, 2));
-    resize(&*bench.pool, MORE).await.expect("nothing to do");
-    let disks = bench.disks.clone();
-    bench.pool.flush().await.unwrap();
-    bench.pool.close().await.unwrap();
-    let bench = Bench::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
-    let status = bench.pool.status();
+    let rig = Rig::new(2).await;
+    rig.write(BLOCKS - 1, 1).await;
+    grow(&rig.disks, MORE).await;
+    assert_eq!(rig.pool.geometry().block_count, BLOCKS);
+    resize(&*rig.pool, MORE).await.unwrap();
+    assert_eq!(rig.pool.geometry().block_count, MORE);
+    assert_eq!(read(&*rig.pool, BLOCKS, MORE - BLOCKS).await, filled(0, MORE - BLOCKS));
+    rig.write(MORE - 1, 2).await;
+    assert_eq!((rig.byte(BLOCKS - 1).await, rig.byte(MORE - 1).await), (1, 2));
+    resize(&*rig.pool, MORE).await.expect("nothing to do");
+    let disks = rig.disks.clone();
+    rig.pool.flush().await.unwrap();
+    rig.pool.close().await.unwrap();
+    let rig = Rig::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
+    let status = rig.pool.status();
     assert_eq!((status.health, status.copied_bytes), (PoolHealth::Healthy, 0));
-    assert_eq!((bench.pool.geometry().block_count, bench.byte(MORE - 1).await), (MORE, 2));
+    assert_eq!((rig.pool.geometry().block_count, rig.byte(MORE - 1).await), (MORE, 2));
     assert_same(&disks, MORE).await;
 }
 
@@ -64,33 +64,33 @@ async fn a_mirror_grows() {
 #[tokio::test(start_paused = true)]
 async fn pages_of_a_late_member_hold_up_changes_once() {
     const LATE: Duration = Duration::from_millis(1900);
-    let bench = Bench::with_options(3, without_recovery()).await;
-    grow(&bench.disks, MORE).await;
+    let rig = Rig::with_options(3, without_recovery()).await;
+    grow(&rig.disks, MORE).await;
     for member in 1..3 {
         for page in [128, 256] {
             let late = Fault::new(Effect::Delay(LATE)).on(FaultOperation::Write);
-            bench.faults[member].inject(late.at(BlockRange::new(page, 8)));
+            rig.faults[member].inject(late.at(BlockRange::new(page, 8)));
         }
     }
     let grown = Cell::new(false);
     let resize = async {
-        resize(&*bench.pool, MORE).await.unwrap();
+        resize(&*rig.pool, MORE).await.unwrap();
         grown.set(true);
     };
     let write = async {
         let mut longest = Duration::ZERO;
         while !grown.get() {
             let begun = Instant::now();
-            bench.write(0, 1).await;
+            rig.write(0, 1).await;
             longest = longest.max(begun.elapsed());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         longest
     };
-    bench.write(0, 1).await;
+    rig.write(0, 1).await;
     let ((), longest) = tokio::join!(resize, write);
     assert!(longest <= WAIT, "{longest:?}");
-    let states = [0, 1, 2].map(|member| bench.state(member));
+    let states = [0, 1, 2].map(|member| rig.state(member));
     assert_eq!(states, [MemberState::Current, MemberState::Stale, MemberState::Stale]);
 }
 
@@ -99,25 +99,25 @@ async fn pages_of_a_late_member_hold_up_changes_once() {
 async fn refused_sizes() {
     let disks = memories(2, BLOCKS * 512);
     Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
-    let bench = Bench::open(disks, 1, without_recovery()).await.unwrap();
-    let refused = async |blocks| resize(&*bench.pool, blocks).await.unwrap_err();
+    let rig = Rig::open(disks, 1, without_recovery()).await.unwrap();
+    let refused = async |blocks| resize(&*rig.pool, blocks).await.unwrap_err();
     let error = refused(MORE).await;
     assert_eq!(error.kind, ErrorKind::Open);
     assert!(error.to_string().contains("has room for 1280 blocks"), "{error}");
-    grow(&bench.disks[..1], MORE).await;
+    grow(&rig.disks[..1], MORE).await;
     assert!(refused(MORE).await.to_string().contains("has room for 1280 blocks"));
     assert!(refused(BLOCKS - 1).await.to_string().contains("cannot become smaller"));
-    grow(&bench.disks[1..], MORE).await;
+    grow(&rig.disks[1..], MORE).await;
     assert!(refused(MORE + 1).await.to_string().contains("has room for"));
-    bench.fail_write(1, 0);
-    bench.write(0, 1).await;
+    rig.fail_write(1, 0);
+    rig.write(0, 1).await;
     assert!(refused(MORE).await.to_string().contains("does not have all data"));
-    let one = bench.disks[0].clone();
-    drop(bench);
-    let bench = Bench::open(vec![one], 1, degraded()).await.unwrap();
-    let error = resize(&*bench.pool, MORE).await.unwrap_err();
+    let one = rig.disks[0].clone();
+    drop(rig);
+    let rig = Rig::open(vec![one], 1, degraded()).await.unwrap();
+    let error = resize(&*rig.pool, MORE).await.unwrap_err();
     assert!(error.to_string().contains("member 1 is missing"), "{error}");
-    assert_eq!(bench.pool.geometry().block_count, BLOCKS);
+    assert_eq!(rig.pool.geometry().block_count, BLOCKS);
 }
 
 /// Goal: regions become larger when one page has not enough bits for more of them; marks stay with
@@ -194,16 +194,16 @@ async fn power_cuts() {
         for device in &devices {
             device.lose_unflushed(&mut random).await;
         }
-        let opened = Bench::open(disks.clone(), 1, OpenOptions::default()).await;
-        let bench = opened.unwrap_or_else(|error| panic!("{when}: {error}"));
-        let blocks = bench.pool.geometry().block_count;
+        let opened = Rig::open(disks.clone(), 1, OpenOptions::default()).await;
+        let rig = opened.unwrap_or_else(|error| panic!("{when}: {error}"));
+        let blocks = rig.pool.geometry().block_count;
         assert!(blocks == MORE || (blocks == BLOCKS && !is_grown), "{when}: {blocks}");
-        let value = bench.byte(BLOCKS - 1).await;
+        let value = rig.byte(BLOCKS - 1).await;
         assert!((durable..6).contains(&value), "{when}: {value} after {durable}");
-        bench.until_healthy().await;
-        resize(&*bench.pool, MORE).await.unwrap_or_else(|error| panic!("{when}: {error}"));
-        assert_eq!(read(&*bench.pool, BLOCKS, MORE - BLOCKS).await, filled(0, MORE - BLOCKS));
-        assert_eq!(bench.byte(BLOCKS - 1).await, value, "{when}");
+        rig.until_healthy().await;
+        resize(&*rig.pool, MORE).await.unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!(read(&*rig.pool, BLOCKS, MORE - BLOCKS).await, filled(0, MORE - BLOCKS));
+        assert_eq!(rig.byte(BLOCKS - 1).await, value, "{when}");
         assert_same(&disks, MORE).await;
         if !was_cut {
             assert!(steps > 30, "{when}: there are more writes and flushes");

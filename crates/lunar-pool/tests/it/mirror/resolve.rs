@@ -1,6 +1,6 @@
 //! Split mirrors, and the decision which side is kept.
 
-use super::bench::{BLOCKS, Bench, degraded};
+use super::rig::{BLOCKS, Rig, degraded};
 use crate::common::{Device, LineDevice, PowerLine, filled, memories, memory, read_only};
 use lunar_block::{BlockDevice, BlockRange};
 use lunar_pool::{MirrorSide, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec, SplitMirror};
@@ -10,12 +10,12 @@ use lunar_pool::{MirrorSide, OpenOptions, Pool, PoolError, PoolHealth, PoolSpec,
 async fn split(more: u64) -> Vec<Device> {
     let disks = memories(3, BLOCKS * 512);
     Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
-    let common = Bench::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
+    let common = Rig::open(disks.clone(), 1, OpenOptions::default()).await.unwrap();
     common.write(8, 7).await;
     common.pool.close().await.unwrap();
     drop(common);
     for (value, side) in [(1, &disks[..2]), (2, &disks[2..])] {
-        let side = Bench::open(side.to_vec(), 1, degraded()).await.unwrap();
+        let side = Rig::open(side.to_vec(), 1, degraded()).await.unwrap();
         side.write(0, value).await;
         for _ in 0..if value == 2 { more } else { 0 } {
             let new = memory(BLOCKS * 512, 512, 512);
@@ -28,7 +28,7 @@ async fn split(more: u64) -> Vec<Device> {
 }
 
 async fn sides(disks: &[Device]) -> SplitMirror {
-    match Bench::open(disks.to_vec(), 1, OpenOptions::default()).await.map(drop) {
+    match Rig::open(disks.to_vec(), 1, OpenOptions::default()).await.map(drop) {
         Err(PoolError::Split(split)) => *split,
         other => panic!("{other:?}"),
     }
@@ -52,16 +52,16 @@ async fn one_side_is_kept() {
         Pool::resolve(disks.clone(), &keep).await.unwrap();
         Pool::check(disks.clone()).await.unwrap();
         Pool::resolve(disks.clone(), &keep).await.expect("it is decided already");
-        let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
+        let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
         let value = if is_last { 2 } else { 1 };
         let missing: Vec<u64> =
-            bench.pool.status().members.iter().map(|member| member.missing_bytes).collect();
+            rig.pool.status().members.iter().map(|member| member.missing_bytes).collect();
         let all = BLOCKS * 512;
         assert_eq!(missing, if is_last { [all, all, 0] } else { [0, 0, all] });
-        assert_eq!((bench.byte(0).await, bench.byte(8).await), (value, 7));
-        bench.until_healthy().await;
-        bench.assert_same().await;
-        assert_eq!(bench.byte(0).await, value);
+        assert_eq!((rig.byte(0).await, rig.byte(8).await), (value, 7));
+        rig.until_healthy().await;
+        rig.assert_same().await;
+        assert_eq!(rig.byte(0).await, value);
     }
 }
 
@@ -71,15 +71,15 @@ async fn three_sides() {
     let disks = memories(3, BLOCKS * 512);
     Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
     for (value, disk) in (1..).zip(&disks) {
-        let side = Bench::open(vec![disk.clone()], 1, degraded()).await.unwrap();
+        let side = Rig::open(vec![disk.clone()], 1, degraded()).await.unwrap();
         side.write(0, value).await;
     }
     let keep = sides(&disks).await.sides[1].clone();
     Pool::resolve(disks.clone(), &keep).await.unwrap();
-    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-    bench.until_healthy().await;
-    bench.assert_same().await;
-    assert!((1..=3).contains(&bench.byte(0).await));
+    let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+    rig.until_healthy().await;
+    rig.assert_same().await;
+    assert!((1..=3).contains(&rig.byte(0).await));
 }
 
 /// Goal: what cannot be decided is refused, and changes nothing.
@@ -128,11 +128,11 @@ async fn power_cuts() {
                 device.lose_unflushed(&mut random).await;
             }
             Pool::resolve(disks.clone(), &keep).await.unwrap_or_else(|e| panic!("{when}: {e}"));
-            let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-            assert_eq!(bench.byte(0).await, if is_last { 2 } else { 1 }, "{when}");
-            bench.until_healthy().await;
-            bench.assert_same().await;
-            assert_eq!(bench.pool.status().health, PoolHealth::Healthy);
+            let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+            assert_eq!(rig.byte(0).await, if is_last { 2 } else { 1 }, "{when}");
+            rig.until_healthy().await;
+            rig.assert_same().await;
+            assert_eq!(rig.pool.status().health, PoolHealth::Healthy);
             if !was_cut {
                 assert!(steps >= 12, "{when}");
                 break;
@@ -146,15 +146,15 @@ async fn power_cuts() {
 #[tokio::test(start_paused = true)]
 async fn only_the_kept_side_counts() {
     let disks = split(0).await;
-    let last = Bench::open(vec![disks[2].clone()], 1, degraded()).await.unwrap();
+    let last = Rig::open(vec![disks[2].clone()], 1, degraded()).await.unwrap();
     let range = BlockRange::new(100, 1);
     last.pool.write(range, filled(5, 1), false).await.unwrap();
     last.pool.close().await.unwrap();
     drop(last);
     let keep = side(&disks, false).await;
     Pool::resolve(disks.clone(), &keep).await.unwrap();
-    let bench = Bench::open(disks, 1, OpenOptions::default()).await.unwrap();
-    assert_eq!((bench.byte(0).await, bench.byte(100).await), (1, 0));
-    bench.until_healthy().await;
-    bench.assert_same().await;
+    let rig = Rig::open(disks, 1, OpenOptions::default()).await.unwrap();
+    assert_eq!((rig.byte(0).await, rig.byte(100).await), (1, 0));
+    rig.until_healthy().await;
+    rig.assert_same().await;
 }

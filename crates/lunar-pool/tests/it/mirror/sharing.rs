@@ -1,6 +1,6 @@
 //! Work of a mirror for which several users wait.
 
-use super::bench::{BLOCKS, Bench, REGION};
+use super::rig::{BLOCKS, REGION, Rig};
 use crate::common::{Device, filled, memories};
 use futures_util::future::join_all;
 use futures_util::poll;
@@ -29,72 +29,72 @@ fn let_go(faults: &[Arc<FaultDevice>]) {
 /// flushes that wait share the next one, which begins after all of them.
 #[tokio::test(start_paused = true)]
 async fn waiting_flushes_are_one() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
-    let seen = |bench: &Bench| [0, 1].map(|at| bench.faults[at].seen(FaultOperation::Flush));
-    let before = seen(&bench);
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
+    let seen = |rig: &Rig| [0, 1].map(|at| rig.faults[at].seen(FaultOperation::Flush));
+    let before = seen(&rig);
     for member in 0..2 {
-        bench.inject(member, Effect::Hang, FaultOperation::Flush);
+        rig.inject(member, Effect::Hang, FaultOperation::Flush);
     }
-    let mut first = bench.pool.flush();
+    let mut first = rig.pool.flush();
     assert!(poll!(&mut first).is_pending());
     settle().await;
-    assert_eq!(seen(&bench), before.map(|seen| seen + 1));
-    let mut later: Vec<_> = (0..1000).map(|_| bench.pool.flush()).collect();
+    assert_eq!(seen(&rig), before.map(|seen| seen + 1));
+    let mut later: Vec<_> = (0..1000).map(|_| rig.pool.flush()).collect();
     for flush in &mut later {
         assert!(poll!(flush).is_pending());
     }
     settle().await;
-    assert_eq!(seen(&bench), before.map(|seen| seen + 1), "one at a time");
-    bench.faults.iter().for_each(|fault| fault.release());
+    assert_eq!(seen(&rig), before.map(|seen| seen + 1), "one at a time");
+    rig.faults.iter().for_each(|fault| fault.release());
     first.await.unwrap();
     settle().await;
     for flush in &mut later {
         assert!(poll!(flush).is_pending(), "the first flush began before");
     }
-    let_go(&bench.faults);
+    let_go(&rig.faults);
     assert!(join_all(later).await.iter().all(Result::is_ok));
-    assert_eq!(seen(&bench), before.map(|seen| seen + 2), "and no page without marks");
+    assert_eq!(seen(&rig), before.map(|seen| seen + 2), "and no page without marks");
 }
 
 /// Goal: all users who share a flush that fails get its error, with its cause.
 #[tokio::test(start_paused = true)]
 async fn a_failed_flush_fails_for_all() {
-    let bench = Bench::new(2).await;
-    bench.write(0, 1).await;
+    let rig = Rig::new(2).await;
+    rig.write(0, 1).await;
     for member in 0..2 {
-        bench.inject(member, Effect::Fail(lunar_block::ErrorKind::Medium), FaultOperation::Flush);
+        rig.inject(member, Effect::Fail(lunar_block::ErrorKind::Medium), FaultOperation::Flush);
     }
-    for flushed in join_all((0..3).map(|_| bench.pool.flush())).await {
+    for flushed in join_all((0..3).map(|_| rig.pool.flush())).await {
         let error = flushed.unwrap_err();
         assert!(error.to_string().contains("a member failed"), "{error}");
         assert!(std::error::Error::source(&error).is_some());
     }
-    let_go(&bench.faults);
+    let_go(&rig.faults);
 }
 
-/// Fault: the page with the marks was written by the first change that needed it, so changes of all
-/// other hosts waited while nobody polled this one. Goal: they wait for the members only.
+/// Fault: the page with the marks was written by the first change that needed it; while that change
+/// was not polled, changes of all other hosts waited. Goal: they wait for the members only.
 #[tokio::test(start_paused = true)]
 async fn changes_do_not_wait_for_one_that_is_not_polled() {
-    let bench = Bench::new(2).await;
+    let rig = Rig::new(2).await;
     for member in 0..2 {
-        bench.inject(member, Effect::Hang, FaultOperation::Write);
+        rig.inject(member, Effect::Hang, FaultOperation::Write);
     }
-    let mut first = Box::pin(bench.try_write(0, 1));
+    let mut first = Box::pin(rig.try_write(0, 1));
     assert!(poll!(&mut first).is_pending());
     settle().await;
-    bench.pool.flush().await.expect("no flush waits for a page");
-    let_go(&bench.faults);
-    let others = (1..BLOCKS / REGION).map(|region| bench.try_write(region * REGION, 2));
+    rig.pool.flush().await.expect("no flush waits for a page");
+    let_go(&rig.faults);
+    let others = (1..BLOCKS / REGION).map(|region| rig.try_write(region * REGION, 2));
     let others = tokio::time::timeout(Duration::from_secs(60), join_all(others));
     assert!(others.await.expect("nobody waits for the first").iter().all(Result::is_ok));
-    let other = tokio::time::timeout(Duration::from_secs(60), bench.pool.flush());
+    let other = tokio::time::timeout(Duration::from_secs(60), rig.pool.flush());
     other.await.expect("nobody waits for the first").unwrap();
     first.await.unwrap();
 }
 
-/// Foreign waiters that the test switches.
+/// A source of foreign waiters that the test switches on and off.
 #[derive(Debug, Default)]
 struct Switch(AtomicBool);
 
@@ -104,9 +104,9 @@ impl ForeignWaiters for Switch {
     }
 }
 
-/// Fault: members did not learn that other hosts wait for a transfer, as for that of a COMPARE AND
-/// WRITE: it waited in their queues behind all others of its own host. Method: the members are
-/// shared devices; another user of the same owner fills their queues.
+/// Fault: members did not learn that other hosts wait for a transfer, such as one of a COMPARE AND
+/// WRITE: the transfer waited in their queues behind all other transfers of its own host. Method:
+/// the members are shared devices; another user of the same owner fills their queues.
 #[tokio::test(start_paused = true)]
 async fn members_know_that_others_wait() {
     let disks = memories(2, BLOCKS * 512);

@@ -1,6 +1,6 @@
 //! Spare devices.
 
-use super::bench::{BLOCKS, Bench, degraded};
+use super::rig::{BLOCKS, Rig, degraded};
 use crate::common::{DATA_START, Device, first_byte, memories};
 use bytes::Bytes;
 use lunar_block::{
@@ -25,18 +25,18 @@ fn with(spares: Vec<Device>) -> OpenOptions {
     OpenOptions { spares, ..OpenOptions::default() }
 }
 
-async fn bench(count: usize, spares: Vec<Device>) -> Bench {
+async fn rig(count: usize, spares: Vec<Device>) -> Rig {
     let disks = memories(count, BLOCKS * 512);
     Pool::create(PoolSpec::Mirror { erase: true }, disks.clone()).await.unwrap();
-    Bench::open(disks, 1, with(spares)).await.unwrap()
+    Rig::open(disks, 1, with(spares)).await.unwrap()
 }
 
 fn unused(status: &PoolStatus) -> Vec<UnusedState> {
     status.unused.iter().map(|unused| unused.state).collect()
 }
 
-fn fail_writes(bench: &Bench, member: usize) {
-    bench.inject(member, Effect::Fail(ErrorKind::Disconnected), FaultOperation::Write);
+fn fail_writes(rig: &Rig, member: usize) {
+    rig.inject(member, Effect::Fail(ErrorKind::Disconnected), FaultOperation::Write);
 }
 
 /// Goal: a member that is out for five minutes is replaced, and not before; the status shows the
@@ -45,60 +45,60 @@ fn fail_writes(bench: &Bench, member: usize) {
 #[tokio::test(start_paused = true)]
 async fn a_member_that_stays_out_is_replaced() {
     let spare = new_disk();
-    let bench = bench(2, vec![spare.clone()]).await;
-    bench.write(0, 1).await;
-    assert_eq!(unused(&bench.pool.status()), [UnusedState::Spare]);
-    fail_writes(&bench, 1);
+    let rig = rig(2, vec![spare.clone()]).await;
+    rig.write(0, 1).await;
+    assert_eq!(unused(&rig.pool.status()), [UnusedState::Spare]);
+    fail_writes(&rig, 1);
     let begun = Instant::now();
-    bench.write(0, 2).await;
+    rig.write(0, 2).await;
     let is_replaced =
         |status: &PoolStatus| unused(status).as_slice() == [UnusedState::Replaced].as_slice();
-    bench.until("replaced", is_replaced).await;
+    rig.until("replaced", is_replaced).await;
     let elapsed = begun.elapsed();
     assert!((5 * MINUTE..6 * MINUTE).contains(&elapsed), "{elapsed:?}");
-    bench.write(0, 3).await;
-    bench.until_healthy().await;
+    rig.write(0, 3).await;
+    rig.until_healthy().await;
     assert_eq!(first_byte(&*spare, DATA_START).await, 3);
-    let replaced = bench.pool.status().unused.remove(0);
+    let replaced = rig.pool.status().unused.remove(0);
     assert!(replaced.last_failure.contains("a fault was injected"), "{replaced:?}");
-    bench.pool.close().await.unwrap();
-    let (disks, more) = (bench.disks.clone(), new_disk());
-    drop(bench);
-    let bench = Bench::open(disks, 1, with(vec![more, spare])).await.unwrap();
-    let status = bench.pool.status();
+    rig.pool.close().await.unwrap();
+    let (disks, more) = (rig.disks.clone(), new_disk());
+    drop(rig);
+    let rig = Rig::open(disks, 1, with(vec![more, spare])).await.unwrap();
+    let status = rig.pool.status();
     assert_eq!((status.health, status.copied_bytes), (PoolHealth::Healthy, 0));
     assert_eq!(unused(&status), [UnusedState::Spare, UnusedState::Replaced]);
-    assert_eq!(bench.byte(0).await, 3);
+    assert_eq!(rig.byte(0).await, 3);
 }
 
 /// Goal: a member that is recovered in time keeps its place.
 #[tokio::test(start_paused = true)]
 async fn a_member_that_returns_is_not_replaced() {
-    let bench = bench(2, vec![new_disk()]).await;
+    let rig = rig(2, vec![new_disk()]).await;
     for _ in 0..5 {
-        fail_writes(&bench, 1);
-        bench.write(0, 1).await;
+        fail_writes(&rig, 1);
+        rig.write(0, 1).await;
         tokio::time::sleep(3 * MINUTE).await;
-        bench.faults[1].heal();
-        bench.until_healthy().await;
+        rig.faults[1].heal();
+        rig.until_healthy().await;
         tokio::time::sleep(3 * MINUTE).await;
     }
-    assert_eq!(unused(&bench.pool.status()), [UnusedState::Spare]);
-    bench.assert_same().await;
+    assert_eq!(unused(&rig.pool.status()), [UnusedState::Spare]);
+    rig.assert_same().await;
 }
 
 /// Goal: a missing member is replaced at once, and so is one whose device is gone.
 #[tokio::test(start_paused = true)]
 async fn devices_that_are_gone() {
-    let closed = bench(2, Vec::new()).await;
+    let closed = rig(2, Vec::new()).await;
     closed.write(0, 1).await;
     closed.pool.close().await.unwrap();
     let disk = closed.disks[0].clone();
     drop(closed);
     let options = OpenOptions { spares: vec![new_disk()], ..degraded() };
-    let bench = Bench::open(vec![disk.clone()], 1, options).await.unwrap();
+    let rig = Rig::open(vec![disk.clone()], 1, options).await.unwrap();
     let begun = Instant::now();
-    bench.until_healthy().await;
+    rig.until_healthy().await;
     assert!(begun.elapsed() < MINUTE, "{:?}", begun.elapsed());
 
     let disks = memories(2, BLOCKS * 512);
@@ -127,21 +127,21 @@ async fn spare_devices_that_fail() {
     let small = memories(1, 512).remove(0);
     let good = new_disk();
     let spares: Vec<Device> = vec![broken.clone(), small, good];
-    let bench = bench(3, spares).await;
-    fail_writes(&bench, 1);
-    bench.write(0, 1).await;
-    bench.until("replaced", |status| unused(status).contains(&UnusedState::Replaced)).await;
-    let status = bench.pool.status();
+    let rig = rig(3, spares).await;
+    fail_writes(&rig, 1);
+    rig.write(0, 1).await;
+    rig.until("replaced", |status| unused(status).contains(&UnusedState::Replaced)).await;
+    let status = rig.pool.status();
     assert_eq!(unused(&status), [UnusedState::Spare, UnusedState::Spare, UnusedState::Replaced]);
     assert!(status.unused[0].last_failure.contains("a fault was injected"), "{status:?}");
     assert!(status.unused[1].last_failure.contains("too small"), "{status:?}");
-    bench.until_healthy().await;
-    fail_writes(&bench, 2);
-    bench.write(0, 2).await;
+    rig.until_healthy().await;
+    fail_writes(&rig, 2);
+    rig.write(0, 2).await;
     tokio::time::sleep(10 * MINUTE).await;
-    assert_eq!(bench.state(2), MemberState::Stale);
+    assert_eq!(rig.state(2), MemberState::Stale);
     broken.heal();
-    bench.until_healthy().await;
+    rig.until_healthy().await;
     assert_eq!(first_byte(&*broken, DATA_START).await, 2);
 }
 
@@ -150,14 +150,14 @@ async fn spare_devices_that_fail() {
 async fn spare_devices_that_are_in_use() {
     let others = memories(2, BLOCKS * 512);
     Pool::create(PoolSpec::Concat, others.clone()).await.unwrap();
-    let bench = bench(2, vec![others[0].clone()]).await;
-    let why = bench.pool.status().unused.remove(0).last_failure;
+    let rig = rig(2, vec![others[0].clone()]).await;
+    let why = rig.pool.status().unused.remove(0).last_failure;
     assert!(why.contains("is a member of pool"), "{why}");
-    fail_writes(&bench, 1);
-    bench.write(0, 1).await;
+    fail_writes(&rig, 1);
+    rig.write(0, 1).await;
     tokio::time::sleep(30 * MINUTE).await;
-    assert_eq!(bench.state(1), MemberState::Stale);
-    drop(bench);
+    assert_eq!(rig.state(1), MemberState::Stale);
+    drop(rig);
     let again = Pool::open("concat", others.clone(), with(vec![new_disk()])).await;
     assert!(matches!(again, Err(PoolError::NotAMirror { .. })), "{again:?}");
     let twice = Pool::open("concat", others.clone(), with(vec![others[0].clone()])).await;

@@ -1,7 +1,7 @@
 //! Mirrors whose members fail in all ways and change, by seed, against a model of what each block
 //! may hold.
 
-use super::bench::{BLOCKS, Bench, REGION, with_mark_time};
+use super::rig::{BLOCKS, REGION, Rig, with_mark_time};
 use crate::common::{Device, VolatileDevice, filled, memories, next, read};
 use lunar_block::{BlockDevice, BlockRange, Effect, ErrorKind, Fault, FaultDevice, FaultOperation};
 use lunar_pool::{OpenOptions, PoolError, ScrubOptions};
@@ -77,9 +77,9 @@ impl Ledger {
 }
 
 struct Trial {
-    bench: Option<Bench>,
+    rig: Option<Rig>,
     ledger: Ledger,
-    /// The places of the devices of the bench.
+    /// The places of the devices of the rig.
     places: Vec<u16>,
     random: u64,
     failed_flushes: u64,
@@ -90,8 +90,8 @@ impl Trial {
         next(&mut self.random) % below
     }
 
-    fn bench(&self) -> &Bench {
-        self.bench.as_ref().unwrap()
+    fn rig(&self) -> &Rig {
+        self.rig.as_ref().unwrap()
     }
 
     fn range(&mut self) -> BlockRange {
@@ -104,7 +104,7 @@ impl Trial {
     async fn operate(&mut self, is_strict: bool) {
         let draw = self.draw(10);
         let range = self.range();
-        let pool = Arc::clone(&self.bench().pool);
+        let pool = Arc::clone(&self.rig().pool);
         match draw {
             0..5 => {
                 self.ledger.value = self.ledger.value % 250 + 1;
@@ -150,19 +150,19 @@ impl Trial {
     }
 
     async fn heal(&mut self) {
-        for fault in &self.bench().faults {
+        for fault in &self.rig().faults {
             fault.heal();
             fault.release();
         }
-        let pool = &self.bench().pool;
+        let pool = &self.rig().pool;
         let _ = pool.recover().await;
         for _ in 0..1000 {
             let is_healthy = pool.status().health == lunar_pool::PoolHealth::Healthy;
-            let hanging = self.bench().faults.iter().any(|fault| fault.hanging() > 0);
+            let hanging = self.rig().faults.iter().any(|fault| fault.hanging() > 0);
             if is_healthy && !hanging {
                 return;
             }
-            for fault in &self.bench().faults {
+            for fault in &self.rig().faults {
                 fault.heal();
                 fault.release();
             }
@@ -180,10 +180,10 @@ impl Trial {
             }
             if step % 8 == 0 {
                 let fault = self.random_fault();
-                self.bench().faults[member].inject(fault);
+                self.rig().faults[member].inject(fault);
             }
             if self.draw(8) == 0 {
-                let (cache, one_in) = (self.bench().caches[member].clone(), 1 + self.draw(3));
+                let (cache, one_in) = (self.rig().caches[member].clone(), 1 + self.draw(3));
                 cache.cut_power(&mut self.random, one_in).await;
             }
             self.operate(true).await;
@@ -195,11 +195,11 @@ impl Trial {
         for _ in 0..STEPS {
             self.operate(true).await;
         }
-        let before = self.bench().pool.cache_losses().unwrap();
-        for cache in self.bench().caches.clone() {
+        let before = self.rig().pool.cache_losses().unwrap();
+        for cache in self.rig().caches.clone() {
             cache.cut_power(&mut self.random, 1).await;
         }
-        let has_lost = self.bench().pool.cache_losses().unwrap() > before;
+        let has_lost = self.rig().pool.cache_losses().unwrap() > before;
         let failed_before = self.failed_flushes;
         if has_lost {
             self.ledger.lost();
@@ -221,7 +221,7 @@ impl Trial {
                 continue;
             }
             // A member that may become the last current one has no faults.
-            for fault in &self.bench().faults {
+            for fault in &self.rig().faults {
                 fault.heal();
                 fault.release();
             }
@@ -255,7 +255,7 @@ impl Trial {
 
     /// Compares all members beside operations: whatever fails, current members are equal.
     async fn scrub(&mut self) {
-        let pool = Arc::clone(&self.bench().pool);
+        let pool = Arc::clone(&self.rig().pool);
         let scrub = tokio::time::timeout(SCRUB_TIME, pool.scrub(ScrubOptions::default()));
         if let Ok(report) = self.beside(scrub).await {
             assert_eq!(report.unwrap().different_blocks, 0, "{:?}", pool.status());
@@ -263,7 +263,7 @@ impl Trial {
     }
 
     async fn add(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
-        let pool = Arc::clone(&self.bench().pool);
+        let pool = Arc::clone(&self.rig().pool);
         match self.beside(pool.add(Arc::clone(&new) as Device)).await {
             Ok(place) => self.has_joined(place, cache, new),
             Err(error) => assert!(is_new_device_failure(&error), "{error}"),
@@ -272,7 +272,7 @@ impl Trial {
 
     async fn replace(&mut self, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
         let at = self.draw(self.places.len() as u64) as usize;
-        let (place, pool) = (self.places[at], Arc::clone(&self.bench().pool));
+        let (place, pool) = (self.places[at], Arc::clone(&self.rig().pool));
         match self.beside(pool.replace(place, Arc::clone(&new) as Device)).await {
             Ok(()) => {
                 self.has_left(at);
@@ -285,7 +285,7 @@ impl Trial {
 
     async fn remove(&mut self) {
         let at = self.draw(self.places.len() as u64) as usize;
-        let (place, pool) = (self.places[at], Arc::clone(&self.bench().pool));
+        let (place, pool) = (self.places[at], Arc::clone(&self.rig().pool));
         match self.beside(pool.remove(place)).await {
             Ok(()) => self.has_left(at),
             Err(error) => assert!(matches!(error, PoolError::LastCurrent { .. }), "{error}"),
@@ -293,25 +293,25 @@ impl Trial {
     }
 
     fn has_left(&mut self, at: usize) {
-        let bench = self.bench.as_mut().unwrap();
-        bench.disks.remove(at);
-        bench.caches.remove(at);
-        bench.faults.remove(at);
+        let rig = self.rig.as_mut().unwrap();
+        rig.disks.remove(at);
+        rig.caches.remove(at);
+        rig.faults.remove(at);
         self.places.remove(at);
     }
 
     fn has_joined(&mut self, place: u16, cache: &Arc<VolatileDevice>, new: Arc<FaultDevice>) {
-        let bench = self.bench.as_mut().unwrap();
-        bench.disks.push(cache.disk());
-        bench.caches.push(Arc::clone(cache));
-        bench.faults.push(new);
+        let rig = self.rig.as_mut().unwrap();
+        rig.disks.push(cache.disk());
+        rig.caches.push(Arc::clone(cache));
+        rig.faults.push(new);
         self.places.push(place);
     }
 
     /// Flushes until it succeeds. Returns false if the first flush failed.
     async fn all_flushed(&mut self) -> bool {
         for attempt in 0..20 {
-            let succeeded = self.bench().pool.flush().await.is_ok();
+            let succeeded = self.rig().pool.flush().await.is_ok();
             self.flush_ended(succeeded);
             if succeeded {
                 return attempt == 0;
@@ -325,9 +325,9 @@ impl Trial {
         for _ in 0..self.draw(STEPS) {
             self.operate(true).await;
         }
-        let bench = self.bench.take().unwrap();
-        let (disks, caches) = (bench.disks.clone(), bench.caches.clone());
-        drop(bench);
+        let rig = self.rig.take().unwrap();
+        let (disks, caches) = (rig.disks.clone(), rig.caches.clone());
+        drop(rig);
         for cache in caches {
             let one_in = 1 + self.draw(3);
             cache.cut_power(&mut self.random, one_in).await;
@@ -335,7 +335,7 @@ impl Trial {
         self.ledger.lost();
         let seed = self.draw(u64::MAX);
         let options = self.random_options();
-        self.bench = Some(Bench::open(disks, seed, options).await.unwrap());
+        self.rig = Some(Rig::open(disks, seed, options).await.unwrap());
     }
 
     /// Marks are removed with the next page, with a page of their own, or hardly ever.
@@ -347,16 +347,16 @@ impl Trial {
     async fn check_all(&mut self) {
         self.heal().await;
         let was_flushed = self.all_flushed().await;
-        assert!(was_flushed || self.bench().pool.cache_losses() > Some(0));
+        assert!(was_flushed || self.rig().pool.cache_losses() > Some(0));
         self.heal().await;
         let all = BlockRange::new(0, BLOCKS);
-        let data = read(&*self.bench().pool, 0, BLOCKS).await;
+        let data = read(&*self.rig().pool, 0, BLOCKS).await;
         self.ledger.check(all, &data, "all blocks");
         for (block, data) in self.ledger.blocks.iter_mut().zip(data.chunks(512)) {
             // All members have this content durably.
             *block = Block { now: vec![data[0]], unflushed: Vec::new() };
         }
-        self.bench().assert_same().await;
+        self.rig().assert_same().await;
     }
 }
 
@@ -367,8 +367,8 @@ fn is_new_device_failure(error: &PoolError) -> bool {
 
 async fn trial(seed: u64) {
     let (ledger, places) = (Ledger::new(), vec![0, 1]);
-    let mut trial = Trial { bench: None, ledger, places, random: seed, failed_flushes: 0 };
-    trial.bench = Some(Bench::with_options(2, trial.random_options()).await);
+    let mut trial = Trial { rig: None, ledger, places, random: seed, failed_flushes: 0 };
+    trial.rig = Some(Rig::with_options(2, trial.random_options()).await);
     for round in 0..ROUNDS {
         println!("seed {seed} round {round}");
         match trial.draw(4) {
@@ -379,8 +379,8 @@ async fn trial(seed: u64) {
         }
         trial.check_all().await;
     }
-    trial.bench().pool.close().await.unwrap();
-    trial.bench().assert_same().await;
+    trial.rig().pool.close().await.unwrap();
+    trial.rig().assert_same().await;
 }
 
 /// Goal: what was acknowledged as durable is read back as long as one current member lives; a loss

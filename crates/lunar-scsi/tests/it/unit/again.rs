@@ -1,7 +1,7 @@
 //! Tests of the second check of a command when its data has arrived: changes in between count, no
 //! relevant change is missed, and the check itself reports and changes nothing.
 
-use crate::unit::support::{A, B, Bench, blocks, options, port};
+use crate::unit::support::{A, B, Rig, blocks, options, port};
 use lunar_scsi::commands::COMMANDS;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{LbaRange, NexusId, Plan, Refusal};
@@ -13,9 +13,9 @@ use proptest::prelude::*;
 const WRITE_EXCLUSIVE: u8 = 1;
 const EXCLUSIVE_ACCESS: u8 = 3;
 
-fn again(bench: &Bench, nexus: NexusId, cdb: &[u8], ranges: &[LbaRange]) -> Result<(), Refusal> {
+fn again(rig: &Rig, nexus: NexusId, cdb: &[u8], ranges: &[LbaRange]) -> Result<(), Refusal> {
     let port = port();
-    bench.unit.check_again(nexus, &Context::new(&bench.luns, &port), cdb, ranges)
+    rig.unit.check_again(nexus, &Context::new(&rig.luns, &port), cdb, ranges)
 }
 
 fn out_cdb(action: u8, kind: u8) -> [u8; 10] {
@@ -28,8 +28,8 @@ fn out_list(keys: [u64; 2]) -> Vec<u8> {
     list
 }
 
-fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) {
-    let done = bench.send_from(nexus, &out_cdb(action, kind), &out_list(keys));
+fn out(rig: &mut Rig, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) {
+    let done = rig.send_from(nexus, &out_cdb(action, kind), &out_list(keys));
     assert_eq!(done, Ok(Plan::Reply(vec![])));
 }
 
@@ -44,7 +44,7 @@ fn sanitize() -> LongOperation {
 }
 
 /// An event between a command of `A` and its data.
-type Event = fn(&mut Bench);
+type Event = fn(&mut Rig);
 
 /// Goal: each event between a write and its data has its own effect, and the revision shows it; a
 /// unit attention established meanwhile waits for the next command.
@@ -53,46 +53,46 @@ fn events_before_the_data_take_effect() {
     let conflict = Refusal::ReservationConflict;
     let gone = Sense::LBA_OUT_OF_RANGE.with_information(8);
     let cases: [(Event, Option<Refusal>); 8] = [
-        (|bench| out(bench, B, 4, WRITE_EXCLUSIVE, [0xb, 0xa]), Some(conflict.clone())),
-        (|bench| bench.unit.resize(8), Some(gone.into())),
+        (|rig| out(rig, B, 4, WRITE_EXCLUSIVE, [0xb, 0xa]), Some(conflict.clone())),
+        (|rig| rig.unit.resize(8), Some(gone.into())),
         (
-            |bench| {
+            |rig| {
                 let select = [0x15, 0x10, 0, 0, 16, 0];
-                bench.send_from(B, &select, &control_list(true)).unwrap();
+                rig.send_from(B, &select, &control_list(true)).unwrap();
             },
             Some(Sense::LOGICAL_UNIT_SOFTWARE_WRITE_PROTECTED.into()),
         ),
         (
-            |bench| bench.unit.begin_operation(sanitize(), B).unwrap(),
+            |rig| rig.unit.begin_operation(sanitize(), B).unwrap(),
             Some(Sense::SANITIZE_IN_PROGRESS.with_progress(0).into()),
         ),
         (
-            |bench| drop(bench.run(B, &[0x1b, 0, 0, 0, 0x02, 0]).unwrap()),
+            |rig| drop(rig.run(B, &[0x1b, 0, 0, 0, 0x02, 0]).unwrap()),
             Some(Sense::MEDIUM_NOT_PRESENT.into()),
         ),
-        (|bench| bench.unit.detach(A), Some(Sense::INTERNAL_TARGET_FAILURE.into())),
-        (|bench| bench.unit.resize(1 << 30), None),
+        (|rig| rig.unit.detach(A), Some(Sense::INTERNAL_TARGET_FAILURE.into())),
+        (|rig| rig.unit.resize(1 << 30), None),
         (|_| {}, None),
     ];
     for (number, (between, refusal)) in cases.into_iter().enumerate() {
-        let mut bench = Bench::removable();
-        out(&mut bench, A, 0, 0, [0, 0xa]);
-        out(&mut bench, A, 1, WRITE_EXCLUSIVE, [0xa, 0]);
-        out(&mut bench, B, 0, 0, [0, 0xb]);
+        let mut rig = Rig::removable();
+        out(&mut rig, A, 0, 0, [0, 0xa]);
+        out(&mut rig, A, 1, WRITE_EXCLUSIVE, [0xa, 0]);
+        out(&mut rig, B, 0, 0, [0, 0xb]);
         let cdb = blocks(0x2a, 0, 8, 8);
         if number > 0 {
             // Otherwise B may change nothing.
-            out(&mut bench, A, 2, WRITE_EXCLUSIVE, [0xa, 0]);
+            out(&mut rig, A, 2, WRITE_EXCLUSIVE, [0xa, 0]);
         }
-        let plan = bench.plan(&cdb);
-        let before = bench.unit.revision();
-        assert_eq!(again(&bench, A, &cdb, plan.ranges()), Ok(()));
-        between(&mut bench);
-        assert_eq!(again(&bench, A, &cdb, plan.ranges()).err(), refusal, "case {number}");
-        assert!(refusal.is_none() || bench.unit.revision() != before, "case {number}");
-        let waits = bench.unit.pending_event(A);
-        let _ = again(&bench, A, &cdb, plan.ranges());
-        assert_eq!(bench.unit.pending_event(A), waits);
+        let plan = rig.plan(&cdb);
+        let before = rig.unit.revision();
+        assert_eq!(again(&rig, A, &cdb, plan.ranges()), Ok(()));
+        between(&mut rig);
+        assert_eq!(again(&rig, A, &cdb, plan.ranges()).err(), refusal, "case {number}");
+        assert!(refusal.is_none() || rig.unit.revision() != before, "case {number}");
+        let waits = rig.unit.pending_event(A);
+        let _ = again(&rig, A, &cdb, plan.ranges());
+        assert_eq!(rig.unit.pending_event(A), waits);
     }
 }
 
@@ -110,13 +110,13 @@ fn a_late_parameter_list_is_checked_against_reservations() {
         (&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0], 16),
     ];
     for (cdb, bytes) in commands {
-        let mut bench = Bench::thin();
-        let Plan::Parameters { awaiting, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
-        out(&mut bench, B, 0, 0, [0, 0xb]);
-        out(&mut bench, B, 1, EXCLUSIVE_ACCESS, [0xb, 0]);
+        let mut rig = Rig::thin();
+        let Plan::Parameters { awaiting, .. } = rig.plan(cdb) else { panic!("{cdb:02x?}") };
+        out(&mut rig, B, 0, 0, [0, 0xb]);
+        out(&mut rig, B, 1, EXCLUSIVE_ACCESS, [0xb, 0]);
         let port = port();
-        let context = Context::new(&bench.luns, &port);
-        let resumed = bench.unit.resume(A, &context, awaiting, &vec![0; bytes]);
+        let context = Context::new(&rig.luns, &port);
+        let resumed = rig.unit.resume(A, &context, awaiting, &vec![0; bytes]);
         assert_eq!(resumed, Err(Refusal::ReservationConflict), "{cdb:02x?}");
     }
 }
@@ -178,45 +178,45 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn take(bench: &mut Bench, step: Step) {
+fn take(rig: &mut Rig, step: Step) {
     match step {
         Step::Send(nexus, cdb, list) => {
-            if let Ok(Plan::Parameters { awaiting, .. }) = bench.run(nexus, &cdb) {
+            if let Ok(Plan::Parameters { awaiting, .. }) = rig.run(nexus, &cdb) {
                 let port = port();
-                let context = Context::new(&bench.luns, &port);
-                let _ = bench.unit.resume(nexus, &context, awaiting, &list);
+                let context = Context::new(&rig.luns, &port);
+                let _ = rig.unit.resume(nexus, &context, awaiting, &list);
             }
         }
-        Step::Resize(blocks) => bench.unit.resize(blocks),
-        Step::Reset => bench.unit.reset(None),
-        Step::NexusLoss(nexus) => bench.unit.nexus_loss(nexus),
-        Step::Leave(nexus) => bench.unit.detach(nexus),
-        Step::Come(nexus) => bench.attach(nexus),
+        Step::Resize(blocks) => rig.unit.resize(blocks),
+        Step::Reset => rig.unit.reset(None),
+        Step::NexusLoss(nexus) => rig.unit.nexus_loss(nexus),
+        Step::Leave(nexus) => rig.unit.detach(nexus),
+        Step::Come(nexus) => rig.attach(nexus),
         Step::Rights(nexus, administers_unit) => {
-            bench.unit.set_rights(nexus, Rights { administers_unit, ..Rights::default() });
+            rig.unit.set_rights(nexus, Rights { administers_unit, ..Rights::default() });
         }
-        Step::Begin => drop(bench.unit.begin_operation(sanitize(), A)),
-        Step::End(well) if bench.unit.operation().is_some() => match well {
+        Step::Begin => drop(rig.unit.begin_operation(sanitize(), A)),
+        Step::End(well) if rig.unit.operation().is_some() => match well {
             true => {
-                bench.unit.set_operation_done();
-                bench.unit.end_operation();
+                rig.unit.set_operation_done();
+                rig.unit.end_operation();
             }
-            false => bench.unit.fail_operation(),
+            false => rig.unit.fail_operation(),
         },
         Step::End(_) => {}
-        Step::RollBack => bench.unit.roll_back(),
+        Step::RollBack => rig.unit.roll_back(),
     }
 }
 
 /// Returns the results of all existing commands now, sent by either nexus.
-fn verdicts(bench: &Bench) -> Vec<Result<(), Refusal>> {
+fn verdicts(rig: &Rig) -> Vec<Result<(), Refusal>> {
     let range = LbaRange { lba: 50, count: 1 };
     let mut verdicts = Vec::new();
     for command in COMMANDS {
         let mut cdb = vec![0; command.cdb_bytes()];
         command.write_codes(&mut cdb);
         for nexus in [A, B] {
-            verdicts.push(again(bench, nexus, &cdb, &[range]));
+            verdicts.push(again(rig, nexus, &cdb, &[range]));
         }
     }
     verdicts
@@ -228,11 +228,11 @@ proptest! {
     /// Method: sequences of all events that may change a result, for all commands and two nexuses.
     #[test]
     fn changed_results_change_the_revision(steps in prop::collection::vec(steps(), 1..40)) {
-        let mut bench = Bench::with_everything();
-        let mut known = (bench.unit.revision(), verdicts(&bench));
+        let mut rig = Rig::with_everything();
+        let mut known = (rig.unit.revision(), verdicts(&rig));
         for step in steps {
-            take(&mut bench, step.clone());
-            let now = (bench.unit.revision(), verdicts(&bench));
+            take(&mut rig, step.clone());
+            let now = (rig.unit.revision(), verdicts(&rig));
             prop_assert!(now.0 != known.0 || now.1 == known.1, "{step:?}");
             known = now;
         }
@@ -246,16 +246,16 @@ proptest! {
         steps in prop::collection::vec(steps(), 0..30), index in 0..COMMANDS.len(),
     ) {
         let atomic = Some(AtomicBlocks { unit_blocks: 8, blocks_max: 64 });
-        let mut bench = Bench::new(UnitOptions { removable: true, atomic, ..options() });
-        steps.into_iter().for_each(|step| take(&mut bench, step));
+        let mut rig = Rig::new(UnitOptions { removable: true, atomic, ..options() });
+        steps.into_iter().for_each(|step| take(&mut rig, step));
         let command = &COMMANDS[index];
         let mut cdb = vec![0; command.cdb_bytes()];
         command.write_codes(&mut cdb);
-        while bench.unit.pending_event(A).is_some() {
-            let _ = bench.run(A, &[0; 6]);
+        while rig.unit.pending_event(A).is_some() {
+            let _ = rig.run(A, &[0; 6]);
         }
-        let checked = again(&bench, A, &cdb, &[]);
-        match bench.run(A, &cdb) {
+        let checked = again(&rig, A, &cdb, &[]);
+        match rig.run(A, &cdb) {
             Ok(_) => prop_assert_eq!(checked, Ok(())),
             Err(refusal) if checked.is_err() => prop_assert_eq!(Err(refusal), checked),
             Err(_) => {}

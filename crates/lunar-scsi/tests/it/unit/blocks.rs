@@ -1,7 +1,7 @@
 //! READ, WRITE, VERIFY, WRITE AND VERIFY, COMPARE AND WRITE, ORWRITE, the cache commands and
 //! READ CAPACITY.
 
-use crate::unit::support::{A, B, Bench, COUNT, blocks, options};
+use crate::unit::support::{A, B, COUNT, Rig, blocks, options};
 use lunar_scsi::plan::{Compare, LbaRange, Plan};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::UnitOptions;
@@ -20,30 +20,30 @@ fn range(lba: u64, count: u64) -> LbaRange {
 
 #[test]
 fn reads_of_all_lengths() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in READS {
-        let plan = bench.plan(&blocks(opcode, 0, 0x1234, 7));
+        let plan = rig.plan(&blocks(opcode, 0, 0x1234, 7));
         assert_eq!(plan, Plan::Read { range: range(0x1234, 7), from_medium: false });
     }
     for opcode in &READS[1..] {
-        let plan = bench.plan(&blocks(*opcode, 0x18, 1, 2));
+        let plan = rig.plan(&blocks(*opcode, 0x18, 1, 2));
         assert_eq!(plan, Plan::Read { range: range(1, 2), from_medium: true }, "DPO and FUA");
     }
 }
 
 #[test]
 fn writes_of_all_lengths() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in WRITES {
-        let plan = bench.plan(&blocks(opcode, 0, 0x1234, 7));
+        let plan = rig.plan(&blocks(opcode, 0, 0x1234, 7));
         assert_eq!(plan, Plan::Write { range: range(0x1234, 7), durable: false });
         assert_eq!(plan.data_out_bytes(512), 7 * 512);
     }
     for opcode in &WRITES[1..] {
-        let plan = bench.plan(&blocks(*opcode, 0x08, 1, 2));
+        let plan = rig.plan(&blocks(*opcode, 0x08, 1, 2));
         assert_eq!(plan, Plan::Write { range: range(1, 2), durable: true });
     }
-    let mut through = Bench::new(UnitOptions { write_back: false, ..options() });
+    let mut through = Rig::new(UnitOptions { write_back: false, ..options() });
     let plan = through.plan(&blocks(0x2a, 0, 0, 1));
     assert_eq!(plan, Plan::Write { range: range(0, 1), durable: true }, "write-through");
 }
@@ -51,12 +51,12 @@ fn writes_of_all_lengths() {
 /// Goal: READ (6) has an address of 21 bits, and a count of 0 means 256.
 #[test]
 fn six_byte_commands_have_their_own_rules() {
-    let mut bench = Bench::thin();
-    let plan = bench.plan(&[0x08, 0xe0, 0, 1, 0, 0]);
+    let mut rig = Rig::thin();
+    let plan = rig.plan(&[0x08, 0xe0, 0, 1, 0, 0]);
     assert_eq!(plan, Plan::Read { range: range(1, 256), from_medium: false });
-    let plan = bench.plan(&[0x0a, 0, 0, 0, 0, 0]);
+    let plan = rig.plan(&[0x0a, 0, 0, 0, 0, 0]);
     assert_eq!(plan, Plan::Write { range: range(0, 256), durable: false });
-    let end = bench.sense(&[0x08, 0x1f, 0xff, 0xff, 2, 0]);
+    let end = rig.sense(&[0x08, 0x1f, 0xff, 0xff, 2, 0]);
     assert_eq!(end, Sense::LBA_OUT_OF_RANGE.with_information(COUNT));
 }
 
@@ -64,19 +64,19 @@ fn six_byte_commands_have_their_own_rules() {
 /// a range, at and around the end and at the largest addresses.
 #[test]
 fn ranges_end_where_the_unit_ends() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let counted = [&READS[1..], &WRITES[1..], &VERIFIES, &WRITE_VERIFIES, &[OR_WRITE]].concat();
     for opcode in counted {
-        bench.plan(&blocks(opcode, 0, COUNT - 4, 4));
-        bench.plan(&blocks(opcode, 0, COUNT, 0));
+        rig.plan(&blocks(opcode, 0, COUNT - 4, 4));
+        rig.plan(&blocks(opcode, 0, COUNT, 0));
         for (lba, count) in [(COUNT - 3, 4), (COUNT, 1), (COUNT + 1, 0), (1 << 31, 0)] {
-            let sense = bench.sense(&blocks(opcode, 0, lba, count));
+            let sense = rig.sense(&blocks(opcode, 0, lba, count));
             let first = lba.max(COUNT);
             assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(first), "{opcode:#x}");
         }
         let last = if opcode >> 5 == 4 { u64::MAX } else { u64::from(u32::MAX) };
         for count in [0, 1, 0xffff] {
-            let sense = bench.sense(&blocks(opcode, 0, last, count));
+            let sense = rig.sense(&blocks(opcode, 0, last, count));
             assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(last), "{opcode:#x}");
         }
     }
@@ -84,63 +84,63 @@ fn ranges_end_where_the_unit_ends() {
 
 #[test]
 fn transfers_are_no_longer_than_promised() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in [0x28, 0x2a, 0x2f, 0x2e] {
-        bench.plan(&blocks(opcode, 0, 0, 4096));
-        let sense = bench.sense(&blocks(opcode, 0, 0, 4097));
+        rig.plan(&blocks(opcode, 0, 0, 4096));
+        let sense = rig.sense(&blocks(opcode, 0, 0, 4097));
         assert_eq!(sense, Sense::invalid_field_in_cdb(7, None));
     }
-    let sense = bench.sense(&blocks(0xa8, 0, 0, 4097));
+    let sense = rig.sense(&blocks(0xa8, 0, 0, 4097));
     assert_eq!(sense, Sense::invalid_field_in_cdb(6, None));
-    let sense = bench.sense(&blocks(0x88, 0, 0, 4097));
+    let sense = rig.sense(&blocks(0x88, 0, 0, 4097));
     assert_eq!(sense, Sense::invalid_field_in_cdb(10, None));
 }
 
 #[test]
 fn there_is_no_protection_information() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in PROTECTED.iter().chain(&[0x41, 0x93, 0x89]) {
         for protect in 1..8 {
             let mut cdb = blocks(*opcode, protect << 5, 0, 1);
             if *opcode == 0x89 {
                 cdb[10..14].copy_from_slice(&[0, 0, 0, 1]);
             }
-            assert_eq!(bench.sense(&cdb), Sense::invalid_field_in_cdb(1, Some(7)), "{opcode:#x}");
+            assert_eq!(rig.sense(&cdb), Sense::invalid_field_in_cdb(1, Some(7)), "{opcode:#x}");
         }
     }
 }
 
 #[test]
 fn verify_compares_as_requested() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in VERIFIES {
         for (check, compare, bytes) in [
             (0b00, Compare::Medium, 0),
             (0b01, Compare::Bytes, 3 * 512),
             (0b11, Compare::OneBlock, 512),
         ] {
-            let plan = bench.plan(&blocks(opcode, 0x10 | (check << 1), 8, 3));
+            let plan = rig.plan(&blocks(opcode, 0x10 | (check << 1), 8, 3));
             assert_eq!(plan, Plan::Verify { range: range(8, 3), compare });
             assert_eq!(plan.data_out_bytes(512), bytes);
         }
-        let sense = bench.sense(&blocks(opcode, 0b10 << 1, 8, 3));
+        let sense = rig.sense(&blocks(opcode, 0b10 << 1, 8, 3));
         assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(2)));
-        let nothing = bench.plan(&blocks(opcode, 0b11 << 1, 8, 0));
+        let nothing = rig.plan(&blocks(opcode, 0b11 << 1, 8, 0));
         assert_eq!(nothing.data_out_bytes(512), 0, "no block to compare, none to send");
     }
 }
 
 #[test]
 fn write_and_verify_compares_as_requested() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in WRITE_VERIFIES {
         for (check, compare) in [(0b00, Compare::Medium), (0b01, Compare::Bytes)] {
-            let plan = bench.plan(&blocks(opcode, check << 1, 8, 3));
+            let plan = rig.plan(&blocks(opcode, check << 1, 8, 3));
             assert_eq!(plan, Plan::WriteAndVerify { range: range(8, 3), compare });
             assert_eq!(plan.data_out_bytes(512), 3 * 512);
         }
         for check in [0b10, 0b11] {
-            let sense = bench.sense(&blocks(opcode, check << 1, 8, 3));
+            let sense = rig.sense(&blocks(opcode, check << 1, 8, 3));
             assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(2)));
         }
     }
@@ -154,20 +154,20 @@ fn compare_and_write(flags: u8, lba: u64, count: u8) -> Vec<u8> {
 
 #[test]
 fn compare_and_write_takes_two_buffers() {
-    let mut bench = Bench::thin();
-    let sense = bench.sense(&compare_and_write(0, 5, 0));
+    let mut rig = Rig::thin();
+    let sense = rig.sense(&compare_and_write(0, 5, 0));
     assert_eq!(sense, Sense::invalid_field_in_cdb(13, None), "256, cut to eight bits");
     for count in [1, 255] {
-        let plan = bench.plan(&compare_and_write(0, 5, count));
+        let plan = rig.plan(&compare_and_write(0, 5, count));
         let range = range(5, count.into());
         assert_eq!(plan, Plan::CompareAndWrite { range, durable: false });
         assert_eq!(plan.data_out_bytes(512), u64::from(count) * 1024);
     }
-    let plan = bench.plan(&compare_and_write(0x18, 5, 1));
+    let plan = rig.plan(&compare_and_write(0x18, 5, 1));
     assert_eq!(plan, Plan::CompareAndWrite { range: range(5, 1), durable: true });
-    let sense = bench.sense(&compare_and_write(0, COUNT - 1, 2));
+    let sense = rig.sense(&compare_and_write(0, COUNT - 1, 2));
     assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(COUNT));
-    let mut short = Bench::new(UnitOptions { transfer_blocks_max: 16, ..options() });
+    let mut short = Rig::new(UnitOptions { transfer_blocks_max: 16, ..options() });
     short.plan(&compare_and_write(0, 0, 16));
     let sense = short.sense(&compare_and_write(0, 0, 17));
     assert_eq!(sense, Sense::invalid_field_in_cdb(13, None));
@@ -175,29 +175,29 @@ fn compare_and_write_takes_two_buffers() {
 
 #[test]
 fn or_write_is_planned() {
-    let mut bench = Bench::thin();
-    let plan = bench.plan(&blocks(OR_WRITE, 0x08, 5, 6));
+    let mut rig = Rig::thin();
+    let plan = rig.plan(&blocks(OR_WRITE, 0x08, 5, 6));
     assert_eq!(plan, Plan::OrWrite { range: range(5, 6), durable: true });
     assert_eq!(plan.data_out_bytes(512), 6 * 512);
 }
 
 #[test]
 fn cache_commands_without_a_count_cover_the_rest() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in [0x34, 0x90] {
         let all = range(COUNT - 100, 100);
-        assert_eq!(bench.plan(&blocks(opcode, 0, COUNT - 100, 0)), Plan::Prefetch { range: all });
-        let some = bench.plan(&blocks(opcode, 0x02, 1, 2));
+        assert_eq!(rig.plan(&blocks(opcode, 0, COUNT - 100, 0)), Plan::Prefetch { range: all });
+        let some = rig.plan(&blocks(opcode, 0x02, 1, 2));
         assert_eq!(some, Plan::Prefetch { range: range(1, 2) });
     }
     for opcode in [0x35, 0x91] {
-        assert_eq!(bench.plan(&blocks(opcode, 0, 9, 0)), Plan::Flush { immediate: false });
-        assert_eq!(bench.plan(&blocks(opcode, 2, 9, 4)), Plan::Flush { immediate: true });
+        assert_eq!(rig.plan(&blocks(opcode, 0, 9, 0)), Plan::Flush { immediate: false });
+        assert_eq!(rig.plan(&blocks(opcode, 2, 9, 4)), Plan::Flush { immediate: true });
     }
     for opcode in [0x34, 0x90, 0x35, 0x91] {
-        bench.plan(&blocks(opcode, 0, COUNT, 0));
+        rig.plan(&blocks(opcode, 0, COUNT, 0));
         for (lba, count) in [(COUNT + 1, 0), (COUNT, 1), (COUNT - 1, 2)] {
-            let sense = bench.sense(&blocks(opcode, 0, lba, count));
+            let sense = rig.sense(&blocks(opcode, 0, lba, count));
             let first = lba.max(COUNT);
             assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(first));
         }
@@ -206,16 +206,16 @@ fn cache_commands_without_a_count_cover_the_rest() {
 
 #[test]
 fn capacity_in_ten_bytes() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let capacity = [0, 0x1f, 0xff, 0xff, 0, 0, 2, 0];
-    assert_eq!(bench.reply(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]), capacity);
-    let sense = bench.sense(&[0x25, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    assert_eq!(rig.reply(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0]), capacity);
+    let sense = rig.sense(&[0x25, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert_eq!(sense, Sense::invalid_field_in_cdb(2, None), "an LBA without PMI");
-    assert_eq!(bench.reply(&[0x25, 0, 0, 0, 0, 1, 0, 0, 1, 0]), capacity, "with PMI");
-    let sense = bench.sense(&[0x25, 0, 0, 0x20, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(rig.reply(&[0x25, 0, 0, 0, 0, 1, 0, 0, 1, 0]), capacity, "with PMI");
+    let sense = rig.sense(&[0x25, 0, 0, 0x20, 0, 0, 0, 0, 1, 0]);
     assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(COUNT));
     for block_count in [1 << 32, (1 << 32) + 1, 1 << 40] {
-        let mut large = Bench::new(UnitOptions { block_count, ..options() });
+        let mut large = Rig::new(UnitOptions { block_count, ..options() });
         assert_eq!(large.reply(&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])[..4], [0xff; 4]);
     }
 }
@@ -223,37 +223,37 @@ fn capacity_in_ten_bytes() {
 #[test]
 fn capacity_in_sixteen_bytes() {
     let cdb = |allocation: u8| [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, allocation, 0, 0];
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let mut expected = vec![0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0, 0, 2, 0, 0, 3, 0xc0, 0];
     expected.resize(32, 0);
-    assert_eq!(bench.reply(&cdb(32)), expected);
+    assert_eq!(rig.reply(&cdb(32)), expected);
     for allocation in 0..32 {
-        assert_eq!(bench.reply(&cdb(allocation)), expected[..usize::from(allocation)]);
+        assert_eq!(rig.reply(&cdb(allocation)), expected[..usize::from(allocation)]);
     }
     let thick = UnitOptions { unmap_granularity_blocks: None, block_bytes: 4096, ..options() };
-    let reply = Bench::new(thick).reply(&cdb(32));
+    let reply = Rig::new(thick).reply(&cdb(32));
     assert_eq!(reply[12..16], [0, 0, 0, 0], "one block a physical block, fully provisioned");
 }
 
 /// Goal: GROUP NUMBER and DPO have no effect.
 #[test]
 fn hints_change_nothing() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let mut cdb = blocks(0x28, 0x10, 3, 4);
     cdb[6] = 0x1f;
-    assert_eq!(bench.plan(&cdb), Plan::Read { range: range(3, 4), from_medium: false });
+    assert_eq!(rig.plan(&cdb), Plan::Read { range: range(3, 4), from_medium: false });
 }
 
 #[test]
 fn a_protected_unit_is_read_only() {
-    let mut bench = Bench::new(UnitOptions { read_only: true, ..options() });
+    let mut rig = Rig::new(UnitOptions { read_only: true, ..options() });
     for opcode in READS.iter().chain(&VERIFIES).chain(&[0x34, 0x90, 0x35, 0x91]) {
-        bench.plan(&blocks(*opcode, 0, 0, 1));
+        rig.plan(&blocks(*opcode, 0, 0, 1));
     }
     let writes = [0x41, 0x93, 0x42, 0x89, OR_WRITE];
     for opcode in WRITES.iter().chain(&WRITE_VERIFIES).chain(&writes) {
         let cdb = blocks(*opcode, 0, 0, 1);
-        assert_eq!(bench.refusal(A, &cdb), Sense::WRITE_PROTECTED, "{opcode:#x}");
-        assert_eq!(bench.refusal(B, &cdb), Sense::WRITE_PROTECTED, "{opcode:#x}");
+        assert_eq!(rig.refusal(A, &cdb), Sense::WRITE_PROTECTED, "{opcode:#x}");
+        assert_eq!(rig.refusal(B, &cdb), Sense::WRITE_PROTECTED, "{opcode:#x}");
     }
 }

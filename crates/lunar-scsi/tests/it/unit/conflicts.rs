@@ -1,7 +1,7 @@
 //! The tables of SPC-4 and SBC-3 with the commands that a persistent reservation allows, row by
 //! row, compared with every command.
 
-use crate::unit::support::{A, B, Bench, options};
+use crate::unit::support::{A, B, Rig, options};
 use lunar_scsi::commands::{COMMANDS, CommandRow};
 use lunar_scsi::plan::{NexusId, Plan, Refusal};
 use lunar_scsi::unit::{AtomicBlocks, UnitOptions};
@@ -58,11 +58,11 @@ fn rows(command: &CommandRow) -> Option<Vec<(Vec<u8>, Row)>> {
     Some(vec![(cdb, row)])
 }
 
-fn out(bench: &mut Bench, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) {
+fn out(rig: &mut Rig, nexus: NexusId, action: u8, kind: u8, keys: [u64; 2]) {
     let mut list = [keys[0].to_be_bytes(), keys[1].to_be_bytes()].concat();
     list.resize(24, 0);
     let cdb = [0x5f, action, kind, 0, 0, 0, 0, 0, 24, 0];
-    assert_eq!(bench.send_from(nexus, &cdb, &list), Ok(Plan::Reply(vec![])));
+    assert_eq!(rig.send_from(nexus, &cdb, &list), Ok(Plan::Reply(vec![])));
 }
 
 /// Returns whether a nexus that does not hold a reservation of this type may send a command of this
@@ -88,18 +88,18 @@ fn every_command_by_its_row() {
         assert!(command.is_offered(options.features()), "{}", command.name);
         for (cdb, row) in rows(command).unwrap_or_default() {
             for kind in [1, 3, 5, 6, 7, 8] {
-                let mut bench = Bench::new(options.clone());
-                out(&mut bench, A, 0, 0, [0, 0xa]);
-                out(&mut bench, A, 1, kind, [0xa, 0]);
+                let mut rig = Rig::new(options.clone());
+                out(&mut rig, A, 0, 0, [0, 0xa]);
+                out(&mut rig, A, 1, kind, [0xa, 0]);
                 let [stranger, registrant] = allowed(row, kind);
-                let judge = |bench: &mut Bench, nexus, allowed: bool, who| {
-                    let conflicts = bench.run(nexus, &cdb) == Err(Refusal::ReservationConflict);
+                let judge = |rig: &mut Rig, nexus, allowed: bool, who| {
+                    let conflicts = rig.run(nexus, &cdb) == Err(Refusal::ReservationConflict);
                     assert_eq!(conflicts, !allowed, "{} of {who}, type {kind}", command.name);
                 };
-                judge(&mut bench, B, stranger, "a stranger");
-                out(&mut bench, B, 0, 0, [0, 0xb]);
-                judge(&mut bench, B, registrant, "a registrant");
-                judge(&mut bench, A, true, "the holder");
+                judge(&mut rig, B, stranger, "a stranger");
+                out(&mut rig, B, 0, 0, [0, 0xb]);
+                judge(&mut rig, B, registrant, "a registrant");
+                judge(&mut rig, A, true, "the holder");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! EXTENDED COPY (LID1) and RECEIVE COPY RESULTS: decoded lists, checked segments.
 
-use crate::unit::support::{A, B, Bench, COUNT, options};
+use crate::unit::support::{A, B, COUNT, Rig, options};
 use lunar_scsi::copy::{
     CSCD_DESCRIPTORS_MAX, CopyEnd, CopyFault, CopyList, Move, Reported, SEGMENT_DESCRIPTORS_MAX,
     SegmentRole,
@@ -87,7 +87,7 @@ fn results_cdb(action: u8, name: u8, allocation_bytes: u8) -> Vec<u8> {
 }
 
 fn send(list: &[u8]) -> Result<Plan, Refusal> {
-    Bench::thin().send(&copy_cdb(list.len()), list)
+    Rig::thin().send(&copy_cdb(list.len()), list)
 }
 
 #[track_caller]
@@ -125,7 +125,7 @@ fn a_list_is_read() {
 /// Method: each designator of the page that belongs to the unit; and that of the port.
 #[test]
 fn designators_of_page_83_are_understood() {
-    let page = Bench::thin().reply(&[0x12, 1, 0x83, 1, 0, 0]);
+    let page = Rig::thin().reply(&[0x12, 1, 0x83, 1, 0, 0]);
     let mut rest = &page[4..];
     let mut known = 0;
     while let [_, second, _, length, ..] = *rest {
@@ -192,11 +192,11 @@ fn lengths_are_checked() {
 
 #[test]
 fn empty_and_endless_lists() {
-    let mut bench = Bench::thin();
-    assert_eq!(bench.plan(&copy_cdb(0)), Plan::Reply(vec![]));
+    let mut rig = Rig::thin();
+    assert_eq!(rig.plan(&copy_cdb(0)), Plan::Reply(vec![]));
     let error = Sense::PARAMETER_LIST_LENGTH_ERROR;
-    assert_eq!(bench.sense(&copy_cdb(0x1_0000)), error);
-    assert_eq!(bench.sense(&copy_cdb(u32::MAX as usize)), error);
+    assert_eq!(rig.sense(&copy_cdb(0x1_0000)), error);
+    assert_eq!(rig.sense(&copy_cdb(u32::MAX as usize)), error);
     let nothing = read(&list(&[], &[]));
     assert!(nothing.cscds.is_empty() && nothing.segments.is_empty());
 }
@@ -339,47 +339,47 @@ fn segments_between_block_lengths() {
 
 #[test]
 fn copy_results_are_fetched_by_list_identifier() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let unknown = Sense::invalid_field_in_cdb(2, None);
-    assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown);
-    assert_eq!(bench.sense(&results_cdb(4, 7, 255)), unknown);
-    let id = bench.unit.begin_copy(A, Some(7)).unwrap();
-    bench.unit.copies().progress(id, 1, 512);
-    assert_eq!(bench.reply(&results_cdb(0, 7, 255)), [0, 0, 0, 8, 0, 0, 1, 0, 0, 0, 2, 0]);
-    assert_eq!(bench.reply(&results_cdb(0, 7, 5)).len(), 5);
-    assert_eq!(bench.refusal(B, &results_cdb(0, 7, 255)), unknown, "another's copy");
-    bench.unit.copies().end(id, CopyEnd::Completed);
-    bench.unit.reset(None);
-    assert_eq!(bench.sense(&results_cdb(0, 7, 255)), Sense::RESET_BY_FUNCTION);
-    assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown, "gone with the reset");
-    let id = bench.unit.begin_copy(A, Some(7)).unwrap();
-    bench.unit.copies().end(id, CopyEnd::Completed);
-    bench.unit.detach(A);
-    bench.attach(A);
-    assert_eq!(bench.sense(&[0; 6]), Sense::POWER_ON_RESET);
-    assert_eq!(bench.sense(&results_cdb(0, 7, 255)), unknown, "gone with the nexus");
-    let parameters = bench.reply(&results_cdb(3, 0, 255));
+    assert_eq!(rig.sense(&results_cdb(0, 7, 255)), unknown);
+    assert_eq!(rig.sense(&results_cdb(4, 7, 255)), unknown);
+    let id = rig.unit.begin_copy(A, Some(7)).unwrap();
+    rig.unit.copies().progress(id, 1, 512);
+    assert_eq!(rig.reply(&results_cdb(0, 7, 255)), [0, 0, 0, 8, 0, 0, 1, 0, 0, 0, 2, 0]);
+    assert_eq!(rig.reply(&results_cdb(0, 7, 5)).len(), 5);
+    assert_eq!(rig.refusal(B, &results_cdb(0, 7, 255)), unknown, "another's copy");
+    rig.unit.copies().end(id, CopyEnd::Completed);
+    rig.unit.reset(None);
+    assert_eq!(rig.sense(&results_cdb(0, 7, 255)), Sense::RESET_BY_FUNCTION);
+    assert_eq!(rig.sense(&results_cdb(0, 7, 255)), unknown, "gone with the reset");
+    let id = rig.unit.begin_copy(A, Some(7)).unwrap();
+    rig.unit.copies().end(id, CopyEnd::Completed);
+    rig.unit.detach(A);
+    rig.attach(A);
+    assert_eq!(rig.sense(&[0; 6]), Sense::POWER_ON_RESET);
+    assert_eq!(rig.sense(&results_cdb(0, 7, 255)), unknown, "gone with the nexus");
+    let parameters = rig.reply(&results_cdb(3, 0, 255));
     assert_eq!(parameters[parameters.len() - 3..], [2, 0x02, 0xe4]);
-    let held_data = bench.sense(&results_cdb(1, 7, 255));
+    let held_data = rig.sense(&results_cdb(1, 7, 255));
     assert_eq!(held_data, Sense::invalid_field_in_cdb(1, Some(4)), "nothing is ever held");
 }
 
 /// Goal: a copy is refused for the same reasons as a READ or a WRITE.
 #[test]
 fn units_are_checked_as_for_reads_and_writes() {
-    let bench = Bench::new(UnitOptions { read_only: true, ..options() });
-    assert_eq!(bench.unit.check_copy(A, SegmentRole::Source), Ok(()));
-    let refusal = bench.unit.check_copy(A, SegmentRole::Destination);
+    let rig = Rig::new(UnitOptions { read_only: true, ..options() });
+    assert_eq!(rig.unit.check_copy(A, SegmentRole::Source), Ok(()));
+    let refusal = rig.unit.check_copy(A, SegmentRole::Destination);
     assert_eq!(refusal, Err(Sense::WRITE_PROTECTED.into()));
-    let mut bench = Bench::thin();
-    assert_eq!(bench.run(B, &[0x16, 0, 0, 0, 0, 0]), Ok(Plan::Reply(vec![])));
+    let mut rig = Rig::thin();
+    assert_eq!(rig.run(B, &[0x16, 0, 0, 0, 0, 0]), Ok(Plan::Reply(vec![])));
     for party in [SegmentRole::Source, SegmentRole::Destination] {
-        assert_eq!(bench.unit.check_copy(A, party), Err(Refusal::ReservationConflict));
-        assert_eq!(bench.unit.check_copy(B, party), Ok(()));
+        assert_eq!(rig.unit.check_copy(A, party), Err(Refusal::ReservationConflict));
+        assert_eq!(rig.unit.check_copy(B, party), Ok(()));
     }
-    assert_eq!(bench.run(B, &[0x1b, 0, 0, 0, 0, 0]), Ok(Plan::Flush { immediate: false }));
+    assert_eq!(rig.run(B, &[0x1b, 0, 0, 0, 0, 0]), Ok(Plan::Flush { immediate: false }));
     let stopped = Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED;
-    assert_eq!(bench.unit.check_copy(B, SegmentRole::Source), Err(stopped.into()));
+    assert_eq!(rig.unit.check_copy(B, SegmentRole::Source), Err(stopped.into()));
 }
 
 /// Lists that are almost correct: counts, types and lengths that mostly fit.

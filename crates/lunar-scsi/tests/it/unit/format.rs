@@ -1,7 +1,7 @@
 //! FORMAT UNIT.
 
 use crate::unit::sanitize::begin;
-use crate::unit::support::{A, Bench, blocks, options};
+use crate::unit::support::{A, Rig, blocks, options};
 use lunar_scsi::commands::ListKind;
 use lunar_scsi::long_operation::{LongOperation, OperationKind, OperationWork};
 use lunar_scsi::plan::{Plan, Refusal};
@@ -19,12 +19,12 @@ fn plan(work: OperationWork, immediate: bool) -> Result<Plan, Refusal> {
 }
 
 /// Sends a list, which contains its own length: the CDB has no field for it.
-fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
-    match bench.plan(&[0x04, flags, 0, 0, 0, 0]) {
+fn send(rig: &mut Rig, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
+    match rig.plan(&[0x04, flags, 0, 0, 0, 0]) {
         Plan::Parameters { bytes, awaiting } => {
             assert!(bytes as usize >= list.len() && awaiting.kind == ListKind::OpenEnded);
             let port = crate::unit::support::port();
-            bench.unit.resume(A, &Context::new(&[], &port), awaiting, list)
+            rig.unit.resume(A, &Context::new(&[], &port), awaiting, list)
         }
         other => panic!("{other:?}"),
     }
@@ -32,36 +32,36 @@ fn send(bench: &mut Bench, flags: u8, list: &[u8]) -> Result<Plan, Refusal> {
 
 #[test]
 fn without_a_list_all_is_set_to_zeroes() {
-    let mut bench = Bench::thin();
-    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Deallocate, false));
-    let mut bench = Bench::new(UnitOptions { unmap_granularity_blocks: None, ..options() });
-    assert_eq!(bench.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Zero, false));
+    let mut rig = Rig::thin();
+    assert_eq!(rig.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Deallocate, false));
+    let mut rig = Rig::new(UnitOptions { unmap_granularity_blocks: None, ..options() });
+    assert_eq!(rig.run(A, &[0x04, 0, 0, 0, 0, 0]), plan(OperationWork::Zero, false));
     for flags in [0x01, 0x08, 0x20] {
-        let refused = bench.sense(&[0x04, flags, 0, 0, 0, 0]);
+        let refused = rig.sense(&[0x04, flags, 0, 0, 0, 0]);
         assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(5)), "they are about the list");
     }
     for protection in [0x40, 0x80, 0xc0] {
-        let refused = bench.sense(&[0x04, protection | FMTDATA, 0, 0, 0, 0]);
+        let refused = rig.sense(&[0x04, protection | FMTDATA, 0, 0, 0, 0]);
         assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(7)));
     }
     for format in [6, 7] {
-        let refused = bench.sense(&[0x04, FMTDATA | format, 0, 0, 0, 0]);
+        let refused = rig.sense(&[0x04, FMTDATA | format, 0, 0, 0, 0]);
         assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(2)));
     }
 }
 
 #[test]
 fn headers_short_and_long() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for (options, immediate) in [(0, false), (0x02, true), (0xf2, true), (0x80, false)] {
-        let short = send(&mut bench, FMTDATA, &[0, options, 0, 0]);
+        let short = send(&mut rig, FMTDATA, &[0, options, 0, 0]);
         assert_eq!(short, plan(OperationWork::Deallocate, immediate));
-        let long = send(&mut bench, FMTDATA | LONGLIST, &[0, options, 0, 0, 0, 0, 0, 0]);
+        let long = send(&mut rig, FMTDATA | LONGLIST, &[0, options, 0, 0, 0, 0, 0, 0]);
         assert_eq!(long, plan(OperationWork::Deallocate, immediate));
     }
     let mut refuse = |flags, list: &[u8], byte, bit| {
         let sense = Sense::invalid_field_in_parameter_list(byte, bit);
-        assert_eq!(send(&mut bench, flags, list), Err(sense.into()), "{list:x?}");
+        assert_eq!(send(&mut rig, flags, list), Err(sense.into()), "{list:x?}");
     };
     refuse(FMTDATA, &[1, 0, 0, 0], 0, Some(2));
     refuse(FMTDATA, &[0, 0x20, 0, 0], 1, Some(6));
@@ -72,27 +72,27 @@ fn headers_short_and_long() {
     for (flags, list) in
         [(FMTDATA, vec![]), (FMTDATA, vec![0; 3]), (FMTDATA | LONGLIST, vec![0; 7])]
     {
-        assert_eq!(send(&mut bench, flags, &list), short);
+        assert_eq!(send(&mut rig, flags, &list), short);
     }
 }
 
 #[test]
 fn initialization_patterns() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let head = [0, 0x88, 0, 0];
     let with = |descriptor: &[u8]| [&head, descriptor].concat();
     let pattern = OperationWork::Overwrite { pattern: vec![0xde, 0xad], passes: 1, invert: false };
-    let repeated = send(&mut bench, FMTDATA, &with(&[0, 1, 0, 2, 0xde, 0xad]));
+    let repeated = send(&mut rig, FMTDATA, &with(&[0, 1, 0, 2, 0xde, 0xad]));
     assert_eq!(repeated, plan(pattern, false));
     assert_eq!(
-        send(&mut bench, FMTDATA, &with(&[0, 0, 0, 0])),
+        send(&mut rig, FMTDATA, &with(&[0, 0, 0, 0])),
         plan(OperationWork::Deallocate, false)
     );
     let block = with(&[&[0, 1, 2, 0][..], &[7; 512]].concat());
-    assert!(send(&mut bench, FMTDATA, &block).is_ok());
+    assert!(send(&mut rig, FMTDATA, &block).is_ok());
     let mut refuse = |descriptor: &[u8], byte| {
         let sense = Sense::invalid_field_in_parameter_list(byte, None);
-        assert_eq!(send(&mut bench, FMTDATA, &with(descriptor)), Err(sense.into()));
+        assert_eq!(send(&mut rig, FMTDATA, &with(descriptor)), Err(sense.into()));
     };
     refuse(&[0x20, 1, 0, 1, 9], 4);
     refuse(&[0x40, 1, 0, 1, 9], 4);
@@ -103,28 +103,28 @@ fn initialization_patterns() {
     refuse(&[0, 1, 2, 1, 9], 6);
     let short = Err(Sense::PARAMETER_LIST_LENGTH_ERROR.into());
     for descriptor in [&[][..], &[0, 1, 0], &[0, 1, 0, 2, 9]] {
-        assert_eq!(send(&mut bench, FMTDATA, &with(descriptor)), short);
+        assert_eq!(send(&mut rig, FMTDATA, &with(descriptor)), short);
     }
 }
 
 /// Goal: commands are refused during the operation and after its failure: SBC-3 §4.10.
 #[test]
 fn formatting_and_a_corrupted_format() {
-    let mut bench = Bench::thin();
-    let format = bench.plan(&[0x04, 0, 0, 0, 0, 0]);
-    begin(&mut bench, format.clone()).unwrap();
-    bench.unit.set_operation_progress(1, 2);
-    assert_eq!(bench.sense(&READY), Sense::FORMAT_IN_PROGRESS.with_progress(0x8000));
-    bench.unit.fail_operation();
+    let mut rig = Rig::thin();
+    let format = rig.plan(&[0x04, 0, 0, 0, 0, 0]);
+    begin(&mut rig, format.clone()).unwrap();
+    rig.unit.set_operation_progress(1, 2);
+    assert_eq!(rig.sense(&READY), Sense::FORMAT_IN_PROGRESS.with_progress(0x8000));
+    rig.unit.fail_operation();
     for command in [READY.to_vec(), blocks(0x2a, 0, 0, 1)] {
-        assert_eq!(bench.sense(&command), Sense::MEDIUM_FORMAT_CORRUPTED);
+        assert_eq!(rig.sense(&command), Sense::MEDIUM_FORMAT_CORRUPTED);
     }
-    bench.reply(&[0x1a, 0, 0x3f, 0, 255, 0]);
-    let refused = bench.sense(&[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0]);
+    rig.reply(&[0x1a, 0, 0x3f, 0, 255, 0]);
+    let refused = rig.sense(&[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(refused, Sense::invalid_field_in_cdb(1, Some(4)), "that is for SANITIZE");
-    assert!(bench.run(A, &[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0]).is_ok(), "it would help too");
-    begin(&mut bench, format).unwrap();
-    bench.unit.set_operation_done();
-    bench.unit.end_operation();
-    bench.reply(&READY);
+    assert!(rig.run(A, &[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0]).is_ok(), "it would help too");
+    begin(&mut rig, format).unwrap();
+    rig.unit.set_operation_done();
+    rig.unit.end_operation();
+    rig.reply(&READY);
 }

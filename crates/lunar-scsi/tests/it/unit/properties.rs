@@ -1,6 +1,6 @@
 //! Arbitrary CDBs: no panic, and no plan outside the unit.
 
-use crate::unit::support::{A, B, Bench, options};
+use crate::unit::support::{A, B, Rig, options};
 use lunar_scsi::commands::{COMMANDS, ListKind};
 use lunar_scsi::plan::{AwaitingParameterList, LbaRange, Plan};
 use lunar_scsi::unit::{Context, UnitOptions, absent_unit_plan};
@@ -104,20 +104,20 @@ proptest! {
         commands in prop::collection::vec((any::<bool>(), cdbs()), 1..40),
         list in prop::collection::vec(any::<u8>(), 0..=300),
     ) {
-        let mut bench = Bench::new(unit.clone());
+        let mut rig = Rig::new(unit.clone());
         for (first, cdb) in &commands {
             let nexus = if *first { A } else { B };
-            let plan = bench.run(nexus, cdb);
+            let plan = rig.run(nexus, cdb);
             if let Ok(Plan::Parameters { awaiting, .. }) = plan {
                 let port = crate::unit::support::port();
-                let context = Context::new(&bench.luns, &port);
-                if let Ok(plan) = bench.unit.resume(nexus, &context, awaiting, &list) {
+                let context = Context::new(&rig.luns, &port);
+                if let Ok(plan) = rig.unit.resume(nexus, &context, awaiting, &list) {
                     check(&unit, &plan);
                 }
             } else if let Ok(plan) = plan {
                 check(&unit, &plan);
             } else if let Err(lunar_scsi::plan::Refusal::Check(sense)) = plan {
-                prop_assert!(!bench.unit.encode_sense(&sense).is_empty());
+                prop_assert!(!rig.unit.encode_sense(&sense).is_empty());
             }
         }
     }
@@ -129,11 +129,11 @@ proptest! {
         cdb in cdbs(),
         list in prop::collection::vec(any::<u8>(), 0..=300),
     ) {
-        let mut bench = Bench::thin();
+        let mut rig = Rig::thin();
         let port = crate::unit::support::port();
-        let context = Context::new(&bench.luns, &port);
+        let context = Context::new(&rig.luns, &port);
         let awaiting = AwaitingParameterList { cdb, kind: ListKind::Plain };
-        if let Ok(plan) = bench.unit.resume(A, &context, awaiting, &list) {
+        if let Ok(plan) = rig.unit.resume(A, &context, awaiting, &list) {
             check(&options(), &plan);
         }
     }
@@ -154,7 +154,7 @@ proptest! {
     /// Goal: damaged state is refused.
     #[test]
     fn any_state_is_handled(state in prop::collection::vec(any::<u8>(), 0..=300)) {
-        let mut bench = Bench::fresh(options());
-        prop_assert!(bench.unit.restore(&state).is_err());
+        let mut rig = Rig::fresh(options());
+        prop_assert!(rig.unit.restore(&state).is_err());
     }
 }

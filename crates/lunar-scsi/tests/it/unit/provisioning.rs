@@ -1,6 +1,6 @@
 //! UNMAP, WRITE SAME, GET LBA STATUS.
 
-use crate::unit::support::{Bench, COUNT, blocks, options};
+use crate::unit::support::{COUNT, Rig, blocks, options};
 use lunar_scsi::plan::{LbaRange, Pattern, Plan, Refusal};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{UnitOptions, lba_status_reply};
@@ -27,8 +27,8 @@ fn unmap_list(ranges: &[(u64, u32)]) -> Vec<u8> {
     list
 }
 
-fn unmap(bench: &mut Bench, list: &[u8]) -> Result<Plan, Refusal> {
-    bench.send(&unmap_cdb(list), list)
+fn unmap(rig: &mut Rig, list: &[u8]) -> Result<Plan, Refusal> {
+    rig.send(&unmap_cdb(list), list)
 }
 
 fn unmapped(ranges: &[LbaRange]) -> Plan {
@@ -37,19 +37,19 @@ fn unmapped(ranges: &[LbaRange]) -> Plan {
 
 #[test]
 fn unmap_keeps_the_order() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let list = unmap_list(&[(100, 8), (0, 0), (COUNT, 0), (COUNT - 1, 1), (100, 8)]);
     let ranges = [range(100, 8), range(0, 0), range(COUNT, 0), range(COUNT - 1, 1), range(100, 8)];
-    assert_eq!(unmap(&mut bench, &list), Ok(unmapped(&ranges)));
+    assert_eq!(unmap(&mut rig, &list), Ok(unmapped(&ranges)));
 }
 
 #[test]
 fn unmap_of_no_blocks_is_no_error() {
-    let mut bench = Bench::thin();
-    assert_eq!(bench.plan(&unmap_cdb(&[])), unmapped(&[]));
-    assert_eq!(unmap(&mut bench, &unmap_list(&[])), Ok(unmapped(&[])));
+    let mut rig = Rig::thin();
+    assert_eq!(rig.plan(&unmap_cdb(&[])), unmapped(&[]));
+    assert_eq!(unmap(&mut rig, &unmap_list(&[])), Ok(unmapped(&[])));
     for short in 1..8 {
-        let sense = bench.sense(&unmap_cdb(&vec![0; short]));
+        let sense = rig.sense(&unmap_cdb(&vec![0; short]));
         assert_eq!(sense, Sense::PARAMETER_LIST_LENGTH_ERROR);
     }
 }
@@ -57,39 +57,39 @@ fn unmap_of_no_blocks_is_no_error() {
 /// Goal: a truncated descriptor, by its list or by the CDB, is ignored.
 #[test]
 fn unmap_ignores_a_truncated_descriptor() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let mut list = unmap_list(&[(1, 1), (2, 2)]);
     list.truncate(8 + 31);
-    assert_eq!(unmap(&mut bench, &list), Ok(unmapped(&[range(1, 1)])));
+    assert_eq!(unmap(&mut rig, &list), Ok(unmapped(&[range(1, 1)])));
     let mut list = unmap_list(&[(1, 1), (2, 2)]);
     list[3] = 17;
-    assert_eq!(unmap(&mut bench, &list), Ok(unmapped(&[range(1, 1)])));
+    assert_eq!(unmap(&mut rig, &list), Ok(unmapped(&[range(1, 1)])));
 }
 
 #[test]
 fn unmap_has_limits() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let wrong = |byte| Err(Sense::invalid_field_in_parameter_list(byte, None).into());
     let many: Vec<(u64, u32)> = (0..257).map(|lba| (lba, 1)).collect();
-    assert!(unmap(&mut bench, &unmap_list(&many[..256])).is_ok());
-    assert_eq!(unmap(&mut bench, &unmap_list(&many)), wrong(2));
-    assert!(unmap(&mut bench, &unmap_list(&[(0, 1 << 19), (0, 1 << 19)])).is_ok());
-    assert_eq!(unmap(&mut bench, &unmap_list(&[(0, 1 << 20), (0, 1)])), wrong(8 + 16 + 8));
+    assert!(unmap(&mut rig, &unmap_list(&many[..256])).is_ok());
+    assert_eq!(unmap(&mut rig, &unmap_list(&many)), wrong(2));
+    assert!(unmap(&mut rig, &unmap_list(&[(0, 1 << 19), (0, 1 << 19)])).is_ok());
+    assert_eq!(unmap(&mut rig, &unmap_list(&[(0, 1 << 20), (0, 1)])), wrong(8 + 16 + 8));
     for (lba, count) in [(COUNT, 1), (COUNT - 1, 2), (u64::MAX, 1), (u64::MAX, u32::MAX)] {
         let sense = Sense::LBA_OUT_OF_RANGE.with_information(lba.max(COUNT));
-        assert_eq!(unmap(&mut bench, &unmap_list(&[(0, 1), (lba, count)])), Err(sense.into()));
+        assert_eq!(unmap(&mut rig, &unmap_list(&[(0, 1), (lba, count)])), Err(sense.into()));
     }
 }
 
 #[test]
 fn anchored_unmap_is_refused() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let mut cdb = unmap_cdb(&unmap_list(&[(0, 1)]));
     cdb[1] = 1;
-    assert_eq!(bench.sense(&cdb), Sense::invalid_field_in_cdb(1, Some(0)));
+    assert_eq!(rig.sense(&cdb), Sense::invalid_field_in_cdb(1, Some(0)));
     for opcode in [0x41, 0x93] {
         for flags in [0x10, 0x18] {
-            let sense = bench.sense(&blocks(opcode, flags, 0, 1));
+            let sense = rig.sense(&blocks(opcode, flags, 0, 1));
             assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(4)));
         }
     }
@@ -97,10 +97,10 @@ fn anchored_unmap_is_refused() {
 
 #[test]
 fn write_same_writes_one_block_over_all() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for opcode in [0x41, 0x93] {
         for (flags, may_unmap) in [(0, false), (0x08, true)] {
-            let plan = bench.plan(&blocks(opcode, flags, 10, 20));
+            let plan = rig.plan(&blocks(opcode, flags, 10, 20));
             let pattern = Pattern::DataOut;
             let expected =
                 Plan::WriteSame { range: range(10, 20), pattern, may_unmap, durable: false };
@@ -108,41 +108,41 @@ fn write_same_writes_one_block_over_all() {
             assert_eq!(plan.data_out_bytes(512), 512);
         }
     }
-    let plan = bench.plan(&blocks(0x93, 0x09, 10, 20));
+    let plan = rig.plan(&blocks(0x93, 0x09, 10, 20));
     let pattern = Pattern::Zeroes;
     let expected =
         Plan::WriteSame { range: range(10, 20), pattern, may_unmap: true, durable: false };
     assert_eq!(plan, expected, "NDOB");
     assert_eq!(plan.data_out_bytes(512), 0);
-    let sense = bench.sense(&blocks(0x41, 0x09, 10, 20));
+    let sense = rig.sense(&blocks(0x41, 0x09, 10, 20));
     assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(0)), "(10) has no NDOB");
 }
 
 #[test]
 fn write_same_has_limits() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for (opcode, count_at) in [(0x41, 7), (0x93, 10)] {
-        let too_few = bench.sense(&blocks(opcode, 0, 0, 0));
+        let too_few = rig.sense(&blocks(opcode, 0, 0, 0));
         assert_eq!(too_few, Sense::invalid_field_in_cdb(count_at, None), "WSNZ");
-        let sense = bench.sense(&blocks(opcode, 0, COUNT - 1, 2));
+        let sense = rig.sense(&blocks(opcode, 0, COUNT - 1, 2));
         assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(COUNT));
-        let sense = bench.sense(&blocks(opcode, 0x04, 0, 1));
+        let sense = rig.sense(&blocks(opcode, 0x04, 0, 1));
         assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(2)), "PBDATA");
     }
     let longest = 0xffff;
-    bench.plan(&blocks(0x93, 0, 0, longest));
-    let sense = bench.sense(&blocks(0x93, 0, 0, longest + 1));
+    rig.plan(&blocks(0x93, 0, 0, longest));
+    let sense = rig.sense(&blocks(0x93, 0, 0, longest + 1));
     assert_eq!(sense, Sense::invalid_field_in_cdb(10, None));
 }
 
 #[test]
 fn a_thick_unit_deallocates_nothing() {
-    let mut bench = Bench::new(UnitOptions { unmap_granularity_blocks: None, ..options() });
-    assert_eq!(bench.sense(&unmap_cdb(&[0; 24])), Sense::INVALID_OPERATION_CODE);
-    let sense = bench.sense(&blocks(0x93, 0x08, 0, 1));
+    let mut rig = Rig::new(UnitOptions { unmap_granularity_blocks: None, ..options() });
+    assert_eq!(rig.sense(&unmap_cdb(&[0; 24])), Sense::INVALID_OPERATION_CODE);
+    let sense = rig.sense(&blocks(0x93, 0x08, 0, 1));
     assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(3)));
-    bench.plan(&blocks(0x93, 0, 0, 1));
-    let sense = bench.sense(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0]);
+    rig.plan(&blocks(0x93, 0, 0, 1));
+    let sense = rig.sense(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0]);
     assert_eq!(sense, Sense::invalid_field_in_cdb(1, Some(4)));
 }
 
@@ -154,9 +154,9 @@ fn lba_status(lba: u64, allocation: u32) -> Vec<u8> {
 
 #[test]
 fn status_reaches_to_the_end() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for (allocation, extents) in [(0, 1), (8, 1), (24, 1), (40, 2), (255, 15), (u32::MAX, 4096)] {
-        let plan = bench.plan(&lba_status(7, allocation));
+        let plan = rig.plan(&lba_status(7, allocation));
         let Plan::MapStatus { range: asked, extents_max, allocation_bytes } = plan else {
             panic!("{plan:?}");
         };
@@ -164,7 +164,7 @@ fn status_reaches_to_the_end() {
         assert_eq!(extents_max, extents);
     }
     for lba in [COUNT, COUNT + 1, 1 << 63, u64::MAX] {
-        let sense = bench.sense(&lba_status(lba, 24));
+        let sense = rig.sense(&lba_status(lba, 24));
         assert_eq!(sense, Sense::LBA_OUT_OF_RANGE.with_information(lba));
     }
 }

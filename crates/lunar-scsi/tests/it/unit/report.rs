@@ -1,6 +1,6 @@
 //! REPORT LUNS, REPORT SUPPORTED OPERATION CODES and the command table behind it.
 
-use crate::unit::support::{A, Bench, options};
+use crate::unit::support::{A, Rig, options};
 use lunar_scsi::commands::{COMMANDS, Offered};
 use lunar_scsi::sense::Sense;
 use lunar_scsi::unit::{AtomicBlocks, UnitOptions};
@@ -15,23 +15,23 @@ fn luns_cdb(select: u8, allocation: u32) -> Vec<u8> {
 
 #[test]
 fn luns_by_selection() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     let units = [Lun::new(0).0, Lun::new(1).0, Lun::new(300).0].concat();
     let known = Lun::REPORT_LUNS.0.to_vec();
     let both = [units.clone(), known.clone()].concat();
     let listed = [(0, units.clone()), (1, known), (2, both), (0x10, Vec::new()), (0x11, units)];
     for (select, list) in listed {
-        let reply = bench.reply(&luns_cdb(select, 4096));
+        let reply = rig.reply(&luns_cdb(select, 4096));
         assert_eq!(reply[..8], [0, 0, 0, list.len() as u8, 0, 0, 0, 0]);
         assert_eq!(reply[8..], list);
-        assert_eq!(bench.reply(&luns_cdb(select, 17)), reply[..reply.len().min(17)]);
+        assert_eq!(rig.reply(&luns_cdb(select, 17)), reply[..reply.len().min(17)]);
     }
     for select in (3..=0x0f).chain(0x12..=0xff) {
-        let sense = bench.sense(&luns_cdb(select, 4096));
+        let sense = rig.sense(&luns_cdb(select, 4096));
         assert_eq!(sense, Sense::invalid_field_in_cdb(2, None));
     }
     for allocation in 0..16 {
-        let sense = bench.sense(&luns_cdb(0, allocation));
+        let sense = rig.sense(&luns_cdb(0, allocation));
         assert_eq!(sense, Sense::invalid_field_in_cdb(6, None));
     }
 }
@@ -95,10 +95,10 @@ fn all_operation_codes() {
                 (command.opcode, action.unwrap_or(0), u8::from(action.is_some()), bytes)
             })
             .collect();
-        let mut bench = Bench::new(unit);
-        let plain = descriptors(&bench.reply(&codes(0, 0, 0, u32::MAX)), 8);
+        let mut rig = Rig::new(unit);
+        let plain = descriptors(&rig.reply(&codes(0, 0, 0, u32::MAX)), 8);
         assert_eq!(plain, expected);
-        let timed = bench.reply(&codes(0x80, 0, 0, u32::MAX));
+        let timed = rig.reply(&codes(0x80, 0, 0, u32::MAX));
         let with_flag = expected.iter().map(|(op, sa, flags, len)| (*op, *sa, flags | 2, *len));
         assert_eq!(descriptors(&timed, 20), with_flag.collect::<Vec<_>>());
         assert!(timed[4..].chunks(20).all(|at| at[8..10] == [0, 10]));
@@ -108,39 +108,39 @@ fn all_operation_codes() {
 /// Goal: each command can be reported alone. Method: every one of the table, each way.
 #[test]
 fn one_operation_code() {
-    let mut bench = Bench::with_everything();
+    let mut rig = Rig::with_everything();
     for command in COMMANDS {
         let action = command.service_action.unwrap_or(0);
         let by_code = u8::from(command.service_action.is_some()) + 1;
         for options in [by_code, 3] {
-            let reply = bench.reply(&codes(options, command.opcode, action, 255));
+            let reply = rig.reply(&codes(options, command.opcode, action, 255));
             assert_eq!(reply[..3], [0, 3, 0], "{}", command.name);
             assert_eq!(usize::from(reply[3]), command.cdb_bytes());
             assert_eq!(reply[4..], command.usage_bitmap());
             assert_eq!(reply[4], command.opcode);
         }
-        let reply = bench.reply(&codes(0x80 | by_code, command.opcode, action, 255));
+        let reply = rig.reply(&codes(0x80 | by_code, command.opcode, action, 255));
         assert_eq!(reply[1], 0x83, "CTDP");
         assert_eq!(reply.len(), 4 + command.cdb_bytes() + 12);
         let other = if by_code == 1 { 2 } else { 1 };
-        let sense = bench.sense(&codes(other, command.opcode, action, 255));
+        let sense = rig.sense(&codes(other, command.opcode, action, 255));
         assert_eq!(sense, Sense::invalid_field_in_cdb(3, None), "{}", command.name);
     }
 }
 
 #[test]
 fn unsupported_operation_codes_are_reported() {
-    let mut bench = Bench::thin();
+    let mut rig = Rig::thin();
     for (options, opcode, action) in
         [(1, 0xff, 0), (2, 0xff, 0), (3, 0xff, 0), (2, 0x9e, 0x11), (3, 0x28, 1), (1, 0x1e, 0)]
     {
-        assert_eq!(bench.reply(&codes(options, opcode, action, 255)), [0, 1, 0, 0]);
+        assert_eq!(rig.reply(&codes(options, opcode, action, 255)), [0, 1, 0, 0]);
     }
     for options in 4..8 {
-        let sense = bench.sense(&codes(options, 0x28, 0, 255));
+        let sense = rig.sense(&codes(options, 0x28, 0, 255));
         assert_eq!(sense, Sense::invalid_field_in_cdb(2, Some(2)));
     }
-    assert_eq!(bench.reply(&codes(0, 0, 0, 0)), []);
+    assert_eq!(rig.reply(&codes(0, 0, 0, 0)), []);
 }
 
 /// Goal: the table is sorted and without duplicates, and lengths match the group codes.
@@ -192,9 +192,9 @@ fn task_management_functions() {
     let cdb = |options: u8, allocation: u8| {
         [0xa3, 0x0d, options, 0, 0, 0, 0, 0, 0, allocation, 0, 0].to_vec()
     };
-    let mut bench = Bench::thin();
-    assert_eq!(bench.reply(&cdb(0, 4)), [0xda, 0, 0, 0]);
-    let extended = bench.reply(&cdb(0x80, 255));
+    let mut rig = Rig::thin();
+    assert_eq!(rig.reply(&cdb(0, 4)), [0xda, 0, 0, 0]);
+    let extended = rig.reply(&cdb(0x80, 255));
     assert_eq!((extended.len(), extended[3]), (16, 12));
-    assert_eq!(bench.refusal(A, &cdb(0, 3)), Sense::invalid_field_in_cdb(6, None));
+    assert_eq!(rig.refusal(A, &cdb(0, 3)), Sense::invalid_field_in_cdb(6, None));
 }

@@ -1,6 +1,6 @@
 //! Restrictions of an initiator that does not administer a unit.
 
-use crate::unit::support::{A, B, Bench, port};
+use crate::unit::support::{A, B, Rig, port};
 use lunar_scsi::commands::COMMANDS;
 use lunar_scsi::plan::{Plan, Refusal};
 use lunar_scsi::rights::{Administration, Rights};
@@ -20,14 +20,14 @@ const STOP: [u8; 6] = [0x1b, 0, 0, 0, 0, 0];
 const START: [u8; 6] = [0x1b, 0, 0, 0, 1, 0];
 
 /// Creates a unit with all features; `B` does not administer it.
-fn bench() -> Bench {
-    restricted(Bench::with_everything())
+fn rig() -> Rig {
+    restricted(Rig::with_everything())
 }
 
-fn restricted(mut bench: Bench) -> Bench {
-    bench.unit.set_rights(B, NONE);
-    assert_eq!(bench.refusal(B, &READY), Sense::INQUIRY_DATA_HAS_CHANGED);
-    bench
+fn restricted(mut rig: Rig) -> Rig {
+    rig.unit.set_rights(B, NONE);
+    assert_eq!(rig.refusal(B, &READY), Sense::INQUIRY_DATA_HAS_CHANGED);
+    rig
 }
 
 #[test]
@@ -49,16 +49,16 @@ fn commands_that_affect_all_users_require_administration() {
         &[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], // an empty list
     ];
     for cdb in cdbs {
-        let mut bench = bench();
-        assert_eq!(bench.refusal(B, cdb), DENIED, "{cdb:02x?}");
-        assert_eq!(bench.run(B, &READY), GOOD, "the unit is unchanged: {cdb:02x?}");
-        assert_ne!(bench.run(A, cdb), Err(DENIED.into()), "{cdb:02x?}");
+        let mut rig = rig();
+        assert_eq!(rig.refusal(B, cdb), DENIED, "{cdb:02x?}");
+        assert_eq!(rig.run(B, &READY), GOOD, "the unit is unchanged: {cdb:02x?}");
+        assert_ne!(rig.run(A, cdb), Err(DENIED.into()), "{cdb:02x?}");
     }
-    let mut bench = restricted(Bench::thin());
-    bench.plan(&STOP);
-    assert_eq!(bench.refusal(B, &READY), Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED);
-    assert_eq!(bench.run(B, &START), GOOD, "every initiator may start the unit");
-    assert_eq!(bench.run(B, &READY), GOOD);
+    let mut rig = restricted(Rig::thin());
+    rig.plan(&STOP);
+    assert_eq!(rig.refusal(B, &READY), Sense::NOT_READY_INITIALIZING_COMMAND_REQUIRED);
+    assert_eq!(rig.run(B, &START), GOOD, "every initiator may start the unit");
+    assert_eq!(rig.run(B, &READY), GOOD);
 }
 
 /// Goal: the table alone determines which commands are denied. Method: every command with its other
@@ -75,10 +75,10 @@ fn the_table_says_which_commands_are_denied() {
                 Administration::Always | Administration::UnlessStarts => true,
                 Administration::Never | Administration::WhenChanges => false,
             };
-            let mut bench = bench();
-            let denied = bench.run(B, &cdb) == Err(DENIED.into());
+            let mut rig = rig();
+            let denied = rig.run(B, &cdb) == Err(DENIED.into());
             assert_eq!(denied, expected, "{} {cdb:02x?}", command.name);
-            assert_ne!(bench.run(A, &cdb), Err(DENIED.into()), "{}", command.name);
+            assert_ne!(rig.run(A, &cdb), Err(DENIED.into()), "{}", command.name);
         }
     }
 }
@@ -103,92 +103,88 @@ fn mode_parameters_are_changed_by_administrators() {
     const SWP: u8 = 0x08;
     const SENSE: [u8; 6] = [0x1a, 0x08, 0x0a, 0, 255, 0];
     for ten in [false, true] {
-        let mut bench = bench();
-        let before = bench.reply(&SENSE);
+        let mut rig = rig();
+        let before = rig.reply(&SENSE);
         for (byte_2, byte_4) in
             [(TST_GLTSD, SWP), (TST_GLTSD | D_SENSE, 0), (TST_GLTSD | D_SENSE, SWP)]
         {
             let (cdb, list) = select(ten, byte_2, byte_4);
-            assert_eq!(bench.send_from(B, &cdb, &list), Err(DENIED.into()));
-            assert_eq!(bench.reply(&SENSE), before);
+            assert_eq!(rig.send_from(B, &cdb, &list), Err(DENIED.into()));
+            assert_eq!(rig.reply(&SENSE), before);
         }
         let (cdb, list) = select(ten, TST_GLTSD, 0);
-        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "without a change");
+        assert_eq!(rig.send_from(B, &cdb, &list), GOOD, "without a change");
         let (cdb, list) = select(ten, TST_GLTSD, SWP);
-        assert_eq!(bench.send_from(A, &cdb, &list), GOOD);
-        assert_eq!(bench.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
-        assert_eq!(bench.send_from(B, &cdb, &list), GOOD, "without a change of the current value");
+        assert_eq!(rig.send_from(A, &cdb, &list), GOOD);
+        assert_eq!(rig.refusal(B, &READY), Sense::MODE_PARAMETERS_CHANGED);
+        assert_eq!(rig.send_from(B, &cdb, &list), GOOD, "without a change of the current value");
         let (cdb, list) = select(ten, TST_GLTSD, 0);
-        assert_eq!(
-            bench.send_from(B, &cdb, &list),
-            Err(DENIED.into()),
-            "B cannot clear SWP either"
-        );
+        assert_eq!(rig.send_from(B, &cdb, &list), Err(DENIED.into()), "B cannot clear SWP either");
         let (cdb, mut list) = select(ten, TST_GLTSD, SWP);
         *list.last_mut().unwrap() = 1;
-        let sense = bench.send_from(B, &cdb, &list);
+        let sense = rig.send_from(B, &cdb, &list);
         assert_ne!(sense, Err(DENIED.into()), "an invalid list is refused as invalid");
     }
 }
 
 /// The operation codes and service actions that REPORT SUPPORTED OPERATION CODES lists.
-fn listed(bench: &mut Bench, nexus: lunar_scsi::plan::NexusId) -> Vec<(u8, u8)> {
+fn listed(rig: &mut Rig, nexus: lunar_scsi::plan::NexusId) -> Vec<(u8, u8)> {
     let all = [0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
-    let Ok(Plan::Reply(reply)) = bench.run(nexus, &all) else { panic!("no list") };
+    let Ok(Plan::Reply(reply)) = rig.run(nexus, &all) else { panic!("no list") };
     reply[4..].chunks(8).map(|at| (at[0], at[3])).collect()
 }
 
 /// Goal: a nexus may send exactly the commands reported to it as supported.
 #[test]
 fn reports_are_for_the_nexus_that_asks() {
-    let mut bench = bench();
+    let mut rig = rig();
     let restricted = [(0x04, 0), (0x48, 1), (0x48, 2), (0x48, 0x1f), (0xa4, 0x0a)];
-    let (all, less) = (listed(&mut bench, A), listed(&mut bench, B));
+    let (all, less) = (listed(&mut rig, A), listed(&mut rig, B));
     let without: Vec<_> = all.iter().copied().filter(|code| !restricted.contains(code)).collect();
     assert_eq!(less, without);
     assert_eq!(all.len(), less.len() + restricted.len());
     assert!(less.contains(&(0x15, 0)) && less.contains(&(0x1b, 0)), "some uses are everybody's");
     for (opcode, action) in restricted {
         let one = [0xa3, 0x0c, 3, opcode, 0, action, 0, 0, 0, 255, 0, 0];
-        assert_eq!(bench.reply(&one)[..2], [0, 3]);
-        assert_eq!(bench.run(B, &one), Ok(Plan::Reply(vec![0, 1, 0, 0])), "{opcode:02x}");
+        assert_eq!(rig.reply(&one)[..2], [0, 3]);
+        assert_eq!(rig.run(B, &one), Ok(Plan::Reply(vec![0, 1, 0, 0])), "{opcode:02x}");
     }
     let functions = [0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
-    assert_eq!(bench.reply(&functions), [0xda, 0, 0, 0]);
-    assert_eq!(bench.run(B, &functions), Ok(Plan::Reply(vec![0xd8, 0, 0, 0])), "no TARGET RESET");
-    bench.unit.set_rights(B, Rights { administers_target: true, ..NONE });
-    assert_eq!(bench.run(B, &functions), Ok(Plan::Reply(vec![0xda, 0, 0, 0])));
+    assert_eq!(rig.reply(&functions), [0xda, 0, 0, 0]);
+    assert_eq!(rig.run(B, &functions), Ok(Plan::Reply(vec![0xd8, 0, 0, 0])), "no TARGET RESET");
+    rig.unit.set_rights(B, Rights { administers_target: true, ..NONE });
+    assert_eq!(rig.run(B, &functions), Ok(Plan::Reply(vec![0xda, 0, 0, 0])));
 }
 
 /// Goal: TPGS is 01b for an initiator that may not send SET TARGET PORT GROUPS, and the rest of
 /// INQUIRY is unchanged.
 #[test]
 fn inquiry_offers_no_groups_that_may_not_be_set() {
-    let mut bench = bench();
+    let mut rig = rig();
     for (page, vital) in [(0, 0), (0x00, 1), (0x83, 1), (0xb1, 1)] {
         let cdb = [0x12, vital, page, 0, 255, 0];
-        let mut expected = bench.reply(&cdb);
+        let mut expected = rig.reply(&cdb);
         if vital == 0 {
             assert_eq!(expected[5], 0x38);
             expected[5] = 0x18;
         }
-        assert_eq!(bench.run(B, &cdb), Ok(Plan::Reply(expected)), "{vital} {page:02x}");
+        assert_eq!(rig.run(B, &cdb), Ok(Plan::Reply(expected)), "{vital} {page:02x}");
     }
-    assert_eq!(bench.run(B, &[0x12, 0, 0, 0, 5, 0]).map(|_| ()), Ok(()), "cut before it");
+    assert_eq!(rig.run(B, &[0x12, 0, 0, 0, 5, 0]).map(|_| ()), Ok(()), "cut before it");
 }
 
 /// Goal: a nexus is informed exactly when its rights to the unit change.
 #[test]
 fn a_change_of_rights_is_reported() {
-    let mut bench = bench();
-    bench.unit.set_rights(B, NONE);
-    bench.unit.set_rights(B, Rights { administers_target: true, ..NONE });
-    assert_eq!(bench.run(B, &READY), GOOD);
-    assert_eq!(bench.run(A, &READY), GOOD);
-    bench.unit.set_rights(B, Rights::default());
-    assert_eq!(bench.refusal(B, &READY), Sense::INQUIRY_DATA_HAS_CHANGED);
-    assert!(bench.run(B, &STOP).is_ok());
-    bench.unit.set_rights(lunar_scsi::plan::NexusId(99), NONE);
+    let mut rig = rig();
+    rig.unit.set_rights(B, NONE);
+    rig.unit.set_rights(B, Rights { administers_target: true, ..NONE });
+    assert_eq!(rig.run(B, &READY), GOOD);
+    assert_eq!(rig.run(A, &READY), GOOD);
+    rig.unit.set_rights(B, Rights::default());
+    assert_eq!(rig.refusal(B, &READY), Sense::INQUIRY_DATA_HAS_CHANGED);
+    assert!(rig.run(B, &STOP).is_ok());
+    rig.unit.set_rights(lunar_scsi::plan::NexusId(99), NONE);
 }
 
 /// Goal: a right that is removed while a parameter list is on its way no longer applies.
@@ -196,10 +192,10 @@ fn a_change_of_rights_is_reported() {
 fn rights_are_checked_again_with_the_parameter_list() {
     let port = port();
     for cdb in [&SET_GROUPS[..], &[0x04, 0x10, 0, 0, 0, 0], &[0x48, 1, 0, 0, 0, 0, 0, 0, 8, 0]] {
-        let mut bench = Bench::with_everything();
-        let Plan::Parameters { awaiting, .. } = bench.plan(cdb) else { panic!("{cdb:02x?}") };
-        bench.unit.set_rights(A, NONE);
-        let resumed = bench.unit.resume(A, &Context::new(&[], &port), awaiting, &[0; 8]);
+        let mut rig = Rig::with_everything();
+        let Plan::Parameters { awaiting, .. } = rig.plan(cdb) else { panic!("{cdb:02x?}") };
+        rig.unit.set_rights(A, NONE);
+        let resumed = rig.unit.resume(A, &Context::new(&[], &port), awaiting, &[0; 8]);
         assert_eq!(resumed, Err(DENIED.into()), "{cdb:02x?}");
     }
 }
@@ -207,21 +203,21 @@ fn rights_are_checked_again_with_the_parameter_list() {
 /// Goal: a unit attention is checked first, then the right, then the reservation.
 #[test]
 fn rights_come_before_reservations() {
-    let mut bench = bench();
-    bench.plan(&[0x16, 0, 0, 0, 0, 0]);
-    assert_eq!(bench.refusal(B, &FORMAT), DENIED);
-    assert_eq!(bench.run(B, &READY), Err(Refusal::ReservationConflict));
-    bench.unit.raise_for(0x2a09, B);
-    assert_eq!(bench.refusal(B, &FORMAT), Sense::CAPACITY_DATA_HAS_CHANGED);
+    let mut rig = rig();
+    rig.plan(&[0x16, 0, 0, 0, 0, 0]);
+    assert_eq!(rig.refusal(B, &FORMAT), DENIED);
+    assert_eq!(rig.run(B, &READY), Err(Refusal::ReservationConflict));
+    rig.unit.raise_for(0x2a09, B);
+    assert_eq!(rig.refusal(B, &FORMAT), Sense::CAPACITY_DATA_HAS_CHANGED);
 }
 
 /// All shared state: mode parameters, states of port groups, responses of the medium.
-fn shared_state(bench: &mut Bench) -> [Vec<u8>; 4] {
+fn shared_state(rig: &mut Rig) -> [Vec<u8>; 4] {
     [
-        bench.reply(&[0x5a, 0, 0x3f, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
-        bench.reply(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0]),
-        bench.reply(&[0x03, 0, 0, 0, 252, 0]),
-        bench.reply(&READY),
+        rig.reply(&[0x5a, 0, 0x3f, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
+        rig.reply(&[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 0, 255, 0, 0]),
+        rig.reply(&[0x03, 0, 0, 0, 252, 0]),
+        rig.reply(&READY),
     ]
 }
 
@@ -264,17 +260,17 @@ proptest! {
     ) {
         // Reservations are the standard's way to exclude others.
         prop_assume!(!matches!(cdb[0], 0x16 | 0x17 | 0x5f));
-        let mut bench = if removable { bench() } else { restricted(Bench::thin()) };
-        let before = shared_state(&mut bench);
-        let mut plan = bench.run(B, &cdb);
+        let mut rig = if removable { rig() } else { restricted(Rig::thin()) };
+        let before = shared_state(&mut rig);
+        let mut plan = rig.run(B, &cdb);
         if let Ok(Plan::Parameters { bytes, awaiting }) = plan {
             list.resize(bytes as usize, 0);
             let port = port();
-            plan = bench.unit.resume(B, &Context::new(&[], &port), awaiting, &list);
+            plan = rig.unit.resume(B, &Context::new(&[], &port), awaiting, &list);
         }
         let erases = matches!(plan, Ok(Plan::LongOperation { .. } | Plan::ExitFailureMode));
         prop_assert!(!erases, "{cdb:02x?} {plan:?}");
-        prop_assert!(bench.run(A, &READY).is_ok(), "{cdb:02x?} {plan:?}");
-        prop_assert_eq!(shared_state(&mut bench), before, "{:02x?}", cdb);
+        prop_assert!(rig.run(A, &READY).is_ok(), "{cdb:02x?} {plan:?}");
+        prop_assert_eq!(shared_state(&mut rig), before, "{:02x?}", cdb);
     }
 }

@@ -35,7 +35,7 @@ pub fn port() -> TargetPort {
 }
 
 /// A unit under test, with the context that a target provides.
-pub struct Bench {
+pub struct Rig {
     pub unit: BlockUnit,
     pub luns: Vec<Lun>,
     port: TargetPort,
@@ -43,15 +43,15 @@ pub struct Bench {
     pub protocol_level: u16,
 }
 
-impl Bench {
+impl Rig {
     /// Attaches `A` and `B`, which have received the power-on.
     pub fn new(options: UnitOptions) -> Self {
-        let mut bench = Self::fresh(options);
+        let mut rig = Self::fresh(options);
         for nexus in [A, B] {
-            bench.attach(nexus);
-            assert_eq!(bench.refusal(nexus, &[0; 6]), Sense::POWER_ON_RESET);
+            rig.attach(nexus);
+            assert_eq!(rig.refusal(nexus, &[0; 6]), Sense::POWER_ON_RESET);
         }
-        bench
+        rig
     }
 
     /// Attaches no nexus.

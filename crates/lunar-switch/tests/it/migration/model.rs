@@ -12,16 +12,16 @@ const HOSTS: usize = 4;
 /// Number of operations of each host after the end of a migration.
 const OPERATIONS_AFTER: u64 = 20;
 
-/// The content that a disk may have, as its hosts know it.
+/// The contents that a disk may have, derived from what its hosts wrote and read.
 #[derive(Debug)]
 pub struct Model {
     blocks: Vec<ModelBlock>,
     last_version: u64,
-    /// A storage has lost writes, and no flush has reported it.
+    /// True if a storage has lost writes, and no flush has reported the loss.
     is_suspect: bool,
     /// Number of losses.
     losses: u64,
-    /// A host has read a block whose write was lost since then.
+    /// True if a host has read a block whose write was lost since the last report.
     has_seen_loss: bool,
 }
 
@@ -31,7 +31,7 @@ struct ModelBlock {
     possible: Vec<u64>,
     /// The versions that the block may have after a loss of what was not flushed.
     durable: Vec<u64>,
-    /// A host uses it.
+    /// True while a host uses the block.
     is_busy: bool,
     /// Number of changes that have begun.
     changes: u64,
@@ -67,7 +67,7 @@ impl Model {
         &mut self.blocks[range.lba as usize..][..range.count as usize]
     }
 
-    /// Takes blocks for one host; false if another one has some.
+    /// Reserves blocks for one host; returns false if another host uses one of them.
     fn take(&mut self, range: BlockRange) -> bool {
         let is_free = self.of(range).iter().all(|block| !block.is_busy);
         if is_free {
@@ -95,8 +95,8 @@ impl Model {
         }
     }
 
-    /// Ends changes of `range` that ran together since the given number of losses. A loss may have
-    /// hit them, although a flush has reported it before they were acknowledged.
+    /// Ends concurrent changes of `range` that began when there were `losses` losses. A later loss
+    /// may have affected them, even if a flush reported it before they were acknowledged.
     fn changes_end(&mut self, range: BlockRange, losses: u64, all: &[EndedChange]) {
         let now = self.losses;
         if all.iter().any(|one| one.losses != losses) {

@@ -95,9 +95,9 @@ fn one_clear_at_a_time_holds_its_range() {
 }
 
 /// Fault: a WRITE SAME or UNMAP held its range from its first piece to its last, and waited between
-/// them for the turns of its connection. A thousand sessions of its host made that 5 to 20 s; a
-/// command of another host that needed one of the blocks exclusively waited as long, and the writes
-/// of all initiators behind it.
+/// pieces for the turns of its connection: 5 to 20 s beside a thousand other sessions of its host.
+/// A command of another host that needed one of the blocks exclusively waited as long, as did the
+/// writes of all initiators that were queued behind it.
 #[test]
 fn clears_hold_nothing_between_two_pieces() {
     let (_, unit) = disk(OutOfSpace::Fail);
@@ -157,8 +157,9 @@ fn waiting_claims_run_between_two_pieces() {
     });
 }
 
-/// Goal: a command that waits for the clearing one ends when it is aborted; so does one that hangs
-/// at the disk, and it does not keep the next one waiting.
+/// Goal: a command that waits for another command to clear blocks ends when it is aborted. A
+/// clearing command that hangs at the disk also ends when it is aborted, and does not delay the
+/// next one.
 #[test]
 fn aborted_clears_release_the_next_one() {
     let (device, unit) = disk(OutOfSpace::Fail);

@@ -1,16 +1,17 @@
-//! Pauses of owners whose jobs compute for long in one piece.
+//! Pauses of owners whose jobs compute for a long time without a break.
 //!
-//! A job that cannot stop, such as a search for the end of gigabytes of data, keeps the slot. An
-//! owner with one request at a time would wait for such a job of another owner with each request,
-//! since the slot is free between two of them. The owner of the long job therefore pauses until
-//! each of the others could have had as much time; jobs that others wait for do not pause.
+//! A job that cannot be interrupted, such as a search for the end of gigabytes of data, keeps its
+//! slot until it ends. Another owner that sends one request at a time would wait for such a job
+//! with every request, because the slot becomes free between its requests. The owner of the long
+//! job therefore pauses until each other owner could have used the slot for as long. Urgent jobs,
+//! which other owners wait for, do not pause.
 
 use super::super::queue::JobOwner;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Time after its last job for which an owner counts as one that needs the slots.
+/// An owner needs the slots if its last job ended or was queued within this time.
 const ACTIVE_TIME: Duration = Duration::from_millis(100);
 
 /// Maximum length of a pause.
@@ -19,7 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The owners of recent jobs.
 #[derive(Debug, Default)]
 pub(super) struct OwnerPauses {
-    /// By the address of the owner: an owner that is gone is at most one too many.
+    /// Key: the address of the owner. The entry of a dropped owner expires like any other; until
+    /// then it counts as one owner too many.
     owners: HashMap<usize, OwnerTimes>,
 }
 
@@ -62,9 +64,9 @@ impl OwnerPauses {
         self.owners.get(&key(owner)).is_some_and(|times| now < times.paused_until)
     }
 
-    /// Returns `true` for an owner of recent jobs.
+    /// Returns `true` if the owner has had a job recently.
     #[cfg(test)]
-    pub(super) fn knows(&self, owner: &JobOwner) -> bool {
+    pub(super) fn is_recorded(&self, owner: &JobOwner) -> bool {
         self.owners.contains_key(&key(owner))
     }
 }
@@ -79,9 +81,9 @@ mod tests {
 
     const SLICE: Duration = Duration::from_millis(1);
 
-    /// Fault: GET LBA STATUS of a file of 4 GB of data, two at a time, left another host 5 % of its
-    /// long reads. Goal: a job of many slices is followed by a pause that leaves each other owner
-    /// as much time, and by none if no other owner has jobs, or if it was short.
+    /// Fault: GET LBA STATUS of a file of 4 GB of data, two at a time, reduced the long reads of
+    /// another host to 5 %. Goal: after a job of many slices its owner pauses, so that each other
+    /// owner gets as much time. A short job, and a job without other owners, cause no pause.
     #[test]
     fn long_jobs_are_followed_by_a_pause() {
         let (mut pauses, begin) = (OwnerPauses::default(), Instant::now());

@@ -395,7 +395,7 @@ fn jobs_with_slots_count_for_pauses() {
     let context = IoContext::new(&other);
     let mut waits = context.scope(pool.run_within(pool.slot_limits(), || ())).boxed();
     assert!((&mut waits).now_or_never().is_none());
-    assert!(slots.state().pauses.knows(&Some(Arc::clone(&other))));
+    assert!(slots.state().pauses.is_recorded(&Some(Arc::clone(&other))));
     drop(slot);
     block_on(waits).unwrap();
 }

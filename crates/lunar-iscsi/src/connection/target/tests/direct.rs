@@ -16,7 +16,8 @@ use proptest::prelude::*;
 const CID: u16 = 1;
 const KEYS: &str = "ImmediateData=Yes InitialR2T=No MaxOutstandingR2T=2 FirstBurstLength=1024";
 
-/// A connection and its session, whose connection asks the session at once or not.
+/// A connection and its session. The connection asks the session directly, or by outputs that the
+/// driver passes on.
 struct Driver {
     machine: TargetConnection,
     session: TargetSession,

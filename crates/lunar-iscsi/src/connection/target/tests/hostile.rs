@@ -45,18 +45,18 @@ impl Random {
     }
 }
 
-/// Checks the invariants of everything that a connection has sent.
+/// Checks the invariants of all PDUs that a connection has sent.
 #[derive(Default)]
 struct InvariantChecker {
     next_stat_sn: u32,
     exp_cmd_sn: Option<SerialNumber>,
     max_cmd_sn: Option<SerialNumber>,
     /// Open R2Ts that may be answered: task tag, transfer tag, offset, length, next DataSN.
-    asked: Vec<(u32, u32, u32, u32, u32)>,
+    open_r2ts: Vec<(u32, u32, u32, u32, u32)>,
 }
 
 impl InvariantChecker {
-    fn see(&mut self, pdu: &Pdu, expected: &BTreeMap<u32, u32>) {
+    fn check(&mut self, pdu: &Pdu, expected: &BTreeMap<u32, u32>) {
         let stat_sn = u32::get(&pdu.bhs[24..28]);
         let opcode = pdu.opcode();
         let takes = match opcode {
@@ -84,7 +84,7 @@ impl InvariantChecker {
             let end = r2t.buffer_offset_bytes + r2t.desired_length_bytes;
             assert!(end <= expected[&r2t.initiator_task_tag] && end <= DATA_OUT_BYTES_MAX);
             assert!((1..=2048).contains(&r2t.desired_length_bytes));
-            self.asked.push((
+            self.open_r2ts.push((
                 r2t.initiator_task_tag,
                 r2t.target_transfer_tag,
                 r2t.buffer_offset_bytes,
@@ -221,17 +221,17 @@ impl RandomTraffic {
 
     fn answer_r2t(&mut self) {
         let cid = self.random.pick(&self.cids);
-        let Some(witness) = self.checkers.get_mut(&cid) else { return };
-        if witness.asked.is_empty() {
+        let Some(checker) = self.checkers.get_mut(&cid) else { return };
+        if checker.open_r2ts.is_empty() {
             return;
         }
-        let (tag, ttt, offset, bytes, data_sn) = witness.asked[0];
+        let (tag, ttt, offset, bytes, data_sn) = checker.open_r2ts[0];
         let part = bytes.min(self.random.pick(&[512, 1024, 2048]));
         let last = part == bytes;
         if last {
-            witness.asked.remove(0);
+            checker.open_r2ts.remove(0);
         } else {
-            witness.asked[0] = (tag, ttt, offset + part, bytes - part, data_sn + 1);
+            checker.open_r2ts[0] = (tag, ttt, offset + part, bytes - part, data_sn + 1);
         }
         let mut pdu = data_out(tag, ttt, data_sn, offset, last);
         pdu.lun = Lun::new(1);
@@ -321,7 +321,7 @@ impl RandomTraffic {
     fn check(&mut self) {
         for cid in self.cids.clone() {
             for pdu in self.rig.sent(cid) {
-                self.checkers.get_mut(&cid).unwrap().see(&pdu, &self.expected);
+                self.checkers.get_mut(&cid).unwrap().check(&pdu, &self.expected);
             }
             let link = self.rig.link(cid);
             for place in core::mem::take(&mut link.receives) {
@@ -365,11 +365,11 @@ fn storms() {
     let mut written = 0;
     for seed in 0..1000 {
         std::println!("seed {seed}");
-        let mut storm = RandomTraffic::new(seed);
-        storm.run();
-        written += storm.good_writes;
+        let mut traffic = RandomTraffic::new(seed);
+        traffic.run();
+        written += traffic.good_writes;
     }
-    assert!(written > 1500, "the storms reach execution: {written} tasks ran with their data");
+    assert!(written > 1500, "the sessions reach execution: {written} tasks ran with their data");
 }
 
 /// Goal: the same holds for bytes that are no valid requests. Method: random headers, random

@@ -1,5 +1,5 @@
-//! Test rig: connections and their session, driven as the contract requires; all outputs are kept
-//! for the test.
+//! Test rig: connections and their session, driven as the API requires; all outputs are kept for
+//! the test.
 
 use super::super::{
     CloseReason, ConnectionLimits, Input, Outcome, Output, TargetConnection, TargetRecord, Task,
@@ -22,11 +22,11 @@ use bytes::Bytes;
 use core::time::Duration;
 use lunar_wire::{Lun, SerialNumber, Time, U24};
 
-/// The CmdSN of the leading login and of the first command: close to the wrap.
+/// The CmdSN of the leading login and of the first command: soon before the number wraps around.
 pub(crate) const FIRST_CMD_SN: SerialNumber = SerialNumber(0xffff_fffe);
 
-/// One connection and its outputs.
-pub(crate) struct Link {
+/// One connection under test, and its outputs.
+pub(crate) struct TestConnection {
     pub(crate) machine: TargetConnection,
     pub(crate) sent: Vec<Pdu>,
     pub(crate) receives: Vec<DataDestination>,
@@ -48,9 +48,9 @@ pub(crate) struct Link {
     awaited: Option<DataDestination>,
 }
 
-impl Link {
+impl TestConnection {
     /// Forgets the destination of a segment that the test has delivered itself.
-    pub(crate) fn forget_place(&mut self) {
+    pub(crate) fn forget_destination(&mut self) {
         self.awaited = None;
     }
 }
@@ -58,7 +58,7 @@ impl Link {
 pub(crate) struct Rig {
     pub(crate) now: Time,
     pub(crate) session: Option<TargetSession>,
-    pub(crate) links: BTreeMap<u16, Link>,
+    pub(crate) links: BTreeMap<u16, TestConnection>,
     pub(crate) managed: Vec<(u64, ManagementFunction, Lun)>,
     pub(crate) others_aborted: Vec<(u64, u32)>,
     pub(crate) ended: bool,
@@ -123,7 +123,7 @@ impl Rig {
         assert!(matches!(machine.poll(), Output::Wait(Some(_))), "a login has a deadline");
         self.links.insert(
             cid,
-            Link {
+            TestConnection {
                 machine,
                 sent: Vec::new(),
                 receives: Vec::new(),
@@ -144,7 +144,7 @@ impl Rig {
         );
     }
 
-    pub(crate) fn link(&mut self, cid: u16) -> &mut Link {
+    pub(crate) fn link(&mut self, cid: u16) -> &mut TestConnection {
         self.links.get_mut(&cid).unwrap()
     }
 
@@ -168,7 +168,7 @@ impl Rig {
         if data.is_empty() || link.closed.is_some() {
             return;
         }
-        let place = link.awaited.take().expect("a place for the payload");
+        let place = link.awaited.take().expect("a destination for the payload");
         let mut control = Bytes::new();
         match place {
             DataDestination::Control => control = Bytes::copy_from_slice(data),
@@ -325,7 +325,7 @@ impl Rig {
         match output {
             Output::Receive(place) => {
                 let link = self.link(cid);
-                assert!(link.awaited.replace(place).is_none(), "one Receive a payload");
+                assert!(link.awaited.replace(place).is_none(), "one Receive for each payload");
                 link.receives.push(place);
             }
             Output::Send(pdu) => self.send_pdu(cid, pdu),

@@ -93,7 +93,7 @@ fn unsolicited_data_of_a_stream() {
     let reports = core::mem::take(&mut rig.link(1).data_outs);
     let none = SegmentDigest::None;
     assert_eq!(reports, [(task, 0, 200, none), (task, 200, 100, digest)]);
-    rig.link(1).forget_place();
+    rig.link(1).forget_destination();
     rig.wants_range(1, task, 200, 2800);
     assert!(rig.sent(1).is_empty(), "the unsolicited data is due first");
     rig.send(1, data_out(5, TAG_RESERVED, 1, 300, true).encode(), &data[300..1024]);
@@ -122,7 +122,8 @@ fn a_stream_that_has_all_its_data() {
     rig.assert_nothing_left();
 }
 
-/// Goal: a segment that fails its digest is not reported; it fails the task as that of any other.
+/// Goal: a segment that fails its digest is not reported, and fails the task, as it would without a
+/// stream.
 #[test]
 fn a_damaged_segment_of_a_stream() {
     let mut rig = Rig::normal(KEYS);
@@ -292,8 +293,8 @@ fn a_task_that_ends_in_an_open_pdu() {
     }
 }
 
-/// Goal: an aborted task fills its PDU and gets no response; parts that come later are dropped. So
-/// does a connection that is closed.
+/// Goal: an aborted task fills its PDU and gets no response; parts that come later are dropped. A
+/// connection that is closed fills its open PDU, too.
 #[test]
 fn an_aborted_task_fills_its_pdu() {
     let (mut rig, task) = reading(4096);

@@ -36,7 +36,7 @@ public final class BufferPool {
      * Takes a buffer, with any content.
      *
      * @param bytes its remaining bytes, from position 0
-     * @return for one user, until it is given back
+     * @return the buffer; the caller gives it back after use
      */
     public ByteBuffer take(int bytes) {
         int index = index(bytes);
@@ -60,7 +60,7 @@ public final class BufferPool {
      * buffer that cannot be read.
      *
      * @param data unchanged
-     * @return for one user, until it is given back
+     * @return the buffer; the caller gives it back after use
      */
     public ByteBuffer copyOf(ByteBuffer data) {
         ByteBuffer copy = take(data.remaining());

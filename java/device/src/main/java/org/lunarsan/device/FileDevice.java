@@ -45,7 +45,7 @@ public final class FileDevice implements Device {
     private final boolean readOnly;
     /** Guards opening and closing, also reopening after an interrupt. */
     private final ReentrantLock opening = new ReentrantLock();
-    /** Serializes flushes: none begins between a failure of another and the poison. */
+    /** Serializes flushes: no flush begins between the failure of another one and the poisoning. */
     private final ReentrantLock flushing = new ReentrantLock();
     /** Null while the device is closed. */
     private volatile FileChannel channel;

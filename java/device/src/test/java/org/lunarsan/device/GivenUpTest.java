@@ -45,17 +45,17 @@ class GivenUpTest {
     }
 
     /** A device over one that hangs on demand. */
-    private interface Scene {
-        void play(FaultyDevice disk, Counting memory, AsyncDevice device) throws Exception;
+    private interface Scenario {
+        void run(FaultyDevice disk, Counting memory, AsyncDevice device) throws Exception;
     }
 
-    private static void withEachKind(Scene scene) throws Exception {
+    private static void withEachKind(Scenario scenario) throws Exception {
         for (Function<Device, AsyncDevice> kind : KINDS) {
             Counting memory = new Counting();
             FaultyDevice disk = new FaultyDevice(memory, 0);
             try (AsyncDevice device = kind.apply(disk)) {
                 device.open();
-                scene.play(disk, memory, device);
+                scenario.run(disk, memory, device);
             }
         }
     }

@@ -16,7 +16,7 @@ import org.lunarsan.initiator.IscsiUrlException;
  * <p>Threads: immutable.
  *
  * @param source a file or a URL
- * @param destination likewise; one of both is a URL
+ * @param destination a file or a URL; exactly one of source and destination is a URL
  * @param connections of the session
  * @param protocolLevel iSCSIProtocolLevel to propose
  * @param mutual credentials required of the target

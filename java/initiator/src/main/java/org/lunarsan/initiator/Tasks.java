@@ -18,17 +18,17 @@ final class Tasks {
      */
     private static final int ALL = 1 << 20;
 
-    private final Connection home;
-    private final Semaphore places;
+    private final Connection connection;
+    private final Semaphore permits;
     private final AtomicLong outstandingBytes = new AtomicLong();
     private final Task[] all;
-    private int made;
+    private int created;
     private Task free;
     private int freeCount;
 
-    Tasks(Connection home, int depth) {
-        this.home = home;
-        places = new Semaphore(depth);
+    Tasks(Connection connection, int depth) {
+        this.connection = connection;
+        permits = new Semaphore(depth);
         all = new Task[depth];
     }
 
@@ -39,26 +39,26 @@ final class Tasks {
 
     /** Takes a task, waiting for a free one; null when the connection is over. */
     Task take(long dataBytes) {
-        places.acquireUninterruptibly();
+        permits.acquireUninterruptibly();
         return taken(dataBytes);
     }
 
     /** Takes a task if one is free; null when none is, or the connection is over. */
     Task tryTake(long dataBytes) {
-        return places.tryAcquire() ? taken(dataBytes) : null;
+        return permits.tryAcquire() ? taken(dataBytes) : null;
     }
 
     private Task taken(long dataBytes) {
-        if (home.isOver()) {
-            places.release();
+        if (connection.isOver()) {
+            permits.release();
             return null;
         }
         Task task;
         synchronized (this) {
             task = free;
             if (task == null) {
-                task = new Task(home);
-                all[made++] = task;
+                task = new Task(connection);
+                all[created++] = task;
             } else {
                 free = task.next;
                 freeCount--;
@@ -79,12 +79,12 @@ final class Tasks {
             free = task;
             freeCount++;
         }
-        places.release();
+        permits.release();
     }
 
     /** Releases all waiting threads: the connection is over. */
     void close() {
-        places.release(ALL);
+        permits.release(ALL);
     }
 
     /** One use of a task, pending or overdue. */
@@ -93,7 +93,7 @@ final class Tasks {
 
     /** Returns an overdue use and marks it as such; null if there is none. */
     synchronized Use overdue(long now) {
-        for (int at = 0; at < made; at++) {
+        for (int at = 0; at < created; at++) {
             Task task = all[at];
             long use = task.expire(now);
             if (use != Task.NO_USE) {
@@ -105,7 +105,7 @@ final class Tasks {
 
     /** Adds all uses that are pending now. */
     synchronized void addUnderWay(List<Use> uses) {
-        for (int at = 0; at < made; at++) {
+        for (int at = 0; at < created; at++) {
             long use = all[at].useUnderWay();
             if (use != Task.NO_USE) {
                 uses.add(new Use(all[at], use));
@@ -115,9 +115,9 @@ final class Tasks {
 
     /** Drops all tasks if none is in use, so that an idle connection is small. */
     synchronized void trim() {
-        if (freeCount == made) {
-            Arrays.fill(all, 0, made, null);
-            made = 0;
+        if (freeCount == created) {
+            Arrays.fill(all, 0, created, null);
+            created = 0;
             freeCount = 0;
             free = null;
         }

@@ -36,7 +36,7 @@ final class Writer implements Runnable {
     /** Set while the socket is full. The thread that resets it sends from then on: this thread. */
     private final AtomicBoolean stalled = new AtomicBoolean();
     private volatile long stalledSince;
-    /** Time until which it sleeps, unless it is woken. */
+    /** Time until which the thread sleeps, unless it is woken. */
     private volatile long wakes;
 
     Writer(Connection connection, SocketChannel channel, InitiatorConnection machine,
@@ -80,7 +80,7 @@ final class Writer implements Runnable {
         stalled.set(true);
         wake();
         if (connection.isOver()) {
-            letGo();
+            releaseBuffers();
         }
     }
 
@@ -89,7 +89,7 @@ final class Writer implements Runnable {
         try {
             while (!connection.isOver()) {
                 if (stalled.get()) {
-                    goOn();
+                    continueSending();
                 } else {
                     connection.send();
                 }
@@ -107,12 +107,12 @@ final class Writer implements Runnable {
             connection.failed(bug);
             connection.settle();
         } finally {
-            letGo();
+            releaseBuffers();
         }
     }
 
     /** Releases the buffers of a stalled round; nothing is sent any more. */
-    private void letGo() {
+    private void releaseBuffers() {
         if (stalled.compareAndSet(true, false)) {
             sender.abandon();
             connection.settle();
@@ -133,7 +133,7 @@ final class Writer implements Runnable {
     }
 
     /** Sends until all is sent or the connection is over; no other thread sends meanwhile. */
-    private void goOn() {
+    private void continueSending() {
         // If false, the round belongs to the thread that has just stalled, or is released by it.
         boolean mine = false;
         try (Selector selector = channel.provider().openSelector()) {

@@ -22,7 +22,10 @@ final class FootprintTest {
     /** A connection itself keeps 16 KiB: its input buffer and its staging buffer. */
     private static final long DIRECT_BYTES_MAX = 64 << 10;
 
-    /** Goal: a read of 4 KiB produces nearly no garbage, in the caller and in both our threads. */
+    /**
+     * Goal: a read of 4 KiB produces nearly no garbage, in the caller and in the session's two
+     * threads.
+     */
     @Test
     void readsLeaveNextToNothing() throws Exception {
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();

@@ -11,7 +11,7 @@ import java.util.stream.Stream;
  * Measures the share of the processors that other processes used meanwhile: the total (/proc/stat)
  * less the usage of this process and its ended children (/proc/self/stat).
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 final class OtherProcesses {
     /** Share above which figures are not those of a quiet machine. */

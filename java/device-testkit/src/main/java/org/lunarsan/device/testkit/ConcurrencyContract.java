@@ -50,20 +50,20 @@ abstract class ConcurrencyContract extends RefusalContract {
     void overlappingWritesLeaveWholeBlocks() {
         Seed.run(random -> {
             long seed = random.nextLong();
-            int fought = 24;
+            int contested = 24;
             together(THREADS, thread -> {
                 Random own = new Random(seed + thread);
                 for (int step = 0; step < STEPS; step++) {
-                    int blocks = 1 + own.nextInt(fought);
-                    long first = own.nextInt(fought - blocks + 1);
+                    int blocks = 1 + own.nextInt(contested);
+                    long first = own.nextInt(contested - blocks + 1);
                     device.write(first, filled(1 + thread, blocks));
                     if (own.nextInt(4) == 0) {
                         device.read(first, new byte[blocks * device.blockSize()]);
                     }
                 }
             });
-            byte[] found = read(0, fought);
-            for (int block = 0; block < fought; block++) {
+            byte[] found = read(0, contested);
+            for (int block = 0; block < contested; block++) {
                 int at = block * device.blockSize();
                 for (int index = 1; index < device.blockSize(); index++) {
                     assertEquals(found[at], found[at + index], "block " + block + " is torn");

@@ -153,7 +153,7 @@ public abstract class HangingContract {
      * original data, or none; later writes to these blocks wait and win, others do not wait.
      */
     @Test
-    void aWriteGivenUpEndsInItsTime() throws Exception {
+    void aWriteGivenUpEnds() throws Exception {
         for (ExternalCompletion way : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             hang(Operation.WRITE);
@@ -219,7 +219,7 @@ public abstract class HangingContract {
 
     /** Goal: a flush and an unmap that are given up end; the next ones do their work. */
     @Test
-    void whatHasNoBufferEndsInItsTime() throws Exception {
+    void transfersWithoutABufferEnd() throws Exception {
         for (ExternalCompletion way : ExternalCompletion.values()) {
             device.write(AT, filled(1, LENGTH));
             for (Operation operation : List.of(Operation.FLUSH, Operation.UNMAP)) {

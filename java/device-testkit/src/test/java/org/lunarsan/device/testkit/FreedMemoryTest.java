@@ -12,7 +12,7 @@ import org.lunarsan.device.DeviceException;
 import org.lunarsan.device.ForwardingDevice;
 import org.lunarsan.device.MemoryDevice;
 
-/** Memory of the caller that is freed at the worst moment. */
+/** Memory of the caller that is freed during a transfer. */
 class FreedMemoryTest {
     private static final int BLOCKS = 8;
 

@@ -87,7 +87,7 @@ public final class InitiatorLogin {
             stage = state.stage() == KeyStage.SECURITY ? LoginFlags.SECURITY_NEGOTIATION
                     : LoginFlags.OPERATIONAL_NEGOTIATION;
             proposalUnanswered = stage == LoginFlags.OPERATIONAL_NEGOTIATION;
-            return say(text, state.asks());
+            return say(text, state.proposedStage());
         } catch (Broken | TextViolation broken) {
             return failed(violation(broken.getMessage()));
         }
@@ -225,7 +225,7 @@ public final class InitiatorLogin {
         stage = transit ? granted : stage;
         state = next;
         proposalUnanswered = granted == LoginFlags.OPERATIONAL_NEGOTIATION;
-        return say(answers, next.asks());
+        return say(answers, next.proposedStage());
     }
 
     private Established established(LoginResponse response, LoginState last)

@@ -32,7 +32,7 @@ sealed interface LoginState {
             throws Broken, TextViolation;
 
     /** Returns the stage that the next request proposes. */
-    int asks();
+    int proposedStage();
 
     /** Returns the stage of this state. */
     default KeyStage stage() {
@@ -109,7 +109,7 @@ sealed interface LoginState {
         }
 
         @Override
-        public int asks() {
+        public int proposedStage() {
             return OPERATIONAL_NEGOTIATION;
         }
     }
@@ -146,7 +146,7 @@ sealed interface LoginState {
         }
 
         @Override
-        public int asks() {
+        public int proposedStage() {
             return NO_STAGE;
         }
     }
@@ -183,7 +183,7 @@ sealed interface LoginState {
         }
 
         @Override
-        public int asks() {
+        public int proposedStage() {
             return OPERATIONAL_NEGOTIATION;
         }
     }
@@ -221,7 +221,7 @@ sealed interface LoginState {
         }
 
         @Override
-        public int asks() {
+        public int proposedStage() {
             return FULL_FEATURE_PHASE;
         }
     }
@@ -235,7 +235,7 @@ sealed interface LoginState {
         }
 
         @Override
-        public int asks() {
+        public int proposedStage() {
             return NO_STAGE;
         }
     }

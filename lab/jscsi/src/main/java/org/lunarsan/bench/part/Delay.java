@@ -22,7 +22,7 @@ import org.lunarsan.bench.table.TargetPair;
 /**
  * Measures RAID 0 over two distant targets against one of them, each behind its own relay.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public final class Delay {
     private static final Duration DELAY = Duration.ofMillis(2);

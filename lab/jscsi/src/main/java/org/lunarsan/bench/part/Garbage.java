@@ -13,7 +13,7 @@ import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.TargetPair;
 
-/** Measures bytes allocated for a small read, by JMH. Threads: for one. */
+/** Measures bytes allocated for a small read, by JMH. Threads: for one thread. */
 public final class Garbage {
     private static final double GOAL_BYTES = 200;
     private static final Duration TIME = Duration.ofSeconds(300);

@@ -13,7 +13,7 @@ import org.lunarsan.bench.server.Programs;
 import org.lunarsan.bench.table.Contestants;
 import org.lunarsan.bench.table.TargetPair;
 
-/** Measures heap and direct memory of an idle session. Threads: for one. */
+/** Measures heap and direct memory of an idle session. Threads: for one thread. */
 public final class Idle {
     private static final int SESSIONS = 100;
     private static final double GOAL_BYTES = 64 << 10;

@@ -24,7 +24,7 @@ import org.lunarsan.bench.table.TargetPair;
  * Measures small random reads: our initiator by futures and by virtual threads, against
  * {@code lunar bench}, on the same LUN, in turns.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public final class Iops {
     private static final int DEPTH = 32;

@@ -13,7 +13,7 @@ import org.lunarsan.bench.contestant.OperationData;
 /**
  * A file on tmpfs behind a LUN, written completely; removed when closed.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public final class Disk implements AutoCloseable {
     /** Length of the file. */

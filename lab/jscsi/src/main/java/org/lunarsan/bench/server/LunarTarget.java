@@ -7,7 +7,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.IntStream;
 
-/** {@code lunar serve} on a free port. Threads: for one. */
+/** {@code lunar serve} on a free port. Threads: for one thread. */
 public final class LunarTarget implements Target {
     private static final String LISTENS = "listening on 127.0.0.1:";
 

@@ -5,7 +5,7 @@ import java.util.List;
 /**
  * A target in a separate process, with LUNs on files. Closing it ends the process.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public interface Target extends AutoCloseable {
     /**

@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.IntStream;
 
-/** Debian's tgt on a free port; requires root. Threads: for one. */
+/** Debian's tgt on a free port; requires root. Threads: for one thread. */
 public final class TgtTarget implements Target {
     private static final Duration START_TIME = Duration.ofSeconds(10);
     private static final Duration ADMIN_TIME = Duration.ofSeconds(10);

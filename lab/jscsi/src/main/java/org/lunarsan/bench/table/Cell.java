@@ -9,7 +9,7 @@ import org.lunarsan.bench.report.Spread;
 /**
  * Results of one contestant in one operation on one server: the runs of each round.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 final class Cell {
     private static final double NANOS_PER_MILLI = 1e6;

@@ -3,19 +3,19 @@ package org.lunarsan.bench.table;
 import java.util.List;
 
 /**
- * Table 1 of "jSCSI - A Java iSCSI Initiator" (Kramis and others, 2007), in milliseconds.
+ * A row of table 1 of "jSCSI - A Java iSCSI Initiator" (Kramis and others, 2007), in milliseconds.
  *
  * <p>Threads: immutable.
  *
- * @param operation the corresponding row here
- * @param who the row's name there
+ * @param operation the corresponding operation of this benchmark
+ * @param initiator name of the initiator in the paper
  * @param min minimum
  * @param max maximum
  * @param mean average
  * @param deviation standard deviation
  * @param runs number of runs
  */
-record Paper(Operation operation, String who, double min, double max, double mean,
+record Paper(Operation operation, String initiator, double min, double max, double mean,
         double deviation, int runs) {
     static final List<Paper> TABLE = List.of(
             new Paper(Operation.READ_40_KB, "jSCSI", 2, 14, 3.34, 1.32, 100),

@@ -15,11 +15,11 @@ import org.lunarsan.bench.report.Section;
 import org.lunarsan.bench.server.Disk;
 
 /**
- * The paper's table as one interleaved run: in each round, on each server, in each operation, all
- * contestants take turns; every second round in reverse order. After each turn the data of one
- * operation is checked in the files behind the LUNs, outside of the measurement.
+ * Measures the paper's table in one interleaved run: in each round, for each server and each
+ * operation, all contestants take turns; every second round in reverse order. After each turn the
+ * data of one operation is checked in the files behind the LUNs, outside of the measurement.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public final class Table implements AutoCloseable {
     /** Stripe length of RAID 0, for all contestants. */
@@ -36,7 +36,7 @@ public final class Table implements AutoCloseable {
 
     private final Plan plan;
     private final Path build;
-    private final List<TargetPair> stands = new ArrayList<>();
+    private final List<TargetPair> targetPairs = new ArrayList<>();
     private final Map<String, Rival> rivals = new HashMap<>();
     private final List<Cell> cells = new ArrayList<>();
 
@@ -67,7 +67,7 @@ public final class Table implements AutoCloseable {
         this.build = build;
         try {
             for (String server : plan.servers()) {
-                stands.add(new TargetPair(server, lunar));
+                targetPairs.add(new TargetPair(server, lunar));
             }
         } catch (IOException failed) {
             close();
@@ -76,30 +76,30 @@ public final class Table implements AutoCloseable {
     }
 
     /**
-     * Measures.
+     * Runs all rounds.
      *
      * @return the table
      */
     public Section run() {
-        for (TargetPair stand : stands) {
+        for (TargetPair pair : targetPairs) {
             for (Operation operation : plan.operations()) {
                 for (String contestant : plan.contestants()) {
-                    Cell cell = new Cell(operation, stand.name(), contestant);
+                    Cell cell = new Cell(operation, pair.name(), contestant);
                     cells.add(cell);
-                    tell("warm-up: %s, %s, %s", stand.name(), operation.title(), contestant);
-                    guarded(cell, () -> warmUp(stand, cell));
+                    print("warm-up: %s, %s, %s", pair.name(), operation.title(), contestant);
+                    guarded(cell, () -> warmUp(pair, cell));
                 }
             }
         }
         for (int round = 0; round < plan.rounds(); round++) {
-            tell("round %d of %d", round + 1, plan.rounds());
+            print("round %d of %d", round + 1, plan.rounds());
             List<Cell> order = new ArrayList<>(cells);
             if (round % 2 == 1) {
                 Collections.reverse(order);
             }
             for (Cell cell : order) {
                 int seed = round + 1;
-                guarded(cell, () -> turn(stand(cell), cell, seed));
+                guarded(cell, () -> turn(pair(cell), cell, seed));
             }
         }
         return new TableSection(plan, cells).section();
@@ -118,33 +118,33 @@ public final class Table implements AutoCloseable {
             work.run();
         } catch (IOException failed) {
             cell.fail(failed.getMessage());
-            tell("%s, %s, %s failed: %s", cell.server, cell.operation.title(), cell.contestant,
+            print("%s, %s, %s failed: %s", cell.server, cell.operation.title(), cell.contestant,
                     failed.getMessage());
         }
     }
 
-    private TargetPair stand(Cell cell) {
-        return stands.stream().filter(one -> one.name().equals(cell.server)).findFirst()
+    private TargetPair pair(Cell cell) {
+        return targetPairs.stream().filter(one -> one.name().equals(cell.server)).findFirst()
                 .orElseThrow();
     }
 
-    private void warmUp(TargetPair stand, Cell cell) throws IOException {
-        loggedIn(stand, cell, () -> {
+    private void warmUp(TargetPair pair, Cell cell) throws IOException {
+        loggedIn(pair, cell, () -> {
             long until = System.nanoTime() + plan.warmUp().toNanos();
             do {
-                ask(stand, cell, "turn", TURN_MIN + " 0");
+                ask(pair, cell, "turn", TURN_MIN + " 0");
             } while (System.nanoTime() - until < 0);
-            check(stand, cell, 0);
+            check(pair, cell, 0);
         });
     }
 
     /** A first operation is not measured, because the connection is new. */
-    private void turn(TargetPair stand, Cell cell, int seed) throws IOException {
-        loggedIn(stand, cell, () -> {
-            ask(stand, cell, "turn", "1 0");
-            String[] pairs = ask(stand, cell, "turn",
+    private void turn(TargetPair pair, Cell cell, int seed) throws IOException {
+        loggedIn(pair, cell, () -> {
+            ask(pair, cell, "turn", "1 0");
+            String[] pairs = ask(pair, cell, "turn",
                     plan.runs() / plan.rounds() + " " + seed);
-            check(stand, cell, seed);
+            check(pair, cell, seed);
             cell.add(pairs);
         });
     }
@@ -153,12 +153,12 @@ public final class Table implements AutoCloseable {
      * Logs in for one turn: the rivals do not answer a target's pings while they are idle, and
      * Lunar closes such connections.
      */
-    private void loggedIn(TargetPair stand, Cell cell, Work work) throws IOException {
+    private void loggedIn(TargetPair pair, Cell cell, Work work) throws IOException {
         Shape shape = cell.operation.shape();
-        Rival rival = rival(stand, cell);
+        Rival rival = rival(pair, cell);
         try {
             rival.ask(TURN_TIME, "open %s %s %d %s".formatted(DISK, shape.word(), STRIPE_BYTES,
-                    String.join(" ", stand.urls(shape, hasLabels(cell)))));
+                    String.join(" ", pair.urls(shape, hasLabels(cell)))));
             work.run();
             rival.ask(TURN_TIME, "close");
         } catch (IOException failed) {
@@ -169,22 +169,22 @@ public final class Table implements AutoCloseable {
     }
 
     /** Compares the data of one operation with the bytes in the files. */
-    private void check(TargetPair stand, Cell cell, int seed) throws IOException {
+    private void check(TargetPair pair, Cell cell, int seed) throws IOException {
         Operation operation = cell.operation;
-        String[] said = ask(stand, cell, "check", Long.toString(CHECKS + seed));
-        byte[] there;
+        String[] answer = ask(pair, cell, "check", Long.toString(CHECKS + seed));
+        byte[] expected;
         if (!hasLabels(cell)) {
-            there = stand.bytes(operation.shape(), STRIPE_BYTES, Long.parseLong(said[0]),
+            expected = pair.bytes(operation.shape(), STRIPE_BYTES, Long.parseLong(answer[0]),
                     operation.blocks());
         } else {
             // The block layout of a contestant's own pool is internal, so read through the
             // contestant.
-            there = new byte[operation.bytes()];
-            OperationData.fill(there, CHECKS + seed);
-            said = ask(stand, cell, "check read", Long.toString(CHECKS + seed));
+            expected = new byte[operation.bytes()];
+            OperationData.fill(expected, CHECKS + seed);
+            answer = ask(pair, cell, "check read", Long.toString(CHECKS + seed));
         }
-        if (Long.parseUnsignedLong(said[1], 16) != OperationData.hash(there)) {
-            throw new IOException("wrong data at block " + said[0]);
+        if (Long.parseUnsignedLong(answer[1], 16) != OperationData.hash(expected)) {
+            throw new IOException("wrong data at block " + answer[0]);
         }
     }
 
@@ -193,19 +193,19 @@ public final class Table implements AutoCloseable {
     }
 
     /** Sends {@code WHAT disk [VERB] BLOCKS between RANGE}. */
-    private String[] ask(TargetPair stand, Cell cell, String what, String between)
+    private String[] ask(TargetPair pair, Cell cell, String what, String between)
             throws IOException {
 
         Operation operation = cell.operation;
         String[] words = what.split(" ");
         long range = (Disk.BYTES - SPARE_BYTES) / Disk.BLOCK_BYTES;
-        return rival(stand, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
+        return rival(pair, cell).ask(TURN_TIME, "%s %s %s %d %s %d".formatted(words[0], DISK,
                 words.length > 1 ? words[1] : operation.verb(), operation.blocks(), between,
                 range));
     }
 
-    private Rival rival(TargetPair stand, Cell cell) throws IOException {
-        String key = stand.name() + " " + cell.contestant;
+    private Rival rival(TargetPair pair, Cell cell) throws IOException {
+        String key = pair.name() + " " + cell.contestant;
         Rival known = rivals.get(key);
         if (known != null && known.isAlive()) {
             return known;
@@ -215,13 +215,13 @@ public final class Table implements AutoCloseable {
         return rival;
     }
 
-    private static void tell(String format, Object... values) {
+    private static void print(String format, Object... values) {
         System.err.println(String.format(Locale.ROOT, format, values));
     }
 
     @Override
     public void close() {
         rivals.values().forEach(Rival::close);
-        stands.forEach(TargetPair::close);
+        targetPairs.forEach(TargetPair::close);
     }
 }

@@ -42,7 +42,7 @@ final class TableSection {
 
     private static List<String> paperRow(Paper row) {
         double half = 1.96 * row.deviation() / Math.sqrt(row.runs());
-        return List.of(row.operation().title(), "the paper: " + row.who(), number(row.min()),
+        return List.of(row.operation().title(), "the paper: " + row.initiator(), number(row.min()),
                 number(row.max()), number(row.mean()), number(row.deviation()),
                 interval(row.mean(), half), "-", Integer.toString(row.runs()), "-");
     }

@@ -16,7 +16,7 @@ import org.lunarsan.bench.server.TgtTarget;
  * Two targets of one kind, each a separate process with a LUN for plain blocks and one for each
  * shape of pool that keeps labels on its members.
  *
- * <p>Threads: for one.
+ * <p>Threads: for one thread.
  */
 public final class TargetPair implements AutoCloseable {
     /** LUNs of each target: plain, then for pools with labels of RAID 0, and of RAID 1. */

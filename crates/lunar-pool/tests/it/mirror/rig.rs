@@ -20,14 +20,14 @@ pub const BLOCKS: u64 = 10 * REGION;
 pub const WAIT: Duration = Duration::from_secs(2);
 
 /// A mirror, and the layers of its members from the disk up.
-pub struct Bench {
+pub struct Rig {
     pub disks: Vec<Device>,
     pub caches: Vec<Arc<VolatileDevice>>,
     pub faults: Vec<Arc<FaultDevice>>,
     pub pool: Arc<Pool>,
 }
 
-impl Bench {
+impl Rig {
     /// Creates a mirror whose members are equal from the beginning.
     pub async fn new(count: usize) -> Self {
         Self::with_options(count, OpenOptions::default()).await

@@ -1,4 +1,4 @@
-//! A target that violates RFC 7143: a Lunar target behind a relay that imitates one habit.
+//! A target that violates RFC 7143: a Lunar target behind a relay that imitates one deviation.
 
 use crate::server::{HEADER_BYTES, read_pdu};
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub enum Deviation {
     ClosesOverNewerKeys,
     /// Closes every connection whose login it has read.
     ClosesEveryLogin,
-    /// Cuts this number of first logins after reading them; otherwise none.
+    /// Closes the connections of this number of first logins after reading them, and none later.
     CutsLogins(usize),
     /// Closes every connection once its login is complete.
     ClosesAfterLogin,
@@ -36,9 +36,9 @@ pub enum Deviation {
     /// arrives too early.
     ClosesOnGap,
     /// Closes the connection when a login joins a session.
-    RefusesFurther,
+    RefusesJoin,
     /// Lets connections join a session, and then closes them.
-    DropsFurther,
+    DropsJoinedConnection,
     /// Ends the whole session when a login joins it.
     EndsSessionOnJoin,
     /// Lets connections join a session, and then ends the whole session.
@@ -68,12 +68,12 @@ impl Login {
         self.tsih == 0
     }
 
-    pub fn names(&self, key: &str) -> bool {
+    pub fn has_key(&self, key: &str) -> bool {
         self.text.split(';').any(|pair| pair.split('=').next() == Some(key))
     }
 
-    fn names_newer_keys(&self) -> bool {
-        self.names("TaskReporting") || self.names("iSCSIProtocolLevel")
+    fn has_newer_keys(&self) -> bool {
+        self.has_key("TaskReporting") || self.has_key("iSCSIProtocolLevel")
     }
 }
 
@@ -85,26 +85,26 @@ struct ExpectedCmdSn {
 }
 
 struct State {
-    habit: Mutex<Deviation>,
+    deviation: Mutex<Deviation>,
     logins: watch::Sender<Vec<Login>>,
-    turn: Mutex<ExpectedCmdSn>,
+    expected: Mutex<ExpectedCmdSn>,
     connections: Mutex<Vec<AbortHandle>>,
 }
 
-pub struct StandIn {
+pub struct DeviatingTarget {
     pub address: SocketAddr,
     state: Arc<State>,
 }
 
-impl StandIn {
-    /// Starts a relay with this habit in front of `portal`.
-    pub async fn of(portal: SocketAddr, habit: Deviation) -> Self {
+impl DeviatingTarget {
+    /// Starts a relay with this deviation in front of `portal`.
+    pub async fn of(portal: SocketAddr, deviation: Deviation) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
-            habit: Mutex::new(habit),
+            deviation: Mutex::new(deviation),
             logins: watch::Sender::default(),
-            turn: Mutex::default(),
+            expected: Mutex::default(),
             connections: Mutex::default(),
         });
         let shared = Arc::clone(&state);
@@ -118,9 +118,9 @@ impl StandIn {
         Self { address, state }
     }
 
-    /// Changes the habit.
-    pub fn change(&self, habit: Deviation) {
-        *self.state.habit.lock().unwrap() = habit;
+    /// Changes the deviation.
+    pub fn change(&self, deviation: Deviation) {
+        *self.state.deviation.lock().unwrap() = deviation;
     }
 
     /// Returns all Login Requests so far.
@@ -145,17 +145,17 @@ impl StandIn {
     }
 }
 
-/// Carries one connection until one end or the habit closes it.
+/// Carries one connection until one end or the deviation closes it.
 async fn carry(near: TcpStream, far: TcpStream, state: Arc<State>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let joins = AtomicBool::new(false);
     tokio::select! {
-        _ = there(near_in, far_out, &state, &joins) => {}
-        _ = back(far_in, near_out, &state, &joins) => {}
+        _ = carry_requests(near_in, far_out, &state, &joins) => {}
+        _ = carry_responses(far_in, near_out, &state, &joins) => {}
     }
 }
 
-async fn there(
+async fn carry_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     state: &State,
@@ -176,13 +176,13 @@ async fn there(
                 }
             }
             DATA_OUT => {}
-            _ if immediate || state.habit() != Deviation::ClosesOnGap => {}
+            _ if immediate || state.deviation() != Deviation::ClosesOnGap => {}
             _ => {
                 if cid % 2 == 1 {
                     // This route is longer than that of the other connections.
                     tokio::time::sleep(DETOUR_TIME).await;
                 }
-                if !state.takes_turn(session, cmd_sn(&pdu)) {
+                if !state.takes_number(session, cmd_sn(&pdu)) {
                     return Ok(());
                 }
             }
@@ -191,7 +191,7 @@ async fn there(
     }
 }
 
-async fn back(
+async fn carry_responses(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     state: &State,
@@ -201,10 +201,13 @@ async fn back(
         let pdu = read_pdu(&mut from).await?;
         to.write_all(&pdu).await?;
         let complete = pdu[0] == LOGIN_RESPONSE && pdu[1] & LAST_RESPONSE == LAST_RESPONSE;
-        if complete && state.habit() == Deviation::ClosesAfterLogin {
+        if complete && state.deviation() == Deviation::ClosesAfterLogin {
             return state.close();
         }
-        let drops = matches!(state.habit(), Deviation::DropsFurther | Deviation::EndsJoinedSession);
+        let drops = matches!(
+            state.deviation(),
+            Deviation::DropsJoinedConnection | Deviation::EndsJoinedSession
+        );
         if drops && joins.load(Relaxed) {
             return state.close();
         }
@@ -216,34 +219,34 @@ fn cmd_sn(pdu: &[u8]) -> u32 {
 }
 
 impl State {
-    fn habit(&self) -> Deviation {
-        *self.habit.lock().unwrap()
+    fn deviation(&self) -> Deviation {
+        *self.deviation.lock().unwrap()
     }
 
     fn takes_login(&self, login: Login) -> bool {
-        let mut habit = self.habit.lock().unwrap();
-        let takes = match &mut *habit {
-            Deviation::ClosesOverNewerKeys => !login.names_newer_keys(),
+        let mut deviation = self.deviation.lock().unwrap();
+        let takes = match &mut *deviation {
+            Deviation::ClosesOverNewerKeys => !login.has_newer_keys(),
             Deviation::ClosesEveryLogin => false,
             Deviation::CutsLogins(left) => {
                 let through = *left == 0;
                 *left = left.saturating_sub(1);
                 through
             }
-            Deviation::RefusesFurther | Deviation::EndsSessionOnJoin => login.is_leading(),
+            Deviation::RefusesJoin | Deviation::EndsSessionOnJoin => login.is_leading(),
             Deviation::ClosesAfterLogin
             | Deviation::ClosesOnGap
-            | Deviation::DropsFurther
+            | Deviation::DropsJoinedConnection
             | Deviation::EndsJoinedSession => true,
         };
         self.logins.send_modify(|logins| logins.push(login));
         takes
     }
 
-    /// Closes the current connection, by returning `Ok` to its task, and all others if that is the
-    /// habit.
+    /// Closes the current connection, by returning `Ok` to its task, and all other connections if
+    /// the deviation ends sessions.
     fn close(&self) -> std::io::Result<()> {
-        if matches!(self.habit(), Deviation::EndsSessionOnJoin | Deviation::EndsJoinedSession) {
+        if matches!(self.deviation(), Deviation::EndsSessionOnJoin | Deviation::EndsJoinedSession) {
             self.connections.lock().unwrap().drain(..).for_each(|task| task.abort());
         }
         Ok(())
@@ -252,18 +255,18 @@ impl State {
     /// Returns the number of the session that a login begins or joins. A new session begins with
     /// the CmdSN of its login.
     fn begin(&self, login: &Login) -> u64 {
-        let mut turn = self.turn.lock().unwrap();
+        let mut expected = self.expected.lock().unwrap();
         if login.is_leading() {
-            *turn = ExpectedCmdSn { session: turn.session + 1, cmd_sn: login.cmd_sn };
+            *expected = ExpectedCmdSn { session: expected.session + 1, cmd_sn: login.cmd_sn };
         }
-        turn.session
+        expected.session
     }
 
-    fn takes_turn(&self, session: u64, cmd_sn: u32) -> bool {
-        let mut turn = self.turn.lock().unwrap();
-        let due = (turn.session, turn.cmd_sn) == (session, cmd_sn);
+    fn takes_number(&self, session: u64, cmd_sn: u32) -> bool {
+        let mut expected = self.expected.lock().unwrap();
+        let due = (expected.session, expected.cmd_sn) == (session, cmd_sn);
         if due {
-            turn.cmd_sn = cmd_sn.wrapping_add(1);
+            expected.cmd_sn = cmd_sn.wrapping_add(1);
         }
         due
     }

@@ -1,4 +1,4 @@
-//! Servers of remote LUNs whose storages are away at the start.
+//! Servers of remote LUNs whose storages are unreachable at the start.
 
 use crate::common::{
     ELSEWHERE, Scratch, Server, TEST_TIMEOUT, assert_exit, get, json, lunar, pattern, printed, run,
@@ -58,10 +58,11 @@ fn until(what: &str, mut is_reached: impl FnMut() -> bool) {
     }
 }
 
-/// Fault: a server did not start while the storage of one of its LUNs was away.
+/// Fault: a server did not start while the storage of one of its LUNs was unreachable.
 ///
-/// Goal: it serves its other LUNs, and shows what it waits for; when the storage starts, the LUN
-/// appears with its data, and hosts get REPORTED LUNS DATA HAS CHANGED. Each is logged once.
+/// Goal: the server serves its other LUNs, and shows which storages it waits for. When the storage
+/// starts, the LUN appears with its data, and hosts get REPORTED LUNS DATA HAS CHANGED. Each event
+/// is logged once.
 #[test]
 fn a_lun_appears_when_its_storage_starts() {
     let scratch = Scratch::new("away");
@@ -111,8 +112,8 @@ fn a_lun_appears_when_its_storage_starts() {
     assert_exit(&storage.stop().0, 0);
 }
 
-/// Goal: without a configuration a storage that is away is an error, except with `--wait`. A server
-/// that waits stops at once, also during an attempt.
+/// Goal: without a configuration, an unreachable storage is an error, except with `--wait`. A
+/// server that waits stops at once, also during an attempt.
 #[test]
 fn serve_waits_if_asked_to() {
     let listener = TcpListener::bind(ELSEWHERE).unwrap();
