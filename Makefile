@@ -67,7 +67,7 @@ static:
 java: ## The Java modules: build, tests, documentation; any JDK from 21 on
 	@scripts/java-test
 
-java-lab: tests ## The Java initiator against our server, tgt and istgt; README's chapter; two minutes
+java-lab: tests ## The Java initiator against our server, tgt and istgt; the chapter of docs/java.md; two minutes
 	@$(PEERS_BIN) scripts/java-lab
 	@$(PEERS_BIN) scripts/java-readme
 
