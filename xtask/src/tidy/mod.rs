@@ -9,6 +9,7 @@ mod leftovers;
 mod lengths;
 mod links;
 mod names;
+mod pictures;
 mod prose;
 mod sections;
 
@@ -87,6 +88,7 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
     problems.extend(prose::check(&sources));
     problems.extend(names::check(&sources));
     problems.extend(java::check_versions(&sources));
+    problems.extend(pictures::check(&sources, root)?);
     Ok(problems)
 }
 
